@@ -1,1 +1,25 @@
-//! placeholder
+//! Muster's core: the scheduler as a pure function.
+//!
+//! No I/O, no clock, no randomness, ordered maps only: the same log gives bit-identical state on every
+//! replica. Everything else in the workspace is a driver around this crate.
+//!
+//! Start reading at [`state::State`], then [`apply`], [`plan`], [`reactor`] and [`agent`].
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod apply;
+pub mod audit;
+pub mod beat;
+pub mod command;
+pub mod desired;
+pub mod event;
+pub mod ids;
+pub mod lifecycle;
+pub mod limits;
+pub mod plan;
+pub mod reactor;
+pub mod rejection;
+pub mod spec;
+pub mod state;
+pub mod time;
+pub mod timings;

@@ -1,0 +1,1 @@
+//! Independent linter of the state.

@@ -1,0 +1,77 @@
+//! What a worker tells the leader: heartbeats, and its state when that changed.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Exit, GpuHealth};
+use crate::desired::TaskKey;
+use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
+
+/// A heartbeat. Never in the log: it touches the leader's memory only.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Beat {
+    /// Counts from 1 within a stream; the acknowledgement names it.
+    pub sequence: u64,
+    /// Newest acknowledged sequence of this stream: shows the leader a one-way link.
+    pub acknowledged: u64,
+    /// Newest leadership that the worker has accepted.
+    pub leader: LeadershipEpoch,
+    /// Revision of the desired state that the worker works on.
+    pub desired_revision: Revision,
+    /// The worker's whole state: on every new stream, after a change, and now and then.
+    pub status: Option<WorkerStatus>,
+}
+
+/// Everything a worker knows that the leader must know too.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerStatus {
+    /// Every task it has not been told to forget.
+    pub tasks: Vec<TaskStatus>,
+    /// Every GPU with its health.
+    pub gpus: Vec<(GpuUuid, GpuHealth)>,
+}
+
+/// What a worker knows of one task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskStatus {
+    /// Which task.
+    pub key: TaskKey,
+    /// Its unit.
+    pub unit: UnitIndex,
+    /// Its attempt.
+    pub epoch: AttemptEpoch,
+    /// Where it stands.
+    pub phase: WorkerTaskPhase,
+    /// Newest checkpoint that the task committed to its worker.
+    pub checkpoint: Option<CheckpointReport>,
+}
+
+/// Where a task stands on its worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum WorkerTaskPhase {
+    /// Journalled; its supervisor is being started.
+    Starting,
+    /// Its process runs.
+    Running,
+    /// It was asked to stop and has not ended yet.
+    Stopping,
+    /// It ended.
+    Exited(Exit),
+    /// The worker knows that it ran once, but not how it ended (its supervisor vanished, the host rebooted).
+    Gone {
+        /// What is known.
+        detail: String,
+    },
+}
+
+/// A checkpoint as its worker heard of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointReport {
+    /// Training step.
+    pub step: u64,
+    /// Absolute path.
+    pub path: String,
+    /// Bytes, 0 if not told.
+    pub size_bytes: u64,
+    /// `algorithm:hex`, empty if not told.
+    pub digest: String,
+}

@@ -1,0 +1,338 @@
+//! Every replicated command: the only way the cluster's memory changes.
+//!
+//! Commands that only a leader may give carry its leadership epoch; `apply` refuses those of an older
+//! one, so nothing that a deposed leader still proposes takes effect.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
+    UnitIndex,
+};
+use crate::spec::JobSpec;
+use crate::time::TimeMs;
+
+/// A replicated command.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Command {
+    /// A replica begins to lead; the revision of this command is its leadership epoch.
+    LeaderBegan {
+        /// The new leader.
+        replica: ReplicaId,
+    },
+    /// A user's submission.
+    SubmitJob {
+        /// The same request id is the same job.
+        request: RequestId,
+        /// What to run; already valid by `spec::validate`, which `apply` checks again.
+        spec: Arc<JobSpec>,
+    },
+    /// Somebody asks for a job's end.
+    CancelJob {
+        /// Idempotency key.
+        request: RequestId,
+        /// Which job.
+        job: JobId,
+        /// Who asks.
+        author: String,
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// A worker's agent presents its host.
+    RegisterHost {
+        /// The leader that received it.
+        leader: LeadershipEpoch,
+        /// What the host is and has.
+        registration: Arc<HostRegistration>,
+    },
+    /// The leader saw a host fall silent, go or come back.
+    SetHostHealth {
+        /// The leader that saw it.
+        leader: LeadershipEpoch,
+        /// Which host.
+        host: HostId,
+        /// What it is now.
+        health: HostHealth,
+    },
+    /// A worker reported a change in a GPU's health.
+    SetGpuHealth {
+        /// The leader that received it.
+        leader: LeadershipEpoch,
+        /// The host that reported it.
+        host: HostId,
+        /// Which GPU.
+        gpu: GpuUuid,
+        /// What it is now.
+        health: GpuHealth,
+    },
+    /// The planner's decision for one unit: all of it or nothing.
+    Place(Placement),
+    /// What became of one task, by its worker's word or by the leader's clock.
+    ReportTask(TaskReport),
+    /// Ends an attempt early; what happens next follows from the reason.
+    StopAttempt {
+        /// The leader that decided it.
+        leader: LeadershipEpoch,
+        /// Whose attempt.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Which attempt; an older epoch is refused.
+        epoch: AttemptEpoch,
+        /// Why.
+        reason: StopReason,
+    },
+    /// Takes a host or GPU out of placement; with `drain`, moves its tasks away too.
+    Block {
+        /// Idempotency key.
+        request: RequestId,
+        /// What to take out.
+        target: BlockTarget,
+        /// Why, by whom, until when.
+        block: Block,
+    },
+    /// Lets a host or GPU back in.
+    Unblock {
+        /// Idempotency key.
+        request: RequestId,
+        /// What to let in.
+        target: BlockTarget,
+        /// Who lets it in.
+        author: String,
+    },
+    /// Lets go every block whose expiry has passed.
+    ExpireBlocks {
+        /// The leader that noticed.
+        leader: LeadershipEpoch,
+    },
+    /// A task committed a checkpoint.
+    CommitCheckpoint {
+        /// The leader that received it.
+        leader: LeadershipEpoch,
+        /// Whose checkpoint.
+        job: JobId,
+        /// The unit whose attempt wrote it.
+        unit: UnitIndex,
+        /// What was saved; refused if its epoch is not the unit's current attempt.
+        checkpoint: CheckpointCommit,
+    },
+    /// Creates a queue or changes one.
+    SetQueue {
+        /// Idempotency key.
+        request: RequestId,
+        /// Its name.
+        name: String,
+        /// Jobs that may be unfinished in it at a time.
+        live_jobs_max: u64,
+    },
+    /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
+    Prune {
+        /// The leader that noticed.
+        leader: LeadershipEpoch,
+    },
+}
+
+/// A host as its agent presents it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRegistration {
+    /// Host name, unique in the cluster.
+    pub name: String,
+    /// Where tasks of other hosts reach this one (`MASTER_ADDR`).
+    pub address: String,
+    /// Random identity kept in the worker's data directory: two workers of one name differ in it.
+    pub worker_id: RequestId,
+    /// Counts the agent's starts on that data directory.
+    pub incarnation: u64,
+    /// The kernel's boot id: another one means that every process is gone.
+    pub boot_id: String,
+    /// Its GPUs in index order.
+    pub gpus: Vec<GpuDescription>,
+    /// Thousandths of CPUs that tasks may use.
+    pub cpus_milli: u32,
+    /// Memory that tasks may use, in MiB.
+    pub memory_mib: u64,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+}
+
+/// A GPU as its driver describes it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GpuDescription {
+    /// Its identity.
+    pub uuid: GpuUuid,
+    /// Index on the host, for people.
+    pub index: u32,
+    /// Model, as the driver names it.
+    pub model: String,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// How the leader sees a host.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum HostHealth {
+    /// Its heartbeats arrive.
+    Up,
+    /// Some are missing: nothing new is placed there.
+    Suspect,
+    /// Its lease is over.
+    Lost,
+}
+
+/// How a worker sees a GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum GpuHealth {
+    /// Fit for work.
+    Healthy,
+    /// Unfit; attempts on it are restarted elsewhere.
+    Faulted {
+        /// A short machine-readable signal: `xid-79`, `missing`, `ecc-uncorrectable`.
+        signal: String,
+        /// What the worker saw, for people.
+        detail: String,
+    },
+}
+
+/// One unit's allocation: which task runs where on which GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Placement {
+    /// The leader that planned it.
+    pub leader: LeadershipEpoch,
+    /// Whose unit.
+    pub job: JobId,
+    /// Which unit.
+    pub unit: UnitIndex,
+    /// One entry per task of the unit, in task order.
+    pub tasks: Arc<[TaskPlacement]>,
+}
+
+/// Where one task goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskPlacement {
+    /// The task.
+    pub task: TaskIndex,
+    /// Its host.
+    pub host: HostId,
+    /// Its GPUs on that host, ascending by position in the host's list.
+    pub gpus: Vec<GpuUuid>,
+}
+
+/// What became of one task of one attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskReport {
+    /// The leader that received or concluded it.
+    pub leader: LeadershipEpoch,
+    /// Whose task.
+    pub job: JobId,
+    /// Its unit.
+    pub unit: UnitIndex,
+    /// Its attempt.
+    pub epoch: AttemptEpoch,
+    /// The task.
+    pub task: TaskIndex,
+    /// What became of it.
+    pub outcome: TaskOutcome,
+}
+
+/// What can become of a task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum TaskOutcome {
+    /// Its process runs.
+    Started,
+    /// Its process ended.
+    Exited(Exit),
+    /// Its worker holds it no longer and does not know how it ended (never started, host rebooted).
+    Gone {
+        /// What the worker or the leader knows about it.
+        detail: String,
+    },
+    /// Its worker was silent for longer than the task's lease.
+    Fenced,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code, if it ended by itself.
+    pub code: Option<i32>,
+    /// Signal number, if one ended it.
+    pub signal: Option<i32>,
+    /// True if the memory limit ended it.
+    pub out_of_memory: bool,
+    /// True if the supervisor killed it because its lease ran out.
+    pub lease_expired: bool,
+    /// Why it could not be started, if it could not.
+    pub start_error: Option<String>,
+}
+
+/// Exit code by which a task says: checkpointed, run me again (not charged).
+pub const EXIT_RUN_AGAIN: i32 = 75;
+/// Exit code by which a task says: do not restart me.
+pub const EXIT_DO_NOT_RESTART: i32 = 93;
+
+/// Why an attempt is ended early.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum StopReason {
+    /// The job was cancelled.
+    Cancelled,
+    /// A task of the gang ended badly; the rest cannot go on.
+    MemberFailed,
+    /// A task of the gang was lost with its host.
+    MemberLost,
+    /// A GPU of the attempt is unfit.
+    GpuFault {
+        /// Which one.
+        gpu: GpuUuid,
+    },
+    /// Its host is drained.
+    Drain {
+        /// Which one.
+        host: HostId,
+    },
+    /// A higher priority needs the resources.
+    Preempted,
+}
+
+/// What a block is put on.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum BlockTarget {
+    /// A host, by name.
+    Host(String),
+    /// A GPU.
+    Gpu(GpuUuid),
+}
+
+/// Why something is out of placement.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Block {
+    /// Why; required of people.
+    pub reason: String,
+    /// Who: a user's name, or `rule:<name>`.
+    pub author: String,
+    /// What the author saw; may be empty.
+    pub evidence: String,
+    /// When it was put (stamped by `apply`; any value proposed is replaced).
+    pub since: TimeMs,
+    /// When it ends by itself; never if none.
+    pub expires_at: Option<TimeMs>,
+    /// Present if running tasks must leave: the instant by which they are killed.
+    pub drain_deadline: Option<TimeMs>,
+}
+
+/// A checkpoint that a task committed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCommit {
+    /// Attempt that wrote it.
+    pub epoch: AttemptEpoch,
+    /// Training step; strictly increasing within an attempt.
+    pub step: u64,
+    /// Absolute path of the folder.
+    pub path: String,
+    /// Size in bytes, 0 if not told.
+    pub size_bytes: u64,
+    /// `algorithm:hex`, empty if not told.
+    pub digest: String,
+}

@@ -1,0 +1,265 @@
+//! Facts that watchers may see, each with the revision that made it true.
+//!
+//! All events of one revision are delivered together or not at all.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Block, BlockTarget, Exit, GpuHealth, HostHealth, StopReason};
+use crate::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision, TaskIndex,
+    UnitIndex,
+};
+use crate::lifecycle::JobPhase;
+use crate::state::RestartReason;
+use crate::time::TimeMs;
+
+/// One fact.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Event {
+    /// The command that made it true.
+    pub revision: Revision,
+    /// When, by the leader's stamp.
+    pub time: TimeMs,
+    /// What.
+    pub kind: EventKind,
+}
+
+/// What happened.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum EventKind {
+    /// A replica began to lead.
+    LeaderBegan {
+        /// Which one.
+        replica: ReplicaId,
+        /// Its fencing token.
+        epoch: LeadershipEpoch,
+    },
+    /// A job was accepted.
+    JobSubmitted {
+        /// Its id.
+        job: JobId,
+        /// Its name.
+        name: String,
+        /// Its user.
+        user: String,
+        /// Its queue.
+        queue: String,
+    },
+    /// Somebody asked for a job's end.
+    JobCancelRequested {
+        /// Which job.
+        job: JobId,
+        /// Who.
+        author: String,
+        /// Why.
+        reason: String,
+    },
+    /// A job reached its end.
+    JobFinished {
+        /// Which job.
+        job: JobId,
+        /// How.
+        phase: JobPhase,
+        /// Why, for people; empty on success.
+        reason: String,
+    },
+    /// A finished job was forgotten.
+    JobPruned {
+        /// Which job.
+        job: JobId,
+    },
+    /// A unit received its allocation, whole.
+    AttemptPlaced {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt.
+        epoch: AttemptEpoch,
+        /// Counts the unit's attempts from 1.
+        number: u32,
+        /// Hosts in task order, without repetition.
+        hosts: Vec<HostId>,
+        /// GPUs given in all.
+        gpus: u32,
+    },
+    /// A task's process runs.
+    TaskStarted {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The task.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+    },
+    /// Every task of the attempt runs.
+    AttemptRunning {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt.
+        epoch: AttemptEpoch,
+    },
+    /// A task's process ended.
+    TaskExited {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The task.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+        /// How.
+        exit: Exit,
+    },
+    /// A task was lost: its worker forgot it, or its lease ran out.
+    TaskLost {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The task.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+        /// Why.
+        detail: String,
+    },
+    /// An attempt was told to stop.
+    AttemptStopping {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt.
+        epoch: AttemptEpoch,
+        /// Why.
+        reason: StopReason,
+    },
+    /// An attempt ended and gave everything back.
+    AttemptEnded {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt.
+        epoch: AttemptEpoch,
+        /// Hosts that got resources back, in task order, without repetition.
+        hosts: Vec<HostId>,
+        /// How it ended, for people.
+        detail: String,
+    },
+    /// A unit waits again.
+    UnitRequeued {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Why it is run again.
+        reason: RestartReason,
+        /// Not before this instant.
+        not_before: TimeMs,
+    },
+    /// A host joined, or its agent came back.
+    HostRegistered {
+        /// Its id.
+        host: HostId,
+        /// Its name.
+        name: String,
+        /// Number of its GPUs.
+        gpus: u32,
+    },
+    /// The leader sees a host differently.
+    HostHealthChanged {
+        /// Which.
+        host: HostId,
+        /// Its name.
+        name: String,
+        /// Now.
+        health: HostHealth,
+    },
+    /// A worker sees a GPU differently.
+    GpuHealthChanged {
+        /// Which.
+        gpu: GpuUuid,
+        /// Where.
+        host: HostId,
+        /// Its host's name.
+        host_name: String,
+        /// Now.
+        health: GpuHealth,
+    },
+    /// Something was taken out of placement.
+    Blocked {
+        /// What.
+        target: BlockTarget,
+        /// Why, by whom, until when.
+        block: Block,
+    },
+    /// Something was let back in.
+    Unblocked {
+        /// What.
+        target: BlockTarget,
+        /// By whom (`expiry` if by itself).
+        author: String,
+    },
+    /// A task committed a checkpoint.
+    CheckpointCommitted {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// By which attempt.
+        epoch: AttemptEpoch,
+        /// Training step.
+        step: u64,
+        /// Where.
+        path: String,
+        /// Bytes.
+        size_bytes: u64,
+    },
+    /// A queue was created or changed.
+    QueueSet {
+        /// Its name.
+        name: String,
+    },
+}
+
+impl EventKind {
+    /// The job that the event is about, if it is about one.
+    #[must_use]
+    pub const fn job(&self) -> Option<JobId> {
+        match self {
+            Self::JobSubmitted { job, .. }
+            | Self::JobCancelRequested { job, .. }
+            | Self::JobFinished { job, .. }
+            | Self::JobPruned { job }
+            | Self::AttemptPlaced { job, .. }
+            | Self::TaskStarted { job, .. }
+            | Self::AttemptRunning { job, .. }
+            | Self::TaskExited { job, .. }
+            | Self::TaskLost { job, .. }
+            | Self::AttemptStopping { job, .. }
+            | Self::AttemptEnded { job, .. }
+            | Self::UnitRequeued { job, .. }
+            | Self::CheckpointCommitted { job, .. } => Some(*job),
+            Self::LeaderBegan { .. }
+            | Self::HostRegistered { .. }
+            | Self::HostHealthChanged { .. }
+            | Self::GpuHealthChanged { .. }
+            | Self::Blocked { .. }
+            | Self::Unblocked { .. }
+            | Self::QueueSet { .. } => None,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! Identities: one newtype each, so that a host is never taken for a job.
+//!
+//! Ids that the cluster gives out derive from the revision of the command that created the thing, so
+//! every replica computes the same one and none is ever used twice.
+
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Deserialize, Serialize};
+
+/// Declares a `Copy` newtype over an unsigned integer with `Display`, `FromStr` and `get`.
+macro_rules! integer_id {
+    ($(#[$doc:meta])* $name:ident($inner:ty)) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+        )]
+        #[serde(transparent)]
+        pub struct $name(pub $inner);
+
+        impl $name {
+            /// The bare number.
+            #[must_use]
+            pub const fn get(self) -> $inner {
+                self.0
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+                fmt::Display::fmt(&self.0, formatter)
+            }
+        }
+
+        impl FromStr for $name {
+            type Err = std::num::ParseIntError;
+
+            fn from_str(text: &str) -> Result<Self, Self::Err> {
+                text.parse().map(Self)
+            }
+        }
+    };
+}
+
+integer_id! {
+    /// Number of a replicated command, counted from 1 in log order; the resume token of every watch.
+    Revision(u64)
+}
+integer_id! {
+    /// A job: the revision of its submission.
+    JobId(u64)
+}
+integer_id! {
+    /// A host as the replicated state knows it, given out at its first registration.
+    HostId(u32)
+}
+integer_id! {
+    /// A scheduler replica, chosen by the operator.
+    ReplicaId(u64)
+}
+integer_id! {
+    /// A task within its job, counted from 0 over all task groups in order: its rank.
+    TaskIndex(u32)
+}
+integer_id! {
+    /// What is placed as one: the whole gang (always 0) or one independent task (its task index).
+    UnitIndex(u32)
+}
+integer_id! {
+    /// One run of a unit: the revision of the `Place` command that allocated it. Strictly increasing.
+    AttemptEpoch(u64)
+}
+integer_id! {
+    /// The revision of the current leader's `LeaderBegan` entry: the fencing token of its commands.
+    ///
+    /// The Raft term is not that number: a restarted leader may lead on in the same term.
+    LeadershipEpoch(u64)
+}
+
+impl Revision {
+    /// The revision after this one.
+    #[must_use]
+    pub const fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+}
+
+/// A GPU, known by the UUID that its driver reports, never by its index alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct GpuUuid(pub u128);
+
+impl fmt::Display for GpuUuid {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str("GPU-")?;
+        write_uuid(self.0, formatter)
+    }
+}
+
+impl FromStr for GpuUuid {
+    type Err = InvalidUuid;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let digits = text.strip_prefix("GPU-").unwrap_or(text);
+        parse_uuid(digits)
+            .map(Self)
+            .ok_or_else(|| InvalidUuid(text.to_owned()))
+    }
+}
+
+impl From<GpuUuid> for String {
+    fn from(uuid: GpuUuid) -> Self {
+        uuid.to_string()
+    }
+}
+
+impl TryFrom<String> for GpuUuid {
+    type Error = InvalidUuid;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// The client's idempotency key: the same key is the same request, answered the same way for 24 hours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
+pub struct RequestId(pub u128);
+
+impl fmt::Display for RequestId {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write_uuid(self.0, formatter)
+    }
+}
+
+impl FromStr for RequestId {
+    type Err = InvalidUuid;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        parse_uuid(text)
+            .map(Self)
+            .ok_or_else(|| InvalidUuid(text.to_owned()))
+    }
+}
+
+impl From<RequestId> for String {
+    fn from(id: RequestId) -> Self {
+        id.to_string()
+    }
+}
+
+impl TryFrom<String> for RequestId {
+    type Error = InvalidUuid;
+
+    fn try_from(text: String) -> Result<Self, Self::Error> {
+        text.parse()
+    }
+}
+
+/// A text that is not a UUID of the form `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is not a UUID (expected 8-4-4-4-12 hexadecimal digits)")]
+pub struct InvalidUuid(pub String);
+
+fn write_uuid(value: u128, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        formatter,
+        "{:08x}-{:04x}-{:04x}-{:04x}-{:012x}",
+        value >> 96,
+        (value >> 80) & 0xffff,
+        (value >> 64) & 0xffff,
+        (value >> 48) & 0xffff,
+        value & 0xffff_ffff_ffff
+    )
+}
+
+fn parse_uuid(text: &str) -> Option<u128> {
+    const GROUPS: [usize; 5] = [8, 4, 4, 4, 12];
+    let mut value = 0u128;
+    let mut parts = text.split('-');
+    for length in GROUPS {
+        let part = parts.next()?;
+        if part.len() != length || !part.bytes().all(|byte| byte.is_ascii_hexdigit()) {
+            return None;
+        }
+        value = (value << (4 * length)) | u128::from_str_radix(part, 16).ok()?;
+    }
+    parts.next().is_none().then_some(value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_uuid_survives_its_text() {
+        let uuid = GpuUuid(0x0123_4567_89ab_cdef_0011_2233_4455_6677);
+        assert_eq!(uuid.to_string(), "GPU-01234567-89ab-cdef-0011-223344556677");
+        assert_eq!(uuid.to_string().parse(), Ok(uuid));
+    }
+
+    #[test]
+    fn a_damaged_uuid_is_refused() {
+        for text in [
+            "",
+            "GPU-",
+            "GPU-1",
+            "01234567-89ab-cdef-0011-22334455667",
+            "+1234567-89ab-cdef-0011-223344556677",
+        ] {
+            assert!(text.parse::<GpuUuid>().is_err(), "{text}");
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! Every limit of the product, with its name, its default and why it stands.
+//!
+//! An error that refuses something for its size states the limit's name and value.
+
+/// Tasks in one job, over all its groups. An array of a million is one record; 10^9 is a typing error.
+pub const TASKS_PER_JOB_MAX: u64 = 1_000_000;
+/// Tasks in one gang: a decision about it is one log entry, which must stay small enough to replicate.
+pub const TASKS_PER_GANG_MAX: u64 = 16_384;
+/// Task groups (roles) in one job.
+pub const GROUPS_PER_JOB_MAX: usize = 64;
+/// Encoded bytes of one job specification.
+pub const SPEC_BYTES_MAX: usize = 1 << 20;
+/// Bytes of a name (job, group, queue, host, user): the length of a DNS name.
+pub const NAME_BYTES_MAX: usize = 253;
+/// Bytes of a reason, a message or another free text that an operator or a worker writes.
+pub const TEXT_BYTES_MAX: usize = 4_096;
+/// Arguments of one command line.
+pub const COMMAND_ARGUMENTS_MAX: usize = 4_096;
+/// Variables in one task group's environment.
+pub const ENVIRONMENT_VARIABLES_MAX: usize = 1_024;
+/// Labels on a job or a host.
+pub const LABELS_MAX: usize = 64;
+/// GPUs that one task may ask for: no host known to us has more.
+pub const GPUS_PER_TASK_MAX: u32 = 64;
+/// GPUs that one host may report.
+pub const GPUS_PER_HOST_MAX: usize = 64;
+/// Hosts in one cluster.
+pub const HOSTS_MAX: usize = 100_000;
+/// Queues in one cluster.
+pub const QUEUES_MAX: usize = 10_000;
+/// Jobs of one queue that are not finished.
+pub const LIVE_JOBS_PER_QUEUE_MAX: u64 = 1_000_000;
+/// Retries that a job may ask for after failures of its own.
+pub const RETRIES_MAX: u32 = 1_000;
+/// Priority lies within plus or minus this.
+pub const PRIORITY_MAX: i32 = 1_000_000;
+/// Longest grace between asking a task to stop and killing it: one hour.
+pub const STOP_GRACE_MS_MAX: u64 = 3_600_000;
+/// Longest `partition_grace`: one day.
+pub const PARTITION_GRACE_MS_MAX: u64 = 86_400_000;
+/// Shortest `partition_grace`: a worker must be able to fence itself within it.
+pub const PARTITION_GRACE_MS_MIN: u64 = 2_000;
+/// Events kept for watches that resume; older revisions answer `OUT_OF_RANGE`.
+pub const EVENTS_KEPT_MAX: usize = 200_000;
+/// How long an answer is kept under its request id: 24 hours.
+pub const REQUEST_KEPT_MS: u64 = 86_400_000;
+/// How long a finished job can be read: seven days.
+pub const FINISHED_JOB_KEPT_MS: u64 = 7 * 86_400_000;
+/// Finished jobs kept however young they are.
+pub const FINISHED_JOBS_KEPT_MAX: usize = 500_000;
+/// Things pruned by one command, so that no single apply is long.
+pub const PRUNED_PER_COMMAND_MAX: usize = 64;
+/// Committed checkpoints remembered per job, newest last.
+pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
+/// Past attempts remembered per unit, newest last.
+pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
+/// Tasks that one desired state may carry to a worker.
+pub const TASKS_PER_HOST_MAX: usize = 4_096;

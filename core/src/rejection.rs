@@ -1,0 +1,185 @@
+//! Deterministic refusals: the only errors that may leave `apply`.
+//!
+//! Each names the thing and the way out. Disk trouble and corruption are never among them: those stop
+//! the replica.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use crate::spec::Violation;
+
+/// Why a command had no effect.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
+pub enum Rejection {
+    /// The command comes from a leader that leads no more.
+    #[error("leadership epoch {given} is over; the current one is {current}")]
+    StaleLeader {
+        /// Epoch of the command.
+        given: LeadershipEpoch,
+        /// Epoch of the state.
+        current: LeadershipEpoch,
+    },
+    /// The specification breaks rules.
+    #[error("the job is not valid: {}", join(.0))]
+    InvalidSpec(Vec<Violation>),
+    /// The request id was used before for a different request.
+    #[error("request id was used before for another kind of request; choose a new one")]
+    RequestReused,
+    /// No such queue.
+    #[error("queue `{0}` does not exist; `muster queue list` shows those that do")]
+    UnknownQueue(String),
+    /// The queue holds as many unfinished jobs as it may.
+    #[error("queue `{queue}` holds its limit of {limit} unfinished jobs (live_jobs_max)")]
+    QueueFull {
+        /// Which queue.
+        queue: String,
+        /// Its limit.
+        limit: u64,
+    },
+    /// No such job (it may have been pruned).
+    #[error("job {0} does not exist, or ended so long ago that it is forgotten")]
+    UnknownJob(JobId),
+    /// The job is finished already.
+    #[error("job {job} is {phase:?} already")]
+    JobFinished {
+        /// Which job.
+        job: JobId,
+        /// How it ended.
+        phase: JobPhase,
+    },
+    /// No such unit in the job.
+    #[error("job {job} has no unit {unit}")]
+    UnknownUnit {
+        /// Which job.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+    },
+    /// The unit is in a phase that the command does not fit.
+    #[error("unit {unit} of job {job} is {phase:?}")]
+    UnitPhase {
+        /// Which job.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Its phase.
+        phase: UnitPhase,
+    },
+    /// The attempt is not the unit's current one.
+    #[error("attempt {given} of unit {unit} of job {job} is not the current one")]
+    StaleAttempt {
+        /// Which job.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Epoch of the command.
+        given: AttemptEpoch,
+    },
+    /// The attempt has no such task.
+    #[error("attempt {epoch} of job {job} has no task {task}")]
+    UnknownTask {
+        /// Which job.
+        job: JobId,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The task.
+        task: TaskIndex,
+    },
+    /// The task cannot go from its phase to the reported one.
+    #[error("task {task} of job {job} cannot go from {from:?} to {to:?}")]
+    TaskTransition {
+        /// Which job.
+        job: JobId,
+        /// The task.
+        task: TaskIndex,
+        /// Its phase.
+        from: TaskPhase,
+        /// The reported phase.
+        to: TaskPhase,
+    },
+    /// The placement does not match the unit's tasks.
+    #[error("the placement of unit {unit} of job {job} does not fit its tasks: {detail}")]
+    PlacementShape {
+        /// Which job.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// What is wrong.
+        detail: String,
+    },
+    /// A host cannot take what was placed on it.
+    #[error("host {host} cannot take the placement: {detail}")]
+    PlacementInfeasible {
+        /// Which host.
+        host: HostId,
+        /// What is missing.
+        detail: String,
+    },
+    /// No such host.
+    #[error("host `{0}` does not exist; `muster host list` shows those that do")]
+    UnknownHost(String),
+    /// No such GPU.
+    #[error("{0} does not exist; `muster gpu list` shows those that do")]
+    UnknownGpu(GpuUuid),
+    /// Another worker holds this host name and is alive.
+    #[error(
+        "host `{0}` is held by another worker that is alive; give this one another name, or stop the other"
+    )]
+    HostIdentityTaken(String),
+    /// The agent's incarnation is older than one seen before.
+    #[error("host `{name}` was registered by incarnation {current}; {given} is older")]
+    StaleIncarnation {
+        /// Host name.
+        name: String,
+        /// Incarnation of the command.
+        given: u64,
+        /// Newest one.
+        current: u64,
+    },
+    /// Two hosts present the same GPU.
+    #[error("{gpu} is presented by host `{holder}` already; a GPU belongs to one host")]
+    GpuClaimedTwice {
+        /// Which GPU.
+        gpu: GpuUuid,
+        /// The host that has it.
+        holder: String,
+    },
+    /// The registration breaks a rule.
+    #[error("the registration is not valid: {0}")]
+    InvalidRegistration(Violation),
+    /// Something given is over a limit or missing.
+    #[error("the request is not valid: {0}")]
+    InvalidRequest(Violation),
+    /// There is no block to take away.
+    #[error("{0} is not blocked")]
+    NotBlocked(String),
+    /// A checkpoint must be newer than the last one of its attempt.
+    #[error("checkpoint step {given} of job {job} is not after step {current}")]
+    CheckpointOutOfOrder {
+        /// Which job.
+        job: JobId,
+        /// Step of the command.
+        given: u64,
+        /// Newest committed step.
+        current: u64,
+    },
+    /// The cluster is at one of its limits.
+    #[error("the cluster holds its limit of {limit} {what} ({limit_name})")]
+    ClusterFull {
+        /// What there are too many of.
+        what: String,
+        /// The limit's name.
+        limit_name: String,
+        /// The limit.
+        limit: u64,
+    },
+}
+
+fn join(violations: &[Violation]) -> String {
+    violations
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join("; ")
+}

@@ -1,0 +1,282 @@
+//! Jobs, their units, attempts and checkpoints.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use serde::{Deserialize, Serialize};
+
+use crate::command::{Exit, StopReason};
+use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use crate::spec::JobSpec;
+use crate::time::TimeMs;
+
+/// A job and everything that became of it.
+///
+/// An array of 100,000 waiting tasks is one record: a unit gets an entry in `units` only once it has a
+/// history; those from `first_untouched` on have none and are waiting.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Job {
+    /// Its id: the revision of its submission.
+    pub id: JobId,
+    /// What was asked for.
+    pub spec: Arc<JobSpec>,
+    /// When it was accepted.
+    pub submitted_at: TimeMs,
+    /// Where it stands.
+    pub phase: JobPhase,
+    /// When it reached its end.
+    pub finished_at: Option<TimeMs>,
+    /// Why it ended badly, for people; empty otherwise.
+    pub finish_reason: String,
+    /// Who asked for its end.
+    pub cancel: Option<CancelRequest>,
+    /// Units with a history.
+    pub units: OrdMap<UnitIndex, Arc<Unit>>,
+    /// The first unit without a history; all after it have none either.
+    pub first_untouched: UnitIndex,
+    /// Units that have a history and wait again.
+    pub requeued: OrdSet<UnitIndex>,
+    /// How many units are in each phase.
+    pub counts: UnitCounts,
+}
+
+/// Who asked for a job's end, when and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelRequest {
+    /// Who.
+    pub author: String,
+    /// Why; may be empty.
+    pub reason: String,
+    /// When.
+    pub at: TimeMs,
+}
+
+/// How many units of a job are in each phase; they add up to `JobSpec::units`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct UnitCounts {
+    /// Waiting, with or without a history.
+    pub waiting: u64,
+    /// Allocated, not all running.
+    pub placed: u64,
+    /// Running.
+    pub running: u64,
+    /// Told to stop.
+    pub stopping: u64,
+    /// Ended well.
+    pub succeeded: u64,
+    /// Ended badly.
+    pub failed: u64,
+    /// Ended on request.
+    pub cancelled: u64,
+}
+
+impl UnitCounts {
+    /// The counter of one phase.
+    pub const fn of_mut(&mut self, phase: UnitPhase) -> &mut u64 {
+        match phase {
+            UnitPhase::Waiting => &mut self.waiting,
+            UnitPhase::Placed => &mut self.placed,
+            UnitPhase::Running => &mut self.running,
+            UnitPhase::Stopping => &mut self.stopping,
+            UnitPhase::Succeeded => &mut self.succeeded,
+            UnitPhase::Failed => &mut self.failed,
+            UnitPhase::Cancelled => &mut self.cancelled,
+        }
+    }
+
+    /// Units that hold resources.
+    #[must_use]
+    pub const fn active(&self) -> u64 {
+        self.placed + self.running + self.stopping
+    }
+
+    /// Units that have not reached their end.
+    #[must_use]
+    pub const fn live(&self) -> u64 {
+        self.waiting + self.active()
+    }
+
+    /// All units.
+    #[must_use]
+    pub const fn total(&self) -> u64 {
+        self.live() + self.succeeded + self.failed + self.cancelled
+    }
+}
+
+/// What is placed as one: a gang, or one independent task.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Unit {
+    /// Where it stands.
+    pub phase: UnitPhase,
+    /// Attempts so far, the current one included.
+    pub attempts: u32,
+    /// Failures of the job's own doing so far.
+    pub failures: u32,
+    /// It waits at least until then.
+    pub not_before: TimeMs,
+    /// Why the next attempt (or the current one) is run.
+    pub restart_reason: RestartReason,
+    /// The current attempt, while it holds resources.
+    pub attempt: Option<Arc<Attempt>>,
+    /// Past attempts, oldest first, at most `ATTEMPTS_KEPT_PER_UNIT_MAX`.
+    pub past: Vec<PastAttempt>,
+    /// Committed checkpoints, oldest first, at most `CHECKPOINTS_PER_JOB_MAX`.
+    pub checkpoints: Vec<Checkpoint>,
+}
+
+impl Default for Unit {
+    /// A unit that waits and has no history.
+    fn default() -> Self {
+        Self {
+            phase: UnitPhase::Waiting,
+            attempts: 0,
+            failures: 0,
+            not_before: TimeMs::default(),
+            restart_reason: RestartReason::First,
+            attempt: None,
+            past: Vec::new(),
+            checkpoints: Vec::new(),
+        }
+    }
+}
+
+/// Why an attempt is run (`MUSTER_RESTART_REASON`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum RestartReason {
+    /// It is the first one.
+    First,
+    /// The one before was preempted.
+    Preempt,
+    /// Infrastructure failed the one before: never charged to the user.
+    Infra,
+    /// The one before ended badly by its own doing, or asked to be run again.
+    User,
+    /// An admin moved it.
+    Admin,
+}
+
+/// One run of a unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// Its fencing number.
+    pub epoch: AttemptEpoch,
+    /// The leader that placed it.
+    pub leader: LeadershipEpoch,
+    /// Counts the unit's attempts from 1.
+    pub number: u32,
+    /// When it was placed.
+    pub placed_at: TimeMs,
+    /// When all its tasks ran.
+    pub running_at: Option<TimeMs>,
+    /// Why and since when it is being stopped.
+    pub stop: Option<StopOrder>,
+    /// Its tasks in order; the position is the rank within the unit.
+    pub tasks: Vec<TaskRun>,
+}
+
+/// An attempt's order to stop.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopOrder {
+    /// Why.
+    pub reason: StopReason,
+    /// Since when.
+    pub at: TimeMs,
+    /// Milliseconds that tasks get between being asked and being killed.
+    pub grace_ms: u64,
+}
+
+/// One task of an attempt.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRun {
+    /// Which task.
+    pub task: TaskIndex,
+    /// Its host.
+    pub host: HostId,
+    /// Its GPUs.
+    pub gpus: Vec<GpuUuid>,
+    /// Where it stands.
+    pub phase: TaskPhase,
+    /// How it ended, once it did.
+    pub exit: Option<Exit>,
+}
+
+/// What is remembered of an attempt that ended.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PastAttempt {
+    /// Its epoch.
+    pub epoch: AttemptEpoch,
+    /// Its number.
+    pub number: u32,
+    /// When it was placed.
+    pub placed_at: TimeMs,
+    /// When all its tasks ran.
+    pub running_at: Option<TimeMs>,
+    /// When it ended.
+    pub ended_at: TimeMs,
+    /// How, for people: `succeeded`, `exit code 1 of task 3`, `GPU-… fell off the bus`.
+    pub detail: String,
+    /// Exit of the task that decided the end, if one did.
+    pub exit: Option<Exit>,
+    /// Hosts it ran on, in task order, without repetition.
+    pub hosts: Vec<HostId>,
+}
+
+/// A committed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Attempt that wrote it.
+    pub epoch: AttemptEpoch,
+    /// Training step.
+    pub step: u64,
+    /// Absolute path.
+    pub path: String,
+    /// Bytes, 0 if not told.
+    pub size_bytes: u64,
+    /// `algorithm:hex`, empty if not told.
+    pub digest: String,
+    /// When it was committed.
+    pub committed_at: TimeMs,
+}
+
+impl Job {
+    /// A unit's record; one without a history is `None` although it exists.
+    #[must_use]
+    pub fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
+        self.units.get(&unit).map(Arc::as_ref)
+    }
+
+    /// Whether the job has a unit of this index at all.
+    #[must_use]
+    pub fn has_unit(&self, unit: UnitIndex) -> bool {
+        u64::from(unit.get()) < self.spec.units()
+    }
+
+    /// A unit's phase, if the job has it.
+    #[must_use]
+    pub fn unit_phase(&self, unit: UnitIndex) -> Option<UnitPhase> {
+        self.has_unit(unit).then(|| {
+            self.unit(unit)
+                .map_or(UnitPhase::Waiting, |known| known.phase)
+        })
+    }
+
+    /// The task indexes that a unit consists of, as a half-open range.
+    #[must_use]
+    pub fn tasks_of(&self, unit: UnitIndex) -> std::ops::Range<u32> {
+        if self.spec.gang {
+            0..u32::try_from(self.spec.tasks()).unwrap_or(u32::MAX)
+        } else {
+            unit.get()..unit.get() + 1
+        }
+    }
+
+    /// Units that wait, lowest index first: those with a history, then the untouched ones.
+    pub fn waiting_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
+        let untouched = u64::from(self.first_untouched.get())..self.spec.units();
+        self.requeued
+            .iter()
+            .copied()
+            .chain(untouched.filter_map(|index| u32::try_from(index).ok().map(UnitIndex)))
+    }
+}

@@ -1,0 +1,120 @@
+//! The replicated state: everything the cluster must remember, as ordered persistent maps.
+//!
+//! A clone is cheap (the maps share their nodes), which is how snapshots, plans and `what-if` get a
+//! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
+//! rest and never stored.
+
+mod events;
+mod host;
+mod index;
+mod job;
+mod queue;
+mod requests;
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+use serde::{Deserialize, Serialize};
+
+pub use events::{Compacted, EventLog};
+pub use host::{Gpu, Holder, Host};
+pub use index::{HostClass, Index, WaitingKey};
+pub use job::{
+    Attempt, CancelRequest, Checkpoint, Job, PastAttempt, RestartReason, StopOrder, TaskRun, Unit,
+    UnitCounts,
+};
+pub use queue::Queue;
+pub use requests::{Answer, RequestLog, StoredAnswer};
+
+use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
+use crate::time::TimeMs;
+
+/// Who leads, as the log says.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Leadership {
+    /// The leader's replica id; 0 before the first leader.
+    pub replica: ReplicaId,
+    /// Its fencing token.
+    pub epoch: LeadershipEpoch,
+    /// When it began.
+    pub since: TimeMs,
+}
+
+/// The whole replicated state.
+#[derive(Clone, Debug)]
+pub struct State {
+    /// Commands applied so far.
+    pub revision: Revision,
+    /// The newest stamped time; never goes back.
+    pub time: TimeMs,
+    /// Who leads.
+    pub leadership: Leadership,
+    /// All jobs that are not forgotten.
+    pub jobs: OrdMap<JobId, Arc<Job>>,
+    /// All hosts ever registered.
+    pub hosts: OrdMap<HostId, Arc<Host>>,
+    /// Host ids by name.
+    pub host_names: OrdMap<Arc<str>, HostId>,
+    /// The host of every GPU.
+    pub gpu_hosts: OrdMap<GpuUuid, HostId>,
+    /// All queues.
+    pub queues: OrdMap<Arc<str>, Arc<Queue>>,
+    /// Answers by request id.
+    pub requests: RequestLog,
+    /// Recent events.
+    pub events: EventLog,
+    /// Derived look-ups.
+    pub index: Index,
+}
+
+impl Default for State {
+    /// The state before the first command: nothing but the default queue.
+    fn default() -> Self {
+        let mut queues = OrdMap::new();
+        let queue = Queue::new(crate::spec::DEFAULT_QUEUE);
+        queues.insert(Arc::clone(&queue.name), Arc::new(queue));
+        Self {
+            revision: Revision::default(),
+            time: TimeMs::default(),
+            leadership: Leadership::default(),
+            jobs: OrdMap::new(),
+            hosts: OrdMap::new(),
+            host_names: OrdMap::new(),
+            gpu_hosts: OrdMap::new(),
+            queues,
+            requests: RequestLog::default(),
+            events: EventLog::default(),
+            index: Index::default(),
+        }
+    }
+}
+
+impl State {
+    /// The job with this id.
+    #[must_use]
+    pub fn job(&self, id: JobId) -> Option<&Job> {
+        self.jobs.get(&id).map(Arc::as_ref)
+    }
+
+    /// The host with this id.
+    #[must_use]
+    pub fn host(&self, id: HostId) -> Option<&Host> {
+        self.hosts.get(&id).map(Arc::as_ref)
+    }
+
+    /// The host with this name.
+    #[must_use]
+    pub fn host_by_name(&self, name: &str) -> Option<&Host> {
+        self.host_names.get(name).and_then(|id| self.host(*id))
+    }
+
+    /// The GPU with this identity and its host.
+    #[must_use]
+    pub fn gpu(&self, uuid: GpuUuid) -> Option<(&Host, &Gpu)> {
+        let host = self.host(*self.gpu_hosts.get(&uuid)?)?;
+        host.gpus
+            .iter()
+            .find(|gpu| gpu.uuid == uuid)
+            .map(|gpu| (host, gpu))
+    }
+}

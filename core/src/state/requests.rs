@@ -1,0 +1,100 @@
+//! Answers by request id: what makes a repeated submit one job.
+
+use imbl::{OrdMap, OrdSet};
+use serde::{Deserialize, Serialize};
+
+use crate::ids::{HostId, JobId, RequestId, Revision};
+use crate::time::TimeMs;
+
+/// What a command that took effect answers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Answer {
+    /// Done; nothing more to say.
+    Done,
+    /// A leader began: its revision is its epoch.
+    Began,
+    /// The job of a submission (or of the first one with this request id).
+    Job(JobId),
+    /// The registered host.
+    Host(HostId),
+    /// Things pruned or expired.
+    Count(u64),
+}
+
+/// An answer kept for repetition.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredAnswer {
+    /// Revision of the first command with the request id.
+    pub revision: Revision,
+    /// When it was given.
+    pub at: TimeMs,
+    /// Fingerprint of the request (64-bit hash of its stable bytes), to notice a reused id.
+    pub fingerprint: u64,
+    /// The answer.
+    pub answer: Answer,
+}
+
+/// Answers by request id, and by age for pruning.
+#[derive(Clone, Debug, Default)]
+pub struct RequestLog {
+    answers: OrdMap<RequestId, StoredAnswer>,
+    by_age: OrdSet<(TimeMs, RequestId)>,
+}
+
+impl RequestLog {
+    /// The answer given to this request before.
+    #[must_use]
+    pub fn get(&self, request: RequestId) -> Option<&StoredAnswer> {
+        self.answers.get(&request)
+    }
+
+    /// Keeps an answer.
+    pub fn insert(&mut self, request: RequestId, answer: StoredAnswer) {
+        self.by_age.insert((answer.at, request));
+        if let Some(replaced) = self.answers.insert(request, answer) {
+            self.by_age.remove(&(replaced.at, request));
+        }
+    }
+
+    /// Forgets up to `count_max` answers given before `before`, oldest first; returns how many.
+    pub fn prune(&mut self, before: TimeMs, count_max: usize) -> usize {
+        let mut pruned = 0;
+        while pruned < count_max {
+            let Some(&(at, request)) = self.by_age.get_min() else {
+                break;
+            };
+            if at >= before {
+                break;
+            }
+            self.by_age.remove(&(at, request));
+            self.answers.remove(&request);
+            pruned += 1;
+        }
+        pruned
+    }
+
+    /// When the oldest kept answer was given.
+    #[must_use]
+    pub fn oldest(&self) -> Option<TimeMs> {
+        self.by_age.get_min().map(|(at, _)| *at)
+    }
+
+    /// All answers by request id.
+    pub fn iter(&self) -> impl Iterator<Item = (RequestId, &StoredAnswer)> {
+        self.answers
+            .iter()
+            .map(|(request, answer)| (*request, answer))
+    }
+
+    /// Number of kept answers.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.answers.len()
+    }
+
+    /// True if none is kept.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.answers.is_empty()
+    }
+}

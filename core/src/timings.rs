@@ -1,0 +1,74 @@
+//! Heartbeat and lease arithmetic: how long everybody waits, and why that is safe without
+//! synchronised clocks.
+//!
+//! A worker notes its own time before it sends a beat; the leader starts the lease `L` on receipt, which
+//! is later. With every clock within `1 +- rho` of true rate and `K` the time that killing may take, a
+//! worker that fences itself `F` after the send of its last acknowledged beat is done before the
+//! leader's `L` is over if `F <= L (1 - rho) / (1 + rho) - K`.
+
+use serde::{Deserialize, Serialize};
+
+/// Periods of the heartbeat protocol, in milliseconds; the same on all replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timings {
+    /// Between two beats of a worker.
+    pub beat_ms: u64,
+    /// Silence after which nothing new is placed on a host.
+    pub suspect_ms: u64,
+    /// Silence after which a host is lost.
+    pub lost_ms: u64,
+}
+
+impl Default for Timings {
+    /// 5 s, 15 s and 45 s: the product's promise P3.
+    fn default() -> Self {
+        Self {
+            beat_ms: 5_000,
+            suspect_ms: 15_000,
+            lost_ms: 45_000,
+        }
+    }
+}
+
+/// Largest drift between two clocks, in parts per thousand: a hundred times what NTP tolerates.
+pub const CLOCK_DRIFT_PERMILLE: u64 = 10;
+/// Longest time that killing a task's processes may take; a quarter of the lease where that is less.
+pub const KILL_MS_MAX: u64 = 10_000;
+
+/// How long after the send of its last acknowledged beat a worker must have begun to kill a task with
+/// this `partition_grace`, in milliseconds.
+///
+/// 45 s gives 34.1 s, 300 s gives 284 s.
+#[must_use]
+pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
+    let drifted =
+        partition_grace_ms * (1_000 - CLOCK_DRIFT_PERMILLE) / (1_000 + CLOCK_DRIFT_PERMILLE);
+    drifted - kill_ms(partition_grace_ms)
+}
+
+/// Time set aside for killing within a lease, in milliseconds.
+#[must_use]
+pub const fn kill_ms(partition_grace_ms: u64) -> u64 {
+    let quarter = partition_grace_ms / 4;
+    if quarter < KILL_MS_MAX {
+        quarter
+    } else {
+        KILL_MS_MAX
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_fenced_worker_is_done_before_the_lease_is_over() {
+        for lease in [2_000u64, 9_000, 45_000, 300_000, 86_400_000] {
+            let fence = fence_after_ms(lease);
+            // The worker's clock runs slow, the leader's fast: the worst case.
+            let true_time = (fence + kill_ms(lease)) * 1_000 / (1_000 - CLOCK_DRIFT_PERMILLE);
+            let leader_time = true_time * (1_000 + CLOCK_DRIFT_PERMILLE) / 1_000;
+            assert!(leader_time <= lease, "{lease}: {leader_time}");
+        }
+    }
+}
