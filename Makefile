@@ -1,0 +1,66 @@
+# Developer entry points. `make` lists them.
+
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+# Number of simulated clusters that `make sim` runs.
+SEEDS ?= 200
+# Further arguments: `make demo ARGS=--keep`.
+ARGS ?=
+
+TARGET := $(or $(CARGO_TARGET_DIR),$(CURDIR)/target)
+# End-to-end tests, the demo and the benchmarks start the built programs through these.
+export MUSTER_BIN := $(TARGET)/debug/muster
+export MUSTER_TRAINER_BIN := $(TARGET)/debug/muster-trainer
+
+.PHONY: help
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: build ## a cluster of 3 replicas and 4 workers trains a model while leader, agent, host and GPU die
+	$(MUSTER_BIN) demo $(ARGS)
+
+.PHONY: dev
+dev: build ## leave such a cluster running to play with (Ctrl-C stops it)
+	$(MUSTER_BIN) dev $(ARGS)
+
+.PHONY: build
+build: bootstrap ## build muster and the example trainer
+# The whole workspace, as the tests do: with fewer packages cargo unifies features otherwise and compiles RocksDB again.
+	cargo build --locked --workspace --bins
+
+.PHONY: test
+test: build ## everything that CI tests: unit, golden, property and end-to-end tests, then the simulation
+	cargo test --locked --workspace
+	$(MAKE) --no-print-directory sim
+
+.PHONY: sim
+sim: build ## simulate SEEDS clusters with faults; a failure prints the one command that replays it
+	$(MUSTER_BIN) chaos sim --seeds $(SEEDS) $(ARGS)
+
+.PHONY: bench
+bench: build ## measure the figures of docs/benchmarks.md
+	cargo run --locked --package muster-bench -- $(ARGS)
+
+.PHONY: fmt
+fmt: ## format the code
+	cargo fmt --all
+
+.PHONY: lint
+lint: bootstrap ## format check, clippy and the house rules
+	cargo fmt --all --check
+	cargo clippy --locked --workspace --all-targets -- -D warnings
+	cargo xtask tidy
+
+.PHONY: ci
+ci: ## exactly what CI runs
+	bash .ci/run
+
+.PHONY: bootstrap
+bootstrap: ## install or name what the build needs
+	@scripts/bootstrap
+
+.PHONY: clean
+clean: ## remove what the build made
+	cargo clean
