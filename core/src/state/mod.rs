@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host};
-pub use index::{HostClass, Index, WaitingKey};
+pub use index::{HostClass, Index, Lane, WaitingKey};
 pub use job::{
     Attempt, CancelRequest, Checkpoint, Job, PastAttempt, RestartReason, StopOrder, TaskRun, Unit,
     UnitCounts,
