@@ -14,6 +14,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     std::fs::write(out.join("muster.bin"), prost_bytes(&descriptors))?;
     tonic_prost_build::configure()
         .bytes(".")
+        // Ordered maps: the same message has the same bytes, and the core's maps are taken over as they are.
+        .btree_map(".")
         .compile_fds(descriptors)?;
     Ok(())
 }
@@ -23,7 +25,10 @@ fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> std::io::Result<()> {
         let path = entry?.path();
         if path.is_dir() {
             collect(&path, files)?;
-        } else if path.extension().is_some_and(|extension| extension == "proto") {
+        } else if path
+            .extension()
+            .is_some_and(|extension| extension == "proto")
+        {
             files.push(path);
         }
     }
