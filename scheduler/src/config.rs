@@ -1,0 +1,323 @@
+//! Settings of a scheduler replica, with their defaults and rules.
+
+use std::collections::BTreeMap;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use muster_core::ids::ReplicaId;
+use muster_core::timings::Timings;
+use serde::{Deserialize, Serialize};
+
+/// Port of the gRPC listener where none is given.
+pub const GRPC_PORT: u16 = 7400;
+/// Port of the Prometheus listener where none is given.
+pub const METRICS_PORT: u16 = 7401;
+/// Most members of the replication group: more make writes slower and failures no rarer.
+pub const PEERS_MAX: usize = 9;
+
+/// Settings of a replica; [`Default`] is a group of one on loopback.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct SchedulerConfig {
+    /// This replica, one of `peers`.
+    pub replica_id: ReplicaId,
+    /// Names the cluster: data and messages of another one are refused.
+    pub cluster_id: String,
+    /// Where the gRPC server listens.
+    pub listen: SocketAddr,
+    /// Every member of the group, this one included: id and `host:port` by which the others and the
+    /// clients reach it.
+    pub peers: BTreeMap<ReplicaId, String>,
+    /// Holds the log and the snapshots.
+    pub data_dir: PathBuf,
+    /// Heartbeats and leases of workers; the same on all replicas.
+    pub timings: Timings,
+    /// Clocks of the replication.
+    pub raft: RaftTimings,
+    /// Where `/metrics` listens; nowhere if none.
+    pub metrics_listen: Option<SocketAddr>,
+    /// Founds the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
+    pub bootstrap: bool,
+    /// Bounds of the gRPC face.
+    pub limits: Limits,
+}
+
+impl Default for SchedulerConfig {
+    fn default() -> Self {
+        let replica_id = ReplicaId(1);
+        Self {
+            replica_id,
+            cluster_id: "muster".to_owned(),
+            listen: SocketAddr::from((Ipv4Addr::LOCALHOST, GRPC_PORT)),
+            peers: BTreeMap::from([(replica_id, format!("127.0.0.1:{GRPC_PORT}"))]),
+            data_dir: PathBuf::from("muster-data"),
+            timings: Timings::default(),
+            raft: RaftTimings::default(),
+            metrics_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT))),
+            bootstrap: true,
+            limits: Limits::default(),
+        }
+    }
+}
+
+/// Clocks of the replication, in milliseconds.
+///
+/// A crashed leader is replaced after about `election_ms_max` plus a draw between the two election
+/// times. Lower ones need a disk whose syncs are quick.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct RaftTimings {
+    /// How often the leader shows that it lives.
+    pub heartbeat_ms: u64,
+    /// Shortest wait of a follower before it stands for election.
+    pub election_ms_min: u64,
+    /// Longest wait; also the leader's lease.
+    pub election_ms_max: u64,
+}
+
+impl RaftTimings {
+    /// For disks whose syncs may take tens of milliseconds: fails over in about 1.65 s.
+    pub const PATIENT: Self = Self {
+        heartbeat_ms: 100,
+        election_ms_min: 500,
+        election_ms_max: 1_000,
+    };
+    /// For local NVMe, tests and demos: fails over in about 0.5 s.
+    pub const QUICK: Self = Self {
+        heartbeat_ms: 50,
+        election_ms_min: 150,
+        election_ms_max: 300,
+    };
+}
+
+impl Default for RaftTimings {
+    /// [`RaftTimings::QUICK`]: what the product's promise P1 (1 s) needs.
+    fn default() -> Self {
+        Self::QUICK
+    }
+}
+
+/// Bounds of the gRPC face; an error that refuses something names the bound and its value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// Bytes of one received message. Above `SPEC_BYTES_MAX`, so that a specification that is too big
+    /// is refused with its own limit's name.
+    pub message_bytes_max: usize,
+    /// HTTP/2 streams of one connection.
+    pub streams_per_connection_max: u32,
+    /// Unary requests in work at a time, over all connections.
+    pub requests_in_flight_max: usize,
+    /// Watches at a time.
+    pub watches_max: usize,
+    /// Revisions waiting for one slow watcher before it is dropped.
+    pub watch_buffer_revisions: usize,
+    /// Worker streams at a time.
+    pub worker_streams_max: usize,
+    /// Rows of one page of a list.
+    pub page_rows_max: u32,
+    /// Longest that a request without a deadline of its own waits, in milliseconds.
+    pub request_ms_default: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            message_bytes_max: 16 << 20,
+            streams_per_connection_max: 4_096,
+            requests_in_flight_max: 16_384,
+            watches_max: 4_096,
+            watch_buffer_revisions: 1_024,
+            worker_streams_max: 20_000,
+            page_rows_max: 1_000,
+            request_ms_default: 10_000,
+        }
+    }
+}
+
+/// A setting that cannot work.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("setting `{field}`: {rule}")]
+pub struct ConfigError {
+    /// The field, as in the settings file.
+    pub field: String,
+    /// The rule it breaks.
+    pub rule: String,
+}
+
+impl SchedulerConfig {
+    /// Checks everything that can be checked before anything is opened.
+    ///
+    /// # Errors
+    /// The first field that breaks a rule.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        self.validate_group()?;
+        self.validate_timings()?;
+        self.limits.validate()
+    }
+
+    /// How this replica is reached by the others.
+    #[must_use]
+    pub fn advertised_address(&self) -> &str {
+        self.peers.get(&self.replica_id).map_or("", String::as_str)
+    }
+
+    fn validate_group(&self) -> Result<(), ConfigError> {
+        require(!self.cluster_id.is_empty(), "cluster_id", || {
+            "must not be empty".to_owned()
+        })?;
+        require(self.replica_id.get() != 0, "replica_id", || {
+            "must not be 0".to_owned()
+        })?;
+        require(self.peers.len() <= PEERS_MAX, "peers", || {
+            format!(
+                "has {} members, the limit is {PEERS_MAX} (PEERS_MAX)",
+                self.peers.len()
+            )
+        })?;
+        require(self.peers.contains_key(&self.replica_id), "peers", || {
+            format!("must contain this replica ({})", self.replica_id)
+        })?;
+        for (id, address) in &self.peers {
+            let field = format!("peers[{id}]");
+            require(id.get() != 0, &field, || {
+                "a replica id must not be 0".to_owned()
+            })?;
+            require(is_host_and_port(address), &field, || {
+                format!("`{address}` is not `host:port`")
+            })?;
+        }
+        Ok(())
+    }
+
+    fn validate_timings(&self) -> Result<(), ConfigError> {
+        let Timings {
+            beat_ms,
+            suspect_ms,
+            lost_ms,
+        } = self.timings;
+        require(beat_ms > 0, "timings.beat_ms", || {
+            "must not be 0".to_owned()
+        })?;
+        require(suspect_ms > beat_ms, "timings.suspect_ms", || {
+            format!("must exceed beat_ms ({beat_ms})")
+        })?;
+        require(lost_ms > suspect_ms, "timings.lost_ms", || {
+            format!("must exceed suspect_ms ({suspect_ms})")
+        })?;
+        let RaftTimings {
+            heartbeat_ms,
+            election_ms_min,
+            election_ms_max,
+        } = self.raft;
+        require(heartbeat_ms > 0, "raft.heartbeat_ms", || {
+            "must not be 0".to_owned()
+        })?;
+        require(
+            election_ms_min > heartbeat_ms,
+            "raft.election_ms_min",
+            || format!("must exceed heartbeat_ms ({heartbeat_ms})"),
+        )?;
+        require(
+            election_ms_max > election_ms_min,
+            "raft.election_ms_max",
+            || format!("must exceed election_ms_min ({election_ms_min})"),
+        )
+    }
+}
+
+impl Limits {
+    fn validate(&self) -> Result<(), ConfigError> {
+        let sizes = [
+            ("limits.message_bytes_max", self.message_bytes_max),
+            ("limits.requests_in_flight_max", self.requests_in_flight_max),
+            ("limits.watches_max", self.watches_max),
+            ("limits.watch_buffer_revisions", self.watch_buffer_revisions),
+            ("limits.worker_streams_max", self.worker_streams_max),
+        ];
+        for (field, value) in sizes {
+            require(value > 0, field, || "must not be 0".to_owned())?;
+        }
+        let spec_bytes_max = muster_core::limits::SPEC_BYTES_MAX;
+        require(
+            self.message_bytes_max > spec_bytes_max,
+            "limits.message_bytes_max",
+            || format!("must exceed {spec_bytes_max} (SPEC_BYTES_MAX)"),
+        )?;
+        require(
+            self.streams_per_connection_max > 0,
+            "limits.streams_per_connection_max",
+            || "must not be 0".to_owned(),
+        )?;
+        require(self.page_rows_max > 0, "limits.page_rows_max", || {
+            "must not be 0".to_owned()
+        })?;
+        require(
+            self.request_ms_default > 0,
+            "limits.request_ms_default",
+            || "must not be 0".to_owned(),
+        )
+    }
+}
+
+fn require(holds: bool, field: &str, rule: impl FnOnce() -> String) -> Result<(), ConfigError> {
+    if holds {
+        return Ok(());
+    }
+    Err(ConfigError {
+        field: field.to_owned(),
+        rule: rule(),
+    })
+}
+
+fn is_host_and_port(address: &str) -> bool {
+    address.rsplit_once(':').is_some_and(|(host, port)| {
+        !host.is_empty() && port.parse::<u16>().is_ok_and(|port| port != 0)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_defaults_are_valid() {
+        assert_eq!(SchedulerConfig::default().validate(), Ok(()));
+    }
+
+    #[test]
+    fn a_broken_setting_is_named() {
+        let cases: [(fn(&mut SchedulerConfig), &str); 8] = [
+            (|config| config.cluster_id.clear(), "cluster_id"),
+            (|config| config.replica_id = ReplicaId(0), "replica_id"),
+            (|config| config.peers.clear(), "peers"),
+            (
+                |config| {
+                    config.peers.insert(ReplicaId(2), "nowhere".to_owned());
+                },
+                "peers[2]",
+            ),
+            (|config| config.timings.suspect_ms = 1, "timings.suspect_ms"),
+            (
+                |config| config.raft.election_ms_max = 0,
+                "raft.election_ms_max",
+            ),
+            (
+                |config| config.limits.message_bytes_max = 1,
+                "limits.message_bytes_max",
+            ),
+            (
+                |config| config.limits.page_rows_max = 0,
+                "limits.page_rows_max",
+            ),
+        ];
+        for (damage, field) in cases {
+            let mut config = SchedulerConfig::default();
+            damage(&mut config);
+            assert_eq!(
+                config.validate().map_err(|error| error.field),
+                Err(field.to_owned())
+            );
+        }
+    }
+}

@@ -1,0 +1,31 @@
+//! Why a replica does not start, or stops.
+
+use std::io;
+use std::net::SocketAddr;
+
+use crate::config::ConfigError;
+
+/// Why [`run`](crate::run) returned without being asked to.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting cannot work; nothing was opened.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// An address cannot be listened on.
+    #[error("listening on {address} for {purpose} failed")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
+        /// What for: `gRPC` or `metrics`.
+        purpose: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The metrics recorder could not be installed.
+    #[error("installing the metrics recorder failed: {0}")]
+    Metrics(String),
+    /// The gRPC server failed.
+    #[error("serving gRPC failed")]
+    Serve(#[source] tonic::transport::Error),
+}
