@@ -3,6 +3,8 @@
 //! The comments in the schema files are the interface's documentation.
 #![forbid(unsafe_code)]
 
+pub mod raft;
+
 /// Package `muster.v1`: what clients, workers and replicas say to each other.
 #[expect(
     clippy::all,

@@ -1,0 +1,7 @@
+//! Versioned bytes: frames, and conversions between openraft's types and our protobuf messages.
+//!
+//! openraft calls its own serialized forms unstable, so nothing of it reaches disk or wire.
+
+pub(crate) mod convert;
+pub(crate) mod frame;
+pub(crate) mod record;

@@ -1,0 +1,197 @@
+//! The log in RocksDB: column family `log` (index, big-endian, to record) and `meta`.
+//!
+//! Writes go to the write-ahead log's buffer without a sync; one thread flushes and syncs the
+//! write-ahead log for all that wait. The order of the write-ahead log is the order of writes, so
+//! whatever survives a crash is a prefix of them.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rocksdb::{
+    ColumnFamily, ColumnFamilyDescriptor, DB, DBCompressionType, DBRecoveryMode, Direction,
+    IteratorMode, Options, WriteBatch, WriteOptions,
+};
+
+use super::rocks_flusher::Flusher;
+use super::{LogChange, LogDisk, MetaKey, Synced};
+use crate::identity::DirectoryLock;
+
+const LOG: &str = "log";
+const META: &str = "meta";
+
+/// Bytes of one memtable.
+const MEMTABLE_BYTES: usize = 64 * 1024 * 1024;
+/// Write-ahead logs are cut when they hold this much.
+const WAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
+/// Write-ahead log files kept for reuse: a sync into written blocks is twice as fast.
+const WAL_FILES_RECYCLED: usize = 4;
+/// Files RocksDB may keep open.
+const OPEN_FILES_MAX: i32 = 256;
+/// Bytes of RocksDB's own log files.
+const INFO_LOG_BYTES_MAX: usize = 4 * 1024 * 1024;
+
+/// The log of one replica in RocksDB.
+pub struct RocksLog {
+    path: PathBuf,
+    // Dropped before `database`: it joins the thread that uses it.
+    flusher: Flusher,
+    database: Arc<DB>,
+    // Dropped last: the directory is free only when the database is closed.
+    lock: Option<DirectoryLock>,
+}
+
+impl RocksLog {
+    /// Opens or creates the database at `path`.
+    pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
+        let path = path.into();
+        let database = Arc::new(open_database(&path).map_err(to_io)?);
+        let for_flusher = Arc::clone(&database);
+        let flusher = Flusher::start(move || for_flusher.flush_wal(true).map_err(to_io))?;
+        Ok(Self {
+            path,
+            flusher,
+            database,
+            lock: None,
+        })
+    }
+
+    /// Keeps the directory's lock for as long as the database is open.
+    pub(crate) fn guarded_by(self, lock: DirectoryLock) -> Self {
+        Self {
+            lock: Some(lock),
+            ..self
+        }
+    }
+
+    /// Where the database lies.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    fn family(&self, name: &str) -> io::Result<&ColumnFamily> {
+        self.database
+            .cf_handle(name)
+            .ok_or_else(|| io::Error::other(format!("column family {name} is missing")))
+    }
+
+    fn fill(&self, changes: Vec<LogChange>) -> io::Result<WriteBatch> {
+        let (log, meta) = (self.family(LOG)?, self.family(META)?);
+        let mut batch = WriteBatch::default();
+        for change in changes {
+            match change {
+                LogChange::PutEntry { index, record } => {
+                    batch.put_cf(log, index.to_be_bytes(), record);
+                }
+                LogChange::RemoveEntries { from, to } => {
+                    batch.delete_range_cf(log, from.to_be_bytes(), to.to_be_bytes());
+                }
+                LogChange::PutMeta { key, record } => batch.put_cf(meta, key.name(), record),
+            }
+        }
+        Ok(batch)
+    }
+}
+
+impl LogDisk for RocksLog {
+    fn write(&self, changes: Vec<LogChange>) -> io::Result<()> {
+        self.flusher.check()?;
+        let batch = self.fill(changes)?;
+        let mut options = WriteOptions::default();
+        options.set_sync(false);
+        let written = self.database.write_opt(batch, &options).map_err(to_io);
+        if written.is_err() {
+            self.flusher.fail();
+        }
+        written
+    }
+
+    fn sync(&self, done: Synced) {
+        self.flusher.submit(done);
+    }
+
+    fn read_entries(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<(u64, Vec<u8>)>> {
+        let mode_key = from.to_be_bytes();
+        let mode = IteratorMode::From(&mode_key, Direction::Forward);
+        let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut bytes = 0;
+        for item in self.database.iterator_cf(self.family(LOG)?, mode) {
+            let (key, record) = item.map_err(to_io)?;
+            let index = decode_index(&key)?;
+            let hole = records.last().is_some_and(|(last, _)| last + 1 != index);
+            let full = !records.is_empty() && bytes + record.len() > bytes_max;
+            if index >= to || hole || full {
+                break;
+            }
+            bytes += record.len();
+            records.push((index, record.into_vec()));
+        }
+        Ok(records)
+    }
+
+    fn last_entry(&self) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let mut backwards = self
+            .database
+            .iterator_cf(self.family(LOG)?, IteratorMode::End);
+        let Some(item) = backwards.next() else {
+            return Ok(None);
+        };
+        let (key, record) = item.map_err(to_io)?;
+        Ok(Some((decode_index(&key)?, record.into_vec())))
+    }
+
+    fn read_meta(&self, key: MetaKey) -> io::Result<Option<Vec<u8>>> {
+        self.database
+            .get_cf(self.family(META)?, key.name())
+            .map_err(to_io)
+    }
+}
+
+impl fmt::Debug for RocksLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_struct("RocksLog")
+            .field("path", &self.path)
+            .field("lock", &self.lock)
+            .finish_non_exhaustive()
+    }
+}
+
+fn open_database(path: &Path) -> Result<DB, rocksdb::Error> {
+    let mut options = Options::default();
+    options.create_if_missing(true);
+    options.create_missing_column_families(true);
+    options.set_manual_wal_flush(true);
+    // A torn tail is what a crash leaves; anything before it that is damaged must not be skipped.
+    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
+    options.set_recycle_log_file_num(WAL_FILES_RECYCLED);
+    options.set_max_total_wal_size(WAL_BYTES_MAX);
+    options.set_max_open_files(OPEN_FILES_MAX);
+    options.set_paranoid_checks(true);
+    options.set_keep_log_file_num(2);
+    options.set_max_log_file_size(INFO_LOG_BYTES_MAX);
+    let families = [LOG, META].map(|name| ColumnFamilyDescriptor::new(name, family_options()));
+    DB::open_cf_descriptors(&options, path, families)
+}
+
+fn family_options() -> Options {
+    let mut options = Options::default();
+    options.set_write_buffer_size(MEMTABLE_BYTES);
+    options.set_compression_type(DBCompressionType::Lz4);
+    options
+}
+
+fn decode_index(key: &[u8]) -> io::Result<u64> {
+    key.try_into()
+        .map(u64::from_be_bytes)
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "a log key is not 8 bytes long"))
+}
+
+fn to_io(error: rocksdb::Error) -> io::Error {
+    let kind = match error.kind() {
+        rocksdb::ErrorKind::Corruption => io::ErrorKind::InvalidData,
+        _ => io::ErrorKind::Other,
+    };
+    io::Error::new(kind, error)
+}

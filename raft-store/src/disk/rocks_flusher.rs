@@ -1,0 +1,108 @@
+//! The one thread that syncs RocksDB's write-ahead log for everybody who waits.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread::JoinHandle;
+
+use tokio::time::Instant;
+
+use super::Synced;
+use crate::telemetry;
+
+/// Syncs that may wait; a writer beyond that waits itself.
+const WAITING_MAX: usize = 65_536;
+
+/// Groups syncs: everybody who waits when a sync starts is served by it.
+pub(crate) struct Flusher {
+    queue: Option<SyncSender<Synced>>,
+    thread: Option<JoinHandle<()>>,
+    failed: Arc<AtomicBool>,
+}
+
+impl Flusher {
+    /// Starts the thread; `flush` writes out and syncs the log.
+    pub(crate) fn start<F>(flush: F) -> io::Result<Self>
+    where
+        F: Fn() -> io::Result<()> + Send + 'static,
+    {
+        let (queue, waiting) = sync_channel(WAITING_MAX);
+        let failed = Arc::new(AtomicBool::new(false));
+        let flag = Arc::clone(&failed);
+        let thread = std::thread::Builder::new()
+            .name("muster-log-sync".to_owned())
+            .spawn(move || run(&waiting, &flush, &flag))?;
+        Ok(Self {
+            queue: Some(queue),
+            thread: Some(thread),
+            failed,
+        })
+    }
+
+    /// Queues a sync of everything written so far.
+    pub(crate) fn submit(&self, done: Synced) {
+        let Some(queue) = &self.queue else {
+            return done(Err(stopped()));
+        };
+        if let Err(rejected) = queue.send(done) {
+            (rejected.0)(Err(stopped()));
+        }
+    }
+
+    /// Refuses once a write or a sync has failed: what the medium holds is unknown from then on.
+    pub(crate) fn check(&self) -> io::Result<()> {
+        if self.failed.load(Ordering::Acquire) {
+            return Err(io::Error::other("the log disk has failed before; the replica must stop"));
+        }
+        Ok(())
+    }
+
+    /// Records that a write has failed.
+    pub(crate) fn fail(&self) {
+        self.failed.store(true, Ordering::Release);
+    }
+}
+
+impl Drop for Flusher {
+    fn drop(&mut self) {
+        self.queue = None;
+        if let Some(thread) = self.thread.take()
+            && thread.thread().id() != std::thread::current().id()
+            && thread.join().is_err()
+        {
+            tracing::error!("the log sync thread panicked");
+        }
+    }
+}
+
+fn run(waiting: &Receiver<Synced>, flush: &impl Fn() -> io::Result<()>, failed: &AtomicBool) {
+    while let Ok(first) = waiting.recv() {
+        let mut group = vec![first];
+        group.extend(waiting.try_iter());
+        let result = sync_once(flush, failed);
+        for done in group {
+            done(match &result {
+                Ok(()) => Ok(()),
+                Err(error) => Err(io::Error::new(error.kind(), error.to_string())),
+            });
+        }
+    }
+}
+
+fn sync_once(flush: &impl Fn() -> io::Result<()>, failed: &AtomicBool) -> io::Result<()> {
+    if failed.load(Ordering::Acquire) {
+        return Err(io::Error::other("the log disk has failed before; a sync is never retried"));
+    }
+    let started = Instant::now();
+    let result = flush();
+    telemetry::log_synced(started.elapsed());
+    if result.is_err() {
+        failed.store(true, Ordering::Release);
+    }
+    result
+}
+
+fn stopped() -> io::Error {
+    io::Error::other("the log disk is closed")
+}

@@ -1,0 +1,346 @@
+//! The running replica behind a face without openraft's and the runtime's types.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::BoxStream;
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use openraft::async_runtime::watch::WatchReceiver as _;
+use openraft::errors::{
+    ClientWriteError, ForwardToLeader, InitializeError, LinearizableReadError, RaftError,
+};
+use openraft::raft::linearizable_read::{Linearizer, ReadLogId};
+use openraft::{ChangeMembers, Instant as _, Raft, RaftMetrics, ReadPolicy};
+
+use crate::applier::Applier;
+use crate::batcher::to_peer;
+use crate::codec::convert;
+use crate::config::Config;
+use crate::error::{MembershipError, ReadError};
+use crate::network::{Network, Server};
+use crate::peer::Peer;
+use crate::sim::Runtime;
+use crate::state_machine::StateMachine;
+use crate::status::{FollowerStatus, Status};
+use crate::types::{LogId, Node, Types};
+
+/// Pause between two attempts to reach a member that should be starting.
+const HELLO_PAUSE: Duration = Duration::from_millis(50);
+
+/// What a handle needs of the replica.
+pub(crate) trait Engine: Send + Sync {
+    fn serve(&self, request: PeerRequest) -> BoxFuture<'_, PeerResponse>;
+    fn serve_stream(
+        &self,
+        requests: BoxStream<'static, PeerRequest>,
+    ) -> BoxStream<'static, PeerResponse>;
+    fn read_linearizable(&self) -> BoxFuture<'_, Result<(), ReadError>>;
+    fn status(&self) -> Status;
+    fn initialize(&self, members: Vec<Peer>) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn add_learner(&self, peer: Peer) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn remove_member(&self, id: u64) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn trigger_snapshot(&self) -> BoxFuture<'_, Result<(), MembershipError>>;
+    fn shutdown(&self) -> BoxFuture<'_, ()>;
+}
+
+/// A replica on runtime `R`.
+pub(crate) struct RaftEngine<M: StateMachine, R: Runtime> {
+    pub(crate) config: Config,
+    pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
+    pub(crate) server: Server<M, R>,
+    pub(crate) network: Network,
+}
+
+impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
+    fn metrics(&self) -> RaftMetrics<Types<M, R>> {
+        self.raft.metrics().borrow_watched().clone()
+    }
+
+    fn patience(&self) -> Duration {
+        Duration::from_millis(self.config.peer_timeout_ms)
+    }
+
+    async fn read(&self) -> Result<(), ReadError> {
+        let read = self.raft.ensure_linearizable(ReadPolicy::ReadIndex).await;
+        match read {
+            Ok(_) => Ok(()),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                self.read_from_leader(forward).await
+            }
+            Err(RaftError::APIError(LinearizableReadError::QuorumNotEnough(error))) => {
+                Err(ReadError::NoQuorum(error.to_string()))
+            }
+            Err(RaftError::Fatal(_)) => Err(ReadError::Stopped),
+        }
+    }
+
+    /// Asks the leader for the read position, then waits until it is applied here.
+    async fn read_from_leader(&self, forward: ForwardToLeader<Types<M, R>>) -> Result<(), ReadError> {
+        let Some((id, node)) = forward.leader_id.zip(forward.leader_node) else {
+            return Err(ReadError::NotLeader { leader: None });
+        };
+        let leader = Some(Peer::new(id, node.address.clone()));
+        let not_leader = || ReadError::NotLeader {
+            leader: leader.clone(),
+        };
+        let answer = self
+            .network
+            .client(id, &node)
+            .read_index()
+            .await
+            .map_err(|_| not_leader())?;
+        let position = convert::optional_log_id(answer.read).ok().flatten();
+        let position = position.ok_or_else(not_leader)?;
+        self.await_applied(id, position).await
+    }
+
+    async fn await_applied(&self, leader: u64, position: LogId) -> Result<(), ReadError> {
+        let applied = self.metrics().last_applied;
+        let linearizer = Linearizer::new(leader, ReadLogId::from_log_id(position), applied);
+        match linearizer.try_await_ready(&self.raft, Some(self.patience())).await {
+            Ok(Ok(_)) => Ok(()),
+            Ok(Err(_)) => Err(ReadError::NoQuorum(format!(
+                "log index {} was not applied here within {} ms",
+                position.index, self.config.peer_timeout_ms
+            ))),
+            Err(_) => Err(ReadError::Stopped),
+        }
+    }
+
+    /// Learns which incarnation a member is; members may still be starting.
+    async fn admit(&self, peer: &Peer) -> Result<Node, MembershipError> {
+        if peer.id == self.config.replica_id {
+            return Ok(Node {
+                address: peer.address.clone(),
+                incarnation: self.network.identity.incarnation,
+            });
+        }
+        let stranger = Node {
+            address: peer.address.clone(),
+            incarnation: 0,
+        };
+        let client = self.network.client(peer.id, &stranger);
+        let deadline = <R::Instant as openraft::Instant>::now() + self.patience();
+        loop {
+            match client.hello().await {
+                Ok(incarnation) => {
+                    return Ok(Node {
+                        incarnation,
+                        ..stranger
+                    });
+                }
+                Err(error) if R::Instant::now() >= deadline => {
+                    return Err(MembershipError::Unreachable {
+                        peer: peer.clone(),
+                        detail: error.to_string(),
+                    });
+                }
+                Err(_) => R::sleep(HELLO_PAUSE).await,
+            }
+        }
+    }
+
+    async fn form_group(&self, members: Vec<Peer>) -> Result<(), MembershipError> {
+        if matches!(self.raft.is_initialized().await, Ok(true)) {
+            return Err(MembershipError::AlreadyInitialized);
+        }
+        let mut nodes = BTreeMap::new();
+        for peer in &members {
+            nodes.insert(peer.id, self.admit(peer).await?);
+        }
+        self.raft.initialize(nodes).await.map_err(|error| match error {
+            RaftError::APIError(InitializeError::NotAllowed(_)) => {
+                MembershipError::AlreadyInitialized
+            }
+            RaftError::APIError(InitializeError::NotInMembers(error)) => {
+                MembershipError::Refused(error.to_string())
+            }
+            RaftError::Fatal(_) => MembershipError::Stopped,
+        })
+    }
+
+    async fn admit_learner(&self, peer: Peer) -> Result<(), MembershipError> {
+        let node = self.admit(&peer).await?;
+        let metrics = self.metrics();
+        let known = metrics.membership_config.get_node(&peer.id);
+        if known.is_some_and(|known| *known != node) {
+            return Err(MembershipError::Refused(format!(
+                "replica {} is a member with another address or other data; remove it first",
+                peer.id
+            )));
+        }
+        let added = self.raft.add_learner(peer.id, node, false).await;
+        added.map(drop).map_err(to_membership_error)
+    }
+
+    async fn remove(&self, id: u64) -> Result<(), MembershipError> {
+        let metrics = self.metrics();
+        let is_voter = metrics.membership_config.voter_ids().any(|voter| voter == id);
+        let ids = BTreeSet::from([id]);
+        let change: ChangeMembers<u64, Node> = if is_voter {
+            ChangeMembers::RemoveVoters(ids)
+        } else {
+            ChangeMembers::RemoveNodes(ids)
+        };
+        let removed = self.raft.change_membership(change, false).await;
+        removed.map(drop).map_err(to_membership_error)
+    }
+
+    async fn hand_over(&self, to: u64) -> Result<(), MembershipError> {
+        let metrics = self.metrics();
+        if metrics.current_leader != Some(self.config.replica_id) {
+            let leader = leader_of(&metrics);
+            return Err(MembershipError::NotLeader { leader });
+        }
+        if to == self.config.replica_id {
+            return Ok(());
+        }
+        if !metrics.membership_config.voter_ids().any(|voter| voter == to) {
+            return Err(MembershipError::Refused(format!("replica {to} is no voter")));
+        }
+        let trigger = self.raft.trigger().transfer_leader(to).await;
+        trigger.map_err(|_| MembershipError::Stopped)?;
+        let this = self.config.replica_id;
+        let moved = self
+            .raft
+            .wait(Some(self.patience()))
+            .metrics(
+                |metrics| metrics.current_leader.is_some_and(|leader| leader != this),
+                "leadership moves",
+            )
+            .await;
+        moved
+            .map(drop)
+            .map_err(|error| MembershipError::Refused(format!("replica {to} did not take over: {error}")))
+    }
+}
+
+fn to_membership_error<M: StateMachine, R: Runtime>(
+    error: RaftError<Types<M, R>, ClientWriteError<Types<M, R>>>,
+) -> MembershipError {
+    match error {
+        RaftError::APIError(ClientWriteError::ForwardToLeader(forward)) => {
+            MembershipError::NotLeader {
+                leader: to_peer(forward.leader_id, forward.leader_node),
+            }
+        }
+        RaftError::APIError(ClientWriteError::LogEntryDiscarded(_)) => MembershipError::Unknown,
+        RaftError::APIError(error) => MembershipError::Refused(error.to_string()),
+        RaftError::Fatal(_) => MembershipError::Stopped,
+    }
+}
+
+pub(crate) fn leader_of<M: StateMachine, R: Runtime>(
+    metrics: &RaftMetrics<Types<M, R>>,
+) -> Option<Peer> {
+    let id = metrics.current_leader?;
+    let node = metrics.membership_config.get_node(&id)?;
+    Some(Peer::new(id, node.address.clone()))
+}
+
+impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
+    fn serve(&self, request: PeerRequest) -> BoxFuture<'_, PeerResponse> {
+        self.server.serve(request).boxed()
+    }
+
+    fn serve_stream(
+        &self,
+        requests: BoxStream<'static, PeerRequest>,
+    ) -> BoxStream<'static, PeerResponse> {
+        self.server.serve_stream(requests)
+    }
+
+    fn read_linearizable(&self) -> BoxFuture<'_, Result<(), ReadError>> {
+        self.read().boxed()
+    }
+
+    fn status(&self) -> Status {
+        to_status(&self.metrics())
+    }
+
+    fn initialize(&self, members: Vec<Peer>) -> BoxFuture<'_, Result<(), MembershipError>> {
+        self.form_group(members).boxed()
+    }
+
+    fn add_learner(&self, peer: Peer) -> BoxFuture<'_, Result<(), MembershipError>> {
+        self.admit_learner(peer).boxed()
+    }
+
+    fn change_members(&self, voters: BTreeSet<u64>) -> BoxFuture<'_, Result<(), MembershipError>> {
+        async move {
+            let changed = self.raft.change_membership(voters, false).await;
+            changed.map(drop).map_err(to_membership_error)
+        }
+        .boxed()
+    }
+
+    fn remove_member(&self, id: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
+        self.remove(id).boxed()
+    }
+
+    fn transfer_leader(&self, to: u64) -> BoxFuture<'_, Result<(), MembershipError>> {
+        self.hand_over(to).boxed()
+    }
+
+    fn trigger_snapshot(&self) -> BoxFuture<'_, Result<(), MembershipError>> {
+        async move {
+            let triggered = self.raft.trigger().snapshot().await;
+            triggered.map_err(|_| MembershipError::Stopped)
+        }
+        .boxed()
+    }
+
+    fn shutdown(&self) -> BoxFuture<'_, ()> {
+        async move {
+            if let Err(error) = self.raft.shutdown().await {
+                tracing::error!(%error, "replication ended badly");
+            }
+        }
+        .boxed()
+    }
+}
+
+fn to_status<M: StateMachine, R: Runtime>(metrics: &RaftMetrics<Types<M, R>>) -> Status {
+    let membership = metrics.membership_config.membership();
+    let voters: BTreeSet<u64> = membership.voter_ids().collect();
+    let (voting, learning): (Vec<_>, Vec<_>) =
+        membership.nodes().partition(|(id, _)| voters.contains(id));
+    let to_peers = |nodes: Vec<(&u64, &Node)>| {
+        let peer = |(id, node): (&u64, &Node)| Peer::new(*id, node.address.clone());
+        nodes.into_iter().map(peer).collect::<Vec<_>>()
+    };
+    Status {
+        replica_id: metrics.id,
+        voters: to_peers(voting),
+        learners: to_peers(learning),
+        membership_is_changing: membership.get_joint_config().len() > 1,
+        leader: leader_of(metrics),
+        is_leader: metrics.current_leader == Some(metrics.id),
+        term: metrics.current_term,
+        vote: metrics.vote.to_string(),
+        last_log_index: metrics.last_log_index,
+        applied_index: metrics.last_applied.map(|id| id.index),
+        snapshot_index: metrics.snapshot.map(|id| id.index),
+        purged_index: metrics.purged.map(|id| id.index),
+        followers: followers(metrics),
+        stopped: metrics.running_state.as_ref().err().map(ToString::to_string),
+    }
+}
+
+pub(crate) fn followers<M: StateMachine, R: Runtime>(
+    metrics: &RaftMetrics<Types<M, R>>,
+) -> Vec<FollowerStatus> {
+    let next = metrics.last_log_index.map_or(0, |index| index + 1);
+    let replication = metrics.replication.iter().flatten();
+    replication
+        .filter(|(id, _)| **id != metrics.id)
+        .map(|(id, matched)| FollowerStatus {
+            id: *id,
+            matched: matched.map(|matched| matched.index),
+            lag_entries: next.saturating_sub(matched.map_or(0, |matched| matched.index + 1)),
+        })
+        .collect()
+}

@@ -1,0 +1,183 @@
+//! Errors of the public operations.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::config::ConfigError;
+use crate::peer::Peer;
+
+/// Why a proposal has no outcome.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ProposeError {
+    /// This replica does not lead; nothing was written.
+    #[error("this replica is not the leader")]
+    NotLeader {
+        /// Who leads, where known.
+        leader: Option<Peer>,
+    },
+    /// Leadership changed in between: the commands may or may not take effect, once.
+    #[error("leadership changed before the outcome was known; the commands may or may not take effect")]
+    Unknown,
+    /// The queue is full; nothing was written.
+    #[error("more than {limit} proposals wait (queued_proposals_max)")]
+    Overloaded {
+        /// The limit `queued_proposals_max`.
+        limit: usize,
+    },
+    /// A command or the whole proposal is too big; nothing was written.
+    #[error("{bytes} bytes exceed the limit of {limit} ({name})")]
+    TooLarge {
+        /// Bytes of the command or of the proposal.
+        bytes: usize,
+        /// The limit.
+        limit: usize,
+        /// The limit's name: `command_bytes_max` or `proposal_bytes_max`.
+        name: &'static str,
+    },
+    /// The proposal has more commands than one log entry may; nothing was written.
+    #[error("a proposal has {commands} commands, the limit is {limit} (entry_commands_max)")]
+    TooMany {
+        /// Commands of the proposal.
+        commands: usize,
+        /// The limit `entry_commands_max`.
+        limit: usize,
+    },
+    /// The replica has stopped.
+    #[error("the replica has stopped")]
+    Stopped,
+}
+
+/// Why a linearizable read cannot be served here and now.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ReadError {
+    /// No leader confirmed the read position.
+    #[error("no leader confirmed the read position")]
+    NotLeader {
+        /// Who leads, where known.
+        leader: Option<Peer>,
+    },
+    /// The leader could not reach a majority in time.
+    #[error("the read position was not confirmed by a majority in time: {0}")]
+    NoQuorum(String),
+    /// The replica has stopped.
+    #[error("the replica has stopped")]
+    Stopped,
+}
+
+/// Why the group's membership or leadership was not changed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum MembershipError {
+    /// Only the leader changes members.
+    #[error("this replica is not the leader")]
+    NotLeader {
+        /// Who leads, where known.
+        leader: Option<Peer>,
+    },
+    /// The group has members already.
+    #[error("the group is already initialized")]
+    AlreadyInitialized,
+    /// The change breaks a rule of membership changes.
+    #[error("the change is refused: {0}")]
+    Refused(String),
+    /// A member that must answer does not.
+    #[error("{peer} does not answer: {detail}")]
+    Unreachable {
+        /// The silent member.
+        peer: Peer,
+        /// What went wrong.
+        detail: String,
+    },
+    /// Leadership changed in between: the change may or may not take effect.
+    #[error("leadership changed before the outcome was known")]
+    Unknown,
+    /// The replica has stopped.
+    #[error("the replica has stopped")]
+    Stopped,
+}
+
+/// Why a replica does not start. It has changed nothing.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// A setting cannot work.
+    #[error(transparent)]
+    Config(#[from] ConfigError),
+    /// Another process holds the directory.
+    #[error("data directory {directory} is in use by another process; stop it or choose another directory")]
+    InUse {
+        /// The directory.
+        directory: PathBuf,
+    },
+    /// The directory belongs to another group.
+    #[error(
+        "the data belongs to cluster {found:?}, this replica is configured for {expected:?}; \
+         correct cluster_id or choose another data directory"
+    )]
+    ForeignCluster {
+        /// The cluster id on disk.
+        found: String,
+        /// The configured one.
+        expected: String,
+    },
+    /// The directory belongs to another replica.
+    #[error(
+        "the data belongs to replica {found}, this replica is configured as {expected}; \
+         correct replica_id or choose another data directory"
+    )]
+    WrongReplica {
+        /// The replica id on disk.
+        found: u64,
+        /// The configured one.
+        expected: u64,
+    },
+    /// The directory was written by a newer build.
+    #[error(
+        "{what} has format version {found}, the newest this build reads is {supported}; \
+         start a newer build"
+    )]
+    NewerFormat {
+        /// The file or key.
+        what: String,
+        /// The version found.
+        found: u32,
+        /// The newest version understood.
+        supported: u32,
+    },
+    /// A record does not match its checksum or structure.
+    #[error(
+        "{what} is corrupt: {detail}; this replica cannot vouch for its log any more: remove it \
+         from the group, empty its data directory and add it again as a learner"
+    )]
+    Corrupt {
+        /// The file or key.
+        what: String,
+        /// What is wrong about it.
+        detail: String,
+    },
+    /// The disk refused an operation.
+    #[error("{operation} failed")]
+    Disk {
+        /// What was tried.
+        operation: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// The Raft engine refused to start on what it found.
+    #[error("replication could not start: {0}")]
+    Engine(String),
+}
+
+impl OpenError {
+    /// Sorts what a decoder found wrong with `what`.
+    pub(crate) fn from_decode(what: String, error: crate::state_machine::DecodeError) -> Self {
+        use crate::state_machine::DecodeError;
+        match error {
+            DecodeError::NewerVersion { found, supported } => Self::NewerFormat {
+                what,
+                found,
+                supported,
+            },
+            DecodeError::Malformed(detail) => Self::Corrupt { what, detail },
+        }
+    }
+}

@@ -1,0 +1,223 @@
+//! The way to use a replica.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures::stream::BoxStream;
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use tokio::sync::{mpsc, oneshot, watch};
+
+use crate::batcher::Proposal;
+use crate::config::{BatchLimits, Config};
+use crate::engine::Engine;
+use crate::error::{MembershipError, OpenError, ProposeError, ReadError};
+use crate::leadership::Leadership;
+use crate::open;
+use crate::peer::Peer;
+use crate::seams::Seams;
+use crate::shared::SharedState;
+use crate::sim::Runtime;
+use crate::state_machine::StateMachine;
+use crate::status::Status;
+use crate::telemetry;
+
+/// One replica of `M`; clones share it. The replica runs until [`Handle::shutdown`] or until the
+/// last clone is dropped.
+pub struct Handle<M: StateMachine> {
+    inner: Arc<Inner<M>>,
+}
+
+pub(crate) struct Inner<M: StateMachine> {
+    pub(crate) engine: Arc<dyn Engine>,
+    pub(crate) shared: Arc<SharedState<M>>,
+    pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) proposals: mpsc::Sender<Proposal<M>>,
+    pub(crate) limits: BatchLimits,
+}
+
+impl<M: StateMachine> Clone for Handle<M> {
+    fn clone(&self) -> Self {
+        Self {
+            inner: Arc::clone(&self.inner),
+        }
+    }
+}
+
+impl<M: StateMachine> fmt::Debug for Handle<M> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("Handle").finish_non_exhaustive()
+    }
+}
+
+impl<M: StateMachine> Handle<M> {
+    /// Opens the replica in `config.data_dir`, with RocksDB, files and gRPC, on the current tokio
+    /// runtime. Mount [`raft_service`](crate::raft_service) so that its peers reach it.
+    pub async fn open(config: Config) -> Result<Self, OpenError> {
+        open::open_in_directory(config).await
+    }
+
+    /// Opens a replica on the given runtime and seams; `config.data_dir` is not used.
+    pub async fn open_on<R: Runtime>(config: Config, seams: Seams) -> Result<Self, OpenError> {
+        open::open_on::<M, R>(config, seams).await
+    }
+
+    pub(crate) fn from_inner(inner: Inner<M>) -> Self {
+        Self {
+            inner: Arc::new(inner),
+        }
+    }
+
+    pub(crate) fn engine(&self) -> Arc<dyn Engine> {
+        Arc::clone(&self.inner.engine)
+    }
+
+    /// Proposes commands; they are applied together, in this order, in one log entry. Answers
+    /// with their outcomes once a majority holds the entry on disk and this replica applied it.
+    pub async fn propose(&self, commands: Vec<M::Command>) -> Result<Vec<M::Outcome>, ProposeError> {
+        if commands.is_empty() {
+            return Ok(Vec::new());
+        }
+        self.check_leader()?;
+        let (encoded, bytes) = self.encode(&commands)?;
+        let (reply, outcome) = oneshot::channel();
+        let proposal = Proposal {
+            commands,
+            encoded,
+            bytes,
+            reply,
+        };
+        self.inner.proposals.try_send(proposal).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => {
+                telemetry::proposal_refused("overloaded");
+                ProposeError::Overloaded {
+                    limit: self.inner.limits.queued_proposals_max,
+                }
+            }
+            mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped,
+        })?;
+        outcome.await.unwrap_or(Err(ProposeError::Unknown))
+    }
+
+    fn check_leader(&self) -> Result<(), ProposeError> {
+        let leadership = self.inner.leadership.borrow();
+        if leadership.stopped {
+            return Err(ProposeError::Stopped);
+        }
+        if !leadership.is_self {
+            telemetry::proposal_refused("not_leader");
+            return Err(ProposeError::NotLeader {
+                leader: leadership.leader.clone(),
+            });
+        }
+        Ok(())
+    }
+
+    fn encode(&self, commands: &[M::Command]) -> Result<(Vec<Bytes>, usize), ProposeError> {
+        let limits = &self.inner.limits;
+        if commands.len() > limits.entry_commands_max {
+            return Err(ProposeError::TooMany {
+                commands: commands.len(),
+                limit: limits.entry_commands_max,
+            });
+        }
+        let too_large = |bytes, limit, name| Err(ProposeError::TooLarge { bytes, limit, name });
+        let mut encoded = Vec::with_capacity(commands.len());
+        let mut total = 0;
+        for command in commands {
+            let mut bytes = Vec::new();
+            M::encode_command(command, &mut bytes);
+            if bytes.len() > limits.command_bytes_max {
+                return too_large(bytes.len(), limits.command_bytes_max, "command_bytes_max");
+            }
+            total += bytes.len();
+            encoded.push(Bytes::from(bytes));
+        }
+        if total > limits.proposal_bytes_max {
+            return too_large(total, limits.proposal_bytes_max, "proposal_bytes_max");
+        }
+        Ok((encoded, total))
+    }
+
+    /// Waits until a read of this replica's state is linearizable: the state then holds every
+    /// command that was acknowledged before the call. Works on the leader and on followers.
+    pub async fn read_linearizable(&self) -> Result<(), ReadError> {
+        self.inner.engine.read_linearizable().await
+    }
+
+    /// Reads the applied state. Keep it short: applying waits meanwhile.
+    pub fn with_state<T>(&self, read: impl FnOnce(&M) -> T) -> T {
+        read(&self.inner.shared.read().state)
+    }
+
+    /// A cheap clone of the applied state.
+    pub fn fork(&self) -> M {
+        self.inner.shared.read().state.clone()
+    }
+
+    /// The revision of the applied state, after each applied entry.
+    pub fn applied(&self) -> watch::Receiver<u64> {
+        self.inner.shared.watch()
+    }
+
+    /// Who leads, after each change.
+    pub fn leadership(&self) -> watch::Receiver<Leadership> {
+        self.inner.leadership.clone()
+    }
+
+    /// What the replica knows of itself and of the others.
+    pub fn status(&self) -> Status {
+        self.inner.engine.status()
+    }
+
+    /// Forms a new group of these members, once, from one of them. All must be running: each is
+    /// asked which incarnation it is.
+    pub async fn initialize(&self, members: Vec<Peer>) -> Result<(), MembershipError> {
+        self.inner.engine.initialize(members).await
+    }
+
+    /// Adds a member that receives the log but does not vote.
+    pub async fn add_learner(&self, peer: Peer) -> Result<(), MembershipError> {
+        self.inner.engine.add_learner(peer).await
+    }
+
+    /// Makes exactly these members vote; each must be a voter or learner already. Voters left out
+    /// leave the group.
+    pub async fn change_members(&self, voters: BTreeSet<u64>) -> Result<(), MembershipError> {
+        self.inner.engine.change_members(voters).await
+    }
+
+    /// Removes a voter or learner from the group.
+    pub async fn remove_member(&self, id: u64) -> Result<(), MembershipError> {
+        self.inner.engine.remove_member(id).await
+    }
+
+    /// Hands leadership to a voter; returns once another replica leads.
+    pub async fn transfer_leader(&self, to: u64) -> Result<(), MembershipError> {
+        self.inner.engine.transfer_leader(to).await
+    }
+
+    /// Starts a snapshot of the applied state. [`Status::snapshot_index`] tells when it is there.
+    pub async fn trigger_snapshot(&self) -> Result<(), MembershipError> {
+        self.inner.engine.trigger_snapshot().await
+    }
+
+    /// Stops the replica and waits until it has stopped. A leader should transfer first.
+    pub async fn shutdown(&self) {
+        self.inner.engine.shutdown().await;
+    }
+
+    /// Answers a message of another replica, for transports other than gRPC.
+    pub async fn serve(&self, request: PeerRequest) -> PeerResponse {
+        self.inner.engine.serve(request).await
+    }
+
+    /// Answers a stream of appends, for transports other than gRPC.
+    pub fn serve_stream(
+        &self,
+        requests: BoxStream<'static, PeerRequest>,
+    ) -> BoxStream<'static, PeerResponse> {
+        self.inner.engine.serve_stream(requests)
+    }
+}

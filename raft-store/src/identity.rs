@@ -1,0 +1,117 @@
+//! Whose data a directory holds, and the lock that keeps a second process out.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::path::Path;
+
+use bytes::Bytes;
+use muster_proto::raft::v1 as proto;
+use tokio::sync::oneshot;
+
+use crate::codec::frame;
+use crate::config::Config;
+use crate::disk::{LogChange, LogDisk, MetaKey};
+use crate::error::OpenError;
+
+/// Layout of the whole directory.
+const DIRECTORY_VERSION: u32 = 1;
+
+const LOCK_FILE: &str = "lock";
+
+/// Holds a data directory for this process.
+#[derive(Debug)]
+pub(crate) struct DirectoryLock {
+    // The lock ends with the file handle.
+    _file: File,
+}
+
+impl DirectoryLock {
+    /// Creates the directory where it is missing and locks it.
+    pub(crate) fn take(directory: &Path) -> Result<Self, OpenError> {
+        let disk = |source| OpenError::Disk {
+            operation: format!("locking data directory {}", directory.display()),
+            source,
+        };
+        std::fs::create_dir_all(directory).map_err(disk)?;
+        let file = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(directory.join(LOCK_FILE))
+            .map_err(disk)?;
+        match file.try_lock() {
+            Ok(()) => Ok(Self { _file: file }),
+            Err(TryLockError::WouldBlock) => Err(OpenError::InUse {
+                directory: directory.to_owned(),
+            }),
+            Err(TryLockError::Error(source)) => Err(disk(source)),
+        }
+    }
+}
+
+/// Checks that the data belongs to this replica, or marks fresh data as its own; gives the
+/// incarnation. `fresh` is the incarnation of new data.
+pub(crate) async fn claim(disk: &dyn LogDisk, config: &Config, fresh: u64) -> Result<u64, OpenError> {
+    let stored = disk
+        .read_meta(MetaKey::Identity)
+        .map_err(|source| disk_error("reading the identity", source))?;
+    match stored {
+        Some(bytes) => check(Bytes::from(bytes), config),
+        None => create(disk, config, fresh).await,
+    }
+}
+
+fn check(bytes: Bytes, config: &Config) -> Result<u64, OpenError> {
+    let what = || "the identity record".to_owned();
+    let identity: proto::Identity =
+        frame::decode(bytes).map_err(|error| OpenError::from_decode(what(), error))?;
+    if identity.directory_version > DIRECTORY_VERSION {
+        return Err(OpenError::NewerFormat {
+            what: "the data directory".to_owned(),
+            found: identity.directory_version,
+            supported: DIRECTORY_VERSION,
+        });
+    }
+    if identity.cluster_id != config.cluster_id {
+        return Err(OpenError::ForeignCluster {
+            found: identity.cluster_id,
+            expected: config.cluster_id.clone(),
+        });
+    }
+    if identity.replica_id != config.replica_id {
+        return Err(OpenError::WrongReplica {
+            found: identity.replica_id,
+            expected: config.replica_id,
+        });
+    }
+    Ok(identity.incarnation)
+}
+
+async fn create(disk: &dyn LogDisk, config: &Config, incarnation: u64) -> Result<u64, OpenError> {
+    let identity = proto::Identity {
+        cluster_id: config.cluster_id.clone(),
+        replica_id: config.replica_id,
+        incarnation,
+        directory_version: DIRECTORY_VERSION,
+    };
+    let failed = |source| disk_error("writing the identity", source);
+    disk.write(vec![LogChange::PutMeta {
+        key: MetaKey::Identity,
+        record: frame::encode(&identity),
+    }])
+    .map_err(failed)?;
+    let (sender, synced) = oneshot::channel();
+    disk.sync(Box::new(move |result| drop(sender.send(result))));
+    synced
+        .await
+        .unwrap_or_else(|_| Err(io::Error::other("the log disk is closed")))
+        .map_err(failed)?;
+    Ok(incarnation)
+}
+
+fn disk_error(operation: &str, source: io::Error) -> OpenError {
+    OpenError::Disk {
+        operation: operation.to_owned(),
+        source,
+    }
+}

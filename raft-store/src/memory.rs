@@ -1,0 +1,307 @@
+//! Disks in memory, for fast tests and for the simulation.
+//!
+//! They tell apart what is written and what is durable: [`MemoryLog::restart`] gives the disk as
+//! a machine finds it after a crash, without anything that was not synced.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{self, Cursor, Read, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use crate::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
+
+/// Runs a job after the time that a sync takes.
+pub type SyncSchedule = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
+
+#[derive(Debug, Clone, Default)]
+struct Tables {
+    entries: BTreeMap<u64, Vec<u8>>,
+    meta: BTreeMap<MetaKey, Vec<u8>>,
+}
+
+impl Tables {
+    fn apply(&mut self, changes: Vec<LogChange>) {
+        for change in changes {
+            match change {
+                LogChange::PutEntry { index, record } => {
+                    self.entries.insert(index, record);
+                }
+                LogChange::RemoveEntries { from, to } => {
+                    self.entries.retain(|index, _| *index < from || *index >= to);
+                }
+                LogChange::PutMeta { key, record } => {
+                    self.meta.insert(key, record);
+                }
+            }
+        }
+    }
+}
+
+#[derive(Default)]
+struct LogState {
+    visible: Tables,
+    durable: Tables,
+    /// Writes that no sync has covered, oldest first.
+    unsynced: Vec<Vec<LogChange>>,
+    /// Writes that syncs have covered since the disk was opened.
+    synced: u64,
+    failure: Option<io::ErrorKind>,
+    lies: bool,
+}
+
+impl LogState {
+    /// Makes everything up to the `until`-th write durable.
+    fn promote(&mut self, until: u64) {
+        while self.synced < until && !self.unsynced.is_empty() {
+            let changes = self.unsynced.remove(0);
+            self.durable.apply(changes);
+            self.synced += 1;
+        }
+    }
+
+    fn check(&self) -> io::Result<()> {
+        match self.failure {
+            Some(kind) => Err(io::Error::from(kind)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A log in memory.
+#[derive(Clone)]
+pub struct MemoryLog {
+    state: Arc<Mutex<LogState>>,
+    schedule: SyncSchedule,
+}
+
+impl Default for MemoryLog {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl MemoryLog {
+    /// An empty log whose syncs complete at once.
+    pub fn new() -> Self {
+        Self::with_schedule(Arc::new(|job| job()))
+    }
+
+    /// An empty log whose syncs complete when `schedule` runs them. A simulation runs them later,
+    /// in order, on a task of the node, so that a kill cancels them.
+    pub fn with_schedule(schedule: SyncSchedule) -> Self {
+        Self {
+            state: Arc::default(),
+            schedule,
+        }
+    }
+
+    /// The disk after a crash: what was synced, nothing else. The old one no longer changes it.
+    pub fn restart(&self, schedule: SyncSchedule) -> Self {
+        let durable = self.state().durable.clone();
+        let state = LogState {
+            visible: durable.clone(),
+            durable,
+            ..LogState::default()
+        };
+        Self {
+            state: Arc::new(Mutex::new(state)),
+            schedule,
+        }
+    }
+
+    /// Makes every write and sync from now on fail, as a full or broken disk does.
+    pub fn fail(&self, kind: io::ErrorKind) {
+        self.state().failure = Some(kind);
+    }
+
+    /// Makes syncs answer without keeping anything: a known bug, to prove that tests find it.
+    pub fn lie_about_syncs(&self) {
+        self.state().lies = true;
+    }
+
+    /// Replaces the bytes of an entry, as bit rot does.
+    pub fn damage_entry(&self, index: u64, damage: impl FnOnce(&mut Vec<u8>)) {
+        let mut state = self.state();
+        let LogState {
+            visible, durable, ..
+        } = &mut *state;
+        if let Some(record) = visible.entries.get_mut(&index) {
+            damage(record);
+            durable.entries.insert(index, record.clone());
+        }
+    }
+
+    fn state(&self) -> MutexGuard<'_, LogState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl LogDisk for MemoryLog {
+    fn write(&self, changes: Vec<LogChange>) -> io::Result<()> {
+        let mut state = self.state();
+        state.check()?;
+        state.visible.apply(changes.clone());
+        state.unsynced.push(changes);
+        Ok(())
+    }
+
+    fn sync(&self, done: Synced) {
+        let until = {
+            let state = self.state();
+            state.synced + state.unsynced.len() as u64
+        };
+        let disk = Arc::clone(&self.state);
+        (self.schedule)(Box::new(move || {
+            let result = {
+                let mut state = disk.lock().unwrap_or_else(PoisonError::into_inner);
+                let result = state.check();
+                if result.is_ok() && !state.lies {
+                    state.promote(until);
+                }
+                result
+            };
+            done(result);
+        }));
+    }
+
+    fn read_entries(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<(u64, Vec<u8>)>> {
+        let state = self.state();
+        let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
+        let mut bytes = 0;
+        if from >= to {
+            return Ok(records);
+        }
+        for (&index, record) in state.visible.entries.range(from..to) {
+            let hole = records.last().is_some_and(|(last, _)| last + 1 != index);
+            if hole || (!records.is_empty() && bytes + record.len() > bytes_max) {
+                break;
+            }
+            bytes += record.len();
+            records.push((index, record.clone()));
+        }
+        Ok(records)
+    }
+
+    fn last_entry(&self) -> io::Result<Option<(u64, Vec<u8>)>> {
+        let state = self.state();
+        let last = state.visible.entries.last_key_value();
+        Ok(last.map(|(index, record)| (*index, record.clone())))
+    }
+
+    fn read_meta(&self, key: MetaKey) -> io::Result<Option<Vec<u8>>> {
+        Ok(self.state().visible.meta.get(&key).cloned())
+    }
+}
+
+impl fmt::Debug for MemoryLog {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_struct("MemoryLog").finish_non_exhaustive()
+    }
+}
+
+#[derive(Debug, Default)]
+struct Files {
+    published: BTreeMap<String, Arc<Vec<u8>>>,
+    staged: BTreeMap<String, Arc<Vec<u8>>>,
+}
+
+/// Snapshots in memory. Publishing is durable at once; staged files are discarded at a restart
+/// by whoever opens the replica.
+#[derive(Debug, Clone, Default)]
+pub struct MemorySnapshots {
+    files: Arc<Mutex<Files>>,
+}
+
+impl MemorySnapshots {
+    /// An empty folder.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Changes the bytes of a published file, as bit rot does.
+    pub fn damage(&self, name: &str, damage: impl FnOnce(&mut Vec<u8>)) {
+        if let Some(bytes) = self.files().published.get_mut(name) {
+            damage(Arc::make_mut(bytes));
+        }
+    }
+
+    fn files(&self) -> MutexGuard<'_, Files> {
+        self.files.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl SnapshotDisk for MemorySnapshots {
+    fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>> {
+        Ok(Box::new(MemoryFile {
+            name: name.to_owned(),
+            bytes: Vec::new(),
+            files: Arc::clone(&self.files),
+        }))
+    }
+
+    fn publish(&self, name: &str) -> io::Result<()> {
+        let mut files = self.files();
+        let bytes = files.staged.remove(name).ok_or(io::ErrorKind::NotFound)?;
+        files.published.insert(name.to_owned(), bytes);
+        Ok(())
+    }
+
+    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
+        let files = self.files();
+        let bytes = files
+            .published
+            .get(name)
+            .or_else(|| files.staged.get(name))
+            .ok_or(io::ErrorKind::NotFound)?;
+        Ok(Box::new(Cursor::new(SharedBytes(Arc::clone(bytes)))))
+    }
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        Ok(self.files().published.keys().cloned().collect())
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        let mut files = self.files();
+        files.published.remove(name);
+        files.staged.remove(name);
+        Ok(())
+    }
+
+    fn discard_staged(&self) -> io::Result<()> {
+        self.files().staged.clear();
+        Ok(())
+    }
+}
+
+struct SharedBytes(Arc<Vec<u8>>);
+
+impl AsRef<[u8]> for SharedBytes {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+struct MemoryFile {
+    name: String,
+    bytes: Vec<u8>,
+    files: Arc<Mutex<Files>>,
+}
+
+impl Write for MemoryFile {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.bytes.extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl SnapshotWrite for MemoryFile {
+    fn finish(self: Box<Self>) -> io::Result<()> {
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        files.staged.insert(self.name, Arc::new(self.bytes));
+        Ok(())
+    }
+}

@@ -1,0 +1,193 @@
+//! The transport over gRPC.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures::future::{BoxFuture, FutureExt as _};
+use futures::stream::{BoxStream, StreamExt as _};
+use muster_proto::raft::v1::peer_request::Body;
+use muster_proto::raft::v1::raft_service_client::RaftServiceClient;
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use tonic::transport::{Channel, Endpoint};
+use tonic::{Code, Status, Streaming};
+
+use super::{MESSAGE_BYTES_MAX, Transport, TransportError};
+use crate::peer::Peer;
+
+/// Longest wait for a connection.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(1);
+/// How often an idle connection is probed, and how long the probe may take.
+const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(2);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(2);
+/// Bytes in flight on one stream and on one connection.
+const WINDOW_BYTES: u32 = 16 * 1024 * 1024;
+
+/// Connections are separate by purpose, so that votes and heartbeats never wait behind bulk.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Lane {
+    Control,
+    Append,
+    Snapshot,
+}
+
+/// Reaches peers over gRPC; connects when first needed and again after a loss.
+#[derive(Debug, Clone, Default)]
+pub struct GrpcTransport {
+    channels: Arc<Mutex<BTreeMap<(String, Lane), Channel>>>,
+}
+
+impl GrpcTransport {
+    /// A transport without connections.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    fn client(&self, peer: &Peer, lane: Lane) -> Result<RaftServiceClient<Channel>, TransportError> {
+        let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (peer.address.clone(), lane);
+        let channel = match channels.get(&key) {
+            Some(channel) => channel.clone(),
+            None => {
+                let channel = connect(&peer.address)?;
+                channels.insert(key, channel.clone());
+                channel
+            }
+        };
+        Ok(RaftServiceClient::new(channel)
+            .max_decoding_message_size(MESSAGE_BYTES_MAX)
+            .max_encoding_message_size(MESSAGE_BYTES_MAX))
+    }
+}
+
+fn connect(address: &str) -> Result<Channel, TransportError> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|error| TransportError::Unreachable(format!("address {address:?}: {error}")))?;
+    Ok(endpoint
+        .connect_timeout(CONNECT_TIMEOUT)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE_INTERVAL)
+        .keep_alive_timeout(KEEP_ALIVE_TIMEOUT)
+        .keep_alive_while_idle(true)
+        .initial_stream_window_size(WINDOW_BYTES)
+        .initial_connection_window_size(WINDOW_BYTES)
+        .connect_lazy())
+}
+
+impl Transport for GrpcTransport {
+    fn call(
+        &self,
+        to: Peer,
+        request: PeerRequest,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<PeerResponse, TransportError>> {
+        let lane = match request.body {
+            Some(Body::SnapshotChunk(_)) => Lane::Snapshot,
+            _ => Lane::Control,
+        };
+        let client = self.client(&to, lane);
+        async move {
+            let mut client = client?;
+            match tokio::time::timeout(timeout, client.call(request)).await {
+                Ok(Ok(response)) => Ok(response.into_inner()),
+                Ok(Err(status)) => Err(to_error(&status)),
+                Err(_) => Err(timed_out(timeout)),
+            }
+        }
+        .boxed()
+    }
+
+    fn stream(
+        &self,
+        to: Peer,
+        requests: BoxStream<'static, PeerRequest>,
+        timeout: Duration,
+    ) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
+        let client = self.client(&to, Lane::Append);
+        let sent = Arc::new(AtomicU64::new(0));
+        let counter = Arc::clone(&sent);
+        let counted = requests.inspect(move |_| {
+            counter.fetch_add(1, Ordering::Relaxed);
+        });
+        async move {
+            let opened = async { client?.append(counted).await.map_err(|status| to_error(&status)) };
+            match tokio::time::timeout(timeout, opened).await {
+                Ok(Ok(response)) => Answers::new(response.into_inner(), sent, timeout).into_stream(),
+                Ok(Err(error)) => failed(error),
+                Err(_) => failed(timed_out(timeout)),
+            }
+        }
+        .flatten_stream()
+        .boxed()
+    }
+}
+
+/// Answers of a stream; overdue only while a request waits for one.
+struct Answers {
+    answers: Streaming<PeerResponse>,
+    sent: Arc<AtomicU64>,
+    received: u64,
+    timeout: Duration,
+}
+
+impl Answers {
+    fn new(answers: Streaming<PeerResponse>, sent: Arc<AtomicU64>, timeout: Duration) -> Self {
+        Self {
+            answers,
+            sent,
+            received: 0,
+            timeout,
+        }
+    }
+
+    fn into_stream(self) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
+        futures::stream::unfold(Some(self), |state| async move {
+            let mut this = state?;
+            let answer = this.next().await?;
+            let next = answer.is_ok().then_some(this);
+            Some((answer, next))
+        })
+        .boxed()
+    }
+
+    async fn next(&mut self) -> Option<Result<PeerResponse, TransportError>> {
+        let mut waited = false;
+        loop {
+            match tokio::time::timeout(self.timeout, self.answers.next()).await {
+                Ok(Some(Ok(answer))) => {
+                    self.received += 1;
+                    return Some(Ok(answer));
+                }
+                Ok(Some(Err(status))) => return Some(Err(to_error(&status))),
+                Ok(None) => return None,
+                // The request may have been sent late in this wait; give it a whole one.
+                Err(_) if self.sent.load(Ordering::Relaxed) > self.received => {
+                    if waited {
+                        return Some(Err(timed_out(self.timeout)));
+                    }
+                    waited = true;
+                }
+                Err(_) => waited = false,
+            }
+        }
+    }
+}
+
+fn failed(error: TransportError) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
+    futures::stream::iter([Err(error)]).boxed()
+}
+
+fn timed_out(timeout: Duration) -> TransportError {
+    TransportError::TimedOut {
+        timeout_ms: u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX),
+    }
+}
+
+fn to_error(status: &Status) -> TransportError {
+    let detail = format!("{:?}: {}", status.code(), status.message());
+    match status.code() {
+        Code::Unavailable | Code::Unimplemented => TransportError::Unreachable(detail),
+        _ => TransportError::Broken(detail),
+    }
+}

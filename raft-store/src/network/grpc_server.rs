@@ -1,0 +1,51 @@
+//! The gRPC face that other replicas talk to.
+
+use std::sync::Arc;
+
+use futures::stream::{BoxStream, StreamExt as _};
+use muster_proto::raft::v1::raft_service_server::{RaftService, RaftServiceServer};
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use tonic::{Request, Response, Status, Streaming};
+
+use super::MESSAGE_BYTES_MAX;
+use crate::engine::Engine;
+use crate::handle::Handle;
+use crate::state_machine::StateMachine;
+
+/// Serves one replica to its peers.
+pub struct RaftServer {
+    engine: Arc<dyn Engine>,
+}
+
+/// The service to mount on the replica's gRPC server.
+pub fn raft_service<M: StateMachine>(handle: &Handle<M>) -> RaftServiceServer<RaftServer> {
+    let server = RaftServer {
+        engine: handle.engine(),
+    };
+    RaftServiceServer::new(server)
+        .max_decoding_message_size(MESSAGE_BYTES_MAX)
+        .max_encoding_message_size(MESSAGE_BYTES_MAX)
+}
+
+#[tonic::async_trait]
+impl RaftService for RaftServer {
+    type AppendStream = BoxStream<'static, Result<PeerResponse, Status>>;
+
+    async fn call(&self, request: Request<PeerRequest>) -> Result<Response<PeerResponse>, Status> {
+        Ok(Response::new(self.engine.serve(request.into_inner()).await))
+    }
+
+    async fn append(
+        &self,
+        request: Request<Streaming<PeerRequest>>,
+    ) -> Result<Response<Self::AppendStream>, Status> {
+        // A broken connection ends the stream; openraft starts another.
+        let requests = request
+            .into_inner()
+            .take_while(|request| futures::future::ready(request.is_ok()))
+            .filter_map(|request| futures::future::ready(request.ok()))
+            .boxed();
+        let answers = self.engine.serve_stream(requests);
+        Ok(Response::new(answers.map(Ok).boxed()))
+    }
+}

@@ -1,0 +1,19 @@
+//! How replicas reach one another: messages, a transport seam, and gRPC as its production form.
+
+mod client;
+mod convert;
+mod grpc_client;
+mod grpc_server;
+mod receiver;
+mod server;
+mod transport;
+
+pub(crate) use client::Network;
+pub use grpc_client::GrpcTransport;
+pub use grpc_server::{RaftServer, raft_service};
+pub(crate) use receiver::SnapshotReceiver;
+pub(crate) use server::{Server, ServerIdentity};
+pub use transport::{Transport, TransportError, stream_by_calls};
+
+/// Longest message between replicas that is accepted, in bytes.
+pub const MESSAGE_BYTES_MAX: usize = 64 * 1024 * 1024;

@@ -1,0 +1,254 @@
+//! Answers what other replicas send.
+
+use std::sync::Arc;
+
+use futures::stream::{BoxStream, StreamExt as _};
+use muster_proto::raft::v1 as proto;
+use openraft::errors::{LinearizableReadError, RaftError};
+use openraft::{Raft, ReadPolicy, Snapshot};
+use proto::peer_request::Body;
+use proto::peer_response::Body as Answer;
+use proto::refusal::Reason;
+use tokio::sync::Mutex;
+
+use super::SnapshotReceiver;
+use super::convert as wire;
+use super::receiver::ChunkError;
+use crate::applier::Applier;
+use crate::codec::convert;
+use crate::sim::Runtime;
+use crate::state_machine::{DecodeError, StateMachine};
+use crate::types::Types;
+
+/// Who this replica is to its peers.
+#[derive(Debug, Clone)]
+pub(crate) struct ServerIdentity {
+    pub(crate) cluster_id: String,
+    pub(crate) replica_id: u64,
+    pub(crate) incarnation: u64,
+}
+
+/// Checks requests and hands them to openraft.
+pub(crate) struct Server<M: StateMachine, R: Runtime> {
+    identity: ServerIdentity,
+    raft: Raft<Types<M, R>, Applier<M, R>>,
+    receiver: Arc<Mutex<SnapshotReceiver>>,
+}
+
+impl<M: StateMachine, R: Runtime> Clone for Server<M, R> {
+    fn clone(&self) -> Self {
+        Self {
+            identity: self.identity.clone(),
+            raft: self.raft.clone(),
+            receiver: Arc::clone(&self.receiver),
+        }
+    }
+}
+
+fn refuse(reason: Reason, detail: impl ToString) -> proto::Refusal {
+    proto::Refusal {
+        reason: reason.into(),
+        detail: detail.to_string(),
+        leader: None,
+    }
+}
+
+fn malformed(error: &DecodeError) -> proto::Refusal {
+    refuse(Reason::Malformed, error)
+}
+
+fn stopped(error: impl ToString) -> proto::Refusal {
+    refuse(Reason::Stopped, error)
+}
+
+fn answer(result: Result<Answer, proto::Refusal>) -> proto::PeerResponse {
+    proto::PeerResponse {
+        body: Some(result.unwrap_or_else(Answer::Refusal)),
+    }
+}
+
+impl<M: StateMachine, R: Runtime> Server<M, R> {
+    pub(crate) fn new(
+        identity: ServerIdentity,
+        raft: Raft<Types<M, R>, Applier<M, R>>,
+        receiver: SnapshotReceiver,
+    ) -> Self {
+        Self {
+            identity,
+            raft,
+            receiver: Arc::new(Mutex::new(receiver)),
+        }
+    }
+
+    /// Answers one request.
+    pub(crate) async fn serve(&self, request: proto::PeerRequest) -> proto::PeerResponse {
+        answer(self.dispatch(request).await)
+    }
+
+    /// Answers appends in order, several at a time; ends after the first that does not succeed.
+    pub(crate) fn serve_stream(
+        &self,
+        requests: BoxStream<'static, proto::PeerRequest>,
+    ) -> BoxStream<'static, proto::PeerResponse> {
+        let (refusals, refused) = tokio::sync::oneshot::channel();
+        let mut refusals = Some(refusals);
+        let identity = self.identity.clone();
+        // openraft takes decoded appends only; the first request that is none ends its input.
+        let appends = requests
+            .map(move |request| decode_append(&identity, request))
+            .scan((), move |(), decoded| {
+                futures::future::ready(match decoded {
+                    Ok(append) => Some(append),
+                    Err(refusal) => {
+                        if let Some(sender) = refusals.take() {
+                            // The reader may be gone with its connection.
+                            drop(sender.send(refusal));
+                        }
+                        None
+                    }
+                })
+            });
+        let answers = self.raft.stream_append(appends).map(|result| {
+            answer(match result {
+                Ok(result) => Ok(Answer::Append(wire::append_result_to_proto::<M, R>(&result))),
+                Err(fatal) => Err(stopped(fatal)),
+            })
+        });
+        let last = futures::stream::once(refused)
+            .filter_map(|refusal| futures::future::ready(refusal.ok()))
+            .map(|refusal| answer(Err(refusal)));
+        answers.chain(last).boxed()
+    }
+
+    async fn dispatch(&self, request: proto::PeerRequest) -> Result<Answer, proto::Refusal> {
+        check(&self.identity, &request)?;
+        let body = request
+            .body
+            .ok_or_else(|| refuse(Reason::Malformed, "the request is empty"))?;
+        match body {
+            Body::Vote(vote) => self.vote(vote, false).await,
+            Body::PreVote(vote) => self.vote(vote, true).await,
+            Body::Append(append) => self.append(append).await,
+            Body::SnapshotChunk(chunk) => self.snapshot_chunk(request.from, chunk).await,
+            Body::Transfer(transfer) => self.transfer(transfer).await,
+            Body::ReadIndex(proto::ReadIndexRequest {}) => self.read_index().await,
+            Body::Hello(proto::HelloRequest {}) => Ok(Answer::Hello(proto::HelloResponse {
+                incarnation: self.identity.incarnation,
+            })),
+        }
+    }
+
+    async fn vote(&self, request: proto::VoteRequest, pre: bool) -> Result<Answer, proto::Refusal> {
+        let request = wire::vote_request_from_proto(request).map_err(|error| malformed(&error))?;
+        let result = if pre {
+            self.raft.pre_vote(request).await
+        } else {
+            self.raft.vote(request).await
+        };
+        let response = result.map_err(stopped)?;
+        Ok(Answer::Vote(wire::vote_response_to_proto(&response)))
+    }
+
+    async fn append(&self, request: proto::AppendRequest) -> Result<Answer, proto::Refusal> {
+        let request = wire::append_from_proto(request).map_err(|error| malformed(&error))?;
+        let input = futures::stream::iter([request]);
+        let mut results = std::pin::pin!(self.raft.stream_append(input));
+        match results.next().await {
+            Some(Ok(result)) => Ok(Answer::Append(wire::append_result_to_proto::<M, R>(&result))),
+            Some(Err(fatal)) => Err(stopped(fatal)),
+            None => Err(stopped("raft stopped")),
+        }
+    }
+
+    async fn snapshot_chunk(
+        &self,
+        from: u64,
+        chunk: proto::SnapshotChunk,
+    ) -> Result<Answer, proto::Refusal> {
+        let taken = self.receiver.lock().await.take(from, &chunk);
+        let received = taken.map_err(|error| match &error {
+            ChunkError::OutOfOrder { .. } => refuse(Reason::SnapshotOutOfOrder, error),
+            ChunkError::Malformed(_) => refuse(Reason::Malformed, error),
+            ChunkError::Disk(_) => refuse(Reason::Stopped, error),
+        })?;
+        let Some(received) = received else {
+            // Nothing is promised before the last chunk.
+            return Ok(Answer::Snapshot(proto::SnapshotResponse { vote: chunk.vote }));
+        };
+        let snapshot = Snapshot {
+            meta: received.meta,
+            snapshot: received.file,
+        };
+        let response = self
+            .raft
+            .install_full_snapshot(received.vote, snapshot)
+            .await
+            .map_err(stopped)?;
+        Ok(Answer::Snapshot(proto::SnapshotResponse {
+            vote: Some(convert::vote_to_proto(&response.vote)),
+        }))
+    }
+
+    async fn transfer(&self, request: proto::TransferRequest) -> Result<Answer, proto::Refusal> {
+        let request = wire::transfer_from_proto(request).map_err(|error| malformed(&error))?;
+        let response = self
+            .raft
+            .handle_transfer_leader(request)
+            .await
+            .map_err(stopped)?;
+        Ok(Answer::Transfer(wire::transfer_answer_to_proto::<M, R>(&response)))
+    }
+
+    async fn read_index(&self) -> Result<Answer, proto::Refusal> {
+        match self.raft.get_read_linearizer(ReadPolicy::ReadIndex).await {
+            Ok(linearizer) => Ok(Answer::ReadIndex(proto::ReadIndexResponse {
+                read: Some(convert::log_id_to_proto(linearizer.read_log_id().log_id())),
+            })),
+            Err(RaftError::APIError(LinearizableReadError::ForwardToLeader(forward))) => {
+                let leader = forward.leader_id.zip(forward.leader_node.as_ref());
+                Err(proto::Refusal {
+                    leader: leader.map(|(id, node)| convert::member_to_proto(id, node)),
+                    ..refuse(Reason::NotLeader, forward)
+                })
+            }
+            Err(error) => Err(stopped(error)),
+        }
+    }
+}
+
+/// Refuses what is meant for somebody else.
+fn check(identity: &ServerIdentity, request: &proto::PeerRequest) -> Result<(), proto::Refusal> {
+    if request.cluster_id != identity.cluster_id {
+        return Err(refuse(
+            Reason::ForeignCluster,
+            format!("this replica belongs to cluster {:?}", identity.cluster_id),
+        ));
+    }
+    if request.to != identity.replica_id {
+        return Err(refuse(
+            Reason::WrongReplica,
+            format!("this is replica {}", identity.replica_id),
+        ));
+    }
+    let expected = request.to_incarnation;
+    if expected != 0 && expected != identity.incarnation {
+        return Err(refuse(
+            Reason::OtherIncarnation,
+            "this replica's data was replaced since it joined; remove it and add it again",
+        ));
+    }
+    Ok(())
+}
+
+fn decode_append<M: StateMachine, R: Runtime>(
+    identity: &ServerIdentity,
+    request: proto::PeerRequest,
+) -> Result<openraft::raft::AppendEntriesRequest<Types<M, R>>, proto::Refusal> {
+    check(identity, &request)?;
+    match request.body {
+        Some(Body::Append(append)) => {
+            wire::append_from_proto(append).map_err(|error| malformed(&error))
+        }
+        _ => Err(refuse(Reason::Malformed, "the stream takes appends only")),
+    }
+}

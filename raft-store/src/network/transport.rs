@@ -1,0 +1,65 @@
+//! The seam between a replica and the wire.
+
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::{BoxStream, StreamExt as _};
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+
+use crate::peer::Peer;
+
+/// Why an exchange has no answer.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum TransportError {
+    /// The peer cannot be reached; trying again at once is pointless.
+    #[error("unreachable: {0}")]
+    Unreachable(String),
+    /// The exchange broke off; the peer may have seen the request.
+    #[error("broken off: {0}")]
+    Broken(String),
+    /// No answer in time; the peer may have seen the request.
+    #[error("no answer within {timeout_ms} ms")]
+    TimedOut {
+        /// The limit.
+        timeout_ms: u64,
+    },
+}
+
+/// Carries messages to other replicas. The receiving side hands them to
+/// [`Handle::serve`](crate::Handle::serve).
+pub trait Transport: Send + Sync + 'static {
+    /// Sends one request and waits for its answer.
+    fn call(
+        &self,
+        to: Peer,
+        request: PeerRequest,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<PeerResponse, TransportError>>;
+
+    /// Sends requests and yields their answers in the same order; the stream ends with the first
+    /// error. `timeout` bounds the wait for each answer.
+    fn stream(
+        &self,
+        to: Peer,
+        requests: BoxStream<'static, PeerRequest>,
+        timeout: Duration,
+    ) -> BoxStream<'static, Result<PeerResponse, TransportError>>;
+}
+
+/// Streams by one call after another: for transports without streams of their own.
+pub fn stream_by_calls<F>(
+    call: F,
+    requests: BoxStream<'static, PeerRequest>,
+) -> BoxStream<'static, Result<PeerResponse, TransportError>>
+where
+    F: Fn(PeerRequest) -> BoxFuture<'static, Result<PeerResponse, TransportError>> + Send + 'static,
+{
+    futures::stream::unfold(Some((call, requests)), |state| async move {
+        let (call, mut requests) = state?;
+        let request = requests.next().await?;
+        let answer = call(request).await;
+        let next = answer.is_ok().then_some((call, requests));
+        Some((answer, next))
+    })
+    .boxed()
+}

@@ -1,0 +1,28 @@
+//! A member of the replication group, as its users name it.
+
+use std::fmt;
+
+/// A member of the group and where it listens.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Peer {
+    /// The replica's id, unique in the group and never 0.
+    pub id: u64,
+    /// `host:port` of its gRPC server.
+    pub address: String,
+}
+
+impl Peer {
+    /// Names a member.
+    pub fn new(id: u64, address: impl Into<String>) -> Self {
+        Self {
+            id,
+            address: address.into(),
+        }
+    }
+}
+
+impl fmt::Display for Peer {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "replica {} at {}", self.id, self.address)
+    }
+}

@@ -1,0 +1,6 @@
+//! Snapshots: their file format, their place on disk, and how one is built and loaded.
+
+mod format;
+mod store;
+
+pub(crate) use store::{SnapshotFile, SnapshotStore};

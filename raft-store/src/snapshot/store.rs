@@ -1,0 +1,143 @@
+//! The snapshots of one replica.
+
+use std::io::{self, Write as _};
+use std::sync::Arc;
+
+use muster_proto::raft::v1::SnapshotHeader;
+use tokio::time::Instant;
+
+use super::format::{SnapshotReader, SnapshotWriter};
+use crate::codec::convert;
+use crate::disk::{SnapshotDisk, SnapshotWrite};
+use crate::shared::Applied;
+use crate::state_machine::{DecodeError, StateMachine};
+use crate::telemetry;
+use crate::types::{LogId, SnapshotMeta};
+
+/// Ending of snapshot files.
+const SUFFIX: &str = ".snapshot";
+/// Published snapshots kept: the newest, and the one a follower may still be reading.
+const KEPT: usize = 2;
+
+/// A snapshot file by name; staged until it is installed or published.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct SnapshotFile {
+    pub(crate) name: String,
+}
+
+/// Writes, loads and prunes snapshots.
+pub(crate) struct SnapshotStore {
+    disk: Arc<dyn SnapshotDisk>,
+    cluster_id: String,
+}
+
+impl SnapshotStore {
+    pub(crate) fn new(disk: Arc<dyn SnapshotDisk>, cluster_id: String) -> Self {
+        Self { disk, cluster_id }
+    }
+
+    pub(crate) fn disk(&self) -> &dyn SnapshotDisk {
+        &*self.disk
+    }
+
+    /// The file that covers the log up to `last`. Names sort by position.
+    pub(crate) fn file(last: Option<&LogId>) -> SnapshotFile {
+        let (index, term, node) =
+            last.map_or((0, 0, 0), |id| (id.index, id.leader_id.term, id.leader_id.node_id));
+        SnapshotFile {
+            name: format!("{index:020}-{term:020}-{node:020}{SUFFIX}"),
+        }
+    }
+
+    /// The published snapshot that covers most.
+    pub(crate) fn newest(&self) -> io::Result<Option<SnapshotFile>> {
+        let names = self.published()?;
+        Ok(names.into_iter().next_back().map(|name| SnapshotFile { name }))
+    }
+
+    /// Writes and publishes the state.
+    pub(crate) fn write<M: StateMachine>(
+        &self,
+        applied: &Applied<M>,
+    ) -> io::Result<(SnapshotMeta, SnapshotFile)> {
+        let started = Instant::now();
+        let file = Self::file(applied.last.as_ref());
+        let header = SnapshotHeader {
+            cluster_id: self.cluster_id.clone(),
+            last: applied.last.as_ref().map(convert::log_id_to_proto),
+            membership: Some(convert::stored_membership_to_proto(&applied.membership)),
+            revision: applied.state.revision(),
+        };
+        let staged = self.disk.create(&file.name)?;
+        let mut writer = SnapshotWriter::start(staged, &header)?;
+        applied.state.write_snapshot(&mut writer)?;
+        writer.flush()?;
+        let staged: Box<dyn SnapshotWrite> = writer.finish()?;
+        staged.finish()?;
+        self.publish(&file)?;
+        telemetry::snapshot_written(started.elapsed());
+        let meta = SnapshotMeta {
+            last_log_id: applied.last,
+            last_membership: applied.membership.clone(),
+        };
+        Ok((meta, file))
+    }
+
+    /// Makes a finished staged file the replica's own and removes what it outdates.
+    pub(crate) fn publish(&self, file: &SnapshotFile) -> io::Result<()> {
+        self.disk.publish(&file.name)?;
+        let names = self.published()?;
+        for name in names.iter().rev().skip(KEPT) {
+            self.disk.remove(name)?;
+        }
+        Ok(())
+    }
+
+    /// Reads what a snapshot covers.
+    pub(crate) fn read_meta(&self, file: &SnapshotFile) -> Result<SnapshotMeta, DecodeError> {
+        let reader = self.start(file)?;
+        to_meta(reader.header())
+    }
+
+    /// Loads a snapshot and checks all of it.
+    pub(crate) fn load<M: StateMachine>(&self, file: &SnapshotFile) -> Result<Applied<M>, DecodeError> {
+        let mut reader = self.start(file)?;
+        let meta = to_meta(reader.header())?;
+        let revision = reader.header().revision;
+        let state = M::read_snapshot(&mut reader)?;
+        reader.finish()?;
+        if state.revision() != revision {
+            return Err(DecodeError::malformed(format!(
+                "its state has revision {}, its header says {revision}",
+                state.revision()
+            )));
+        }
+        Ok(Applied {
+            state,
+            last: meta.last_log_id,
+            membership: meta.last_membership,
+        })
+    }
+
+    fn start(&self, file: &SnapshotFile) -> Result<SnapshotReader<Box<dyn io::Read + Send>>, DecodeError> {
+        let reader = SnapshotReader::start(self.disk.open(&file.name)?)?;
+        let found = &reader.header().cluster_id;
+        if *found != self.cluster_id {
+            return Err(DecodeError::malformed(format!("it belongs to cluster {found:?}")));
+        }
+        Ok(reader)
+    }
+
+    fn published(&self) -> io::Result<Vec<String>> {
+        let mut names = self.disk.list()?;
+        names.retain(|name| name.ends_with(SUFFIX));
+        Ok(names)
+    }
+}
+
+fn to_meta(header: &SnapshotHeader) -> Result<SnapshotMeta, DecodeError> {
+    Ok(SnapshotMeta {
+        last_log_id: convert::optional_log_id(header.last)?,
+        last_membership: convert::stored_membership_from_proto(header.membership.clone())?,
+    })
+}

@@ -1,0 +1,138 @@
+//! Watches openraft's metrics: publishes leadership, feeds our metrics, triggers snapshots by
+//! size, and stops the replica when its state has diverged.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use openraft::async_runtime::watch::WatchReceiver as _;
+use openraft::async_runtime::{AsyncRuntime as _, Select2};
+use openraft::type_config::TypeConfigExt as _;
+use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
+use tokio::sync::watch;
+
+use crate::applier::Applier;
+use crate::config::Timings;
+use crate::engine::{followers, leader_of};
+use crate::leadership::Leadership;
+use crate::sim::Runtime;
+use crate::state_machine::StateMachine;
+use crate::telemetry;
+use crate::types::Types;
+
+/// What a watcher is made of.
+pub(crate) struct WatcherParts<M: StateMachine, R: Runtime> {
+    pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
+    pub(crate) leadership: watch::Sender<Leadership>,
+    pub(crate) divergence: watch::Receiver<Option<String>>,
+    pub(crate) bytes_since_snapshot: Arc<AtomicU64>,
+    pub(crate) timings: Timings,
+    pub(crate) snapshot_every_bytes: u64,
+}
+
+/// The watching task of one replica.
+pub(crate) struct Watcher<M: StateMachine, R: Runtime> {
+    parts: WatcherParts<M, R>,
+}
+
+impl<M: StateMachine, R: Runtime> Watcher<M, R> {
+    pub(crate) fn new(parts: WatcherParts<M, R>) -> Self {
+        Self { parts }
+    }
+
+    /// Runs until the replica has stopped.
+    pub(crate) async fn run(self) {
+        let mut metrics = self.parts.raft.metrics();
+        let pause = Duration::from_millis(self.parts.timings.heartbeat_ms);
+        loop {
+            let current = metrics.borrow_watched().clone();
+            self.publish(&current);
+            if current.running_state.is_err() {
+                return;
+            }
+            if self.parts.divergence.borrow().is_some() {
+                self.stop().await;
+            }
+            self.snapshot_by_size().await;
+            // A lost lease shows by silence, so look again even where nothing changes.
+            match R::select2(metrics.changed(), R::sleep(pause)).await {
+                Select2::First(Ok(())) | Select2::Second(()) => {}
+                Select2::First(Err(_)) => return self.publish_stopped(&current),
+            }
+        }
+    }
+
+    fn publish(&self, metrics: &RaftMetrics<Types<M, R>>) {
+        let stopped = metrics.running_state.is_err();
+        if let Err(fatal) = &metrics.running_state {
+            tracing::error!(%fatal, "replication has stopped");
+        }
+        let leads = metrics.state == ServerState::Leader;
+        let is_self = leads && !stopped && self.has_quorum(metrics);
+        let leader = leader_of(metrics).filter(|_| is_self || !leads);
+        let current = Leadership {
+            leader,
+            term: metrics.current_term,
+            is_self,
+            stopped,
+        };
+        self.parts.leadership.send_if_modified(|published| {
+            let changed = *published != current;
+            if changed {
+                *published = current;
+            }
+            changed
+        });
+        self.record(metrics, is_self);
+    }
+
+    fn publish_stopped(&self, metrics: &RaftMetrics<Types<M, R>>) {
+        self.parts.leadership.send_replace(Leadership {
+            leader: None,
+            term: metrics.current_term,
+            is_self: false,
+            stopped: true,
+        });
+    }
+
+    /// Whether a majority has answered within twice the lease, or no other vote is needed.
+    fn has_quorum(&self, metrics: &RaftMetrics<Types<M, R>>) -> bool {
+        if metrics.membership_config.voter_ids().take(2).count() < 2 {
+            return true;
+        }
+        let patience = Duration::from_millis(2 * self.parts.timings.election_ms_max);
+        match &metrics.last_quorum_acked {
+            Some(acked) => acked.elapsed() < patience,
+            // Just elected: the votes are the quorum.
+            None => true,
+        }
+    }
+
+    fn record(&self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {
+        telemetry::leadership(metrics.current_term, is_leader);
+        telemetry::log_position(
+            metrics.last_log_index.unwrap_or(0),
+            metrics.last_applied.map_or(0, |id| id.index),
+        );
+        for follower in followers(metrics) {
+            telemetry::follower_lag(follower.id, follower.lag_entries);
+        }
+    }
+
+    async fn snapshot_by_size(&self) {
+        let bytes = self.parts.bytes_since_snapshot.load(Ordering::Relaxed);
+        if bytes < self.parts.snapshot_every_bytes {
+            return;
+        }
+        self.parts.bytes_since_snapshot.store(0, Ordering::Relaxed);
+        if let Err(fatal) = self.parts.raft.trigger().snapshot().await {
+            tracing::warn!(%fatal, "a snapshot could not be triggered");
+        }
+    }
+
+    async fn stop(&self) {
+        if let Err(error) = self.parts.raft.shutdown().await {
+            tracing::error!(%error, "replication ended badly");
+        }
+    }
+}
