@@ -15,7 +15,7 @@ use tokio::time::Instant;
 
 use crate::hash_ledger::HashLedger;
 use crate::shared::{Applied, SharedState};
-use crate::sim::Runtime;
+use crate::sim::{Runtime, detach};
 use crate::snapshot::{SnapshotFile, SnapshotStore};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::telemetry;
@@ -76,7 +76,9 @@ impl<M: StateMachine, R: Runtime> Applier<M, R> {
         });
         if let EntryPayload::Normal(batch) = &entry.payload {
             let bytes = batch.encoded().len() as u64;
-            self.parts.bytes_since_snapshot.fetch_add(bytes, Ordering::Relaxed);
+            self.parts
+                .bytes_since_snapshot
+                .fetch_add(bytes, Ordering::Relaxed);
             if let Some(check) = batch.check() {
                 self.parts.ledger.expect(*check);
             }
@@ -99,7 +101,7 @@ impl<M: StateMachine, R: Runtime> Applier<M, R> {
                 hash_version: M::state_hash_version(),
             });
         });
-        R::spawn(async move {
+        detach::<R>(async move {
             if let Err(error) = hashing.await {
                 tracing::error!(%error, index, "hashing the state failed");
             }
@@ -152,7 +154,11 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
         }
     }
 
-    async fn install_snapshot(&mut self, meta: &SnapshotMeta, file: SnapshotFile) -> Result<(), io::Error> {
+    async fn install_snapshot(
+        &mut self,
+        meta: &SnapshotMeta,
+        file: SnapshotFile,
+    ) -> Result<(), io::Error> {
         let snapshots = Arc::clone(&self.parts.snapshots);
         let loading = file.clone();
         let loaded = R::spawn_blocking(move || snapshots.load::<M>(&loading)).await?;
@@ -216,7 +222,7 @@ impl<M: StateMachine, R: Runtime> RaftSnapshotBuilder<Types<M, R>> for Builder<M
 
 fn drop_elsewhere<R: Runtime, T: Send + 'static>(value: T) {
     let dropping = R::spawn_blocking(move || drop(value));
-    R::spawn(async move {
+    detach::<R>(async move {
         if let Err(error) = dropping.await {
             tracing::error!(%error, "dropping a replaced state failed");
         }

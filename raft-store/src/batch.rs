@@ -13,7 +13,7 @@ use crate::state_machine::{DecodeError, StateMachine};
 const VERSION: u32 = 1;
 
 /// Commands proposed as one entry, decoded once and shared by log, network and applier.
-pub struct Batch<M: StateMachine>(Arc<Contents<M>>);
+pub(crate) struct Batch<M: StateMachine>(Arc<Contents<M>>);
 
 struct Contents<M: StateMachine> {
     time_ms: u64,
@@ -103,7 +103,12 @@ impl<M: StateMachine> fmt::Debug for Batch<M> {
 
 impl<M: StateMachine> fmt::Display for Batch<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(formatter, "batch of {} commands at {} ms", self.0.commands.len(), self.0.time_ms)
+        write!(
+            formatter,
+            "batch of {} commands at {} ms",
+            self.0.commands.len(),
+            self.0.time_ms
+        )
     }
 }
 

@@ -36,8 +36,7 @@ pub(crate) struct Proposal<M: StateMachine> {
     pub(crate) reply: Reply<M>,
 }
 
-pub(crate) type Reply<M> =
-    oneshot::Sender<Result<Vec<<M as StateMachine>::Outcome>, ProposeError>>;
+pub(crate) type Reply<M> = oneshot::Sender<Result<Vec<<M as StateMachine>::Outcome>, ProposeError>>;
 
 /// Who waits for which part of an entry's outcomes.
 struct Waiting<M: StateMachine> {
@@ -110,7 +109,8 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
                     }
                 }
             }
-            while self.in_flight.len() < self.limits.in_flight_entries_max && !self.queue.is_empty() {
+            while self.in_flight.len() < self.limits.in_flight_entries_max && !self.queue.is_empty()
+            {
                 self.submit().await;
             }
         }
@@ -169,7 +169,12 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
     async fn submit(&mut self) {
         let (batch, waiting) = self.pack();
         let (responder, outcome) = OneshotResponder::new_pair();
-        if self.raft.client_write_ff(batch, Some(responder)).await.is_err() {
+        if self
+            .raft
+            .client_write_ff(batch, Some(responder))
+            .await
+            .is_err()
+        {
             for waiter in waiting {
                 reply(waiter.reply, Err(ProposeError::Stopped));
             }
@@ -186,7 +191,8 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
         let (mut commands, mut encoded, mut waiting) = (Vec::new(), Vec::new(), Vec::new());
         let mut bytes = 0;
         while let Some(proposal) = self.queue.front() {
-            let too_many = commands.len() + proposal.commands.len() > self.limits.entry_commands_max;
+            let too_many =
+                commands.len() + proposal.commands.len() > self.limits.entry_commands_max;
             let too_large = bytes + proposal.bytes > self.limits.entry_bytes_max;
             if !commands.is_empty() && (too_many || too_large) {
                 break;
@@ -209,7 +215,11 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
     }
 
     fn finish(&mut self, ticket: u64, result: Option<ClientWriteResult<Types<M, R>>>) {
-        let Some(position) = self.in_flight.iter().position(|(other, _)| *other == ticket) else {
+        let Some(position) = self
+            .in_flight
+            .iter()
+            .position(|(other, _)| *other == ticket)
+        else {
             return;
         };
         let Some((_, waiting)) = self.in_flight.remove(position) else {

@@ -123,7 +123,11 @@ pub struct Config {
 
 impl Config {
     /// Settings with the documented defaults: 100/500-1000 ms clocks.
-    pub fn new(replica_id: u64, cluster_id: impl Into<String>, data_dir: impl Into<PathBuf>) -> Self {
+    pub fn new(
+        replica_id: u64,
+        cluster_id: impl Into<String>,
+        data_dir: impl Into<PathBuf>,
+    ) -> Self {
         Self {
             replica_id,
             cluster_id: cluster_id.into(),
@@ -175,7 +179,10 @@ impl Config {
             return refuse("batch", "no limit may be 0");
         }
         if batch.proposal_bytes_max > MESSAGE_BYTES_MAX / 2 {
-            return refuse("batch.proposal_bytes_max", "must fit half a message (32 MiB)");
+            return refuse(
+                "batch.proposal_bytes_max",
+                "must fit half a message (32 MiB)",
+            );
         }
         if self.append_entries_max == 0 || self.append_bytes_max == 0 {
             return refuse("append_entries_max, append_bytes_max", "must not be 0");

@@ -78,7 +78,10 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     }
 
     /// Asks the leader for the read position, then waits until it is applied here.
-    async fn read_from_leader(&self, forward: ForwardToLeader<Types<M, R>>) -> Result<(), ReadError> {
+    async fn read_from_leader(
+        &self,
+        forward: ForwardToLeader<Types<M, R>>,
+    ) -> Result<(), ReadError> {
         let Some((id, node)) = forward.leader_id.zip(forward.leader_node) else {
             return Err(ReadError::NotLeader { leader: None });
         };
@@ -100,7 +103,10 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
     async fn await_applied(&self, leader: u64, position: LogId) -> Result<(), ReadError> {
         let applied = self.metrics().last_applied;
         let linearizer = Linearizer::new(leader, ReadLogId::from_log_id(position), applied);
-        match linearizer.try_await_ready(&self.raft, Some(self.patience())).await {
+        match linearizer
+            .try_await_ready(&self.raft, Some(self.patience()))
+            .await
+        {
             Ok(Ok(_)) => Ok(()),
             Ok(Err(_)) => Err(ReadError::NoQuorum(format!(
                 "log index {} was not applied here within {} ms",
@@ -151,15 +157,18 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         for peer in &members {
             nodes.insert(peer.id, self.admit(peer).await?);
         }
-        self.raft.initialize(nodes).await.map_err(|error| match error {
-            RaftError::APIError(InitializeError::NotAllowed(_)) => {
-                MembershipError::AlreadyInitialized
-            }
-            RaftError::APIError(InitializeError::NotInMembers(error)) => {
-                MembershipError::Refused(error.to_string())
-            }
-            RaftError::Fatal(_) => MembershipError::Stopped,
-        })
+        self.raft
+            .initialize(nodes)
+            .await
+            .map_err(|error| match error {
+                RaftError::APIError(InitializeError::NotAllowed(_)) => {
+                    MembershipError::AlreadyInitialized
+                }
+                RaftError::APIError(InitializeError::NotInMembers(error)) => {
+                    MembershipError::Refused(error.to_string())
+                }
+                RaftError::Fatal(_) => MembershipError::Stopped,
+            })
     }
 
     async fn admit_learner(&self, peer: Peer) -> Result<(), MembershipError> {
@@ -178,7 +187,10 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
 
     async fn remove(&self, id: u64) -> Result<(), MembershipError> {
         let metrics = self.metrics();
-        let is_voter = metrics.membership_config.voter_ids().any(|voter| voter == id);
+        let is_voter = metrics
+            .membership_config
+            .voter_ids()
+            .any(|voter| voter == id);
         let ids = BTreeSet::from([id]);
         let change: ChangeMembers<u64, Node> = if is_voter {
             ChangeMembers::RemoveVoters(ids)
@@ -198,8 +210,14 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         if to == self.config.replica_id {
             return Ok(());
         }
-        if !metrics.membership_config.voter_ids().any(|voter| voter == to) {
-            return Err(MembershipError::Refused(format!("replica {to} is no voter")));
+        if !metrics
+            .membership_config
+            .voter_ids()
+            .any(|voter| voter == to)
+        {
+            return Err(MembershipError::Refused(format!(
+                "replica {to} is no voter"
+            )));
         }
         let trigger = self.raft.trigger().transfer_leader(to).await;
         trigger.map_err(|_| MembershipError::Stopped)?;
@@ -212,9 +230,9 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
                 "leadership moves",
             )
             .await;
-        moved
-            .map(drop)
-            .map_err(|error| MembershipError::Refused(format!("replica {to} did not take over: {error}")))
+        moved.map(drop).map_err(|error| {
+            MembershipError::Refused(format!("replica {to} did not take over: {error}"))
+        })
     }
 }
 
@@ -326,7 +344,11 @@ fn to_status<M: StateMachine, R: Runtime>(metrics: &RaftMetrics<Types<M, R>>) ->
         snapshot_index: metrics.snapshot.map(|id| id.index),
         purged_index: metrics.purged.map(|id| id.index),
         followers: followers(metrics),
-        stopped: metrics.running_state.as_ref().err().map(ToString::to_string),
+        stopped: metrics
+            .running_state
+            .as_ref()
+            .err()
+            .map(ToString::to_string),
     }
 }
 

@@ -16,7 +16,9 @@ pub enum ProposeError {
         leader: Option<Peer>,
     },
     /// Leadership changed in between: the commands may or may not take effect, once.
-    #[error("leadership changed before the outcome was known; the commands may or may not take effect")]
+    #[error(
+        "leadership changed before the outcome was known; the commands may or may not take effect"
+    )]
     Unknown,
     /// The queue is full; nothing was written.
     #[error("more than {limit} proposals wait (queued_proposals_max)")]
@@ -102,7 +104,9 @@ pub enum OpenError {
     #[error(transparent)]
     Config(#[from] ConfigError),
     /// Another process holds the directory.
-    #[error("data directory {directory} is in use by another process; stop it or choose another directory")]
+    #[error(
+        "data directory {directory} is in use by another process; stop it or choose another directory"
+    )]
     InUse {
         /// The directory.
         directory: PathBuf,

@@ -75,7 +75,10 @@ impl<M: StateMachine> Handle<M> {
 
     /// Proposes commands; they are applied together, in this order, in one log entry. Answers
     /// with their outcomes once a majority holds the entry on disk and this replica applied it.
-    pub async fn propose(&self, commands: Vec<M::Command>) -> Result<Vec<M::Outcome>, ProposeError> {
+    pub async fn propose(
+        &self,
+        commands: Vec<M::Command>,
+    ) -> Result<Vec<M::Outcome>, ProposeError> {
         if commands.is_empty() {
             return Ok(Vec::new());
         }
@@ -88,15 +91,18 @@ impl<M: StateMachine> Handle<M> {
             bytes,
             reply,
         };
-        self.inner.proposals.try_send(proposal).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => {
-                telemetry::proposal_refused("overloaded");
-                ProposeError::Overloaded {
-                    limit: self.inner.limits.queued_proposals_max,
+        self.inner
+            .proposals
+            .try_send(proposal)
+            .map_err(|error| match error {
+                mpsc::error::TrySendError::Full(_) => {
+                    telemetry::proposal_refused("overloaded");
+                    ProposeError::Overloaded {
+                        limit: self.inner.limits.queued_proposals_max,
+                    }
                 }
-            }
-            mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped,
-        })?;
+                mpsc::error::TrySendError::Closed(_) => ProposeError::Stopped,
+            })?;
         outcome.await.unwrap_or(Err(ProposeError::Unknown))
     }
 

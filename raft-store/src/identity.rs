@@ -51,7 +51,11 @@ impl DirectoryLock {
 
 /// Checks that the data belongs to this replica, or marks fresh data as its own; gives the
 /// incarnation. `fresh` is the incarnation of new data.
-pub(crate) async fn claim(disk: &dyn LogDisk, config: &Config, fresh: u64) -> Result<u64, OpenError> {
+pub(crate) async fn claim(
+    disk: &dyn LogDisk,
+    config: &Config,
+    fresh: u64,
+) -> Result<u64, OpenError> {
     let stored = disk
         .read_meta(MetaKey::Identity)
         .map_err(|source| disk_error("reading the identity", source))?;

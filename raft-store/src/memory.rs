@@ -27,7 +27,8 @@ impl Tables {
                     self.entries.insert(index, record);
                 }
                 LogChange::RemoveEntries { from, to } => {
-                    self.entries.retain(|index, _| *index < from || *index >= to);
+                    self.entries
+                        .retain(|index, _| *index < from || *index >= to);
                 }
                 LogChange::PutMeta { key, record } => {
                     self.meta.insert(key, record);
@@ -164,7 +165,12 @@ impl LogDisk for MemoryLog {
         }));
     }
 
-    fn read_entries(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<(u64, Vec<u8>)>> {
+    fn read_entries(
+        &self,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+    ) -> io::Result<Vec<(u64, Vec<u8>)>> {
         let state = self.state();
         let mut records: Vec<(u64, Vec<u8>)> = Vec::new();
         let mut bytes = 0;

@@ -25,7 +25,7 @@ use crate::log_store::{LogLimits, LogStore};
 use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver};
 use crate::seams::{Seams, WallClock};
 use crate::shared::{Applied, SharedState};
-use crate::sim::{ProductionRuntime, Runtime};
+use crate::sim::{ProductionRuntime, Runtime, detach};
 use crate::snapshot::SnapshotStore;
 use crate::state_machine::StateMachine;
 use crate::types::Types;
@@ -39,7 +39,9 @@ const SNAPSHOT_FOLDER: &str = "snapshots";
 const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 
 /// Opens a replica with RocksDB, files and gRPC.
-pub(crate) async fn open_in_directory<M: StateMachine>(config: Config) -> Result<Handle<M>, OpenError> {
+pub(crate) async fn open_in_directory<M: StateMachine>(
+    config: Config,
+) -> Result<Handle<M>, OpenError> {
     config.validate()?;
     let directory = config.data_dir.clone();
     let opened = tokio::task::spawn_blocking(move || {
@@ -142,9 +144,15 @@ async fn start<M: StateMachine, R: Runtime>(
     };
     let applier = Applier::<M, R>::new(parts.clone(), config.hash_every_entries);
     let raft_config = Arc::new(to_raft_config(&config)?);
-    let raft = Raft::new(config.replica_id, raft_config, network.clone(), log, applier)
-        .await
-        .map_err(from_fatal)?;
+    let raft = Raft::new(
+        config.replica_id,
+        raft_config,
+        network.clone(),
+        log,
+        applier,
+    )
+    .await
+    .map_err(from_fatal)?;
     let receiver = SnapshotReceiver::new(Arc::clone(&parts.snapshots));
     let (leadership_sender, leadership) = watch::channel(Leadership::default());
     let (proposals, incoming) = mpsc::channel(config.batch.queued_proposals_max);
@@ -156,7 +164,7 @@ async fn start<M: StateMachine, R: Runtime>(
         leadership: leadership.clone(),
         incoming,
     });
-    R::spawn(batcher.run());
+    detach::<R>(batcher.run());
     let watcher = Watcher::new(WatcherParts {
         raft: raft.clone(),
         leadership: leadership_sender,
@@ -165,7 +173,7 @@ async fn start<M: StateMachine, R: Runtime>(
         timings: config.timings,
         snapshot_every_bytes: config.snapshots.snapshot_every_bytes,
     });
-    R::spawn(watcher.run());
+    detach::<R>(watcher.run());
     let limits = config.batch;
     let engine = RaftEngine {
         server: Server::new(identity, raft.clone(), receiver),

@@ -24,7 +24,9 @@ impl Clock for WallClock {
     )]
     fn now_ms(&self) -> u64 {
         let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
-        since_epoch.map_or(0, |elapsed| u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX))
+        since_epoch.map_or(0, |elapsed| {
+            u64::try_from(elapsed.as_millis()).unwrap_or(u64::MAX)
+        })
     }
 }
 

@@ -21,9 +21,10 @@ pub trait Runtime: AsyncRuntime + Send + Sync + fmt::Debug + 'static {}
 
 impl<T: AsyncRuntime + Send + Sync + fmt::Debug + 'static> Runtime for T {}
 
+/// Spawns a task that nobody awaits: it ends with its replica.
+pub(crate) fn detach<R: Runtime>(task: impl Future<Output = ()> + Send + 'static) {
+    drop(R::spawn(task));
+}
+
 /// The runtime of a replica in production: tokio.
-#[expect(
-    deprecated,
-    reason = "the same type as in openraft-rt-tokio, without another direct dependency"
-)]
 pub type ProductionRuntime = openraft::impls::TokioRuntime;

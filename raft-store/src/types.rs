@@ -5,18 +5,20 @@ use std::fmt;
 use std::marker::PhantomData;
 
 use openraft::RaftTypeConfig;
-use openraft::impls::{BoxedErrorSource, EntryPayload, InlineBatch, OneshotResponder, leader_id_adv};
+use openraft::impls::{
+    BoxedErrorSource, EntryPayload, InlineBatch, OneshotResponder, leader_id_adv,
+};
 
 use crate::batch::Batch;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 
 /// Type configuration of a replica of `M` that runs on `R`.
-pub struct Types<M, R>(PhantomData<fn() -> (M, R)>);
+pub(crate) struct Types<M, R>(PhantomData<fn() -> (M, R)>);
 
 /// Where a member listens and which incarnation of it was admitted.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Node {
+pub(crate) struct Node {
     /// `host:port`.
     pub address: String,
     /// Incarnation of its data directory; 0 matches any.
@@ -24,7 +26,7 @@ pub struct Node {
 }
 
 /// What applying one entry answers: one outcome a command, none for entries of Raft itself.
-pub struct Outcomes<M: StateMachine>(pub(crate) Vec<M::Outcome>);
+pub(crate) struct Outcomes<M: StateMachine>(pub(crate) Vec<M::Outcome>);
 
 impl<M: StateMachine> fmt::Debug for Outcomes<M> {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -5,9 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver as _;
-use openraft::async_runtime::{AsyncRuntime as _, Select2};
-use openraft::type_config::TypeConfigExt as _;
 use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
 use tokio::sync::watch;
 

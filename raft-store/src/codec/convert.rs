@@ -76,7 +76,9 @@ pub(crate) fn membership_to_proto(membership: &Membership) -> proto::Membership 
     }
 }
 
-pub(crate) fn membership_from_proto(membership: proto::Membership) -> Result<Membership, DecodeError> {
+pub(crate) fn membership_from_proto(
+    membership: proto::Membership,
+) -> Result<Membership, DecodeError> {
     let voter_sets: Vec<BTreeSet<u64>> = membership
         .voter_sets
         .into_iter()

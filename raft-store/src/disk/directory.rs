@@ -48,7 +48,10 @@ impl SnapshotDirectory {
 impl SnapshotDisk for SnapshotDirectory {
     fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>> {
         let file = File::create(self.staged(name))?;
-        Ok(Box::new(StagedFile(BufWriter::with_capacity(BUFFER_BYTES, file))))
+        Ok(Box::new(StagedFile(BufWriter::with_capacity(
+            BUFFER_BYTES,
+            file,
+        ))))
     }
 
     fn publish(&self, name: &str) -> io::Result<()> {

@@ -81,7 +81,8 @@ pub trait LogDisk: Send + Sync + 'static {
 
     /// Reads records from `from` on, below `to`, until `bytes_max` is reached; at least one where
     /// there is one. Stops at the first missing index after the first record found.
-    fn read_entries(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<(u64, Vec<u8>)>>;
+    fn read_entries(&self, from: u64, to: u64, bytes_max: usize)
+    -> io::Result<Vec<(u64, Vec<u8>)>>;
 
     /// The last entry, if the log has any.
     fn last_entry(&self) -> io::Result<Option<(u64, Vec<u8>)>>;

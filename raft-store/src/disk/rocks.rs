@@ -111,7 +111,12 @@ impl LogDisk for RocksLog {
         self.flusher.submit(done);
     }
 
-    fn read_entries(&self, from: u64, to: u64, bytes_max: usize) -> io::Result<Vec<(u64, Vec<u8>)>> {
+    fn read_entries(
+        &self,
+        from: u64,
+        to: u64,
+        bytes_max: usize,
+    ) -> io::Result<Vec<(u64, Vec<u8>)>> {
         let mode_key = from.to_be_bytes();
         let mode = IteratorMode::From(&mode_key, Direction::Forward);
         let mut records: Vec<(u64, Vec<u8>)> = Vec::new();

@@ -53,7 +53,9 @@ impl Flusher {
     /// Refuses once a write or a sync has failed: what the medium holds is unknown from then on.
     pub(crate) fn check(&self) -> io::Result<()> {
         if self.failed.load(Ordering::Acquire) {
-            return Err(io::Error::other("the log disk has failed before; the replica must stop"));
+            return Err(io::Error::other(
+                "the log disk has failed before; the replica must stop",
+            ));
         }
         Ok(())
     }
@@ -92,7 +94,9 @@ fn run(waiting: &Receiver<Synced>, flush: &impl Fn() -> io::Result<()>, failed: 
 
 fn sync_once(flush: &impl Fn() -> io::Result<()>, failed: &AtomicBool) -> io::Result<()> {
     if failed.load(Ordering::Acquire) {
-        return Err(io::Error::other("the log disk has failed before; a sync is never retried"));
+        return Err(io::Error::other(
+            "the log disk has failed before; a sync is never retried",
+        ));
     }
     let started = Instant::now();
     let result = flush();

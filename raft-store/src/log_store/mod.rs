@@ -71,9 +71,10 @@ impl<M: StateMachine> LogStore<M> {
         let vote = read_meta::<proto::Vote, _>(&*disk, MetaKey::Vote, |vote| {
             convert::vote_from_proto(Some(vote))
         })?;
-        let committed = read_meta::<proto::Committed, _>(&*disk, MetaKey::Committed, |committed| {
-            convert::optional_log_id(committed.id)
-        })?;
+        let committed =
+            read_meta::<proto::Committed, _>(&*disk, MetaKey::Committed, |committed| {
+                convert::optional_log_id(committed.id)
+            })?;
         let purged = read_meta::<proto::Purged, _>(&*disk, MetaKey::Purged, |purged| {
             convert::optional_log_id(purged.id)
         })?;
@@ -132,7 +133,9 @@ where
     frame::decode(Bytes::from(bytes))
         .and_then(convert)
         .map(Some)
-        .map_err(|error| OpenError::from_decode(format!("the log's record {:?}", key.name()), error))
+        .map_err(|error| {
+            OpenError::from_decode(format!("the log's record {:?}", key.name()), error)
+        })
 }
 
 fn read_last(disk: &dyn LogDisk) -> Result<Option<LogId>, OpenError> {
@@ -208,7 +211,11 @@ impl<M: StateMachine, R: Runtime> RaftLogStorage<Types<M, R>> for LogStore<M> {
         Ok(self.shared.tail().committed)
     }
 
-    async fn append<I>(&mut self, entries: I, callback: IOFlushed<Types<M, R>>) -> Result<(), io::Error>
+    async fn append<I>(
+        &mut self,
+        entries: I,
+        callback: IOFlushed<Types<M, R>>,
+    ) -> Result<(), io::Error>
     where
         I: IntoIterator<Item = Entry<M>> + OptionalSend,
         I::IntoIter: OptionalSend,

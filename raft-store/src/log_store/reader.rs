@@ -114,7 +114,11 @@ impl<M: StateMachine, R: Runtime> RaftLogReader<Types<M, R>> for LogReader<M> {
         Box::pin(futures::stream::try_unfold(state, Parts::advance))
     }
 
-    async fn limited_get_log_entries(&mut self, start: u64, end: u64) -> Result<Vec<Entry<M>>, io::Error> {
+    async fn limited_get_log_entries(
+        &mut self,
+        start: u64,
+        end: u64,
+    ) -> Result<Vec<Entry<M>>, io::Error> {
         self.read(start..end, self.shared.limits.read_bytes_max)
     }
 }
@@ -131,7 +135,10 @@ impl<M: StateMachine> Parts<M> {
     async fn advance(mut self) -> io::Result<Option<(Entry<M>, Self)>> {
         if self.part.as_slice().is_empty() {
             let bytes_max = self.reader.shared.limits.read_bytes_max;
-            self.part = self.reader.read(self.next..self.end, bytes_max)?.into_iter();
+            self.part = self
+                .reader
+                .read(self.next..self.end, bytes_max)?
+                .into_iter();
         }
         let Some(entry) = self.part.next() else {
             return Ok(None);

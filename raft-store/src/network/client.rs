@@ -93,7 +93,11 @@ impl PeerClient {
     }
 
     /// One exchange; a refusal is an error.
-    pub(crate) async fn call(&self, body: Body, timeout: Duration) -> Result<Answer, TransportError> {
+    pub(crate) async fn call(
+        &self,
+        body: Body,
+        timeout: Duration,
+    ) -> Result<Answer, TransportError> {
         let request = self.request(body);
         let response = self
             .network
@@ -219,7 +223,9 @@ impl<M: StateMachine, R: Runtime> NetStreamAppend<Types<M, R>> for PeerClient {
             .boxed();
         let answers = self.open_stream(requests, &option);
         let this = &*self;
-        let results = answers.map(move |answer| this.to_append_result(answer)).boxed();
+        let results = answers
+            .map(move |answer| this.to_append_result(answer))
+            .boxed();
         futures::future::ready(Ok(results)).boxed()
     }
 }
@@ -287,8 +293,14 @@ impl PeerClient {
             .map_err(|error| StreamingError::Network(NetworkError::new(&error)))?;
         let mut chunk = proto::SnapshotChunk {
             vote: Some(convert::vote_to_proto(&vote)),
-            last: snapshot.meta.last_log_id.as_ref().map(convert::log_id_to_proto),
-            membership: Some(convert::stored_membership_to_proto(&snapshot.meta.last_membership)),
+            last: snapshot
+                .meta
+                .last_log_id
+                .as_ref()
+                .map(convert::log_id_to_proto),
+            membership: Some(convert::stored_membership_to_proto(
+                &snapshot.meta.last_membership,
+            )),
             ..proto::SnapshotChunk::default()
         };
         loop {
@@ -319,7 +331,11 @@ impl PeerClient {
         let timeout = self.network.peer_timeout * patience;
         let answer = match self.call(Body::SnapshotChunk(chunk), timeout).await {
             Ok(Answer::Snapshot(answer)) => convert::vote_from_proto(answer.vote),
-            Ok(_) => return Err(self.to_rpc(RPCTypes::InstallSnapshot, unexpected_answer()).into()),
+            Ok(_) => {
+                return Err(self
+                    .to_rpc(RPCTypes::InstallSnapshot, unexpected_answer())
+                    .into());
+            }
             Err(error) => return Err(self.to_rpc(RPCTypes::InstallSnapshot, error).into()),
         };
         answer.map_err(|error| malformed(&error).into())
@@ -334,9 +350,8 @@ impl<M: StateMachine, R: Runtime> NetTransferLeader<Types<M, R>> for PeerClient 
     ) -> Result<TransferLeaderResponse<Types<M, R>>, RPCError<Types<M, R>>> {
         let body = Body::Transfer(wire::transfer_to_proto(&request));
         match self.call(body, option.soft_ttl()).await {
-            Ok(Answer::Transfer(answer)) => {
-                wire::transfer_answer_from_proto(&request, answer).map_err(|error| malformed(&error))
-            }
+            Ok(Answer::Transfer(answer)) => wire::transfer_answer_from_proto(&request, answer)
+                .map_err(|error| malformed(&error)),
             Ok(_) => Err(self.to_rpc(RPCTypes::TransferLeader, unexpected_answer())),
             Err(error) => Err(self.to_rpc(RPCTypes::TransferLeader, error)),
         }

@@ -1,12 +1,14 @@
 //! The transport over gRPC.
 
 use std::collections::BTreeMap;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream::{BoxStream, StreamExt as _};
+use futures::stream::{BoxStream, Stream, StreamExt as _};
 use muster_proto::raft::v1::peer_request::Body;
 use muster_proto::raft::v1::raft_service_client::RaftServiceClient;
 use muster_proto::raft::v1::{PeerRequest, PeerResponse};
@@ -44,7 +46,11 @@ impl GrpcTransport {
         Self::default()
     }
 
-    fn client(&self, peer: &Peer, lane: Lane) -> Result<RaftServiceClient<Channel>, TransportError> {
+    fn client(
+        &self,
+        peer: &Peer,
+        lane: Lane,
+    ) -> Result<RaftServiceClient<Channel>, TransportError> {
         let mut channels = self.channels.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (peer.address.clone(), lane);
         let channel = match channels.get(&key) {
@@ -106,20 +112,49 @@ impl Transport for GrpcTransport {
     ) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
         let client = self.client(&to, Lane::Append);
         let sent = Arc::new(AtomicU64::new(0));
-        let counter = Arc::clone(&sent);
-        let counted = requests.inspect(move |_| {
-            counter.fetch_add(1, Ordering::Relaxed);
-        });
-        async move {
-            let opened = async { client?.append(counted).await.map_err(|status| to_error(&status)) };
-            match tokio::time::timeout(timeout, opened).await {
-                Ok(Ok(response)) => Answers::new(response.into_inner(), sent, timeout).into_stream(),
-                Ok(Err(error)) => failed(error),
-                Err(_) => failed(timed_out(timeout)),
-            }
+        let counted = Counted {
+            requests,
+            sent: Arc::clone(&sent),
+        };
+        open_stream(client, counted, sent, timeout)
+            .flatten_stream()
+            .boxed()
+    }
+}
+
+/// Requests on their way, counted. (A type of its own also spares the compiler a proof about
+/// boxed streams that it cannot make.)
+struct Counted {
+    requests: BoxStream<'static, PeerRequest>,
+    sent: Arc<AtomicU64>,
+}
+
+impl Stream for Counted {
+    type Item = PeerRequest;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<PeerRequest>> {
+        let polled = self.requests.as_mut().poll_next(context);
+        if matches!(polled, Poll::Ready(Some(_))) {
+            self.sent.fetch_add(1, Ordering::Relaxed);
         }
-        .flatten_stream()
-        .boxed()
+        polled
+    }
+}
+
+async fn open_stream(
+    client: Result<RaftServiceClient<Channel>, TransportError>,
+    requests: Counted,
+    sent: Arc<AtomicU64>,
+    timeout: Duration,
+) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
+    let mut client = match client {
+        Ok(client) => client,
+        Err(error) => return failed(error),
+    };
+    match tokio::time::timeout(timeout, client.append(requests)).await {
+        Ok(Ok(response)) => Answers::new(response.into_inner(), sent, timeout).into_stream(),
+        Ok(Err(status)) => failed(to_error(&status)),
+        Err(_) => failed(timed_out(timeout)),
     }
 }
 

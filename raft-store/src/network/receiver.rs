@@ -79,7 +79,12 @@ impl SnapshotReceiver {
         }))
     }
 
-    fn resume(&mut self, from: u64, file: SnapshotFile, offset: u64) -> Result<Transfer, ChunkError> {
+    fn resume(
+        &mut self,
+        from: u64,
+        file: SnapshotFile,
+        offset: u64,
+    ) -> Result<Transfer, ChunkError> {
         if offset == 0 {
             let writer = self.snapshots.disk().create(&file.name)?;
             return Ok(Transfer {

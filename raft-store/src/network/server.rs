@@ -110,7 +110,9 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
             });
         let answers = self.raft.stream_append(appends).map(|result| {
             answer(match result {
-                Ok(result) => Ok(Answer::Append(wire::append_result_to_proto::<M, R>(&result))),
+                Ok(result) => Ok(Answer::Append(wire::append_result_to_proto::<M, R>(
+                    &result,
+                ))),
                 Err(fatal) => Err(stopped(fatal)),
             })
         });
@@ -154,7 +156,9 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         let input = futures::stream::iter([request]);
         let mut results = std::pin::pin!(self.raft.stream_append(input));
         match results.next().await {
-            Some(Ok(result)) => Ok(Answer::Append(wire::append_result_to_proto::<M, R>(&result))),
+            Some(Ok(result)) => Ok(Answer::Append(wire::append_result_to_proto::<M, R>(
+                &result,
+            ))),
             Some(Err(fatal)) => Err(stopped(fatal)),
             None => Err(stopped("raft stopped")),
         }
@@ -173,7 +177,9 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
         })?;
         let Some(received) = received else {
             // Nothing is promised before the last chunk.
-            return Ok(Answer::Snapshot(proto::SnapshotResponse { vote: chunk.vote }));
+            return Ok(Answer::Snapshot(proto::SnapshotResponse {
+                vote: chunk.vote,
+            }));
         };
         let snapshot = Snapshot {
             meta: received.meta,
@@ -196,7 +202,9 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
             .handle_transfer_leader(request)
             .await
             .map_err(stopped)?;
-        Ok(Answer::Transfer(wire::transfer_answer_to_proto::<M, R>(&response)))
+        Ok(Answer::Transfer(wire::transfer_answer_to_proto::<M, R>(
+            &response,
+        )))
     }
 
     async fn read_index(&self) -> Result<Answer, proto::Refusal> {

@@ -158,7 +158,9 @@ impl<R: Read> SnapshotReader<R> {
     pub(super) fn finish(mut self) -> Result<(), DecodeError> {
         let mut rest = [0; 1];
         if self.decompressor.read(&mut rest)? != 0 {
-            return Err(DecodeError::malformed("it holds more data than the state read"));
+            return Err(DecodeError::malformed(
+                "it holds more data than the state read",
+            ));
         }
         let mut source = self.decompressor.into_inner();
         source.drain()?;

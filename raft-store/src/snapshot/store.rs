@@ -42,8 +42,9 @@ impl SnapshotStore {
 
     /// The file that covers the log up to `last`. Names sort by position.
     pub(crate) fn file(last: Option<&LogId>) -> SnapshotFile {
-        let (index, term, node) =
-            last.map_or((0, 0, 0), |id| (id.index, id.leader_id.term, id.leader_id.node_id));
+        let (index, term, node) = last.map_or((0, 0, 0), |id| {
+            (id.index, id.leader_id.term, id.leader_id.node_id)
+        });
         SnapshotFile {
             name: format!("{index:020}-{term:020}-{node:020}{SUFFIX}"),
         }
@@ -52,7 +53,10 @@ impl SnapshotStore {
     /// The published snapshot that covers most.
     pub(crate) fn newest(&self) -> io::Result<Option<SnapshotFile>> {
         let names = self.published()?;
-        Ok(names.into_iter().next_back().map(|name| SnapshotFile { name }))
+        Ok(names
+            .into_iter()
+            .next_back()
+            .map(|name| SnapshotFile { name }))
     }
 
     /// Writes and publishes the state.
@@ -100,7 +104,10 @@ impl SnapshotStore {
     }
 
     /// Loads a snapshot and checks all of it.
-    pub(crate) fn load<M: StateMachine>(&self, file: &SnapshotFile) -> Result<Applied<M>, DecodeError> {
+    pub(crate) fn load<M: StateMachine>(
+        &self,
+        file: &SnapshotFile,
+    ) -> Result<Applied<M>, DecodeError> {
         let mut reader = self.start(file)?;
         let meta = to_meta(reader.header())?;
         let revision = reader.header().revision;
@@ -119,11 +126,16 @@ impl SnapshotStore {
         })
     }
 
-    fn start(&self, file: &SnapshotFile) -> Result<SnapshotReader<Box<dyn io::Read + Send>>, DecodeError> {
+    fn start(
+        &self,
+        file: &SnapshotFile,
+    ) -> Result<SnapshotReader<Box<dyn io::Read + Send>>, DecodeError> {
         let reader = SnapshotReader::start(self.disk.open(&file.name)?)?;
         let found = &reader.header().cluster_id;
         if *found != self.cluster_id {
-            return Err(DecodeError::malformed(format!("it belongs to cluster {found:?}")));
+            return Err(DecodeError::malformed(format!(
+                "it belongs to cluster {found:?}"
+            )));
         }
         Ok(reader)
     }
