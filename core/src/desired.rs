@@ -3,15 +3,16 @@
 //! Losing or repeating one changes nothing; the worker compares it with what it has and acts on the
 //! difference. A task that is absent must not run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::StopReason;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::TaskPhase;
-use crate::state::RestartReason;
+use crate::state::{Attempt, Job, RestartReason, State, Unit};
 
 /// Everything one host should run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,4 +110,156 @@ pub struct StopInstruction {
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
+}
+
+/// Lowest port that rank 0 may be told to listen on (`MASTER_PORT`).
+pub const MASTER_PORT_MIN: u16 = 20_000;
+/// Number of those ports; all lie below 32,768, where Linux begins to hand out ports by itself.
+pub const MASTER_PORTS: u16 = 10_000;
+
+/// What `host` should run, as of `state`.
+#[must_use]
+pub fn of_host(state: &State, host: HostId) -> DesiredState {
+    let mut tasks: Vec<TaskAssignment> = units_on(state, host)
+        .flat_map(|(job, unit, attempt)| assignments(state, host, (job, unit, attempt)))
+        .collect();
+    tasks.sort_by_key(|assignment| assignment.key);
+    DesiredState {
+        leader: state.leadership.epoch,
+        revision: state.revision,
+        host,
+        tasks,
+    }
+}
+
+/// The attempts that hold resources on a host, by job and unit.
+pub(crate) fn units_on(
+    state: &State,
+    host: HostId,
+) -> impl Iterator<Item = (&Job, UnitIndex, &Attempt)> {
+    let first = (host, JobId(0), UnitIndex(0));
+    let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+    state
+        .index
+        .on_host
+        .range(first..=last)
+        .filter_map(|((_, job, unit), _)| {
+            let job = state.job(*job)?;
+            let attempt = job.unit(*unit)?.attempt.as_deref()?;
+            Some((job, *unit, attempt))
+        })
+}
+
+/// The tasks of one attempt on one host.
+fn assignments(
+    state: &State,
+    host: HostId,
+    (job, unit, attempt): (&Job, UnitIndex, &Attempt),
+) -> Vec<TaskAssignment> {
+    let record = job.unit(unit);
+    let ranks = Ranks::of(state, host, attempt);
+    let here = attempt.tasks.iter().enumerate();
+    here.filter(|(_, task)| task.host == host)
+        .zip(0u32..)
+        .filter_map(|((rank, task), local_rank)| {
+            let (group, _) = job.spec.group_of(task.task)?;
+            Some(TaskAssignment {
+                key: TaskKey {
+                    job: job.id,
+                    task: task.task,
+                },
+                unit,
+                epoch: attempt.epoch,
+                attempt: attempt.number,
+                restart_reason: record.map_or(RestartReason::First, |unit| unit.restart_reason),
+                acknowledged: task.phase,
+                command: group.command.clone(),
+                environment: group.environment.clone(),
+                working_directory: group.working_directory.clone(),
+                gpus: task.gpus.clone(),
+                cpus_milli: group.resources.cpus_milli,
+                memory_mib: group.resources.memory_mib,
+                rank: ranks.info(rank, local_rank),
+                checkpoint: record.and_then(newest_checkpoint),
+                stop_grace_ms: job.spec.stop_grace_ms,
+                partition_grace_ms: job.spec.partition_grace_ms,
+                stop: attempt.stop.as_ref().map(|order| StopInstruction {
+                    reason: reason_word(&order.reason).to_owned(),
+                    grace_ms: order.grace_ms,
+                }),
+            })
+        })
+        .collect()
+}
+
+fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
+    unit.checkpoints.last().map(|checkpoint| CheckpointRef {
+        step: checkpoint.step,
+        path: checkpoint.path.clone(),
+    })
+}
+
+/// What an attempt's tasks on one host have in common.
+struct Ranks {
+    world_size: u32,
+    node_rank: u32,
+    nodes: u32,
+    master_address: String,
+    master_port: u16,
+}
+
+impl Ranks {
+    fn of(state: &State, host: HostId, attempt: &Attempt) -> Self {
+        // Nodes count in the order in which the ranks first come to them, so that rank 0 is on node 0.
+        let mut nodes = Vec::new();
+        let mut seen = BTreeSet::new();
+        for task in &attempt.tasks {
+            if seen.insert(task.host) {
+                nodes.push(task.host);
+            }
+        }
+        let master = nodes.first().and_then(|host| state.host(*host));
+        let node_rank = nodes.iter().position(|node| *node == host);
+        Self {
+            world_size: as_u32(attempt.tasks.len()),
+            node_rank: as_u32(node_rank.unwrap_or(0)),
+            nodes: as_u32(nodes.len()),
+            master_address: master.map(|host| host.address.clone()).unwrap_or_default(),
+            master_port: master_port(attempt.epoch),
+        }
+    }
+
+    fn info(&self, rank: usize, local_rank: u32) -> RankInfo {
+        RankInfo {
+            rank: as_u32(rank),
+            world_size: self.world_size,
+            local_rank,
+            node_rank: self.node_rank,
+            nodes: self.nodes,
+            master_address: self.master_address.clone(),
+            master_port: self.master_port,
+        }
+    }
+}
+
+/// The port that an attempt's tasks meet on: attempts that follow each other get different ones.
+#[must_use]
+pub fn master_port(epoch: AttemptEpoch) -> u16 {
+    let offset = u16::try_from(epoch.get() % u64::from(MASTER_PORTS)).unwrap_or(0);
+    MASTER_PORT_MIN + offset
+}
+
+/// The word that a task's flag file gives as reason.
+fn reason_word(reason: &StopReason) -> &'static str {
+    match reason {
+        StopReason::Cancelled => "cancel",
+        StopReason::MemberFailed => "user",
+        StopReason::MemberLost | StopReason::GpuFault { .. } => "infra",
+        StopReason::Drain { .. } => "drain",
+        StopReason::Preempted => "preempt",
+    }
+}
+
+fn as_u32(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
 }

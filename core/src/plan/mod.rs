@@ -3,10 +3,17 @@
 //!
 //! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
 
+mod capacity;
+mod order;
+mod potential;
+mod round;
+mod unit;
+
 use serde::{Deserialize, Serialize};
 
 use crate::command::Placement;
 use crate::ids::JobId;
+use crate::state::State;
 use crate::time::TimeMs;
 
 /// Bounds of one planning round.
@@ -77,4 +84,17 @@ pub enum Blocker {
         /// The job ahead.
         ahead: JobId,
     },
+}
+
+/// Plans one round: jobs by priority, then by age, each as far as there is room now.
+///
+/// Strict order: a job that waits for room holds up those behind it in its queue that compete for the same
+/// hosts ([`crate::state::Lane`]). A job that the cluster could never hold, or whose back-off is not over,
+/// holds up nobody. The units of an array are placed one by one, a gang whole or not at all, on GPUs of one
+/// model, on as few hosts as possible.
+///
+/// The cost follows from what is placed and how many lanes wait, not from the number of hosts or jobs.
+#[must_use]
+pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
+    round::Round::new(state, now, budget).run()
 }

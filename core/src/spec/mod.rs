@@ -86,6 +86,14 @@ pub struct RetryPolicy {
     pub backoff_ms: u64,
 }
 
+impl Resources {
+    /// Whether a task may run on GPUs of this model.
+    #[must_use]
+    pub fn accepts_model(&self, model: &str) -> bool {
+        self.gpu_models.is_empty() || self.gpu_models.iter().any(|name| name == model)
+    }
+}
+
 impl JobSpec {
     /// Number of tasks over all groups.
     #[must_use]

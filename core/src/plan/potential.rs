@@ -1,0 +1,173 @@
+//! Whether a unit could ever be placed: with every host empty, reachable and let in.
+//!
+//! The only scan over hosts in a round. It stops at the host that proves the unit possible (for a gang,
+//! the last one that it needs), and a round asks once per demand.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use crate::ids::{TaskIndex, UnitIndex};
+use crate::plan::Blocker;
+use crate::spec::{Resources, TaskGroup};
+use crate::state::{Host, HostClass, Job, State};
+
+/// A group and how many of its tasks the unit has.
+type Part<'a> = (&'a TaskGroup, u32);
+
+/// Why the cluster could never hold a unit; nothing if it could.
+pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Blocker> {
+    let parts: Vec<Part<'_>> = if job.spec.gang {
+        let groups = job.spec.groups.iter();
+        groups.map(|group| (group, group.count)).collect()
+    } else {
+        let (group, _) = job.spec.group_of(TaskIndex(unit.get()))?;
+        vec![(group, 1)]
+    };
+    if parts.iter().all(|(group, _)| group.resources.gpus == 0) {
+        let tally = fill(state, "", &parts).err()?;
+        return Some(no_such_host(&parts, &tally));
+    }
+    // Models of hosts that accept work first: they prove most units possible without a look at all hosts.
+    let likely: Vec<HostClass> = state.index.free.keys().cloned().collect();
+    let mut tallies = Vec::new();
+    for model in likely.into_iter().chain(models_of_cluster(state)) {
+        if acceptable(&parts, &model) {
+            tallies.push(fill(state, &model, &parts).err()?);
+        }
+    }
+    let best = tallies.into_iter().max_by_key(|tally| {
+        let hosted = tally.hosted.iter().filter(|hosted| **hosted).count();
+        (hosted, tally.gpus)
+    });
+    Some(match best {
+        Some(tally) if tally.hosted.iter().all(|hosted| *hosted) => Blocker::ExceedsCluster {
+            need_gpus: parts
+                .iter()
+                .map(|(group, count)| u64::from(*count) * u64::from(group.resources.gpus))
+                .sum(),
+            have_gpus: tally.gpus,
+        },
+        Some(tally) => no_such_host(&parts, &tally),
+        None => no_such_host(&parts, &Tally::default()),
+    })
+}
+
+/// What an unsuccessful attempt to fill the empty cluster found.
+#[derive(Debug, Default)]
+struct Tally {
+    /// Which parts have a host that is large enough for one task.
+    hosted: Vec<bool>,
+    /// GPUs of the model.
+    gpus: u64,
+}
+
+/// Fills one host after the other with the parts' tasks, GPUs of one model only.
+fn fill(state: &State, model: &str, parts: &[Part<'_>]) -> Result<(), Tally> {
+    let mut left: Vec<u32> = parts.iter().map(|(_, count)| *count).collect();
+    let mut tally = Tally {
+        hosted: vec![false; parts.len()],
+        gpus: 0,
+    };
+    for host in state.hosts.values() {
+        let mut empty = Empty::of(host, model);
+        tally.gpus += u64::from(empty.gpus);
+        for (position, (group, _)) in parts.iter().enumerate() {
+            tally.hosted[position] |= Empty::of(host, model).tasks(&group.resources) > 0;
+            let count = empty
+                .tasks(&group.resources)
+                .min(left[position])
+                .min(group.tasks_per_host_max.unwrap_or(u32::MAX));
+            left[position] -= count;
+            empty.give(&group.resources, count);
+        }
+        if left.iter().all(|left| *left == 0) {
+            return Ok(());
+        }
+    }
+    Err(tally)
+}
+
+/// What an empty host has left to give in GPUs of one model, CPUs and memory.
+struct Empty {
+    gpus: u32,
+    cpus_milli: u32,
+    memory_mib: u64,
+}
+
+impl Empty {
+    fn of(host: &Host, model: &str) -> Self {
+        let gpus = host.gpus.iter().filter(|gpu| *gpu.model == *model).count();
+        Self {
+            gpus: u32::try_from(gpus).unwrap_or(u32::MAX),
+            cpus_milli: host.cpus_milli,
+            memory_mib: host.memory_mib,
+        }
+    }
+
+    fn tasks(&self, asked: &Resources) -> u32 {
+        let by_gpus = self.gpus.checked_div(asked.gpus);
+        let by_cpus = self.cpus_milli.checked_div(asked.cpus_milli);
+        let by_memory = self.memory_mib.checked_div(asked.memory_mib);
+        by_gpus
+            .unwrap_or(u32::MAX)
+            .min(by_cpus.unwrap_or(u32::MAX))
+            .min(by_memory.map_or(u32::MAX, |tasks| u32::try_from(tasks).unwrap_or(u32::MAX)))
+    }
+
+    fn give(&mut self, asked: &Resources, count: u32) {
+        self.gpus -= count * asked.gpus;
+        self.cpus_milli -= count * asked.cpus_milli;
+        self.memory_mib -= u64::from(count) * asked.memory_mib;
+    }
+}
+
+/// Whether every part that needs GPUs may run on this model.
+fn acceptable(parts: &[Part<'_>], model: &str) -> bool {
+    !model.is_empty()
+        && parts
+            .iter()
+            .all(|(group, _)| group.resources.gpus == 0 || group.resources.accepts_model(model))
+}
+
+/// All GPU models; found only when asked for, because it looks at every GPU.
+fn models_of_cluster(state: &State) -> impl Iterator<Item = HostClass> {
+    std::iter::once_with(|| {
+        let gpus = state.hosts.values().flat_map(|host| &host.gpus);
+        gpus.map(|gpu| HostClass::clone(&gpu.model))
+            .collect::<BTreeSet<_>>()
+    })
+    .flatten()
+}
+
+fn no_such_host(parts: &[Part<'_>], tally: &Tally) -> Blocker {
+    let unhosted = parts
+        .iter()
+        .enumerate()
+        .find(|(position, _)| tally.hosted.get(*position) != Some(&true));
+    let need = match unhosted {
+        Some((_, (group, _))) => format!("a host with {}", describe(&group.resources)),
+        None => {
+            let tasks: u64 = parts.iter().map(|(_, count)| u64::from(*count)).sum();
+            format!("room for {tasks} tasks at once")
+        }
+    };
+    Blocker::NoSuchHost { need }
+}
+
+/// Resources for people: `8 GPUs (H100 or H200), 16 CPUs, 65536 MiB`.
+pub(super) fn describe(resources: &Resources) -> String {
+    let mut text = String::new();
+    if resources.gpus > 0 {
+        let _infallible = write!(text, "{} GPUs", resources.gpus);
+        if !resources.gpu_models.is_empty() {
+            let _infallible = write!(text, " ({})", resources.gpu_models.join(" or "));
+        }
+        text.push_str(", ");
+    }
+    let (whole, thousandths) = (resources.cpus_milli / 1_000, resources.cpus_milli % 1_000);
+    let _infallible = match thousandths {
+        0 => write!(text, "{whole} CPUs, {} MiB", resources.memory_mib),
+        _ => write!(text, "{whole}.{thousandths:03} CPUs, {} MiB", resources.memory_mib),
+    };
+    text
+}
