@@ -1,0 +1,145 @@
+//! Three replicas in one process, over gRPC on loopback and RocksDB with real syncs.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::collections::BTreeSet;
+
+use muster_raft_store::ProposeError;
+use support::{Add, Cluster, eventually};
+use tempfile::TempDir;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn acknowledged_commands_survive_the_leader_and_a_restart_of_all() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    assert_eq!(cluster.add("a", 1).await, 1);
+    let leader = cluster.leader().await;
+    let several = vec![Add::new("a", 2), Add::new("b", 5), Add::new("a", 4)];
+    let outcomes = cluster.nodes[leader]
+        .handle()
+        .propose(several)
+        .await
+        .unwrap();
+    assert_eq!(outcomes, [3, 5, 7]);
+
+    cluster.nodes[leader].kill();
+    assert_eq!(cluster.add("b", 1).await, 6);
+    cluster.nodes[leader].start(|_| {}).await;
+    let state = cluster.converge().await;
+    assert_eq!((state.totals["a"], state.totals["b"]), (7, 6));
+
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    for node in &mut cluster.nodes {
+        node.start(|_| {}).await;
+    }
+    assert_eq!(cluster.add("a", 1).await, 8);
+    assert_eq!(cluster.converge().await.revision, 6);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn followers_refuse_proposals_and_serve_linearizable_reads() {
+    let cluster = Cluster::start(|_| {}).await;
+    let leader = cluster.leader().await;
+    let follower = (leader + 1) % 3;
+    for amount in 1..=20 {
+        cluster.add("a", amount).await;
+        let total: u64 = (1..=amount).sum();
+        let node = &cluster.nodes[follower];
+        node.handle().read_linearizable().await.unwrap();
+        assert_eq!(node.handle().with_state(|state| state.totals["a"]), total);
+    }
+    let refused = cluster.nodes[follower]
+        .handle()
+        .propose(vec![Add::new("a", 1)])
+        .await;
+    let expected = cluster.nodes[leader].peer();
+    assert_eq!(
+        refused,
+        Err(ProposeError::NotLeader {
+            leader: Some(expected)
+        })
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn leadership_is_handed_over() {
+    let cluster = Cluster::start(|_| {}).await;
+    cluster.add("a", 1).await;
+    let leader = cluster.leader().await;
+    let next = &cluster.nodes[(leader + 1) % 3];
+    cluster.nodes[leader]
+        .handle()
+        .transfer_leader(next.id)
+        .await
+        .unwrap();
+    eventually("the new leader", || {
+        next.handle().leadership().borrow().is_self.then_some(())
+    })
+    .await;
+    assert_eq!(cluster.add("a", 1).await, 2);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lagging_follower_is_brought_back_by_a_snapshot() {
+    let small = |config: &mut muster_raft_store::Config| {
+        config.snapshots.snapshot_every_entries = 20;
+        config.snapshots.keep_entries = 2;
+        config.snapshots.chunk_bytes = 512;
+        config.hash_every_entries = 10;
+    };
+    let mut cluster = Cluster::start(small).await;
+    let leader = cluster.leader().await;
+    let lagging = (leader + 1) % 3;
+    cluster.nodes[lagging].kill();
+    for number in 0..200 {
+        cluster.add(&format!("name-{number}"), number).await;
+    }
+    eventually("a purged log", || {
+        let status = cluster.nodes[leader].handle().status();
+        status.purged_index.filter(|index| *index > 100)
+    })
+    .await;
+    cluster.nodes[lagging].start(small).await;
+    let state = cluster.converge().await;
+    assert_eq!(state.totals.len(), 200);
+    eventually("a snapshot of its own", || {
+        cluster.nodes[lagging].handle().status().snapshot_index
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_emptied_replica_rejoins_only_as_a_new_member() {
+    let mut cluster = Cluster::start(|_| {}).await;
+    cluster.add("a", 1).await;
+    let leader = cluster.leader().await;
+    let emptied = (leader + 1) % 3;
+    let id = cluster.nodes[emptied].id;
+    cluster.nodes[emptied].kill();
+    cluster.nodes[emptied].directory = TempDir::new().unwrap();
+    cluster.nodes[emptied].start(|_| {}).await;
+    for amount in 2..=5 {
+        cluster.add("a", amount).await;
+    }
+    // It answers nobody under its old name: no vote, no entry.
+    assert_eq!(
+        cluster.nodes[emptied].handle().status().last_log_index,
+        None
+    );
+
+    let peer = cluster.nodes[emptied].peer();
+    let handle = cluster.nodes[cluster.leader().await].handle();
+    assert!(handle.add_learner(peer.clone()).await.is_err());
+    handle.remove_member(id).await.unwrap();
+    handle.add_learner(peer).await.unwrap();
+    handle
+        .change_members(BTreeSet::from([1, 2, 3]))
+        .await
+        .unwrap();
+    let state = cluster.converge().await;
+    assert_eq!(state.totals["a"], 15);
+    assert_eq!(handle.status().voters.len(), 3);
+}
