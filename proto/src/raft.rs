@@ -6,6 +6,7 @@
 #[expect(
     missing_docs,
     clippy::all,
+    clippy::allow_attributes,
     reason = "generated code; the schema holds the comments"
 )]
 pub mod v1 {

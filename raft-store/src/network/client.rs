@@ -34,6 +34,9 @@ use crate::snapshot::{SnapshotFile, SnapshotStore};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::{LeaderId, Node, Types, Vote};
 
+/// What a stream of appends yields.
+type AppendAnswer<M, R> = Result<StreamAppendResult<Types<M, R>>, RPCError<Types<M, R>>>;
+
 /// Makes a [`PeerClient`] for each member.
 #[derive(Clone)]
 pub(crate) struct Network {
@@ -204,13 +207,7 @@ impl<M: StateMachine, R: Runtime> NetStreamAppend<Types<M, R>> for PeerClient {
         &'s mut self,
         input: S,
         option: RPCOption,
-    ) -> BoxFuture<
-        's,
-        Result<
-            BoxStream<'s, Result<StreamAppendResult<Types<M, R>>, RPCError<Types<M, R>>>>,
-            RPCError<Types<M, R>>,
-        >,
-    >
+    ) -> BoxFuture<'s, Result<BoxStream<'s, AppendAnswer<M, R>>, RPCError<Types<M, R>>>>
     where
         S: Stream<Item = AppendEntriesRequest<Types<M, R>>> + OptionalSend + Unpin + 'static,
     {
@@ -248,7 +245,7 @@ impl PeerClient {
     fn to_append_result<M: StateMachine, R: Runtime>(
         &self,
         answer: Result<proto::PeerResponse, TransportError>,
-    ) -> Result<StreamAppendResult<Types<M, R>>, RPCError<Types<M, R>>> {
+    ) -> AppendAnswer<M, R> {
         match answer.and_then(unpack) {
             Ok(Answer::Append(answer)) => {
                 wire::append_result_from_proto(answer).map_err(|error| malformed(&error))
