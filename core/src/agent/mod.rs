@@ -4,14 +4,27 @@
 //! follows from comparing the newest desired state with what the worker has; the fencing numbers decide
 //! what counts as newest.
 
+mod beats;
+mod journal;
+mod reconcile;
+mod started;
+mod step;
+mod task;
+
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use crate::beat::{CheckpointReport, WorkerTaskPhase};
+pub use beats::BEATS_REMEMBERED_MAX;
+pub use started::RELEASED_REMEMBERED_MAX;
+pub use task::AgentTask;
+
+use crate::agent::beats::Beats;
+use crate::agent::started::Started;
+use crate::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
 use crate::command::{Exit, GpuHealth};
 use crate::desired::{DesiredState, TaskAssignment, TaskKey};
-use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
+use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision};
 use crate::time::MonotonicMs;
 
 /// What can happen to a worker.
@@ -142,52 +155,125 @@ pub enum JournalRecord {
         /// Its attempt.
         epoch: AttemptEpoch,
     },
+    /// No attempt up to this epoch may be started any more: the single ones are forgotten.
+    Forgotten {
+        /// Newest forgotten epoch.
+        up_to: AttemptEpoch,
+    },
 }
 
-/// A task as its worker holds it.
+/// What the driver found of an attempt's supervisor when the agent started.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AgentTask {
-    /// Its unit.
-    pub unit: UnitIndex,
+pub struct Found {
+    /// Whose.
+    pub key: TaskKey,
     /// Its attempt.
     pub epoch: AttemptEpoch,
-    /// Where it stands.
+    /// What it says of its task: running, or how it ended.
     pub phase: WorkerTaskPhase,
-    /// Its lease in milliseconds (`partition_grace`).
-    pub partition_grace_ms: u64,
-    /// Newest checkpoint it committed.
-    pub checkpoint: Option<CheckpointReport>,
-    /// True once it was asked to stop.
-    pub stop_asked: bool,
-    /// When its supervisor kills it by itself.
+    /// When it kills its task by itself.
     pub deadline: MonotonicMs,
 }
-
-/// Beats in flight that a worker remembers; an acknowledgement of an older one is ignored.
-pub const BEATS_REMEMBERED_MAX: usize = 256;
-/// Ended attempts whose epoch is remembered after their release, so that a late desired state does not
-/// start them again.
-pub const RELEASED_REMEMBERED_MAX: usize = 4_096;
 
 /// A worker's memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Agent {
     /// Newest leadership accepted; durable.
-    pub(crate) leader: LeadershipEpoch,
-    /// Revision of the desired state in force.
-    pub(crate) desired_revision: Revision,
-    /// The desired state in force.
-    pub(crate) desired: BTreeMap<TaskKey, TaskAssignment>,
+    leader: LeadershipEpoch,
+    /// The desired state in force; none until a leader sent one to this process.
+    desired: Option<Desired>,
     /// What the worker holds; one attempt per task.
-    pub(crate) tasks: BTreeMap<TaskKey, AgentTask>,
-    /// Newest epoch ever started per task; durable, bounded by `RELEASED_REMEMBERED_MAX`.
-    pub(crate) newest_epoch: BTreeMap<TaskKey, AttemptEpoch>,
+    tasks: BTreeMap<TaskKey, AgentTask>,
+    /// What was started before; durable.
+    started: Started,
     /// Health of every GPU.
-    pub(crate) gpus: BTreeMap<GpuUuid, GpuHealth>,
-    /// Send times of unacknowledged beats.
-    pub(crate) beats: BTreeMap<u64, MonotonicMs>,
-    /// Newest acknowledged sequence of this stream.
-    pub(crate) acknowledged: u64,
-    /// Send time of the newest acknowledged beat of any stream, if there was one.
-    pub(crate) contact: Option<MonotonicMs>,
+    gpus: BTreeMap<GpuUuid, GpuHealth>,
+    /// Beats and their acknowledgements.
+    beats: Beats,
+}
+
+/// A desired state in force.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Desired {
+    leader: LeadershipEpoch,
+    revision: Revision,
+    tasks: BTreeMap<TaskKey, TaskAssignment>,
+}
+
+impl Agent {
+    /// Newest leadership accepted.
+    #[must_use]
+    pub const fn leader(&self) -> LeadershipEpoch {
+        self.leader
+    }
+
+    /// Revision of the desired state that the worker works on; 0 before the first one.
+    #[must_use]
+    pub fn desired_revision(&self) -> Revision {
+        let desired = self.desired.as_ref();
+        desired.map_or(Revision::default(), |desired| desired.revision)
+    }
+
+    /// What the worker holds.
+    #[must_use]
+    pub const fn tasks(&self) -> &BTreeMap<TaskKey, AgentTask> {
+        &self.tasks
+    }
+
+    /// Send time of the newest beat that any leader acknowledged to this process.
+    #[must_use]
+    pub const fn contact(&self) -> Option<MonotonicMs> {
+        self.beats.contact()
+    }
+
+    /// When the first supervisor will kill its task unless a beat is acknowledged before.
+    #[must_use]
+    pub fn next_deadline(&self) -> Option<MonotonicMs> {
+        let alive = self.tasks.values().filter(|task| task.is_alive());
+        alive.map(|task| task.deadline).min()
+    }
+
+    /// The beat to send now under this sequence; with `whole` it carries the whole status.
+    #[must_use]
+    pub fn beat(&self, sequence: u64, whole: bool) -> Beat {
+        Beat {
+            sequence,
+            acknowledged: self.beats.acknowledged(),
+            leader: self.leader,
+            desired_revision: self.desired_revision(),
+            status: whole.then(|| self.status()),
+        }
+    }
+
+    /// Everything the worker knows that the leader must know too.
+    ///
+    /// A task that is to be started but has to wait (for contact, or for its GPUs) is listed as starting:
+    /// the leader takes one that is missing for gone, and the worker starts none that it left out.
+    #[must_use]
+    pub fn status(&self) -> WorkerStatus {
+        let held = self.tasks.values().map(AgentTask::status);
+        let pending = self
+            .desired
+            .iter()
+            .flat_map(|desired| desired.tasks.values())
+            .filter(|assignment| self.is_to_start(assignment))
+            .filter(|assignment| !self.tasks.contains_key(&assignment.key))
+            .map(|assignment| TaskStatus {
+                key: assignment.key,
+                unit: assignment.unit,
+                epoch: assignment.epoch,
+                phase: WorkerTaskPhase::Starting,
+                checkpoint: None,
+            });
+        let mut tasks: Vec<TaskStatus> = held.chain(pending).collect();
+        tasks.sort_by_key(|task| task.key);
+        WorkerStatus {
+            tasks,
+            gpus: self
+                .gpus
+                .iter()
+                .map(|(gpu, health)| (*gpu, health.clone()))
+                .collect(),
+        }
+    }
 }

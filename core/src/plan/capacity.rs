@@ -103,10 +103,7 @@ impl<'a> Capacity<'a> {
     /// The host with the fewest free GPUs that still takes a task of this shape, and their number.
     pub(super) fn best_fit(&mut self, class: &HostClass, shape: Shape) -> Option<(u32, HostId)> {
         let key = (HostClass::clone(class), shape);
-        let hosts = self
-            .narrowed
-            .get(&key)
-            .or_else(|| self.free.get(class))?;
+        let hosts = self.narrowed.get(&key).or_else(|| self.free.get(class))?;
         let mut hopeless = Vec::new();
         let found = hosts
             .range((shape.gpus, HostId(0))..)
@@ -203,7 +200,12 @@ impl<'a> Capacity<'a> {
         let gpus = take_gpus(host, class, &mut taken, shape.gpus, count);
         self.taken.insert(host.id, taken);
         if shape.gpus > 0 {
-            self.fewer(host.id, class, free_of_class(host, class, taken.gpus), shape.gpus * count);
+            self.fewer(
+                host.id,
+                class,
+                free_of_class(host, class, taken.gpus),
+                shape.gpus * count,
+            );
         }
         gpus
     }

@@ -57,8 +57,7 @@ impl<'a> Order<'a> {
         let ((_, job), position) = self.heads.pop_first()?;
         let stream = &mut self.streams[position];
         stream.head = stream.jobs.next().copied();
-        self.heads
-            .extend(stream.head.map(|head| (head, position)));
+        self.heads.extend(stream.head.map(|head| (head, position)));
         Some(Turn {
             job,
             stream: position,

@@ -167,7 +167,11 @@ pub(super) fn describe(resources: &Resources) -> String {
     let (whole, thousandths) = (resources.cpus_milli / 1_000, resources.cpus_milli % 1_000);
     let _infallible = match thousandths {
         0 => write!(text, "{whole} CPUs, {} MiB", resources.memory_mib),
-        _ => write!(text, "{whole}.{thousandths:03} CPUs, {} MiB", resources.memory_mib),
+        _ => write!(
+            text,
+            "{whole}.{thousandths:03} CPUs, {} MiB",
+            resources.memory_mib
+        ),
     };
     text
 }

@@ -23,15 +23,17 @@ struct Demand<'a> {
 
 impl<'a> Demand<'a> {
     fn of(job: &'a Job, unit: UnitIndex) -> Self {
-        let asked = |group: &'a TaskGroup, count| {
-            (&group.resources, count, group.tasks_per_host_max)
-        };
+        let asked =
+            |group: &'a TaskGroup, count| (&group.resources, count, group.tasks_per_host_max);
         let groups = if job.spec.gang {
             let groups = job.spec.groups.iter();
             groups.map(|group| asked(group, group.count)).collect()
         } else {
             let group = job.spec.group_of(TaskIndex(unit.get()));
-            group.map(|(group, _)| asked(group, 1)).into_iter().collect()
+            group
+                .map(|(group, _)| asked(group, 1))
+                .into_iter()
+                .collect()
         };
         Self {
             gang: job.spec.gang,
@@ -132,7 +134,9 @@ impl<'a> Round<'a> {
                 return Outcome::OverBudget;
             }
             self.examined += 1;
-            let not_before = job.unit(unit).map_or(TimeMs::default(), |known| known.not_before);
+            let not_before = job
+                .unit(unit)
+                .map_or(TimeMs::default(), |known| known.not_before);
             if not_before > self.now {
                 until = Some(until.map_or(not_before, |until| until.min(not_before)));
                 continue;

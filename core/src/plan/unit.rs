@@ -109,9 +109,8 @@ fn place_gang_in(
     groups: &[&TaskGroup],
 ) -> Result<Vec<TaskPlacement>, u64> {
     let mut hardest_first: Vec<usize> = (0..groups.len()).collect();
-    hardest_first.sort_by_key(|&position| {
-        std::cmp::Reverse(Shape::from(&groups[position].resources))
-    });
+    hardest_first
+        .sort_by_key(|&position| std::cmp::Reverse(Shape::from(&groups[position].resources)));
     let mut placed = vec![Vec::new(); groups.len()];
     let mut fits_tasks = 0;
     let mut whole = true;
@@ -208,10 +207,7 @@ fn class_for(shape: Shape, class: &HostClass) -> HostClass {
 
 /// Classes on hosts that accept work in which all of these groups may lie, in the order in which the job
 /// names them; all hosts if no group needs GPUs.
-pub(super) fn acceptable_classes(
-    capacity: &Capacity<'_>,
-    groups: &[&TaskGroup],
-) -> Vec<HostClass> {
+pub(super) fn acceptable_classes(capacity: &Capacity<'_>, groups: &[&TaskGroup]) -> Vec<HostClass> {
     let asking: Vec<&TaskGroup> = groups
         .iter()
         .copied()
@@ -220,8 +216,11 @@ pub(super) fn acceptable_classes(
     if asking.is_empty() {
         return vec![HostClass::from("")];
     }
-    let acceptable =
-        |model: &str| asking.iter().all(|group| group.resources.accepts_model(model));
+    let acceptable = |model: &str| {
+        asking
+            .iter()
+            .all(|group| group.resources.accepts_model(model))
+    };
     let named = asking
         .iter()
         .map(|group| &group.resources.gpu_models)

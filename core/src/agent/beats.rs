@@ -1,0 +1,52 @@
+//! Which beats a leader acknowledged: what a worker's leases follow from.
+
+use std::collections::BTreeMap;
+
+use crate::time::MonotonicMs;
+
+/// Beats in flight that a worker remembers; an acknowledgement of an older one is ignored.
+pub const BEATS_REMEMBERED_MAX: usize = 256;
+
+/// Beats sent and acknowledged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Beats {
+    /// Send times of unacknowledged beats of this stream, by sequence.
+    in_flight: BTreeMap<u64, MonotonicMs>,
+    /// Newest acknowledged sequence of this stream.
+    acknowledged: u64,
+    /// Send time of the newest acknowledged beat of any stream.
+    contact: Option<MonotonicMs>,
+}
+
+impl Beats {
+    /// Starts a new stream: nothing sent before will be acknowledged.
+    pub(super) fn restart(&mut self) {
+        self.in_flight.clear();
+        self.acknowledged = 0;
+    }
+
+    /// Notes the time before a beat is sent.
+    pub(super) fn sent(&mut self, sequence: u64, now: MonotonicMs) {
+        self.in_flight.insert(sequence, now);
+        if self.in_flight.len() > BEATS_REMEMBERED_MAX {
+            self.in_flight.pop_first();
+        }
+    }
+
+    /// Takes an acknowledgement; returns the send time of the beat if it is remembered.
+    pub(super) fn acknowledge(&mut self, sequence: u64) -> Option<MonotonicMs> {
+        let sent_at = self.in_flight.get(&sequence).copied()?;
+        self.in_flight = self.in_flight.split_off(&(sequence + 1));
+        self.acknowledged = sequence;
+        self.contact = self.contact.max(Some(sent_at));
+        Some(sent_at)
+    }
+
+    pub(super) const fn acknowledged(&self) -> u64 {
+        self.acknowledged
+    }
+
+    pub(super) const fn contact(&self) -> Option<MonotonicMs> {
+        self.contact
+    }
+}

@@ -1,0 +1,147 @@
+//! The comparison of what a worker should run with what it holds.
+
+use std::collections::BTreeSet;
+
+use crate::agent::task::lease_deadline;
+use crate::agent::{Action, Agent, AgentTask, JournalRecord};
+use crate::beat::WorkerTaskPhase;
+use crate::desired::{StopInstruction, TaskAssignment, TaskKey};
+use crate::ids::GpuUuid;
+use crate::time::MonotonicMs;
+
+/// What is to be done about a task that the worker holds.
+enum Verdict {
+    /// Nothing.
+    Keep,
+    /// Ask it to stop.
+    Stop(StopInstruction),
+    /// Its end is known where it must be: forget it.
+    Release,
+}
+
+impl Agent {
+    /// Does what the desired state in force asks for. Before the first desired state that is nothing: an
+    /// agent that has just restarted leaves everything as it is.
+    pub(super) fn reconcile(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
+        let Some(desired) = &self.desired else {
+            return;
+        };
+        let verdicts: Vec<(TaskKey, Verdict)> = self
+            .tasks
+            .iter()
+            .map(|(key, task)| (*key, verdict(task, desired.tasks.get(key))))
+            .collect();
+        for (key, verdict) in verdicts {
+            match verdict {
+                Verdict::Keep => {}
+                Verdict::Stop(stop) => self.stop(key, stop, actions),
+                Verdict::Release => self.release(key, actions),
+            }
+        }
+        self.start_pending(now, actions);
+    }
+
+    /// Whether a desired task is one that the worker will start (or has started).
+    pub(super) fn is_to_start(&self, assignment: &TaskAssignment) -> bool {
+        let wanted = assignment.stop.is_none() && !assignment.acknowledged.is_terminal();
+        wanted && self.started.allows(assignment.key, assignment.epoch)
+    }
+
+    /// Whether the desired state holds an attempt that the worker neither has nor will start.
+    pub(super) fn leaves_something_out(&self) -> bool {
+        let Some(desired) = &self.desired else {
+            return false;
+        };
+        desired.tasks.values().any(|assignment| {
+            let held = self.tasks.get(&assignment.key);
+            !assignment.acknowledged.is_terminal()
+                && !self.is_to_start(assignment)
+                && held.is_none_or(|task| task.epoch() != assignment.epoch)
+        })
+    }
+
+    fn stop(&mut self, key: TaskKey, stop: StopInstruction, actions: &mut Vec<Action>) {
+        let Some(task) = self.tasks.get_mut(&key) else {
+            return;
+        };
+        if task
+            .stop_grace_ms
+            .is_some_and(|grace_ms| grace_ms <= stop.grace_ms)
+        {
+            return;
+        }
+        task.stop_grace_ms = Some(stop.grace_ms);
+        task.phase = WorkerTaskPhase::Stopping;
+        actions.push(Action::Stop {
+            key,
+            epoch: task.epoch(),
+            reason: stop.reason,
+            grace_ms: stop.grace_ms,
+        });
+    }
+
+    fn release(&mut self, key: TaskKey, actions: &mut Vec<Action>) {
+        if let Some(task) = self.tasks.remove(&key) {
+            let epoch = task.epoch();
+            actions.push(Action::Journal(JournalRecord::Released { key, epoch }));
+            actions.push(Action::Release { key, epoch });
+        }
+    }
+
+    /// Starts what may be started: under a lease that is not over, on GPUs that no living task holds,
+    /// after the older attempt of the same task.
+    fn start_pending(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
+        let (Some(desired), Some(contact)) = (&self.desired, self.beats.contact()) else {
+            return;
+        };
+        let mut busy: BTreeSet<GpuUuid> = self
+            .tasks
+            .values()
+            .filter(|task| task.is_alive())
+            .flat_map(|task| task.assignment.gpus.iter().copied())
+            .collect();
+        let pending = desired.tasks.values().filter(|assignment| {
+            !self.tasks.contains_key(&assignment.key) && self.is_to_start(assignment)
+        });
+        let mut starts = Vec::new();
+        for assignment in pending {
+            let deadline = lease_deadline(contact, assignment);
+            let gpus_free = assignment.gpus.iter().all(|gpu| !busy.contains(gpu));
+            if deadline > now && gpus_free {
+                busy.extend(assignment.gpus.iter().copied());
+                starts.push((Box::new(assignment.clone()), deadline));
+            }
+        }
+        for (assignment, deadline) in starts {
+            actions.push(Action::Journal(JournalRecord::Starting(assignment.clone())));
+            actions.push(Action::Start {
+                assignment: assignment.clone(),
+                deadline,
+            });
+            self.hold(assignment, deadline);
+        }
+    }
+}
+
+/// Compares one held task with what is desired for it.
+fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
+    let current = desired.filter(|assignment| assignment.epoch == task.epoch());
+    match (current, task.is_alive()) {
+        (None, false) => Verdict::Release,
+        // Absent, or there is a newer attempt: the cluster has written this one off.
+        (None, true) => Verdict::Stop(StopInstruction {
+            reason: "infra".to_owned(),
+            grace_ms: 0,
+        }),
+        (Some(assignment), false) if assignment.acknowledged.is_terminal() => Verdict::Release,
+        (Some(_), false) => Verdict::Keep,
+        (Some(assignment), true) => match &assignment.stop {
+            Some(stop) => Verdict::Stop(stop.clone()),
+            None if assignment.acknowledged.is_terminal() => Verdict::Stop(StopInstruction {
+                reason: "infra".to_owned(),
+                grace_ms: 0,
+            }),
+            None => Verdict::Keep,
+        },
+    }
+}

@@ -1,0 +1,161 @@
+//! One input in, the actions out.
+
+use crate::agent::task::lease_deadline;
+use crate::agent::{Action, Agent, Desired, Input, JournalRecord, SupervisorReport};
+use crate::beat::{CheckpointReport, WorkerTaskPhase};
+use crate::command::GpuHealth;
+use crate::desired::{DesiredState, TaskKey};
+use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch};
+use crate::time::MonotonicMs;
+
+impl Agent {
+    /// Takes one input and says what to do, in order. A [`Action::Journal`] is durable before any action
+    /// after it is carried out.
+    pub fn step(&mut self, input: Input, now: MonotonicMs) -> Vec<Action> {
+        let mut actions = Vec::new();
+        match input {
+            Input::Desired(desired) => self.desired(desired, now, &mut actions),
+            Input::StreamOpened => self.beats.restart(),
+            Input::BeatSent { sequence } => self.beats.sent(sequence, now),
+            Input::BeatAcknowledged { leader, sequence } => {
+                self.acknowledged(leader, sequence, now, &mut actions);
+            }
+            Input::Supervisor { key, epoch, report } => {
+                self.supervisor(key, epoch, report, &mut actions);
+                self.reconcile(now, &mut actions);
+            }
+            Input::Checkpoint { key, epoch, report } => {
+                self.checkpoint(key, epoch, report, &mut actions);
+            }
+            Input::GpuHealth { gpu, health } => self.gpu_health(gpu, health, &mut actions),
+            Input::Tick => self.reconcile(now, &mut actions),
+        }
+        actions
+    }
+
+    fn desired(&mut self, desired: DesiredState, now: MonotonicMs, actions: &mut Vec<Action>) {
+        let outdated = self.desired.as_ref().is_some_and(|current| {
+            (desired.leader, desired.revision) < (current.leader, current.revision)
+        });
+        if outdated || !self.accept_leader(desired.leader, actions) {
+            return;
+        }
+        let tasks = desired.tasks.into_iter();
+        self.desired = Some(Desired {
+            leader: desired.leader,
+            revision: desired.revision,
+            tasks: tasks.map(|task| (task.key, task)).collect(),
+        });
+        self.reconcile(now, actions);
+        if self.leaves_something_out() && !actions.contains(&Action::SendStatus) {
+            // The leader waits for these starts and would learn only from the next whole status that they
+            // will never happen.
+            actions.push(Action::SendStatus);
+        }
+    }
+
+    /// Follows a leadership that is not older than the newest one; journals a newer one. False if older.
+    fn accept_leader(&mut self, leader: LeadershipEpoch, actions: &mut Vec<Action>) -> bool {
+        if leader < self.leader {
+            return false;
+        }
+        if leader > self.leader {
+            self.leader = leader;
+            actions.push(Action::Journal(JournalRecord::Leader(leader)));
+        }
+        true
+    }
+
+    /// Extends every lease: from the send time of the acknowledged beat, never to an earlier deadline.
+    fn acknowledged(
+        &mut self,
+        leader: LeadershipEpoch,
+        sequence: u64,
+        now: MonotonicMs,
+        actions: &mut Vec<Action>,
+    ) {
+        if leader < self.leader {
+            return;
+        }
+        let Some(sent_at) = self.beats.acknowledge(sequence) else {
+            return;
+        };
+        self.accept_leader(leader, actions);
+        for (key, task) in &mut self.tasks {
+            let deadline = lease_deadline(sent_at, &task.assignment);
+            if task.is_alive() && deadline > task.deadline {
+                task.deadline = deadline;
+                actions.push(Action::ExtendLease {
+                    key: *key,
+                    epoch: task.epoch(),
+                    deadline,
+                });
+            }
+        }
+        self.reconcile(now, actions);
+    }
+
+    fn supervisor(
+        &mut self,
+        key: TaskKey,
+        epoch: AttemptEpoch,
+        report: SupervisorReport,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(task) = self.held_mut(key, epoch) else {
+            actions.push(dismissal(key, epoch, &report));
+            return;
+        };
+        let phase = match (report, &task.phase) {
+            (SupervisorReport::Started, WorkerTaskPhase::Starting) => WorkerTaskPhase::Running,
+            (SupervisorReport::Started, _) => return,
+            _ if !task.is_alive() => return,
+            (SupervisorReport::Exited(exit), _) => WorkerTaskPhase::Exited(exit),
+            (SupervisorReport::Vanished { detail }, _) => WorkerTaskPhase::Gone { detail },
+        };
+        task.phase = phase.clone();
+        if !task.is_alive() {
+            actions.push(Action::Journal(JournalRecord::Ended { key, epoch, phase }));
+        }
+        actions.push(Action::SendStatus);
+    }
+
+    fn checkpoint(
+        &mut self,
+        key: TaskKey,
+        epoch: AttemptEpoch,
+        report: CheckpointReport,
+        actions: &mut Vec<Action>,
+    ) {
+        let Some(task) = self.held_mut(key, epoch) else {
+            return;
+        };
+        let newest = task.checkpoint.as_ref().map(|newest| newest.step);
+        if newest.is_none_or(|newest| report.step > newest) {
+            task.checkpoint = Some(report);
+            actions.push(Action::SendStatus);
+        }
+    }
+
+    fn gpu_health(&mut self, gpu: GpuUuid, health: GpuHealth, actions: &mut Vec<Action>) {
+        if self.gpus.get(&gpu) != Some(&health) {
+            self.gpus.insert(gpu, health);
+            actions.push(Action::SendStatus);
+        }
+    }
+}
+
+/// What becomes of a supervisor whose attempt is not held.
+fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Action {
+    match report {
+        SupervisorReport::Started => Action::Stop {
+            key,
+            epoch,
+            reason: "infra".to_owned(),
+            grace_ms: 0,
+        },
+        SupervisorReport::Exited(_) | SupervisorReport::Vanished { .. } => {
+            Action::Release { key, epoch }
+        }
+    }
+}

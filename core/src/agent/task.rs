@@ -1,0 +1,60 @@
+//! A task as its worker holds it.
+
+use crate::beat::{CheckpointReport, TaskStatus, WorkerTaskPhase};
+use crate::desired::TaskAssignment;
+use crate::ids::AttemptEpoch;
+use crate::time::MonotonicMs;
+use crate::timings;
+
+/// One attempt of one task on this worker, from before its start until its end is acknowledged.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct AgentTask {
+    /// What was started.
+    pub assignment: Box<TaskAssignment>,
+    /// Where it stands.
+    pub phase: WorkerTaskPhase,
+    /// Newest checkpoint it committed.
+    pub checkpoint: Option<CheckpointReport>,
+    /// The shortest grace that it was asked to stop with, if it was.
+    pub stop_grace_ms: Option<u64>,
+    /// When its supervisor kills it by itself.
+    pub deadline: MonotonicMs,
+}
+
+impl AgentTask {
+    /// Its attempt.
+    #[must_use]
+    pub fn epoch(&self) -> AttemptEpoch {
+        self.assignment.epoch
+    }
+
+    /// Whether it may still touch its resources.
+    #[must_use]
+    pub const fn is_alive(&self) -> bool {
+        match self.phase {
+            WorkerTaskPhase::Starting | WorkerTaskPhase::Running | WorkerTaskPhase::Stopping => {
+                true
+            }
+            WorkerTaskPhase::Exited(_) | WorkerTaskPhase::Gone { .. } => false,
+        }
+    }
+
+    /// What the leader is told about it.
+    pub(super) fn status(&self) -> TaskStatus {
+        TaskStatus {
+            key: self.assignment.key,
+            unit: self.assignment.unit,
+            epoch: self.assignment.epoch,
+            phase: self.phase.clone(),
+            checkpoint: self.checkpoint.clone(),
+        }
+    }
+}
+
+/// When a task must be killed if no later beat than the one sent at `contact` is acknowledged.
+pub(super) const fn lease_deadline(
+    contact: MonotonicMs,
+    assignment: &TaskAssignment,
+) -> MonotonicMs {
+    contact.after(timings::fence_after_ms(assignment.partition_grace_ms))
+}
