@@ -1,0 +1,349 @@
+//! A cluster of real processes on loopback: replicas and workers of the built binary, each with a folder,
+//! a log file and a configuration file of its own, killed and started again one by one.
+
+mod folder;
+mod ports;
+mod process;
+mod sweep;
+
+use std::fs;
+use std::io;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use muster_core::ids::ReplicaId;
+use muster_core::timings::Timings;
+use muster_scheduler::{RaftTimings, SchedulerConfig};
+use serde_json::json;
+
+pub use folder::ClusterFolder;
+pub use ports::free_addresses;
+pub use process::ManagedProcess;
+pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
+
+/// How long a process that is asked to end may take before it is killed.
+const STOP_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Shape of a local cluster.
+#[derive(Clone, Debug)]
+pub struct ClusterOptions {
+    /// The `muster` binary.
+    pub binary: PathBuf,
+    /// Scheduler replicas.
+    pub replicas: usize,
+    /// Workers, each a host of its own.
+    pub workers: usize,
+    /// Simulated GPUs of each host, where the machine has no real ones.
+    pub gpus_per_host: u32,
+    /// Model of the simulated GPUs.
+    pub gpu_model: String,
+    /// Heartbeats and leases.
+    pub timings: Timings,
+    /// Clocks of the replication.
+    pub raft: RaftTimings,
+    /// Whether the folder stays afterwards.
+    pub keep: bool,
+}
+
+impl ClusterOptions {
+    /// Three replicas and four workers with eight simulated GPUs each, and clocks fast enough to watch:
+    /// a silent host is suspect after 2 s and lost after 5 s.
+    #[must_use]
+    pub fn small(binary: PathBuf) -> Self {
+        Self {
+            binary,
+            replicas: 3,
+            workers: 4,
+            gpus_per_host: 8,
+            gpu_model: "H100".to_owned(),
+            timings: Timings {
+                beat_ms: 500,
+                suspect_ms: 2_000,
+                lost_ms: 5_000,
+            },
+            raft: RaftTimings::QUICK,
+            keep: false,
+        }
+    }
+}
+
+/// A cluster that cannot be run.
+#[derive(Debug, thiserror::Error)]
+pub enum ClusterError {
+    /// A file, a folder or a process cannot be made or ended.
+    #[error("{operation}")]
+    Io {
+        /// What was tried.
+        operation: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// Processes survive their end.
+    #[error(transparent)]
+    StillAlive(#[from] StillAlive),
+}
+
+fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterError {
+    let operation = operation.into();
+    move |source| ClusterError::Io { operation, source }
+}
+
+/// One process of the cluster, running or not.
+#[derive(Debug)]
+pub struct Member {
+    /// `replica-1`, `node01`.
+    pub name: String,
+    /// Everything it writes lies here.
+    pub folder: PathBuf,
+    /// Subcommand of the binary.
+    role: &'static str,
+    process: Option<ManagedProcess>,
+}
+
+impl Member {
+    /// Its process id, while it runs.
+    #[must_use]
+    pub fn pid(&self) -> Option<i32> {
+        self.process
+            .as_ref()
+            .map(|process| process.pid().as_raw_nonzero().get())
+    }
+
+    /// Where its output goes.
+    #[must_use]
+    pub fn log(&self) -> PathBuf {
+        self.folder.join("log")
+    }
+
+    fn config(&self) -> PathBuf {
+        self.folder.join("config.json")
+    }
+
+    fn start(&mut self, binary: &Path) -> Result<(), ClusterError> {
+        let mut command = Command::new(binary);
+        command.arg(self.role).arg("--config").arg(self.config());
+        let process = ManagedProcess::start(&mut command, &self.log()).map_err(failed(format!(
+            "starting {} ({})",
+            self.name,
+            binary.display()
+        )))?;
+        self.process = Some(process);
+        Ok(())
+    }
+
+    fn kill(&mut self) -> Result<(), ClusterError> {
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
+        process
+            .kill()
+            .map_err(failed(format!("killing {}", self.name)))?;
+        Ok(())
+    }
+}
+
+/// A running cluster; dropping it kills what it started.
+#[derive(Debug)]
+pub struct LocalCluster {
+    options: ClusterOptions,
+    folder: ClusterFolder,
+    addresses: Vec<SocketAddr>,
+    metrics: Vec<SocketAddr>,
+    replicas: Vec<Member>,
+    workers: Vec<Member>,
+}
+
+impl LocalCluster {
+    /// Writes the configuration and starts every process; does not wait for them to be ready.
+    ///
+    /// # Errors
+    /// [`ClusterError`] names the process and the operation.
+    pub fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
+        let folder = ClusterFolder::create(options.keep).map_err(failed("making a folder"))?;
+        let mut addresses =
+            free_addresses(2 * options.replicas).map_err(failed("drawing free ports"))?;
+        let metrics = addresses.split_off(options.replicas);
+        let mut cluster = Self {
+            options,
+            folder,
+            addresses,
+            metrics,
+            replicas: Vec::new(),
+            workers: Vec::new(),
+        };
+        for index in 0..cluster.options.replicas {
+            cluster.add_replica(index)?;
+        }
+        for index in 0..cluster.options.workers {
+            cluster.add_worker(index)?;
+        }
+        Ok(cluster)
+    }
+
+    /// gRPC addresses of all replicas, running or not.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.addresses.iter().map(ToString::to_string).collect()
+    }
+
+    /// Prometheus addresses of all replicas.
+    #[must_use]
+    pub fn metrics(&self) -> &[SocketAddr] {
+        &self.metrics
+    }
+
+    /// The folder that holds everything.
+    #[must_use]
+    pub fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The folder that all hosts share, for checkpoints.
+    #[must_use]
+    pub fn shared_folder(&self) -> PathBuf {
+        self.folder.path().join("shared")
+    }
+
+    /// The replicas, in order of their ids from 1.
+    #[must_use]
+    pub fn replicas(&self) -> &[Member] {
+        &self.replicas
+    }
+
+    /// The workers.
+    #[must_use]
+    pub fn workers(&self) -> &[Member] {
+        &self.workers
+    }
+
+    /// Kills a replica (`kill -9`).
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn kill_replica(&mut self, index: usize) -> Result<(), ClusterError> {
+        self.replicas[index].kill()
+    }
+
+    /// Starts a replica again, on the data it left.
+    ///
+    /// # Errors
+    /// If the binary cannot be started.
+    pub fn start_replica(&mut self, index: usize) -> Result<(), ClusterError> {
+        self.replicas[index].start(&self.options.binary)
+    }
+
+    /// Kills a worker's agent alone; its supervisors and tasks go on.
+    ///
+    /// # Errors
+    /// If the kernel refuses.
+    pub fn kill_agent(&mut self, index: usize) -> Result<(), ClusterError> {
+        self.workers[index].kill()
+    }
+
+    /// Kills a whole host: agent, supervisors and tasks; returns how many processes that were.
+    ///
+    /// # Errors
+    /// If some survive.
+    pub fn kill_host(&mut self, index: usize) -> Result<usize, ClusterError> {
+        self.workers[index].kill()?;
+        Ok(1 + kill_all(&self.workers[index].folder)?)
+    }
+
+    /// Starts a worker's agent again, on the data it left.
+    ///
+    /// # Errors
+    /// If the binary cannot be started.
+    pub fn start_worker(&mut self, index: usize) -> Result<(), ClusterError> {
+        self.workers[index].start(&self.options.binary)
+    }
+
+    /// Ends everything, replicas in good order first, and removes the folder unless it is to be kept.
+    ///
+    /// # Errors
+    /// If a process survives or the folder cannot be removed.
+    pub fn stop(mut self) -> Result<(), ClusterError> {
+        for member in self.workers.iter_mut().chain(&mut self.replicas) {
+            if let Some(mut process) = member.process.take() {
+                process
+                    .stop(STOP_PATIENCE)
+                    .map_err(failed(format!("stopping {}", member.name)))?;
+            }
+        }
+        kill_all(self.folder.path())?;
+        let removed = self.take_folder()?.remove();
+        removed.map_err(failed("removing the cluster's folder"))?;
+        Ok(())
+    }
+
+    fn take_folder(&mut self) -> Result<ClusterFolder, ClusterError> {
+        let empty = ClusterFolder::create(false).map_err(failed("making a folder"))?;
+        Ok(std::mem::replace(&mut self.folder, empty))
+    }
+
+    fn add_replica(&mut self, index: usize) -> Result<(), ClusterError> {
+        let id = index as u64 + 1;
+        let mut member = self.member("scheduler", format!("replica-{id}"))?;
+        let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
+        let config = SchedulerConfig {
+            replica_id: ReplicaId(id),
+            cluster_id: "local".to_owned(),
+            listen: self.addresses[index],
+            peers,
+            data_dir: member.folder.join("data"),
+            timings: self.options.timings,
+            raft: self.options.raft,
+            metrics_listen: Some(self.metrics[index]),
+            bootstrap: true,
+            ..SchedulerConfig::default()
+        };
+        write_config(&member, &json!(config))?;
+        member.start(&self.options.binary)?;
+        self.replicas.push(member);
+        Ok(())
+    }
+
+    fn add_worker(&mut self, index: usize) -> Result<(), ClusterError> {
+        let mut member = self.member("worker", format!("node{:02}", index + 1))?;
+        let config = json!({
+            "name": member.name,
+            "address": "127.0.0.1",
+            "schedulers": self.addresses(),
+            "data_dir": member.folder.join("data"),
+            "checkpoint_root": self.shared_folder().join("checkpoints"),
+            "gpus": {"simulated": {"count": self.options.gpus_per_host, "model": self.options.gpu_model}},
+        });
+        write_config(&member, &config)?;
+        member.start(&self.options.binary)?;
+        self.workers.push(member);
+        Ok(())
+    }
+
+    fn member(&self, role: &'static str, name: String) -> Result<Member, ClusterError> {
+        let folder = self.folder.path().join(&name);
+        fs::create_dir_all(&folder).map_err(failed(format!("making {}", folder.display())))?;
+        fs::create_dir_all(self.shared_folder()).map_err(failed("making the shared folder"))?;
+        Ok(Member {
+            name,
+            folder,
+            role,
+            process: None,
+        })
+    }
+}
+
+impl Drop for LocalCluster {
+    fn drop(&mut self) {
+        // Also reached when something panics: whatever was started must not stay.
+        if let Err(error) = kill_all(self.folder.path()) {
+            tracing::error!(%error, "processes of the local cluster are left");
+        }
+    }
+}
+
+fn write_config(member: &Member, config: &serde_json::Value) -> Result<(), ClusterError> {
+    let path = member.config();
+    fs::write(&path, format!("{config:#}")).map_err(failed(format!("writing {}", path.display())))
+}

@@ -1,0 +1,124 @@
+//! Finding and ending the processes of one local cluster, and only those.
+//!
+//! Supervisors and tasks outlive their agent on purpose, so a parent's list of children does not name
+//! them. What does is the cluster's own folder: it stands in the command line of every replica, agent and
+//! supervisor and in the environment of every task.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use rustix::process::{Pid, Signal, getpid, kill_process};
+
+/// How long a killed process may take to leave the process table.
+const REAP_TIMEOUT: Duration = Duration::from_secs(5);
+/// Pause between two looks at the process table.
+const REAP_POLL: Duration = Duration::from_millis(10);
+
+/// The live processes whose command line or environment names `folder`, this process excepted.
+#[must_use]
+pub fn processes_of(folder: &Path) -> Vec<Pid> {
+    let own = getpid();
+    let Ok(entries) = fs::read_dir("/proc") else {
+        return Vec::new();
+    };
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter_map(Pid::from_raw)
+        .filter(|pid| *pid != own && is_alive(*pid) && names(*pid, folder))
+        .collect()
+}
+
+/// Kills every process of `folder` and waits until all are gone; returns how many there were.
+///
+/// Looks again after each round, because a process may have forked while it was being killed.
+///
+/// # Errors
+/// If some are still alive after five seconds.
+pub fn kill_all(folder: &Path) -> Result<usize, StillAlive> {
+    let deadline = Instant::now() + REAP_TIMEOUT;
+    let mut killed = 0;
+    loop {
+        let alive = processes_of(folder);
+        if alive.is_empty() {
+            return Ok(killed);
+        }
+        if Instant::now() >= deadline {
+            return Err(StillAlive {
+                count: alive.len(),
+                folder: folder.display().to_string(),
+            });
+        }
+        for pid in alive {
+            // A process that has gone meanwhile is what we want.
+            killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
+        }
+        std::thread::sleep(REAP_POLL);
+    }
+}
+
+/// Processes that survive a SIGKILL.
+#[derive(Debug, thiserror::Error)]
+#[error("{count} processes of {folder} are still alive after SIGKILL")]
+pub struct StillAlive {
+    count: usize,
+    folder: String,
+}
+
+/// Whether a process runs; zombies do not count.
+#[must_use]
+pub fn is_alive(pid: Pid) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
+        return false;
+    };
+    // The name may hold anything, so the state is what follows the last parenthesis.
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+fn names(pid: Pid, folder: &Path) -> bool {
+    let needle = folder.as_os_str().as_bytes();
+    ["cmdline", "environ"].iter().any(|file| {
+        fs::read(format!("/proc/{}/{file}", pid.as_raw_nonzero()))
+            .is_ok_and(|bytes| contains_path(&bytes, needle))
+    })
+}
+
+/// Whether `bytes` holds `path` as a whole path or as the parent of one: `/w/1` is not in `/w/10`.
+fn contains_path(bytes: &[u8], path: &[u8]) -> bool {
+    bytes.windows(path.len()).enumerate().any(|(at, window)| {
+        window == path
+            && bytes
+                .get(at + path.len())
+                .is_none_or(|next| matches!(next, 0 | b'/' | b':' | b','))
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_not_taken_for_its_longer_sibling() {
+        assert!(contains_path(b"--data-dir\0/tmp/w/1/tasks\0", b"/tmp/w/1"));
+        assert!(contains_path(b"X=/tmp/w/1\0", b"/tmp/w/1"));
+        assert!(!contains_path(b"--data-dir\0/tmp/w/10\0", b"/tmp/w/1"));
+    }
+
+    #[test]
+    fn a_process_that_names_the_folder_is_found_and_killed() {
+        let folder = tempfile::tempdir().unwrap();
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .env("FOLDER", folder.path())
+            .spawn()
+            .unwrap();
+        let pid = Pid::from_child(&child);
+        assert_eq!(processes_of(folder.path()), [pid]);
+        assert_eq!(kill_all(folder.path()).unwrap(), 1);
+        assert!(!child.wait().unwrap().success());
+    }
+}

@@ -1,0 +1,4 @@
+//! `muster demo`.
+
+pub mod scoreboard;
+pub mod timeline;

@@ -1,0 +1,51 @@
+//! Simulated clocks: the paused clock plus what is wrong with each machine's own.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering};
+
+use muster_core::time::MonotonicMs;
+use muster_raft_store::Clock;
+use tokio::time::Instant;
+
+/// Wall-clock time at which every world begins: 2026-01-01, so that stamps look like stamps.
+const BEGIN_MS: u64 = 1_767_225_600_000;
+
+/// One machine's clocks: a wall clock that may be set, and a monotonic one that may drift.
+#[derive(Clone, Debug)]
+pub struct SimClock {
+    began: Instant,
+    wall_offset_ms: Arc<AtomicI64>,
+    drift_permille: i64,
+}
+
+impl SimClock {
+    /// A clock that runs `drift_permille` thousandths too fast (or too slow, if negative).
+    #[must_use]
+    pub fn new(began: Instant, drift_permille: i64) -> Self {
+        Self {
+            began,
+            wall_offset_ms: Arc::new(AtomicI64::new(0)),
+            drift_permille,
+        }
+    }
+
+    /// Sets the wall clock forward or back.
+    pub fn step_wall(&self, by_ms: i64) {
+        self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
+    }
+
+    /// The monotonic clock.
+    #[must_use]
+    pub fn monotonic(&self) -> MonotonicMs {
+        let elapsed = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
+        let drifted = elapsed + elapsed * self.drift_permille / 1_000;
+        MonotonicMs(u64::try_from(drifted).unwrap_or_default())
+    }
+}
+
+impl Clock for SimClock {
+    fn now_ms(&self) -> u64 {
+        let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        (BEGIN_MS + elapsed).saturating_add_signed(self.wall_offset_ms.load(Ordering::Relaxed))
+    }
+}

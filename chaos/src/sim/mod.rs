@@ -1,0 +1,13 @@
+//! Level 1: a whole cluster in one deterministic thread.
+//!
+//! The replication layer, the leader loop and the agents are the real ones; time, network, disks, tasks
+//! and randomness are simulated from one seed. The same seed gives the same bytes, so a failure is
+//! replayed by its seed alone.
+
+pub mod clock;
+pub mod disk;
+pub mod network;
+pub mod replicas;
+pub mod runtime;
+pub mod supervisors;
+pub mod transport;

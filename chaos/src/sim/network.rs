@@ -1,0 +1,143 @@
+//! The simulated network: directed links with latency and cuts; requests and answers are drawn apart.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::oneshot;
+
+use super::runtime::{NodeId, spawn_on};
+
+/// Latency of one message, in microseconds.
+const LATENCY_US: std::ops::Range<u64> = 100..2_000;
+/// Latency of the one message in a hundred that is slow, in microseconds.
+const SLOW_LATENCY_US: std::ops::Range<u64> = 2_000..60_000;
+
+/// Links between all nodes of a world.
+#[derive(Clone, Debug)]
+pub struct SimNetwork {
+    links: Arc<Mutex<Links>>,
+}
+
+#[derive(Debug)]
+struct Links {
+    random: ChaCha8Rng,
+    /// Directed pairs that let nothing through.
+    cut: BTreeSet<(NodeId, NodeId)>,
+    /// How often each node was killed: a message to or from an earlier life is lost.
+    lives: BTreeMap<NodeId, u64>,
+    down: BTreeSet<NodeId>,
+    messages: u64,
+}
+
+impl SimNetwork {
+    /// A network whose draws come from `seed`.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let links = Links {
+            random: ChaCha8Rng::seed_from_u64(seed),
+            cut: BTreeSet::new(),
+            lives: BTreeMap::new(),
+            down: BTreeSet::new(),
+            messages: 0,
+        };
+        Self {
+            links: Arc::new(Mutex::new(links)),
+        }
+    }
+
+    /// Cuts the link from `from` to `to`, one way.
+    pub fn cut(&self, from: NodeId, to: NodeId) {
+        self.lock().cut.insert((from, to));
+    }
+
+    /// Cuts a node off from all others, both ways.
+    pub fn isolate(&self, node: NodeId, others: impl IntoIterator<Item = NodeId>) {
+        let mut links = self.lock();
+        for other in others {
+            links.cut.insert((node, other));
+            links.cut.insert((other, node));
+        }
+    }
+
+    /// Repairs every link.
+    pub fn heal(&self) {
+        self.lock().cut.clear();
+    }
+
+    /// A node died: messages under way to and from it are lost.
+    pub fn node_down(&self, node: NodeId) {
+        let mut links = self.lock();
+        *links.lives.entry(node).or_default() += 1;
+        links.down.insert(node);
+    }
+
+    /// A node is back.
+    pub fn node_up(&self, node: NodeId) {
+        self.lock().down.remove(&node);
+    }
+
+    /// Messages sent so far.
+    #[must_use]
+    pub fn messages(&self) -> u64 {
+        self.lock().messages
+    }
+
+    /// Waits as long as one message takes; false if it is lost on the way.
+    pub async fn travel(&self, from: NodeId, to: NodeId) -> bool {
+        let (latency, lives) = {
+            let mut links = self.lock();
+            links.messages += 1;
+            (links.draw_latency(), links.lives_of(from, to))
+        };
+        tokio::time::sleep(latency).await;
+        let links = self.lock();
+        let same_lives = links.lives_of(from, to) == lives;
+        same_lives && !links.cut.contains(&(from, to)) && !links.down.contains(&to)
+    }
+
+    /// Runs `serve` on `to` for a request from `from`; `None` if the request or its answer is lost.
+    ///
+    /// The work goes on at the other end although its answer may never arrive.
+    pub async fn exchange<T, F>(&self, from: NodeId, to: NodeId, serve: F) -> Option<T>
+    where
+        T: Send + 'static,
+        F: Future<Output = T> + Send + 'static,
+    {
+        if !self.travel(from, to).await {
+            return None;
+        }
+        let (answer, answered) = oneshot::channel();
+        let seed = self.lock().random.random();
+        spawn_on(to, seed, async move {
+            // The asker may have given up meanwhile.
+            let _unheard = answer.send(serve.await);
+        });
+        let answer = answered.await.ok()?;
+        self.travel(to, from).await.then_some(answer)
+    }
+
+    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    fn lock(&self) -> MutexGuard<'_, Links> {
+        self.links.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Links {
+    fn draw_latency(&mut self) -> Duration {
+        let range = if self.random.random_range(0..100) == 0 {
+            SLOW_LATENCY_US
+        } else {
+            LATENCY_US
+        };
+        Duration::from_micros(self.random.random_range(range))
+    }
+
+    fn lives_of(&self, from: NodeId, to: NodeId) -> (u64, u64) {
+        let lives = |node| self.lives.get(&node).copied().unwrap_or_default();
+        (lives(from), lives(to))
+    }
+}

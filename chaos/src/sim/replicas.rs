@@ -1,0 +1,175 @@
+//! The replicas of a simulated cluster: each a node with a disk and a clock, started, killed and started
+//! again on what its disk still holds.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_raft_store::sim::Seams;
+use muster_raft_store::{Config, Handle, OpenError, Peer, StateMachine, Timings};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+use tokio::sync::oneshot;
+use tokio::time::Instant;
+
+use super::clock::SimClock;
+use super::disk::SimDisk;
+use super::network::SimNetwork;
+use super::runtime::{NodeId, SimRuntime, kill, spawn_on};
+use super::transport::{Registry, SimTransport};
+
+/// Time that one sync takes, in microseconds.
+const SYNC_US: std::ops::Range<u64> = 100..3_000;
+/// Largest error of a machine's monotonic clock, in thousandths; the leases allow for 10.
+const DRIFT_PERMILLE_MAX: i64 = 9;
+/// Log entries between two snapshots: few, so that lagging replicas need one.
+const SNAPSHOT_EVERY_ENTRIES: u64 = 200;
+/// Log entries kept behind a snapshot.
+const KEEP_ENTRIES: u64 = 50;
+
+/// A replica that did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// It refuses what it finds.
+    #[error("opening the replica")]
+    Open(#[from] OpenError),
+    /// It was killed before it was open.
+    #[error("killed while it was opening")]
+    Killed,
+}
+
+/// One replica's machine.
+#[derive(Clone, Debug)]
+pub struct ReplicaNode {
+    /// Its node in the network; the replica id is the same number.
+    pub node: NodeId,
+    /// Its clocks.
+    pub clock: SimClock,
+    disk: SimDisk,
+}
+
+/// All replicas of a world.
+#[derive(Debug)]
+pub struct Replicas<M: StateMachine> {
+    /// The machines, in order of their ids from 1.
+    pub nodes: Vec<ReplicaNode>,
+    /// Who listens where.
+    pub registry: Registry<M>,
+    /// The links.
+    pub network: SimNetwork,
+    random: ChaCha8Rng,
+}
+
+impl<M: StateMachine> Replicas<M> {
+    /// `count` machines with empty disks; with `lying_disks` a sync makes nothing durable (a mutant).
+    #[must_use]
+    pub fn new(count: u32, seed: u64, network: SimNetwork, lying_disks: bool) -> Self {
+        let mut random = ChaCha8Rng::seed_from_u64(seed);
+        let began = Instant::now();
+        let nodes = (1..=count)
+            .map(|id| {
+                let drift = random.random_range(-DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX);
+                let clock = SimClock::new(began, drift);
+                ReplicaNode {
+                    node: NodeId(id),
+                    clock,
+                    disk: SimDisk::new(lying_disks),
+                }
+            })
+            .collect();
+        Self {
+            nodes,
+            registry: Registry::default(),
+            network,
+            random,
+        }
+    }
+
+    /// How a replica is reached.
+    #[must_use]
+    pub fn peer(id: u32) -> Peer {
+        Peer {
+            id: u64::from(id),
+            address: format!("replica-{id}"),
+        }
+    }
+
+    /// All replicas as members.
+    #[must_use]
+    pub fn members(&self) -> Vec<Peer> {
+        self.nodes
+            .iter()
+            .map(|replica| Self::peer(replica.node.0))
+            .collect()
+    }
+
+    /// Whether a replica is up.
+    #[must_use]
+    pub fn is_up(&self, id: u32) -> bool {
+        self.registry.find(&Self::peer(id).address).is_some()
+    }
+
+    /// Starts a replica on what its disk holds, and lets it listen.
+    ///
+    /// # Errors
+    /// If the replica refuses what it finds, which no fault of a simulation may cause.
+    pub async fn start(&mut self, id: u32) -> Result<Handle<M>, StartError> {
+        let replica = self.nodes[id as usize - 1].clone();
+        let latency = Duration::from_micros(self.random.random_range(SYNC_US));
+        let disk = Arc::new(replica.disk.mount(latency));
+        let transport = SimTransport {
+            from: replica.node,
+            network: self.network.clone(),
+            registry: self.registry.clone(),
+        };
+        let seams = Seams {
+            log: Arc::clone(&disk) as _,
+            snapshots: disk,
+            transport: Arc::new(transport),
+            clock: Arc::new(replica.clock),
+            fresh_incarnation: self.random.random(),
+        };
+        let (opened, outcome) = oneshot::channel();
+        spawn_on(replica.node, self.random.random(), async move {
+            let handle = Handle::open_on::<SimRuntime>(config(id), seams).await;
+            // The world waits for it; if the node is killed meanwhile, nobody does.
+            let _unheard = opened.send(handle);
+        });
+        let handle = outcome.await.map_err(|_| StartError::Killed)??;
+        self.network.node_up(replica.node);
+        self.registry
+            .listen(Self::peer(id).address, replica.node, handle.clone());
+        Ok(handle)
+    }
+
+    /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced.
+    pub fn kill(&mut self, id: u32) {
+        let replica = &self.nodes[id as usize - 1];
+        self.network.node_down(replica.node);
+        drop(self.registry.close(&Self::peer(id).address));
+        kill(replica.node);
+        replica.disk.kill(self.random.random_range(0..=1_000));
+    }
+
+    /// Lets a replica's disk run full, or frees space on it.
+    pub fn set_disk_full(&self, id: u32, full: bool) {
+        self.nodes[id as usize - 1].disk.set_full(full);
+    }
+}
+
+fn config(id: u32) -> Config {
+    let mut config = Config::new(u64::from(id), "simulated", "");
+    config.timings = Timings {
+        heartbeat_ms: 100,
+        election_ms_min: 300,
+        election_ms_max: 600,
+    };
+    config.snapshots.snapshot_every_entries = SNAPSHOT_EVERY_ENTRIES;
+    config.snapshots.keep_entries = KEEP_ENTRIES;
+    config.hash_every_entries = 50;
+    config.peer_timeout_ms = 1_000;
+    config
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests;

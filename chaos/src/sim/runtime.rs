@@ -1,0 +1,231 @@
+//! The asynchronous runtime of a simulated world: one thread, simulated time, seeded randomness, and a
+//! kill group for every node.
+//!
+//! Every task belongs to the node whose task spawned it, so that killing a node drops all its tasks at
+//! once, as `kill -9` does. Time is tokio's paused clock: it jumps to the next timer when nothing can run.
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use openraft_rt::deterministic_rng::DeterministicRng;
+use openraft_rt::{AsyncRuntime, OptionalSend};
+use openraft_rt_tokio::{
+    TokioInstant, TokioMpsc, TokioMutex, TokioOneshot, TokioRuntime, TokioWatch,
+};
+use tokio::task::AbortHandle;
+
+/// A simulated machine: a replica or a worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct NodeId(pub u32);
+
+impl NodeId {
+    /// The world itself: its tasks are never killed.
+    pub const WORLD: Self = Self(0);
+}
+
+/// The runtime that replicas are opened with.
+pub type SimRuntime = DeterministicRng<KillableRuntime>;
+
+thread_local! {
+    static CURRENT: Cell<NodeId> = const { Cell::new(NodeId::WORLD) };
+    static TASKS: RefCell<BTreeMap<NodeId, Vec<AbortHandle>>> = const { RefCell::new(BTreeMap::new()) };
+}
+
+/// Finished tasks are swept from a node's list whenever it has grown by this many.
+const SWEEP_EVERY_TASKS: usize = 256;
+
+/// The node whose task is being polled.
+#[must_use]
+pub fn current_node() -> NodeId {
+    CURRENT.get()
+}
+
+/// Starts a task of `node` with a random stream of its own.
+pub fn spawn_on<F>(node: NodeId, seed: u64, future: F)
+where
+    F: Future<Output = ()> + Send + 'static,
+{
+    let handle = tokio::spawn(OnNode {
+        node,
+        future: Box::pin(SimRuntime::scope(seed, future)),
+    });
+    register(node, handle.abort_handle());
+}
+
+/// Drops every task of `node`; returns how many were alive.
+pub fn kill(node: NodeId) -> usize {
+    let tasks = TASKS
+        .with_borrow_mut(|tasks| tasks.remove(&node))
+        .unwrap_or_default();
+    let alive = tasks.iter().filter(|task| !task.is_finished()).count();
+    for task in tasks {
+        task.abort();
+    }
+    alive
+}
+
+/// Runs a world to its end: one thread, paused clock, every random draw from `seed`.
+///
+/// # Errors
+/// If the operating system gives no event loop.
+pub fn run_world<F, T>(seed: u64, world: F) -> io::Result<T>
+where
+    F: Future<Output = T>,
+{
+    TASKS.with_borrow_mut(BTreeMap::clear);
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_time()
+        .start_paused(true)
+        .rng_seed(tokio::runtime::RngSeed::from_bytes(&seed.to_le_bytes()))
+        .build()?;
+    let outcome = runtime.block_on(SimRuntime::scope(seed, world));
+    // Tasks that are still alive are dropped with the runtime, before the next world begins.
+    drop(runtime);
+    TASKS.with_borrow_mut(BTreeMap::clear);
+    Ok(outcome)
+}
+
+fn register(node: NodeId, task: AbortHandle) {
+    TASKS.with_borrow_mut(|tasks| {
+        let list = tasks.entry(node).or_default();
+        if list.len() % SWEEP_EVERY_TASKS == SWEEP_EVERY_TASKS - 1 {
+            list.retain(|task| !task.is_finished());
+        }
+        list.push(task);
+    });
+}
+
+/// A future that is polled in the name of its node.
+struct OnNode<F> {
+    node: NodeId,
+    future: Pin<Box<F>>,
+}
+
+impl<F: Future> Future for OnNode<F> {
+    type Output = F::Output;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let outer = CURRENT.replace(self.node);
+        let polled = self.future.as_mut().poll(context);
+        CURRENT.set(outer);
+        polled
+    }
+}
+
+/// Tokio's runtime, with tasks in kill groups and blocking work done in place.
+#[derive(Debug)]
+pub struct KillableRuntime(TokioRuntime);
+
+impl AsyncRuntime for KillableRuntime {
+    type JoinError = <TokioRuntime as AsyncRuntime>::JoinError;
+    type JoinHandle<T: OptionalSend + 'static> = tokio::task::JoinHandle<T>;
+    type Sleep = tokio::time::Sleep;
+    type Instant = TokioInstant;
+    type TimeoutError = tokio::time::error::Elapsed;
+    type Timeout<R, T: Future<Output = R> + OptionalSend> = tokio::time::Timeout<T>;
+    type ThreadLocalRng = <TokioRuntime as AsyncRuntime>::ThreadLocalRng;
+    type Mpsc = TokioMpsc;
+    type Watch = TokioWatch;
+    type Oneshot = TokioOneshot;
+    type Mutex<T: OptionalSend + 'static> = TokioMutex<T>;
+
+    fn spawn<T>(future: T) -> Self::JoinHandle<T::Output>
+    where
+        T: Future + OptionalSend + 'static,
+        T::Output: OptionalSend + 'static,
+    {
+        let node = current_node();
+        let handle = tokio::spawn(OnNode {
+            node,
+            future: Box::pin(future),
+        });
+        register(node, handle.abort_handle());
+        handle
+    }
+
+    fn sleep(duration: Duration) -> Self::Sleep {
+        TokioRuntime::sleep(duration)
+    }
+
+    fn sleep_until(deadline: Self::Instant) -> Self::Sleep {
+        TokioRuntime::sleep_until(deadline)
+    }
+
+    fn timeout<R, F: Future<Output = R> + OptionalSend>(
+        duration: Duration,
+        future: F,
+    ) -> Self::Timeout<R, F> {
+        TokioRuntime::timeout(duration, future)
+    }
+
+    fn timeout_at<R, F: Future<Output = R> + OptionalSend>(
+        deadline: Self::Instant,
+        future: F,
+    ) -> Self::Timeout<R, F> {
+        TokioRuntime::timeout_at(deadline, future)
+    }
+
+    fn is_panic(join_error: &Self::JoinError) -> bool {
+        TokioRuntime::is_panic(join_error)
+    }
+
+    fn thread_rng() -> Self::ThreadLocalRng {
+        TokioRuntime::thread_rng()
+    }
+
+    fn new(threads: usize) -> Self {
+        Self(TokioRuntime::new(threads))
+    }
+
+    fn block_on<F, T>(&mut self, future: F) -> T
+    where
+        F: Future<Output = T>,
+    {
+        self.0.block_on(future)
+    }
+
+    // The default starts an operating-system thread, which no seed controls.
+    async fn spawn_blocking<F, T>(work: F) -> Result<T, io::Error>
+    where
+        F: FnOnce() -> T + Send + 'static,
+        T: Send + 'static,
+    {
+        Ok(work())
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicU32, Ordering};
+
+    use super::*;
+
+    #[test]
+    fn a_killed_node_does_nothing_any_more_and_its_children_neither() {
+        let ticks = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&ticks);
+        run_world(1, async move {
+            spawn_on(NodeId(1), 7, async move {
+                let child = SimRuntime::spawn(async move {
+                    loop {
+                        SimRuntime::sleep(Duration::from_secs(1)).await;
+                        counted.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+                let _never: Result<(), _> = child.await;
+            });
+            tokio::time::sleep(Duration::from_millis(10_500)).await;
+            assert_eq!(kill(NodeId(1)), 2);
+            tokio::time::sleep(Duration::from_secs(3_600)).await;
+        })
+        .unwrap();
+        assert_eq!(ticks.load(Ordering::Relaxed), 10);
+    }
+}

@@ -1,0 +1,220 @@
+//! A simulated host's supervisors and tasks: they outlive their agent, hold the lease deadline
+//! themselves, and report to the oracle when they take and give back GPUs.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::agent::SupervisorReport;
+use muster_core::command::Exit;
+use muster_core::desired::TaskAssignment;
+use muster_core::time::MonotonicMs;
+use tokio::sync::{Notify, mpsc};
+
+use super::clock::SimClock;
+use crate::check::{Exclusivity, Owner};
+
+/// Signal number of a kill.
+const SIGKILL: i32 = 9;
+
+/// How a simulated task will behave if nobody stops it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Behaviour {
+    /// Milliseconds that it runs.
+    pub run_ms: u64,
+    /// Exit code in the end.
+    pub exit_code: i32,
+    /// Whether it ends when asked to; one that does not is killed at the end of the grace.
+    pub heeds_stop: bool,
+}
+
+/// All supervisors of one host.
+#[derive(Clone, Debug)]
+pub struct Supervisors {
+    inner: Arc<Mutex<Inner>>,
+    changed: Arc<Notify>,
+    clock: SimClock,
+    book: Arc<Mutex<Exclusivity>>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    tasks: BTreeMap<Owner, Supervised>,
+    agent: Option<mpsc::UnboundedSender<(Owner, SupervisorReport)>>,
+}
+
+#[derive(Clone, Debug)]
+struct Supervised {
+    behaviour: Behaviour,
+    ends_at: MonotonicMs,
+    deadline: MonotonicMs,
+    kill_at: Option<MonotonicMs>,
+    exit: Option<Exit>,
+}
+
+impl Supervised {
+    /// When something happens to it next, if nobody interferes.
+    fn due(&self) -> Option<MonotonicMs> {
+        if self.exit.is_some() {
+            return None;
+        }
+        let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
+        Some(self.ends_at.min(self.deadline).min(kill_at))
+    }
+
+    fn settle(&mut self, now: MonotonicMs) -> Option<Exit> {
+        if self.due()? > now {
+            return None;
+        }
+        let mut exit = Exit {
+            code: None,
+            signal: None,
+            out_of_memory: false,
+            lease_expired: false,
+            start_error: None,
+        };
+        if self.ends_at <= now {
+            exit.code = Some(self.behaviour.exit_code);
+        } else {
+            exit.signal = Some(SIGKILL);
+            exit.lease_expired = self.deadline <= now;
+        }
+        self.exit = Some(exit.clone());
+        Some(exit)
+    }
+}
+
+impl Supervisors {
+    /// No supervisors yet.
+    #[must_use]
+    pub fn new(clock: SimClock, book: Arc<Mutex<Exclusivity>>) -> Self {
+        Self {
+            inner: Arc::default(),
+            changed: Arc::default(),
+            clock,
+            book,
+        }
+    }
+
+    /// An agent begins to listen; an earlier one hears nothing more.
+    pub fn attach(&self, agent: mpsc::UnboundedSender<(Owner, SupervisorReport)>) {
+        self.lock().agent = Some(agent);
+    }
+
+    /// What each supervisor would say to an agent that asks, in order.
+    #[must_use]
+    pub fn alive(&self) -> Vec<(Owner, SupervisorReport)> {
+        let say = |(owner, task): (&Owner, &Supervised)| {
+            let report = match &task.exit {
+                Some(exit) => SupervisorReport::Exited(exit.clone()),
+                None => SupervisorReport::Started,
+            };
+            (*owner, report)
+        };
+        self.lock().tasks.iter().map(say).collect()
+    }
+
+    /// Starts a task.
+    pub fn start(&self, assignment: &TaskAssignment, deadline: MonotonicMs, behaviour: Behaviour) {
+        let owner = Owner {
+            key: assignment.key,
+            epoch: assignment.epoch,
+        };
+        let now = self.clock.monotonic();
+        let task = Supervised {
+            behaviour,
+            ends_at: now.after(behaviour.run_ms),
+            deadline,
+            kill_at: None,
+            exit: None,
+        };
+        self.book(|book| book.started(owner, &assignment.gpus));
+        self.lock().tasks.insert(owner, task);
+        self.report(owner, SupervisorReport::Started);
+        self.changed.notify_one();
+    }
+
+    /// Asks a task to stop; it is killed when the grace is over.
+    pub fn stop(&self, owner: Owner, grace_ms: u64) {
+        let now = self.clock.monotonic();
+        if let Some(task) = self.lock().tasks.get_mut(&owner) {
+            task.kill_at = Some(now.after(grace_ms));
+            if task.behaviour.heeds_stop {
+                task.ends_at = task.ends_at.min(now.after(grace_ms / 2));
+                task.behaviour.exit_code = muster_core::command::EXIT_RUN_AGAIN;
+            }
+        }
+        self.changed.notify_one();
+    }
+
+    /// Pushes out a task's deadline.
+    pub fn extend(&self, owner: Owner, deadline: MonotonicMs) {
+        if let Some(task) = self.lock().tasks.get_mut(&owner) {
+            task.deadline = task.deadline.max(deadline);
+        }
+        self.changed.notify_one();
+    }
+
+    /// The end of a task is acknowledged: its supervisor may go.
+    pub fn release(&self, owner: Owner) {
+        self.lock().tasks.remove(&owner);
+    }
+
+    /// The host dies: every process is gone at once, and nobody reports it.
+    pub fn die(&self) {
+        let mut inner = self.lock();
+        for owner in std::mem::take(&mut inner.tasks).into_keys() {
+            self.book(|book| book.ended(owner));
+        }
+        inner.agent = None;
+    }
+
+    /// Lets time pass for all tasks; runs until the host is killed.
+    pub async fn run(self) {
+        loop {
+            let now = self.clock.monotonic();
+            let due = self.settle(now);
+            let wait =
+                Duration::from_millis(due.map_or(u64::MAX / 2_000, |at| at.since(now).max(1)));
+            tokio::select! {
+                biased;
+                () = self.changed.notified() => {}
+                () = tokio::time::sleep(wait) => {}
+            }
+        }
+    }
+
+    /// Ends every task whose time has come; returns when the next one's comes.
+    fn settle(&self, now: MonotonicMs) -> Option<MonotonicMs> {
+        let mut ended = Vec::new();
+        let mut inner = self.lock();
+        for (owner, task) in &mut inner.tasks {
+            if let Some(exit) = task.settle(now) {
+                ended.push((*owner, exit));
+            }
+        }
+        let due = inner.tasks.values().filter_map(Supervised::due).min();
+        drop(inner);
+        for (owner, exit) in ended {
+            self.book(|book| book.ended(owner));
+            self.report(owner, SupervisorReport::Exited(exit));
+        }
+        due
+    }
+
+    fn report(&self, owner: Owner, report: SupervisorReport) {
+        if let Some(agent) = &self.lock().agent {
+            // A dead agent hears it from `alive` when it is back.
+            let _unheard = agent.send((owner, report));
+        }
+    }
+
+    fn book(&self, write: impl FnOnce(&mut Exclusivity)) {
+        write(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner));
+    }
+
+    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

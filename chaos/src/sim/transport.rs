@@ -1,0 +1,146 @@
+//! Raft's messages over the simulated network.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::future::BoxFuture;
+use futures::stream::BoxStream;
+use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use muster_raft_store::network::stream_by_calls;
+use muster_raft_store::sim::{Transport, TransportError};
+use muster_raft_store::{Handle, Peer, StateMachine};
+
+use super::network::SimNetwork;
+use super::runtime::NodeId;
+
+/// Where each replica's address leads, while it is up.
+pub struct Registry<M: StateMachine> {
+    replicas: Arc<Mutex<Listeners<M>>>,
+}
+
+type Listeners<M> = BTreeMap<String, (NodeId, Handle<M>)>;
+
+impl<M: StateMachine> Default for Registry<M> {
+    fn default() -> Self {
+        Self {
+            replicas: Arc::default(),
+        }
+    }
+}
+
+impl<M: StateMachine> Clone for Registry<M> {
+    fn clone(&self) -> Self {
+        Self {
+            replicas: Arc::clone(&self.replicas),
+        }
+    }
+}
+
+impl<M: StateMachine> fmt::Debug for Registry<M> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.debug_list().entries(self.lock().keys()).finish()
+    }
+}
+
+impl<M: StateMachine> Registry<M> {
+    /// A replica listens.
+    pub fn listen(&self, address: String, node: NodeId, handle: Handle<M>) {
+        self.lock().insert(address, (node, handle));
+    }
+
+    /// A replica listens no more; its handle is given back.
+    pub fn close(&self, address: &str) -> Option<Handle<M>> {
+        self.lock().remove(address).map(|(_, handle)| handle)
+    }
+
+    /// Who listens at an address.
+    #[must_use]
+    pub fn find(&self, address: &str) -> Option<(NodeId, Handle<M>)> {
+        self.lock().get(address).cloned()
+    }
+
+    /// Every replica that is up, by address.
+    #[must_use]
+    pub fn up(&self) -> Vec<(NodeId, Handle<M>)> {
+        self.lock().values().cloned().collect()
+    }
+
+    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    fn lock(&self) -> MutexGuard<'_, Listeners<M>> {
+        self.replicas.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// One replica's way to the others.
+#[derive(Debug)]
+pub struct SimTransport<M: StateMachine> {
+    /// The replica that sends.
+    pub from: NodeId,
+    /// The links.
+    pub network: SimNetwork,
+    /// Who listens where.
+    pub registry: Registry<M>,
+}
+
+impl<M: StateMachine> Clone for SimTransport<M> {
+    fn clone(&self) -> Self {
+        Self {
+            from: self.from,
+            network: self.network.clone(),
+            registry: self.registry.clone(),
+        }
+    }
+}
+
+impl<M: StateMachine> Transport for SimTransport<M> {
+    fn call(
+        &self,
+        to: Peer,
+        request: PeerRequest,
+        timeout: Duration,
+    ) -> BoxFuture<'static, Result<PeerResponse, TransportError>> {
+        let transport = self.clone();
+        Box::pin(async move {
+            let timeout_ms = u64::try_from(timeout.as_millis()).unwrap_or(u64::MAX);
+            match tokio::time::timeout(timeout, transport.exchange(to, request)).await {
+                Ok(answer) => answer,
+                Err(_elapsed) => Err(TransportError::TimedOut { timeout_ms }),
+            }
+        })
+    }
+
+    fn stream(
+        &self,
+        to: Peer,
+        requests: BoxStream<'static, PeerRequest>,
+        timeout: Duration,
+    ) -> BoxStream<'static, Result<PeerResponse, TransportError>> {
+        let transport = self.clone();
+        let call = move |request| transport.call(to.clone(), request, timeout);
+        stream_by_calls(call, requests)
+    }
+}
+
+impl<M: StateMachine> SimTransport<M> {
+    async fn exchange(
+        self,
+        to: Peer,
+        request: PeerRequest,
+    ) -> Result<PeerResponse, TransportError> {
+        let Some((node, handle)) = self.registry.find(&to.address) else {
+            self.network.travel(self.from, self.from).await;
+            return Err(TransportError::Unreachable(format!(
+                "{} is down",
+                to.address
+            )));
+        };
+        let served = async move { handle.serve(request).await };
+        match self.network.exchange(self.from, node, served).await {
+            Some(answer) => Ok(answer),
+            // A lost message looks like silence until the time-out ends it.
+            None => std::future::pending().await,
+        }
+    }
+}
