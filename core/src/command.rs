@@ -103,7 +103,7 @@ pub enum Command {
         /// Who lets it in.
         author: String,
     },
-    /// Lets go every block whose expiry has passed.
+    /// Lets go the blocks whose expiry has passed, a bounded number at a time, oldest first.
     ExpireBlocks {
         /// The leader that noticed.
         leader: LeadershipEpoch,
@@ -133,6 +133,30 @@ pub enum Command {
         /// The leader that noticed.
         leader: LeadershipEpoch,
     },
+}
+
+impl Command {
+    /// The leadership that gives it; `None` for those that users give.
+    #[must_use]
+    pub const fn leader(&self) -> Option<LeadershipEpoch> {
+        match self {
+            Self::RegisterHost { leader, .. }
+            | Self::SetHostHealth { leader, .. }
+            | Self::SetGpuHealth { leader, .. }
+            | Self::StopAttempt { leader, .. }
+            | Self::ExpireBlocks { leader }
+            | Self::CommitCheckpoint { leader, .. }
+            | Self::Prune { leader } => Some(*leader),
+            Self::Place(placement) => Some(placement.leader),
+            Self::ReportTask(report) => Some(report.leader),
+            Self::LeaderBegan { .. }
+            | Self::SubmitJob { .. }
+            | Self::CancelJob { .. }
+            | Self::Block { .. }
+            | Self::Unblock { .. }
+            | Self::SetQueue { .. } => None,
+        }
+    }
 }
 
 /// A host as its agent presents it.

@@ -13,6 +13,7 @@ pub mod beat;
 pub mod command;
 pub mod desired;
 pub mod event;
+pub mod feasibility;
 pub mod ids;
 pub mod lifecycle;
 pub mod limits;

@@ -54,5 +54,25 @@ pub const PRUNED_PER_COMMAND_MAX: usize = 64;
 pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
+/// Longest back-off between two attempts of a failing unit: one hour.
+pub const BACKOFF_MS_MAX: u64 = 3_600_000;
+/// Start errors in a row after which a unit fails: a typing error in a command must not loop.
+pub const START_ERRORS_MAX: usize = 5;
+/// Wait after the first attempt that ended before it ran; doubled for every further one in a row.
+pub const START_BACKOFF_MS: u64 = 1_000;
+/// Longest grace of tasks that cannot go on anyway (a GPU or a member of their gang is lost): short,
+/// because a gang must be placed again within five seconds of the fault.
+pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;
+/// Untouched units that one placement may skip (those before it were refused in the same batch).
+pub const UNITS_SKIPPED_MAX: u32 = 4_096;
+/// Blocks that one `ExpireBlocks` lets go.
+pub const BLOCKS_EXPIRED_PER_COMMAND_MAX: usize = 1_024;
 /// Tasks that one desired state may carry to a worker.
 pub const TASKS_PER_HOST_MAX: usize = 4_096;
+
+/// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
+/// refused for its length.
+#[must_use]
+pub fn shortened(text: &str) -> &str {
+    &text[..text.floor_char_boundary(TEXT_BYTES_MAX)]
+}

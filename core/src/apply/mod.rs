@@ -1,8 +1,34 @@
 //! The only way the state changes: one command at a time, in log order, the same on every replica.
+//!
+//! Every command takes a revision, also one that is refused. A refused command changes nothing else but
+//! the time. Each family of commands has its file; what several of them need (a host's or a unit's
+//! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod blocks;
+mod checkpoints;
+mod edit;
+mod ending;
+mod fingerprint;
+mod gpus;
+mod hosts;
+mod jobs;
+mod leadership;
+mod placement;
+mod prune;
+mod queues;
+mod stopping;
+mod task_reports;
+mod verdict;
+
+use std::sync::Arc;
+
+use crate::command::Command;
+use crate::event::{Event, EventKind};
 use crate::ids::Revision;
 use crate::rejection::Rejection;
-use crate::state::Answer;
+use crate::spec::Violation;
+use crate::state::{Answer, State};
+use crate::time::TimeMs;
 
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -11,4 +37,127 @@ pub struct Applied {
     pub revision: Revision,
     /// Its answer, or why it had no effect.
     pub result: Result<Answer, Rejection>,
+}
+
+/// Applies the next command, stamped with the leader's time; a time before the newest one counts as
+/// the newest one.
+pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
+    state.revision = state.revision.next();
+    state.time = state.time.max(time);
+    state.index.end_delays(state.time);
+    let revision = state.revision;
+    let mut step = Step {
+        state,
+        events: Vec::new(),
+    };
+    let result = step.dispatch(command);
+    step.publish(result.is_err());
+    Applied { revision, result }
+}
+
+/// One command being applied: the state it changes and the events it causes.
+struct Step<'a> {
+    state: &'a mut State,
+    events: Vec<Event>,
+}
+
+impl Step<'_> {
+    fn dispatch(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        self.require_leader(command)?;
+        match command {
+            Command::LeaderBegan { replica } => Ok(self.leader_began(*replica)),
+            Command::SubmitJob { request, spec } => self.submit_job(*request, spec),
+            Command::CancelJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.cancel_job(*request, *job, author, reason),
+            Command::RegisterHost { registration, .. } => self.register_host(registration),
+            Command::SetHostHealth { host, health, .. } => self.set_host_health(*host, *health),
+            Command::SetGpuHealth {
+                host, gpu, health, ..
+            } => self.set_gpu_health(*host, *gpu, health),
+            Command::Place(placement) => self.place(placement),
+            Command::ReportTask(report) => self.report_task(report),
+            Command::StopAttempt {
+                job,
+                unit,
+                epoch,
+                reason,
+                ..
+            } => self.stop_attempt(*job, *unit, *epoch, reason),
+            Command::Block {
+                request,
+                target,
+                block,
+            } => self.block(*request, target, block),
+            Command::Unblock {
+                request,
+                target,
+                author,
+            } => self.unblock(*request, target, author),
+            Command::ExpireBlocks { .. } => Ok(self.expire_blocks()),
+            Command::CommitCheckpoint {
+                job,
+                unit,
+                checkpoint,
+                ..
+            } => self.commit_checkpoint(*job, *unit, checkpoint),
+            Command::SetQueue {
+                request,
+                name,
+                live_jobs_max,
+            } => self.set_queue(*request, name, *live_jobs_max),
+            Command::Prune { .. } => Ok(self.prune()),
+        }
+    }
+
+    fn emit(&mut self, kind: EventKind) {
+        self.events.push(Event {
+            revision: self.state.revision,
+            time: self.state.time,
+            kind,
+        });
+    }
+
+    fn publish(self, refused: bool) {
+        assert!(
+            !refused || self.events.is_empty(),
+            "a refused command has no effect"
+        );
+        if !self.events.is_empty() {
+            let events = Arc::from(self.events);
+            self.state.events.push(self.state.revision, events);
+        }
+    }
+}
+
+/// A request's field breaks a rule.
+fn invalid(field: &str, rule: String) -> Rejection {
+    Rejection::InvalidRequest(violation(field, rule))
+}
+
+fn violation(field: &str, rule: String) -> Violation {
+    Violation {
+        field: field.to_owned(),
+        rule,
+    }
+}
+
+/// Refuses a text over its limit.
+fn require_length(
+    field: &str,
+    text: &str,
+    limit_name: &str,
+    limit: usize,
+) -> Result<(), Rejection> {
+    if text.len() <= limit {
+        return Ok(());
+    }
+    let given = text.len();
+    Err(invalid(
+        field,
+        format!("{given} bytes are over the limit of {limit} ({limit_name})"),
+    ))
 }

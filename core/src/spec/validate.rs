@@ -25,7 +25,7 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
     found.name("user", &spec.user);
     found.name("queue", &spec.queue);
     found.check(
-        spec.priority.abs() <= limits::PRIORITY_MAX,
+        spec.priority.unsigned_abs() <= limits::PRIORITY_MAX.unsigned_abs(),
         "priority",
         || format!("must lie within +-{} (PRIORITY_MAX)", limits::PRIORITY_MAX),
     );

@@ -70,6 +70,19 @@ impl EventLog {
         self.compacted
     }
 
+    /// Newest revision with kept events.
+    #[must_use]
+    pub fn newest(&self) -> Option<Revision> {
+        self.by_revision.get_max().map(|(revision, _)| *revision)
+    }
+
+    /// All kept events, one slice per revision, oldest first.
+    pub fn iter(&self) -> impl Iterator<Item = (Revision, &Arc<[Event]>)> {
+        self.by_revision
+            .iter()
+            .map(|(revision, events)| (*revision, events))
+    }
+
     /// Number of kept events.
     #[must_use]
     pub const fn len(&self) -> usize {

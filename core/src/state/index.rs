@@ -8,11 +8,12 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use crate::lifecycle::UnitPhase;
 use crate::spec::JobSpec;
+use crate::state::{Host, Job, State};
 use crate::time::TimeMs;
 
-/// Hosts of one kind: those that carry the same GPU model (a host of several models is in several
-/// classes); empty for all hosts, whatever they carry.
+/// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
 
 /// Order in which jobs are considered: highest priority first, then the oldest.
@@ -61,21 +62,199 @@ impl Lane {
     }
 }
 
-/// Derived look-ups; rebuilt from the rest when a snapshot is read.
+/// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units, by queue and lane ([`Lane::of`] their specification), in order; no entry
-    /// is empty.
+    /// Jobs with waiting units, by queue and lane ([`Lane::of`] their specification), in order.
     pub waiting: OrdMap<(Arc<str>, Lane), OrdSet<WaitingKey>>,
-    /// Units that wait for the end of a back-off, by that end (they are in `waiting` too).
+    /// Units that wait for the end of a back-off that is not over at `State::time`, by that end (they
+    /// are in `waiting` too).
     pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
-    /// Hosts that accept work, by class and number of free GPUs of that class; under the empty class every
-    /// one of them, with all its free GPUs.
+    /// Hosts that accept work, by class and number of free GPUs of that model, 0 included. A host with
+    /// two models is in two classes; the class with the empty name holds every host that accepts work,
+    /// with all its free GPUs.
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
     /// Units that hold resources on a host.
     pub on_host: OrdMap<(HostId, JobId, UnitIndex), AttemptEpoch>,
+    /// Tasks that hold resources on a host; no entry is 0.
+    pub tasks: OrdMap<HostId, u32>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
+}
+
+/// What one host contributes to the index.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct HostEntries {
+    /// Free GPUs, if it accepts work.
+    free_gpus: Option<u32>,
+    /// Free GPUs by model, if it accepts work; hosts have one or two models.
+    by_model: Vec<(Arc<str>, u32)>,
+    expiring: Vec<(TimeMs, Option<u32>)>,
+}
+
+impl HostEntries {
+    pub(crate) fn of(host: &Host) -> Self {
+        let mut entries = Self::default();
+        if host.accepts_work() {
+            entries.count_free(host);
+        }
+        let blocks = host.gpus.iter().zip(0u32..);
+        let on_gpus = blocks.map(|(gpu, position)| (&gpu.block, Some(position)));
+        for (block, position) in std::iter::once((&host.block, None)).chain(on_gpus) {
+            let expiry = block.as_ref().and_then(|block| block.expires_at);
+            entries
+                .expiring
+                .extend(expiry.map(|expires_at| (expires_at, position)));
+        }
+        entries
+    }
+
+    fn count_free(&mut self, host: &Host) {
+        let mut total = 0;
+        for gpu in &host.gpus {
+            let free = u32::from(gpu.is_free());
+            total += free;
+            let known = self
+                .by_model
+                .iter_mut()
+                .find(|(model, _)| *model == gpu.model);
+            match known {
+                Some((_, count)) => *count += free,
+                None => self.by_model.push((Arc::clone(&gpu.model), free)),
+            }
+        }
+        self.free_gpus = Some(total);
+    }
+
+    /// Every class the host is in, with its free GPUs.
+    fn classes(&self) -> impl Iterator<Item = (&str, u32)> {
+        let all = self.free_gpus.map(|count| ("", count));
+        let by_model = self
+            .by_model
+            .iter()
+            .filter(|(model, _)| !model.is_empty())
+            .map(|(model, count)| (model.as_ref(), *count));
+        all.into_iter().chain(by_model)
+    }
+}
+
+impl Index {
+    /// Derives all look-ups from the rest of the state.
+    #[must_use]
+    pub fn rebuild(state: &State) -> Self {
+        let mut index = Self::default();
+        for host in state.hosts.values() {
+            index.replace_host(host.id, &HostEntries::default(), &HostEntries::of(host));
+        }
+        for job in state.jobs.values() {
+            index.add_job(job, state.time);
+        }
+        index
+    }
+
+    fn add_job(&mut self, job: &Job, time: TimeMs) {
+        if let Some(finished_at) = job.finished_at {
+            self.finished.insert((finished_at, job.id));
+        }
+        if job.counts.waiting > 0 {
+            self.add_waiting(&Arc::from(job.spec.queue.as_str()), job);
+        }
+        for (index, unit) in &job.units {
+            if unit.phase == UnitPhase::Waiting && unit.not_before > time {
+                self.delayed.insert((unit.not_before, job.id, *index));
+            }
+            if let Some(attempt) = &unit.attempt {
+                for task in &attempt.tasks {
+                    self.on_host
+                        .insert((task.host, job.id, *index), attempt.epoch);
+                    self.add_tasks(task.host, 1);
+                }
+            }
+        }
+    }
+
+    /// A job has waiting units now.
+    pub(crate) fn add_waiting(&mut self, queue: &Arc<str>, job: &Job) {
+        let key = (Arc::clone(queue), Lane::of(&job.spec));
+        let entry = (Reverse(job.spec.priority), job.id);
+        self.waiting.entry(key).or_default().insert(entry);
+    }
+
+    /// A job has no waiting units any more.
+    pub(crate) fn remove_waiting(&mut self, queue: &Arc<str>, job: &Job) {
+        let key = (Arc::clone(queue), Lane::of(&job.spec));
+        if let Some(jobs) = self.waiting.get_mut(&key) {
+            jobs.remove(&(Reverse(job.spec.priority), job.id));
+            if jobs.is_empty() {
+                self.waiting.remove(&key);
+            }
+        }
+    }
+
+    /// So many more tasks hold resources on a host.
+    pub(crate) fn add_tasks(&mut self, host: HostId, tasks: u32) {
+        *self.tasks.entry(host).or_default() += tasks;
+    }
+
+    /// So many fewer tasks hold resources on a host.
+    pub(crate) fn remove_tasks(&mut self, host: HostId, tasks: u32) {
+        if let Some(count) = self.tasks.get_mut(&host) {
+            *count -= tasks;
+            if *count == 0 {
+                self.tasks.remove(&host);
+            }
+        }
+    }
+
+    /// Replaces what a host contributes.
+    pub(crate) fn replace_host(&mut self, host: HostId, before: &HostEntries, after: &HostEntries) {
+        if before == after {
+            return;
+        }
+        for (class, count) in before.classes() {
+            self.remove_free(class, count, host);
+        }
+        for (class, count) in after.classes() {
+            self.insert_free(class, count, host);
+        }
+        for (expires_at, position) in &before.expiring {
+            self.expiring.remove(&(*expires_at, host, *position));
+        }
+        for (expires_at, position) in &after.expiring {
+            self.expiring.insert((*expires_at, host, *position));
+        }
+    }
+
+    fn remove_free(&mut self, class: &str, count: u32, host: HostId) {
+        if let Some(hosts) = self.free.get_mut(class) {
+            hosts.remove(&(count, host));
+            if hosts.is_empty() {
+                self.free.remove(class);
+            }
+        }
+    }
+
+    fn insert_free(&mut self, class: &str, count: u32, host: HostId) {
+        match self.free.get_mut(class) {
+            Some(hosts) => {
+                hosts.insert((count, host));
+            }
+            None => {
+                self.free
+                    .insert(Arc::from(class), OrdSet::unit((count, host)));
+            }
+        }
+    }
+
+    /// Forgets the back-offs that are over.
+    pub(crate) fn end_delays(&mut self, time: TimeMs) {
+        while let Some(first) = self.delayed.get_min().copied() {
+            if first.0 > time {
+                break;
+            }
+            self.delayed.remove(&first);
+        }
+    }
 }

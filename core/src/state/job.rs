@@ -1,5 +1,6 @@
 //! Jobs, their units, attempts and checkpoints.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -14,7 +15,7 @@ use crate::time::TimeMs;
 /// A job and everything that became of it.
 ///
 /// An array of 100,000 waiting tasks is one record: a unit gets an entry in `units` only once it has a
-/// history; those from `first_untouched` on have none and are waiting.
+/// history; those from `first_untouched` on have none and are waiting, or were cancelled if the job was.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Job {
     /// Its id: the revision of its submission.
@@ -27,7 +28,7 @@ pub struct Job {
     pub phase: JobPhase,
     /// When it reached its end.
     pub finished_at: Option<TimeMs>,
-    /// Why it ended badly, for people; empty otherwise.
+    /// Why it ended badly, for people; set by the first unit that fails, empty otherwise.
     pub finish_reason: String,
     /// Who asked for its end.
     pub cancel: Option<CancelRequest>,
@@ -173,6 +174,8 @@ pub struct Attempt {
     pub stop: Option<StopOrder>,
     /// Its tasks in order; the position is the rank within the unit.
     pub tasks: Vec<TaskRun>,
+    /// The task whose bad end was committed first: it decides what becomes of the unit.
+    pub decisive: Option<TaskIndex>,
 }
 
 /// An attempt's order to stop.
@@ -239,6 +242,36 @@ pub struct Checkpoint {
     pub committed_at: TimeMs,
 }
 
+impl Attempt {
+    /// Its run of a task.
+    #[must_use]
+    pub fn task(&self, task: TaskIndex) -> Option<&TaskRun> {
+        self.position(task).map(|position| &self.tasks[position])
+    }
+
+    /// Where a task stands in `tasks`, which are consecutive.
+    #[must_use]
+    pub fn position(&self, task: TaskIndex) -> Option<usize> {
+        let first = self.tasks.first()?.task.get();
+        let position = usize::try_from(task.get().checked_sub(first)?).ok()?;
+        (position < self.tasks.len()).then_some(position)
+    }
+
+    /// Its hosts in task order, without repetition.
+    #[must_use]
+    pub fn hosts(&self) -> Vec<HostId> {
+        if let [task] = self.tasks.as_slice() {
+            return vec![task.host];
+        }
+        let mut seen = BTreeSet::new();
+        self.tasks
+            .iter()
+            .map(|task| task.host)
+            .filter(|host| seen.insert(*host))
+            .collect()
+    }
+}
+
 impl Job {
     /// A unit's record; one without a history is `None` although it exists.
     #[must_use]
@@ -257,8 +290,18 @@ impl Job {
     pub fn unit_phase(&self, unit: UnitIndex) -> Option<UnitPhase> {
         self.has_unit(unit).then(|| {
             self.unit(unit)
-                .map_or(UnitPhase::Waiting, |known| known.phase)
+                .map_or(self.untouched_phase(), |known| known.phase)
         })
+    }
+
+    /// The phase of every unit without a history.
+    #[must_use]
+    pub const fn untouched_phase(&self) -> UnitPhase {
+        if self.cancel.is_some() {
+            UnitPhase::Cancelled
+        } else {
+            UnitPhase::Waiting
+        }
     }
 
     /// The task indexes that a unit consists of, as a half-open range.
@@ -273,7 +316,12 @@ impl Job {
 
     /// Units that wait, lowest index first: those with a history, then the untouched ones.
     pub fn waiting_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
-        let untouched = u64::from(self.first_untouched.get())..self.spec.units();
+        let end = if self.cancel.is_some() {
+            0
+        } else {
+            self.spec.units()
+        };
+        let untouched = u64::from(self.first_untouched.get())..end;
         self.requeued
             .iter()
             .copied()

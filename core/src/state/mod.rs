@@ -4,20 +4,24 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
+mod digest;
 mod events;
 mod host;
 mod index;
 mod job;
 mod queue;
 mod requests;
+mod restore;
 
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+pub use digest::Digest;
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host};
+pub(crate) use index::HostEntries;
 pub use index::{HostClass, Index, Lane, WaitingKey};
 pub use job::{
     Attempt, CancelRequest, Checkpoint, Job, PastAttempt, RestartReason, StopOrder, TaskRun, Unit,
@@ -25,6 +29,7 @@ pub use job::{
 };
 pub use queue::Queue;
 pub use requests::{Answer, RequestLog, StoredAnswer};
+pub use restore::StateParts;
 
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
 use crate::time::TimeMs;
@@ -65,6 +70,8 @@ pub struct State {
     pub events: EventLog,
     /// Derived look-ups.
     pub index: Index,
+    /// Derived hashes, for comparing replicas.
+    pub digest: Digest,
 }
 
 impl Default for State {
@@ -85,6 +92,7 @@ impl Default for State {
             requests: RequestLog::default(),
             events: EventLog::default(),
             index: Index::default(),
+            digest: Digest::default(),
         }
     }
 }
@@ -106,6 +114,13 @@ impl State {
     #[must_use]
     pub fn host_by_name(&self, name: &str) -> Option<&Host> {
         self.host_names.get(name).and_then(|id| self.host(*id))
+    }
+
+    /// The job with this id, to be changed; it is hashed anew.
+    pub(crate) fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
+        let job = self.jobs.get_mut(&id)?;
+        self.digest.touch_job(id);
+        Some(Arc::make_mut(job))
     }
 
     /// The GPU with this identity and its host.

@@ -2,6 +2,7 @@
 
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
+use xxhash_rust::xxh3::xxh3_64;
 
 use crate::ids::{HostId, JobId, RequestId, Revision};
 use crate::time::TimeMs;
@@ -39,6 +40,32 @@ pub struct StoredAnswer {
 pub struct RequestLog {
     answers: OrdMap<RequestId, StoredAnswer>,
     by_age: OrdSet<(TimeMs, RequestId)>,
+    /// Wrapping sum of the hashes of all answers, whatever their order.
+    hash_sum: u64,
+}
+
+/// A 64-bit hash of one answer under its request id.
+fn hash_of(request: RequestId, stored: &StoredAnswer) -> u64 {
+    let (kind, value) = match stored.answer {
+        Answer::Done => (0, 0),
+        Answer::Began => (1, 0),
+        Answer::Job(job) => (2, job.get()),
+        Answer::Host(host) => (3, u64::from(host.get())),
+        Answer::Count(count) => (4, count),
+    };
+    let mut bytes = [0; 56];
+    bytes[..16].copy_from_slice(&request.0.to_le_bytes());
+    let words = [
+        stored.revision.get(),
+        stored.at.0,
+        stored.fingerprint,
+        kind,
+        value,
+    ];
+    for (slot, word) in bytes[16..].chunks_exact_mut(8).zip(words) {
+        slot.copy_from_slice(&word.to_le_bytes());
+    }
+    xxh3_64(&bytes)
 }
 
 impl RequestLog {
@@ -50,10 +77,13 @@ impl RequestLog {
 
     /// Keeps an answer.
     pub fn insert(&mut self, request: RequestId, answer: StoredAnswer) {
-        self.by_age.insert((answer.at, request));
+        let (at, hash) = (answer.at, hash_of(request, &answer));
         if let Some(replaced) = self.answers.insert(request, answer) {
             self.by_age.remove(&(replaced.at, request));
+            self.hash_sum = self.hash_sum.wrapping_sub(hash_of(request, &replaced));
         }
+        self.by_age.insert((at, request));
+        self.hash_sum = self.hash_sum.wrapping_add(hash);
     }
 
     /// Forgets up to `count_max` answers given before `before`, oldest first; returns how many.
@@ -67,7 +97,9 @@ impl RequestLog {
                 break;
             }
             self.by_age.remove(&(at, request));
-            self.answers.remove(&request);
+            if let Some(forgotten) = self.answers.remove(&request) {
+                self.hash_sum = self.hash_sum.wrapping_sub(hash_of(request, &forgotten));
+            }
             pruned += 1;
         }
         pruned
@@ -84,6 +116,22 @@ impl RequestLog {
         self.answers
             .iter()
             .map(|(request, answer)| (*request, answer))
+    }
+
+    /// Rebuilds a log from a snapshot's parts.
+    #[must_use]
+    pub fn restore(answers: Vec<(RequestId, StoredAnswer)>) -> Self {
+        let mut log = Self::default();
+        for (request, answer) in answers {
+            log.insert(request, answer);
+        }
+        log
+    }
+
+    /// A hash of all answers, kept up to date with every change.
+    #[must_use]
+    pub const fn hash(&self) -> u64 {
+        self.hash_sum
     }
 
     /// Number of kept answers.

@@ -1,0 +1,190 @@
+//! Hosts and GPUs taken out of placement and let back in.
+
+use crate::apply::fingerprint::Request;
+use crate::apply::{Step, invalid, require_length};
+use crate::command::{Block, BlockTarget, StopReason};
+use crate::event::EventKind;
+use crate::ids::{GpuUuid, HostId, JobId, RequestId, UnitIndex};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::state::{Answer, Host};
+use crate::time::TimeMs;
+
+/// Author of an unblocking that nobody asked for.
+const EXPIRY: &str = "expiry";
+
+/// Where a block is put: a host, or the GPU at a position in it.
+type Place = (HostId, Option<u32>);
+
+impl Step<'_> {
+    pub(super) fn block(
+        &mut self,
+        request: RequestId,
+        target: &BlockTarget,
+        block: &Block,
+    ) -> Result<Answer, Rejection> {
+        check_texts(block)?;
+        self.once(request, &Request::Block(target, block), |step| {
+            check_expiry(block, step.state.time)?;
+            let place = step.find(target)?;
+            let block = Block {
+                since: step.state.time,
+                ..block.clone()
+            };
+            step.set_block(place, Some(block.clone()));
+            let deadline = block.drain_deadline;
+            step.emit(EventKind::Blocked {
+                target: target.clone(),
+                block,
+            });
+            if let Some(deadline) = deadline {
+                step.drain(place, deadline);
+            }
+            Ok(Answer::Done)
+        })
+    }
+
+    pub(super) fn unblock(
+        &mut self,
+        request: RequestId,
+        target: &BlockTarget,
+        author: &str,
+    ) -> Result<Answer, Rejection> {
+        require_author(author)?;
+        self.once(request, &Request::Unblock(target, author), |step| {
+            let place = step.find(target)?;
+            if !step.set_block(place, None) {
+                return Err(Rejection::NotBlocked(match target {
+                    BlockTarget::Host(name) => format!("host `{name}`"),
+                    BlockTarget::Gpu(uuid) => uuid.to_string(),
+                }));
+            }
+            step.emit(EventKind::Unblocked {
+                target: target.clone(),
+                author: author.to_owned(),
+            });
+            Ok(Answer::Done)
+        })
+    }
+
+    pub(super) fn expire_blocks(&mut self) -> Answer {
+        let mut count = 0;
+        while count < limits::BLOCKS_EXPIRED_PER_COMMAND_MAX {
+            let Some((expires_at, host, position)) = self.state.index.expiring.get_min().copied()
+            else {
+                break;
+            };
+            if expires_at > self.state.time {
+                break;
+            }
+            self.set_block((host, position), None);
+            let target = self.target_at((host, position));
+            self.emit(EventKind::Unblocked {
+                target,
+                author: EXPIRY.to_owned(),
+            });
+            count += 1;
+        }
+        Answer::Count(count as u64)
+    }
+
+    fn find(&self, target: &BlockTarget) -> Result<Place, Rejection> {
+        match target {
+            BlockTarget::Host(name) => self
+                .state
+                .host_by_name(name)
+                .map(|host| (host.id, None))
+                .ok_or_else(|| Rejection::UnknownHost(name.clone())),
+            BlockTarget::Gpu(uuid) => self
+                .state
+                .gpu(*uuid)
+                .map(|(host, _)| (host.id, position_of(host, *uuid)))
+                .ok_or(Rejection::UnknownGpu(*uuid)),
+        }
+    }
+
+    fn target_at(&self, (host, position): Place) -> BlockTarget {
+        let host = self
+            .state
+            .host(host)
+            .expect("hosts named by the state exist");
+        match position {
+            None => BlockTarget::Host(host.name.to_string()),
+            Some(position) => BlockTarget::Gpu(host.gpus[position as usize].uuid),
+        }
+    }
+
+    /// Puts a block or takes it away; true if there was one before.
+    fn set_block(&mut self, (host, position): Place, block: Option<Block>) -> bool {
+        self.edit_host(host, |host| {
+            let slot = match position {
+                None => &mut host.block,
+                Some(position) => &mut host.gpus[position as usize].block,
+            };
+            std::mem::replace(slot, block).is_some()
+        })
+    }
+
+    /// Moves away everything that runs at a place.
+    fn drain(&mut self, place: Place, deadline: TimeMs) {
+        let left_ms = deadline.since(self.state.time);
+        for (job, unit) in self.units_at(place) {
+            let grace_ms = self.job_mut(job).spec.stop_grace_ms.min(left_ms);
+            self.order_stop(job, unit, StopReason::Drain { host: place.0 }, grace_ms);
+        }
+    }
+
+    /// Units that hold resources at a place.
+    fn units_at(&self, (host, position): Place) -> Vec<(JobId, UnitIndex)> {
+        let first = (host, JobId(0), UnitIndex(0));
+        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+        match position {
+            None => {
+                let units = self.state.index.on_host.range(first..=last);
+                units.map(|((_, job, unit), _)| (*job, *unit)).collect()
+            }
+            Some(position) => {
+                let host = self.state.host(host);
+                let gpu = host.and_then(|host| host.gpus.get(position as usize));
+                let holder = gpu.and_then(|gpu| gpu.holder);
+                holder
+                    .map(|holder| (holder.job, holder.unit))
+                    .into_iter()
+                    .collect()
+            }
+        }
+    }
+}
+
+fn position_of(host: &Host, uuid: GpuUuid) -> Option<u32> {
+    let position = host.gpus.iter().position(|gpu| gpu.uuid == uuid)?;
+    u32::try_from(position).ok()
+}
+
+fn check_texts(block: &Block) -> Result<(), Rejection> {
+    if block.reason.trim().is_empty() {
+        return Err(invalid("reason", "must not be empty".to_owned()));
+    }
+    require_author(&block.author)?;
+    for (field, text) in [("reason", &block.reason), ("evidence", &block.evidence)] {
+        require_length(field, text, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
+    }
+    Ok(())
+}
+
+fn require_author(author: &str) -> Result<(), Rejection> {
+    if author.is_empty() {
+        return Err(invalid("author", "must not be empty".to_owned()));
+    }
+    require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
+}
+
+fn check_expiry(block: &Block, now: TimeMs) -> Result<(), Rejection> {
+    match block.expires_at {
+        Some(expires_at) if expires_at <= now => Err(invalid(
+            "expires_at",
+            format!("must lie after the cluster's time, {now}"),
+        )),
+        _ => Ok(()),
+    }
+}

@@ -1,0 +1,80 @@
+//! Checkpoints that tasks commit: never from an attempt that is not the current one.
+
+use crate::apply::{Step, invalid, require_length};
+use crate::command::CheckpointCommit;
+use crate::event::EventKind;
+use crate::ids::{JobId, UnitIndex};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::state::{Answer, Checkpoint, Unit};
+
+impl Step<'_> {
+    pub(super) fn commit_checkpoint(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        commit: &CheckpointCommit,
+    ) -> Result<Answer, Rejection> {
+        let (job, _) = self.current_attempt(id, unit, commit.epoch)?;
+        check(commit)?;
+        let newest = job.unit(unit).and_then(|known| newest_of(known, commit));
+        if let Some(newest) = newest {
+            if newest.step == commit.step && newest.path == commit.path {
+                return Ok(Answer::Done);
+            }
+            if newest.step >= commit.step {
+                return Err(Rejection::CheckpointOutOfOrder {
+                    job: id,
+                    given: commit.step,
+                    current: newest.step,
+                });
+            }
+        }
+        let committed_at = self.state.time;
+        let known = self.job_mut(id).unit_mut(unit);
+        if known.checkpoints.len() >= limits::CHECKPOINTS_PER_JOB_MAX {
+            known.checkpoints.remove(0);
+        }
+        known.checkpoints.push(Checkpoint {
+            epoch: commit.epoch,
+            step: commit.step,
+            path: commit.path.clone(),
+            size_bytes: commit.size_bytes,
+            digest: commit.digest.clone(),
+            committed_at,
+        });
+        self.emit(EventKind::CheckpointCommitted {
+            job: id,
+            unit,
+            epoch: commit.epoch,
+            step: commit.step,
+            path: commit.path.clone(),
+            size_bytes: commit.size_bytes,
+        });
+        Ok(Answer::Done)
+    }
+}
+
+/// The newest checkpoint that the same attempt committed.
+fn newest_of<'a>(unit: &'a Unit, commit: &CheckpointCommit) -> Option<&'a Checkpoint> {
+    let newest = unit.checkpoints.last()?;
+    (newest.epoch == commit.epoch).then_some(newest)
+}
+
+fn check(commit: &CheckpointCommit) -> Result<(), Rejection> {
+    if !commit.path.starts_with('/') || commit.path.contains('\0') {
+        return Err(invalid("path", "must be an absolute path".to_owned()));
+    }
+    require_length(
+        "path",
+        &commit.path,
+        "TEXT_BYTES_MAX",
+        limits::TEXT_BYTES_MAX,
+    )?;
+    require_length(
+        "digest",
+        &commit.digest,
+        "NAME_BYTES_MAX",
+        limits::NAME_BYTES_MAX,
+    )
+}

@@ -1,0 +1,231 @@
+//! Changes of one host or one unit, with all that follows from them in indexes and counts.
+
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::apply::fingerprint::Request;
+use crate::event::EventKind;
+use crate::ids::{AttemptEpoch, HostId, JobId, RequestId, UnitIndex};
+use crate::lifecycle::{JobPhase, UnitPhase};
+use crate::rejection::Rejection;
+use crate::state::{Answer, Attempt, Host, HostEntries, Job, State, StoredAnswer, Unit};
+
+impl Step<'_> {
+    /// Carries a user's request out once: a repetition gets the first answer. A refused request is not
+    /// kept, so that it may be repeated when the reason is gone.
+    pub(super) fn once(
+        &mut self,
+        id: RequestId,
+        request: &Request<'_>,
+        carry_out: impl FnOnce(&mut Self) -> Result<Answer, Rejection>,
+    ) -> Result<Answer, Rejection> {
+        let fingerprint = request.fingerprint();
+        if let Some(stored) = self.state.requests.get(id) {
+            return if stored.fingerprint == fingerprint {
+                Ok(stored.answer.clone())
+            } else {
+                Err(Rejection::RequestReused)
+            };
+        }
+        let answer = carry_out(self)?;
+        self.state.requests.insert(
+            id,
+            StoredAnswer {
+                revision: self.state.revision,
+                at: self.state.time,
+                fingerprint,
+                answer: answer.clone(),
+            },
+        );
+        Ok(answer)
+    }
+
+    /// Changes a host that exists and keeps the index true.
+    pub(super) fn edit_host<R>(&mut self, id: HostId, change: impl FnOnce(&mut Host) -> R) -> R {
+        let host = self
+            .state
+            .hosts
+            .get_mut(&id)
+            .expect("hosts named by the state exist");
+        let before = HostEntries::of(host);
+        let result = change(Arc::make_mut(host));
+        let after = HostEntries::of(host);
+        self.state.index.replace_host(id, &before, &after);
+        self.state.digest.touch_host(id);
+        result
+    }
+
+    /// The worker of a host has something new to do.
+    pub(super) fn touch_desired(&mut self, id: HostId) {
+        let revision = self.state.revision;
+        let host = self
+            .state
+            .hosts
+            .get_mut(&id)
+            .expect("hosts named by the state exist");
+        Arc::make_mut(host).desired_revision = revision;
+        self.state.digest.touch_host(id);
+    }
+
+    /// A job that a command names.
+    pub(super) fn known_job(&self, id: JobId) -> Result<&Job, Rejection> {
+        self.state.job(id).ok_or(Rejection::UnknownJob(id))
+    }
+
+    /// The current attempt that a command names.
+    pub(super) fn current_attempt(
+        &self,
+        id: JobId,
+        unit: UnitIndex,
+        epoch: AttemptEpoch,
+    ) -> Result<(&Job, &Attempt), Rejection> {
+        let job = self.known_job(id)?;
+        if !job.has_unit(unit) {
+            return Err(Rejection::UnknownUnit { job: id, unit });
+        }
+        job.unit(unit)
+            .and_then(|known| known.attempt.as_deref())
+            .filter(|attempt| attempt.epoch == epoch)
+            .map(|attempt| (job, attempt))
+            .ok_or(Rejection::StaleAttempt {
+                job: id,
+                unit,
+                given: epoch,
+            })
+    }
+
+    /// A job known to exist, to be changed in what neither counts nor indexes depend on.
+    pub(super) fn job_mut(&mut self, id: JobId) -> &mut Job {
+        self.state
+            .job_mut(id)
+            .expect("jobs named by the state exist")
+    }
+
+    /// Changes a job that exists; then brings its phase and its place in the index in line with its
+    /// counts, and ends it when nothing of it lives any more.
+    pub(super) fn edit_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> R {
+        let job = self.job_mut(id);
+        let waited = job.counts.waiting > 0;
+        let result = change(job);
+        job.phase = job.derived_phase();
+        let waits = job.counts.waiting > 0;
+        let ended = job.phase.is_terminal();
+        if waited != waits {
+            self.index_waiting(id, waits);
+        }
+        if ended {
+            self.finish_job(id);
+        }
+        result
+    }
+
+    /// A job begins or ceases to have waiting units.
+    pub(super) fn index_waiting(&mut self, id: JobId, waits: bool) {
+        let State {
+            jobs,
+            queues,
+            index,
+            ..
+        } = &mut *self.state;
+        let job = jobs.get(&id).expect("jobs named by the state exist");
+        let queue = queues
+            .get(job.spec.queue.as_str())
+            .expect("queues are never removed");
+        if waits {
+            index.add_waiting(&queue.name, job);
+        } else {
+            index.remove_waiting(&queue.name, job);
+        }
+    }
+
+    fn finish_job(&mut self, id: JobId) {
+        let time = self.state.time;
+        let job = self.job_mut(id);
+        if job.phase == JobPhase::Cancelled {
+            job.finish_reason = job.cancel.as_ref().map_or_else(String::new, |cancel| {
+                let colon = if cancel.reason.is_empty() { "" } else { ": " };
+                format!("cancelled by {}{colon}{}", cancel.author, cancel.reason)
+            });
+        }
+        job.finished_at = Some(time);
+        let (phase, reason) = (job.phase, job.finish_reason.clone());
+        let spec = Arc::clone(&job.spec);
+        self.state.index.finished.insert((time, id));
+        let queue = self
+            .state
+            .queues
+            .get_mut(spec.queue.as_str())
+            .expect("queues are never removed");
+        Arc::make_mut(queue).live_jobs -= 1;
+        self.emit(EventKind::JobFinished {
+            job: id,
+            phase,
+            reason,
+        });
+    }
+}
+
+impl Job {
+    /// A unit's record, to be changed; untouched units before it get one too, because only those from
+    /// `first_untouched` on have none.
+    pub(super) fn unit_mut(&mut self, index: UnitIndex) -> &mut Unit {
+        while self.first_untouched <= index {
+            self.units.insert(self.first_untouched, Arc::default());
+            self.requeued.insert(self.first_untouched);
+            self.first_untouched.0 += 1;
+        }
+        let unit = self
+            .units
+            .get_mut(&index)
+            .expect("units before the first untouched one have a record");
+        Arc::make_mut(unit)
+    }
+
+    /// A unit's current attempt, to be changed.
+    pub(super) fn attempt_mut(&mut self, index: UnitIndex) -> &mut Attempt {
+        let attempt = self
+            .unit_mut(index)
+            .attempt
+            .as_mut()
+            .expect("the unit was found to have an attempt");
+        Arc::make_mut(attempt)
+    }
+
+    /// Moves a unit to another phase and counts it there.
+    pub(super) fn move_unit(&mut self, index: UnitIndex, next: UnitPhase) {
+        let phase = std::mem::replace(&mut self.unit_mut(index).phase, next);
+        assert!(
+            phase.may_become(next),
+            "unit {index} of job {} cannot go from {phase:?} to {next:?}",
+            self.id
+        );
+        if phase == UnitPhase::Waiting {
+            self.requeued.remove(&index);
+        }
+        if next == UnitPhase::Waiting {
+            self.requeued.insert(index);
+        }
+        *self.counts.of_mut(phase) -= 1;
+        *self.counts.of_mut(next) += 1;
+    }
+
+    /// The phase that follows from the counts.
+    fn derived_phase(&self) -> JobPhase {
+        let counts = &self.counts;
+        if counts.live() == 0 {
+            if self.cancel.is_some() {
+                JobPhase::Cancelled
+            } else if counts.failed > 0 {
+                JobPhase::Failed
+            } else {
+                JobPhase::Succeeded
+            }
+        } else if self.cancel.is_some() {
+            JobPhase::Cancelling
+        } else if counts.active() > 0 {
+            JobPhase::Running
+        } else {
+            JobPhase::Queued
+        }
+    }
+}

@@ -1,0 +1,152 @@
+//! The end of an attempt: everything is given back, and the unit gets its verdict.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::apply::verdict::{self, Verdict};
+use crate::event::EventKind;
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::limits;
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Holder, Host, Job, PastAttempt, RestartReason, TaskRun};
+use crate::time::TimeMs;
+
+impl Step<'_> {
+    /// Ends a unit's attempt, all of whose tasks have ended.
+    pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
+        let job = self.job_mut(id);
+        let attempt = job
+            .unit_mut(unit)
+            .attempt
+            .take()
+            .expect("the unit was found to have an attempt");
+        let spec = Arc::clone(&job.spec);
+        let known = job.unit(unit).expect("the unit was found to have a record");
+        let verdict = verdict::judge(job, known, &attempt);
+        self.release(id, unit, &spec, &attempt);
+        let hosts = attempt.hosts();
+        self.emit(EventKind::AttemptEnded {
+            job: id,
+            unit,
+            epoch: attempt.epoch,
+            hosts: hosts.clone(),
+            detail: detail_of(&verdict).to_owned(),
+        });
+        let past = PastAttempt {
+            epoch: attempt.epoch,
+            number: attempt.number,
+            placed_at: attempt.placed_at,
+            running_at: attempt.running_at,
+            ended_at: self.state.time,
+            detail: detail_of(&verdict).to_owned(),
+            exit: verdict::decisive_run(&attempt).and_then(|run| run.exit.clone()),
+            hosts,
+        };
+        self.carry_out(id, unit, verdict, past);
+    }
+
+    /// Gives an attempt's resources back to their hosts.
+    fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
+        let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
+        for run in &attempt.tasks {
+            by_host.entry(run.host).or_default().push(run);
+        }
+        let revision = self.state.revision;
+        for (host, runs) in by_host {
+            let count = u32::try_from(runs.len()).unwrap_or(u32::MAX);
+            self.state.index.remove_tasks(host, count);
+            self.edit_host(host, |host| {
+                host.desired_revision = revision;
+                for run in runs {
+                    let holder = Holder {
+                        job: id,
+                        unit,
+                        epoch: attempt.epoch,
+                        task: run.task,
+                    };
+                    let_go(host, run, holder, spec);
+                }
+            });
+            self.state.index.on_host.remove(&(host, id, unit));
+        }
+    }
+
+    fn carry_out(&mut self, id: JobId, unit: UnitIndex, verdict: Verdict, past: PastAttempt) {
+        let time = self.state.time;
+        let requeued = self.edit_job(id, |job| sentence(job, unit, verdict, past, time));
+        let Some((reason, not_before)) = requeued else {
+            return;
+        };
+        if not_before > time {
+            self.state.index.delayed.insert((not_before, id, unit));
+        }
+        self.emit(EventKind::UnitRequeued {
+            job: id,
+            unit,
+            reason,
+            not_before,
+        });
+    }
+}
+
+fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobSpec) {
+    for gpu in &mut host.gpus {
+        if gpu.holder == Some(holder) {
+            gpu.holder = None;
+        }
+    }
+    if let Some((group, _)) = spec.group_of(run.task) {
+        host.cpus_milli_used -= group.resources.cpus_milli;
+        host.memory_mib_used -= group.resources.memory_mib;
+    }
+}
+
+/// Moves the unit as the verdict says; returns why and from when on it waits again, if it does.
+fn sentence(
+    job: &mut Job,
+    index: UnitIndex,
+    verdict: Verdict,
+    past: PastAttempt,
+    time: TimeMs,
+) -> Option<(RestartReason, TimeMs)> {
+    let unit = job.unit_mut(index);
+    if unit.past.len() >= limits::ATTEMPTS_KEPT_PER_UNIT_MAX {
+        unit.past.remove(0);
+    }
+    unit.past.push(past);
+    match verdict {
+        Verdict::Succeeded => job.move_unit(index, UnitPhase::Succeeded),
+        Verdict::Cancelled => job.move_unit(index, UnitPhase::Cancelled),
+        Verdict::Failed { charged, detail } => {
+            unit.failures += u32::from(charged);
+            job.move_unit(index, UnitPhase::Failed);
+            if job.finish_reason.is_empty() {
+                job.finish_reason = detail;
+            }
+        }
+        Verdict::Requeued {
+            reason,
+            charged,
+            delay_ms,
+            ..
+        } => {
+            unit.failures += u32::from(charged);
+            unit.restart_reason = reason;
+            unit.not_before = time.after(delay_ms);
+            let not_before = unit.not_before;
+            job.move_unit(index, UnitPhase::Waiting);
+            return Some((reason, not_before));
+        }
+    }
+    None
+}
+
+fn detail_of(verdict: &Verdict) -> &str {
+    match verdict {
+        Verdict::Succeeded => "succeeded",
+        Verdict::Cancelled => "cancelled",
+        Verdict::Failed { detail, .. } | Verdict::Requeued { detail, .. } => detail,
+    }
+}

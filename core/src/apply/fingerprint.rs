@@ -1,0 +1,138 @@
+//! Fingerprints of users' requests: what tells a repetition from another request under the same id.
+//!
+//! They are kept in snapshots, which outlive builds, so they are folded from the fields one by one and
+//! frozen by a test: a new field of a request is folded only where it differs from its default.
+
+use std::collections::BTreeMap;
+
+use xxhash_rust::xxh3::xxh3_64;
+
+use crate::command::{Block, BlockTarget};
+use crate::ids::JobId;
+use crate::spec::{JobSpec, TaskGroup};
+use crate::time::TimeMs;
+
+/// What a request asks for, as far as its fingerprint goes.
+pub(super) enum Request<'a> {
+    Submit(&'a JobSpec),
+    Cancel(JobId, &'a str, &'a str),
+    Block(&'a BlockTarget, &'a Block),
+    Unblock(&'a BlockTarget, &'a str),
+    SetQueue(&'a str, u64),
+}
+
+impl Request<'_> {
+    /// The request's fingerprint.
+    pub(super) fn fingerprint(&self) -> u64 {
+        let mut fold = Fold(Vec::with_capacity(512));
+        match self {
+            Self::Submit(spec) => {
+                fold.number(1);
+                fold.spec(spec);
+            }
+            Self::Cancel(job, author, reason) => {
+                fold.number(2);
+                fold.number(job.get());
+                fold.text(author);
+                fold.text(reason);
+            }
+            Self::Block(target, block) => {
+                fold.number(3);
+                fold.target(target);
+                fold.text(&block.reason);
+                fold.text(&block.author);
+                fold.text(&block.evidence);
+                fold.option(block.expires_at.map(|TimeMs(time)| time));
+                fold.option(block.drain_deadline.map(|TimeMs(time)| time));
+            }
+            Self::Unblock(target, author) => {
+                fold.number(4);
+                fold.target(target);
+                fold.text(author);
+            }
+            Self::SetQueue(name, live_jobs_max) => {
+                fold.number(5);
+                fold.text(name);
+                fold.number(*live_jobs_max);
+            }
+        }
+        xxh3_64(&fold.0)
+    }
+}
+
+/// Fields in a fixed order: numbers as 8 little-endian bytes, everything of variable length after its
+/// length, so that no two requests fold alike.
+struct Fold(Vec<u8>);
+
+impl Fold {
+    fn number(&mut self, value: u64) {
+        self.0.extend_from_slice(&value.to_le_bytes());
+    }
+
+    fn text(&mut self, text: &str) {
+        self.number(text.len() as u64);
+        self.0.extend_from_slice(text.as_bytes());
+    }
+
+    fn option(&mut self, value: Option<u64>) {
+        self.number(u64::from(value.is_some()));
+        self.number(value.unwrap_or(0));
+    }
+
+    fn texts<'a>(&mut self, texts: impl ExactSizeIterator<Item = &'a String>) {
+        self.number(texts.len() as u64);
+        for text in texts {
+            self.text(text);
+        }
+    }
+
+    fn map(&mut self, map: &BTreeMap<String, String>) {
+        self.texts(map.keys());
+        self.texts(map.values());
+    }
+
+    fn target(&mut self, target: &BlockTarget) {
+        match target {
+            BlockTarget::Host(name) => {
+                self.number(0);
+                self.text(name);
+            }
+            BlockTarget::Gpu(uuid) => {
+                self.number(1);
+                self.0.extend_from_slice(&uuid.0.to_le_bytes());
+            }
+        }
+    }
+
+    fn spec(&mut self, spec: &JobSpec) {
+        self.text(&spec.name);
+        self.text(&spec.user);
+        self.text(&spec.queue);
+        self.0
+            .extend_from_slice(&i64::from(spec.priority).to_le_bytes());
+        self.number(u64::from(spec.gang));
+        self.number(u64::from(spec.retry.retries_max));
+        self.number(spec.retry.backoff_ms);
+        self.number(spec.partition_grace_ms);
+        self.number(spec.stop_grace_ms);
+        self.map(&spec.labels);
+        self.number(spec.groups.len() as u64);
+        for group in &spec.groups {
+            self.group(group);
+        }
+    }
+
+    fn group(&mut self, group: &TaskGroup) {
+        self.text(&group.name);
+        self.number(u64::from(group.count));
+        self.number(u64::from(group.resources.gpus));
+        self.texts(group.resources.gpu_models.iter());
+        self.number(u64::from(group.resources.cpus_milli));
+        self.number(group.resources.memory_mib);
+        self.texts(group.command.iter());
+        self.map(&group.environment);
+        self.number(u64::from(group.working_directory.is_some()));
+        self.text(group.working_directory.as_deref().unwrap_or(""));
+        self.option(group.tasks_per_host_max.map(u64::from));
+    }
+}

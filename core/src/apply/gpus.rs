@@ -1,0 +1,65 @@
+//! GPUs' health as their workers see it.
+
+use crate::apply::stopping::grace_ms;
+use crate::apply::{Step, require_length};
+use crate::command::{GpuHealth, StopReason};
+use crate::event::EventKind;
+use crate::ids::{GpuUuid, HostId};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::state::Answer;
+
+impl Step<'_> {
+    pub(super) fn set_gpu_health(
+        &mut self,
+        host: HostId,
+        uuid: GpuUuid,
+        health: &GpuHealth,
+    ) -> Result<Answer, Rejection> {
+        if let GpuHealth::Faulted { signal, detail } = health {
+            let limit = limits::NAME_BYTES_MAX;
+            require_length("signal", signal, "NAME_BYTES_MAX", limit)?;
+            let limit = limits::TEXT_BYTES_MAX;
+            require_length("detail", detail, "TEXT_BYTES_MAX", limit)?;
+        }
+        match self.state.gpu(uuid) {
+            Some((of, gpu)) if of.id == host => {
+                if gpu.health != *health {
+                    self.change_gpu_health(host, uuid, health);
+                }
+                Ok(Answer::Done)
+            }
+            _ => Err(Rejection::UnknownGpu(uuid)),
+        }
+    }
+
+    fn change_gpu_health(&mut self, id: HostId, uuid: GpuUuid, health: &GpuHealth) {
+        let since = self.state.time;
+        let host_name = self.edit_host(id, |host| {
+            for gpu in host.gpus.iter_mut().filter(|gpu| gpu.uuid == uuid) {
+                gpu.health = health.clone();
+                gpu.health_since = since;
+            }
+            host.name.to_string()
+        });
+        self.emit(EventKind::GpuHealthChanged {
+            gpu: uuid,
+            host: id,
+            host_name,
+            health: health.clone(),
+        });
+        if *health != GpuHealth::Healthy {
+            self.stop_holder(uuid);
+        }
+    }
+
+    /// Stops the attempt that holds an unfit GPU.
+    pub(super) fn stop_holder(&mut self, uuid: GpuUuid) {
+        let holder = self.state.gpu(uuid).and_then(|(_, gpu)| gpu.holder);
+        if let Some(holder) = holder {
+            let reason = StopReason::GpuFault { gpu: uuid };
+            let grace_ms = grace_ms(&self.job_mut(holder.job).spec, &reason);
+            self.order_stop(holder.job, holder.unit, reason, grace_ms);
+        }
+    }
+}

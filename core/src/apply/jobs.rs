@@ -1,0 +1,149 @@
+//! Submissions and cancellations.
+
+use std::sync::Arc;
+
+use crate::apply::fingerprint::Request;
+use crate::apply::{Step, require_length};
+use crate::command::StopReason;
+use crate::event::EventKind;
+use crate::ids::{JobId, RequestId, UnitIndex};
+use crate::lifecycle::{JobPhase, UnitPhase};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::spec::{self, JobSpec};
+use crate::state::{Answer, CancelRequest, Job, UnitCounts};
+
+impl Step<'_> {
+    pub(super) fn submit_job(
+        &mut self,
+        request: RequestId,
+        spec: &Arc<JobSpec>,
+    ) -> Result<Answer, Rejection> {
+        self.once(request, &Request::Submit(spec), |step| {
+            let violations = spec::validate(spec);
+            if !violations.is_empty() {
+                return Err(Rejection::InvalidSpec(violations));
+            }
+            step.enter_queue(&spec.queue)?;
+            Ok(Answer::Job(step.add_job(spec)))
+        })
+    }
+
+    fn enter_queue(&mut self, name: &str) -> Result<(), Rejection> {
+        let queue = self
+            .state
+            .queues
+            .get_mut(name)
+            .ok_or_else(|| Rejection::UnknownQueue(name.to_owned()))?;
+        if queue.live_jobs >= queue.live_jobs_max {
+            return Err(Rejection::QueueFull {
+                queue: name.to_owned(),
+                limit: queue.live_jobs_max,
+            });
+        }
+        Arc::make_mut(queue).live_jobs += 1;
+        Ok(())
+    }
+
+    fn add_job(&mut self, spec: &Arc<JobSpec>) -> JobId {
+        let id = JobId(self.state.revision.get());
+        let job = Job {
+            id,
+            spec: Arc::clone(spec),
+            submitted_at: self.state.time,
+            phase: JobPhase::Queued,
+            finished_at: None,
+            finish_reason: String::new(),
+            cancel: None,
+            units: imbl::OrdMap::new(),
+            first_untouched: UnitIndex(0),
+            requeued: imbl::OrdSet::new(),
+            counts: UnitCounts {
+                waiting: spec.units(),
+                ..UnitCounts::default()
+            },
+        };
+        self.state.jobs.insert(id, Arc::new(job));
+        self.state.digest.touch_job(id);
+        self.index_waiting(id, true);
+        self.emit(EventKind::JobSubmitted {
+            job: id,
+            name: spec.name.clone(),
+            user: spec.user.clone(),
+            queue: spec.queue.clone(),
+        });
+        id
+    }
+
+    pub(super) fn cancel_job(
+        &mut self,
+        request: RequestId,
+        id: JobId,
+        author: &str,
+        reason: &str,
+    ) -> Result<Answer, Rejection> {
+        require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)?;
+        require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
+        self.once(request, &Request::Cancel(id, author, reason), |step| {
+            let job = step.known_job(id)?;
+            if job.phase.is_terminal() {
+                let phase = job.phase;
+                return Err(Rejection::JobFinished { job: id, phase });
+            }
+            if job.cancel.is_none() {
+                step.begin_cancel(id, author, reason);
+            }
+            Ok(Answer::Done)
+        })
+    }
+
+    fn begin_cancel(&mut self, id: JobId, author: &str, reason: &str) {
+        self.emit(EventKind::JobCancelRequested {
+            job: id,
+            author: author.to_owned(),
+            reason: reason.to_owned(),
+        });
+        let at = self.state.time;
+        for unit in self.active_units(id) {
+            let grace_ms = self.job_mut(id).spec.stop_grace_ms;
+            self.order_stop(id, unit, StopReason::Cancelled, grace_ms);
+        }
+        self.end_delays_of(id);
+        self.edit_job(id, |job| {
+            for unit in std::mem::take(&mut job.requeued) {
+                job.move_unit(unit, UnitPhase::Cancelled);
+            }
+            job.counts.cancelled += std::mem::take(&mut job.counts.waiting);
+            job.cancel = Some(CancelRequest {
+                author: author.to_owned(),
+                reason: reason.to_owned(),
+                at,
+            });
+        });
+    }
+
+    /// Units of a job that hold resources.
+    fn active_units(&mut self, id: JobId) -> Vec<UnitIndex> {
+        let job = self.job_mut(id);
+        if job.counts.active() == 0 {
+            return Vec::new();
+        }
+        job.units
+            .iter()
+            .filter(|(_, unit)| unit.phase.holds_resources())
+            .map(|(index, _)| *index)
+            .collect()
+    }
+
+    /// A job's waiting units wait for no back-off any more.
+    fn end_delays_of(&mut self, id: JobId) {
+        let state = &mut *self.state;
+        if let Some(job) = state.jobs.get(&id) {
+            for unit in &job.requeued {
+                if let Some(known) = job.unit(*unit) {
+                    state.index.delayed.remove(&(known.not_before, id, *unit));
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Placements: one unit whole or not at all, checked again however the planner came to them.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::command::{Placement, TaskPlacement};
+use crate::event::EventKind;
+use crate::feasibility::Ledger;
+use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use crate::lifecycle::{TaskPhase, UnitPhase};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::spec::JobSpec;
+use crate::state::{Answer, Attempt, Holder, Host, Job, State, TaskRun};
+use crate::time::TimeMs;
+
+impl Step<'_> {
+    pub(super) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
+        check_unit(self.state, placement)?;
+        let by_host = check_hosts(self.state, placement)?;
+        let epoch = AttemptEpoch(self.state.revision.get());
+        let spec = Arc::clone(&self.job_mut(placement.job).spec);
+        for (host, positions) in &by_host {
+            let tasks = positions.iter().map(|position| &placement.tasks[*position]);
+            self.allocate(*host, tasks, placement, &spec);
+        }
+        let (job, unit) = (placement.job, placement.unit);
+        let attempt = self.new_attempt(placement, epoch);
+        let (number, hosts) = (attempt.number, attempt.hosts());
+        let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
+        self.state.index.delayed.remove(&(delayed_until, job, unit));
+        self.emit(EventKind::AttemptPlaced {
+            job,
+            unit,
+            epoch,
+            number,
+            hosts,
+            gpus: placement
+                .tasks
+                .iter()
+                .map(|task| u32::try_from(task.gpus.len()).unwrap_or(u32::MAX))
+                .sum(),
+        });
+        Ok(Answer::Done)
+    }
+
+    /// Gives a host's resources to those of the placement's tasks that go there.
+    fn allocate<'a>(
+        &mut self,
+        host: HostId,
+        tasks: impl Iterator<Item = &'a TaskPlacement>,
+        placement: &Placement,
+        spec: &JobSpec,
+    ) {
+        let Placement { job, unit, .. } = *placement;
+        let revision = self.state.revision;
+        let epoch = AttemptEpoch(revision.get());
+        let count = self.edit_host(host, |host| {
+            host.desired_revision = revision;
+            let mut count = 0;
+            for task in tasks {
+                let holder = Holder {
+                    job,
+                    unit,
+                    epoch,
+                    task: task.task,
+                };
+                hold(host, task, holder, spec);
+                count += 1;
+            }
+            count
+        });
+        self.state.index.add_tasks(host, count);
+        self.state.index.on_host.insert((host, job, unit), epoch);
+    }
+
+    fn new_attempt(&self, placement: &Placement, epoch: AttemptEpoch) -> Attempt {
+        let attempts = self
+            .state
+            .job(placement.job)
+            .and_then(|job| job.unit(placement.unit))
+            .map_or(0, |unit| unit.attempts);
+        Attempt {
+            epoch,
+            leader: placement.leader,
+            number: attempts + 1,
+            placed_at: self.state.time,
+            running_at: None,
+            stop: None,
+            tasks: placement.tasks.iter().map(assigned).collect(),
+            decisive: None,
+        }
+    }
+}
+
+fn assigned(task: &TaskPlacement) -> TaskRun {
+    TaskRun {
+        task: task.task,
+        host: task.host,
+        gpus: task.gpus.clone(),
+        phase: TaskPhase::Assigned,
+        exit: None,
+    }
+}
+
+/// Gives a unit its attempt; returns the end of the back-off that it had.
+fn begin(job: &mut Job, index: UnitIndex, attempt: Attempt) -> TimeMs {
+    job.move_unit(index, UnitPhase::Placed);
+    let unit = job.unit_mut(index);
+    unit.attempts = attempt.number;
+    unit.attempt = Some(Arc::new(attempt));
+    unit.not_before
+}
+
+fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: &JobSpec) {
+    for gpu in &mut host.gpus {
+        if task.gpus.contains(&gpu.uuid) {
+            gpu.holder = Some(holder);
+        }
+    }
+    if let Some((group, _)) = spec.group_of(task.task) {
+        host.cpus_milli_used += group.resources.cpus_milli;
+        host.memory_mib_used += group.resources.memory_mib;
+    }
+}
+
+/// The unit waits, may be placed now, and the placement has exactly its tasks.
+fn check_unit(state: &State, placement: &Placement) -> Result<(), Rejection> {
+    let Placement { job: id, unit, .. } = *placement;
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let phase = job
+        .unit_phase(unit)
+        .ok_or(Rejection::UnknownUnit { job: id, unit })?;
+    if phase != UnitPhase::Waiting {
+        return Err(Rejection::UnitPhase {
+            job: id,
+            unit,
+            phase,
+        });
+    }
+    let misshapen = |detail: String| Rejection::PlacementShape {
+        job: id,
+        unit,
+        detail,
+    };
+    let not_before = job.unit(unit).map_or(state.time, |known| known.not_before);
+    if not_before > state.time {
+        return Err(misshapen(format!("its back-off ends at {not_before}")));
+    }
+    let skipped = unit.get().saturating_sub(job.first_untouched.get());
+    if skipped > limits::UNITS_SKIPPED_MAX {
+        return Err(misshapen(format!(
+            "it skips {skipped} units, over the limit of {} (UNITS_SKIPPED_MAX)",
+            limits::UNITS_SKIPPED_MAX
+        )));
+    }
+    let expected = job.tasks_of(unit);
+    if !expected
+        .clone()
+        .eq(placement.tasks.iter().map(|task| task.task.get()))
+    {
+        return Err(misshapen(format!(
+            "it must hold each of the tasks {} to {} once, in order",
+            expected.start,
+            expected.end - 1
+        )));
+    }
+    Ok(())
+}
+
+/// The placement's tasks by host, each of which can take all of its own.
+fn check_hosts(
+    state: &State,
+    placement: &Placement,
+) -> Result<BTreeMap<HostId, Vec<usize>>, Rejection> {
+    let job = state
+        .job(placement.job)
+        .ok_or(Rejection::UnknownJob(placement.job))?;
+    let mut ledgers: BTreeMap<HostId, (Ledger<'_>, Vec<usize>)> = BTreeMap::new();
+    for (position, task) in placement.tasks.iter().enumerate() {
+        let host = state
+            .host(task.host)
+            .ok_or_else(|| Rejection::UnknownHost(task.host.to_string()))?;
+        let (group, _) = job
+            .spec
+            .group_of(task.task)
+            .ok_or_else(|| unknown_task(placement.job, task))?;
+        let (ledger, positions) = ledgers
+            .entry(task.host)
+            .or_insert_with(|| (Ledger::open(state, host, job), Vec::new()));
+        ledger
+            .take(group, &task.gpus)
+            .map_err(|misfit| Rejection::PlacementInfeasible {
+                host: task.host,
+                detail: misfit.to_string(),
+            })?;
+        positions.push(position);
+    }
+    Ok(ledgers
+        .into_iter()
+        .map(|(host, (_, positions))| (host, positions))
+        .collect())
+}
+
+fn unknown_task(job: JobId, task: &TaskPlacement) -> Rejection {
+    Rejection::UnknownTask {
+        job,
+        epoch: AttemptEpoch(0),
+        task: task.task,
+    }
+}

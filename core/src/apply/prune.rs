@@ -1,0 +1,42 @@
+//! Forgetting, so that the state stays bounded: the same things at the same revision on every replica.
+
+use crate::apply::Step;
+use crate::event::EventKind;
+use crate::ids::JobId;
+use crate::limits;
+use crate::state::Answer;
+use crate::time::TimeMs;
+
+impl Step<'_> {
+    /// Forgets answers and finished jobs that have outlived their keeping, at most
+    /// `PRUNED_PER_COMMAND_MAX` of each.
+    pub(super) fn prune(&mut self) -> Answer {
+        let time = self.state.time;
+        let answers_before = TimeMs(time.0.saturating_sub(limits::REQUEST_KEPT_MS));
+        let requests = &mut self.state.requests;
+        let mut count = requests.prune(answers_before, limits::PRUNED_PER_COMMAND_MAX);
+        for _ in 0..limits::PRUNED_PER_COMMAND_MAX {
+            let Some(job) = self.outlived_job() else {
+                break;
+            };
+            self.forget_job(job);
+            count += 1;
+        }
+        Answer::Count(count as u64)
+    }
+
+    fn outlived_job(&self) -> Option<(TimeMs, JobId)> {
+        let finished = &self.state.index.finished;
+        let oldest = *finished.get_min()?;
+        let too_old = self.state.time.since(oldest.0) > limits::FINISHED_JOB_KEPT_MS;
+        let too_many = finished.len() > limits::FINISHED_JOBS_KEPT_MAX;
+        (too_old || too_many).then_some(oldest)
+    }
+
+    fn forget_job(&mut self, entry: (TimeMs, JobId)) {
+        self.state.index.finished.remove(&entry);
+        self.state.jobs.remove(&entry.1);
+        self.state.digest.touch_job(entry.1);
+        self.emit(EventKind::JobPruned { job: entry.1 });
+    }
+}

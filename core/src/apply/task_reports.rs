@@ -1,0 +1,190 @@
+//! What became of single tasks, and what that means for their attempt.
+
+use crate::apply::Step;
+use crate::apply::stopping::grace_ms;
+use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
+use crate::event::EventKind;
+use crate::ids::HostId;
+use crate::lifecycle::{TaskPhase, UnitPhase};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::state::{Answer, Attempt, TaskRun};
+
+impl Step<'_> {
+    pub(super) fn report_task(&mut self, report: &TaskReport) -> Result<Answer, Rejection> {
+        let (_, attempt) = self.current_attempt(report.job, report.unit, report.epoch)?;
+        let position = attempt
+            .position(report.task)
+            .ok_or(Rejection::UnknownTask {
+                job: report.job,
+                epoch: report.epoch,
+                task: report.task,
+            })?;
+        let (from, to) = (attempt.tasks[position].phase, phase_of(&report.outcome));
+        if from == to {
+            return Ok(Answer::Done);
+        }
+        if !from.may_become(to) {
+            return Err(Rejection::TaskTransition {
+                job: report.job,
+                task: report.task,
+                from,
+                to,
+            });
+        }
+        self.record(report, position);
+        self.follow_up(report, position);
+        Ok(Answer::Done)
+    }
+
+    /// Writes the outcome down.
+    fn record(&mut self, report: &TaskReport, position: usize) {
+        let attempt = self.job_mut(report.job).attempt_mut(report.unit);
+        let run = &mut attempt.tasks[position];
+        run.phase = phase_of(&report.outcome);
+        if let TaskOutcome::Exited(exit) = &report.outcome {
+            run.exit = Some(shortened(exit));
+        }
+        let host = run.host;
+        if run.phase.is_terminal() && !ended_well(run) && attempt.decisive.is_none() {
+            attempt.decisive = Some(report.task);
+        }
+        self.emit(event_of(report, host));
+    }
+
+    /// Moves the attempt on if this was the task it waited for, or one it cannot do without.
+    fn follow_up(&mut self, report: &TaskReport, position: usize) {
+        let (id, unit) = (report.job, report.unit);
+        let attempt = self.job_mut(id).attempt_mut(unit);
+        if attempt
+            .tasks
+            .iter()
+            .rev()
+            .all(|run| run.phase.is_terminal())
+        {
+            self.end_attempt(id, unit);
+            return;
+        }
+        let run = &attempt.tasks[position];
+        let (host, terminal) = (run.host, run.phase.is_terminal());
+        let reason = (terminal && !ended_well(run) && attempt.stop.is_none())
+            .then(|| stop_reason(run.phase));
+        if let Some(reason) = reason {
+            let asks_again = exit_code(&attempt.tasks[position]) == Some(EXIT_RUN_AGAIN);
+            let spec = &self.job_mut(id).spec;
+            let grace_ms = if asks_again {
+                spec.stop_grace_ms
+            } else {
+                grace_ms(spec, &reason)
+            };
+            self.order_stop(id, unit, reason, grace_ms);
+        } else {
+            self.note_running(report);
+        }
+        if terminal {
+            // The worker learns from its next desired state that the report has arrived.
+            self.touch_desired(host);
+        }
+    }
+
+    fn note_running(&mut self, report: &TaskReport) {
+        let (id, unit) = (report.job, report.unit);
+        let time = self.state.time;
+        let job = self.job_mut(id);
+        let placed = job.unit(unit).map(|known| known.phase) == Some(UnitPhase::Placed);
+        let attempt = job.attempt_mut(unit);
+        if !placed || !all_begun(attempt) {
+            return;
+        }
+        attempt.running_at = Some(time);
+        self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Running));
+        self.emit(EventKind::AttemptRunning {
+            job: id,
+            unit,
+            epoch: report.epoch,
+        });
+    }
+}
+
+/// Tasks mostly start in order, so the last one is the one to look at first.
+fn all_begun(attempt: &Attempt) -> bool {
+    let mut runs = attempt.tasks.iter().rev();
+    runs.all(|run| run.phase != TaskPhase::Assigned)
+}
+
+fn phase_of(outcome: &TaskOutcome) -> TaskPhase {
+    match outcome {
+        TaskOutcome::Started => TaskPhase::Running,
+        TaskOutcome::Exited(_) => TaskPhase::Exited,
+        TaskOutcome::Gone { .. } => TaskPhase::Gone,
+        TaskOutcome::Fenced => TaskPhase::Fenced,
+    }
+}
+
+/// The exit code of a task that ended by itself.
+pub(super) fn exit_code(run: &TaskRun) -> Option<i32> {
+    run.exit
+        .as_ref()
+        .filter(|exit| !exit.lease_expired && exit.start_error.is_none())
+        .and_then(|exit| exit.code)
+}
+
+/// Whether a task did what it was asked to.
+pub(super) fn ended_well(run: &TaskRun) -> bool {
+    exit_code(run) == Some(0)
+}
+
+fn stop_reason(phase: TaskPhase) -> StopReason {
+    match phase {
+        TaskPhase::Gone | TaskPhase::Fenced => StopReason::MemberLost,
+        TaskPhase::Assigned | TaskPhase::Running | TaskPhase::Exited => StopReason::MemberFailed,
+    }
+}
+
+fn event_of(report: &TaskReport, host: HostId) -> EventKind {
+    let TaskReport {
+        job,
+        unit,
+        epoch,
+        task,
+        ..
+    } = *report;
+    let lost = |detail: &str| EventKind::TaskLost {
+        job,
+        unit,
+        epoch,
+        task,
+        host,
+        detail: limits::shortened(detail).to_owned(),
+    };
+    match &report.outcome {
+        TaskOutcome::Started => EventKind::TaskStarted {
+            job,
+            unit,
+            epoch,
+            task,
+            host,
+        },
+        TaskOutcome::Exited(exit) => EventKind::TaskExited {
+            job,
+            unit,
+            epoch,
+            task,
+            host,
+            exit: shortened(exit),
+        },
+        TaskOutcome::Gone { detail } => lost(detail),
+        TaskOutcome::Fenced => lost("its host was silent for longer than its lease"),
+    }
+}
+
+/// A worker's words are kept up to a limit: refusing a report would keep the task alive for ever.
+fn shortened(exit: &Exit) -> Exit {
+    Exit {
+        start_error: exit
+            .start_error
+            .as_deref()
+            .map(|text| limits::shortened(text).to_owned()),
+        ..exit.clone()
+    }
+}

@@ -1,0 +1,214 @@
+//! What an attempt's end means for its unit: one pure function, so that the rules stand in one place.
+
+use crate::apply::task_reports::{ended_well, exit_code};
+use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, StopReason};
+use crate::lifecycle::TaskPhase;
+use crate::limits;
+use crate::spec::RetryPolicy;
+use crate::state::{Attempt, Job, PastAttempt, RestartReason, TaskRun, Unit};
+
+/// What becomes of a unit whose attempt ended.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Verdict {
+    /// All its tasks ended well.
+    Succeeded,
+    /// Its end was asked for.
+    Cancelled,
+    /// It ended badly, for good.
+    Failed {
+        /// Whether the attempt counts as a failure of the job's own.
+        charged: bool,
+        /// Why.
+        detail: String,
+    },
+    /// It waits again.
+    Requeued {
+        /// Why it is run again.
+        reason: RestartReason,
+        /// Whether the attempt counts as a failure of the job's own.
+        charged: bool,
+        /// Milliseconds until it may be placed.
+        delay_ms: u64,
+        /// How the attempt ended.
+        detail: String,
+    },
+}
+
+/// Judges an attempt all of whose tasks have ended.
+///
+/// - A cancelled job's unit is cancelled, whatever its exits.
+/// - All exits 0 are success, also when it was being stopped: a task that wants to run again says so (75).
+/// - Any exit 93 fails the unit for good.
+/// - Attempts stopped for a drain, a preemption, an unfit GPU or a lost member are run again, uncharged.
+/// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
+///   a gang often notice a dead host before the leader does.
+/// - Otherwise the task whose bad end was committed first decides.
+pub(super) fn judge(job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
+    if job.cancel.is_some() {
+        return Verdict::Cancelled;
+    }
+    if attempt.tasks.iter().all(ended_well) {
+        return Verdict::Succeeded;
+    }
+    let refuses = |run: &&TaskRun| exit_code(run) == Some(EXIT_DO_NOT_RESTART);
+    if let Some(run) = attempt.tasks.iter().find(refuses) {
+        return Verdict::Failed {
+            charged: true,
+            detail: describe(run),
+        };
+    }
+    if let Some((reason, detail)) = stopped_from_outside(attempt) {
+        return Verdict::Requeued {
+            reason,
+            charged: false,
+            delay_ms: 0,
+            detail,
+        };
+    }
+    if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
+        return infrastructure(describe(run), 0);
+    }
+    match decisive_run(attempt) {
+        Some(run) => judge_run(run, unit, attempt, &job.spec.retry),
+        None => infrastructure("it was stopped".to_owned(), 0),
+    }
+}
+
+/// The task that decided an attempt's end.
+pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
+    attempt.task(attempt.decisive?)
+}
+
+fn judge_run(run: &TaskRun, unit: &Unit, attempt: &Attempt, retry: &RetryPolicy) -> Verdict {
+    let detail = describe(run);
+    let never_began = match &run.exit {
+        None => attempt.running_at.is_none(),
+        Some(exit) => exit.start_error.is_some(),
+    };
+    if never_began {
+        return judge_start(run, &unit.past, detail);
+    }
+    if run.exit.is_none() {
+        return infrastructure(detail, 0);
+    }
+    if exit_code(run) == Some(EXIT_RUN_AGAIN) {
+        return Verdict::Requeued {
+            reason: RestartReason::User,
+            charged: false,
+            delay_ms: 0,
+            detail,
+        };
+    }
+    if unit.failures >= retry.retries_max {
+        return Verdict::Failed {
+            charged: true,
+            detail,
+        };
+    }
+    Verdict::Requeued {
+        reason: RestartReason::User,
+        charged: true,
+        delay_ms: doubled(retry.backoff_ms, u64::from(unit.failures)),
+        detail,
+    }
+}
+
+/// An attempt that ended before its task began: tried again ever more slowly, and in the case of start
+/// errors not for ever.
+fn judge_start(run: &TaskRun, past: &[PastAttempt], detail: String) -> Verdict {
+    let in_a_row = |like: fn(&PastAttempt) -> bool| {
+        let earlier = past.iter().rev();
+        earlier.take_while(|attempt| like(attempt)).count()
+    };
+    let start_errors = in_a_row(|attempt| had_start_error(attempt.exit.as_ref()));
+    if had_start_error(run.exit.as_ref()) && start_errors + 1 >= limits::START_ERRORS_MAX {
+        return Verdict::Failed {
+            charged: false,
+            detail: format!(
+                "{detail} ({} times in a row, START_ERRORS_MAX)",
+                start_errors + 1
+            ),
+        };
+    }
+    let earlier = in_a_row(|attempt| attempt.running_at.is_none());
+    infrastructure(detail, doubled(limits::START_BACKOFF_MS, earlier as u64))
+}
+
+const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
+    Verdict::Requeued {
+        reason: RestartReason::Infra,
+        charged: false,
+        delay_ms,
+        detail,
+    }
+}
+
+fn had_start_error(exit: Option<&Exit>) -> bool {
+    exit.is_some_and(|exit| exit.start_error.is_some())
+}
+
+fn lease_ran_out(run: &TaskRun) -> bool {
+    let expired = run.exit.as_ref().is_some_and(|exit| exit.lease_expired);
+    expired || run.phase == TaskPhase::Fenced
+}
+
+/// Doubles a back-off so many times, up to `BACKOFF_MS_MAX`.
+fn doubled(backoff_ms: u64, times: u64) -> u64 {
+    let factor = 1u64 << times.min(62);
+    backoff_ms
+        .saturating_mul(factor)
+        .min(limits::BACKOFF_MS_MAX)
+}
+
+/// Why the attempt was stopped, if neither a member of its own nor a user ended it.
+fn stopped_from_outside(attempt: &Attempt) -> Option<(RestartReason, String)> {
+    match &attempt.stop.as_ref()?.reason {
+        StopReason::Drain { host } => {
+            Some((RestartReason::Admin, format!("host {host} was drained")))
+        }
+        StopReason::Preempted => Some((RestartReason::Preempt, "preempted".to_owned())),
+        StopReason::GpuFault { gpu } => Some((RestartReason::Infra, format!("{gpu} is unfit"))),
+        StopReason::MemberLost => {
+            let detail = decisive_run(attempt)
+                .map_or_else(|| "a member of the gang was lost".to_owned(), describe);
+            Some((RestartReason::Infra, detail))
+        }
+        StopReason::Cancelled | StopReason::MemberFailed => None,
+    }
+}
+
+/// How a task ended, for people.
+pub(super) fn describe(run: &TaskRun) -> String {
+    let TaskRun {
+        task, host, phase, ..
+    } = run;
+    let Some(exit) = &run.exit else {
+        let what = match phase {
+            TaskPhase::Fenced => "lost: its lease ran out",
+            _ => "lost: its worker holds it no longer",
+        };
+        return format!("task {task} on host {host} {what}");
+    };
+    match exit {
+        Exit {
+            start_error: Some(error),
+            ..
+        } => format!("task {task} could not be started on host {host}: {error}"),
+        Exit {
+            lease_expired: true,
+            ..
+        } => format!("task {task} on host {host} ended because its lease ran out"),
+        Exit {
+            out_of_memory: true,
+            ..
+        } => format!("task {task} was ended by its memory limit"),
+        Exit {
+            signal: Some(signal),
+            ..
+        } => format!("signal {signal} ended task {task}"),
+        Exit {
+            code: Some(code), ..
+        } => format!("exit code {code} of task {task}"),
+        Exit { .. } => format!("task {task} ended in an unknown way"),
+    }
+}

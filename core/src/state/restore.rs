@@ -1,0 +1,72 @@
+//! The way from a snapshot's parts to a state: everything derived is derived again.
+
+use std::sync::Arc;
+
+use crate::ids::{RequestId, Revision};
+use crate::state::{
+    Digest, EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
+};
+use crate::time::TimeMs;
+
+/// Everything a snapshot holds; what is not here follows from it.
+#[derive(Clone, Debug, Default)]
+pub struct StateParts {
+    /// Commands applied so far.
+    pub revision: Revision,
+    /// The newest stamped time.
+    pub time: TimeMs,
+    /// Who leads.
+    pub leadership: Leadership,
+    /// All jobs, in any order.
+    pub jobs: Vec<Job>,
+    /// All hosts, in any order.
+    pub hosts: Vec<Host>,
+    /// All queues, in any order.
+    pub queues: Vec<Queue>,
+    /// Answers by request id, in any order.
+    pub requests: Vec<(RequestId, StoredAnswer)>,
+    /// Recent events.
+    pub events: EventLog,
+}
+
+impl State {
+    /// Builds the state of which a snapshot holds the parts.
+    #[must_use]
+    pub fn restore(parts: StateParts) -> Self {
+        let hosts = parts.hosts;
+        let mut state = Self {
+            revision: parts.revision,
+            time: parts.time,
+            leadership: parts.leadership,
+            host_names: hosts
+                .iter()
+                .map(|host| (Arc::clone(&host.name), host.id))
+                .collect(),
+            gpu_hosts: hosts
+                .iter()
+                .flat_map(|host| host.gpus.iter().map(|gpu| (gpu.uuid, host.id)))
+                .collect(),
+            jobs: parts
+                .jobs
+                .into_iter()
+                .map(|job| (job.id, Arc::new(job)))
+                .collect(),
+            hosts: hosts
+                .into_iter()
+                .map(|host| (host.id, Arc::new(host)))
+                .collect(),
+            queues: parts
+                .queues
+                .into_iter()
+                .map(|queue| (Arc::clone(&queue.name), Arc::new(queue)))
+                .collect(),
+            requests: RequestLog::restore(parts.requests),
+            events: parts.events,
+            index: Index::default(),
+            digest: Digest::default(),
+        };
+        state.index = Index::rebuild(&state);
+        state.digest = Digest::of_all(&state);
+        state
+    }
+}
