@@ -3,18 +3,33 @@
 //!
 //! Its memory is only what a new leader can do without: every timer of a new leader starts no later than
 //! it knows.
+//!
+//! The driver calls [`Reactor::step`] for every beat and at `wake_at`, proposes the commands, and calls
+//! again with the state that holds their outcome. Every command follows from a difference between that
+//! state and what was heard, so one that was lost is proposed again, and one that took effect is not. As
+//! long as a proposal is in flight the driver does not call: it would be given the same commands again.
+//! Repeating them does no harm, `apply` refuses the second.
 
 mod contact;
+mod difference;
+mod housekeeping;
+mod silence;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 pub use contact::Contact;
 
 use crate::beat::Beat;
-use crate::command::Command;
+use crate::command::{Command, HostHealth};
 use crate::ids::{HostId, LeadershipEpoch};
+use crate::reactor::contact::Watch;
+use crate::reactor::housekeeping::Housekeeping;
+use crate::state::State;
 use crate::time::{MonotonicMs, TimeMs};
 use crate::timings::Timings;
+
+/// How soon the outcome of proposed commands is looked at again, in milliseconds.
+const SETTLE_MS: u64 = 100;
 
 /// What can happen to a leader.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,20 +42,23 @@ pub enum Input {
         beat: Beat,
     },
     /// Time passed.
-    Tick,
+    Tick {
+        /// The leader's wall clock, for what is due by stamped time.
+        time: TimeMs,
+    },
 }
 
 /// The leader's memory of its workers; made anew by every leader.
 #[derive(Clone, Debug)]
 pub struct Reactor {
-    /// This leadership.
-    pub epoch: LeadershipEpoch,
-    /// Periods of the heartbeat protocol.
-    pub timings: Timings,
-    /// When this leadership began.
-    pub began_at: MonotonicMs,
-    /// Every worker heard of.
-    pub contacts: BTreeMap<HostId, Contact>,
+    epoch: LeadershipEpoch,
+    timings: Timings,
+    began_at: MonotonicMs,
+    /// Every host that this leader knows of.
+    watches: BTreeMap<HostId, Watch>,
+    /// When each watch is due: never later than something can be concluded from its host's silence.
+    due: BTreeSet<(MonotonicMs, HostId)>,
+    housekeeping: Housekeeping,
 }
 
 /// What the reactor wants done.
@@ -52,6 +70,193 @@ pub struct Reaction {
     pub outdated: Vec<HostId>,
     /// When to tick again, on the leader's monotonic clock, if nothing happens before.
     pub wake_at: Option<MonotonicMs>,
-    /// When to plan again, in stamped time, because a back-off ends then.
+    /// When to plan again, in stamped time, because a back-off ends then; only told by ticks.
     pub plan_at: Option<TimeMs>,
+}
+
+impl Reactor {
+    /// The memory of a leader that begins at `now`, with what the replicas remember of earlier beats.
+    /// Timers of hosts that nobody remembers start now.
+    ///
+    /// Leases are safe if no earlier leader acknowledges a beat later than `known` says (or later than
+    /// `now`, for hosts that it does not name).
+    #[must_use]
+    pub fn new(
+        epoch: LeadershipEpoch,
+        timings: Timings,
+        now: MonotonicMs,
+        known: BTreeMap<HostId, Contact>,
+    ) -> Self {
+        let mut reactor = Self {
+            epoch,
+            timings,
+            began_at: now,
+            watches: BTreeMap::new(),
+            due: BTreeSet::new(),
+            housekeeping: Housekeeping::default(),
+        };
+        for (host, contact) in known {
+            reactor.watch(host, contact);
+        }
+        reactor
+    }
+
+    /// This leadership.
+    #[must_use]
+    pub const fn epoch(&self) -> LeadershipEpoch {
+        self.epoch
+    }
+
+    /// What is remembered of every host's beats: what followers shadow.
+    pub fn contacts(&self) -> impl Iterator<Item = (HostId, &Contact)> {
+        self.watches
+            .iter()
+            .map(|(host, watch)| (*host, &watch.contact))
+    }
+
+    /// Takes one input and says what to do.
+    pub fn step(&mut self, state: &State, input: Input, now: MonotonicMs) -> Reaction {
+        let mut reaction = Reaction::default();
+        match input {
+            Input::Beat { host, beat } => self.beat(state, host, beat, now, &mut reaction),
+            Input::Tick { time } => self.tick(state, time, now, &mut reaction),
+        }
+        let first_due = self.due.first().map(|(at, _)| *at);
+        let settled = (!reaction.commands.is_empty()).then(|| now.after(SETTLE_MS));
+        let housekeeping = self.housekeeping.wake_at();
+        reaction.wake_at = [first_due, settled, housekeeping]
+            .into_iter()
+            .flatten()
+            .min();
+        reaction
+    }
+
+    fn beat(
+        &mut self,
+        state: &State,
+        host: HostId,
+        beat: Beat,
+        now: MonotonicMs,
+        reaction: &mut Reaction,
+    ) {
+        // A worker that has accepted a later leader shows that this leadership is over: nothing it says
+        // is for us.
+        let Some(known) = state.host(host).filter(|_| beat.leader <= self.epoch) else {
+            return;
+        };
+        if !self.watches.contains_key(&host) {
+            self.watch(host, Contact::at(now));
+        }
+        let Some(watch) = self.watches.get_mut(&host) else {
+            return;
+        };
+        if beat.desired_revision < known.desired_revision || beat.leader < self.epoch {
+            reaction.outdated.push(host);
+        }
+        let is_answered = watch.hear(beat, now);
+        if is_answered && known.health != HostHealth::Up {
+            reaction.commands.push(Command::SetHostHealth {
+                leader: self.epoch,
+                host,
+                health: HostHealth::Up,
+            });
+        }
+        if let Some(mut report) = watch.unsettled.take() {
+            let differences = difference::commands(state, self.epoch, known, &report);
+            if !differences.is_empty() && report.try_again() {
+                watch.unsettled = Some(report);
+                reaction.commands.extend(differences);
+            }
+        }
+        self.due_by(host, now.after(self.timings.suspect_ms));
+    }
+
+    fn tick(&mut self, state: &State, time: TimeMs, now: MonotonicMs, reaction: &mut Reaction) {
+        self.watch_newcomers(state, now);
+        while let Some((at, host)) = self.due.first().copied()
+            && at <= now
+        {
+            self.due.remove(&(at, host));
+            self.look_at(state, host, now, reaction);
+        }
+        self.housekeeping
+            .tick((state, self.epoch), time, now, reaction);
+    }
+
+    /// Looks at a host that may have been silent for too long, and sets the next time to look at it.
+    fn look_at(&mut self, state: &State, host: HostId, now: MonotonicMs, reaction: &mut Reaction) {
+        let Some(watch) = self.watches.get_mut(&host) else {
+            return;
+        };
+        watch.due = None;
+        let Some(known) = state.host(host) else {
+            self.watches.remove(&host);
+            return;
+        };
+        let mut conclusions = Vec::new();
+        let mut next = silence::health(
+            self.timings,
+            known,
+            &watch.contact,
+            (self.epoch, now),
+            &mut conclusions,
+        );
+        if now.since(watch.contact.heard_at) >= self.timings.suspect_ms {
+            let fence = silence::fence(
+                state,
+                known,
+                &watch.contact,
+                (self.epoch, now),
+                &mut conclusions,
+            );
+            next = [next, fence].into_iter().flatten().min();
+        }
+        if !conclusions.is_empty() {
+            // Look again whether they took effect.
+            let again = now.after(self.timings.beat_ms);
+            next = Some(next.map_or(again, |next| next.min(again)));
+        }
+        reaction.commands.extend(conclusions);
+        if let Some(next) = next {
+            self.due_by(host, next);
+        }
+    }
+
+    /// Hosts that registered and were not heard of since are watched from now on.
+    fn watch_newcomers(&mut self, state: &State, now: MonotonicMs) {
+        if self.watches.len() >= state.hosts.len() {
+            return;
+        }
+        let newcomers: Vec<HostId> = state
+            .hosts
+            .keys()
+            .filter(|host| !self.watches.contains_key(host))
+            .copied()
+            .collect();
+        let first_look = self.housekeeping.is_first_tick();
+        for host in newcomers {
+            let since = if first_look { self.began_at } else { now };
+            self.watch(host, Contact::at(since));
+        }
+    }
+
+    fn watch(&mut self, host: HostId, contact: Contact) {
+        let first_due = contact.heard_at.after(self.timings.suspect_ms);
+        self.watches.insert(host, Watch::new(contact));
+        self.due_by(host, first_due);
+    }
+
+    /// Makes sure that a host is looked at by then.
+    fn due_by(&mut self, host: HostId, at: MonotonicMs) {
+        let Some(watch) = self.watches.get_mut(&host) else {
+            return;
+        };
+        if watch.due.is_some_and(|due| due <= at) {
+            return;
+        }
+        if let Some(later) = watch.due.replace(at) {
+            self.due.remove(&(later, host));
+        }
+        self.due.insert((at, host));
+    }
 }

@@ -1,0 +1,120 @@
+//! What is due by stamped time: blocks that end, things that are forgotten, back-offs that are over.
+
+use crate::command::Command;
+use crate::ids::{JobId, LeadershipEpoch, UnitIndex};
+use crate::limits;
+use crate::reactor::{Reaction, SETTLE_MS};
+use crate::state::State;
+use crate::time::{MonotonicMs, TimeMs};
+
+/// Between two rounds of forgetting while there is little to forget, in milliseconds.
+const PRUNE_PERIOD_MS: u64 = 1_000;
+/// Between two rounds while there is more than one round could forget, in milliseconds.
+const PRUNE_AGAIN_MS: u64 = 50;
+/// Commands of one round at most; each forgets up to `PRUNED_PER_COMMAND_MAX` things.
+const PRUNES_PER_ROUND_MAX: usize = 64;
+
+/// The leader's memory of what it looked after.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Housekeeping {
+    /// Back-offs that ended up to here have been told.
+    back_offs_told: TimeMs,
+    /// Commands of the last round of forgetting; doubled while a round does not do.
+    prunes: usize,
+    /// No round of forgetting before then.
+    prune_at: MonotonicMs,
+    wake_at: Option<MonotonicMs>,
+    has_ticked: bool,
+}
+
+impl Housekeeping {
+    /// When something will be due.
+    pub(super) const fn wake_at(&self) -> Option<MonotonicMs> {
+        self.wake_at
+    }
+
+    /// True until the end of the first tick.
+    pub(super) const fn is_first_tick(&self) -> bool {
+        !self.has_ticked
+    }
+
+    pub(super) fn tick(
+        &mut self,
+        (state, leader): (&State, LeadershipEpoch),
+        time: TimeMs,
+        now: MonotonicMs,
+        reaction: &mut Reaction,
+    ) {
+        // Stamps never go back, even where the wall clock does.
+        let time = time.max(state.time);
+        self.has_ticked = true;
+        let expiry = expire_blocks((state, leader), time, &mut reaction.commands);
+        let expiry = expiry.map(|at| now.after(at.since(time).max(SETTLE_MS)));
+        let prune = self.prune((state, leader), time, now, &mut reaction.commands);
+        self.wake_at = [expiry, prune].into_iter().flatten().min();
+        reaction.plan_at = self.back_off_end(state, time);
+    }
+
+    /// The end of the first back-off whose end was not told before.
+    fn back_off_end(&mut self, state: &State, time: TimeMs) -> Option<TimeMs> {
+        let after = self.back_offs_told.after(1);
+        self.back_offs_told = time;
+        let untold = (after, JobId(0), UnitIndex(0))..;
+        let (end, _, _) = state.index.delayed.range(untold).next()?;
+        Some(*end)
+    }
+
+    /// Forgets what is over its time, more at a time while there is more; returns when to look again.
+    fn prune(
+        &mut self,
+        (state, leader): (&State, LeadershipEpoch),
+        time: TimeMs,
+        now: MonotonicMs,
+        commands: &mut Vec<Command>,
+    ) -> Option<MonotonicMs> {
+        let due = prune_due(state)?;
+        if now < self.prune_at {
+            return Some(self.prune_at);
+        }
+        if due > time {
+            self.prunes = 0;
+            return Some(now.after(due.since(time)));
+        }
+        self.prunes = (self.prunes * 2).clamp(1, PRUNES_PER_ROUND_MAX);
+        commands.extend((0..self.prunes).map(|_| Command::Prune { leader }));
+        let pause_ms = if self.prunes > 1 {
+            PRUNE_AGAIN_MS
+        } else {
+            PRUNE_PERIOD_MS
+        };
+        self.prune_at = now.after(pause_ms);
+        Some(self.prune_at)
+    }
+}
+
+/// Lets blocks go that are over; returns the end of the first one.
+fn expire_blocks(
+    (state, leader): (&State, LeadershipEpoch),
+    time: TimeMs,
+    commands: &mut Vec<Command>,
+) -> Option<TimeMs> {
+    let (first, _, _) = *state.index.expiring.get_min()?;
+    if first <= time {
+        commands.push(Command::ExpireBlocks { leader });
+    }
+    Some(first)
+}
+
+/// When the first thing is to be forgotten; none if nothing is kept.
+fn prune_due(state: &State) -> Option<TimeMs> {
+    if state.index.finished.len() > limits::FINISHED_JOBS_KEPT_MAX {
+        return Some(TimeMs::default());
+    }
+    let answer = state
+        .requests
+        .oldest()
+        .map(|at| at.after(limits::REQUEST_KEPT_MS));
+    let finished = state.index.finished.get_min();
+    let job = finished.map(|(at, _)| at.after(limits::FINISHED_JOB_KEPT_MS));
+    [answer, job].into_iter().flatten().min()
+}
