@@ -1,0 +1,13 @@
+//! The stand-in for a job of a trace.
+
+use std::time::Duration;
+
+use crate::arguments::BusyArguments;
+use crate::clock::pause;
+use crate::outcome::Outcome;
+
+/// Lasts as long as it is told to.
+pub(crate) fn run(arguments: &BusyArguments) -> Outcome {
+    pause(Duration::from_millis(arguments.milliseconds));
+    Outcome::Exit(arguments.exit_code)
+}

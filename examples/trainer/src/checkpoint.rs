@@ -1,0 +1,264 @@
+//! The checkpoint folder, by the file contract of the task environment: write `step_N.tmp/`, fsync, rename to
+//! `step_N/`, write `_COMMITTED`, fsync. A crash at any point leaves either a committed checkpoint or none.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use crate::state::{StateError, TrainingState};
+
+/// The file that holds the state.
+const STATE_FILE: &str = "state.bin";
+/// The file whose presence makes a checkpoint valid.
+const COMMITTED_FILE: &str = "_COMMITTED";
+
+/// Why a checkpoint could not be written or read.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CheckpointError {
+    /// The file system refused.
+    #[error("{operation} {}", path.display())]
+    Io {
+        /// What was tried.
+        operation: &'static str,
+        /// On what.
+        path: PathBuf,
+        /// What the system said.
+        #[source]
+        source: io::Error,
+    },
+    /// It was never finished.
+    #[error("checkpoint {} has no {COMMITTED_FILE} file: it was never completed", .0.display())]
+    Uncommitted(PathBuf),
+    /// Its bytes are no state.
+    #[error("checkpoint file {} is unusable", path.display())]
+    Unusable {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        #[source]
+        source: StateError,
+    },
+    /// It is another run's.
+    #[error("checkpoint {} has {what} {found}, this run has {wanted}", path.display())]
+    OtherRun {
+        /// The checkpoint.
+        path: PathBuf,
+        /// What differs.
+        what: &'static str,
+        /// There.
+        found: u64,
+        /// Here.
+        wanted: u64,
+    },
+}
+
+impl CheckpointError {
+    /// Whether a new attempt with the same checkpoint would meet the same error.
+    pub(crate) fn is_permanent(&self) -> bool {
+        !matches!(self, Self::Io { .. })
+    }
+}
+
+/// A checkpoint that is complete on disk.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Committed {
+    /// Steps done.
+    pub(crate) step: u64,
+    /// Its folder.
+    pub(crate) path: PathBuf,
+    /// Size of the state.
+    pub(crate) bytes: u64,
+    /// `crc32:` and eight hexadecimal digits, over the state file.
+    pub(crate) digest: String,
+}
+
+/// The folder of a job's checkpoints.
+#[derive(Debug)]
+pub(crate) struct CheckpointFolder {
+    root: PathBuf,
+}
+
+impl CheckpointFolder {
+    /// Uses `root`, which is made if it is not there.
+    pub(crate) fn open(root: &Path) -> Result<Self, CheckpointError> {
+        fs::create_dir_all(root).map_err(io_error("create", root))?;
+        let root = fs::canonicalize(root).map_err(io_error("resolve", root))?;
+        Ok(Self { root })
+    }
+
+    /// Where the checkpoint of `step` is, once it is written.
+    pub(crate) fn path_of(&self, step: u64) -> PathBuf {
+        self.root.join(format!("step_{step}"))
+    }
+
+    /// Writes `state` so that it survives a power cut, and commits it.
+    pub(crate) fn write(&self, state: &TrainingState) -> Result<Committed, CheckpointError> {
+        let path = self.path_of(state.step);
+        if let Ok(present) = read(&path)
+            && present.weights == state.weights
+        {
+            // An attempt before got as far, and someone may be about to resume from it: leave it whole.
+            return Ok(committed(path, &present));
+        }
+        let bytes = state.encode();
+        let unfinished = self.root.join(format!("step_{}.tmp", state.step));
+        // Left by an attempt that died here, or that had other weights and so was another run.
+        remove(&unfinished)?;
+        remove(&path)?;
+        fs::create_dir(&unfinished).map_err(io_error("create", &unfinished))?;
+        write_durably(&unfinished.join(STATE_FILE), &bytes)?;
+        sync_folder(&unfinished)?;
+        fs::rename(&unfinished, &path).map_err(io_error("rename to", &path))?;
+        let committed = committed(path, state);
+        write_durably(
+            &committed.path.join(COMMITTED_FILE),
+            committed.digest.as_bytes(),
+        )?;
+        sync_folder(&committed.path)?;
+        sync_folder(&self.root)?;
+        Ok(committed)
+    }
+
+    /// Removes the oldest committed checkpoints up to `newest` until `kept` are left.
+    pub(crate) fn prune(&self, newest: u64, kept: u64) -> Result<(), CheckpointError> {
+        let mut steps = Vec::new();
+        for entry in fs::read_dir(&self.root).map_err(io_error("list", &self.root))? {
+            let entry = entry.map_err(io_error("list", &self.root))?;
+            let name = entry.file_name();
+            let step = name
+                .to_str()
+                .and_then(|it| it.strip_prefix("step_"))
+                .and_then(|it| it.parse().ok());
+            steps.extend(step.filter(|step: &u64| *step <= newest));
+        }
+        steps.sort_unstable_by(|left, right| right.cmp(left));
+        for step in steps.into_iter().skip(kept as usize) {
+            remove(&self.path_of(step))?;
+        }
+        Ok(())
+    }
+}
+
+/// Reads the committed checkpoint in `path`.
+pub(crate) fn read(path: &Path) -> Result<TrainingState, CheckpointError> {
+    let file = path.join(STATE_FILE);
+    let committed = path.join(COMMITTED_FILE);
+    let bytes = fs::read(&file).map_err(io_error("read checkpoint", &file))?;
+    if !committed
+        .try_exists()
+        .map_err(io_error("look for", &committed))?
+    {
+        return Err(CheckpointError::Uncommitted(path.to_owned()));
+    }
+    TrainingState::decode(&bytes).map_err(|source| CheckpointError::Unusable { path: file, source })
+}
+
+/// Describes the checkpoint of `state` in `path`.
+fn committed(path: PathBuf, state: &TrainingState) -> Committed {
+    let bytes = state.encode();
+    let digest = format!("crc32:{:08x}", crc32fast::hash(&bytes));
+    Committed {
+        step: state.step,
+        path,
+        bytes: bytes.len() as u64,
+        digest,
+    }
+}
+
+fn write_durably(path: &Path, bytes: &[u8]) -> Result<(), CheckpointError> {
+    let mut file = File::create(path).map_err(io_error("create", path))?;
+    file.write_all(bytes).map_err(io_error("write", path))?;
+    file.sync_all().map_err(io_error("sync", path))
+}
+
+fn sync_folder(path: &Path) -> Result<(), CheckpointError> {
+    File::open(path)
+        .and_then(|folder| folder.sync_all())
+        .map_err(io_error("sync", path))
+}
+
+/// Removes a checkpoint folder if it is there; the mark first, so that half a checkpoint never counts.
+fn remove(path: &Path) -> Result<(), CheckpointError> {
+    let mark = path.join(COMMITTED_FILE);
+    for result in [fs::remove_file(&mark), fs::remove_dir_all(path)] {
+        match result {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => {
+                return Err(io_error("remove", path)(error));
+            }
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+fn io_error(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CheckpointError {
+    let path = path.to_owned();
+    move |source| CheckpointError::Io {
+        operation,
+        path,
+        source,
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+    use crate::model::Model;
+
+    fn state(step: u64) -> TrainingState {
+        let weights = Model::random(1).weights().to_vec();
+        TrainingState {
+            seed: 1,
+            batch: 120,
+            step,
+            restarts: 0,
+            loss_first: 2.0,
+            weights,
+        }
+    }
+
+    #[test]
+    fn a_committed_checkpoint_is_read_back_and_may_be_written_again() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(home.path()).unwrap();
+        for _ in 0..2 {
+            let committed = folder.write(&state(50)).unwrap();
+            assert!(committed.path.ends_with("step_50"));
+            assert_ne!(committed.digest, folder.write(&state(51)).unwrap().digest);
+            assert!(!home.path().join("step_50.tmp").exists());
+            assert_eq!(read(&committed.path).unwrap(), state(50));
+        }
+    }
+
+    #[test]
+    fn an_unfinished_or_damaged_checkpoint_is_refused_for_good() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(home.path()).unwrap();
+        let path = folder.write(&state(50)).unwrap().path;
+        fs::remove_file(path.join(COMMITTED_FILE)).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(matches!(error, CheckpointError::Uncommitted(_)) && error.is_permanent());
+
+        let path = folder.write(&state(50)).unwrap().path;
+        let mut bytes = fs::read(path.join(STATE_FILE)).unwrap();
+        bytes[1_000] ^= 1;
+        fs::write(path.join(STATE_FILE), bytes).unwrap();
+        let error = read(&path).unwrap_err();
+        assert!(matches!(error, CheckpointError::Unusable { .. }) && error.is_permanent());
+    }
+
+    #[test]
+    fn pruning_keeps_the_newest_and_whatever_is_not_a_checkpoint() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(home.path()).unwrap();
+        for step in [5, 10, 15, 100] {
+            folder.write(&state(step)).unwrap();
+        }
+        fs::create_dir(home.path().join("step_1.tmp")).unwrap();
+        folder.prune(15, 2).unwrap();
+        let left = [5, 10, 15, 100].map(|step| folder.path_of(step).exists());
+        assert_eq!(left, [false, true, true, true]);
+        assert!(home.path().join("step_1.tmp").exists());
+    }
+}

@@ -1,0 +1,42 @@
+//! The trainer's one clock. Nothing that is trained depends on it.
+
+use std::time::{Duration, Instant};
+
+/// The monotonic clock, for pace, time-outs and progress lines.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a separate program: the simulation runs without it"
+)]
+pub(crate) fn now() -> Instant {
+    Instant::now()
+}
+
+/// Waits; the trainer has no runtime whose thread this could block.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a single-threaded program that paces itself"
+)]
+pub(crate) fn pause(duration: Duration) {
+    std::thread::sleep(duration);
+}
+
+/// A point in time by which something must have happened.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Deadline(Instant);
+
+impl Deadline {
+    /// The deadline that lies `duration` ahead.
+    pub(crate) fn after(duration: Duration) -> Self {
+        Self(now() + duration)
+    }
+
+    /// What is left until it; zero when it has passed.
+    pub(crate) fn remaining(self) -> Duration {
+        self.0.saturating_duration_since(now())
+    }
+
+    /// Whether it has passed.
+    pub(crate) fn has_passed(self) -> bool {
+        self.remaining().is_zero()
+    }
+}

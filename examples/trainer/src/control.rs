@@ -1,0 +1,189 @@
+//! Tells the worker agent of checkpoints and progress, over its socket.
+//!
+//! The agent may be away: tasks outlive it, and it finds committed checkpoints in the folder by itself. So an
+//! agent that cannot be reached is no error; one that answers "no" to a commit is, because it means that a newer
+//! attempt of this job exists.
+
+use std::io;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail};
+use serde::{Deserialize, Serialize};
+
+use crate::checkpoint::Committed;
+use crate::line::{read_line, write_line};
+
+/// How long the agent may take to answer.
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What the agent is told.
+#[derive(Debug, Serialize)]
+#[serde(tag = "op", rename_all = "snake_case")]
+enum Notice<'a> {
+    /// A checkpoint is about to be written.
+    Begin { step: u64, path: &'a Path },
+    /// A checkpoint is complete on disk.
+    Commit {
+        step: u64,
+        path: &'a Path,
+        bytes: u64,
+        digest: &'a str,
+    },
+    /// Steps are done.
+    Progress { step: u64 },
+}
+
+/// What it answers.
+#[derive(Debug, Deserialize)]
+struct Answer {
+    ok: bool,
+    #[serde(default)]
+    error: String,
+}
+
+/// How a notice fared.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Delivery {
+    /// The agent took note.
+    Acknowledged,
+    /// The agent could not be reached.
+    Unreachable,
+    /// There is no agent to tell.
+    NoAgent,
+}
+
+/// The way to the worker agent.
+#[derive(Debug)]
+pub(crate) struct Control {
+    socket: Option<PathBuf>,
+}
+
+impl Control {
+    /// Talks to the agent at `socket`, or to no one.
+    pub(crate) fn new(socket: Option<PathBuf>) -> Self {
+        Self { socket }
+    }
+
+    /// Announces a checkpoint.
+    pub(crate) fn begin(&self, step: u64, path: &Path) -> Result<Delivery> {
+        self.tell(&Notice::Begin { step, path })
+    }
+
+    /// Hands a checkpoint over.
+    pub(crate) fn commit(&self, checkpoint: &Committed) -> Result<Delivery> {
+        self.tell(&Notice::Commit {
+            step: checkpoint.step,
+            path: &checkpoint.path,
+            bytes: checkpoint.bytes,
+            digest: &checkpoint.digest,
+        })
+    }
+
+    /// Reports the steps done.
+    pub(crate) fn progress(&self, step: u64) -> Result<Delivery> {
+        self.tell(&Notice::Progress { step })
+    }
+
+    /// Fails when the agent refuses; an agent that is away is no failure.
+    fn tell(&self, notice: &Notice<'_>) -> Result<Delivery> {
+        let Some(socket) = &self.socket else {
+            return Ok(Delivery::NoAgent);
+        };
+        let Ok(mut stream) = connect(socket) else {
+            return Ok(Delivery::Unreachable);
+        };
+        let answer =
+            write_line(&mut stream, notice).and_then(|()| read_line::<Answer>(&mut stream));
+        match answer {
+            Ok(Answer { ok: true, .. }) => Ok(Delivery::Acknowledged),
+            Ok(Answer { error, .. }) => bail!("the agent refused {notice:?}: {error}"),
+            Err(error) if is_gone(&error) => Ok(Delivery::Unreachable),
+            Err(error) => Err(error).context("talk to the agent"),
+        }
+    }
+}
+
+fn connect(socket: &Path) -> io::Result<UnixStream> {
+    let stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(ANSWER_TIMEOUT))?;
+    stream.set_write_timeout(Some(ANSWER_TIMEOUT))?;
+    Ok(stream)
+}
+
+/// Whether the agent went away, or hangs, in mid-sentence; only an answer that makes no sense is our concern.
+fn is_gone(error: &anyhow::Error) -> bool {
+    error.downcast_ref::<serde_json::Error>().is_none()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::io::{BufRead, BufReader, Write};
+    use std::os::unix::net::UnixListener;
+    use std::thread;
+
+    use super::*;
+
+    /// Answers one notice with `answer` (nothing when it is empty); returns what was said.
+    fn agent(socket: &Path, answer: &'static str) -> thread::JoinHandle<String> {
+        let listener = UnixListener::bind(socket).unwrap();
+        thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let mut line = String::new();
+            BufReader::new(stream.try_clone().unwrap())
+                .read_line(&mut line)
+                .unwrap();
+            stream.write_all(answer.as_bytes()).unwrap();
+            line
+        })
+    }
+
+    fn committed() -> Committed {
+        Committed {
+            step: 7,
+            path: "/ckpt/step_7".into(),
+            bytes: 3,
+            digest: "crc32:00000001".into(),
+        }
+    }
+
+    #[test]
+    fn a_commit_is_said_as_the_contract_has_it() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("s");
+        let agent = agent(&socket, "{\"ok\":true}\n");
+        let delivery = Control::new(Some(socket)).commit(&committed()).unwrap();
+        assert_eq!(delivery, Delivery::Acknowledged);
+        assert_eq!(
+            agent.join().unwrap(),
+            "{\"op\":\"commit\",\"step\":7,\"path\":\"/ckpt/step_7\",\"bytes\":3,\"digest\":\"crc32:00000001\"}\n"
+        );
+    }
+
+    #[test]
+    fn a_refused_commit_is_an_error_with_the_agents_reason() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("s");
+        let agent = agent(&socket, "{\"ok\":false,\"error\":\"epoch 3 is over\"}\n");
+        let error = Control::new(Some(socket)).commit(&committed()).unwrap_err();
+        assert!(error.to_string().contains("epoch 3 is over"), "{error:#}");
+        agent.join().unwrap();
+    }
+
+    #[test]
+    fn an_agent_that_is_away_or_dies_in_mid_sentence_is_no_error() {
+        let home = tempfile::tempdir().unwrap();
+        let socket = home.path().join("s");
+        let control = Control::new(Some(socket.clone()));
+        assert_eq!(control.progress(1).unwrap(), Delivery::Unreachable);
+        let agent = agent(&socket, "");
+        assert_eq!(
+            control.begin(1, Path::new("/ckpt/step_1")).unwrap(),
+            Delivery::Unreachable
+        );
+        agent.join().unwrap();
+        assert_eq!(Control::new(None).progress(1).unwrap(), Delivery::NoAgent);
+    }
+}

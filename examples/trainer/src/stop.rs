@@ -1,0 +1,36 @@
+//! The wish to stop: SIGTERM, or the agent's preempt flag.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use anyhow::{Context, Result};
+
+/// Name of the agent's flag in the control folder.
+const FLAG: &str = "preempt";
+
+/// Tells whether this rank was asked to stop. Once asked, it stays asked.
+#[derive(Debug, Clone)]
+pub(crate) struct StopSignal {
+    terminated: Arc<AtomicBool>,
+    flag: Option<PathBuf>,
+}
+
+impl StopSignal {
+    /// Starts to listen for SIGTERM and to watch for the flag in `control_dir`.
+    pub(crate) fn install(control_dir: Option<&Path>) -> Result<Self> {
+        let terminated = Arc::new(AtomicBool::new(false));
+        signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&terminated))
+            .context("listen for SIGTERM")?;
+        Ok(Self {
+            terminated,
+            flag: control_dir.map(|folder| folder.join(FLAG)),
+        })
+    }
+
+    /// Whether someone wants this rank to stop.
+    pub(crate) fn is_raised(&self) -> bool {
+        self.terminated.load(Ordering::Relaxed)
+            || self.flag.as_ref().is_some_and(|flag| flag.exists())
+    }
+}
