@@ -167,9 +167,7 @@ impl<M: StateMachine, R: Runtime> RaftStateMachine<Types<M, R>> for Applier<M, R
             let error = DecodeError::malformed("it covers another position than was announced");
             return Err(unreadable(&file, &error));
         }
-        if self.parts.snapshots.newest()?.as_ref() != Some(&file) {
-            self.parts.snapshots.publish(&file)?;
-        }
+        self.parts.snapshots.publish(&file)?;
         let old = self
             .parts
             .shared

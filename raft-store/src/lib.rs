@@ -13,6 +13,9 @@
 //! Deliberately absent: retries of failed syncs (a replica whose disk fails stops), reads that
 //! bypass the group's agreement, and any decision about the application.
 
+#[cfg(test)]
+extern crate self as muster_raft_store;
+
 mod applier;
 mod batch;
 mod batcher;
@@ -39,6 +42,14 @@ mod status;
 mod telemetry;
 mod types;
 mod watcher;
+
+#[cfg(test)]
+#[path = "../tests/support/counter.rs"]
+mod counter;
+#[cfg(test)]
+mod frozen;
+#[cfg(test)]
+mod suite;
 
 pub use config::{BatchLimits, Config, ConfigError, SnapshotPolicy, Timings};
 pub use error::{MembershipError, OpenError, ProposeError, ReadError};

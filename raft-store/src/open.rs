@@ -137,7 +137,6 @@ async fn start<M: StateMachine, R: Runtime>(
     let network = Network {
         identity: identity.clone(),
         transport: Arc::clone(&seams.transport),
-        snapshots: Arc::clone(&parts.snapshots),
         chunk_bytes: config.snapshots.chunk_bytes,
         peer_timeout: Duration::from_millis(config.peer_timeout_ms),
         append_timeout: Duration::from_millis(config.timings.election_ms_max.max(APPEND_MS_MIN)),

@@ -2,12 +2,15 @@
 
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
+mod group;
 mod support;
 
 use std::collections::BTreeSet;
 
+use group::Cluster;
 use muster_raft_store::ProposeError;
-use support::{Add, Cluster, eventually};
+use support::counter::Add;
+use support::eventually;
 use tempfile::TempDir;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,7 +78,7 @@ async fn leadership_is_handed_over() {
         .transfer_leader(next.id)
         .await
         .unwrap();
-    eventually("the new leader", || {
+    eventually("the new leader", async || {
         next.handle().leadership().borrow().is_self.then_some(())
     })
     .await;
@@ -97,7 +100,7 @@ async fn a_lagging_follower_is_brought_back_by_a_snapshot() {
     for number in 0..200 {
         cluster.add(&format!("name-{number}"), number).await;
     }
-    eventually("a purged log", || {
+    eventually("a purged log", async || {
         let status = cluster.nodes[leader].handle().status();
         status.purged_index.filter(|index| *index > 100)
     })
@@ -105,7 +108,7 @@ async fn a_lagging_follower_is_brought_back_by_a_snapshot() {
     cluster.nodes[lagging].start(small).await;
     let state = cluster.converge().await;
     assert_eq!(state.totals.len(), 200);
-    eventually("a snapshot of its own", || {
+    eventually("a snapshot of its own", async || {
         cluster.nodes[lagging].handle().status().snapshot_index
     })
     .await;

@@ -55,7 +55,12 @@ impl SnapshotDisk for SnapshotDirectory {
     }
 
     fn publish(&self, name: &str) -> io::Result<()> {
-        fs::rename(self.staged(name), self.published(name))?;
+        match fs::rename(self.staged(name), self.published(name)) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                fs::metadata(self.published(name))?;
+            }
+            other => other?,
+        }
         sync_directory(&self.path)
     }
 
@@ -94,7 +99,7 @@ impl SnapshotDisk for SnapshotDirectory {
 }
 
 /// Makes the entries of a directory durable.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 

@@ -103,7 +103,7 @@ pub trait SnapshotDisk: Send + Sync + 'static {
     /// Starts a staged file, replacing one of that name.
     fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>>;
 
-    /// Publishes a finished staged file.
+    /// Publishes a finished staged file; no error where it is published and nothing is staged.
     fn publish(&self, name: &str) -> io::Result<()>;
 
     /// Opens a published file, or the staged one where none is published under that name.

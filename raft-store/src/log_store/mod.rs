@@ -251,7 +251,7 @@ impl<M: StateMachine, R: Runtime> RaftLogStorage<Types<M, R>> for LogStore<M> {
             // Readers must not see the removed entries in the ring once the disk has lost them.
             let mut tail = self.shared.tail();
             tail.ring.truncate(from);
-            tail.last = last;
+            tail.last = tail.last.min(last);
         }
         self.write_synced(vec![change]).await
     }

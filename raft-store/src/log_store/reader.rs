@@ -39,6 +39,10 @@ impl<M: StateMachine> LogReader<M> {
         };
         let to = ring_start.map_or(range.end, |start| start.min(range.end));
         let records = self.shared.disk.read_entries(range.start, to, bytes_max)?;
+        if records.is_empty() && to < range.end {
+            // The log begins in the ring.
+            return Ok(self.shared.tail().ring.read(to..range.end, bytes_max));
+        }
         records
             .into_iter()
             .map(|(index, bytes)| {

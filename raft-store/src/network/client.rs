@@ -30,7 +30,7 @@ use super::{Transport, TransportError, stream_by_calls};
 use crate::codec::convert;
 use crate::peer::Peer;
 use crate::sim::Runtime;
-use crate::snapshot::{SnapshotFile, SnapshotStore};
+use crate::snapshot::SnapshotFile;
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::{LeaderId, Node, Types, Vote};
 
@@ -42,7 +42,6 @@ type AppendAnswer<M, R> = Result<StreamAppendResult<Types<M, R>>, RPCError<Types
 pub(crate) struct Network {
     pub(crate) identity: ServerIdentity,
     pub(crate) transport: Arc<dyn Transport>,
-    pub(crate) snapshots: Arc<SnapshotStore>,
     pub(crate) chunk_bytes: usize,
     pub(crate) peer_timeout: Duration,
     /// Longest wait for the answer to an append: a follower's sync may stall that long.
@@ -282,11 +281,9 @@ impl PeerClient {
         vote: Vote,
         snapshot: Snapshot<LeaderId, u64, Node, SnapshotFile>,
     ) -> Result<SnapshotResponse<Types<M, R>>, StreamingError<Types<M, R>>> {
-        let mut reader = self
-            .network
-            .snapshots
-            .disk()
-            .open(&snapshot.snapshot.name)
+        let mut reader = snapshot
+            .snapshot
+            .open()
             .map_err(|error| StreamingError::Network(NetworkError::new(&error)))?;
         let mut chunk = proto::SnapshotChunk {
             vote: Some(convert::vote_to_proto(&vote)),

@@ -63,7 +63,7 @@ impl SnapshotReceiver {
             last_log_id: convert::optional_log_id(chunk.last)?,
             last_membership: convert::stored_membership_from_proto(chunk.membership.clone())?,
         };
-        let file = SnapshotStore::file(meta.last_log_id.as_ref());
+        let file = self.snapshots.file(meta.last_log_id.as_ref());
         let mut transfer = self.resume(from, file, chunk.offset)?;
         transfer.writer.write_all(&chunk.data)?;
         transfer.offset += chunk.data.len() as u64;
@@ -96,7 +96,9 @@ impl SnapshotReceiver {
         }
         match self.current.take() {
             Some(transfer)
-                if transfer.from == from && transfer.file == file && transfer.offset == offset =>
+                if transfer.from == from
+                    && transfer.file.name == file.name
+                    && transfer.offset == offset =>
             {
                 Ok(transfer)
             }

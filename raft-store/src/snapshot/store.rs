@@ -1,5 +1,6 @@
 //! The snapshots of one replica.
 
+use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::Arc;
 
@@ -19,10 +20,24 @@ const SUFFIX: &str = ".snapshot";
 /// Published snapshots kept: the newest, and the one a follower may still be reading.
 const KEPT: usize = 2;
 
-/// A snapshot file by name; staged until it is installed or published.
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A snapshot file and where it lies; staged until it is published.
+#[derive(Clone)]
 pub(crate) struct SnapshotFile {
     pub(crate) name: String,
+    disk: Arc<dyn SnapshotDisk>,
+}
+
+impl SnapshotFile {
+    /// Reads the file.
+    pub(crate) fn open(&self) -> io::Result<Box<dyn io::Read + Send>> {
+        self.disk.open(&self.name)
+    }
+}
+
+impl fmt::Debug for SnapshotFile {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(&self.name)
+    }
 }
 
 /// Writes, loads and prunes snapshots.
@@ -41,12 +56,18 @@ impl SnapshotStore {
     }
 
     /// The file that covers the log up to `last`. Names sort by position.
-    pub(crate) fn file(last: Option<&LogId>) -> SnapshotFile {
+    pub(crate) fn file(&self, last: Option<&LogId>) -> SnapshotFile {
         let (index, term, node) = last.map_or((0, 0, 0), |id| {
             (id.index, id.leader_id.term, id.leader_id.node_id)
         });
+        self.file_named(format!("{index:020}-{term:020}-{node:020}{SUFFIX}"))
+    }
+
+    /// The file of that name.
+    pub(crate) fn file_named(&self, name: String) -> SnapshotFile {
         SnapshotFile {
-            name: format!("{index:020}-{term:020}-{node:020}{SUFFIX}"),
+            name,
+            disk: Arc::clone(&self.disk),
         }
     }
 
@@ -56,7 +77,7 @@ impl SnapshotStore {
         Ok(names
             .into_iter()
             .next_back()
-            .map(|name| SnapshotFile { name }))
+            .map(|name| self.file_named(name)))
     }
 
     /// Writes and publishes the state.
@@ -65,7 +86,7 @@ impl SnapshotStore {
         applied: &Applied<M>,
     ) -> io::Result<(SnapshotMeta, SnapshotFile)> {
         let started = Instant::now();
-        let file = Self::file(applied.last.as_ref());
+        let file = self.file(applied.last.as_ref());
         let header = SnapshotHeader {
             cluster_id: self.cluster_id.clone(),
             last: applied.last.as_ref().map(convert::log_id_to_proto),
@@ -87,8 +108,14 @@ impl SnapshotStore {
         Ok((meta, file))
     }
 
-    /// Makes a finished staged file the replica's own and removes what it outdates.
+    /// Makes a finished file, of this or another disk, the replica's own and removes what it
+    /// outdates.
     pub(crate) fn publish(&self, file: &SnapshotFile) -> io::Result<()> {
+        if !Arc::ptr_eq(&self.disk, &file.disk) {
+            let mut copy = self.disk.create(&file.name)?;
+            io::copy(&mut file.open()?, &mut copy)?;
+            copy.finish()?;
+        }
         self.disk.publish(&file.name)?;
         let names = self.published()?;
         for name in names.iter().rev().skip(KEPT) {
@@ -130,7 +157,7 @@ impl SnapshotStore {
         &self,
         file: &SnapshotFile,
     ) -> Result<SnapshotReader<Box<dyn io::Read + Send>>, DecodeError> {
-        let reader = SnapshotReader::start(self.disk.open(&file.name)?)?;
+        let reader = SnapshotReader::start(file.open()?)?;
         let found = &reader.header().cluster_id;
         if *found != self.cluster_id {
             return Err(DecodeError::malformed(format!(

@@ -1,14 +1,11 @@
-//! Disks in memory, for fast tests and for the simulation.
-//!
-//! They tell apart what is written and what is durable: [`MemoryLog::restart`] gives the disk as
-//! a machine finds it after a crash, without anything that was not synced.
+//! A log in memory that tells apart what is written and what is durable.
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::{self, Cursor, Read, Write};
+use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use crate::disk::{LogChange, LogDisk, MetaKey, SnapshotDisk, SnapshotWrite, Synced};
+use crate::disk::{LogChange, LogDisk, MetaKey, Synced};
 
 /// Runs a job after the time that a sync takes.
 pub type SyncSchedule = Arc<dyn Fn(Box<dyn FnOnce() + Send>) + Send + Sync>;
@@ -202,112 +199,5 @@ impl LogDisk for MemoryLog {
 impl fmt::Debug for MemoryLog {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.debug_struct("MemoryLog").finish_non_exhaustive()
-    }
-}
-
-#[derive(Debug, Default)]
-struct Files {
-    published: BTreeMap<String, Arc<Vec<u8>>>,
-    staged: BTreeMap<String, Arc<Vec<u8>>>,
-}
-
-/// Snapshots in memory. Publishing is durable at once; staged files are discarded at a restart
-/// by whoever opens the replica.
-#[derive(Debug, Clone, Default)]
-pub struct MemorySnapshots {
-    files: Arc<Mutex<Files>>,
-}
-
-impl MemorySnapshots {
-    /// An empty folder.
-    pub fn new() -> Self {
-        Self::default()
-    }
-
-    /// Changes the bytes of a published file, as bit rot does.
-    pub fn damage(&self, name: &str, damage: impl FnOnce(&mut Vec<u8>)) {
-        if let Some(bytes) = self.files().published.get_mut(name) {
-            damage(Arc::make_mut(bytes));
-        }
-    }
-
-    fn files(&self) -> MutexGuard<'_, Files> {
-        self.files.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-impl SnapshotDisk for MemorySnapshots {
-    fn create(&self, name: &str) -> io::Result<Box<dyn SnapshotWrite>> {
-        Ok(Box::new(MemoryFile {
-            name: name.to_owned(),
-            bytes: Vec::new(),
-            files: Arc::clone(&self.files),
-        }))
-    }
-
-    fn publish(&self, name: &str) -> io::Result<()> {
-        let mut files = self.files();
-        let bytes = files.staged.remove(name).ok_or(io::ErrorKind::NotFound)?;
-        files.published.insert(name.to_owned(), bytes);
-        Ok(())
-    }
-
-    fn open(&self, name: &str) -> io::Result<Box<dyn Read + Send>> {
-        let files = self.files();
-        let bytes = files
-            .published
-            .get(name)
-            .or_else(|| files.staged.get(name))
-            .ok_or(io::ErrorKind::NotFound)?;
-        Ok(Box::new(Cursor::new(SharedBytes(Arc::clone(bytes)))))
-    }
-
-    fn list(&self) -> io::Result<Vec<String>> {
-        Ok(self.files().published.keys().cloned().collect())
-    }
-
-    fn remove(&self, name: &str) -> io::Result<()> {
-        let mut files = self.files();
-        files.published.remove(name);
-        files.staged.remove(name);
-        Ok(())
-    }
-
-    fn discard_staged(&self) -> io::Result<()> {
-        self.files().staged.clear();
-        Ok(())
-    }
-}
-
-struct SharedBytes(Arc<Vec<u8>>);
-
-impl AsRef<[u8]> for SharedBytes {
-    fn as_ref(&self) -> &[u8] {
-        &self.0
-    }
-}
-
-struct MemoryFile {
-    name: String,
-    bytes: Vec<u8>,
-    files: Arc<Mutex<Files>>,
-}
-
-impl Write for MemoryFile {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
-}
-
-impl SnapshotWrite for MemoryFile {
-    fn finish(self: Box<Self>) -> io::Result<()> {
-        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
-        files.staged.insert(self.name, Arc::new(self.bytes));
-        Ok(())
     }
 }
