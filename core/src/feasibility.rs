@@ -8,7 +8,7 @@ use std::fmt;
 use crate::command::HostHealth;
 use crate::ids::{GpuUuid, HostId, TaskIndex, UnitIndex};
 use crate::limits;
-use crate::spec::TaskGroup;
+use crate::spec::{Resources, TaskGroup};
 use crate::state::{Gpu, Host, Job, State};
 
 /// Why a host cannot take a task.
@@ -101,17 +101,78 @@ impl fmt::Display for Misfit {
     }
 }
 
+/// What a host can still give besides GPUs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Room {
+    /// Thousandths of CPUs.
+    cpus_milli: u32,
+    /// Memory in MiB.
+    memory_mib: u64,
+    /// Tasks.
+    tasks: u32,
+}
+
+impl Room {
+    /// What the state leaves of a host.
+    pub(crate) fn of(state: &State, host: &Host) -> Self {
+        let tasks_max = u32::try_from(limits::TASKS_PER_HOST_MAX).unwrap_or(u32::MAX);
+        let tasks = state.index.tasks.get(&host.id).copied().unwrap_or(0);
+        Self {
+            cpus_milli: host.cpus_milli_free(),
+            memory_mib: host.memory_mib_free(),
+            tasks: tasks_max.saturating_sub(tasks),
+        }
+    }
+
+    /// Tasks with these needs that fit as far as CPUs, memory and their number are concerned.
+    pub(crate) fn tasks(&self, need: &Resources) -> u32 {
+        let by_cpus = self.cpus_milli.checked_div(need.cpus_milli);
+        let by_memory = self
+            .memory_mib
+            .checked_div(need.memory_mib)
+            .map(|tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
+        let by_needs = by_cpus
+            .unwrap_or(u32::MAX)
+            .min(by_memory.unwrap_or(u32::MAX));
+        self.tasks.min(by_needs)
+    }
+
+    /// What is missing for one task with these needs.
+    fn misfit(&self, need: &Resources) -> Option<Misfit> {
+        if self.tasks(need) > 0 {
+            return None;
+        }
+        Some(if self.tasks == 0 {
+            Misfit::Tasks
+        } else if need.cpus_milli > self.cpus_milli {
+            Misfit::Cpus {
+                need_milli: need.cpus_milli,
+                free_milli: self.cpus_milli,
+            }
+        } else {
+            Misfit::Memory {
+                need_mib: need.memory_mib,
+                free_mib: self.memory_mib,
+            }
+        })
+    }
+
+    /// Gives room for `count` tasks, which must fit.
+    pub(crate) fn give(&mut self, need: &Resources, count: u32) {
+        self.cpus_milli -= need.cpus_milli * count;
+        self.memory_mib -= need.memory_mib * u64::from(count);
+        self.tasks -= count;
+    }
+}
+
 /// What is left of a host while one unit is put on it.
 #[derive(Clone, Debug)]
 pub struct Ledger<'a> {
     host: &'a Host,
     state: &'a State,
     job: &'a Job,
-    cpus_milli_free: u32,
-    memory_mib_free: u64,
+    room: Room,
     gpus_taken: Vec<GpuUuid>,
-    /// Tasks that hold resources on the host.
-    tasks: u32,
     /// Tasks on the host by group, for the groups with a limit.
     tasks_by_group: Vec<(&'a str, u32)>,
 }
@@ -124,10 +185,8 @@ impl<'a> Ledger<'a> {
             host,
             state,
             job,
-            cpus_milli_free: host.cpus_milli_free(),
-            memory_mib_free: host.memory_mib_free(),
+            room: Room::of(state, host),
             gpus_taken: Vec::new(),
-            tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
             tasks_by_group: Vec::new(),
         }
     }
@@ -162,21 +221,8 @@ impl<'a> Ledger<'a> {
         if self.host.block.is_some() {
             return Err(Misfit::HostBlocked);
         }
-        if self.tasks as usize >= limits::TASKS_PER_HOST_MAX {
-            return Err(Misfit::Tasks);
-        }
-        let need = &group.resources;
-        if need.cpus_milli > self.cpus_milli_free {
-            return Err(Misfit::Cpus {
-                need_milli: need.cpus_milli,
-                free_milli: self.cpus_milli_free,
-            });
-        }
-        if need.memory_mib > self.memory_mib_free {
-            return Err(Misfit::Memory {
-                need_mib: need.memory_mib,
-                free_mib: self.memory_mib_free,
-            });
+        if let Some(misfit) = self.room.misfit(&group.resources) {
+            return Err(misfit);
         }
         match group.tasks_per_host_max {
             Some(limit) if self.tasks_of(group) >= limit => Err(Misfit::TasksPerHost { limit }),
@@ -241,10 +287,8 @@ impl<'a> Ledger<'a> {
     }
 
     fn commit(&mut self, group: &'a TaskGroup, gpus: &[GpuUuid]) {
-        self.cpus_milli_free -= group.resources.cpus_milli;
-        self.memory_mib_free -= group.resources.memory_mib;
+        self.room.give(&group.resources, 1);
         self.gpus_taken.extend_from_slice(gpus);
-        self.tasks += 1;
         if group.tasks_per_host_max.is_some() {
             let tasks = self.tasks_of(group) + 1;
             self.tasks_by_group
@@ -262,7 +306,7 @@ impl<'a> Ledger<'a> {
         if let Some((_, tasks)) = known {
             return *tasks;
         }
-        let tasks = tasks_on_host(self.state, self.job, self.host.id, group);
+        let tasks = tasks_of_group(self.state, self.job, self.host.id, group);
         self.tasks_by_group.push((&group.name, tasks));
         tasks
     }
@@ -271,12 +315,11 @@ impl<'a> Ledger<'a> {
 /// Whether a GPU's model is one that the group accepts.
 #[must_use]
 pub fn acceptable(group: &TaskGroup, gpu: &Gpu) -> bool {
-    let models = &group.resources.gpu_models;
-    models.is_empty() || models.iter().any(|model| *model == *gpu.model)
+    group.resources.accepts_model(&gpu.model)
 }
 
 /// Tasks of one group of a job that hold resources on a host.
-fn tasks_on_host(state: &State, job: &Job, host: HostId, group: &TaskGroup) -> u32 {
+pub(crate) fn tasks_of_group(state: &State, job: &Job, host: HostId, group: &TaskGroup) -> u32 {
     let first = (host, job.id, UnitIndex(0));
     let last = (host, job.id, UnitIndex(u32::MAX));
     let units = state.index.on_host.range(first..=last);

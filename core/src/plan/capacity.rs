@@ -4,51 +4,65 @@ use std::collections::BTreeMap;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::ids::{GpuUuid, HostId};
+use crate::feasibility::{self, Room};
+use crate::ids::{GpuUuid, HostId, JobId};
 use crate::limits;
-use crate::spec::Resources;
-use crate::state::{Host, HostClass, State};
+use crate::spec::{Resources, TaskGroup};
+use crate::state::{Host, HostClass, Job, State};
 
 /// Hosts by their number of free GPUs of one class.
 pub(super) type FreeHosts = OrdSet<(u32, HostId)>;
 
-/// Shapes whose hopeless hosts a round remembers. Past it the round still plans right, only slower.
-const SHAPES_REMEMBERED_MAX: usize = 32;
+/// Needs whose hopeless hosts a round remembers. Past it the round still plans right, only slower.
+const LIKENESSES_MAX: usize = 32;
 
 /// Hosts tried for the rest of a gang before it is split once more: it bounds the search for a tidy
 /// packing, not whether the gang is placed.
 const TIGHTEST_TRIES_MAX: usize = 32;
 
-/// What one task takes from its host.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) struct Shape {
-    /// Whole GPUs, all of one class.
-    pub(super) gpus: u32,
-    /// Thousandths of a CPU.
-    pub(super) cpus_milli: u32,
-    /// Memory in MiB.
-    pub(super) memory_mib: u64,
+/// What a host has left in the round.
+#[derive(Clone, Copy, Debug)]
+struct Left {
+    room: Room,
+    /// GPUs given out: one bit per position in the host's list; a host has at most 64
+    /// (`GPUS_PER_HOST_MAX`).
+    gpus_taken: u64,
 }
 
-impl From<&Resources> for Shape {
-    fn from(resources: &Resources) -> Self {
-        Self {
-            gpus: resources.gpus,
-            cpus_milli: resources.cpus_milli,
-            memory_mib: resources.memory_mib,
-        }
+/// Tasks of a group with `tasks_per_host_max`: those of all its job's units count.
+#[derive(Clone, Copy)]
+pub(super) struct Spread<'a> {
+    pub(super) job: &'a Job,
+    pub(super) group: &'a TaskGroup,
+    pub(super) limit: u32,
+}
+
+/// What one task needs of its host.
+#[derive(Clone, Copy)]
+pub(super) struct Need<'a> {
+    pub(super) class: &'a HostClass,
+    pub(super) resources: &'a Resources,
+    pub(super) spread: Option<Spread<'a>>,
+}
+
+/// Needs that are alike: the resources' numbers, and the job and group if that is spread.
+type Likeness = (HostClass, (u32, u32, u64), Option<(JobId, String)>);
+
+impl Need<'_> {
+    fn likeness(&self) -> Likeness {
+        let needs = self.resources;
+        (
+            HostClass::clone(self.class),
+            (needs.gpus, needs.cpus_milli, needs.memory_mib),
+            self.spread.map(|spread| spread.key()),
+        )
     }
 }
 
-/// What the round gave out of one host.
-#[derive(Clone, Copy, Debug, Default)]
-struct Taken {
-    /// One bit per position in the host's list; a host has at most 64 GPUs (`GPUS_PER_HOST_MAX`).
-    gpus: u64,
-    cpus_milli: u32,
-    memory_mib: u64,
-    /// Tasks that the host has, those from before the round included.
-    tasks: u32,
+impl Spread<'_> {
+    fn key(&self) -> (JobId, String) {
+        (self.job.id, self.group.name.clone())
+    }
 }
 
 /// Free resources in one planning round. A clone is cheap, so a gang is tried on one.
@@ -58,10 +72,12 @@ pub(super) struct Capacity<'a> {
     /// The index, with the GPUs of this round taken off; the empty class keeps the order it had at first,
     /// which only says which hosts CPU tasks prefer.
     free: OrdMap<HostClass, FreeHosts>,
-    taken: OrdMap<HostId, Taken>,
-    /// The same without hosts that lack CPUs or memory for a shape: within a round they stay hopeless, so
-    /// none is looked at twice.
-    narrowed: BTreeMap<(HostClass, Shape), FreeHosts>,
+    left: OrdMap<HostId, Left>,
+    /// Tasks of spread groups that the round put on a host.
+    spread: OrdMap<(JobId, String, HostId), u32>,
+    /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
+    /// so none is looked at twice.
+    narrowed: BTreeMap<Likeness, FreeHosts>,
 }
 
 impl<'a> Capacity<'a> {
@@ -69,7 +85,8 @@ impl<'a> Capacity<'a> {
         Self {
             state,
             free: state.index.free.clone(),
-            taken: OrdMap::new(),
+            left: OrdMap::new(),
+            spread: OrdMap::new(),
             narrowed: BTreeMap::new(),
         }
     }
@@ -100,112 +117,111 @@ impl<'a> Capacity<'a> {
             .sum()
     }
 
-    /// The host with the fewest free GPUs that still takes a task of this shape, and their number.
-    pub(super) fn best_fit(&mut self, class: &HostClass, shape: Shape) -> Option<(u32, HostId)> {
-        let key = (HostClass::clone(class), shape);
-        let hosts = self.narrowed.get(&key).or_else(|| self.free.get(class))?;
+    /// The host with the fewest free GPUs that still takes a task, and their number.
+    pub(super) fn best_fit(&mut self, need: Need<'_>) -> Option<(u32, HostId)> {
         let mut hopeless = Vec::new();
-        let found = hosts
-            .range((shape.gpus, HostId(0))..)
-            .find(|(free, host)| {
-                let fits = self.tasks_fitting(*host, *free, shape) > 0;
+        let found = {
+            // Nearly always nothing is narrowed, and then the likeness need not be spelled out.
+            let narrowed = match self.narrowed.is_empty() {
+                true => None,
+                false => self.narrowed.get(&need.likeness()),
+            };
+            let hosts = narrowed.or_else(|| self.free.get(need.class))?;
+            let mut candidates = hosts.range((need.resources.gpus, HostId(0))..);
+            candidates.find(|(free, host)| {
+                let fits = self.tasks_fitting(*host, *free, need) > 0;
                 if !fits {
                     hopeless.push((*free, *host));
                 }
                 fits
             })
-            .copied();
-        self.narrow(key, &hopeless);
+        };
+        let found = found.copied();
+        self.narrow(need, &hopeless);
         found
     }
 
-    /// The host with the fewest free GPUs that takes `count` tasks of a shape together, if one of the first
-    /// few does that is not among those `used`.
-    pub(super) fn tightest<T>(
-        &self,
-        class: &str,
-        shape: Shape,
-        count: u32,
-        used: &BTreeMap<HostId, T>,
-    ) -> Option<HostId> {
-        self.free
-            .get(class)?
-            .range((shape.gpus.saturating_mul(count), HostId(0))..)
-            .take(TIGHTEST_TRIES_MAX)
-            .find(|(free, host)| {
-                !used.contains_key(host) && self.tasks_fitting(*host, *free, shape) >= count
-            })
-            .map(|(_, host)| *host)
-    }
-
-    fn narrow(&mut self, key: (HostClass, Shape), hopeless: &[(u32, HostId)]) {
+    fn narrow(&mut self, need: Need<'_>, hopeless: &[(u32, HostId)]) {
         if hopeless.is_empty() {
             return;
         }
-        if self.narrowed.len() >= SHAPES_REMEMBERED_MAX && !self.narrowed.contains_key(&key) {
+        let likeness = need.likeness();
+        if self.narrowed.len() >= LIKENESSES_MAX && !self.narrowed.contains_key(&likeness) {
             return;
         }
-        let all = self.hosts(&key.0);
-        let hosts = self.narrowed.entry(key).or_insert(all);
+        let all = self.hosts(need.class);
+        let hosts = self.narrowed.entry(likeness).or_insert(all);
         for entry in hopeless {
             hosts.remove(entry);
         }
     }
 
-    /// How many tasks of a shape a host takes that has `gpus_free` free GPUs of the right class.
-    pub(super) fn tasks_fitting(&self, host: HostId, gpus_free: u32, shape: Shape) -> u32 {
+    /// The host with the fewest free GPUs that takes `count` tasks together, if one of the first few does
+    /// that is not among those `used`.
+    pub(super) fn tightest<T>(
+        &self,
+        need: Need<'_>,
+        count: u32,
+        used: &BTreeMap<HostId, T>,
+    ) -> Option<HostId> {
+        self.free
+            .get(need.class)?
+            .range((need.resources.gpus.saturating_mul(count), HostId(0))..)
+            .take(TIGHTEST_TRIES_MAX)
+            .find(|(free, host)| {
+                !used.contains_key(host) && self.tasks_fitting(*host, *free, need) >= count
+            })
+            .map(|(_, host)| *host)
+    }
+
+    /// How many such tasks a host takes that has `gpus_free` free GPUs of the right class.
+    pub(super) fn tasks_fitting(&self, host: HostId, gpus_free: u32, need: Need<'_>) -> u32 {
         let Some(host) = self.state.host(host) else {
             return 0;
         };
-        let taken = self.taken.get(&host.id).copied().unwrap_or_default();
-        let cpus_free = host.cpus_milli_free().saturating_sub(taken.cpus_milli);
-        let memory_free = host.memory_mib_free().saturating_sub(taken.memory_mib);
-        let by_gpus = gpus_free.checked_div(shape.gpus).unwrap_or(u32::MAX);
-        let by_cpus = cpus_free.checked_div(shape.cpus_milli).unwrap_or(u32::MAX);
-        let by_memory = memory_free
-            .checked_div(shape.memory_mib)
-            .map_or(u32::MAX, |tasks| u32::try_from(tasks).unwrap_or(u32::MAX));
-        let fitting = by_gpus.min(by_cpus).min(by_memory);
-        if shape.gpus > 0 || fitting == 0 {
-            return fitting;
+        let by_gpus = gpus_free.checked_div(need.resources.gpus);
+        let by_room = self.left_of(host).room.tasks(need.resources);
+        let fitting = by_gpus.unwrap_or(u32::MAX).min(by_room);
+        match need.spread {
+            Some(spread) if fitting > 0 => {
+                fitting.min(spread.limit.saturating_sub(self.spread_on(spread, host.id)))
+            }
+            _ => fitting,
         }
-        let tasks_max = u32::try_from(limits::TASKS_PER_HOST_MAX).unwrap_or(u32::MAX);
-        fitting.min(tasks_max.saturating_sub(self.tasks_on(host)))
     }
 
-    /// Tasks that a host has, those of this round included.
-    fn tasks_on(&self, host: &Host) -> u32 {
-        self.taken
-            .get(&host.id)
-            .map_or_else(|| tasks_before(self.state, host.id), |taken| taken.tasks)
+    fn left_of(&self, host: &Host) -> Left {
+        self.left.get(&host.id).copied().unwrap_or_else(|| Left {
+            room: Room::of(self.state, host),
+            gpus_taken: 0,
+        })
     }
 
-    /// Gives out room for `count` tasks of a shape on one host, which must have it; returns the GPUs of
-    /// each, ascending by position in the host's list.
-    pub(super) fn take(
-        &mut self,
-        host: HostId,
-        class: &HostClass,
-        shape: Shape,
-        count: u32,
-    ) -> Vec<Vec<GpuUuid>> {
+    /// Tasks of a spread group on a host, those of this round included.
+    fn spread_on(&self, spread: Spread<'_>, host: HostId) -> u32 {
+        let (job, group) = spread.key();
+        let of_round = self.spread.get(&(job, group, host)).copied().unwrap_or(0);
+        feasibility::tasks_of_group(self.state, spread.job, host, spread.group) + of_round
+    }
+
+    /// Gives out room for `count` tasks on one host, which must have it; returns the GPUs of each,
+    /// ascending by position in the host's list.
+    pub(super) fn take(&mut self, host: HostId, need: Need<'_>, count: u32) -> Vec<Vec<GpuUuid>> {
         let Some(host) = self.state.host(host) else {
             return Vec::new();
         };
-        let tasks = self.tasks_on(host);
-        let mut taken = self.taken.get(&host.id).copied().unwrap_or_default();
-        taken.cpus_milli += shape.cpus_milli * count;
-        taken.memory_mib += shape.memory_mib * u64::from(count);
-        taken.tasks = tasks + count;
-        let gpus = take_gpus(host, class, &mut taken, shape.gpus, count);
-        self.taken.insert(host.id, taken);
-        if shape.gpus > 0 {
-            self.fewer(
-                host.id,
-                class,
-                free_of_class(host, class, taken.gpus),
-                shape.gpus * count,
-            );
+        let mut left = self.left_of(host);
+        left.room.give(need.resources, count);
+        let gpus = take_gpus(host, need, &mut left.gpus_taken, count);
+        self.left.insert(host.id, left);
+        if let Some(spread) = need.spread {
+            let (job, group) = spread.key();
+            *self.spread.entry((job, group, host.id)).or_default() += count;
+        }
+        if need.resources.gpus > 0 {
+            let free = free_positions(host, need.class, left.gpus_taken).count();
+            let free = u32::try_from(free).unwrap_or(u32::MAX);
+            self.fewer(host.id, need.class, free, need.resources.gpus * count);
         }
         gpus
     }
@@ -218,44 +234,15 @@ impl<'a> Capacity<'a> {
             hosts.remove(&before);
             hosts.insert(now);
         }
-        for ((narrowed_class, _), hosts) in &mut self.narrowed {
+        for ((narrowed_class, ..), hosts) in &mut self.narrowed {
             if narrowed_class == class && hosts.remove(&before).is_some() {
                 hosts.insert(now);
             }
         }
     }
-
-    /// Counts a host in although it accepts no work, with all its GPUs that nobody holds: what would be if
-    /// somebody let it back in.
-    pub(super) fn admit(&mut self, host: &Host) {
-        let mut classes: BTreeMap<HostClass, u32> = BTreeMap::new();
-        for gpu in host.gpus.iter().filter(|gpu| gpu.is_free()) {
-            *classes.entry(HostClass::clone(&gpu.model)).or_default() += 1;
-        }
-        let all = classes.values().sum();
-        classes.insert(HostClass::from(""), all);
-        for (class, free) in classes {
-            self.free.entry(class).or_default().insert((free, host.id));
-        }
-    }
 }
 
-/// Tasks that a host had before the round.
-fn tasks_before(state: &State, host: HostId) -> u32 {
-    crate::desired::units_on(state, host)
-        .map(|(_, _, attempt)| {
-            let here = attempt.tasks.iter().filter(|task| task.host == host);
-            u32::try_from(here.count()).unwrap_or(u32::MAX)
-        })
-        .sum()
-}
-
-/// GPUs of a class that are free on a host and not among `taken`.
-fn free_of_class(host: &Host, class: &str, taken: u64) -> u32 {
-    let free = free_positions(host, class, taken).count();
-    u32::try_from(free).unwrap_or(u32::MAX)
-}
-
+/// Positions of a host's GPUs of a class that are free and not among those `taken`.
 fn free_positions<'h>(
     host: &'h Host,
     class: &'h str,
@@ -271,22 +258,15 @@ fn free_positions<'h>(
         .map(|(position, _)| position)
 }
 
-fn take_gpus(
-    host: &Host,
-    class: &str,
-    taken: &mut Taken,
-    gpus: u32,
-    count: u32,
-) -> Vec<Vec<GpuUuid>> {
-    let before = taken.gpus;
-    let mut positions = free_positions(host, class, before);
+fn take_gpus(host: &Host, need: Need<'_>, taken: &mut u64, count: u32) -> Vec<Vec<GpuUuid>> {
+    let before = *taken;
+    let mut positions = free_positions(host, need.class, before);
     (0..count)
         .map(|_| {
-            positions
-                .by_ref()
-                .take(gpus as usize)
+            let chosen = positions.by_ref().take(need.resources.gpus as usize);
+            chosen
                 .map(|position| {
-                    taken.gpus |= 1 << position;
+                    *taken |= 1 << position;
                     host.gpus[position].uuid
                 })
                 .collect()

@@ -4,12 +4,15 @@
 //! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
 
 mod capacity;
+mod explain;
 mod order;
 mod potential;
 mod round;
 mod unit;
 
 use serde::{Deserialize, Serialize};
+
+pub use explain::{ClassCount, Explanation, Remedy, explain};
 
 use crate::command::Placement;
 use crate::ids::JobId;
@@ -44,6 +47,8 @@ pub struct Plan {
     pub blocked: Vec<(JobId, Blocker)>,
     /// True if the budget ended the round before everything was examined.
     pub more: bool,
+    /// When the first back-off ends that is not over yet, in stamped time: plan again then.
+    pub back_off_ends_at: Option<TimeMs>,
 }
 
 /// Why a job (its next waiting unit) is not placed now.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::command::Placement;
 use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::capacity::Capacity;
-use crate::plan::order::{Order, Turn};
+use crate::plan::order::Order;
 use crate::plan::unit::{self, Shortage};
 use crate::plan::{Blocker, Budget, Plan, potential};
 use crate::spec::{Resources, TaskGroup};
@@ -51,7 +51,7 @@ struct Refusal {
 }
 
 /// What became of a job in its turn.
-pub(super) enum Outcome {
+enum Outcome {
     /// Nothing in it is left that could be placed now.
     Done,
     /// It waits for room, and those behind it with it.
@@ -76,7 +76,8 @@ impl<'a> Round<'a> {
     pub(super) fn new(state: &'a State, now: TimeMs, budget: Budget) -> Self {
         Self {
             state,
-            now,
+            // Stamps never go back, even where the wall clock does.
+            now: now.max(state.time),
             budget,
             capacity: Capacity::new(state),
             order: Order::new(state),
@@ -88,17 +89,21 @@ impl<'a> Round<'a> {
 
     pub(super) fn run(mut self) -> Plan {
         while self.step().is_some() {}
+        let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
+        let first = self.state.index.delayed.range(not_over).next();
+        self.plan.back_off_ends_at = first.map(|(end, _, _)| *end);
         self.plan
     }
 
-    /// Gives the next job its turn; none if all had theirs, are held up, or the budget is used up.
-    pub(super) fn step(&mut self) -> Option<Turn> {
+    /// Gives the next job its turn, and says which it was and whether others wait behind it now; none if
+    /// all had their turn, wait behind others, or the budget is used up.
+    pub(super) fn step(&mut self) -> Option<(JobId, bool)> {
         let turn = self.order.next()?;
         match self.examine(turn.job) {
-            Outcome::Done => Some(turn),
+            Outcome::Done => Some((turn.job, false)),
             Outcome::Holds(shortage) => {
                 self.order.hold_behind(turn, shortage.lacks_gpus);
-                Some(turn)
+                Some((turn.job, true))
             }
             Outcome::OverBudget => {
                 self.plan.more = true;
@@ -113,10 +118,6 @@ impl<'a> Round<'a> {
 
     pub(super) fn order(&self) -> &Order<'a> {
         &self.order
-    }
-
-    pub(super) fn capacity(&self) -> &Capacity<'a> {
-        &self.capacity
     }
 
     /// Places the job's waiting units in order until one does not fit.

@@ -1,10 +1,11 @@
 //! Where the tasks of one unit go: an independent task by best fit, a gang whole or not at all.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use crate::command::TaskPlacement;
 use crate::ids::{HostId, TaskIndex, UnitIndex};
-use crate::plan::capacity::{Capacity, FreeHosts, Shape};
+use crate::plan::capacity::{Capacity, FreeHosts, Need, Spread};
 use crate::spec::TaskGroup;
 use crate::state::{HostClass, Job};
 
@@ -34,38 +35,46 @@ pub(super) fn place(
     }
     let task = TaskIndex(unit.get());
     match job.spec.group_of(task) {
-        Some((group, _)) => place_single(capacity, group, task),
+        Some((group, _)) => place_single(capacity, job, group, task),
         None => Ok(Vec::new()),
     }
 }
 
 fn place_single(
     capacity: &mut Capacity<'_>,
+    job: &Job,
     group: &TaskGroup,
     task: TaskIndex,
 ) -> Result<Vec<TaskPlacement>, Shortage> {
-    let shape = Shape::from(&group.resources);
+    let resources = &group.resources;
+    let need = |class| Need {
+        class,
+        resources,
+        spread: group
+            .tasks_per_host_max
+            .map(|limit| Spread { job, group, limit }),
+    };
     let classes = acceptable_classes(capacity, &[group]);
     let best = classes
         .iter()
         .enumerate()
         .filter_map(|(preference, class)| {
-            let (free, host) = capacity.best_fit(class, shape)?;
+            let (free, host) = capacity.best_fit(need(class))?;
             Some((free, preference, host))
         })
         .min();
     let Some((_, preference, host)) = best else {
         return Err(Shortage {
-            need_gpus: u64::from(shape.gpus),
+            need_gpus: u64::from(resources.gpus),
             free_gpus: gpus_free(capacity, &classes),
             fits_tasks: 0,
             need_tasks: 1,
             lacks_gpus: classes
                 .iter()
-                .all(|class| capacity.slots(class, shape.gpus) == 0),
+                .all(|class| capacity.slots(class, resources.gpus) == 0),
         });
     };
-    let gpus = capacity.take(host, &classes[preference], shape, 1);
+    let gpus = capacity.take(host, need(&classes[preference]), 1);
     Ok(vec![TaskPlacement {
         task,
         host,
@@ -109,8 +118,10 @@ fn place_gang_in(
     groups: &[&TaskGroup],
 ) -> Result<Vec<TaskPlacement>, u64> {
     let mut hardest_first: Vec<usize> = (0..groups.len()).collect();
-    hardest_first
-        .sort_by_key(|&position| std::cmp::Reverse(Shape::from(&groups[position].resources)));
+    hardest_first.sort_by_key(|&position| {
+        let needs = &groups[position].resources;
+        Reverse((needs.gpus, needs.cpus_milli, needs.memory_mib))
+    });
     let mut placed = vec![Vec::new(); groups.len()];
     let mut fits_tasks = 0;
     let mut whole = true;
@@ -137,22 +148,30 @@ fn place_group(
     group: &TaskGroup,
     first_task: u32,
 ) -> Vec<TaskPlacement> {
-    let shape = Shape::from(&group.resources);
-    let class = &class_for(shape, class);
+    let any_host = HostClass::from("");
+    let need = Need {
+        class: if group.resources.gpus == 0 {
+            &any_host
+        } else {
+            class
+        },
+        resources: &group.resources,
+        spread: None,
+    };
     let per_host_max = group.tasks_per_host_max.unwrap_or(u32::MAX);
     let mut shares = BTreeMap::new();
     let mut left = group.count;
-    for (free, host) in packing_order(capacity.hosts(class), shape) {
+    for (free, host) in packing_order(capacity.hosts(need.class), need.resources.gpus) {
         let rest = (left <= per_host_max)
-            .then(|| capacity.tightest(class, shape, left, &shares))
+            .then(|| capacity.tightest(need, left, &shares))
             .flatten();
         let (host, fitting) = match rest {
             Some(host) => (host, left),
-            None => (host, capacity.tasks_fitting(host, free, shape)),
+            None => (host, capacity.tasks_fitting(host, free, need)),
         };
         let count = fitting.min(per_host_max).min(left);
         if count > 0 {
-            shares.insert(host, capacity.take(host, class, shape, count));
+            shares.insert(host, capacity.take(host, need, count));
             left -= count;
         }
         if left == 0 {
@@ -174,8 +193,8 @@ fn place_group(
 }
 
 /// Hosts with the most free GPUs first; tasks without GPUs go where the fewest are free.
-fn packing_order(hosts: FreeHosts, shape: Shape) -> Box<dyn Iterator<Item = (u32, HostId)>> {
-    if shape.gpus == 0 {
+fn packing_order(hosts: FreeHosts, gpus: u32) -> Box<dyn Iterator<Item = (u32, HostId)>> {
+    if gpus == 0 {
         return Box::new(hosts.into_iter());
     }
     let most = hosts.get_max().map(|(free, _)| *free);
@@ -186,7 +205,7 @@ fn packing_order(hosts: FreeHosts, shape: Shape) -> Box<dyn Iterator<Item = (u32
             below.map(|(free, _)| *free)
         }
     });
-    let roomy = levels.take_while(move |level| *level >= shape.gpus);
+    let roomy = levels.take_while(move |level| *level >= gpus);
     Box::new(roomy.flat_map(move |level| {
         let of_level: Vec<(u32, HostId)> = hosts
             .range((level, HostId(0))..=(level, HostId(u32::MAX)))
@@ -194,15 +213,6 @@ fn packing_order(hosts: FreeHosts, shape: Shape) -> Box<dyn Iterator<Item = (u32
             .collect();
         of_level
     }))
-}
-
-/// The class in which a task of this shape is placed: the gang's, or any host if it needs no GPU.
-fn class_for(shape: Shape, class: &HostClass) -> HostClass {
-    if shape.gpus == 0 {
-        HostClass::from("")
-    } else {
-        HostClass::clone(class)
-    }
 }
 
 /// Classes on hosts that accept work in which all of these groups may lie, in the order in which the job

@@ -116,11 +116,10 @@ impl Reactor {
 
     /// Takes one input and says what to do.
     pub fn step(&mut self, state: &State, input: Input, now: MonotonicMs) -> Reaction {
-        let mut reaction = Reaction::default();
-        match input {
-            Input::Beat { host, beat } => self.beat(state, host, beat, now, &mut reaction),
-            Input::Tick { time } => self.tick(state, time, now, &mut reaction),
-        }
+        let mut reaction = match input {
+            Input::Beat { host, beat } => self.beat(state, host, beat, now),
+            Input::Tick { time } => self.tick(state, time, now),
+        };
         let first_due = self.due.first().map(|(at, _)| *at);
         let settled = (!reaction.commands.is_empty()).then(|| now.after(SETTLE_MS));
         let housekeeping = self.housekeeping.wake_at();
@@ -131,24 +130,18 @@ impl Reactor {
         reaction
     }
 
-    fn beat(
-        &mut self,
-        state: &State,
-        host: HostId,
-        beat: Beat,
-        now: MonotonicMs,
-        reaction: &mut Reaction,
-    ) {
+    fn beat(&mut self, state: &State, host: HostId, beat: Beat, now: MonotonicMs) -> Reaction {
+        let mut reaction = Reaction::default();
         // A worker that has accepted a later leader shows that this leadership is over: nothing it says
         // is for us.
         let Some(known) = state.host(host).filter(|_| beat.leader <= self.epoch) else {
-            return;
+            return reaction;
         };
         if !self.watches.contains_key(&host) {
             self.watch(host, Contact::at(now));
         }
         let Some(watch) = self.watches.get_mut(&host) else {
-            return;
+            return reaction;
         };
         if beat.desired_revision < known.desired_revision || beat.leader < self.epoch {
             reaction.outdated.push(host);
@@ -169,18 +162,21 @@ impl Reactor {
             }
         }
         self.due_by(host, now.after(self.timings.suspect_ms));
+        reaction
     }
 
-    fn tick(&mut self, state: &State, time: TimeMs, now: MonotonicMs, reaction: &mut Reaction) {
+    fn tick(&mut self, state: &State, time: TimeMs, now: MonotonicMs) -> Reaction {
+        let mut reaction = Reaction::default();
         self.watch_newcomers(state, now);
         while let Some((at, host)) = self.due.first().copied()
             && at <= now
         {
             self.due.remove(&(at, host));
-            self.look_at(state, host, now, reaction);
+            self.look_at(state, host, now, &mut reaction);
         }
         self.housekeeping
-            .tick((state, self.epoch), time, now, reaction);
+            .tick((state, self.epoch), time, now, &mut reaction);
+        reaction
     }
 
     /// Looks at a host that may have been silent for too long, and sets the next time to look at it.
