@@ -1,2 +1,56 @@
-//! placeholder
-fn main() {}
+//! Developer tools: `cargo xtask tidy` checks the house rules that the compiler and clippy cannot.
+
+#![forbid(unsafe_code)]
+
+mod tidy;
+
+use std::io::Write;
+use std::path::Path;
+use std::process::ExitCode;
+
+use anyhow::{Context, Result};
+
+/// Usage error, as in sysexits.
+const EXIT_USAGE: u8 = 64;
+
+fn main() -> Result<ExitCode> {
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments
+        .iter()
+        .map(String::as_str)
+        .collect::<Vec<_>>()
+        .as_slice()
+    {
+        ["tidy"] => tidy(),
+        _ => {
+            writeln!(
+                std::io::stderr(),
+                "usage: cargo xtask tidy    check the house rules"
+            )?;
+            Ok(ExitCode::from(EXIT_USAGE))
+        }
+    }
+}
+
+/// Prints one line per finding; succeeds when there is none.
+fn tidy() -> Result<ExitCode> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .parent()
+        .context("xtask lies in the workspace")?;
+    let report = tidy::check(root)?;
+    let mut output = std::io::stdout().lock();
+    for finding in &report.findings {
+        writeln!(output, "{finding}")?;
+    }
+    writeln!(
+        output,
+        "tidy: {} files, {} findings",
+        report.files,
+        report.findings.len()
+    )?;
+    Ok(if report.findings.is_empty() {
+        ExitCode::SUCCESS
+    } else {
+        ExitCode::FAILURE
+    })
+}

@@ -1,0 +1,123 @@
+//! The house rules, checked over every file of the repository.
+
+mod dependencies;
+mod finding;
+mod language;
+mod length;
+mod machine;
+mod markdown;
+mod module_docs;
+mod purity;
+mod source;
+mod todo;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+use anyhow::{Context, Result, ensure};
+
+use self::finding::Finding;
+use self::source::Source;
+
+/// What a check of the repository found.
+#[derive(Debug)]
+pub(crate) struct Report {
+    /// Text files that were read.
+    pub(crate) files: usize,
+    /// What breaks a rule, by path and line.
+    pub(crate) findings: Vec<Finding>,
+}
+
+/// A text file of the repository; paths are relative to its root.
+#[derive(Debug)]
+struct TextFile {
+    path: String,
+    text: String,
+}
+
+/// Checks all rules over the repository at `root`.
+pub(crate) fn check(root: &Path) -> Result<Report> {
+    let files = read(root)?;
+    let mut findings: Vec<Finding> = files.iter().flat_map(check_text).collect();
+    findings.extend(check_rust(&files));
+    findings.sort();
+    Ok(Report {
+        files: files.len(),
+        findings,
+    })
+}
+
+/// The rules for any text.
+fn check_text(file: &TextFile) -> Vec<Finding> {
+    let TextFile { path, text } = file;
+    let mut findings = todo::check(path, text);
+    findings.extend(machine::check(path, text));
+    if path.ends_with(".md") {
+        findings.extend(markdown::check(path, text));
+    }
+    if path == "Cargo.toml" || path.ends_with("/Cargo.toml") {
+        findings.extend(dependencies::check(path, text));
+    }
+    findings
+}
+
+/// The rules for Rust.
+fn check_rust(files: &[TextFile]) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    let mut sources = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".rs")) {
+        match Source::parse(&file.path, &file.text) {
+            Ok(source) => sources.push(source),
+            Err(error) => {
+                let line = error.span().start().line;
+                findings.push(Finding::new(&file.path, line, "syntax", error.to_string()));
+            }
+        }
+    }
+    let test_modules: BTreeSet<String> = sources.iter().flat_map(Source::test_modules).collect();
+    for source in &mut sources {
+        source.mark_tests(&test_modules);
+    }
+    for source in &sources {
+        findings.extend(length::check(source));
+        findings.extend(module_docs::check(source));
+        findings.extend(language::check(source));
+        findings.extend(purity::check(source));
+    }
+    findings
+}
+
+/// Every text file that is committed or about to be.
+fn read(root: &Path) -> Result<Vec<TextFile>> {
+    let listing = Command::new("git")
+        .args([
+            "ls-files",
+            "-z",
+            "--cached",
+            "--others",
+            "--exclude-standard",
+        ])
+        .current_dir(root)
+        .output()
+        .context("run git ls-files")?;
+    let complaint = String::from_utf8_lossy(&listing.stderr);
+    ensure!(listing.status.success(), "git ls-files failed: {complaint}");
+    let names = String::from_utf8(listing.stdout).context("a path is not UTF-8")?;
+    let mut files = Vec::new();
+    for path in names
+        .split('\0')
+        .filter(|path| !path.is_empty() && root.join(path).is_file())
+    {
+        let bytes = fs::read(root.join(path)).with_context(|| format!("read {path}"))?;
+        // Fixtures of frozen bytes are no text.
+        if let Ok(text) = String::from_utf8(bytes) {
+            files.push(TextFile {
+                path: path.to_owned(),
+                text,
+            });
+        }
+    }
+    Ok(files)
+}

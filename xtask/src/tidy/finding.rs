@@ -1,0 +1,41 @@
+//! One breach of a rule.
+
+use std::fmt;
+
+/// Where a rule is broken, and how.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    pub(crate) rule: &'static str,
+    message: String,
+}
+
+impl Finding {
+    /// `path` is relative to the repository's root, `line` counts from 1.
+    pub(crate) fn new(
+        path: &str,
+        line: usize,
+        rule: &'static str,
+        message: impl Into<String>,
+    ) -> Self {
+        Self {
+            path: path.to_owned(),
+            line,
+            rule,
+            message: message.into(),
+        }
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            path,
+            line,
+            rule,
+            message,
+        } = self;
+        write!(f, "{path}:{line}: {rule}: {message}")
+    }
+}
