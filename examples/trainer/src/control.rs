@@ -28,7 +28,7 @@ enum Notice<'a> {
     Commit {
         step: u64,
         path: &'a Path,
-        bytes: u64,
+        size_bytes: u64,
         digest: &'a str,
     },
     /// Steps are done.
@@ -76,7 +76,7 @@ impl Control {
         self.tell(&Notice::Commit {
             step: checkpoint.step,
             path: &checkpoint.path,
-            bytes: checkpoint.bytes,
+            size_bytes: checkpoint.bytes,
             digest: &checkpoint.digest,
         })
     }
@@ -158,7 +158,7 @@ mod tests {
         assert_eq!(delivery, Delivery::Acknowledged);
         assert_eq!(
             agent.join().unwrap(),
-            "{\"op\":\"commit\",\"step\":7,\"path\":\"/ckpt/step_7\",\"bytes\":3,\"digest\":\"crc32:00000001\"}\n"
+            "{\"op\":\"commit\",\"step\":7,\"path\":\"/ckpt/step_7\",\"size_bytes\":3,\"digest\":\"crc32:00000001\"}\n"
         );
     }
 
