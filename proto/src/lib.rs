@@ -1,9 +1,14 @@
 //! The wire contract (`schema/`), the code generated from it, and the conversions to and from the core.
 //!
-//! The comments in the schema files are the interface's documentation.
+//! - [`v1`]: the messages and services; the comments in the schema files are the interface's documentation.
+//! - [`convert`]: wire to core and back, with defaults and limits.
+//! - [`raft`]: what replicas say to each other to stay one.
+//! - [`status`]: errors as gRPC statuses with `google.rpc` details.
 #![forbid(unsafe_code)]
 
+pub mod convert;
 pub mod raft;
+pub mod status;
 
 /// Package `muster.v1`: what clients, workers and replicas say to each other.
 #[expect(

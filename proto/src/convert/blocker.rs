@@ -1,0 +1,38 @@
+//! Why a unit is not placed.
+
+use muster_core::plan::Blocker;
+
+use crate::v1;
+
+impl From<&Blocker> for v1::Blocker {
+    fn from(blocker: &Blocker) -> Self {
+        use v1::blocker::{BackOff, Behind, ExceedsCluster, Kind, NoSuchHost, Plain, Resources};
+        let kind = match blocker {
+            Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
+            Blocker::Cancelling => Kind::Cancelling(Plain {}),
+            Blocker::NoSuchHost { need } => Kind::NoSuchHost(NoSuchHost { need: need.clone() }),
+            &Blocker::ExceedsCluster {
+                need_gpus,
+                have_gpus,
+            } => Kind::ExceedsCluster(ExceedsCluster {
+                need_gpus,
+                have_gpus,
+            }),
+            &Blocker::Resources {
+                need_gpus,
+                free_gpus,
+                fits_tasks,
+                need_tasks,
+            } => Kind::Resources(Resources {
+                need_gpus,
+                free_gpus,
+                fits_tasks,
+                need_tasks,
+            }),
+            Blocker::Behind { ahead } => Kind::Behind(Behind {
+                ahead_job_id: ahead.get(),
+            }),
+        };
+        Self { kind: Some(kind) }
+    }
+}

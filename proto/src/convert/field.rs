@@ -1,0 +1,75 @@
+//! How a conversion refuses a field.
+
+use muster_core::rejection::Rejection;
+use muster_core::spec::Violation;
+
+/// A field of a message that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{field}: {rule}")]
+pub struct InvalidField {
+    /// Path of the field within the message: `target.gpu`, `tasks[3].phase`.
+    pub field: String,
+    /// What it must be.
+    pub rule: String,
+}
+
+impl InvalidField {
+    /// A field and the rule it breaks.
+    pub fn new(field: impl Into<String>, rule: impl Into<String>) -> Self {
+        Self {
+            field: field.into(),
+            rule: rule.into(),
+        }
+    }
+
+    /// The same, seen from the message that contains the field's message as `parent`.
+    #[must_use]
+    pub fn within(mut self, parent: &str) -> Self {
+        self.field = match self.field.as_str() {
+            "" => parent.to_owned(),
+            field => format!("{parent}.{field}"),
+        };
+        self
+    }
+
+    /// The same, seen from the message that contains the field's message at a position of a list.
+    #[must_use]
+    pub fn within_item(self, list: &str, position: usize) -> Self {
+        self.within(&format!("{list}[{position}]"))
+    }
+}
+
+impl From<InvalidField> for Violation {
+    fn from(invalid: InvalidField) -> Self {
+        Self {
+            field: invalid.field,
+            rule: invalid.rule,
+        }
+    }
+}
+
+impl From<InvalidField> for Rejection {
+    fn from(invalid: InvalidField) -> Self {
+        Self::InvalidRequest(invalid.into())
+    }
+}
+
+/// A message field that must be present.
+pub(crate) fn required<T>(field: &str, value: Option<T>) -> Result<T, InvalidField> {
+    value.ok_or_else(|| InvalidField::new(field, "must be present"))
+}
+
+/// An enumeration's number as the core's value; refuses 0 and numbers that this version does not know.
+pub(crate) fn enumeration<Wire, Core>(field: &str, number: i32) -> Result<Core, InvalidField>
+where
+    Wire: TryFrom<i32>,
+    Core: TryFrom<Wire, Error = InvalidField>,
+{
+    let wire = Wire::try_from(number).map_err(|_| {
+        InvalidField::new(
+            field,
+            format!("{number} is not a value that this version knows"),
+        )
+    })?;
+    Core::try_from(wire).map_err(|invalid| invalid.within(field))
+}

@@ -1,0 +1,198 @@
+//! Jobs, units and attempts as readers see them.
+
+use muster_core::ids::{HostId, UnitIndex};
+use muster_core::state::{
+    Attempt, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
+    UnitCounts,
+};
+
+use crate::v1;
+
+/// A job without its units.
+#[must_use]
+pub fn job_to_wire(job: &Job) -> v1::Job {
+    v1::Job {
+        id: job.id.get(),
+        spec: Some(job.spec.as_ref().into()),
+        submitted_at_ms: job.submitted_at.0,
+        phase: v1::JobPhase::from(job.phase).into(),
+        finished_at_ms: job.finished_at.map(|at| at.0),
+        finish_reason: job.finish_reason.clone(),
+        cancel: job.cancel.as_ref().map(Into::into),
+        counts: Some((&job.counts).into()),
+        gpus_held: gpus_held(job),
+    }
+}
+
+/// GPUs that a job's units hold now.
+///
+/// Looks at the units only if one of them holds resources; a unit that does holds what its tasks ask for.
+#[must_use]
+pub fn gpus_held(job: &Job) -> u64 {
+    if job.counts.active() == 0 {
+        return 0;
+    }
+    job.units
+        .values()
+        .filter_map(|unit| unit.attempt.as_deref())
+        .flat_map(|attempt| &attempt.tasks)
+        .map(|task| task.gpus.len() as u64)
+        .sum()
+}
+
+/// A unit of a job with its attempts; hosts are named by what `state` has.
+#[must_use]
+pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
+    v1::Unit {
+        index: index.get(),
+        phase: v1::UnitPhase::from(unit.phase).into(),
+        attempts: unit.attempts,
+        failures: unit.failures,
+        not_before_ms: unit.not_before.0,
+        restart_reason: v1::RestartReason::from(unit.restart_reason).into(),
+        attempt: unit
+            .attempt
+            .as_deref()
+            .map(|attempt| attempt_to_wire(state, attempt)),
+        past: unit
+            .past
+            .iter()
+            .map(|past| past_to_wire(state, past))
+            .collect(),
+        checkpoints: unit.checkpoints.iter().map(Into::into).collect(),
+    }
+}
+
+fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
+    v1::Attempt {
+        epoch: attempt.epoch.get(),
+        number: attempt.number,
+        placed_at_ms: attempt.placed_at.0,
+        running_at_ms: attempt.running_at.map(|at| at.0),
+        stop: attempt.stop.as_ref().map(Into::into),
+        tasks: attempt
+            .tasks
+            .iter()
+            .map(|task| task_to_wire(state, task))
+            .collect(),
+    }
+}
+
+fn task_to_wire(state: &State, task: &TaskRun) -> v1::TaskRun {
+    v1::TaskRun {
+        task: task.task.get(),
+        host_id: task.host.get(),
+        host: host_name(state, task.host),
+        gpus: task.gpus.iter().map(ToString::to_string).collect(),
+        phase: v1::TaskPhase::from(task.phase).into(),
+        exit: task.exit.as_ref().map(Into::into),
+    }
+}
+
+fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
+    v1::PastAttempt {
+        epoch: past.epoch.get(),
+        number: past.number,
+        placed_at_ms: past.placed_at.0,
+        running_at_ms: past.running_at.map(|at| at.0),
+        ended_at_ms: past.ended_at.0,
+        detail: past.detail.clone(),
+        exit: past.exit.as_ref().map(Into::into),
+        host_ids: past.hosts.iter().map(|host| host.get()).collect(),
+        hosts: past
+            .hosts
+            .iter()
+            .map(|host| host_name(state, *host))
+            .collect(),
+    }
+}
+
+fn host_name(state: &State, host: HostId) -> String {
+    state
+        .host(host)
+        .map_or_else(String::new, |host| host.name.to_string())
+}
+
+impl From<&CancelRequest> for v1::CancelRequest {
+    fn from(cancel: &CancelRequest) -> Self {
+        Self {
+            author: cancel.author.clone(),
+            reason: cancel.reason.clone(),
+            at_ms: cancel.at.0,
+        }
+    }
+}
+
+impl From<v1::CancelRequest> for CancelRequest {
+    fn from(wire: v1::CancelRequest) -> Self {
+        Self {
+            author: wire.author,
+            reason: wire.reason,
+            at: muster_core::time::TimeMs(wire.at_ms),
+        }
+    }
+}
+
+impl From<&UnitCounts> for v1::UnitCounts {
+    fn from(counts: &UnitCounts) -> Self {
+        Self {
+            waiting: counts.waiting,
+            placed: counts.placed,
+            running: counts.running,
+            stopping: counts.stopping,
+            succeeded: counts.succeeded,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+        }
+    }
+}
+
+impl From<v1::UnitCounts> for UnitCounts {
+    fn from(wire: v1::UnitCounts) -> Self {
+        Self {
+            waiting: wire.waiting,
+            placed: wire.placed,
+            running: wire.running,
+            stopping: wire.stopping,
+            succeeded: wire.succeeded,
+            failed: wire.failed,
+            cancelled: wire.cancelled,
+        }
+    }
+}
+
+impl From<&StopOrder> for v1::StopOrder {
+    fn from(stop: &StopOrder) -> Self {
+        Self {
+            reason: Some((&stop.reason).into()),
+            at_ms: stop.at.0,
+            grace_ms: stop.grace_ms,
+        }
+    }
+}
+
+impl From<&Checkpoint> for v1::Checkpoint {
+    fn from(checkpoint: &Checkpoint) -> Self {
+        Self {
+            epoch: checkpoint.epoch.get(),
+            step: checkpoint.step,
+            path: checkpoint.path.clone(),
+            size_bytes: checkpoint.size_bytes,
+            digest: checkpoint.digest.clone(),
+            committed_at_ms: checkpoint.committed_at.0,
+        }
+    }
+}
+
+impl From<v1::Checkpoint> for Checkpoint {
+    fn from(wire: v1::Checkpoint) -> Self {
+        Self {
+            epoch: muster_core::ids::AttemptEpoch(wire.epoch),
+            step: wire.step,
+            path: wire.path,
+            size_bytes: wire.size_bytes,
+            digest: wire.digest,
+            committed_at: muster_core::time::TimeMs(wire.committed_at_ms),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! Phases and other plain enumerations.
+
+use muster_core::command::HostHealth;
+use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_core::state::RestartReason;
+
+use super::InvalidField;
+use crate::v1;
+
+/// Converts a core enumeration without data to its wire twin of the same variant names and back;
+/// `Unspecified` is refused.
+macro_rules! twins {
+    ($name:ident { $($variant:ident),+ $(,)? }) => {
+        impl From<$name> for v1::$name {
+            fn from(value: $name) -> Self {
+                match value {
+                    $($name::$variant => Self::$variant,)+
+                }
+            }
+        }
+
+        impl TryFrom<v1::$name> for $name {
+            type Error = InvalidField;
+
+            fn try_from(value: v1::$name) -> Result<Self, InvalidField> {
+                match value {
+                    v1::$name::Unspecified => Err(InvalidField::new("", "must be specified")),
+                    $(v1::$name::$variant => Ok(Self::$variant),)+
+                }
+            }
+        }
+    };
+}
+
+twins!(JobPhase {
+    Queued,
+    Running,
+    Cancelling,
+    Succeeded,
+    Failed,
+    Cancelled,
+});
+
+twins!(UnitPhase {
+    Waiting,
+    Placed,
+    Running,
+    Stopping,
+    Succeeded,
+    Failed,
+    Cancelled,
+});
+
+twins!(TaskPhase {
+    Assigned,
+    Running,
+    Exited,
+    Gone,
+    Fenced,
+});
+
+twins!(RestartReason {
+    First,
+    Preempt,
+    Infra,
+    User,
+    Admin,
+});
+
+twins!(HostHealth { Up, Suspect, Lost });

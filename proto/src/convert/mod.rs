@@ -1,0 +1,29 @@
+//! Wire to core and back.
+//!
+//! What comes from the wire is checked here: every refusal names the field and the rule, before anything
+//! is proposed. What goes to the wire cannot fail. Conversions take ownership where a message is used up,
+//! so that strings move instead of being copied.
+
+mod beat;
+mod blocker;
+mod desired;
+mod event;
+mod field;
+mod host;
+mod ids;
+mod job;
+mod lifecycle;
+mod outcome;
+mod registration;
+mod request;
+mod spec;
+
+pub use field::InvalidField;
+pub use host::{gpu_to_wire, host_to_wire};
+pub use ids::{gpu_uuid, request_id};
+pub use job::{gpus_held, job_to_wire, unit_to_wire};
+pub use request::{
+    block_command, cancel_command, set_queue_command, submit_command, unblock_command,
+};
+
+pub(crate) use field::{enumeration, required};

@@ -1,0 +1,139 @@
+//! Health, blocks, exits and the reasons for stopping.
+
+use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, StopReason};
+use muster_core::ids::HostId;
+use muster_core::time::TimeMs;
+
+use super::{InvalidField, gpu_uuid, required};
+use crate::v1;
+
+impl From<v1::GpuHealth> for GpuHealth {
+    fn from(wire: v1::GpuHealth) -> Self {
+        match wire.fault {
+            None => Self::Healthy,
+            Some(v1::GpuFault { signal, detail }) => Self::Faulted { signal, detail },
+        }
+    }
+}
+
+impl From<&GpuHealth> for v1::GpuHealth {
+    fn from(health: &GpuHealth) -> Self {
+        let fault = match health {
+            GpuHealth::Healthy => None,
+            GpuHealth::Faulted { signal, detail } => Some(v1::GpuFault {
+                signal: signal.clone(),
+                detail: detail.clone(),
+            }),
+        };
+        Self { fault }
+    }
+}
+
+impl TryFrom<v1::BlockTarget> for BlockTarget {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::BlockTarget) -> Result<Self, InvalidField> {
+        use v1::block_target::Target;
+        match wire.target {
+            Some(Target::Host(name)) => Ok(Self::Host(name)),
+            Some(Target::Gpu(text)) => gpu_uuid("gpu", &text).map(Self::Gpu),
+            None => Err(InvalidField::new("", "must name a host or a GPU")),
+        }
+    }
+}
+
+impl From<&BlockTarget> for v1::BlockTarget {
+    fn from(target: &BlockTarget) -> Self {
+        use v1::block_target::Target;
+        let target = match target {
+            BlockTarget::Host(name) => Target::Host(name.clone()),
+            BlockTarget::Gpu(gpu) => Target::Gpu(gpu.to_string()),
+        };
+        Self {
+            target: Some(target),
+        }
+    }
+}
+
+impl From<v1::Block> for Block {
+    fn from(wire: v1::Block) -> Self {
+        Self {
+            reason: wire.reason,
+            author: wire.author,
+            evidence: wire.evidence,
+            since: TimeMs(wire.since_ms),
+            expires_at: wire.expires_at_ms.map(TimeMs),
+            drain_deadline: wire.drain_deadline_ms.map(TimeMs),
+        }
+    }
+}
+
+impl From<&Block> for v1::Block {
+    fn from(block: &Block) -> Self {
+        Self {
+            reason: block.reason.clone(),
+            author: block.author.clone(),
+            evidence: block.evidence.clone(),
+            since_ms: block.since.0,
+            expires_at_ms: block.expires_at.map(|at| at.0),
+            drain_deadline_ms: block.drain_deadline.map(|at| at.0),
+        }
+    }
+}
+
+impl From<v1::Exit> for Exit {
+    fn from(wire: v1::Exit) -> Self {
+        Self {
+            code: wire.code,
+            signal: wire.signal,
+            out_of_memory: wire.out_of_memory,
+            lease_expired: wire.lease_expired,
+            start_error: wire.start_error,
+        }
+    }
+}
+
+impl From<&Exit> for v1::Exit {
+    fn from(exit: &Exit) -> Self {
+        Self {
+            code: exit.code,
+            signal: exit.signal,
+            out_of_memory: exit.out_of_memory,
+            lease_expired: exit.lease_expired,
+            start_error: exit.start_error.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::StopReason> for StopReason {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::StopReason) -> Result<Self, InvalidField> {
+        use v1::stop_reason::Kind;
+        Ok(match required("kind", wire.kind)? {
+            Kind::Cancelled(_) => Self::Cancelled,
+            Kind::MemberFailed(_) => Self::MemberFailed,
+            Kind::MemberLost(_) => Self::MemberLost,
+            Kind::GpuFault(gpu) => Self::GpuFault {
+                gpu: gpu_uuid("gpu_fault", &gpu)?,
+            },
+            Kind::DrainHostId(host) => Self::Drain { host: HostId(host) },
+            Kind::Preempted(_) => Self::Preempted,
+        })
+    }
+}
+
+impl From<&StopReason> for v1::StopReason {
+    fn from(reason: &StopReason) -> Self {
+        use v1::stop_reason::{Kind, Plain};
+        let kind = match reason {
+            StopReason::Cancelled => Kind::Cancelled(Plain {}),
+            StopReason::MemberFailed => Kind::MemberFailed(Plain {}),
+            StopReason::MemberLost => Kind::MemberLost(Plain {}),
+            StopReason::GpuFault { gpu } => Kind::GpuFault(gpu.to_string()),
+            StopReason::Drain { host } => Kind::DrainHostId(host.get()),
+            StopReason::Preempted => Kind::Preempted(Plain {}),
+        };
+        Self { kind: Some(kind) }
+    }
+}

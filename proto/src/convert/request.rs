@@ -1,0 +1,184 @@
+//! Clients' writes as commands.
+
+use std::sync::Arc;
+
+use muster_core::command::{Block, BlockTarget, Command};
+use muster_core::ids::JobId;
+use muster_core::limits::{LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
+use muster_core::rejection::Rejection;
+use muster_core::spec::{JobSpec, Violation, validate};
+use muster_core::time::TimeMs;
+use prost::Message;
+
+use super::{InvalidField, request_id, required};
+use crate::v1;
+
+/// A submission as a command, with its defaults filled in and every rule checked that needs no state.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id, `InvalidSpec` with every rule that the specification breaks.
+pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    let spec = request
+        .spec
+        .ok_or_else(|| InvalidField::new("spec", "must be present"))?;
+    let size_bytes = spec.encoded_len();
+    if size_bytes > SPEC_BYTES_MAX {
+        return Err(Rejection::InvalidSpec(vec![Violation {
+            field: "spec".to_owned(),
+            rule: format!(
+                "{size_bytes} encoded bytes are over the limit of {SPEC_BYTES_MAX} (SPEC_BYTES_MAX)"
+            ),
+        }]));
+    }
+    let spec = JobSpec::from(spec);
+    let violations = validate(&spec);
+    if !violations.is_empty() {
+        return Err(Rejection::InvalidSpec(violations));
+    }
+    Ok(Command::SubmitJob {
+        request: id,
+        spec: Arc::new(spec),
+    })
+}
+
+/// A cancellation as a command.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id.
+pub fn cancel_command(request: v1::CancelJobRequest) -> Result<Command, Rejection> {
+    Ok(Command::CancelJob {
+        request: request_id("request_id", &request.request_id)?,
+        job: JobId(request.job_id),
+        author: request.author,
+        reason: request.reason,
+    })
+}
+
+/// A block as a command; `apply` stamps when it was put.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id or target, or a missing reason or author.
+pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    let target = target(request.target)?;
+    not_empty("reason", &request.reason)?;
+    not_empty("author", &request.author)?;
+    Ok(Command::Block {
+        request: id,
+        target,
+        block: Block {
+            reason: request.reason,
+            author: request.author,
+            evidence: request.evidence,
+            since: TimeMs::default(),
+            expires_at: request.expires_at_ms.map(TimeMs),
+            drain_deadline: request.drain_deadline_ms.map(TimeMs),
+        },
+    })
+}
+
+/// The end of a block as a command.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id or target, or a missing author.
+pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    let target = target(request.target)?;
+    not_empty("author", &request.author)?;
+    Ok(Command::Unblock {
+        request: id,
+        target,
+        author: request.author,
+    })
+}
+
+/// A queue's creation or change as a command.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id or an empty name.
+pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    not_empty("name", &request.name)?;
+    Ok(Command::SetQueue {
+        request: id,
+        name: request.name,
+        live_jobs_max: request.live_jobs_max.unwrap_or(LIVE_JOBS_PER_QUEUE_MAX),
+    })
+}
+
+fn target(wire: Option<v1::BlockTarget>) -> Result<BlockTarget, InvalidField> {
+    BlockTarget::try_from(required("target", wire)?).map_err(|invalid| invalid.within("target"))
+}
+
+fn not_empty(field: &str, text: &str) -> Result<(), InvalidField> {
+    if text.trim().is_empty() {
+        return Err(InvalidField::new(field, "must not be empty"));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use super::*;
+
+    fn submission(argument: &str) -> v1::SubmitJobRequest {
+        v1::SubmitJobRequest {
+            request_id: "nightly".to_owned(),
+            spec: Some(v1::JobSpec {
+                name: "train".to_owned(),
+                user: "ada".to_owned(),
+                groups: vec![v1::TaskGroup {
+                    command: vec!["echo".to_owned(), argument.to_owned()],
+                    ..v1::TaskGroup::default()
+                }],
+                ..v1::JobSpec::default()
+            }),
+            validate_only: false,
+        }
+    }
+
+    #[test]
+    fn a_plain_submission_is_a_command() {
+        let command = submit_command(submission("hello")).unwrap();
+        assert!(matches!(command, Command::SubmitJob { spec, .. } if spec.queue == "default"));
+    }
+
+    #[test]
+    fn a_submission_over_the_size_limit_names_the_limit() {
+        let error = submit_command(submission(&"x".repeat(10 << 20))).unwrap_err();
+        assert!(error.to_string().contains("SPEC_BYTES_MAX"), "{error}");
+    }
+
+    #[test]
+    fn no_tasks_and_a_billion_tasks_are_refused_by_field() {
+        for count in [0, 1_000_000_000] {
+            let mut request = submission("hello");
+            request.spec.as_mut().unwrap().groups[0].count = Some(count);
+            let error = submit_command(request).unwrap_err();
+            assert!(error.to_string().contains("groups"), "{error}");
+        }
+    }
+
+    #[test]
+    fn a_block_without_a_reason_or_a_target_is_refused_by_field() {
+        let request = v1::BlockRequest {
+            request_id: "one".to_owned(),
+            target: Some(v1::BlockTarget {
+                target: Some(v1::block_target::Target::Host("node01".to_owned())),
+            }),
+            author: "ada".to_owned(),
+            ..v1::BlockRequest::default()
+        };
+        let error = block_command(request.clone()).unwrap_err();
+        assert!(error.to_string().contains("reason"), "{error}");
+        let nowhere = v1::BlockRequest {
+            target: None,
+            reason: "noisy fan".to_owned(),
+            ..request
+        };
+        let error = block_command(nowhere).unwrap_err();
+        assert!(error.to_string().contains("target"), "{error}");
+    }
+}

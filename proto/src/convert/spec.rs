@@ -1,0 +1,187 @@
+//! Job specifications. Absent fields of the wire form get their defaults here; the core's form has every
+//! field, and its wire form spells every field out, so that it comes back as it was.
+
+use muster_core::spec::{
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, TaskGroup,
+};
+
+use crate::v1;
+
+/// Name of a job's only task group where none is given.
+const DEFAULT_GROUP: &str = "main";
+
+impl From<v1::JobSpec> for JobSpec {
+    /// Fills in the defaults; whether the result is valid is for `spec::validate` to say.
+    fn from(wire: v1::JobSpec) -> Self {
+        let partition_grace_default_ms = if wire.gang {
+            GANG_PARTITION_GRACE_MS
+        } else {
+            SINGLE_PARTITION_GRACE_MS
+        };
+        // With several groups, an absent name stays empty, and validation refuses it by its position.
+        let group_name = if wire.groups.len() == 1 {
+            DEFAULT_GROUP
+        } else {
+            ""
+        };
+        Self {
+            name: wire.name,
+            user: wire.user,
+            queue: wire.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
+            priority: wire.priority,
+            gang: wire.gang,
+            groups: wire
+                .groups
+                .into_iter()
+                .map(|group| group_from_wire(group, group_name))
+                .collect(),
+            retry: wire.retry.map_or_else(RetryPolicy::default, Into::into),
+            partition_grace_ms: wire
+                .partition_grace_ms
+                .unwrap_or(partition_grace_default_ms),
+            stop_grace_ms: wire.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
+            labels: wire.labels,
+        }
+    }
+}
+
+fn group_from_wire(wire: v1::TaskGroup, default_name: &str) -> TaskGroup {
+    TaskGroup {
+        name: wire.name.unwrap_or_else(|| default_name.to_owned()),
+        count: wire.count.unwrap_or(1),
+        resources: wire.resources.map_or_else(Resources::default, Into::into),
+        command: wire.command,
+        environment: wire.environment,
+        working_directory: wire.working_directory,
+        tasks_per_host_max: wire.tasks_per_host_max,
+    }
+}
+
+impl From<&JobSpec> for v1::JobSpec {
+    fn from(spec: &JobSpec) -> Self {
+        Self {
+            name: spec.name.clone(),
+            user: spec.user.clone(),
+            queue: Some(spec.queue.clone()),
+            priority: spec.priority,
+            gang: spec.gang,
+            groups: spec.groups.iter().map(Into::into).collect(),
+            retry: Some(spec.retry.into()),
+            partition_grace_ms: Some(spec.partition_grace_ms),
+            stop_grace_ms: Some(spec.stop_grace_ms),
+            labels: spec.labels.clone(),
+        }
+    }
+}
+
+impl From<&TaskGroup> for v1::TaskGroup {
+    fn from(group: &TaskGroup) -> Self {
+        Self {
+            name: Some(group.name.clone()),
+            count: Some(group.count),
+            resources: Some((&group.resources).into()),
+            command: group.command.clone(),
+            environment: group.environment.clone(),
+            working_directory: group.working_directory.clone(),
+            tasks_per_host_max: group.tasks_per_host_max,
+        }
+    }
+}
+
+impl From<v1::Resources> for Resources {
+    fn from(wire: v1::Resources) -> Self {
+        Self {
+            gpus: wire.gpus,
+            gpu_models: wire.gpu_models,
+            cpus_milli: wire.cpus_milli,
+            memory_mib: wire.memory_mib,
+        }
+    }
+}
+
+impl From<&Resources> for v1::Resources {
+    fn from(resources: &Resources) -> Self {
+        Self {
+            gpus: resources.gpus,
+            gpu_models: resources.gpu_models.clone(),
+            cpus_milli: resources.cpus_milli,
+            memory_mib: resources.memory_mib,
+        }
+    }
+}
+
+impl From<v1::RetryPolicy> for RetryPolicy {
+    fn from(wire: v1::RetryPolicy) -> Self {
+        Self {
+            retries_max: wire.retries_max,
+            backoff_ms: wire.backoff_ms,
+        }
+    }
+}
+
+impl From<RetryPolicy> for v1::RetryPolicy {
+    fn from(retry: RetryPolicy) -> Self {
+        Self {
+            retries_max: retry.retries_max,
+            backoff_ms: retry.backoff_ms,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn minimal(gang: bool) -> v1::JobSpec {
+        v1::JobSpec {
+            name: "train".to_owned(),
+            user: "ada".to_owned(),
+            gang,
+            groups: vec![v1::TaskGroup {
+                command: vec!["true".to_owned()],
+                ..v1::TaskGroup::default()
+            }],
+            ..v1::JobSpec::default()
+        }
+    }
+
+    #[test]
+    fn absent_fields_get_their_defaults() {
+        let spec = JobSpec::from(minimal(false));
+        assert_eq!(spec.queue, "default");
+        assert_eq!(spec.groups[0].name, "main");
+        assert_eq!(spec.groups[0].count, 1);
+        assert_eq!(spec.partition_grace_ms, 45_000);
+        assert_eq!(spec.stop_grace_ms, 30_000);
+        assert_eq!(spec.retry, RetryPolicy::default());
+        assert!(muster_core::spec::validate(&spec).is_empty());
+        assert_eq!(JobSpec::from(minimal(true)).partition_grace_ms, 300_000);
+    }
+
+    #[test]
+    fn an_explicit_value_is_never_replaced_by_a_default() {
+        let mut wire = minimal(false);
+        wire.queue = Some(String::new());
+        wire.groups[0].count = Some(0);
+        wire.stop_grace_ms = Some(0);
+        let spec = JobSpec::from(wire);
+        assert_eq!(
+            (
+                spec.queue.as_str(),
+                spec.groups[0].count,
+                spec.stop_grace_ms
+            ),
+            ("", 0, 0)
+        );
+        assert_eq!(JobSpec::from(v1::JobSpec::from(&spec)), spec);
+    }
+
+    #[test]
+    fn two_groups_must_be_named() {
+        let mut wire = minimal(false);
+        wire.groups.push(wire.groups[0].clone());
+        let broken = muster_core::spec::validate(&JobSpec::from(wire));
+        assert_eq!(broken[0].field, "groups[0].name");
+    }
+}

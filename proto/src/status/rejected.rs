@@ -1,0 +1,259 @@
+//! The core's refusals as statuses: one arm a kind.
+
+use std::time::Duration;
+
+use muster_core::rejection::Rejection;
+use muster_core::spec::Violation;
+use tonic::{Code, Status};
+use tonic_types::{ErrorDetails, StatusExt};
+
+use super::{error, retryable};
+use crate::v1;
+
+/// When a command of a deposed leader may be tried again: its successor is there by then.
+const RETRY_LEADER: Duration = Duration::from_millis(200);
+/// When something that is full may have room again.
+const RETRY_FULL: Duration = Duration::from_secs(10);
+/// When a worker whose name is taken may try again: the other one may be lost by then.
+const RETRY_IDENTITY: Duration = Duration::from_secs(5);
+
+/// A refusal as a gRPC status.
+#[must_use]
+pub fn status_of(rejection: &Rejection) -> Status {
+    let message = rejection.to_string();
+    let reason = reason_of(rejection);
+    let metadata = metadata_of(rejection);
+    match rejection {
+        Rejection::InvalidSpec(violations) => bad_request(reason, &message, violations),
+        Rejection::InvalidRegistration(violation) | Rejection::InvalidRequest(violation) => {
+            bad_request(reason, &message, std::slice::from_ref(violation))
+        }
+        _ => match retry_of(rejection) {
+            Some(after) => retryable(code_of(rejection), reason, &message, &metadata, after),
+            None => error(code_of(rejection), reason, &message, &metadata),
+        },
+    }
+}
+
+/// A refused registration as the worker's session tells it.
+#[must_use]
+pub fn rejected_to_wire(rejection: &Rejection) -> v1::Rejected {
+    v1::Rejected {
+        reason: reason_of(rejection).to_owned(),
+        message: rejection.to_string(),
+        retry: retry_of(rejection).is_some(),
+    }
+}
+
+fn bad_request(reason: &str, message: &str, violations: &[Violation]) -> Status {
+    let mut details = ErrorDetails::with_error_info(
+        reason,
+        super::DOMAIN,
+        std::collections::HashMap::<String, String>::new(),
+    );
+    for violation in violations {
+        details.add_bad_request_violation(&violation.field, &violation.rule);
+    }
+    Status::with_error_details(Code::InvalidArgument, message, details)
+}
+
+const fn code_of(rejection: &Rejection) -> Code {
+    match rejection {
+        Rejection::StaleLeader { .. } => Code::Unavailable,
+        Rejection::InvalidSpec(_)
+        | Rejection::InvalidRegistration(_)
+        | Rejection::InvalidRequest(_) => Code::InvalidArgument,
+        Rejection::UnknownQueue(_)
+        | Rejection::UnknownJob(_)
+        | Rejection::UnknownUnit { .. }
+        | Rejection::UnknownTask { .. }
+        | Rejection::UnknownHost(_)
+        | Rejection::UnknownGpu(_) => Code::NotFound,
+        Rejection::RequestReused
+        | Rejection::HostIdentityTaken(_)
+        | Rejection::GpuClaimedTwice { .. } => Code::AlreadyExists,
+        Rejection::QueueFull { .. } | Rejection::ClusterFull { .. } => Code::ResourceExhausted,
+        Rejection::JobFinished { .. }
+        | Rejection::UnitPhase { .. }
+        | Rejection::StaleAttempt { .. }
+        | Rejection::TaskTransition { .. }
+        | Rejection::PlacementShape { .. }
+        | Rejection::PlacementInfeasible { .. }
+        | Rejection::StaleIncarnation { .. }
+        | Rejection::NotBlocked(_)
+        | Rejection::CheckpointOutOfOrder { .. } => Code::FailedPrecondition,
+    }
+}
+
+const fn reason_of(rejection: &Rejection) -> &'static str {
+    match rejection {
+        Rejection::StaleLeader { .. } => "STALE_LEADER",
+        Rejection::InvalidSpec(_) => "INVALID_SPEC",
+        Rejection::RequestReused => "REQUEST_REUSED",
+        Rejection::UnknownQueue(_) => "UNKNOWN_QUEUE",
+        Rejection::QueueFull { .. } => "QUEUE_FULL",
+        Rejection::UnknownJob(_) => "UNKNOWN_JOB",
+        Rejection::JobFinished { .. } => "JOB_FINISHED",
+        Rejection::UnknownUnit { .. } => "UNKNOWN_UNIT",
+        Rejection::UnitPhase { .. } => "UNIT_PHASE",
+        Rejection::StaleAttempt { .. } => "STALE_ATTEMPT",
+        Rejection::UnknownTask { .. } => "UNKNOWN_TASK",
+        Rejection::TaskTransition { .. } => "TASK_TRANSITION",
+        Rejection::PlacementShape { .. } => "PLACEMENT_SHAPE",
+        Rejection::PlacementInfeasible { .. } => "PLACEMENT_INFEASIBLE",
+        Rejection::UnknownHost(_) => "UNKNOWN_HOST",
+        Rejection::UnknownGpu(_) => "UNKNOWN_GPU",
+        Rejection::HostIdentityTaken(_) => "HOST_IDENTITY_TAKEN",
+        Rejection::StaleIncarnation { .. } => "STALE_INCARNATION",
+        Rejection::GpuClaimedTwice { .. } => "GPU_CLAIMED_TWICE",
+        Rejection::InvalidRegistration(_) => "INVALID_REGISTRATION",
+        Rejection::InvalidRequest(_) => "INVALID_REQUEST",
+        Rejection::NotBlocked(_) => "NOT_BLOCKED",
+        Rejection::CheckpointOutOfOrder { .. } => "CHECKPOINT_OUT_OF_ORDER",
+        Rejection::ClusterFull { .. } => "CLUSTER_FULL",
+    }
+}
+
+const fn retry_of(rejection: &Rejection) -> Option<Duration> {
+    match rejection {
+        Rejection::StaleLeader { .. } => Some(RETRY_LEADER),
+        Rejection::QueueFull { .. } | Rejection::ClusterFull { .. } => Some(RETRY_FULL),
+        Rejection::HostIdentityTaken(_) | Rejection::GpuClaimedTwice { .. } => Some(RETRY_IDENTITY),
+        _ => None,
+    }
+}
+
+fn metadata_of(rejection: &Rejection) -> Vec<(&'static str, String)> {
+    match rejection {
+        Rejection::StaleLeader { given, current } => {
+            vec![
+                ("given", given.to_string()),
+                ("current", current.to_string()),
+            ]
+        }
+        Rejection::UnknownQueue(queue) => vec![("queue", queue.clone())],
+        Rejection::QueueFull { queue, limit } => vec![
+            ("queue", queue.clone()),
+            ("limit_name", "live_jobs_max".to_owned()),
+            ("limit", limit.to_string()),
+        ],
+        Rejection::UnknownJob(job) => vec![("job", job.to_string())],
+        Rejection::JobFinished { job, phase } => {
+            vec![
+                ("job", job.to_string()),
+                ("phase", v1::JobPhase::from(*phase).as_str_name().to_owned()),
+            ]
+        }
+        Rejection::UnknownUnit { job, unit } | Rejection::PlacementShape { job, unit, .. } => {
+            vec![("job", job.to_string()), ("unit", unit.to_string())]
+        }
+        Rejection::UnitPhase { job, unit, phase } => vec![
+            ("job", job.to_string()),
+            ("unit", unit.to_string()),
+            (
+                "phase",
+                v1::UnitPhase::from(*phase).as_str_name().to_owned(),
+            ),
+        ],
+        Rejection::StaleAttempt { job, unit, given } => vec![
+            ("job", job.to_string()),
+            ("unit", unit.to_string()),
+            ("given", given.to_string()),
+        ],
+        Rejection::UnknownTask { job, epoch, task } => vec![
+            ("job", job.to_string()),
+            ("epoch", epoch.to_string()),
+            ("task", task.to_string()),
+        ],
+        Rejection::TaskTransition { job, task, .. } => {
+            vec![("job", job.to_string()), ("task", task.to_string())]
+        }
+        Rejection::PlacementInfeasible { host, .. } => vec![("host", host.to_string())],
+        Rejection::UnknownHost(name) | Rejection::HostIdentityTaken(name) => {
+            vec![("host", name.clone())]
+        }
+        Rejection::UnknownGpu(gpu) => vec![("gpu", gpu.to_string())],
+        Rejection::StaleIncarnation {
+            name,
+            given,
+            current,
+        } => vec![
+            ("host", name.clone()),
+            ("given", given.to_string()),
+            ("current", current.to_string()),
+        ],
+        Rejection::GpuClaimedTwice { gpu, holder } => {
+            vec![("gpu", gpu.to_string()), ("host", holder.clone())]
+        }
+        Rejection::NotBlocked(target) => vec![("target", target.clone())],
+        Rejection::CheckpointOutOfOrder {
+            job,
+            given,
+            current,
+        } => vec![
+            ("job", job.to_string()),
+            ("given", given.to_string()),
+            ("current", current.to_string()),
+        ],
+        Rejection::ClusterFull {
+            limit_name, limit, ..
+        } => vec![
+            ("limit_name", limit_name.clone()),
+            ("limit", limit.to_string()),
+        ],
+        Rejection::RequestReused
+        | Rejection::InvalidSpec(_)
+        | Rejection::InvalidRegistration(_)
+        | Rejection::InvalidRequest(_) => Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::JobId;
+    use muster_core::lifecycle::JobPhase;
+
+    use super::*;
+    use crate::status::ErrorReport;
+
+    #[test]
+    fn broken_fields_are_listed_one_by_one() {
+        let violations = ["name", "groups[0].count"].map(|field| Violation {
+            field: field.to_owned(),
+            rule: "must not be empty".to_owned(),
+        });
+        let status = status_of(&Rejection::InvalidSpec(violations.to_vec()));
+        assert_eq!(status.code(), Code::InvalidArgument);
+        let report = ErrorReport::of(&status);
+        assert_eq!(report.reason, "INVALID_SPEC");
+        assert_eq!(report.violations.len(), 2);
+        assert_eq!(report.violations[1].0, "groups[0].count");
+    }
+
+    #[test]
+    fn a_full_queue_names_its_limit_and_asks_to_try_again() {
+        let status = status_of(&Rejection::QueueFull {
+            queue: "vision".to_owned(),
+            limit: 10,
+        });
+        let report = ErrorReport::of(&status);
+        assert_eq!(status.code(), Code::ResourceExhausted);
+        assert_eq!(report.metadata.get("limit").map(String::as_str), Some("10"));
+        assert!(report.retry_after.is_some());
+    }
+
+    #[test]
+    fn a_finished_job_is_no_reason_to_try_again() {
+        let status = status_of(&Rejection::JobFinished {
+            job: JobId(4),
+            phase: JobPhase::Succeeded,
+        });
+        let report = ErrorReport::of(&status);
+        assert_eq!(status.code(), Code::FailedPrecondition);
+        assert_eq!(
+            report.metadata.get("phase").map(String::as_str),
+            Some("JOB_PHASE_SUCCEEDED")
+        );
+        assert_eq!(report.retry_after, None);
+    }
+}
