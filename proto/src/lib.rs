@@ -13,6 +13,7 @@ pub mod status;
 /// Package `muster.v1`: what clients, workers and replicas say to each other.
 #[expect(
     clippy::all,
+    clippy::allow_attributes,
     reason = "generated from schema/muster/v1, whose comments document the messages"
 )]
 pub mod v1 {

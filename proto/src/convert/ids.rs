@@ -69,7 +69,7 @@ mod tests {
         let id = request_id("request_id", "nightly-2026-11-21").unwrap();
         assert_eq!(id, request_id("request_id", "nightly-2026-11-21").unwrap());
         assert_ne!(id, request_id("request_id", "nightly-2026-11-22").unwrap());
-        assert_eq!(id.to_string(), "FROZEN");
+        assert_eq!(id.to_string(), "77e2f609-840e-89f5-9ade-7c2bd8363b05");
     }
 
     #[test]
