@@ -2,11 +2,13 @@
 //!
 //! - [`v1`]: the messages and services; the comments in the schema files are the interface's documentation.
 //! - [`convert`]: wire to core and back, with defaults and limits.
+//! - [`log`]: commands and the state as bytes that outlive a build.
 //! - [`raft`]: what replicas say to each other to stay one.
 //! - [`status`]: errors as gRPC statuses with `google.rpc` details.
 #![forbid(unsafe_code)]
 
 pub mod convert;
+pub mod log;
 pub mod raft;
 pub mod status;
 

@@ -1,11 +1,13 @@
 //! Jobs, units and attempts as readers see them.
 
-use muster_core::ids::{HostId, UnitIndex};
+use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
 use muster_core::state::{
     Attempt, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
     UnitCounts,
 };
+use muster_core::time::TimeMs;
 
+use super::{InvalidField, required};
 use crate::v1;
 
 /// A job without its units.
@@ -128,7 +130,7 @@ impl From<v1::CancelRequest> for CancelRequest {
         Self {
             author: wire.author,
             reason: wire.reason,
-            at: muster_core::time::TimeMs(wire.at_ms),
+            at: TimeMs(wire.at_ms),
         }
     }
 }
@@ -171,6 +173,18 @@ impl From<&StopOrder> for v1::StopOrder {
     }
 }
 
+impl TryFrom<v1::StopOrder> for StopOrder {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::StopOrder) -> Result<Self, InvalidField> {
+        Ok(Self {
+            reason: required("reason", wire.reason)?.try_into()?,
+            at: TimeMs(wire.at_ms),
+            grace_ms: wire.grace_ms,
+        })
+    }
+}
+
 impl From<&Checkpoint> for v1::Checkpoint {
     fn from(checkpoint: &Checkpoint) -> Self {
         Self {
@@ -187,12 +201,12 @@ impl From<&Checkpoint> for v1::Checkpoint {
 impl From<v1::Checkpoint> for Checkpoint {
     fn from(wire: v1::Checkpoint) -> Self {
         Self {
-            epoch: muster_core::ids::AttemptEpoch(wire.epoch),
+            epoch: AttemptEpoch(wire.epoch),
             step: wire.step,
             path: wire.path,
             size_bytes: wire.size_bytes,
             digest: wire.digest,
-            committed_at: muster_core::time::TimeMs(wire.committed_at_ms),
+            committed_at: TimeMs(wire.committed_at_ms),
         }
     }
 }

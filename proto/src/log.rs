@@ -1,0 +1,25 @@
+//! Bytes that outlive a build: replicated commands, and the state in snapshots.
+//!
+//! Every piece begins with a format version. Within a version only fields may be added that an older build
+//! may ignore; anything else raises the version. A newer version than this build knows is refused by name,
+//! so is a kind of command that it does not know: guessing would let replicas drift apart.
+
+mod command;
+mod error;
+mod packed;
+mod state;
+
+pub use command::{COMMAND_FORMAT, decode_command, encode_command};
+pub use error::LogError;
+pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, read_state, write_state};
+
+/// Package `muster.log.v1`, generated. Its place lets it find `muster.v1` by relative path.
+#[expect(
+    clippy::all,
+    clippy::allow_attributes,
+    unreachable_pub,
+    reason = "generated from schema/muster/log/v1, whose comments document the messages"
+)]
+mod v1 {
+    tonic::include_proto!("muster.log.v1");
+}

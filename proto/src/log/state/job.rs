@@ -1,0 +1,185 @@
+//! Jobs, units and attempts.
+
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_core::state::{Attempt, Job, PastAttempt, StopOrder, TaskRun, Unit};
+use muster_core::time::TimeMs;
+
+use crate::convert::{InvalidField, enumeration, required};
+use crate::log::error::Field;
+use crate::log::packed::{pack_gpus, unpack_gpus};
+use crate::log::v1;
+
+/// A job without its units.
+pub(super) fn to_wire(job: &Job) -> v1::Job {
+    v1::Job {
+        id: job.id.get(),
+        spec: Some(job.spec.as_ref().into()),
+        submitted_at_ms: job.submitted_at.0,
+        phase: crate::v1::JobPhase::from(job.phase).into(),
+        finished_at_ms: job.finished_at.map(|at| at.0),
+        finish_reason: job.finish_reason.clone(),
+        cancel: job.cancel.as_ref().map(Into::into),
+        first_untouched: job.first_untouched.get(),
+        counts: Some((&job.counts).into()),
+    }
+}
+
+/// A job without its units.
+pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
+    Ok(Job {
+        id: JobId(wire.id),
+        spec: Arc::new(required("job.spec", wire.spec)?.into()),
+        submitted_at: TimeMs(wire.submitted_at_ms),
+        phase: enumeration::<crate::v1::JobPhase, _>("job.phase", wire.phase)?,
+        finished_at: wire.finished_at_ms.map(TimeMs),
+        finish_reason: wire.finish_reason,
+        cancel: wire.cancel.map(Into::into),
+        units: OrdMap::new(),
+        first_untouched: UnitIndex(wire.first_untouched),
+        requeued: OrdSet::new(),
+        counts: required("job.counts", wire.counts)?.into(),
+    })
+}
+
+/// A unit without the tasks of its attempt.
+pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1::Unit {
+    v1::Unit {
+        index: index.get(),
+        phase: crate::v1::UnitPhase::from(unit.phase).into(),
+        attempts: unit.attempts,
+        failures: unit.failures,
+        not_before_ms: unit.not_before.0,
+        restart_reason: crate::v1::RestartReason::from(unit.restart_reason).into(),
+        attempt: unit.attempt.as_deref().map(attempt_to_wire),
+        past: unit.past.iter().map(past_to_wire).collect(),
+        checkpoints: unit.checkpoints.iter().map(Into::into).collect(),
+        requeued,
+    }
+}
+
+/// Some tasks of an attempt.
+pub(super) fn tasks_to_wire(tasks: &[TaskRun]) -> v1::TaskRuns {
+    let tasks = tasks.iter().map(|task| v1::TaskRun {
+        task: task.task.get(),
+        host: task.host.get(),
+        gpus: pack_gpus(&task.gpus),
+        phase: crate::v1::TaskPhase::from(task.phase).into(),
+        exit: task.exit.as_ref().map(Into::into),
+    });
+    v1::TaskRuns {
+        tasks: tasks.collect(),
+    }
+}
+
+/// A unit whose tasks are still being read.
+pub(super) struct OpenUnit {
+    index: UnitIndex,
+    requeued: bool,
+    unit: Unit,
+    attempt: Option<Attempt>,
+}
+
+impl OpenUnit {
+    pub(super) fn begin(wire: v1::Unit) -> Field<Self> {
+        let unit = Unit {
+            phase: enumeration::<crate::v1::UnitPhase, _>("unit.phase", wire.phase)?,
+            attempts: wire.attempts,
+            failures: wire.failures,
+            not_before: TimeMs(wire.not_before_ms),
+            restart_reason: enumeration::<crate::v1::RestartReason, _>(
+                "unit.restart_reason",
+                wire.restart_reason,
+            )?,
+            attempt: None,
+            past: wire.past.into_iter().map(past_from_wire).collect(),
+            checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
+        };
+        Ok(Self {
+            index: UnitIndex(wire.index),
+            requeued: wire.requeued,
+            unit,
+            attempt: wire.attempt.map(attempt_from_wire).transpose()?,
+        })
+    }
+
+    pub(super) fn add_tasks(&mut self, wire: v1::TaskRuns) -> Field<()> {
+        let attempt = self
+            .attempt
+            .as_mut()
+            .ok_or_else(|| InvalidField::new("tasks", "must follow a unit with an attempt"))?;
+        for task in wire.tasks {
+            attempt.tasks.push(TaskRun {
+                task: TaskIndex(task.task),
+                host: HostId(task.host),
+                gpus: unpack_gpus("tasks.gpus", &task.gpus)?,
+                phase: enumeration::<crate::v1::TaskPhase, _>("tasks.phase", task.phase)?,
+                exit: task.exit.map(Into::into),
+            });
+        }
+        Ok(())
+    }
+
+    /// The unit with its tasks, and whether it waits again.
+    pub(super) fn close(self) -> (UnitIndex, Unit, bool) {
+        let unit = Unit {
+            attempt: self.attempt.map(Arc::new),
+            ..self.unit
+        };
+        (self.index, unit, self.requeued)
+    }
+}
+
+fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
+    v1::Attempt {
+        epoch: attempt.epoch.get(),
+        leader: attempt.leader.get(),
+        number: attempt.number,
+        placed_at_ms: attempt.placed_at.0,
+        running_at_ms: attempt.running_at.map(|at| at.0),
+        stop: attempt.stop.as_ref().map(Into::into),
+        decisive: attempt.decisive.map(TaskIndex::get),
+    }
+}
+
+fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
+    Ok(Attempt {
+        epoch: AttemptEpoch(wire.epoch),
+        leader: LeadershipEpoch(wire.leader),
+        number: wire.number,
+        placed_at: TimeMs(wire.placed_at_ms),
+        running_at: wire.running_at_ms.map(TimeMs),
+        stop: wire.stop.map(StopOrder::try_from).transpose()?,
+        tasks: Vec::new(),
+        decisive: wire.decisive.map(TaskIndex),
+    })
+}
+
+fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
+    crate::v1::PastAttempt {
+        epoch: past.epoch.get(),
+        number: past.number,
+        placed_at_ms: past.placed_at.0,
+        running_at_ms: past.running_at.map(|at| at.0),
+        ended_at_ms: past.ended_at.0,
+        detail: past.detail.clone(),
+        exit: past.exit.as_ref().map(Into::into),
+        host_ids: past.hosts.iter().map(|host| host.get()).collect(),
+        hosts: Vec::new(),
+    }
+}
+
+fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
+    PastAttempt {
+        epoch: AttemptEpoch(wire.epoch),
+        number: wire.number,
+        placed_at: TimeMs(wire.placed_at_ms),
+        running_at: wire.running_at_ms.map(TimeMs),
+        ended_at: TimeMs(wire.ended_at_ms),
+        detail: wire.detail,
+        exit: wire.exit.map(Into::into),
+        hosts: wire.host_ids.into_iter().map(HostId).collect(),
+    }
+}

@@ -1,0 +1,194 @@
+//! From records to a state, and the records that are neither hosts nor jobs.
+
+use std::sync::Arc;
+
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
+use muster_core::state::{
+    Answer, EventLog, Job, Leadership, Queue, State, StateParts, StoredAnswer, Unit,
+};
+use muster_core::time::TimeMs;
+
+use super::host::Models;
+use super::job::OpenUnit;
+use super::{host, job};
+use crate::convert::{InvalidField, required};
+use crate::log::error::Field;
+use crate::log::packed::{pack_request, unpack_request};
+use crate::log::v1;
+use crate::log::v1::state_record::Kind;
+
+/// Collects records into the parts of a state.
+pub(super) struct Builder {
+    parts: StateParts,
+    models: Models,
+    compacted: Revision,
+    events: Vec<(Revision, Arc<[Event]>)>,
+    /// Events of the revision that is being read.
+    open_events: Vec<Event>,
+    open_job: Option<Job>,
+    open_unit: Option<OpenUnit>,
+}
+
+impl Builder {
+    pub(super) fn new(head: &v1::StateHead) -> Self {
+        let parts = StateParts {
+            revision: Revision(head.revision),
+            time: TimeMs(head.time_ms),
+            leadership: Leadership {
+                replica: ReplicaId(head.leader_replica),
+                epoch: LeadershipEpoch(head.leader_epoch),
+                since: TimeMs(head.leader_since_ms),
+            },
+            ..StateParts::default()
+        };
+        Self {
+            parts,
+            models: Models::default(),
+            compacted: Revision(head.events_compacted),
+            events: Vec::new(),
+            open_events: Vec::new(),
+            open_job: None,
+            open_unit: None,
+        }
+    }
+
+    /// Takes in the next record; the caller handles the end.
+    pub(super) fn add(&mut self, kind: Kind) -> Field<()> {
+        match kind {
+            Kind::Head(_) => return Err(InvalidField::new("head", "must come once, and first")),
+            Kind::End(_) => return Err(InvalidField::new("end", "must come last")),
+            Kind::Queue(wire) => self.parts.queues.push(queue_from_wire(wire)),
+            Kind::Host(wire) => {
+                let host = host::from_wire(wire, &mut self.models)?;
+                self.parts.hosts.push(host);
+            }
+            Kind::Job(wire) => {
+                self.close_job()?;
+                self.open_job = Some(job::from_wire(wire)?);
+            }
+            Kind::Unit(wire) => {
+                self.close_unit()?;
+                self.open_unit = Some(OpenUnit::begin(wire)?);
+            }
+            Kind::Tasks(wire) => self
+                .open_unit
+                .as_mut()
+                .ok_or_else(|| InvalidField::new("tasks", "must follow their unit"))?
+                .add_tasks(wire)?,
+            Kind::Answer(wire) => self.parts.requests.push(answer_from_wire(wire)?),
+            Kind::Event(wire) => self.add_event(event_from_wire(wire)?),
+        }
+        Ok(())
+    }
+
+    /// The state of all records.
+    pub(super) fn finish(mut self) -> Field<State> {
+        self.close_job()?;
+        self.close_revision();
+        self.parts.events = EventLog::restore(self.compacted, self.events);
+        Ok(State::restore(self.parts))
+    }
+
+    fn close_unit(&mut self) -> Field<()> {
+        let Some(open) = self.open_unit.take() else {
+            return Ok(());
+        };
+        let job = self
+            .open_job
+            .as_mut()
+            .ok_or_else(|| InvalidField::new("unit", "must follow its job"))?;
+        let (index, unit, requeued): (_, Unit, _) = open.close();
+        job.units.insert(index, Arc::new(unit));
+        if requeued {
+            job.requeued.insert(index);
+        }
+        Ok(())
+    }
+
+    fn close_job(&mut self) -> Field<()> {
+        self.close_unit()?;
+        self.parts.jobs.extend(self.open_job.take());
+        Ok(())
+    }
+
+    fn add_event(&mut self, event: Event) {
+        if self
+            .open_events
+            .first()
+            .is_some_and(|first| first.revision != event.revision)
+        {
+            self.close_revision();
+        }
+        self.open_events.push(event);
+    }
+
+    fn close_revision(&mut self) {
+        let events = std::mem::take(&mut self.open_events);
+        if let Some(first) = events.first() {
+            self.events.push((first.revision, events.into()));
+        }
+    }
+}
+
+fn queue_from_wire(wire: crate::v1::Queue) -> Queue {
+    Queue {
+        name: wire.name.into(),
+        live_jobs_max: wire.live_jobs_max,
+        live_jobs: wire.live_jobs,
+    }
+}
+
+pub(super) fn answer_to_wire(request: RequestId, stored: &StoredAnswer) -> v1::StoredAnswer {
+    use v1::stored_answer::{Answer as Wire, Plain};
+    let answer = match stored.answer {
+        Answer::Done => Wire::Done(Plain {}),
+        Answer::Began => Wire::Began(Plain {}),
+        Answer::Job(job) => Wire::Job(job.get()),
+        Answer::Host(host) => Wire::Host(host.get()),
+        Answer::Count(count) => Wire::Count(count),
+    };
+    v1::StoredAnswer {
+        request: pack_request(request),
+        revision: stored.revision.get(),
+        at_ms: stored.at.0,
+        fingerprint: stored.fingerprint,
+        answer: Some(answer),
+    }
+}
+
+fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> {
+    use v1::stored_answer::Answer as Wire;
+    let answer = match required("answer.answer", wire.answer)? {
+        Wire::Done(_) => Answer::Done,
+        Wire::Began(_) => Answer::Began,
+        Wire::Job(job) => Answer::Job(JobId(job)),
+        Wire::Host(host) => Answer::Host(HostId(host)),
+        Wire::Count(count) => Answer::Count(count),
+    };
+    let stored = StoredAnswer {
+        revision: Revision(wire.revision),
+        at: TimeMs(wire.at_ms),
+        fingerprint: wire.fingerprint,
+        answer,
+    };
+    Ok((unpack_request("answer.request", &wire.request)?, stored))
+}
+
+pub(super) fn event_to_wire(event: &Event) -> v1::Event {
+    v1::Event {
+        revision: event.revision.get(),
+        time_ms: event.time.0,
+        event: Some((&event.kind).into()),
+    }
+}
+
+fn event_from_wire(wire: v1::Event) -> Field<Event> {
+    let kind = EventKind::try_from(required("event.event", wire.event)?)
+        .map_err(|invalid| invalid.within("event"))?;
+    Ok(Event {
+        revision: Revision(wire.revision),
+        time: TimeMs(wire.time_ms),
+        kind,
+    })
+}

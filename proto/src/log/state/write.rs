@@ -1,0 +1,104 @@
+//! Writing a state.
+
+use std::io::{self, Write};
+
+use muster_core::state::{Job, State};
+use prost::Message;
+
+use super::parts::{answer_to_wire, event_to_wire};
+use super::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT, TASKS_PER_RECORD_MAX, host, job};
+use crate::log::v1;
+use crate::log::v1::state_record::Kind;
+
+/// Writes a whole state; equal states give equal bytes.
+///
+/// # Errors
+/// Those of `sink`, and `InvalidData` if a record were over [`RECORD_BYTES_MAX`], which the limits on what
+/// the state holds exclude.
+pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
+    let mut writer = Writer::begin(sink)?;
+    writer.record(Kind::Head(v1::StateHead {
+        revision: state.revision.get(),
+        time_ms: state.time.0,
+        leader_replica: state.leadership.replica.get(),
+        leader_epoch: state.leadership.epoch.get(),
+        leader_since_ms: state.leadership.since.0,
+        events_compacted: state.events.compacted().get(),
+    }))?;
+    for queue in state.queues.values() {
+        writer.record(Kind::Queue(queue.as_ref().into()))?;
+    }
+    for record in state.hosts.values() {
+        writer.record(Kind::Host(host::to_wire(record)))?;
+    }
+    for record in state.jobs.values() {
+        writer.job(record)?;
+    }
+    for (request, answer) in state.requests.iter() {
+        writer.record(Kind::Answer(answer_to_wire(request, answer)))?;
+    }
+    for event in state.events.iter().flat_map(|(_, events)| events.iter()) {
+        writer.record(Kind::Event(event_to_wire(event)))?;
+    }
+    writer.end()
+}
+
+struct Writer<'a> {
+    sink: &'a mut dyn Write,
+    records: u64,
+    /// Reused for every record: length and body.
+    scratch: Vec<u8>,
+}
+
+impl<'a> Writer<'a> {
+    fn begin(sink: &'a mut dyn Write) -> io::Result<Self> {
+        sink.write_all(&MAGIC)?;
+        sink.write_all(&STATE_FORMAT.to_le_bytes())?;
+        Ok(Self {
+            sink,
+            records: 0,
+            scratch: Vec::new(),
+        })
+    }
+
+    fn record(&mut self, kind: Kind) -> io::Result<()> {
+        let record = v1::StateRecord { kind: Some(kind) };
+        let length = record.encoded_len();
+        let framed = u32::try_from(length)
+            .ok()
+            .filter(|_| length <= RECORD_BYTES_MAX)
+            .ok_or_else(|| {
+                io::Error::new(
+                    io::ErrorKind::InvalidData,
+                    format!("a state record of {length} bytes is over {RECORD_BYTES_MAX} (RECORD_BYTES_MAX)"),
+                )
+            })?;
+        self.scratch.clear();
+        self.scratch.extend_from_slice(&framed.to_le_bytes());
+        record.encode_raw(&mut self.scratch);
+        self.sink.write_all(&self.scratch)?;
+        self.records += 1;
+        Ok(())
+    }
+
+    fn job(&mut self, job: &Job) -> io::Result<()> {
+        self.record(Kind::Job(job::to_wire(job)))?;
+        for (index, unit) in &job.units {
+            let requeued = job.requeued.contains(index);
+            self.record(Kind::Unit(job::unit_to_wire(*index, unit, requeued)))?;
+            let tasks = unit
+                .attempt
+                .as_ref()
+                .map_or(&[][..], |attempt| &attempt.tasks);
+            for chunk in tasks.chunks(TASKS_PER_RECORD_MAX) {
+                self.record(Kind::Tasks(job::tasks_to_wire(chunk)))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn end(mut self) -> io::Result<()> {
+        let records = self.records;
+        self.record(Kind::End(v1::StateEnd { records }))
+    }
+}
