@@ -5,13 +5,13 @@
 
 mod rejected;
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use muster_core::ids::Revision;
 use muster_core::rejection::Rejection;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{ErrorDetail, ErrorInfo, RetryInfo, StatusExt};
 
 pub use rejected::{rejected_to_wire, status_of};
 
@@ -34,7 +34,7 @@ const RETRY_ELECTION: Duration = Duration::from_millis(200);
 /// A status with its `ErrorInfo`.
 #[must_use]
 pub fn error(code: Code, reason: &str, message: &str, metadata: &[(&str, String)]) -> Status {
-    Status::with_error_details(code, message, details(reason, metadata))
+    Status::with_error_details_vec(code, message, [info(reason, metadata)])
 }
 
 /// A status with its `ErrorInfo` that says when trying again may help.
@@ -46,17 +46,22 @@ pub fn retryable(
     metadata: &[(&str, String)],
     after: Duration,
 ) -> Status {
-    let mut details = details(reason, metadata);
-    details.set_retry_info(Some(after));
-    Status::with_error_details(code, message, details)
+    let retry = RetryInfo {
+        retry_delay: Some(after),
+    };
+    let details = [info(reason, metadata), ErrorDetail::RetryInfo(retry)];
+    Status::with_error_details_vec(code, message, details)
 }
 
-fn details(reason: &str, metadata: &[(&str, String)]) -> ErrorDetails {
-    let metadata = metadata
-        .iter()
-        .map(|(key, value)| ((*key).to_owned(), value.clone()))
-        .collect::<HashMap<_, _>>();
-    ErrorDetails::with_error_info(reason, DOMAIN, metadata)
+fn info(reason: &str, metadata: &[(&str, String)]) -> ErrorDetail {
+    ErrorDetail::ErrorInfo(ErrorInfo {
+        reason: reason.to_owned(),
+        domain: DOMAIN.to_owned(),
+        metadata: metadata
+            .iter()
+            .map(|(key, value)| ((*key).to_owned(), value.clone()))
+            .collect(),
+    })
 }
 
 /// This replica does not lead; `leader` is the address of the one that does, if it is known.
@@ -99,7 +104,7 @@ pub struct ErrorReport {
     /// `ErrorInfo.reason`; empty if the error is not one of ours.
     pub reason: String,
     /// `ErrorInfo.metadata`.
-    pub metadata: HashMap<String, String>,
+    pub metadata: BTreeMap<String, String>,
     /// Broken fields with their rules.
     pub violations: Vec<(String, String)>,
     /// When trying again may help, if it may.
@@ -119,9 +124,12 @@ impl ErrorReport {
                 .map(|violation| (violation.field.clone(), violation.description.clone()))
                 .collect()
         });
+        let metadata = info.into_iter().flat_map(|info| &info.metadata);
         Self {
             reason: info.map_or_else(String::new, |info| info.reason.clone()),
-            metadata: info.map_or_else(HashMap::new, |info| info.metadata.clone()),
+            metadata: metadata
+                .map(|(key, value)| (key.clone(), value.clone()))
+                .collect(),
             violations,
             retry_after: details.retry_info().and_then(|retry| retry.retry_delay),
         }

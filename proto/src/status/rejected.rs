@@ -5,9 +5,9 @@ use std::time::Duration;
 use muster_core::rejection::Rejection;
 use muster_core::spec::Violation;
 use tonic::{Code, Status};
-use tonic_types::{ErrorDetails, StatusExt};
+use tonic_types::{BadRequest, ErrorDetail, FieldViolation, StatusExt};
 
-use super::{error, retryable};
+use super::{error, info, retryable};
 use crate::v1;
 
 /// When a command of a deposed leader may be tried again: its successor is there by then.
@@ -46,15 +46,15 @@ pub fn rejected_to_wire(rejection: &Rejection) -> v1::Rejected {
 }
 
 fn bad_request(reason: &str, message: &str, violations: &[Violation]) -> Status {
-    let mut details = ErrorDetails::with_error_info(
-        reason,
-        super::DOMAIN,
-        std::collections::HashMap::<String, String>::new(),
-    );
-    for violation in violations {
-        details.add_bad_request_violation(&violation.field, &violation.rule);
-    }
-    Status::with_error_details(Code::InvalidArgument, message, details)
+    let field_violations = violations
+        .iter()
+        .map(|violation| FieldViolation::new(&violation.field, &violation.rule))
+        .collect::<Vec<_>>();
+    let details = [
+        info(reason, &[]),
+        ErrorDetail::BadRequest(BadRequest::new(field_violations)),
+    ];
+    Status::with_error_details_vec(Code::InvalidArgument, message, details)
 }
 
 const fn code_of(rejection: &Rejection) -> Code {
