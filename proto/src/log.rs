@@ -15,8 +15,6 @@ pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, read_state, write_state};
 
 /// Package `muster.log.v1`, generated. Its place lets it find `muster.v1` by relative path.
 #[expect(
-    clippy::all,
-    clippy::allow_attributes,
     unreachable_pub,
     reason = "generated from schema/muster/log/v1, whose comments document the messages"
 )]

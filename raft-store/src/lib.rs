@@ -29,6 +29,7 @@ mod hash_ledger;
 mod identity;
 mod leadership;
 mod log_store;
+mod machine;
 pub mod memory;
 pub mod network;
 mod open;

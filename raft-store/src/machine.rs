@@ -1,0 +1,140 @@
+//! The scheduler's state as what is replicated.
+
+use std::io::{self, BufReader, BufWriter, Read, Write};
+
+use muster_core::apply::{Applied, apply};
+use muster_core::command::Command;
+use muster_core::state::State;
+use muster_core::time::TimeMs;
+use muster_proto::log::{LogError, decode_command, encode_command, read_state, write_state};
+
+use crate::{DecodeError, StateMachine};
+
+impl StateMachine for State {
+    type Command = Command;
+    type Outcome = Applied;
+
+    fn encode_command(command: &Command, out: &mut Vec<u8>) {
+        encode_command(command, out);
+    }
+
+    fn decode_command(bytes: &[u8]) -> Result<Command, DecodeError> {
+        Ok(decode_command(bytes)?)
+    }
+
+    fn apply(&mut self, time_ms: u64, command: &Command) -> Applied {
+        apply(self, TimeMs(time_ms), command)
+    }
+
+    fn revision(&self) -> u64 {
+        self.revision.get()
+    }
+
+    fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
+        let mut buffered = BufWriter::new(sink);
+        write_state(self, &mut buffered)?;
+        buffered.flush()
+    }
+
+    fn read_snapshot(source: &mut dyn Read) -> Result<Self, DecodeError> {
+        Ok(read_state(&mut BufReader::new(source))?)
+    }
+
+    fn state_hash(&self) -> u64 {
+        // The copy shares its records with the original; only the hashes it computes are its own.
+        self.clone().state_hash()
+    }
+}
+
+impl From<LogError> for DecodeError {
+    fn from(error: LogError) -> Self {
+        match error {
+            LogError::NewerVersion {
+                found, supported, ..
+            } => Self::NewerVersion { found, supported },
+            LogError::Malformed { .. } | LogError::Read(_) => Self::Malformed(error.to_string()),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::ids::{ReplicaId, RequestId};
+    use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
+
+    use super::*;
+
+    fn submission(request: u128) -> Command {
+        let group = TaskGroup {
+            name: "main".to_owned(),
+            count: 2,
+            resources: Resources::default(),
+            command: vec!["true".to_owned()],
+            environment: std::collections::BTreeMap::new(),
+            working_directory: None,
+            tasks_per_host_max: None,
+        };
+        Command::SubmitJob {
+            request: RequestId(request),
+            spec: Arc::new(JobSpec {
+                name: "train".to_owned(),
+                user: "ada".to_owned(),
+                queue: "default".to_owned(),
+                priority: 0,
+                gang: false,
+                groups: vec![group],
+                retry: RetryPolicy::default(),
+                partition_grace_ms: 45_000,
+                stop_grace_ms: 30_000,
+                labels: std::collections::BTreeMap::new(),
+            }),
+        }
+    }
+
+    #[test]
+    fn a_machine_read_from_a_snapshot_goes_on_as_the_original() {
+        let mut original = State::default();
+        let began = Command::LeaderBegan {
+            replica: ReplicaId(1),
+        };
+        StateMachine::apply(&mut original, 1_000, &began);
+        StateMachine::apply(&mut original, 2_000, &submission(1));
+        let mut bytes = Vec::new();
+        original.write_snapshot(&mut bytes).unwrap();
+        let mut copy = State::read_snapshot(&mut bytes.as_slice()).unwrap();
+
+        assert_eq!(StateMachine::revision(&copy), 2);
+        // The repeated request and the new one are answered alike by both.
+        for command in [submission(1), submission(2)] {
+            assert_eq!(
+                StateMachine::apply(&mut original, 3_000, &command),
+                StateMachine::apply(&mut copy, 3_000, &command)
+            );
+        }
+        assert_eq!(
+            StateMachine::state_hash(&original),
+            StateMachine::state_hash(&copy)
+        );
+    }
+
+    #[test]
+    fn a_newer_command_is_refused_with_both_versions() {
+        let mut bytes = Vec::new();
+        <State as StateMachine>::encode_command(&submission(1), &mut bytes);
+        bytes[0] += 1;
+        let error = <State as StateMachine>::decode_command(&bytes).unwrap_err();
+        assert!(
+            matches!(
+                error,
+                DecodeError::NewerVersion {
+                    found: 2,
+                    supported: 1
+                }
+            ),
+            "{error}"
+        );
+    }
+}
