@@ -42,7 +42,7 @@ impl StateMachine for State {
 
     fn state_hash(&self) -> u64 {
         // The copy shares its records with the original; only the hashes it computes are its own.
-        self.clone().state_hash()
+        Self::state_hash(&mut self.clone())
     }
 }
 

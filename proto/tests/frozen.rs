@@ -1,0 +1,176 @@
+//! The bytes of every command and of a state, as committed: a change of format must not go unnoticed.
+//!
+//! `UPDATE_FROZEN=1 cargo test -p muster-proto --test frozen` writes them anew. Do that only for samples
+//! that are new; for any other difference, raise the format version and keep reading the old bytes.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod samples;
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use muster_core::command::Command;
+use muster_core::state::State;
+use muster_proto::log::{
+    COMMAND_FORMAT, LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state,
+};
+use muster_proto::v1;
+
+/// Hexadecimal digits in one line of a frozen file.
+const LINE_DIGITS: usize = 96;
+
+fn frozen_path(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("tests/data")
+        .join(format!("{name}.hex"))
+}
+
+/// The frozen bytes of this name; first written if `UPDATE_FROZEN` is set.
+fn frozen(name: &str, bytes: &[u8]) -> Vec<u8> {
+    let path = frozen_path(name);
+    if std::env::var_os("UPDATE_FROZEN").is_some() {
+        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
+        std::fs::write(&path, to_hex(bytes)).unwrap();
+    }
+    let text = std::fs::read_to_string(&path)
+        .unwrap_or_else(|error| panic!("{}: {error}; see this file's head", path.display()));
+    from_hex(&text)
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    let mut text = String::new();
+    for line in bytes.chunks(LINE_DIGITS / 2) {
+        for byte in line {
+            text.push_str(&format!("{byte:02x}"));
+        }
+        text.push('\n');
+    }
+    text
+}
+
+fn from_hex(text: &str) -> Vec<u8> {
+    text.lines()
+        .flat_map(|line| (0..line.len()).step_by(2).map(|at| &line[at..at + 2]))
+        .map(|digits| u8::from_str_radix(digits, 16).unwrap())
+        .collect()
+}
+
+fn encoded(command: &Command) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    encode_command(command, &mut bytes);
+    bytes
+}
+
+fn written(state: &State) -> Vec<u8> {
+    let mut bytes = Vec::new();
+    write_state(state, &mut bytes).unwrap();
+    bytes
+}
+
+#[test]
+fn every_command_keeps_its_bytes() {
+    for (name, command) in samples::commands() {
+        let bytes = encoded(&command);
+        let kept = frozen(name, &bytes);
+        assert_eq!(decode_command(&kept).unwrap(), command, "{name}");
+        assert_eq!(to_hex(&bytes), to_hex(&kept), "{name}");
+    }
+}
+
+#[test]
+fn a_state_keeps_its_bytes() {
+    let state = samples::state::state();
+    let bytes = written(&state);
+    let kept = frozen("state", &bytes);
+    let read = read_state(&mut kept.as_slice()).unwrap();
+    assert_eq!(read.state_hash_afresh(), state.state_hash_afresh());
+    assert_eq!(read.index, state.index);
+    assert!(read.events.iter().eq(state.events.iter()));
+    assert_eq!(to_hex(&bytes), to_hex(&kept));
+}
+
+/// Number of a command's kind; a new kind does not compile here until it gets one, and then lacks a sample.
+fn kind_of(command: &Command) -> u32 {
+    match command {
+        Command::LeaderBegan { .. } => 0,
+        Command::SubmitJob { .. } => 1,
+        Command::CancelJob { .. } => 2,
+        Command::RegisterHost { .. } => 3,
+        Command::SetHostHealth { .. } => 4,
+        Command::SetGpuHealth { .. } => 5,
+        Command::Place(_) => 6,
+        Command::ReportTask(_) => 7,
+        Command::StopAttempt { .. } => 8,
+        Command::Block { .. } => 9,
+        Command::Unblock { .. } => 10,
+        Command::ExpireBlocks { .. } => 11,
+        Command::CommitCheckpoint { .. } => 12,
+        Command::SetQueue { .. } => 13,
+        Command::Prune { .. } => 14,
+    }
+}
+
+/// Kinds of commands.
+const COMMAND_KINDS: u32 = 15;
+
+#[test]
+fn the_samples_hold_every_kind() {
+    let commands = samples::commands();
+    let seen: BTreeSet<u32> = commands
+        .iter()
+        .map(|(_, command)| kind_of(command))
+        .collect();
+    assert_eq!(seen, (0..COMMAND_KINDS).collect());
+
+    let kinds = samples::state::kinds();
+    let seen: BTreeSet<i32> = kinds
+        .iter()
+        .map(|kind| v1::EventKind::from(kind).into())
+        .collect();
+    let all = (1..).take_while(|number| v1::EventKind::try_from(*number).is_ok());
+    assert_eq!(seen, all.collect());
+}
+
+#[test]
+fn a_newer_version_is_refused_by_number() {
+    let mut bytes = encoded(&samples::commands()[0].1);
+    bytes[0] = COMMAND_FORMAT + 1;
+    assert!(matches!(
+        decode_command(&bytes),
+        Err(LogError::NewerVersion {
+            found: 2,
+            supported: 1,
+            ..
+        })
+    ));
+    let mut bytes = written(&State::default());
+    bytes[8..12].copy_from_slice(&(STATE_FORMAT + 1).to_le_bytes());
+    assert!(matches!(
+        read_state(&mut bytes.as_slice()),
+        Err(LogError::NewerVersion {
+            found: 2,
+            supported: 1,
+            ..
+        })
+    ));
+}
+
+#[test]
+fn a_cut_state_is_refused_wherever_it_is_cut() {
+    let bytes = written(&samples::state::state());
+    for length in 0..bytes.len() {
+        let error = read_state(&mut &bytes[..length]).unwrap_err();
+        assert!(
+            matches!(error, LogError::Malformed { .. }),
+            "{length}: {error}"
+        );
+    }
+}
+
+#[test]
+fn a_command_of_an_unknown_kind_is_refused() {
+    // Field 999, empty message.
+    let error = decode_command(&[COMMAND_FORMAT, 0xba, 0x3e, 0x00]).unwrap_err();
+    assert!(error.to_string().contains("kind"), "{error}");
+    assert!(decode_command(&[]).is_err());
+}

@@ -1,0 +1,540 @@
+//! Arbitrary values of what is stored and sent.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::command::{
+    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
+    HostRegistration, Placement, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+};
+use muster_core::desired::{
+    CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+};
+use muster_core::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
+    TaskIndex, UnitIndex,
+};
+use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
+use muster_core::state::RestartReason;
+use muster_core::time::TimeMs;
+use proptest::collection::{btree_map, vec};
+use proptest::option;
+use proptest::prelude::*;
+
+const MODEL: &str = "H100";
+
+fn text() -> impl Strategy<Value = String> {
+    "\\PC{0,12}"
+}
+
+fn texts() -> impl Strategy<Value = BTreeMap<String, String>> {
+    btree_map(text(), text(), 0..3)
+}
+
+fn gpu() -> impl Strategy<Value = GpuUuid> {
+    any::<u128>().prop_map(GpuUuid)
+}
+
+fn request() -> impl Strategy<Value = RequestId> {
+    any::<u128>().prop_map(RequestId)
+}
+
+fn leader() -> impl Strategy<Value = LeadershipEpoch> {
+    // Small ones meet the leader of a story, so that some commands take effect.
+    prop_oneof![
+        Just(LeadershipEpoch(1)),
+        any::<u64>().prop_map(LeadershipEpoch)
+    ]
+}
+
+fn job() -> impl Strategy<Value = JobId> {
+    prop_oneof![(1..20u64).prop_map(JobId), any::<u64>().prop_map(JobId)]
+}
+
+fn host() -> impl Strategy<Value = HostId> {
+    (0..6u32).prop_map(HostId)
+}
+
+fn unit() -> impl Strategy<Value = UnitIndex> {
+    (0..4u32).prop_map(UnitIndex)
+}
+
+fn epoch() -> impl Strategy<Value = AttemptEpoch> {
+    any::<u64>().prop_map(AttemptEpoch)
+}
+
+fn task() -> impl Strategy<Value = TaskIndex> {
+    any::<u32>().prop_map(TaskIndex)
+}
+
+fn resources() -> impl Strategy<Value = Resources> {
+    (any::<u32>(), vec(text(), 0..3), any::<u32>(), any::<u64>()).prop_map(
+        |(gpus, gpu_models, cpus_milli, memory_mib)| Resources {
+            gpus,
+            gpu_models,
+            cpus_milli,
+            memory_mib,
+        },
+    )
+}
+
+fn group() -> impl Strategy<Value = TaskGroup> {
+    let shape = (text(), any::<u32>(), resources(), vec(text(), 0..4));
+    (shape, texts(), option::of(text()), option::of(any::<u32>())).prop_map(
+        |((name, count, resources, command), environment, working_directory, spread)| TaskGroup {
+            name,
+            count,
+            resources,
+            command,
+            environment,
+            working_directory,
+            tasks_per_host_max: spread,
+        },
+    )
+}
+
+/// Any specification, most of them not valid.
+pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
+    let names = (text(), text(), text(), any::<i32>(), any::<bool>());
+    let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>());
+    (names, vec(group(), 0..3), numbers, texts()).prop_map(
+        |((name, user, queue, priority, gang), groups, numbers, labels)| JobSpec {
+            name,
+            user,
+            queue,
+            priority,
+            gang,
+            groups,
+            retry: RetryPolicy {
+                retries_max: numbers.0,
+                backoff_ms: numbers.1,
+            },
+            partition_grace_ms: numbers.2,
+            stop_grace_ms: numbers.3,
+            labels,
+        },
+    )
+}
+
+/// A valid submission that may fit on the hosts of [`join`].
+pub(crate) fn small_job() -> impl Strategy<Value = Command> {
+    (
+        request(),
+        any::<bool>(),
+        1..6u32,
+        0..3u32,
+        0..2u32,
+        -2..3i32,
+    )
+        .prop_map(|(request, gang, count, gpus, retries_max, priority)| {
+            let group = TaskGroup {
+                name: "main".to_owned(),
+                count,
+                resources: Resources {
+                    gpus,
+                    gpu_models: Vec::new(),
+                    cpus_milli: 1_000,
+                    memory_mib: 1_024,
+                },
+                command: vec!["true".to_owned()],
+                environment: BTreeMap::new(),
+                working_directory: None,
+                tasks_per_host_max: None,
+            };
+            let spec = JobSpec {
+                name: "small".to_owned(),
+                user: "ada".to_owned(),
+                queue: "default".to_owned(),
+                priority,
+                gang,
+                groups: vec![group],
+                retry: RetryPolicy {
+                    retries_max,
+                    backoff_ms: 1_000,
+                },
+                partition_grace_ms: 45_000,
+                stop_grace_ms: 30_000,
+                labels: BTreeMap::new(),
+            };
+            Command::SubmitJob {
+                request,
+                spec: Arc::new(spec),
+            }
+        })
+}
+
+/// A host with eight GPUs that joins.
+pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
+    let gpus = (0..8).map(|index| GpuDescription {
+        uuid: GpuUuid(u128::from(number * 8 + index)),
+        index,
+        model: MODEL.to_owned(),
+        memory_mib: 81_559,
+    });
+    Command::RegisterHost {
+        leader,
+        registration: Arc::new(HostRegistration {
+            name: format!("node{number}"),
+            address: format!("10.0.0.{number}"),
+            worker_id: RequestId(u128::from(number)),
+            incarnation: 1,
+            boot_id: "boot".to_owned(),
+            gpus: gpus.collect(),
+            cpus_milli: 64_000,
+            memory_mib: 1 << 20,
+            labels: BTreeMap::new(),
+        }),
+    }
+}
+
+/// Any registration.
+pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
+    let described =
+        (gpu(), any::<u32>(), text(), any::<u64>()).prop_map(|(uuid, index, model, memory_mib)| {
+            GpuDescription {
+                uuid,
+                index,
+                model,
+                memory_mib,
+            }
+        });
+    let names = (text(), text(), request(), any::<u64>(), text());
+    let numbers = (any::<u32>(), any::<u64>());
+    (names, vec(described, 0..4), numbers, texts()).prop_map(
+        |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels)| {
+            HostRegistration {
+                name,
+                address,
+                worker_id,
+                incarnation,
+                boot_id,
+                gpus,
+                cpus_milli: numbers.0,
+                memory_mib: numbers.1,
+                labels,
+            }
+        },
+    )
+}
+
+fn gpu_health() -> impl Strategy<Value = GpuHealth> {
+    prop_oneof![
+        Just(GpuHealth::Healthy),
+        (text(), text()).prop_map(|(signal, detail)| GpuHealth::Faulted { signal, detail }),
+    ]
+}
+
+fn exit() -> impl Strategy<Value = Exit> {
+    let flags = (any::<bool>(), any::<bool>());
+    (
+        option::of(any::<i32>()),
+        option::of(any::<i32>()),
+        flags,
+        option::of(text()),
+    )
+        .prop_map(|(code, signal, flags, start_error)| Exit {
+            code,
+            signal,
+            out_of_memory: flags.0,
+            lease_expired: flags.1,
+            start_error,
+        })
+}
+
+/// Any outcome of a task.
+pub(crate) fn outcome() -> impl Strategy<Value = TaskOutcome> {
+    prop_oneof![
+        Just(TaskOutcome::Started),
+        exit().prop_map(TaskOutcome::Exited),
+        text().prop_map(|detail| TaskOutcome::Gone { detail }),
+        Just(TaskOutcome::Fenced),
+    ]
+}
+
+fn stop_reason() -> impl Strategy<Value = StopReason> {
+    prop_oneof![
+        Just(StopReason::Cancelled),
+        Just(StopReason::MemberFailed),
+        Just(StopReason::MemberLost),
+        gpu().prop_map(|gpu| StopReason::GpuFault { gpu }),
+        host().prop_map(|host| StopReason::Drain { host }),
+        Just(StopReason::Preempted),
+    ]
+}
+
+fn target() -> impl Strategy<Value = BlockTarget> {
+    prop_oneof![
+        (0..6u32).prop_map(|number| BlockTarget::Host(format!("node{number}"))),
+        (0..40u128).prop_map(|number| BlockTarget::Gpu(GpuUuid(number))),
+    ]
+}
+
+fn block() -> impl Strategy<Value = Block> {
+    let time = || option::of((0..100_000u64).prop_map(TimeMs));
+    let names = ("[a-z]{1,8}", "[a-z]{1,8}", text());
+    (names, any::<u64>(), time(), time()).prop_map(
+        |((reason, author, evidence), since, expires_at, drain_deadline)| Block {
+            reason,
+            author,
+            evidence,
+            since: TimeMs(since),
+            expires_at,
+            drain_deadline,
+        },
+    )
+}
+
+/// Any command.
+pub(crate) fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        user_command(),
+        host_command(),
+        attempt_command(),
+        (any::<u64>(), leader(), 0..3u8).prop_map(|(replica, leader, kind)| match kind {
+            0 => Command::LeaderBegan {
+                replica: ReplicaId(replica)
+            },
+            1 => Command::ExpireBlocks { leader },
+            _ => Command::Prune { leader },
+        }),
+    ]
+}
+
+fn user_command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        (request(), spec()).prop_map(|(request, spec)| Command::SubmitJob {
+            request,
+            spec: Arc::new(spec),
+        }),
+        (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
+            Command::CancelJob {
+                request,
+                job,
+                author,
+                reason,
+            }
+        }),
+        (request(), target(), block()).prop_map(|(request, target, block)| Command::Block {
+            request,
+            target,
+            block,
+        }),
+        (request(), target(), text()).prop_map(|(request, target, author)| Command::Unblock {
+            request,
+            target,
+            author,
+        }),
+        (request(), text(), any::<u64>()).prop_map(|(request, name, live_jobs_max)| {
+            Command::SetQueue {
+                request,
+                name,
+                live_jobs_max,
+            }
+        }),
+    ]
+}
+
+fn host_command() -> impl Strategy<Value = Command> {
+    let health = prop_oneof![
+        Just(HostHealth::Up),
+        Just(HostHealth::Suspect),
+        Just(HostHealth::Lost)
+    ];
+    prop_oneof![
+        (leader(), registration()).prop_map(|(leader, registration)| Command::RegisterHost {
+            leader,
+            registration: Arc::new(registration),
+        }),
+        (leader(), host(), health).prop_map(|(leader, host, health)| Command::SetHostHealth {
+            leader,
+            host,
+            health,
+        }),
+        (leader(), host(), 0..40u128, gpu_health()).prop_map(|(leader, host, gpu, health)| {
+            Command::SetGpuHealth {
+                leader,
+                host,
+                gpu: GpuUuid(gpu),
+                health,
+            }
+        }),
+    ]
+}
+
+fn attempt_command() -> impl Strategy<Value = Command> {
+    let placed = (task(), host(), vec(gpu(), 0..9)).prop_map(|(task, host, gpus)| TaskPlacement {
+        task,
+        host,
+        gpus,
+    });
+    let commit = (epoch(), any::<u64>(), text(), any::<u64>(), text()).prop_map(
+        |(epoch, step, path, size_bytes, digest)| CheckpointCommit {
+            epoch,
+            step,
+            path,
+            size_bytes,
+            digest,
+        },
+    );
+    prop_oneof![
+        (leader(), job(), unit(), vec(placed, 0..4)).prop_map(|(leader, job, unit, tasks)| {
+            Command::Place(Placement {
+                leader,
+                job,
+                unit,
+                tasks: tasks.into(),
+            })
+        }),
+        (leader(), job(), unit(), epoch(), task(), outcome()).prop_map(
+            |(leader, job, unit, epoch, task, outcome)| Command::ReportTask(TaskReport {
+                leader,
+                job,
+                unit,
+                epoch,
+                task,
+                outcome,
+            })
+        ),
+        (leader(), job(), unit(), epoch(), stop_reason()).prop_map(
+            |(leader, job, unit, epoch, reason)| Command::StopAttempt {
+                leader,
+                job,
+                unit,
+                epoch,
+                reason,
+            }
+        ),
+        (leader(), job(), unit(), commit).prop_map(|(leader, job, unit, checkpoint)| {
+            Command::CommitCheckpoint {
+                leader,
+                job,
+                unit,
+                checkpoint,
+            }
+        }),
+    ]
+}
+
+fn checkpoint_report() -> impl Strategy<Value = CheckpointReport> {
+    (any::<u64>(), text(), any::<u64>(), text()).prop_map(|(step, path, size_bytes, digest)| {
+        CheckpointReport {
+            step,
+            path,
+            size_bytes,
+            digest,
+        }
+    })
+}
+
+fn task_status() -> impl Strategy<Value = TaskStatus> {
+    let phase = prop_oneof![
+        Just(WorkerTaskPhase::Starting),
+        Just(WorkerTaskPhase::Running),
+        Just(WorkerTaskPhase::Stopping),
+        exit().prop_map(WorkerTaskPhase::Exited),
+        text().prop_map(|detail| WorkerTaskPhase::Gone { detail }),
+    ];
+    let checkpoint = option::of(checkpoint_report());
+    (job(), task(), unit(), epoch(), phase, checkpoint).prop_map(
+        |(job, task, unit, epoch, phase, checkpoint)| TaskStatus {
+            key: TaskKey { job, task },
+            unit,
+            epoch,
+            phase,
+            checkpoint,
+        },
+    )
+}
+
+/// Any beat.
+pub(crate) fn beat() -> impl Strategy<Value = Beat> {
+    let status = (vec(task_status(), 0..4), vec((gpu(), gpu_health()), 0..4))
+        .prop_map(|(tasks, gpus)| WorkerStatus { tasks, gpus });
+    let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
+    (numbers, leader(), option::of(status)).prop_map(|(numbers, leader, status)| Beat {
+        sequence: numbers.0,
+        acknowledged: numbers.1,
+        leader,
+        desired_revision: Revision(numbers.2),
+        status,
+    })
+}
+
+fn rank() -> impl Strategy<Value = RankInfo> {
+    (any::<[u32; 5]>(), text(), any::<u16>()).prop_map(|(numbers, master_address, master_port)| {
+        RankInfo {
+            rank: numbers[0],
+            world_size: numbers[1],
+            local_rank: numbers[2],
+            node_rank: numbers[3],
+            nodes: numbers[4],
+            master_address,
+            master_port,
+        }
+    })
+}
+
+fn assignment() -> impl Strategy<Value = TaskAssignment> {
+    let reason = prop_oneof![
+        Just(RestartReason::First),
+        Just(RestartReason::Preempt),
+        Just(RestartReason::Infra),
+        Just(RestartReason::User),
+        Just(RestartReason::Admin),
+    ];
+    let phase = prop_oneof![
+        Just(TaskPhase::Assigned),
+        Just(TaskPhase::Running),
+        Just(TaskPhase::Exited),
+        Just(TaskPhase::Gone),
+        Just(TaskPhase::Fenced),
+    ];
+    let identity = (job(), task(), unit(), epoch(), any::<u32>(), reason, phase);
+    let program = (
+        vec(text(), 0..4),
+        texts(),
+        option::of(text()),
+        vec(gpu(), 0..4),
+    );
+    let checkpoint = (any::<u64>(), text()).prop_map(|(step, path)| CheckpointRef { step, path });
+    let stop =
+        (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
+    let numbers = (any::<u32>(), any::<[u64; 3]>());
+    let rest = (rank(), option::of(checkpoint), option::of(stop), numbers);
+    (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
+        key: TaskKey {
+            job: identity.0,
+            task: identity.1,
+        },
+        unit: identity.2,
+        epoch: identity.3,
+        attempt: identity.4,
+        restart_reason: identity.5,
+        acknowledged: identity.6,
+        command: program.0,
+        environment: program.1,
+        working_directory: program.2,
+        gpus: program.3,
+        rank: rest.0,
+        checkpoint: rest.1,
+        stop: rest.2,
+        cpus_milli: rest.3.0,
+        memory_mib: rest.3.1[0],
+        stop_grace_ms: rest.3.1[1],
+        partition_grace_ms: rest.3.1[2],
+    })
+}
+
+/// Any desired state.
+pub(crate) fn desired() -> impl Strategy<Value = DesiredState> {
+    (leader(), any::<u64>(), host(), vec(assignment(), 0..4)).prop_map(
+        |(leader, revision, host, tasks)| DesiredState {
+            leader,
+            revision: Revision(revision),
+            host,
+            tasks,
+        },
+    )
+}
