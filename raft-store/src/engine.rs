@@ -13,6 +13,8 @@ use openraft::errors::{
 use openraft::raft::linearizable_read::{Linearizer, ReadLogId};
 use openraft::{ChangeMembers, Instant as _, Raft, RaftMetrics, ReadPolicy};
 
+use tokio::sync::watch;
+
 use crate::applier::Applier;
 use crate::batcher::to_peer;
 use crate::codec::convert;
@@ -52,6 +54,8 @@ pub(crate) struct RaftEngine<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) server: Server<M, R>,
     pub(crate) network: Network,
+    /// Why the replica stopped itself, where it has diverged.
+    pub(crate) divergence: watch::Receiver<Option<String>>,
 }
 
 impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
@@ -276,7 +280,11 @@ impl<M: StateMachine, R: Runtime> Engine for RaftEngine<M, R> {
     }
 
     fn status(&self) -> Status {
-        to_status(&self.metrics())
+        let mut status = to_status(&self.metrics());
+        if let Some(detail) = &*self.divergence.borrow() {
+            status.stopped = Some(detail.clone());
+        }
+        status
     }
 
     fn initialize(&self, members: Vec<Peer>) -> BoxFuture<'_, Result<(), MembershipError>> {

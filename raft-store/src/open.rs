@@ -179,6 +179,7 @@ async fn start<M: StateMachine, R: Runtime>(
         config,
         raft,
         network,
+        divergence: parts.ledger.divergence(),
     };
     Ok(Handle::from_inner(Inner {
         engine: Arc::new(engine),

@@ -94,17 +94,16 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
         });
     }
 
-    /// Whether a majority has answered within twice the lease, or no other vote is needed.
+    /// Whether a majority has answered within twice the lease, or no other vote is needed. A new
+    /// leader has no lease before the first answer, and openraft takes no entry from it until
+    /// then. Twice, because the lease alone would flap with every stall of a disk.
     fn has_quorum(&self, metrics: &RaftMetrics<Types<M, R>>) -> bool {
         if metrics.membership_config.voter_ids().take(2).count() < 2 {
             return true;
         }
         let patience = Duration::from_millis(2 * self.parts.timings.election_ms_max);
-        match &metrics.last_quorum_acked {
-            Some(acked) => acked.elapsed() < patience,
-            // Just elected: the votes are the quorum.
-            None => true,
-        }
+        let acked = metrics.last_quorum_acked.as_ref();
+        acked.is_some_and(|acked| acked.elapsed() < patience)
     }
 
     fn record(&self, metrics: &RaftMetrics<Types<M, R>>, is_leader: bool) {

@@ -110,3 +110,38 @@ fn sync_once(flush: &impl Fn() -> io::Result<()>, failed: &AtomicBool) -> io::Re
 fn stopped() -> io::Error {
     io::Error::other("the log disk is closed")
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::AtomicUsize;
+    use std::sync::mpsc::sync_channel;
+
+    use super::*;
+
+    #[test]
+    fn a_failed_sync_is_never_retried_and_fails_all_that_follow() {
+        let syncs = Arc::new(AtomicUsize::new(0));
+        let counter = Arc::clone(&syncs);
+        let flusher = Flusher::start(move || {
+            if counter.fetch_add(1, Ordering::SeqCst) == 1 {
+                return Err(io::Error::from(io::ErrorKind::StorageFull));
+            }
+            Ok(())
+        });
+        let flusher = flusher.expect("a thread starts");
+        let sync = || {
+            let (sender, result) = sync_channel(1);
+            flusher.submit(Box::new(move |synced| {
+                sender.send(synced).expect("the test waits");
+            }));
+            result.recv().expect("every sync is answered")
+        };
+        assert!(sync().is_ok());
+        assert!(flusher.check().is_ok());
+        let failure = sync().expect_err("the second sync fails");
+        assert_eq!(failure.kind(), io::ErrorKind::StorageFull);
+        assert!(sync().is_err());
+        assert!(flusher.check().is_err());
+        assert_eq!(syncs.load(Ordering::SeqCst), 2);
+    }
+}

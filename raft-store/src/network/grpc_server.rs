@@ -18,6 +18,10 @@ pub struct RaftServer {
 }
 
 /// The service to mount on the replica's gRPC server.
+///
+/// The server's listener must set `TCP_NODELAY`, for instance with
+/// [`TcpIncoming::with_nodelay`](tonic::transport::server::TcpIncoming::with_nodelay): without it
+/// answers wait 40 ms for a delayed acknowledgement (one writer: 110 instead of 1,650 commands/s).
 pub fn raft_service<M: StateMachine>(handle: &Handle<M>) -> RaftServiceServer<RaftServer> {
     let server = RaftServer {
         engine: handle.engine(),

@@ -7,7 +7,7 @@ use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::time::Instant;
-use tokio_stream::wrappers::TcpListenerStream;
+use tonic::transport::server::TcpIncoming;
 
 use crate::support::counter::{Add, Counter};
 use crate::support::{PATIENCE, config, eventually};
@@ -68,7 +68,7 @@ impl Node {
             tokio::spawn(async move {
                 tonic::transport::Server::builder()
                     .add_service(service)
-                    .serve_with_incoming(TcpListenerStream::new(listener))
+                    .serve_with_incoming(TcpIncoming::from(listener).with_nodelay(Some(true)))
                     .await
                     .unwrap();
             });
@@ -77,11 +77,13 @@ impl Node {
         self.running = Some((runtime, handle));
     }
 
-    /// Stops every task of the replica at once.
+    /// Stops every task of the replica at once, wherever it is, and closes its files.
     pub(crate) fn kill(&mut self) {
         if let Some((runtime, handle)) = self.running.take() {
             drop(handle);
-            runtime.shutdown_background();
+            // A runtime may not be dropped on another runtime's thread.
+            let dropping = std::thread::spawn(move || drop(runtime));
+            dropping.join().expect("the runtime ends");
         }
     }
 }
