@@ -3,6 +3,8 @@
 use std::io;
 use std::net::SocketAddr;
 
+use muster_raft_store::{MembershipError, OpenError};
+
 use crate::config::ConfigError;
 
 /// Why [`run`](crate::run) returned without being asked to.
@@ -25,7 +27,19 @@ pub enum Error {
     /// The metrics recorder could not be installed.
     #[error("installing the metrics recorder failed: {0}")]
     Metrics(String),
+    /// The descriptions of the services could not be read.
+    #[error("preparing gRPC reflection failed: {0}")]
+    Reflection(String),
+    /// The data directory was refused, or replication could not start.
+    #[error("opening the replica failed")]
+    Open(#[from] OpenError),
+    /// The group could not be founded.
+    #[error("founding the group failed")]
+    Bootstrap(#[source] MembershipError),
     /// The gRPC server failed.
     #[error("serving gRPC failed")]
     Serve(#[source] tonic::transport::Error),
+    /// Replication stopped by itself: its disk failed or its data is corrupt.
+    #[error("replication stopped: {0}")]
+    Stopped(String),
 }

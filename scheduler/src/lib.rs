@@ -1,11 +1,23 @@
 //! A scheduler replica: the gRPC face, the leader loop, the watch hub and the metrics around one
 //! replicated state.
+//!
+//! Start reading at [`leader`]: what the leader does and how its leases survive it. [`run`] assembles
+//! a replica from real parts; the deterministic simulation runs [`leader::LeaderLoop`] alone on its own.
 #![forbid(unsafe_code)]
 
+mod bootstrap;
 mod config;
 mod error;
+mod health;
+pub mod leader;
+mod metrics;
+mod replica;
+mod service;
+mod watch_hub;
 
 use std::future::Future;
+
+use tokio::net::TcpListener;
 
 pub use config::{
     ConfigError, GRPC_PORT, Limits, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
@@ -22,6 +34,29 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     config.validate()?;
-    shutdown.await;
-    Ok(())
+    let address = config.listen;
+    let listener = TcpListener::bind(address)
+        .await
+        .map_err(|source| Error::Listen {
+            address,
+            purpose: "gRPC",
+            source,
+        })?;
+    run_on(config, listener, shutdown).await
+}
+
+/// Runs a replica on a listener that is open already; `config.listen` is not used.
+///
+/// # Errors
+/// As [`run`].
+pub async fn run_on(
+    config: SchedulerConfig,
+    listener: TcpListener,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    config.validate()?;
+    replica::Replica::open(config)
+        .await?
+        .run(listener, shutdown)
+        .await
 }

@@ -1,0 +1,48 @@
+//! Founding the group, once.
+
+use std::time::Duration;
+
+use muster_core::state::State;
+use muster_raft_store::{Handle, MembershipError, Peer};
+use tokio::time::sleep;
+use tokio_util::sync::CancellationToken;
+
+use crate::config::SchedulerConfig;
+use crate::error::Error;
+
+/// Wait before the others are asked again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// Founds the group if nobody has. The peer with the lowest id does it, once all of them answer; the
+/// others learn of the group from it. On a restart there is a group already and nothing is done.
+pub(crate) async fn found(
+    handle: &Handle<State>,
+    config: &SchedulerConfig,
+    stop: &CancellationToken,
+) -> Result<(), Error> {
+    let is_founder = config.peers.keys().next() == Some(&config.replica_id);
+    if !config.bootstrap || !is_founder {
+        return Ok(());
+    }
+    let members: Vec<Peer> = config
+        .peers
+        .iter()
+        .map(|(id, address)| Peer::new(id.get(), address))
+        .collect();
+    while handle.status().voters.is_empty() && !stop.is_cancelled() {
+        match handle.initialize(members.clone()).await {
+            Ok(()) => {
+                tracing::info!(members = members.len(), "the group is founded");
+                return Ok(());
+            }
+            Err(MembershipError::AlreadyInitialized | MembershipError::Stopped) => return Ok(()),
+            Err(error @ MembershipError::Refused(_)) => return Err(Error::Bootstrap(error)),
+            Err(error) => tracing::debug!(%error, "the group cannot be founded yet"),
+        }
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = sleep(RETRY) => {}
+        }
+    }
+    Ok(())
+}

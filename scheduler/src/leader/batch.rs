@@ -1,0 +1,137 @@
+//! What one step of the leader proposes, and who waits for which outcome.
+
+use std::sync::Arc;
+
+use muster_core::apply::Applied;
+use muster_core::command::{Command, HostRegistration};
+use muster_core::ids::LeadershipEpoch;
+use muster_core::plan::Plan;
+use muster_raft_store::{Handle, ProposeError};
+
+use crate::leader::session::SessionId;
+use muster_core::state::State;
+
+/// Commands in one proposal; larger batches are several proposals in order.
+pub const PROPOSAL_COMMANDS_MAX: usize = 1_024;
+/// Task placements in one proposal: about 1 MiB encoded.
+pub const PROPOSAL_TASKS_MAX: usize = 16_384;
+
+/// Commands of one step, in order.
+#[derive(Debug, Default)]
+pub(super) struct CommandBatch {
+    commands: Vec<Command>,
+    registrations: Vec<(usize, SessionId)>,
+    placements: std::ops::Range<usize>,
+}
+
+/// Who waits for which outcome.
+#[derive(Debug, Default)]
+pub(super) struct Waiters {
+    /// Position of a registration's outcome, and its stream.
+    pub(super) registrations: Vec<(usize, SessionId)>,
+    /// Positions of the placements' outcomes.
+    pub(super) placements: std::ops::Range<usize>,
+}
+
+impl CommandBatch {
+    pub(super) const fn is_empty(&self) -> bool {
+        self.commands.is_empty()
+    }
+
+    pub(super) const fn len(&self) -> usize {
+        self.commands.len()
+    }
+
+    pub(super) fn register(
+        &mut self,
+        leader: LeadershipEpoch,
+        session: SessionId,
+        registration: Arc<HostRegistration>,
+    ) {
+        self.registrations.push((self.commands.len(), session));
+        self.commands.push(Command::RegisterHost {
+            leader,
+            registration,
+        });
+    }
+
+    pub(super) fn extend(&mut self, commands: Vec<Command>) {
+        self.commands.extend(commands);
+    }
+
+    pub(super) fn place(&mut self, plan: Plan) {
+        let start = self.commands.len();
+        self.commands
+            .extend(plan.placements.into_iter().map(Command::Place));
+        self.placements = start..self.commands.len();
+    }
+
+    /// Splits into proposals that the log takes, and those who wait for their outcomes.
+    pub(super) fn into_proposals(self) -> (Vec<Vec<Command>>, Waiters) {
+        let mut proposals = Vec::new();
+        let mut current = Vec::new();
+        let mut tasks = 0;
+        for command in self.commands {
+            let weight = match &command {
+                Command::Place(placement) => placement.tasks.len(),
+                _ => 1,
+            };
+            let is_full = current.len() >= PROPOSAL_COMMANDS_MAX
+                || (!current.is_empty() && tasks + weight > PROPOSAL_TASKS_MAX);
+            if is_full {
+                proposals.push(std::mem::take(&mut current));
+                tasks = 0;
+            }
+            tasks += weight;
+            current.push(command);
+        }
+        if !current.is_empty() {
+            proposals.push(current);
+        }
+        (
+            proposals,
+            Waiters {
+                registrations: self.registrations,
+                placements: self.placements,
+            },
+        )
+    }
+}
+
+/// Proposes in order and answers with all outcomes, in order.
+///
+/// # Errors
+/// The first proposal's error; later ones may have taken effect nonetheless.
+pub(super) async fn propose_all(
+    handle: Handle<State>,
+    proposals: Vec<Vec<Command>>,
+) -> Result<Vec<Applied>, ProposeError> {
+    // `join_all` polls in order, and a proposal is queued at its first poll: the order holds.
+    let answers = proposals
+        .into_iter()
+        .map(|commands| handle.propose(commands));
+    let mut outcomes = Vec::new();
+    for answer in futures::future::join_all(answers).await {
+        outcomes.extend(answer?);
+    }
+    Ok(outcomes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_large_batch_is_split_in_order() {
+        let mut batch = CommandBatch::default();
+        batch.extend(vec![
+            Command::Prune {
+                leader: LeadershipEpoch(1)
+            };
+            2 * PROPOSAL_COMMANDS_MAX + 1
+        ]);
+        let (proposals, _) = batch.into_proposals();
+        let sizes: Vec<usize> = proposals.iter().map(Vec::len).collect();
+        assert_eq!(sizes, vec![PROPOSAL_COMMANDS_MAX, PROPOSAL_COMMANDS_MAX, 1]);
+    }
+}

@@ -1,0 +1,98 @@
+//! How a leadership begins: its epoch is committed, and a majority tells what it remembers.
+
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::stream::FuturesUnordered;
+use muster_core::command::Command;
+use muster_core::ids::{LeadershipEpoch, ReplicaId};
+use muster_core::rejection::Rejection;
+use muster_raft_store::ProposeError;
+use tokio::time::{Instant, timeout_at};
+
+use crate::leader::inheritance::Inheritance;
+use crate::leader::shadow_store::Fence;
+use crate::leader::{Clock, LeaderLoop, PeerLinks};
+
+/// Longest wait for the shadows of a majority, in milliseconds; leases start now without them.
+pub const SHADOW_FETCH_MS_MAX: u64 = 500;
+/// Rest before a leadership that could not begin is tried again, in milliseconds.
+const BEGIN_REST_MS: u64 = 20;
+
+/// A leadership that has begun.
+pub(super) struct Beginning {
+    pub(super) fence: Fence,
+    pub(super) inheritance: Inheritance,
+}
+
+/// Why a leadership could not begin.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum BeginError {
+    #[error("proposing it failed: {0}")]
+    Propose(#[from] ProposeError),
+    #[error("it was refused: {0}")]
+    Rejected(#[from] Rejection),
+    #[error("its proposal has no outcome")]
+    NoOutcome,
+}
+
+/// Commits `LeaderBegan` and collects the shadows.
+pub(super) async fn begin<P: PeerLinks, C: Clock>(
+    parts: &LeaderLoop<P, C>,
+    term: u64,
+) -> Result<Beginning, BeginError> {
+    let began = Command::LeaderBegan {
+        replica: parts.settings.replica,
+    };
+    let outcomes = parts.handle.propose(vec![began]).await?;
+    let applied = outcomes.into_iter().next().ok_or(BeginError::NoOutcome)?;
+    applied.result?;
+    let fence = Fence {
+        term,
+        epoch: LeadershipEpoch(applied.revision.get()),
+    };
+    let inheritance = inherit(parts, fence).await;
+    tracing::info!(
+        epoch = %fence.epoch,
+        term,
+        shadows_complete = inheritance.is_complete(),
+        "leadership began"
+    );
+    Ok(Beginning { fence, inheritance })
+}
+
+/// Rests a moment, so that a leadership that cannot begin does not spin.
+pub(super) async fn rest() {
+    tokio::time::sleep(Duration::from_millis(BEGIN_REST_MS)).await;
+}
+
+async fn inherit<P: PeerLinks, C: Clock>(parts: &LeaderLoop<P, C>, fence: Fence) -> Inheritance {
+    let status = parts.handle.status();
+    let majority = status.voters.len() / 2 + 1;
+    let mut reports = Vec::new();
+    let own = parts
+        .shadows
+        .lock()
+        .report(parts.clock.monotonic(), status.term, fence);
+    match own {
+        Ok(report) => reports.push(report),
+        Err(error) => tracing::warn!(%error, "this replica's own shadow is not of use"),
+    }
+    let mut asked: FuturesUnordered<_> = status
+        .voters
+        .iter()
+        .map(|voter| ReplicaId(voter.id))
+        .filter(|replica| *replica != parts.settings.replica)
+        .map(|replica| parts.peers.fetch_shadows(replica, fence))
+        .collect();
+    let deadline = Instant::now() + Duration::from_millis(SHADOW_FETCH_MS_MAX);
+    while reports.len() < majority {
+        match timeout_at(deadline, asked.next()).await {
+            Ok(Some(Ok(report))) => reports.push(report),
+            Ok(Some(Err(error))) => tracing::warn!(%error, "a shadow is missing"),
+            Ok(None) | Err(_) => break,
+        }
+    }
+    // Ages were told a little earlier than now: that makes hosts younger, which is the safe direction.
+    Inheritance::new(parts.clock.monotonic(), reports, majority)
+}

@@ -1,0 +1,95 @@
+//! What the events since the last look mean for a leader: who must be told, and whether to plan.
+
+use std::collections::BTreeSet;
+
+use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::event::EventKind;
+use muster_core::ids::{HostId, JobId, Revision, UnitIndex};
+use muster_core::state::State;
+
+/// The sum of some revisions' events.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Changes {
+    /// Hosts whose desired state may have changed.
+    pub(super) hosts: BTreeSet<HostId>,
+    /// True if the events are gone: every host may have changed.
+    pub(super) all_hosts: bool,
+    /// True if something happened that may let waiting work be placed.
+    pub(super) plan: bool,
+    /// Units placed.
+    pub(super) placed: u64,
+}
+
+impl Changes {
+    /// Sums up the events after `revision`.
+    pub(super) fn since(state: &State, revision: Revision) -> Self {
+        let mut changes = Self::default();
+        match state.events.after(revision) {
+            Ok(revisions) => {
+                for event in revisions.flat_map(|(_, events)| events.iter()) {
+                    changes.add(state, &event.kind);
+                }
+            }
+            Err(_) => {
+                changes.all_hosts = true;
+                changes.plan = true;
+            }
+        }
+        changes
+    }
+
+    fn add(&mut self, state: &State, kind: &EventKind) {
+        match kind {
+            EventKind::AttemptPlaced { hosts, .. } => {
+                self.placed += 1;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptEnded { hosts, .. } => {
+                self.plan = true;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptStopping { job, unit, .. } => self.add_attempt(state, *job, *unit),
+            EventKind::TaskExited { host, .. } | EventKind::TaskLost { host, .. } => {
+                self.hosts.insert(*host);
+            }
+            EventKind::HostRegistered { host, .. } => {
+                self.plan = true;
+                self.hosts.insert(*host);
+            }
+            EventKind::JobSubmitted { .. }
+            | EventKind::JobFinished { .. }
+            | EventKind::UnitRequeued { .. }
+            | EventKind::Unblocked { .. }
+            | EventKind::HostHealthChanged {
+                health: HostHealth::Up,
+                ..
+            }
+            | EventKind::GpuHealthChanged {
+                health: GpuHealth::Healthy,
+                ..
+            } => self.plan = true,
+            EventKind::LeaderBegan { .. }
+            | EventKind::JobCancelRequested { .. }
+            | EventKind::JobPruned { .. }
+            | EventKind::TaskStarted { .. }
+            | EventKind::AttemptRunning { .. }
+            | EventKind::HostHealthChanged { .. }
+            | EventKind::GpuHealthChanged { .. }
+            | EventKind::Blocked { .. }
+            | EventKind::CheckpointCommitted { .. }
+            | EventKind::QueueSet { .. } => {}
+        }
+    }
+
+    /// An attempt that ended meanwhile has an event of its own that names its hosts.
+    fn add_attempt(&mut self, state: &State, job: JobId, unit: UnitIndex) {
+        let attempt = state
+            .job(job)
+            .and_then(|job| job.unit(unit))
+            .and_then(|unit| unit.attempt.as_deref());
+        if let Some(attempt) = attempt {
+            self.hosts
+                .extend(attempt.tasks.iter().map(|task| task.host));
+        }
+    }
+}

@@ -1,0 +1,186 @@
+//! The leader loop: one async function that turns beats, registrations, time and applied changes into
+//! batches of commands, and their outcomes into desired states for workers.
+//!
+//! It runs on every replica and acts only while that one leads. It spawns nothing and reads time only
+//! through [`Clock`] and tokio's timers, so the simulation runs the same code on a paused clock.
+//!
+//! # A leadership
+//!
+//! 1. `LeaderBegan` is proposed; its revision is the *epoch*, the fencing token of everything after.
+//! 2. A majority of replicas tell their shadows (below), within [`SHADOW_FETCH_MS_MAX`].
+//! 3. Steps, until leadership is lost: take what came in, ask the reactor and the planner, propose all
+//!    of it as one batch, await the outcomes, send every host whose desired state changed its new one.
+//!    Losing a message changes nothing: a beat that shows an outdated desired state repairs it.
+//! 4. Every stream is ended with the new leader's address, so that workers move at once.
+//!
+//! # Leases are acknowledged by a majority
+//!
+//! A worker kills its tasks some time after the *send* of its last *acknowledged* beat (see
+//! `muster_core::timings`); a leader may give a task to somebody else some longer time after the last
+//! beat that *anybody acknowledged*. A new leader was not there when the old one acknowledged. It could
+//! wait a whole lease from its election for every host (what Nomad does: 300 s); instead:
+//!
+//! * Each [`SHADOW_ROUND_MS`] (at once after a pause) the leader tells all replicas how long ago it
+//!   heard from the hosts that have beaten since. A replica remembers the youngest instant of each host,
+//!   on its own clock, from receipt: an upper bound of the beat's time.
+//! * Only once a majority, the leader included, remembers a beat is it acknowledged.
+//! * A replica refuses what a leader tells whose term or epoch is older than one it knows of, by a push,
+//!   by a new leader's question, or by its vote, which is on disk; a leader acknowledges only
+//!   while it leads in the term it told in.
+//!
+//! So no acknowledgement of an old leader can be completed after a new one has asked a majority, and of
+//! those completed before, the majority that was asked has at least one replica that remembers: the
+//! youngest of its answers bounds every acknowledgement. A replica that restarted has forgotten, says
+//! since when it remembers, and bounds by that. Where no majority answers in time, leases start now.
+
+mod batch;
+mod begin;
+mod changes;
+mod clock;
+mod directory;
+mod inheritance;
+mod peer_links;
+mod planning;
+mod session;
+mod sessions;
+mod shadow_rounds;
+mod shadow_store;
+mod telemetry;
+mod tenure;
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_core::ids::ReplicaId;
+use muster_core::plan::Budget;
+use muster_core::timings::Timings;
+use muster_raft_store::{Handle, Leadership, Peer};
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+pub use batch::{PROPOSAL_COMMANDS_MAX, PROPOSAL_TASKS_MAX};
+pub use begin::SHADOW_FETCH_MS_MAX;
+pub use clock::{Clock, MONOTONIC_START_MS, SystemClock};
+pub use directory::WorkerDirectory;
+pub use peer_links::{PeerError, PeerLinks};
+pub use planning::PLAN_REST_MS_MAX;
+pub use session::{
+    CloseReason, InjectRequest, LEADER_INPUTS_MAX, LeaderInput, LogRequest, LogStart, SessionId,
+    TO_WORKER_MAX, ToWorker,
+};
+pub use shadow_rounds::{SHADOW_PUSH_MS_MAX, SHADOW_ROUND_MS};
+pub use shadow_store::{Fence, ShadowPush, ShadowReport, ShadowStore, Superseded};
+
+use muster_core::state::State;
+use tenure::Tenure;
+
+/// A replica's shadow memory, shared by its peer service and its leader loop.
+#[derive(Debug)]
+pub struct SharedShadows(Mutex<ShadowStore>);
+
+impl SharedShadows {
+    /// Shares a memory.
+    #[must_use]
+    pub const fn new(store: ShadowStore) -> Self {
+        Self(Mutex::new(store))
+    }
+
+    /// The memory; never held over an await.
+    pub fn lock(&self) -> MutexGuard<'_, ShadowStore> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What a leader loop needs to know.
+#[derive(Clone, Copy, Debug)]
+pub struct LeaderSettings {
+    /// This replica.
+    pub replica: ReplicaId,
+    /// Periods of the heartbeat protocol.
+    pub timings: Timings,
+    /// Bounds of one planning round.
+    pub budget: Budget,
+}
+
+/// The leader loop and everything it stands on.
+pub struct LeaderLoop<P, C> {
+    /// Replication.
+    pub handle: Handle<State>,
+    /// The other replicas.
+    pub peers: P,
+    /// Time.
+    pub clock: C,
+    /// What this replica remembers of beats.
+    pub shadows: Arc<SharedShadows>,
+    /// Where services find workers' streams.
+    pub directory: Arc<WorkerDirectory>,
+    /// What workers' streams bring; at most [`LEADER_INPUTS_MAX`] should wait.
+    pub inputs: mpsc::Receiver<LeaderInput>,
+    /// What it needs to know.
+    pub settings: LeaderSettings,
+}
+
+impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
+    /// Leads whenever this replica is the leader, until `stop` or until the replica has stopped.
+    pub async fn run(mut self, stop: CancellationToken) {
+        let mut leadership = self.handle.leadership();
+        loop {
+            let now = leadership.borrow_and_update().clone();
+            if now.stopped || stop.is_cancelled() {
+                break;
+            }
+            telemetry::leading(now.is_self);
+            if now.is_self {
+                self.lead(now.term, &mut leadership, &stop).await;
+            } else if self.follow(&mut leadership, &stop).await.is_none() {
+                break;
+            }
+        }
+        telemetry::leading(false);
+    }
+
+    /// Sends workers away until something about the leadership changes; none if there is no more work.
+    async fn follow(
+        &mut self,
+        leadership: &mut watch::Receiver<Leadership>,
+        stop: &CancellationToken,
+    ) -> Option<()> {
+        loop {
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return None,
+                changed = leadership.changed() => return changed.ok(),
+                input = self.inputs.recv() => send_away(input?, leadership.borrow().leader.clone()),
+            }
+        }
+    }
+
+    async fn lead(
+        &mut self,
+        term: u64,
+        leadership: &mut watch::Receiver<Leadership>,
+        stop: &CancellationToken,
+    ) {
+        let beginning = tokio::select! {
+            biased;
+            () = stop.cancelled() => return,
+            beginning = begin::begin(self, term) => beginning,
+        };
+        match beginning {
+            Ok(beginning) => {
+                let tenure = Tenure::new(self, beginning, leadership.clone());
+                tenure.run(stop).await;
+            }
+            Err(error) => {
+                tracing::warn!(%error, term, "a leadership could not begin");
+                begin::rest().await;
+            }
+        }
+    }
+}
+
+fn send_away(input: LeaderInput, leader: Option<Peer>) {
+    if let LeaderInput::Hello { to_worker, .. } = input {
+        // A worker that does not listen any more needs no answer.
+        drop(to_worker.try_send(ToWorker::Close(CloseReason::NotLeader { leader })));
+    }
+}

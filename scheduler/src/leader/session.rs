@@ -1,0 +1,139 @@
+//! What passes between the leader loop and the streams of workers.
+//!
+//! A stream's task turns the wire into [`LeaderInput`]s and [`ToWorker`]s into the wire; the loop owns
+//! the decision which stream speaks for which host.
+
+use std::sync::Arc;
+
+use muster_core::beat::Beat;
+use muster_core::command::HostRegistration;
+use muster_core::desired::{DesiredState, TaskKey};
+use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch};
+use muster_core::rejection::Rejection;
+use muster_core::timings::Timings;
+use muster_raft_store::Peer;
+use tokio::sync::mpsc;
+
+/// Messages to one worker that may wait; what does not fit is sent again from the state.
+pub const TO_WORKER_MAX: usize = 256;
+/// Inputs of the leader loop that may wait; streams that bring more wait themselves.
+pub const LEADER_INPUTS_MAX: usize = 16_384;
+
+/// A stream of a worker, counted over the life of the process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SessionId(pub u64);
+
+/// What a stream brings to the leader loop.
+#[derive(Debug)]
+pub enum LeaderInput {
+    /// A worker presents itself on a new stream.
+    Hello {
+        /// The stream.
+        session: SessionId,
+        /// What the host is and has.
+        registration: Arc<HostRegistration>,
+        /// Newest leadership that the worker has accepted.
+        leader_seen: LeadershipEpoch,
+        /// The way back.
+        to_worker: mpsc::Sender<ToWorker>,
+    },
+    /// A heartbeat.
+    Beat {
+        /// The stream.
+        session: SessionId,
+        /// What it says.
+        beat: Beat,
+    },
+    /// The stream is gone.
+    Closed {
+        /// Which one.
+        session: SessionId,
+    },
+}
+
+/// What a stream carries to its worker.
+#[derive(Debug)]
+pub enum ToWorker {
+    /// The host is registered.
+    Welcome {
+        /// Its id.
+        host: HostId,
+        /// This leadership.
+        leader: LeadershipEpoch,
+        /// Periods of the heartbeat protocol.
+        timings: Timings,
+    },
+    /// What the host should run.
+    Desired(Box<DesiredState>),
+    /// A beat is acknowledged: a majority remembers it.
+    BeatAck {
+        /// This leadership.
+        leader: LeadershipEpoch,
+        /// Which beat.
+        sequence: u64,
+    },
+    /// Asks for output.
+    Logs(LogRequest),
+    /// Nobody reads the answers to this request any more.
+    LogCancel {
+        /// Which request.
+        id: u64,
+    },
+    /// Makes a simulated GPU fail or heal.
+    Inject(InjectRequest),
+    /// The last message: the stream ends.
+    Close(CloseReason),
+}
+
+/// Why the leader ends a stream.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum CloseReason {
+    /// The registration was refused.
+    Rejected(Rejection),
+    /// A newer stream speaks for the same worker.
+    Replaced,
+    /// This replica does not lead (any more).
+    NotLeader {
+        /// Who does, where known.
+        leader: Option<Peer>,
+    },
+    /// The registration could not be proposed now.
+    Busy,
+}
+
+/// A request for a task's output.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LogRequest {
+    /// Names the request within the process.
+    pub id: u64,
+    /// Which task.
+    pub key: TaskKey,
+    /// Which attempt.
+    pub epoch: AttemptEpoch,
+    /// True for standard error.
+    pub stderr: bool,
+    /// Goes on with new output until the attempt has ended.
+    pub follow: bool,
+    /// Where to begin.
+    pub start: LogStart,
+}
+
+/// Where a reader of output begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogStart {
+    /// At this byte.
+    OffsetBytes(u64),
+    /// With so many of the last lines.
+    TailLines(u64),
+}
+
+/// A drill: a simulated GPU shows a fault or heals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct InjectRequest {
+    /// Names the request within the process.
+    pub id: u64,
+    /// Which GPU.
+    pub gpu: GpuUuid,
+    /// Signal and detail of the fault; heals if none.
+    pub fault: Option<(String, String)>,
+}

@@ -1,0 +1,287 @@
+//! The leader's side of the shadow protocol: no beat is acknowledged before a majority remembers it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream::FuturesUnordered;
+use muster_core::ids::{HostId, ReplicaId};
+use muster_core::time::MonotonicMs;
+use tokio::time::timeout;
+
+use crate::leader::peer_links::{PeerError, PeerLinks};
+use crate::leader::session::SessionId;
+use crate::leader::shadow_store::{Fence, ShadowPush};
+
+/// Shortest time between the beginnings of two rounds, in milliseconds. The first beat after a pause
+/// starts a round at once.
+pub const SHADOW_ROUND_MS: u64 = 250;
+/// Longest wait for a replica's answer to a push, in milliseconds.
+pub const SHADOW_PUSH_MS_MAX: u64 = 1_000;
+
+/// A beat that waits for its acknowledgement.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct WaitingBeat {
+    /// The stream that brought it.
+    pub(super) session: SessionId,
+    /// Its sequence.
+    pub(super) sequence: u64,
+    /// When it arrived.
+    pub(super) heard_at: MonotonicMs,
+}
+
+/// What became of a push.
+#[derive(Debug)]
+pub(super) struct PushAnswer {
+    round: u64,
+    replica: ReplicaId,
+    result: Result<(), PeerError>,
+}
+
+#[derive(Debug)]
+struct Round {
+    number: u64,
+    beats: BTreeMap<HostId, WaitingBeat>,
+    stored: usize,
+    outstanding: usize,
+}
+
+/// The rounds of one leadership; at most one is in work.
+pub(super) struct ShadowRounds {
+    fence: Fence,
+    waiting: BTreeMap<HostId, WaitingBeat>,
+    in_work: Option<Round>,
+    answers: FuturesUnordered<BoxFuture<'static, PushAnswer>>,
+    /// Replicas that have not answered an earlier push yet: they get no further one meanwhile.
+    busy: BTreeMap<ReplicaId, u64>,
+    begun: u64,
+    next_at: MonotonicMs,
+}
+
+impl ShadowRounds {
+    pub(super) fn new(fence: Fence) -> Self {
+        Self {
+            fence,
+            waiting: BTreeMap::new(),
+            in_work: None,
+            answers: FuturesUnordered::new(),
+            busy: BTreeMap::new(),
+            begun: 0,
+            next_at: MonotonicMs(0),
+        }
+    }
+
+    /// A beat arrived; only the newest of a host waits.
+    pub(super) fn heard(&mut self, host: HostId, beat: WaitingBeat) {
+        self.waiting.insert(host, beat);
+    }
+
+    /// When the next round should begin, if beats wait for one.
+    pub(super) fn due_at(&self) -> Option<MonotonicMs> {
+        (self.in_work.is_none() && !self.waiting.is_empty()).then_some(self.next_at)
+    }
+
+    /// Takes what the next round tells, if one is due.
+    pub(super) fn begin(&mut self, now: MonotonicMs) -> Option<Arc<ShadowPush>> {
+        if self.due_at()? > now {
+            return None;
+        }
+        let beats = std::mem::take(&mut self.waiting);
+        let heard_ago_ms = beats
+            .iter()
+            .map(|(host, beat)| (*host, now.since(beat.heard_at)))
+            .collect();
+        self.begun += 1;
+        self.next_at = now.after(SHADOW_ROUND_MS);
+        self.in_work = Some(Round {
+            number: self.begun,
+            beats,
+            stored: 0,
+            outstanding: 0,
+        });
+        Some(Arc::new(ShadowPush {
+            fence: self.fence,
+            heard_ago_ms,
+        }))
+    }
+
+    /// Counts the leader's own memory.
+    pub(super) fn stored_here(&mut self) {
+        if let Some(round) = &mut self.in_work {
+            round.stored += 1;
+        }
+    }
+
+    /// Tells the others.
+    pub(super) fn push(
+        &mut self,
+        peers: &impl PeerLinks,
+        replicas: impl Iterator<Item = ReplicaId>,
+        push: &Arc<ShadowPush>,
+    ) {
+        let Some(round) = &mut self.in_work else {
+            return;
+        };
+        for replica in replicas {
+            if self.busy.contains_key(&replica) {
+                continue;
+            }
+            self.busy.insert(replica, round.number);
+            round.outstanding += 1;
+            let number = round.number;
+            let answer = peers.push_shadows(replica, Arc::clone(push));
+            self.answers.push(Box::pin(async move {
+                let limit = Duration::from_millis(SHADOW_PUSH_MS_MAX);
+                let result = timeout(limit, answer).await.unwrap_or_else(|_| {
+                    Err(PeerError::Unreachable {
+                        replica,
+                        detail: format!("no answer within {SHADOW_PUSH_MS_MAX} ms"),
+                    })
+                });
+                PushAnswer {
+                    round: number,
+                    replica,
+                    result,
+                }
+            }));
+        }
+    }
+
+    /// The next answer of a replica; never, if none is awaited.
+    pub(super) async fn answered(&mut self) -> PushAnswer {
+        match self.answers.next().await {
+            Some(answer) => answer,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Counts an answer.
+    pub(super) fn count(&mut self, answer: &PushAnswer) {
+        self.busy.remove(&answer.replica);
+        if let Err(error) = &answer.result {
+            tracing::debug!(%error, "a shadow was not stored");
+        }
+        if let Some(round) = &mut self.in_work
+            && round.number == answer.round
+        {
+            round.outstanding -= 1;
+            round.stored += usize::from(answer.result.is_ok());
+        }
+    }
+
+    /// The beats that a majority of `voters` remembers now, if the round is complete. A round that can
+    /// not be completed any more gives its beats back to the next one.
+    pub(super) fn complete(&mut self, voters: usize) -> Vec<WaitingBeat> {
+        let Some(round) = &self.in_work else {
+            return Vec::new();
+        };
+        let majority = voters / 2 + 1;
+        if round.stored < majority && round.outstanding > 0 {
+            return Vec::new();
+        }
+        let is_stored = round.stored >= majority;
+        let Some(round) = self.in_work.take() else {
+            return Vec::new();
+        };
+        if is_stored {
+            return round.beats.into_values().collect();
+        }
+        for (host, beat) in round.beats {
+            self.waiting.entry(host).or_insert(beat);
+        }
+        Vec::new()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::{Future, ready};
+
+    use muster_core::ids::LeadershipEpoch;
+
+    use super::*;
+    use crate::leader::shadow_store::ShadowReport;
+
+    /// Replicas with an even id answer, the others do not.
+    struct EvenPeers;
+
+    impl PeerLinks for EvenPeers {
+        fn push_shadows(
+            &self,
+            replica: ReplicaId,
+            _push: Arc<ShadowPush>,
+        ) -> impl Future<Output = Result<(), PeerError>> + Send + 'static {
+            let silent = PeerError::Unreachable {
+                replica,
+                detail: "odd".to_owned(),
+            };
+            ready(if replica.get() % 2 == 0 {
+                Ok(())
+            } else {
+                Err(silent)
+            })
+        }
+
+        fn fetch_shadows(
+            &self,
+            replica: ReplicaId,
+            _asking: Fence,
+        ) -> impl Future<Output = Result<ShadowReport, PeerError>> + Send + 'static {
+            ready(Err(PeerError::Unreachable {
+                replica,
+                detail: "unused".to_owned(),
+            }))
+        }
+    }
+
+    fn rounds() -> ShadowRounds {
+        ShadowRounds::new(Fence {
+            term: 1,
+            epoch: LeadershipEpoch(1),
+        })
+    }
+
+    fn beat(sequence: u64, at: u64) -> WaitingBeat {
+        WaitingBeat {
+            session: SessionId(1),
+            sequence,
+            heard_at: MonotonicMs(at),
+        }
+    }
+
+    async fn run(rounds: &mut ShadowRounds, replicas: &[u64], now: u64) -> Vec<WaitingBeat> {
+        let push = rounds.begin(MonotonicMs(now)).expect("a round is due");
+        rounds.stored_here();
+        rounds.push(&EvenPeers, replicas.iter().copied().map(ReplicaId), &push);
+        for _ in replicas {
+            let answer = rounds.answered().await;
+            rounds.count(&answer);
+        }
+        rounds.complete(replicas.len() + 1)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_beat_is_acknowledged_once_a_majority_remembers_it() {
+        let mut rounds = rounds();
+        rounds.heard(HostId(1), beat(1, 1_000));
+        assert_eq!(run(&mut rounds, &[2, 3], 1_000).await, vec![beat(1, 1_000)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn without_a_majority_nothing_is_acknowledged_and_the_next_round_tries_again() {
+        let mut rounds = rounds();
+        rounds.heard(HostId(1), beat(1, 1_000));
+        assert_eq!(run(&mut rounds, &[3, 5], 1_000).await, Vec::new());
+        assert_eq!(rounds.due_at(), Some(MonotonicMs(1_000 + SHADOW_ROUND_MS)));
+        assert_eq!(run(&mut rounds, &[2, 5], 2_000).await, vec![beat(1, 1_000)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_replica_alone_is_its_own_majority() {
+        let mut rounds = rounds();
+        rounds.heard(HostId(1), beat(4, 10));
+        assert_eq!(run(&mut rounds, &[], 10).await, vec![beat(4, 10)]);
+    }
+}

@@ -1,0 +1,49 @@
+//! What the leader loop counts.
+
+use std::time::Duration;
+
+use metrics::{counter, gauge, histogram};
+use muster_core::ids::LeadershipEpoch;
+
+use crate::metrics::names;
+
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is a floating-point number"
+)]
+fn number(count: u64) -> f64 {
+    count as f64
+}
+
+pub(super) fn leading(is_leader: bool) {
+    gauge!(names::IS_LEADER).set(f64::from(u8::from(is_leader)));
+}
+
+pub(super) fn epoch(epoch: LeadershipEpoch) {
+    gauge!(names::LEADERSHIP_EPOCH).set(number(epoch.get()));
+}
+
+pub(super) fn workers_connected(count: usize) {
+    gauge!(names::WORKERS_CONNECTED).set(number(count as u64));
+}
+
+pub(super) fn placed(units: u64) {
+    counter!(names::PLACEMENTS_TOTAL).increment(units);
+}
+
+pub(super) fn planned(took: Duration, placements: usize) {
+    histogram!(names::PLAN_SECONDS).record(took);
+    counter!(names::PLANNED_TOTAL).increment(placements as u64);
+}
+
+pub(super) fn proposed(commands: usize) {
+    histogram!(names::BATCH_COMMANDS).record(number(commands as u64));
+}
+
+pub(super) fn concluded(took: Duration) {
+    histogram!(names::PROPOSE_SECONDS).record(took);
+}
+
+pub(super) fn rejected() {
+    counter!(names::REJECTED_TOTAL).increment(1);
+}

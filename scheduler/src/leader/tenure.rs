@@ -1,0 +1,459 @@
+//! One leadership, from its epoch to its loss.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use futures::FutureExt as _;
+use futures::future::BoxFuture;
+use muster_core::apply::Applied;
+use muster_core::beat::Beat;
+use muster_core::desired;
+use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId, Revision};
+use muster_core::plan::plan;
+use muster_core::reactor::{Input, Reaction, Reactor};
+use muster_core::rejection::Rejection;
+use muster_core::state::{Answer, State};
+use muster_core::time::MonotonicMs;
+use muster_raft_store::{Leadership, ProposeError};
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::leader::batch::{CommandBatch, Waiters, propose_all};
+use crate::leader::begin::Beginning;
+use crate::leader::changes::Changes;
+use crate::leader::planning::Planning;
+use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
+use crate::leader::sessions::Sessions;
+use crate::leader::shadow_rounds::{PushAnswer, ShadowRounds, WaitingBeat};
+use crate::leader::shadow_store::Fence;
+use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
+
+/// Inputs taken in one step.
+const INPUTS_PER_STEP_MAX: usize = 4_096;
+/// Desired states computed between two yields to other tasks of the runtime.
+const DESIRED_PER_YIELD: usize = 256;
+
+/// Proposals in flight and those who wait for them.
+struct InFlight {
+    waiters: Waiters,
+    answer: BoxFuture<'static, Result<Vec<Applied>, ProposeError>>,
+    since: Instant,
+}
+
+/// One leadership.
+pub(super) struct Tenure<'a, P, C> {
+    parts: &'a mut LeaderLoop<P, C>,
+    leadership: watch::Receiver<Leadership>,
+    applied: watch::Receiver<u64>,
+    fence: Fence,
+    reactor: Reactor,
+    sessions: Sessions,
+    rounds: ShadowRounds,
+    planning: Planning,
+    /// Events up to here have been looked at.
+    seen: Revision,
+    /// Hosts to be sent their desired state whatever was sent before.
+    owed: BTreeSet<HostId>,
+    inputs: Vec<LeaderInput>,
+    in_flight: Option<InFlight>,
+    /// When the reactor wants to be asked again.
+    tick_at: Option<MonotonicMs>,
+}
+
+/// Why the loop woke.
+enum Woken {
+    Leadership,
+    Stop,
+    Pushed(PushAnswer),
+    Proposed(Result<Vec<Applied>, ProposeError>),
+    Inputs(usize),
+    Changed,
+    Time,
+}
+
+impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
+    pub(super) fn new(
+        parts: &'a mut LeaderLoop<P, C>,
+        beginning: Beginning,
+        leadership: watch::Receiver<Leadership>,
+    ) -> Self {
+        let now = parts.clock.monotonic();
+        let state = parts.handle.fork();
+        let epoch = beginning.fence.epoch;
+        let contacts = state
+            .hosts
+            .keys()
+            .map(|host| (*host, beginning.inheritance.contact(*host)))
+            .collect();
+        let reactor = Reactor::new(epoch, parts.settings.timings, now, contacts);
+        Self {
+            applied: parts.handle.applied(),
+            sessions: Sessions::new(Arc::clone(&parts.directory)),
+            parts,
+            leadership,
+            fence: beginning.fence,
+            reactor,
+            rounds: ShadowRounds::new(beginning.fence),
+            planning: Planning::new(),
+            seen: state.revision,
+            owed: BTreeSet::new(),
+            inputs: Vec::new(),
+            in_flight: None,
+            tick_at: Some(now),
+        }
+    }
+
+    /// Leads until leadership is lost or `stop` is asked for; then every stream is ended.
+    pub(super) async fn run(mut self, stop: &CancellationToken) {
+        telemetry::epoch(self.fence.epoch);
+        while self.step(stop).await.is_some() {}
+        let leader = self.leadership.borrow().leader.clone();
+        let leader = leader.filter(|peer| peer.id != self.parts.settings.replica.get());
+        tracing::info!(epoch = %self.fence.epoch, "leadership ended");
+        self.sessions.end_all(&CloseReason::NotLeader { leader });
+        telemetry::workers_connected(0);
+    }
+
+    /// One turn; none if the leadership is over.
+    async fn step(&mut self, stop: &CancellationToken) -> Option<()> {
+        if self.in_flight.is_none() {
+            self.advance().await;
+        }
+        self.tell_shadows();
+        match self.wake(stop).await {
+            Woken::Stop => return None,
+            Woken::Leadership => self.check_leadership()?,
+            Woken::Pushed(answer) => {
+                self.rounds.count(&answer);
+                self.acknowledge();
+            }
+            Woken::Proposed(result) => self.conclude(result)?,
+            Woken::Inputs(0) => return None,
+            Woken::Inputs(_) | Woken::Changed | Woken::Time => {}
+        }
+        Some(())
+    }
+
+    async fn wake(&mut self, stop: &CancellationToken) -> Woken {
+        let wake_at = self.wake_at();
+        let is_free = self.in_flight.is_none();
+        let answer = async {
+            match &mut self.in_flight {
+                Some(in_flight) => (&mut in_flight.answer).await,
+                None => std::future::pending().await,
+            }
+        };
+        let time = async {
+            match wake_at {
+                Some(at) => sleep_until(at).await,
+                None => std::future::pending().await,
+            }
+        };
+        tokio::select! {
+            biased;
+            () = stop.cancelled() => Woken::Stop,
+            _ = self.leadership.changed() => Woken::Leadership,
+            answer = self.rounds.answered() => Woken::Pushed(answer),
+            result = answer => Woken::Proposed(result),
+            count = self.parts.inputs.recv_many(&mut self.inputs, INPUTS_PER_STEP_MAX), if is_free => {
+                Woken::Inputs(count)
+            }
+            _ = self.applied.changed(), if is_free => Woken::Changed,
+            () = time => Woken::Time,
+        }
+    }
+
+    fn wake_at(&self) -> Option<Instant> {
+        let clock = &self.parts.clock;
+        let round = self.rounds.due_at().map(|at| clock.instant(at));
+        if self.in_flight.is_some() {
+            return round;
+        }
+        let tick = self.tick_at.map(|at| clock.instant(at));
+        let plan = self.planning.wake_at(clock.wall());
+        [round, tick, plan].into_iter().flatten().min()
+    }
+
+    /// The leadership may have been lost, or lost and found again: both end this one.
+    fn check_leadership(&mut self) -> Option<()> {
+        let now = self.leadership.borrow_and_update();
+        let is_ours = now.is_self && !now.stopped && now.term == self.fence.term;
+        is_ours.then_some(())
+    }
+
+    /// Looks at what changed, tells workers, and proposes the next batch.
+    async fn advance(&mut self) {
+        let state = {
+            self.applied.mark_unchanged();
+            self.parts.handle.fork()
+        };
+        if state.revision > self.seen {
+            let changes = Changes::since(&state, self.seen);
+            self.seen = state.revision;
+            self.note(&state, changes);
+        }
+        self.dispatch(&state).await;
+        let mut batch = CommandBatch::default();
+        self.take_inputs(&state, &mut batch);
+        self.tick(&state, &mut batch);
+        self.plan(&state, &mut batch);
+        if !batch.is_empty() {
+            self.propose(batch);
+        }
+    }
+
+    fn note(&mut self, state: &State, changes: Changes) {
+        telemetry::placed(changes.placed);
+        if changes.plan {
+            self.planning.request();
+        }
+        let candidates: Vec<HostId> = if changes.all_hosts {
+            self.sessions.hosts().collect()
+        } else {
+            changes.hosts.into_iter().collect()
+        };
+        for host in candidates {
+            let desired_revision = state.host(host).map(|known| known.desired_revision);
+            if let Some((_, session)) = self.sessions.of_host(host)
+                && desired_revision.is_some_and(|revision| revision > session.sent)
+            {
+                self.owed.insert(host);
+            }
+        }
+    }
+
+    /// Sends every owed host its desired state. One whose queue is full is repaired after its next beat.
+    async fn dispatch(&mut self, state: &State) {
+        let mut computed = 0;
+        for host in std::mem::take(&mut self.owed) {
+            let Some((id, session)) = self.sessions.of_host(host) else {
+                continue;
+            };
+            session.sent = state.revision;
+            let desired = desired::of_host(state, host);
+            self.sessions.send(id, ToWorker::Desired(Box::new(desired)));
+            computed += 1;
+            if computed % DESIRED_PER_YIELD == 0 {
+                tokio::task::yield_now().await;
+            }
+        }
+    }
+
+    fn take_inputs(&mut self, state: &State, batch: &mut CommandBatch) {
+        let mut inputs = std::mem::take(&mut self.inputs);
+        for input in inputs.drain(..) {
+            match input {
+                LeaderInput::Hello {
+                    session,
+                    registration,
+                    leader_seen,
+                    to_worker,
+                } => {
+                    self.sessions.open(session, registration, to_worker);
+                    self.register(session, leader_seen, batch);
+                }
+                LeaderInput::Beat { session, beat } => self.beat(state, session, beat, batch),
+                LeaderInput::Closed { session } => self.sessions.forget(session),
+            }
+        }
+        self.inputs = inputs;
+        telemetry::workers_connected(self.sessions.connected());
+    }
+
+    /// A worker that has obeyed a later leader shows that this leadership is over.
+    fn register(&mut self, id: SessionId, leader_seen: LeadershipEpoch, batch: &mut CommandBatch) {
+        if leader_seen > self.fence.epoch {
+            self.sessions
+                .end(id, CloseReason::NotLeader { leader: None });
+            return;
+        }
+        if let Some(registration) = self.sessions.registration(id) {
+            batch.register(self.fence.epoch, id, registration);
+        }
+    }
+
+    fn beat(&mut self, state: &State, id: SessionId, beat: Beat, batch: &mut CommandBatch) {
+        let Some(host) = self.sessions.host_of(id) else {
+            // Replaced by a newer stream, or not registered: its lease is not extended.
+            tracing::debug!(session = id.0, "a beat of a stream that speaks for no host");
+            return;
+        };
+        if beat.leader > self.fence.epoch {
+            self.sessions
+                .end(id, CloseReason::NotLeader { leader: None });
+            return;
+        }
+        let now = self.parts.clock.monotonic();
+        let sequence = beat.sequence;
+        let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
+        self.rounds.heard(
+            host,
+            WaitingBeat {
+                session: id,
+                sequence,
+                heard_at: now,
+            },
+        );
+        self.react(reaction, batch);
+    }
+
+    fn tick(&mut self, state: &State, batch: &mut CommandBatch) {
+        let now = self.parts.clock.monotonic();
+        if self.tick_at.is_some_and(|at| at > now) {
+            return;
+        }
+        let time = self.parts.clock.wall();
+        let reaction = self.reactor.step(state, Input::Tick { time }, now);
+        self.react(reaction, batch);
+    }
+
+    fn react(&mut self, reaction: Reaction, batch: &mut CommandBatch) {
+        batch.extend(reaction.commands);
+        self.owed.extend(reaction.outdated);
+        self.planning.request_at(reaction.plan_at);
+        self.tick_at = reaction.wake_at;
+    }
+
+    fn plan(&mut self, state: &State, batch: &mut CommandBatch) {
+        let wall = self.parts.clock.wall();
+        if !self.planning.take(wall) || state.index.waiting.is_empty() {
+            return;
+        }
+        let began = Instant::now();
+        let planned = plan(state, wall, self.parts.settings.budget);
+        let took = began.elapsed();
+        telemetry::planned(took, planned.placements.len());
+        self.planning.ran(took, planned.placements.len());
+        if planned.more {
+            self.planning.request();
+        }
+        batch.place(planned);
+    }
+
+    fn propose(&mut self, batch: CommandBatch) {
+        telemetry::proposed(batch.len());
+        let (proposals, waiters) = batch.into_proposals();
+        let answer = propose_all(self.parts.handle.clone(), proposals).boxed();
+        self.in_flight = Some(InFlight {
+            waiters,
+            answer,
+            since: Instant::now(),
+        });
+    }
+
+    /// Hands out the outcomes; none if they show that the leadership is over.
+    fn conclude(&mut self, result: Result<Vec<Applied>, ProposeError>) -> Option<()> {
+        let in_flight = self.in_flight.take()?;
+        telemetry::concluded(in_flight.since.elapsed());
+        match result {
+            Ok(outcomes) => self.hand_out(&in_flight.waiters, &outcomes),
+            Err(
+                error @ (ProposeError::NotLeader { .. }
+                | ProposeError::Unknown
+                | ProposeError::Stopped),
+            ) => {
+                tracing::info!(%error, "a batch of the leader has no outcome");
+                None
+            }
+            Err(error) => {
+                tracing::warn!(%error, "a batch of the leader was refused");
+                for (_, session) in in_flight.waiters.registrations {
+                    self.sessions.end(session, CloseReason::Busy);
+                }
+                self.planning.request();
+                Some(())
+            }
+        }
+    }
+
+    fn hand_out(&mut self, waiters: &Waiters, outcomes: &[Applied]) -> Option<()> {
+        let mut is_stale = false;
+        for outcome in outcomes {
+            if let Err(rejection) = &outcome.result {
+                telemetry::rejected();
+                tracing::debug!(%rejection, revision = %outcome.revision, "a command had no effect");
+                is_stale |= matches!(rejection, Rejection::StaleLeader { .. });
+            }
+        }
+        for (position, session) in &waiters.registrations {
+            if let Some(outcome) = outcomes.get(*position) {
+                self.registered(*session, outcome);
+            }
+        }
+        let placements = outcomes.get(waiters.placements.clone()).unwrap_or_default();
+        if placements.iter().any(|outcome| outcome.result.is_err()) {
+            self.planning.request();
+        }
+        (!is_stale).then_some(())
+    }
+
+    fn registered(&mut self, id: SessionId, outcome: &Applied) {
+        match &outcome.result {
+            Ok(Answer::Host(host)) => {
+                self.sessions.bind(id, *host);
+                let timings = self.parts.settings.timings;
+                let leader = self.fence.epoch;
+                self.sessions.send(
+                    id,
+                    ToWorker::Welcome {
+                        host: *host,
+                        leader,
+                        timings,
+                    },
+                );
+                self.owed.insert(*host);
+            }
+            Ok(answer) => {
+                tracing::error!(?answer, "a registration was answered with something else");
+                self.sessions.end(id, CloseReason::Busy);
+            }
+            Err(rejection) => {
+                tracing::warn!(%rejection, "a worker was refused");
+                self.sessions
+                    .end(id, CloseReason::Rejected(rejection.clone()));
+            }
+        }
+    }
+
+    /// Begins a shadow round if one is due.
+    fn tell_shadows(&mut self) {
+        let now = self.parts.clock.monotonic();
+        let Some(push) = self.rounds.begin(now) else {
+            return;
+        };
+        let status = self.parts.handle.status();
+        let stored = self.parts.shadows.lock().push(now, status.term, &push);
+        match stored {
+            Ok(()) => self.rounds.stored_here(),
+            Err(error) => tracing::info!(%error, "this leadership's shadows are refused here"),
+        }
+        let others = status.voters.iter().map(|voter| ReplicaId(voter.id));
+        let own = self.parts.settings.replica;
+        self.rounds.push(
+            &self.parts.peers,
+            others.filter(|replica| *replica != own),
+            &push,
+        );
+        self.acknowledge();
+    }
+
+    /// Acknowledges the beats that a majority remembers, if this replica still leads in its term.
+    fn acknowledge(&mut self) {
+        let status = self.parts.handle.status();
+        let beats = self.rounds.complete(status.voters.len());
+        if status.term != self.fence.term || !self.leadership.borrow().is_self {
+            return;
+        }
+        for beat in beats {
+            let leader = self.fence.epoch;
+            self.sessions.send(
+                beat.session,
+                ToWorker::BeatAck {
+                    leader,
+                    sequence: beat.sequence,
+                },
+            );
+        }
+    }
+}

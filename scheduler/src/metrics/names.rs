@@ -1,0 +1,53 @@
+//! Every metric of this crate with its help text.
+
+use metrics::{describe_counter, describe_gauge, describe_histogram};
+
+/// Declares metric names and one function that describes them all.
+macro_rules! metrics {
+    ($($describe:ident $name:ident = $text:literal: $help:literal;)*) => {
+        $(#[doc = $help] pub(crate) const $name: &str = $text;)*
+
+        /// Gives every metric its help text.
+        pub(crate) fn describe() {
+            $($describe!($name, $help);)*
+        }
+    };
+}
+
+metrics! {
+    describe_gauge IS_LEADER = "muster_scheduler_is_leader": "1 while this replica leads.";
+    describe_gauge LEADERSHIP_EPOCH = "muster_scheduler_leadership_epoch":
+        "Fencing token of this replica's newest leadership.";
+    describe_gauge REVISION = "muster_scheduler_revision": "Revision of the applied state.";
+    describe_gauge JOBS = "muster_scheduler_jobs": "Remembered jobs by phase.";
+    describe_gauge UNITS_WAITING = "muster_scheduler_jobs_waiting": "Jobs with units that wait, by queue.";
+    describe_gauge HOSTS = "muster_scheduler_hosts": "Hosts by health.";
+    describe_gauge HOSTS_BLOCKED = "muster_scheduler_hosts_blocked": "Hosts out of placement by a block.";
+    describe_gauge GPUS = "muster_scheduler_gpus":
+        "GPUs by state: free, held, blocked, faulted, or unreachable with their host.";
+    describe_gauge EVENTS_KEPT = "muster_scheduler_events_kept": "Events kept for watches that resume.";
+    describe_gauge REQUESTS_KEPT = "muster_scheduler_requests_kept":
+        "Answers kept for repeated requests.";
+    describe_gauge WORKERS_CONNECTED = "muster_scheduler_workers_connected":
+        "Workers whose stream this leader serves.";
+    describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
+        "Units whose allocation was committed while this replica led.";
+    describe_counter PLANNED_TOTAL = "muster_scheduler_planned_total":
+        "Placements that the planner proposed.";
+    describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round.";
+    describe_histogram BATCH_COMMANDS = "muster_scheduler_batch_commands":
+        "Commands that the leader proposed at once.";
+    describe_histogram PROPOSE_SECONDS = "muster_scheduler_propose_seconds":
+        "Time from proposing a batch of the leader to its outcomes.";
+    describe_counter REJECTED_TOTAL = "muster_scheduler_rejected_total":
+        "Commands of the leader that had no effect.";
+    describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
+        "Time from the beginning of a shadow round until a majority remembers its beats.";
+    describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":
+        "Time of a submission, from receipt to answer.";
+    describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
+        "Unary requests by method and gRPC code.";
+    describe_gauge WATCHES = "muster_scheduler_watches": "Watches now.";
+    describe_counter WATCHES_SLOW_TOTAL = "muster_scheduler_watches_slow_total":
+        "Watches ended because the client did not keep up.";
+}

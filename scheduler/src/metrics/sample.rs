@@ -1,0 +1,100 @@
+//! Gauges that are read off the state when somebody asks.
+
+use metrics::gauge;
+use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::lifecycle::JobPhase;
+use muster_core::state::{Gpu, Host, State};
+
+use crate::metrics::names;
+
+/// How many of everything there are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Census {
+    /// Jobs in the order of [`PHASES`].
+    pub(crate) jobs: [u64; 6],
+    /// Hosts that are up, suspect, lost.
+    pub(crate) hosts: [u64; 3],
+    /// Hosts that are blocked.
+    pub(crate) hosts_blocked: u64,
+    /// GPUs in the order of [`GPU_STATES`].
+    pub(crate) gpus: [u64; 5],
+}
+
+/// Phases of jobs with their labels.
+pub(crate) const PHASES: [(JobPhase, &str); 6] = [
+    (JobPhase::Queued, "queued"),
+    (JobPhase::Running, "running"),
+    (JobPhase::Cancelling, "cancelling"),
+    (JobPhase::Succeeded, "succeeded"),
+    (JobPhase::Failed, "failed"),
+    (JobPhase::Cancelled, "cancelled"),
+];
+const HOST_HEALTHS: [(HostHealth, &str); 3] = [
+    (HostHealth::Up, "up"),
+    (HostHealth::Suspect, "suspect"),
+    (HostHealth::Lost, "lost"),
+];
+/// States of GPUs; a GPU counts in the first that fits, in the order held, unreachable, faulted, blocked,
+/// free.
+pub(crate) const GPU_STATES: [&str; 5] = ["held", "unreachable", "faulted", "blocked", "free"];
+
+impl Census {
+    /// Counts.
+    pub(crate) fn of(state: &State) -> Self {
+        let mut census = Self::default();
+        for job in state.jobs.values() {
+            if let Some(position) = PHASES.iter().position(|(phase, _)| *phase == job.phase) {
+                census.jobs[position] += 1;
+            }
+        }
+        for host in state.hosts.values() {
+            if let Some(position) = HOST_HEALTHS
+                .iter()
+                .position(|(health, _)| *health == host.health)
+            {
+                census.hosts[position] += 1;
+            }
+            census.hosts_blocked += u64::from(host.block.is_some());
+            for gpu in &host.gpus {
+                census.gpus[state_of(host, gpu)] += 1;
+            }
+        }
+        census
+    }
+}
+
+fn state_of(host: &Host, gpu: &Gpu) -> usize {
+    if gpu.holder.is_some() {
+        0
+    } else if host.health != HostHealth::Up {
+        1
+    } else if gpu.health != GpuHealth::Healthy {
+        2
+    } else if gpu.block.is_some() || host.block.is_some() {
+        3
+    } else {
+        4
+    }
+}
+
+/// Sets the gauges that show the state.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is a floating-point number"
+)]
+pub(crate) fn sample(state: &State) {
+    let census = Census::of(state);
+    for ((_, phase), count) in PHASES.iter().zip(census.jobs) {
+        gauge!(names::JOBS, "phase" => *phase).set(count as f64);
+    }
+    for ((_, health), count) in HOST_HEALTHS.iter().zip(census.hosts) {
+        gauge!(names::HOSTS, "health" => *health).set(count as f64);
+    }
+    for (name, count) in GPU_STATES.iter().zip(census.gpus) {
+        gauge!(names::GPUS, "state" => *name).set(count as f64);
+    }
+    gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
+    gauge!(names::REVISION).set(state.revision.get() as f64);
+    gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);
+    gauge!(names::REQUESTS_KEPT).set(state.requests.len() as f64);
+}

@@ -1,0 +1,271 @@
+//! A replica assembled from real parts, and how it stops.
+
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::plan::Budget;
+use muster_core::state::State;
+use muster_proto::FILE_DESCRIPTOR_SET;
+use muster_proto::v1::admin_service_server::AdminServiceServer;
+use muster_proto::v1::cluster_service_server::ClusterServiceServer;
+use muster_proto::v1::job_service_server::JobServiceServer;
+use muster_proto::v1::peer_service_server::PeerServiceServer;
+use muster_proto::v1::watch_service_server::WatchServiceServer;
+use muster_proto::v1::worker_service_server::WorkerServiceServer;
+use muster_raft_store::{Config, Handle, Timings, raft_service};
+use tokio::net::TcpListener;
+use tokio::sync::mpsc;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tokio_stream::wrappers::TcpListenerStream;
+use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
+use tonic::transport::Server;
+use tonic_health::pb::health_server::{Health, HealthServer};
+
+use crate::config::SchedulerConfig;
+use crate::error::Error;
+use crate::leader::{
+    Clock as _, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings, ShadowStore,
+    SharedShadows, SystemClock, WorkerDirectory,
+};
+use crate::metrics::MetricsServer;
+use crate::service::{
+    Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, PeerPool, Peers,
+    Watches, Workers,
+};
+use crate::watch_hub::WatchHub;
+use crate::{bootstrap, health, metrics};
+
+/// Longest wait for another replica to take over leadership at a stop.
+const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait for requests in work at a stop.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
+/// Longest wait for connections to close at a stop.
+const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// How often an idle connection is tried, and how long the answer may take: a host that lost its power
+/// frees its places.
+const KEEP_ALIVE: Duration = Duration::from_secs(10);
+
+/// A replica that is open and does not serve yet.
+pub(crate) struct Replica {
+    config: Arc<SchedulerConfig>,
+    handle: Handle<State>,
+    context: Context,
+    leader_inputs: mpsc::Receiver<LeaderInput>,
+    /// Ends streams and loops.
+    stop: CancellationToken,
+}
+
+impl Replica {
+    /// Opens the data directory and joins the parts together.
+    pub(crate) async fn open(config: SchedulerConfig) -> Result<Self, Error> {
+        let config = Arc::new(config);
+        let handle = Handle::<State>::open(raft_config(&config)).await?;
+        let clock = SystemClock::start();
+        let limits = config.limits;
+        let revision = handle.with_state(|state| state.revision);
+        let addresses: BTreeMap<_, _> = config.peers.clone();
+        let peers = Arc::new(PeerPool::new(addresses, limits.message_bytes_max));
+        let (leader_sender, leader_inputs) = mpsc::channel(LEADER_INPUTS_MAX);
+        let stop = CancellationToken::new();
+        let context = Context::new(ContextParts {
+            config: Arc::clone(&config),
+            handle: handle.clone(),
+            clock,
+            hub: Arc::new(WatchHub::new(
+                revision,
+                limits.watches_max,
+                limits.watch_buffer_revisions,
+            )),
+            shadows: Arc::new(SharedShadows::new(ShadowStore::new(clock.monotonic()))),
+            directory: Arc::new(WorkerDirectory::default()),
+            leader_inputs: leader_sender,
+            forwarder: Forwarder::start(Arc::clone(&peers)),
+            peers,
+            stop: stop.clone(),
+        });
+        Ok(Self {
+            config,
+            handle,
+            context,
+            leader_inputs,
+            stop,
+        })
+    }
+
+    /// Serves until `shutdown`, then stops gracefully.
+    pub(crate) async fn run(
+        self,
+        listener: TcpListener,
+        shutdown: impl Future<Output = ()> + Send + 'static,
+    ) -> Result<(), Error> {
+        let Self {
+            config,
+            handle,
+            context,
+            leader_inputs,
+            stop,
+        } = self;
+        let recorder = metrics::recorder()?;
+        let (reporter, health_service) = tonic_health::server::health_reporter();
+        let routes = routes(&context, health_service)?;
+        let closing = CancellationToken::new();
+        let mut tasks = JoinSet::new();
+        if let Some(address) = config.metrics_listen {
+            let sampled = handle.clone();
+            let render = Arc::new(move || {
+                metrics::sample(&sampled.fork());
+                recorder.run_upkeep();
+                recorder.render()
+            });
+            tasks.spawn(
+                MetricsServer::bind(address, render)
+                    .await?
+                    .run(stop.clone()),
+            );
+        }
+        let mut server = tokio::spawn(serve(
+            Arc::clone(&config),
+            listener,
+            routes,
+            closing.clone(),
+        ));
+        tasks.spawn(health::report(reporter, handle.leadership(), stop.clone()));
+        tasks.spawn(pump(context.clone(), stop.clone()));
+        tasks.spawn(leader_loop(&context, leader_inputs).run(stop.clone()));
+        let founding = bootstrap::found(&handle, &config, &stop);
+        tracing::info!(replica = %config.replica_id, "the replica serves");
+
+        let result = tokio::select! {
+            () = shutdown => Ok(()),
+            reason = stopped(&handle) => Err(Error::Stopped(reason)),
+            served = &mut server => served.unwrap_or(Ok(())),
+            founded = async { founding.await?; std::future::pending::<Result<(), Error>>().await } => founded,
+        };
+        hand_over(&context, &handle).await;
+        stop.cancel();
+        drop(timeout(DRAIN_TIMEOUT, context.drained()).await);
+        while tasks.join_next().await.is_some() {}
+        handle.shutdown().await;
+        closing.cancel();
+        if !server.is_finished() && timeout(CLOSE_TIMEOUT, &mut server).await.is_err() {
+            server.abort();
+        }
+        tracing::info!(replica = %config.replica_id, "the replica has stopped");
+        result
+    }
+}
+
+fn raft_config(config: &SchedulerConfig) -> Config {
+    let mut raft = Config::new(
+        config.replica_id.get(),
+        &config.cluster_id,
+        &config.data_dir,
+    );
+    raft.timings = Timings {
+        heartbeat_ms: config.raft.heartbeat_ms,
+        election_ms_min: config.raft.election_ms_min,
+        election_ms_max: config.raft.election_ms_max,
+    };
+    raft
+}
+
+fn leader_loop(
+    context: &Context,
+    inputs: mpsc::Receiver<LeaderInput>,
+) -> LeaderLoop<GrpcPeerLinks, SystemClock> {
+    let config = &context.config;
+    LeaderLoop {
+        handle: context.handle.clone(),
+        peers: GrpcPeerLinks::new(config.replica_id, Arc::clone(&context.peers)),
+        clock: context.clock,
+        shadows: Arc::clone(&context.shadows),
+        directory: Arc::clone(&context.directory),
+        inputs,
+        settings: LeaderSettings {
+            replica: config.replica_id,
+            timings: config.timings,
+            budget: Budget::default(),
+        },
+    }
+}
+
+async fn pump(context: Context, stop: CancellationToken) {
+    let applied = context.handle.applied();
+    let hub = Arc::clone(&context.hub);
+    hub.run(applied, || context.fork(), stop).await;
+}
+
+/// All services on one listener.
+fn routes<H: Health>(context: &Context, health_service: HealthServer<H>) -> Result<Routes, Error> {
+    let bytes_max = context.config.limits.message_bytes_max;
+    let reflection = tonic_reflection::server::Builder::configure()
+        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
+        .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
+        .build_v1()
+        .map_err(|error| Error::Reflection(error.to_string()))?;
+    macro_rules! bounded {
+        ($server:ident, $service:expr) => {
+            $server::new($service)
+                .max_decoding_message_size(bytes_max)
+                .max_encoding_message_size(bytes_max)
+        };
+    }
+    Ok(Routes::new(health_service)
+        .add_service(reflection)
+        .add_service(raft_service(&context.handle))
+        .add_service(bounded!(JobServiceServer, Jobs(context.clone())))
+        .add_service(bounded!(ClusterServiceServer, Cluster(context.clone())))
+        .add_service(bounded!(AdminServiceServer, Admin(context.clone())))
+        .add_service(bounded!(WatchServiceServer, Watches(context.clone())))
+        .add_service(bounded!(WorkerServiceServer, Workers(context.clone())))
+        .add_service(bounded!(PeerServiceServer, Peers(context.clone()))))
+}
+
+async fn serve(
+    config: Arc<SchedulerConfig>,
+    listener: TcpListener,
+    routes: Routes,
+    closing: CancellationToken,
+) -> Result<(), Error> {
+    Server::builder()
+        .tcp_nodelay(true)
+        .http2_keepalive_interval(Some(KEEP_ALIVE))
+        .http2_keepalive_timeout(Some(KEEP_ALIVE))
+        .max_concurrent_streams(Some(config.limits.streams_per_connection_max))
+        .add_routes(routes)
+        .serve_with_incoming_shutdown(TcpListenerStream::new(listener), async move {
+            closing.cancelled().await;
+        })
+        .await
+        .map_err(Error::Serve)
+}
+
+/// Waits until replication has stopped by itself, and says why.
+async fn stopped(handle: &Handle<State>) -> String {
+    let mut leadership = handle.leadership();
+    // An error means that the replica is gone, which is a stop too.
+    drop(leadership.wait_for(|now| now.stopped).await);
+    handle
+        .status()
+        .stopped
+        .unwrap_or_else(|| "its engine is gone".to_owned())
+}
+
+/// Gives leadership to another replica, so that the group does not wait for an election.
+async fn hand_over(context: &Context, handle: &Handle<State>) {
+    if !handle.leadership().borrow().is_self {
+        return;
+    }
+    let Some(successor) = crate::service::successor(context) else {
+        return;
+    };
+    match timeout(TRANSFER_TIMEOUT, handle.transfer_leader(successor)).await {
+        Ok(Ok(())) => tracing::info!(successor, "leadership is handed over"),
+        Ok(Err(error)) => tracing::warn!(%error, "leadership could not be handed over"),
+        Err(_) => tracing::warn!(successor, "the successor did not take over in time"),
+    }
+}

@@ -1,0 +1,84 @@
+//! `AdminService`.
+
+use muster_proto::v1;
+use muster_proto::v1::admin_service_server::AdminService;
+use muster_proto::v1::write::Kind;
+use muster_proto::v1::write_result::Kind as Outcome;
+use tonic::{Request, Response, Status};
+
+use crate::service::context::Context;
+use crate::service::deadline;
+use crate::service::jobs::mismatched;
+use crate::service::local_write::membership_status;
+use crate::service::write::write;
+
+/// `AdminService` of one replica.
+pub(crate) struct Admin(pub(crate) Context);
+
+/// Carries out one kind of write and takes the answer of that kind.
+macro_rules! write {
+    ($self:ident, $request:ident, $kind:ident) => {{
+        let _place = $self.0.admit()?;
+        let limit_ms = $self.0.config.limits.request_ms_default;
+        let deadline = deadline::of($request.metadata(), limit_ms);
+        match write(&$self.0, Kind::$kind($request.into_inner()), deadline).await? {
+            Outcome::$kind(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }};
+}
+
+#[tonic::async_trait]
+impl AdminService for Admin {
+    async fn block(
+        &self,
+        request: Request<v1::BlockRequest>,
+    ) -> Result<Response<v1::BlockResponse>, Status> {
+        write!(self, request, Block)
+    }
+
+    async fn unblock(
+        &self,
+        request: Request<v1::UnblockRequest>,
+    ) -> Result<Response<v1::UnblockResponse>, Status> {
+        write!(self, request, Unblock)
+    }
+
+    async fn set_queue(
+        &self,
+        request: Request<v1::SetQueueRequest>,
+    ) -> Result<Response<v1::SetQueueResponse>, Status> {
+        write!(self, request, SetQueue)
+    }
+
+    async fn transfer_leader(
+        &self,
+        request: Request<v1::TransferLeaderRequest>,
+    ) -> Result<Response<v1::TransferLeaderResponse>, Status> {
+        write!(self, request, TransferLeader)
+    }
+
+    async fn trigger_snapshot(
+        &self,
+        _request: Request<v1::TriggerSnapshotRequest>,
+    ) -> Result<Response<v1::TriggerSnapshotResponse>, Status> {
+        let _place = self.0.admit()?;
+        let revision = self.0.handle.with_state(|state| state.revision);
+        self.0
+            .handle
+            .trigger_snapshot()
+            .await
+            .map_err(|error| membership_status(&error))?;
+        Ok(Response::new(v1::TriggerSnapshotResponse {
+            replica_id: self.0.config.replica_id.get(),
+            revision: revision.get(),
+        }))
+    }
+
+    async fn inject_gpu_fault(
+        &self,
+        request: Request<v1::InjectGpuFaultRequest>,
+    ) -> Result<Response<v1::InjectGpuFaultResponse>, Status> {
+        write!(self, request, InjectGpuFault)
+    }
+}

@@ -1,0 +1,134 @@
+//! What all services share.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use muster_proto::status;
+use muster_raft_store::Handle;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio_util::sync::CancellationToken;
+use tonic::{Code, Status};
+
+use crate::config::SchedulerConfig;
+use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
+use crate::service::forward::Forwarder;
+use crate::service::peer_pool::PeerPool;
+use crate::service::replies::Replies;
+use crate::watch_hub::WatchHub;
+use muster_core::state::State;
+
+/// What a caller may do after it was turned away for load.
+const RETRY_BUSY: Duration = Duration::from_millis(100);
+
+/// Everything that a [`Context`] is made of.
+pub(crate) struct ContextParts {
+    pub(crate) config: Arc<SchedulerConfig>,
+    pub(crate) handle: Handle<State>,
+    pub(crate) clock: SystemClock,
+    pub(crate) hub: Arc<WatchHub>,
+    pub(crate) shadows: Arc<SharedShadows>,
+    pub(crate) directory: Arc<WorkerDirectory>,
+    pub(crate) leader_inputs: mpsc::Sender<LeaderInput>,
+    pub(crate) peers: Arc<PeerPool>,
+    pub(crate) forwarder: Forwarder,
+    /// Ends every stream.
+    pub(crate) stop: CancellationToken,
+}
+
+/// What all services of a replica share; clones are cheap.
+#[derive(Clone)]
+pub(crate) struct Context(Arc<Inner>);
+
+pub(crate) struct Inner {
+    pub(crate) parts: ContextParts,
+    pub(crate) replies: Replies,
+    pub(crate) next_session: AtomicU64,
+    requests: Arc<Semaphore>,
+    workers: Arc<Semaphore>,
+}
+
+impl std::ops::Deref for Context {
+    type Target = ContextParts;
+
+    fn deref(&self) -> &ContextParts {
+        &self.0.parts
+    }
+}
+
+impl Context {
+    pub(crate) fn new(parts: ContextParts) -> Self {
+        let limits = parts.config.limits;
+        Self(Arc::new(Inner {
+            parts,
+            replies: Replies::default(),
+            next_session: AtomicU64::new(1),
+            requests: Arc::new(Semaphore::new(limits.requests_in_flight_max)),
+            workers: Arc::new(Semaphore::new(limits.worker_streams_max)),
+        }))
+    }
+
+    /// Answers of workers that somebody waits for.
+    pub(crate) fn replies(&self) -> &Replies {
+        &self.0.replies
+    }
+
+    /// The next stream's number.
+    pub(crate) fn next_session(&self) -> u64 {
+        self.0.next_session.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Takes one of the places for requests in work.
+    pub(crate) fn admit(&self) -> Result<OwnedSemaphorePermit, Status> {
+        take(
+            &self.0.requests,
+            "requests_in_flight_max",
+            self.config.limits.requests_in_flight_max,
+        )
+    }
+
+    /// Takes one of the places for worker streams.
+    pub(crate) fn admit_worker(&self) -> Result<OwnedSemaphorePermit, Status> {
+        take(
+            &self.0.workers,
+            "worker_streams_max",
+            self.config.limits.worker_streams_max,
+        )
+    }
+
+    /// Waits until no request is in work.
+    pub(crate) async fn drained(&self) {
+        let all = u32::try_from(self.config.limits.requests_in_flight_max).unwrap_or(u32::MAX);
+        // Closed only with the last clone of the context, so this waits and no more.
+        drop(self.0.requests.acquire_many(all).await);
+    }
+
+    /// The wait for a leader of a request without a deadline of its own.
+    pub(crate) fn default_wait(&self) -> Duration {
+        Duration::from_millis(self.config.limits.request_ms_default)
+    }
+
+    /// A cheap copy of the applied state.
+    pub(crate) fn fork(&self) -> State {
+        self.handle.fork()
+    }
+}
+
+fn take(
+    places: &Arc<Semaphore>,
+    limit_name: &str,
+    limit: usize,
+) -> Result<OwnedSemaphorePermit, Status> {
+    Arc::clone(places).try_acquire_owned().map_err(|_| {
+        status::retryable(
+            Code::ResourceExhausted,
+            "OVERLOADED",
+            &format!("this replica is at its limit of {limit} ({limit_name})"),
+            &[
+                ("limit_name", limit_name.to_owned()),
+                ("limit", limit.to_string()),
+            ],
+            RETRY_BUSY,
+        )
+    })
+}

@@ -1,0 +1,193 @@
+//! Writes on their way from a follower to the leader, many in one message.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_proto::status;
+use muster_proto::v1;
+use muster_proto::v1::write::Kind;
+use muster_proto::v1::write_result::Kind as Outcome;
+use tokio::sync::mpsc::error::TrySendError;
+use tokio::sync::{Semaphore, mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+
+use crate::service::peer_pool::PeerPool;
+use crate::service::write::UNKNOWN_OUTCOME;
+
+/// Writes in one message to the leader.
+pub(crate) const FORWARDED_WRITES_MAX: usize = 1_024;
+/// Bytes of writes in one message to the leader, where one write alone is not more.
+const FORWARDED_BYTES_MAX: usize = 4 << 20;
+/// Writes that may wait to be forwarded.
+const FORWARD_QUEUE_MAX: usize = 16_384;
+/// Messages to the leader that may be unanswered.
+const FORWARDS_IN_FLIGHT_MAX: usize = 16;
+/// When a caller may try again.
+const RETRY: Duration = Duration::from_millis(20);
+
+struct Forward {
+    leader: String,
+    write: Kind,
+    deadline: Instant,
+    reply: oneshot::Sender<Result<Outcome, Status>>,
+}
+
+/// The way of writes to the leader.
+#[derive(Clone)]
+pub(crate) struct Forwarder {
+    queue: mpsc::Sender<Forward>,
+}
+
+impl Forwarder {
+    /// Starts the task that packs and sends; it ends with the last clone.
+    pub(crate) fn start(peers: Arc<PeerPool>) -> Self {
+        let (queue, waiting) = mpsc::channel(FORWARD_QUEUE_MAX);
+        tokio::spawn(pack(peers, waiting));
+        Self { queue }
+    }
+
+    /// Hands a write to the replica at `leader`.
+    pub(crate) async fn forward(
+        &self,
+        leader: String,
+        write: Kind,
+        deadline: Instant,
+    ) -> Result<Outcome, Status> {
+        let (reply, answer) = oneshot::channel();
+        self.queue
+            .try_send(Forward {
+                leader,
+                write,
+                deadline,
+                reply,
+            })
+            .map_err(|error| match error {
+                TrySendError::Full(_) => status::retryable(
+                    Code::ResourceExhausted,
+                    "OVERLOADED",
+                    &format!("{FORWARD_QUEUE_MAX} writes wait to be forwarded (FORWARD_QUEUE_MAX)"),
+                    &[],
+                    RETRY,
+                ),
+                TrySendError::Closed(_) => unknown("this replica stops"),
+            })?;
+        match timeout_at(deadline, answer).await {
+            Ok(Ok(result)) => result,
+            Ok(Err(_)) => Err(unknown("this replica stops")),
+            Err(_) => Err(unknown("the leader did not answer in time")),
+        }
+    }
+}
+
+fn unknown(message: &str) -> Status {
+    status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, message, &[], RETRY)
+}
+
+async fn pack(peers: Arc<PeerPool>, mut waiting: mpsc::Receiver<Forward>) {
+    let in_flight = Arc::new(Semaphore::new(FORWARDS_IN_FLIGHT_MAX));
+    let mut received = Vec::new();
+    while waiting.recv_many(&mut received, FORWARDED_WRITES_MAX).await > 0 {
+        for (leader, writes) in batches(received.drain(..)) {
+            let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else {
+                return;
+            };
+            let peers = Arc::clone(&peers);
+            tokio::spawn(async move {
+                send(&peers, &leader, writes).await;
+                drop(permit);
+            });
+        }
+    }
+}
+
+/// Runs of writes to the same leader, each within the bounds of one message.
+fn batches(writes: impl Iterator<Item = Forward>) -> Vec<(String, Vec<Forward>)> {
+    let mut batches: Vec<(String, Vec<Forward>)> = Vec::new();
+    let mut bytes = 0;
+    for forward in writes {
+        let size = encoded_bytes(&forward.write);
+        match batches.last_mut() {
+            Some((leader, batch))
+                if *leader == forward.leader && bytes + size <= FORWARDED_BYTES_MAX =>
+            {
+                bytes += size;
+                batch.push(forward);
+            }
+            _ => {
+                bytes = size;
+                batches.push((forward.leader.clone(), vec![forward]));
+            }
+        }
+    }
+    batches
+}
+
+fn encoded_bytes(write: &Kind) -> usize {
+    write.encoded_len()
+}
+
+async fn send(peers: &PeerPool, leader: &str, writes: Vec<Forward>) {
+    let mut kinds = Vec::with_capacity(writes.len());
+    let mut waiters = Vec::with_capacity(writes.len());
+    let mut deadline = Instant::now();
+    for forward in writes {
+        deadline = deadline.max(forward.deadline);
+        kinds.push(v1::Write {
+            kind: Some(forward.write),
+        });
+        waiters.push(forward.reply);
+    }
+    let mut request = tonic::Request::new(v1::ForwardWritesRequest { writes: kinds });
+    request.set_timeout(deadline.saturating_duration_since(Instant::now()));
+    let answered = match peers.client(leader) {
+        Ok(mut client) => client.forward_writes(request).await,
+        Err(status) => Err(status),
+    };
+    match answered {
+        Ok(response) => {
+            let mut results = response.into_inner().results.into_iter();
+            for waiter in waiters {
+                let result = results.next().and_then(|result| result.kind);
+                // A caller that has gone away does not want its answer.
+                drop(waiter.send(outcome(result)));
+            }
+        }
+        Err(status) => {
+            let status = handed_on(status);
+            for waiter in waiters {
+                drop(waiter.send(Err(status.clone())));
+            }
+        }
+    }
+}
+
+/// The connection broke or timed out: the writes may have taken effect.
+fn handed_on(status: Status) -> Status {
+    match status.code() {
+        Code::Unavailable if !status.details().is_empty() => status,
+        Code::InvalidArgument | Code::ResourceExhausted => status,
+        _ => unknown(&format!("the leader did not answer: {}", status.message())),
+    }
+}
+
+fn outcome(result: Option<Outcome>) -> Result<Outcome, Status> {
+    match result {
+        Some(Outcome::Error(error)) => Err(Status::with_details(
+            Code::from_i32(error.code),
+            error.message,
+            error.details,
+        )),
+        Some(outcome) => Ok(outcome),
+        None => Err(unknown("the leader's answer is incomplete")),
+    }
+}
+
+/// A status on its way back to the follower.
+pub(crate) fn error_to_wire(status: &Status) -> v1::WriteError {
+    v1::WriteError {
+        code: status.code() as i32,
+        message: status.message().to_owned(),
+        details: status.details().to_vec().into(),
+    }
+}

@@ -1,0 +1,94 @@
+//! What a block hits.
+
+use std::collections::BTreeMap;
+
+use muster_core::command::BlockTarget;
+use muster_core::ids::{HostId, JobId, UnitIndex};
+use muster_core::rejection::Rejection;
+use muster_core::state::{Gpu, Host, State};
+use muster_proto::v1;
+
+/// Jobs listed in one answer.
+const IMPACTED_JOBS_MAX: usize = 1_000;
+
+/// What a block of `target` would hit in this state.
+pub(crate) fn of_block(state: &State, target: &BlockTarget) -> Result<v1::Impact, Rejection> {
+    let (host, gpus): (&Host, Vec<&Gpu>) = match target {
+        BlockTarget::Host(name) => {
+            let host = state
+                .host_by_name(name)
+                .ok_or_else(|| Rejection::UnknownHost(name.clone()))?;
+            (host, host.gpus.iter().collect())
+        }
+        BlockTarget::Gpu(uuid) => {
+            let (host, gpu) = state.gpu(*uuid).ok_or(Rejection::UnknownGpu(*uuid))?;
+            (host, vec![gpu])
+        }
+    };
+    let usable = || {
+        gpus.iter()
+            .filter(|gpu| host.block.is_none() && gpu.usable())
+    };
+    let jobs = holders(state, host.id, target, &gpus);
+    Ok(v1::Impact {
+        gpus: count(usable().count()),
+        gpus_free: count(usable().filter(|gpu| gpu.holder.is_none()).count()),
+        jobs_total: count(jobs.len()),
+        jobs: jobs
+            .iter()
+            .take(IMPACTED_JOBS_MAX)
+            .filter_map(|(job, held)| impacted(state, *job, held))
+            .collect(),
+    })
+}
+
+/// Units and GPUs of each job that would have to leave.
+#[derive(Default)]
+struct Held {
+    units: u32,
+    gpus: u32,
+}
+
+fn holders(
+    state: &State,
+    host: HostId,
+    target: &BlockTarget,
+    gpus: &[&Gpu],
+) -> BTreeMap<JobId, Held> {
+    let mut jobs: BTreeMap<JobId, Held> = BTreeMap::new();
+    match target {
+        // Tasks without GPUs leave a blocked host too.
+        BlockTarget::Host(_) => {
+            let first = (host, JobId(0), UnitIndex(0));
+            let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+            for ((_, job, _), _) in state.index.on_host.range(first..=last) {
+                jobs.entry(*job).or_default().units += 1;
+            }
+        }
+        BlockTarget::Gpu(_) => {
+            for holder in gpus.iter().filter_map(|gpu| gpu.holder) {
+                jobs.entry(holder.job).or_default().units = 1;
+            }
+        }
+    }
+    for holder in gpus.iter().filter_map(|gpu| gpu.holder) {
+        jobs.entry(holder.job).or_default().gpus += 1;
+    }
+    jobs
+}
+
+fn impacted(state: &State, id: JobId, held: &Held) -> Option<v1::ImpactedJob> {
+    let job = state.job(id)?;
+    Some(v1::ImpactedJob {
+        job_id: id.get(),
+        name: job.spec.name.clone(),
+        user: job.spec.user.clone(),
+        queue: job.spec.queue.clone(),
+        units: held.units,
+        gpus: held.gpus,
+    })
+}
+
+fn count(number: usize) -> u32 {
+    u32::try_from(number).unwrap_or(u32::MAX)
+}

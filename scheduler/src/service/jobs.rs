@@ -1,0 +1,187 @@
+//! `JobService`.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+
+use futures::Stream;
+use metrics::histogram;
+use muster_core::ids::{JobId, UnitIndex};
+use muster_core::rejection::Rejection;
+use muster_core::state::{Job, State};
+use muster_proto::convert::{job_to_wire, unit_to_wire};
+use muster_proto::status::status_of;
+use muster_proto::v1;
+use muster_proto::v1::job_service_server::JobService;
+use muster_proto::v1::write::Kind;
+use muster_proto::v1::write_result::Kind as Outcome;
+use tokio::time::Instant;
+use tonic::{Request, Response, Status};
+
+use crate::metrics::names;
+use crate::service::context::Context;
+use crate::service::write::write;
+use crate::service::{deadline, explain, logs, page, read};
+
+/// `JobService` of one replica.
+pub(crate) struct Jobs(pub(crate) Context);
+
+/// The answer to a write of another kind than the one asked for.
+pub(crate) fn mismatched() -> Status {
+    Status::internal("a write was answered with the outcome of another kind of write")
+}
+
+#[tonic::async_trait]
+impl JobService for Jobs {
+    type StreamLogsStream =
+        Pin<Box<dyn Stream<Item = Result<v1::StreamLogsResponse, Status>> + Send>>;
+
+    async fn submit_job(
+        &self,
+        request: Request<v1::SubmitJobRequest>,
+    ) -> Result<Response<v1::SubmitJobResponse>, Status> {
+        let began = Instant::now();
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let outcome = write(&self.0, Kind::SubmitJob(request.into_inner()), deadline).await?;
+        histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
+        match outcome {
+            Outcome::SubmitJob(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
+    async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let limit = self.0.config.limits.page_rows_max;
+        get(&state, &request, limit).map(Response::new)
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let limit = self.0.config.limits.page_rows_max;
+        list(&state, &request, limit).map(Response::new)
+    }
+
+    async fn cancel_job(
+        &self,
+        request: Request<v1::CancelJobRequest>,
+    ) -> Result<Response<v1::CancelJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::CancelJob(request.into_inner()), deadline).await? {
+            Outcome::CancelJob(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
+    async fn explain_job(
+        &self,
+        request: Request<v1::ExplainJobRequest>,
+    ) -> Result<Response<v1::ExplainJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        explain::job(&state, JobId(request.job_id)).map(Response::new)
+    }
+
+    async fn stream_logs(
+        &self,
+        request: Request<v1::StreamLogsRequest>,
+    ) -> Result<Response<Self::StreamLogsStream>, Status> {
+        let deadline = Instant::now() + self.0.default_wait();
+        let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
+        Ok(Response::new(stream))
+    }
+}
+
+impl Jobs {
+    fn deadline<T>(&self, request: &Request<T>) -> Instant {
+        deadline::of(request.metadata(), self.0.config.limits.request_ms_default)
+    }
+}
+
+/// The job, or the refusal that says it is not there.
+pub(crate) fn find(state: &State, id: JobId) -> Result<&Job, Status> {
+    state
+        .job(id)
+        .ok_or_else(|| status_of(&Rejection::UnknownJob(id)))
+}
+
+fn get(
+    state: &State,
+    request: &v1::GetJobRequest,
+    limit: u32,
+) -> Result<v1::GetJobResponse, Status> {
+    let job = find(state, JobId(request.job_id))?;
+    let rows = page::rows(request.unit_page_size, limit);
+    let first = match page::parse::<1>("unit_page_token", &request.unit_page_token)? {
+        None => UnitIndex(0),
+        Some([index]) => u32::try_from(index)
+            .map(UnitIndex)
+            .map_err(|_| page::damaged("unit_page_token", &request.unit_page_token))?,
+    };
+    let mut units = job.units.range(first..);
+    let shown = units
+        .by_ref()
+        .take(rows)
+        .map(|(index, unit)| unit_to_wire(state, *index, unit))
+        .collect();
+    Ok(v1::GetJobResponse {
+        revision: state.revision.get(),
+        job: Some(job_to_wire(job)),
+        units: shown,
+        next_unit_page_token: units
+            .next()
+            .map_or_else(String::new, |(index, _)| index.to_string()),
+    })
+}
+
+fn list(
+    state: &State,
+    request: &v1::ListJobsRequest,
+    limit: u32,
+) -> Result<v1::ListJobsResponse, Status> {
+    let rows = page::rows(request.page_size, limit);
+    let newest = match page::parse::<1>("page_token", &request.page_token)? {
+        None => JobId(u64::MAX),
+        Some([id]) => JobId(id),
+    };
+    let phases: BTreeSet<i32> = request.phases.iter().copied().collect();
+    let mut jobs = Vec::new();
+    let mut next_page_token = String::new();
+    for (examined, (id, job)) in state.jobs.range(..=newest).rev().enumerate() {
+        if jobs.len() == rows || examined == page::EXAMINED_ROWS_MAX {
+            next_page_token = id.to_string();
+            break;
+        }
+        if matches(job, request, &phases) {
+            jobs.push(job_to_wire(job));
+        }
+    }
+    Ok(v1::ListJobsResponse {
+        revision: state.revision.get(),
+        jobs,
+        next_page_token,
+    })
+}
+
+fn matches(job: &Job, request: &v1::ListJobsRequest, phases: &BTreeSet<i32>) -> bool {
+    let spec = &job.spec;
+    (request.queue.is_empty() || spec.queue == request.queue)
+        && (request.user.is_empty() || spec.user == request.user)
+        && (request.name.is_empty() || spec.name.contains(&request.name))
+        && (phases.is_empty() || phases.contains(&(v1::JobPhase::from(job.phase) as i32)))
+}

@@ -1,0 +1,200 @@
+//! A client's write on the leader: a command in the log, or an order to a worker.
+
+use muster_core::command::Command;
+use muster_core::ids::{JobId, Revision};
+use muster_core::state::Answer;
+use muster_proto::convert::{
+    block_command, cancel_command, gpu_uuid, set_queue_command, submit_command, unblock_command,
+};
+use muster_proto::status;
+use muster_proto::v1;
+use muster_proto::v1::write::Kind;
+use muster_proto::v1::write_result::Kind as Outcome;
+use muster_raft_store::MembershipError;
+use tokio::time::Instant;
+use tonic::{Code, Status};
+
+use crate::service::context::Context;
+use crate::service::impact;
+use crate::service::replies::inject;
+use crate::service::write::propose_status;
+
+/// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
+pub(crate) fn check(write: &Kind) -> Result<(), Status> {
+    match write.clone() {
+        Kind::SubmitJob(request) => drop(command(submit_command(request))?),
+        Kind::CancelJob(request) => drop(command(cancel_command(request))?),
+        Kind::Block(request) => drop(command(block_command(request))?),
+        Kind::Unblock(request) => drop(command(unblock_command(request))?),
+        Kind::SetQueue(request) => drop(command(set_queue_command(request))?),
+        Kind::InjectGpuFault(request) => drop(gpu_uuid("gpu", &request.gpu)?),
+        Kind::TransferLeader(_) => {}
+    }
+    Ok(())
+}
+
+/// Carries a write out here; NOT_LEADER if this replica does not lead.
+pub(crate) async fn execute(
+    context: &Context,
+    write: Kind,
+    deadline: Instant,
+) -> Result<Outcome, Status> {
+    match write {
+        Kind::SubmitJob(request) => submit(context, request).await.map(Outcome::SubmitJob),
+        Kind::CancelJob(request) => {
+            let (revision, _) = propose(context, command(cancel_command(request))?).await?;
+            Ok(Outcome::CancelJob(v1::CancelJobResponse {
+                revision: revision.get(),
+            }))
+        }
+        Kind::Block(request) => block(context, request).await.map(Outcome::Block),
+        Kind::Unblock(request) => {
+            let (revision, _) = propose(context, command(unblock_command(request))?).await?;
+            Ok(Outcome::Unblock(v1::UnblockResponse {
+                revision: revision.get(),
+            }))
+        }
+        Kind::SetQueue(request) => {
+            let (revision, _) = propose(context, command(set_queue_command(request))?).await?;
+            Ok(Outcome::SetQueue(v1::SetQueueResponse {
+                revision: revision.get(),
+            }))
+        }
+        Kind::TransferLeader(request) => transfer(context, request)
+            .await
+            .map(Outcome::TransferLeader),
+        Kind::InjectGpuFault(request) => inject(context, request, deadline)
+            .await
+            .map(Outcome::InjectGpuFault),
+    }
+}
+
+fn command(
+    converted: Result<Command, muster_core::rejection::Rejection>,
+) -> Result<Command, Status> {
+    converted.map_err(|rejection| status::status_of(&rejection))
+}
+
+/// Proposes one command and answers with its revision and answer.
+async fn propose(context: &Context, command: Command) -> Result<(Revision, Answer), Status> {
+    let outcomes = context
+        .handle
+        .propose(vec![command])
+        .await
+        .map_err(propose_status)?;
+    let applied = outcomes
+        .into_iter()
+        .next()
+        .ok_or_else(|| Status::internal("a proposal of one command has no outcome"))?;
+    let answer = applied
+        .result
+        .map_err(|rejection| status::status_of(&rejection))?;
+    Ok((applied.revision, answer))
+}
+
+async fn submit(
+    context: &Context,
+    request: v1::SubmitJobRequest,
+) -> Result<v1::SubmitJobResponse, Status> {
+    let is_rehearsal = request.validate_only;
+    let command = command(submit_command(request))?;
+    if is_rehearsal {
+        let revision = context.handle.with_state(|state| state.revision);
+        return Ok(v1::SubmitJobResponse {
+            job_id: 0,
+            revision: revision.get(),
+            repeated: false,
+        });
+    }
+    let (revision, answer) = propose(context, command).await?;
+    let Answer::Job(JobId(job_id)) = answer else {
+        return Err(Status::internal(
+            "a submission was answered with something else than a job",
+        ));
+    };
+    // A job's id is the revision of its submission.
+    let repeated = job_id != revision.get();
+    Ok(v1::SubmitJobResponse {
+        job_id,
+        revision: revision.get(),
+        repeated,
+    })
+}
+
+async fn block(context: &Context, request: v1::BlockRequest) -> Result<v1::BlockResponse, Status> {
+    let is_rehearsal = request.dry_run;
+    let command = command(block_command(request))?;
+    let Command::Block { target, .. } = &command else {
+        return Err(Status::internal("a block is no block"));
+    };
+    let state = context.fork();
+    let impact = impact::of_block(&state, target).map_err(|error| status::status_of(&error))?;
+    let revision = if is_rehearsal {
+        state.revision
+    } else {
+        propose(context, command).await?.0
+    };
+    Ok(v1::BlockResponse {
+        revision: revision.get(),
+        impact: Some(impact),
+    })
+}
+
+async fn transfer(
+    context: &Context,
+    request: v1::TransferLeaderRequest,
+) -> Result<v1::TransferLeaderResponse, Status> {
+    let to = match request.to_replica_id {
+        0 => successor(context).ok_or_else(|| {
+            status::error(
+                Code::FailedPrecondition,
+                "NO_OTHER_REPLICA",
+                "there is no other replica that could lead",
+                &[],
+            )
+        })?,
+        named => named,
+    };
+    context
+        .handle
+        .transfer_leader(to)
+        .await
+        .map_err(|error| membership_status(&error))?;
+    Ok(v1::TransferLeaderResponse { to_replica_id: to })
+}
+
+/// The voter that lags least.
+pub(crate) fn successor(context: &Context) -> Option<u64> {
+    let status = context.handle.status();
+    let own = context.config.replica_id.get();
+    let voters = || {
+        status
+            .voters
+            .iter()
+            .map(|voter| voter.id)
+            .filter(|id| *id != own)
+    };
+    let lag = |id: u64| {
+        let follower = status.followers.iter().find(|follower| follower.id == id);
+        follower.map_or(u64::MAX, |follower| follower.lag_entries)
+    };
+    voters().min_by_key(|id| lag(*id))
+}
+
+/// A failed change of leadership or membership as the caller sees it.
+pub(crate) fn membership_status(error: &MembershipError) -> Status {
+    let message = error.to_string();
+    match error {
+        MembershipError::NotLeader { leader } => {
+            status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
+        }
+        MembershipError::Unreachable { .. }
+        | MembershipError::Unknown
+        | MembershipError::Stopped => {
+            status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
+        }
+        MembershipError::AlreadyInitialized | MembershipError::Refused(_) => {
+            status::error(Code::FailedPrecondition, "REFUSED", &message, &[])
+        }
+    }
+}

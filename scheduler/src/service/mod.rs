@@ -1,0 +1,34 @@
+//! The gRPC face: one file a service, and what they share.
+//!
+//! Every replica answers. Writes are forwarded to the leader once, never twice; reads are linearizable
+//! unless the caller asks for a stale one; watches are served from the local state.
+
+mod admin;
+mod cluster;
+mod context;
+mod deadline;
+mod explain;
+mod forward;
+mod impact;
+mod jobs;
+mod local_write;
+mod logs;
+mod page;
+mod peer;
+mod peer_pool;
+mod read;
+mod replies;
+mod watch;
+mod worker;
+mod write;
+
+pub(crate) use admin::Admin;
+pub(crate) use cluster::Cluster;
+pub(crate) use context::{Context, ContextParts};
+pub(crate) use forward::Forwarder;
+pub(crate) use jobs::Jobs;
+pub(crate) use local_write::successor;
+pub(crate) use peer::Peers;
+pub(crate) use peer_pool::{GrpcPeerLinks, PeerPool};
+pub(crate) use watch::Watches;
+pub(crate) use worker::Workers;

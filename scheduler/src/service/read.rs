@@ -1,0 +1,66 @@
+//! The state that a read is answered from.
+
+use std::time::Duration;
+
+use muster_core::state::State;
+use muster_proto::status;
+use muster_proto::v1::Consistency;
+use muster_raft_store::ReadError;
+use tokio::time::{Instant, sleep, timeout_at};
+use tonic::{Code, Status};
+
+use crate::service::context::Context;
+
+/// Wait before a read position is asked for again.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// A state that is as fresh as asked for. On a follower the leader names the position that this replica
+/// must have applied, so reads never load the leader with more than that.
+pub(crate) async fn state(
+    context: &Context,
+    consistency: i32,
+    deadline: Instant,
+) -> Result<State, Status> {
+    let consistency = Consistency::try_from(consistency).map_err(|_| {
+        status::error(
+            Code::InvalidArgument,
+            "INVALID_REQUEST",
+            &format!("consistency: {consistency} is not known"),
+            &[],
+        )
+    })?;
+    if consistency != Consistency::Stale {
+        linearize(context, deadline).await?;
+    }
+    Ok(context.fork())
+}
+
+async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
+    loop {
+        let error = match timeout_at(deadline, context.handle.read_linearizable()).await {
+            Ok(Ok(())) => return Ok(()),
+            Ok(Err(ReadError::Stopped)) => {
+                return Err(read_status(&ReadError::Stopped));
+            }
+            Ok(Err(error)) => error,
+            Err(_) => ReadError::NoQuorum("the request's deadline is over".to_owned()),
+        };
+        if Instant::now() + RETRY >= deadline {
+            return Err(read_status(&error));
+        }
+        sleep(RETRY).await;
+    }
+}
+
+fn read_status(error: &ReadError) -> Status {
+    let message = error.to_string();
+    match error {
+        ReadError::NotLeader { leader } => {
+            status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
+        }
+        ReadError::NoQuorum(_) => {
+            status::retryable(Code::Unavailable, "NO_QUORUM", &message, &[], 10 * RETRY)
+        }
+        ReadError::Stopped => status::retryable(Code::Unavailable, "STOPPED", &message, &[], RETRY),
+    }
+}

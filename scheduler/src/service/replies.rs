@@ -1,0 +1,245 @@
+//! Answers of workers that somebody waits for: output and the outcomes of drills.
+//!
+//! Never blocks a worker's stream: a reader of output that does not keep up loses its request, and asks
+//! again from where it was.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_core::ids::GpuUuid;
+use muster_core::rejection::Rejection;
+use muster_proto::convert::gpu_uuid;
+use muster_proto::status::{self, status_of};
+use muster_proto::v1;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::{Instant, timeout_at};
+use tonic::{Code, Status};
+
+use crate::leader::{InjectRequest, SessionId, ToWorker};
+use crate::service::context::Context;
+
+/// Pieces of output (64 KiB each) that may wait for a slow reader.
+const LOG_CHUNKS_MAX: usize = 32;
+/// Reason of a failure to reach a host's worker.
+pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
+
+/// Requests to workers that are not answered yet.
+#[derive(Debug, Default)]
+pub(crate) struct Replies {
+    inner: Mutex<Inner>,
+}
+
+#[derive(Debug, Default)]
+struct Inner {
+    next_id: u64,
+    waiting: BTreeMap<u64, Waiting>,
+}
+
+#[derive(Debug)]
+struct Waiting {
+    session: SessionId,
+    kind: Kind,
+}
+
+#[derive(Debug)]
+enum Kind {
+    Logs {
+        chunks: mpsc::Sender<v1::LogChunk>,
+        is_overrun: Arc<AtomicBool>,
+    },
+    Inject(oneshot::Sender<v1::InjectResult>),
+}
+
+/// A reader's end of a request for output.
+#[derive(Debug)]
+pub(crate) struct LogReply {
+    /// Names the request to the worker.
+    pub(crate) id: u64,
+    chunks: mpsc::Receiver<v1::LogChunk>,
+    is_overrun: Arc<AtomicBool>,
+}
+
+/// What a reader of output gets next.
+#[derive(Debug)]
+pub(crate) enum LogPiece {
+    /// A piece.
+    Chunk(v1::LogChunk),
+    /// The reader did not keep up: it must ask again from where it is.
+    Overrun,
+    /// The worker's stream is gone.
+    Lost,
+}
+
+impl LogReply {
+    /// The next piece.
+    pub(crate) async fn next(&mut self) -> LogPiece {
+        match self.chunks.recv().await {
+            Some(chunk) => LogPiece::Chunk(chunk),
+            None if self.is_overrun.load(Ordering::Acquire) => LogPiece::Overrun,
+            None => LogPiece::Lost,
+        }
+    }
+}
+
+impl Replies {
+    /// Expects output from a stream.
+    pub(crate) fn expect_logs(&self, session: SessionId) -> LogReply {
+        let (chunks, receiver) = mpsc::channel(LOG_CHUNKS_MAX);
+        let is_overrun = Arc::new(AtomicBool::new(false));
+        let kind = Kind::Logs {
+            chunks,
+            is_overrun: Arc::clone(&is_overrun),
+        };
+        let id = self.expect(session, kind);
+        LogReply {
+            id,
+            chunks: receiver,
+            is_overrun,
+        }
+    }
+
+    fn expect_inject(&self, session: SessionId) -> (u64, oneshot::Receiver<v1::InjectResult>) {
+        let (sender, receiver) = oneshot::channel();
+        (self.expect(session, Kind::Inject(sender)), receiver)
+    }
+
+    fn expect(&self, session: SessionId, kind: Kind) -> u64 {
+        let mut inner = self.lock();
+        inner.next_id += 1;
+        let id = inner.next_id;
+        inner.waiting.insert(id, Waiting { session, kind });
+        id
+    }
+
+    /// Nobody waits for this one any more.
+    pub(crate) fn forget(&self, id: u64) {
+        self.lock().waiting.remove(&id);
+    }
+
+    /// A worker sent a piece of output; false if nobody wants more of it.
+    pub(crate) fn chunk(&self, session: SessionId, chunk: v1::LogChunk) -> bool {
+        let mut inner = self.lock();
+        let id = chunk.id;
+        let is_last = chunk.end;
+        let Some(Waiting {
+            session: of,
+            kind: Kind::Logs { chunks, is_overrun },
+        }) = inner.waiting.get(&id)
+        else {
+            return false;
+        };
+        // A worker answers its own requests only.
+        if *of != session {
+            return false;
+        }
+        let is_taken = match chunks.try_send(chunk) {
+            Ok(()) => true,
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                is_overrun.store(true, Ordering::Release);
+                false
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => false,
+        };
+        if is_last || !is_taken {
+            inner.waiting.remove(&id);
+        }
+        is_taken
+    }
+
+    /// A worker answered a drill.
+    pub(crate) fn injected(&self, session: SessionId, result: v1::InjectResult) {
+        let mut inner = self.lock();
+        let is_own = inner
+            .waiting
+            .get(&result.id)
+            .is_some_and(|waiting| waiting.session == session);
+        if is_own
+            && let Some(Waiting {
+                kind: Kind::Inject(sender),
+                ..
+            }) = inner.waiting.remove(&result.id)
+        {
+            // A caller that has gone away does not want its answer.
+            drop(sender.send(result));
+        }
+    }
+
+    /// A stream is gone: those who wait for its answers are told by the end of their channels.
+    pub(crate) fn end_session(&self, session: SessionId) {
+        self.lock()
+            .waiting
+            .retain(|_, waiting| waiting.session != session);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A host's worker is not connected to this leader.
+pub(crate) fn unreachable(host: &str) -> Status {
+    status::retryable(
+        Code::Unavailable,
+        HOST_UNREACHABLE,
+        &format!("the worker of host `{host}` is not connected to the leader"),
+        &[("host", host.to_owned())],
+        std::time::Duration::from_secs(1),
+    )
+}
+
+/// Makes a simulated GPU fail or heal; on the leader only.
+pub(crate) async fn inject(
+    context: &Context,
+    request: v1::InjectGpuFaultRequest,
+    deadline: Instant,
+) -> Result<v1::InjectGpuFaultResponse, Status> {
+    let leadership = context.handle.leadership().borrow().clone();
+    if !leadership.is_self {
+        return Err(status::not_leader(
+            leadership.leader.as_ref().map(|peer| peer.address.as_str()),
+        ));
+    }
+    let gpu: GpuUuid = gpu_uuid("gpu", &request.gpu)?;
+    let state = context.fork();
+    let host = state
+        .host_by_name(&request.host)
+        .ok_or_else(|| status_of(&Rejection::UnknownHost(request.host.clone())))?;
+    if !host.gpus.iter().any(|known| known.uuid == gpu) {
+        return Err(status_of(&Rejection::UnknownGpu(gpu)));
+    }
+    let (session, worker) = context
+        .directory
+        .find(host.id)
+        .ok_or_else(|| unreachable(&request.host))?;
+    let (id, answer) = context.replies().expect_inject(session);
+    let fault = request.fault.map(|fault| (fault.signal, fault.detail));
+    let order = ToWorker::Inject(InjectRequest { id, gpu, fault });
+    if worker.try_send(order).is_err() {
+        context.replies().forget(id);
+        return Err(unreachable(&request.host));
+    }
+    let answered = timeout_at(deadline, answer).await;
+    context.replies().forget(id);
+    match answered {
+        Ok(Ok(v1::InjectResult { error: None, .. })) => Ok(v1::InjectGpuFaultResponse {}),
+        Ok(Ok(v1::InjectResult {
+            error: Some(error), ..
+        })) => Err(status::error(
+            Code::FailedPrecondition,
+            "NOT_SIMULATED",
+            &error,
+            &[],
+        )),
+        Ok(Err(_)) => Err(unreachable(&request.host)),
+        Err(_) => Err(status::error(
+            Code::DeadlineExceeded,
+            HOST_UNREACHABLE,
+            &format!(
+                "the worker of host `{}` did not answer in time",
+                request.host
+            ),
+            &[("host", request.host)],
+        )),
+    }
+}

@@ -1,0 +1,126 @@
+//! `WatchService`.
+
+use std::collections::BTreeSet;
+use std::pin::Pin;
+
+use futures::Stream;
+use futures::stream::unfold;
+use muster_core::event::Event;
+use muster_core::ids::{JobId, Revision};
+use muster_proto::status::{self, compacted};
+use muster_proto::v1;
+use muster_proto::v1::watch_service_server::WatchService;
+use tonic::{Code, Request, Response, Status};
+
+use crate::service::context::Context;
+use crate::watch_hub::{SubscribeError, Subscription, WatchEnd, WatchFilter};
+
+/// Jobs in one filter.
+const FILTERED_JOBS_MAX: usize = 10_000;
+/// Metadata of an ended watch: where to go on.
+const RESUME_KEY: &str = "from_revision";
+
+/// `WatchService` of one replica.
+pub(crate) struct Watches(pub(crate) Context);
+
+#[tonic::async_trait]
+impl WatchService for Watches {
+    type WatchStream = Pin<Box<dyn Stream<Item = Result<v1::WatchResponse, Status>> + Send>>;
+
+    async fn watch(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let request = request.into_inner();
+        let from = request.from_revision.map(Revision);
+        let filter = filter(&request)?;
+        let subscription = self
+            .0
+            .hub
+            .subscribe(|| self.0.fork(), from, filter)
+            .map_err(refused)?;
+        Ok(Response::new(Box::pin(stream(subscription))))
+    }
+}
+
+fn filter(request: &v1::WatchRequest) -> Result<WatchFilter, Status> {
+    if request.job_ids.len() > FILTERED_JOBS_MAX {
+        let message = format!(
+            "job_ids: {} are over the limit of {FILTERED_JOBS_MAX} (FILTERED_JOBS_MAX)",
+            request.job_ids.len()
+        );
+        return Err(status::error(
+            Code::InvalidArgument,
+            "INVALID_REQUEST",
+            &message,
+            &[],
+        ));
+    }
+    let kinds = request
+        .kinds
+        .iter()
+        .map(|number| {
+            v1::EventKind::try_from(*number).map_err(|_| {
+                let message = format!("kinds: {number} is not known");
+                status::error(Code::InvalidArgument, "INVALID_REQUEST", &message, &[])
+            })
+        })
+        .collect::<Result<BTreeSet<_>, _>>()?;
+    Ok(WatchFilter {
+        jobs: request.job_ids.iter().copied().map(JobId).collect(),
+        kinds,
+    })
+}
+
+fn refused(error: SubscribeError) -> Status {
+    let message = error.to_string();
+    match error {
+        SubscribeError::Compacted(gone) => compacted(gone.compacted),
+        SubscribeError::Full { limit } => {
+            let metadata = [
+                ("limit_name", "watches_max".to_owned()),
+                ("limit", limit.to_string()),
+            ];
+            status::error(Code::ResourceExhausted, "OVERLOADED", &message, &metadata)
+        }
+    }
+}
+
+/// Answers until the watch ends, which is the last item.
+fn stream(subscription: Subscription) -> impl Stream<Item = Result<v1::WatchResponse, Status>> {
+    unfold(Some(subscription), |subscription| async move {
+        let mut subscription = subscription?;
+        match subscription.next().await {
+            Ok((revision, events)) => Some((Ok(response(revision, &events)), Some(subscription))),
+            Err(end) => Some((Err(ended(end, subscription.position())), None)),
+        }
+    })
+}
+
+fn response(revision: Revision, events: &[Event]) -> v1::WatchResponse {
+    v1::WatchResponse {
+        revision: revision.get(),
+        time_ms: events.first().map_or(0, |event| event.time.0),
+        events: events.iter().map(|event| (&event.kind).into()).collect(),
+    }
+}
+
+fn ended(end: WatchEnd, position: Revision) -> Status {
+    let metadata = [(RESUME_KEY, position.to_string())];
+    match end {
+        WatchEnd::TooSlow => {
+            let message = format!("this client does not keep up; go on from revision {position}");
+            status::error(
+                Code::ResourceExhausted,
+                "WATCH_TOO_SLOW",
+                &message,
+                &metadata,
+            )
+        }
+        WatchEnd::Stopped => {
+            let message =
+                format!("this replica stops; go on from revision {position} at another one");
+            status::error(Code::Unavailable, "STOPPED", &message, &metadata)
+        }
+    }
+}

@@ -1,0 +1,302 @@
+//! `WorkerService`: the wire of workers' sessions. The leader loop decides; this file translates.
+
+use std::pin::Pin;
+use std::sync::Arc;
+
+use futures::Stream;
+use futures::stream::unfold;
+use muster_core::beat::Beat;
+use muster_core::command::HostRegistration;
+use muster_core::ids::LeadershipEpoch;
+use muster_proto::status::{self, rejected_to_wire};
+use muster_proto::v1;
+use muster_proto::v1::leader_message::Kind as ToWire;
+use muster_proto::v1::worker_message::Kind as FromWire;
+use muster_proto::v1::worker_service_server::WorkerService;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
+use tokio::time::{Duration, timeout};
+use tokio_util::sync::{CancellationToken, DropGuard};
+use tonic::{Code, Request, Response, Status, Streaming};
+
+use crate::leader::{CloseReason, LeaderInput, LogStart, SessionId, TO_WORKER_MAX, ToWorker};
+use crate::service::context::Context;
+
+/// Longest wait for a worker's first message.
+const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// `WorkerService` of one replica.
+pub(crate) struct Workers(pub(crate) Context);
+
+#[tonic::async_trait]
+impl WorkerService for Workers {
+    type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::LeaderMessage, Status>> + Send>>;
+
+    async fn session(
+        &self,
+        request: Request<Streaming<v1::WorkerMessage>>,
+    ) -> Result<Response<Self::SessionStream>, Status> {
+        let place = self.0.admit_worker()?;
+        let leadership = self.0.handle.leadership().borrow().clone();
+        if !leadership.is_self {
+            let leader = leadership.leader.as_ref().map(|peer| peer.address.as_str());
+            return Err(status::not_leader(leader));
+        }
+        let session = SessionId(self.0.next_session());
+        let (to_worker, outgoing) = mpsc::channel(TO_WORKER_MAX);
+        let gone = CancellationToken::new();
+        let incoming = Incoming {
+            context: self.0.clone(),
+            session,
+            messages: request.into_inner(),
+            gone: gone.clone(),
+        };
+        tokio::spawn(incoming.run(to_worker));
+        let outgoing = Outgoing {
+            outgoing,
+            _gone: gone.drop_guard(),
+            _place: place,
+        };
+        Ok(Response::new(Box::pin(unfold(
+            Some(outgoing),
+            Outgoing::next,
+        ))))
+    }
+}
+
+/// From a worker to the leader loop.
+struct Incoming {
+    context: Context,
+    session: SessionId,
+    messages: Streaming<v1::WorkerMessage>,
+    /// The way back to the worker is gone.
+    gone: CancellationToken,
+}
+
+impl Incoming {
+    async fn run(mut self, to_worker: mpsc::Sender<ToWorker>) {
+        let stop = self.context.stop.clone();
+        let gone = self.gone.clone();
+        tokio::select! {
+            () = stop.cancelled() => {}
+            () = gone.cancelled() => {}
+            () = self.read(to_worker) => {}
+        }
+        self.context.replies().end_session(self.session);
+        self.tell(LeaderInput::Closed {
+            session: self.session,
+        })
+        .await;
+    }
+
+    async fn read(&mut self, to_worker: mpsc::Sender<ToWorker>) {
+        match self.hello(&to_worker).await {
+            Ok(hello) => self.tell(hello).await,
+            Err(status) => {
+                tracing::info!(%status, "a worker's stream did not begin");
+                return;
+            }
+        }
+        // The loop has its own sender: when it drops that, the stream ends.
+        let to_worker = {
+            let own = to_worker;
+            own.downgrade()
+        };
+        loop {
+            let message = match self.messages.message().await {
+                Ok(Some(message)) => message,
+                Ok(None) => return,
+                Err(status) => {
+                    tracing::debug!(session = self.session.0, %status, "a worker's stream broke");
+                    return;
+                }
+            };
+            if let Err(status) = self.take(message, &to_worker).await {
+                tracing::warn!(session = self.session.0, %status, "a worker's message is not valid");
+                return;
+            }
+        }
+    }
+
+    async fn hello(&mut self, to_worker: &mpsc::Sender<ToWorker>) -> Result<LeaderInput, Status> {
+        let first = timeout(HELLO_TIMEOUT, self.messages.message())
+            .await
+            .map_err(|_| {
+                Status::deadline_exceeded("the worker did not present itself in time")
+            })??;
+        let Some(v1::WorkerMessage {
+            kind: Some(FromWire::Hello(hello)),
+        }) = first
+        else {
+            return Err(Status::invalid_argument(
+                "the first message must be `Hello`",
+            ));
+        };
+        let registration = hello
+            .registration
+            .ok_or_else(|| Status::invalid_argument("hello.registration: must be present"))?;
+        let registration = match HostRegistration::try_from(registration) {
+            Ok(registration) => Arc::new(registration),
+            Err(invalid) => {
+                let rejection = invalid.within("registration").into();
+                drop(to_worker.try_send(ToWorker::Close(CloseReason::Rejected(rejection))));
+                return Err(Status::invalid_argument("the registration is not valid"));
+            }
+        };
+        Ok(LeaderInput::Hello {
+            session: self.session,
+            registration,
+            leader_seen: LeadershipEpoch(hello.leadership_epoch),
+            to_worker: to_worker.clone(),
+        })
+    }
+
+    async fn take(
+        &self,
+        message: v1::WorkerMessage,
+        to_worker: &mpsc::WeakSender<ToWorker>,
+    ) -> Result<(), Status> {
+        match message.kind {
+            Some(FromWire::Beat(beat)) => {
+                let beat = Beat::try_from(beat)?;
+                self.tell(LeaderInput::Beat {
+                    session: self.session,
+                    beat,
+                })
+                .await;
+            }
+            Some(FromWire::LogChunk(chunk)) => self.log_chunk(chunk, to_worker),
+            Some(FromWire::InjectResult(result)) => {
+                self.context.replies().injected(self.session, result);
+            }
+            Some(FromWire::Hello(_)) => {
+                return Err(Status::invalid_argument(
+                    "`Hello` opens a stream and comes once",
+                ));
+            }
+            // A message of a newer worker: what it says is not for this leader.
+            None => {}
+        }
+        Ok(())
+    }
+
+    /// Output that nobody wants any more is called off.
+    fn log_chunk(&self, chunk: v1::LogChunk, to_worker: &mpsc::WeakSender<ToWorker>) {
+        let id = chunk.id;
+        let is_last = chunk.end;
+        if !self.context.replies().chunk(self.session, chunk)
+            && !is_last
+            && let Some(to_worker) = to_worker.upgrade()
+        {
+            // A full queue is no reason to wait: the next unwanted piece tries again.
+            drop(to_worker.try_send(ToWorker::LogCancel { id }));
+        }
+    }
+
+    /// Waits while the loop is busy, which holds back this worker and nobody else.
+    async fn tell(&self, input: LeaderInput) {
+        // The loop is gone only when the replica stops.
+        drop(self.context.leader_inputs.send(input).await);
+    }
+}
+
+/// From the leader loop to a worker.
+struct Outgoing {
+    outgoing: mpsc::Receiver<ToWorker>,
+    _gone: DropGuard,
+    _place: OwnedSemaphorePermit,
+}
+
+impl Outgoing {
+    async fn next(
+        outgoing: Option<Self>,
+    ) -> Option<(Result<v1::LeaderMessage, Status>, Option<Self>)> {
+        let mut outgoing = outgoing?;
+        match outgoing.outgoing.recv().await {
+            Some(ToWorker::Close(CloseReason::Rejected(rejection))) => {
+                let rejected = ToWire::Rejected(rejected_to_wire(&rejection));
+                outgoing.outgoing.close();
+                Some((
+                    Ok(v1::LeaderMessage {
+                        kind: Some(rejected),
+                    }),
+                    None,
+                ))
+            }
+            Some(ToWorker::Close(reason)) => Some((Err(closed(&reason)), None)),
+            Some(message) => match to_wire(message) {
+                Some(kind) => Some((Ok(v1::LeaderMessage { kind: Some(kind) }), Some(outgoing))),
+                None => None,
+            },
+            // Dropped without a word: the queue was full, or the replica stops.
+            None => Some((Err(status::not_leader(None)), None)),
+        }
+    }
+}
+
+fn closed(reason: &CloseReason) -> Status {
+    match reason {
+        CloseReason::NotLeader { leader } => {
+            status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
+        }
+        CloseReason::Replaced => status::error(
+            Code::Aborted,
+            "REPLACED",
+            "a newer stream of the same worker replaced this one",
+            &[],
+        ),
+        CloseReason::Busy => status::retryable(
+            Code::ResourceExhausted,
+            "OVERLOADED",
+            "the leader could not take the registration now",
+            &[],
+            Duration::from_millis(500),
+        ),
+        CloseReason::Rejected(rejection) => status::status_of(rejection),
+    }
+}
+
+/// None for messages that have no wire form.
+fn to_wire(message: ToWorker) -> Option<ToWire> {
+    Some(match message {
+        ToWorker::Welcome {
+            host,
+            leader,
+            timings,
+        } => ToWire::Welcome(v1::Welcome {
+            host_id: host.get(),
+            leadership_epoch: leader.get(),
+            timings: Some(timings.into()),
+        }),
+        ToWorker::Desired(desired) => ToWire::Desired((&*desired).into()),
+        ToWorker::BeatAck { leader, sequence } => ToWire::BeatAck(v1::BeatAck {
+            leadership_epoch: leader.get(),
+            sequence,
+        }),
+        ToWorker::Logs(request) => ToWire::LogRequest(v1::LogRequest {
+            id: request.id,
+            job_id: request.key.job.get(),
+            task: request.key.task.get(),
+            epoch: request.epoch.get(),
+            stream: if request.stderr {
+                v1::LogStream::Stderr
+            } else {
+                v1::LogStream::Stdout
+            }
+            .into(),
+            follow: request.follow,
+            start: Some(match request.start {
+                LogStart::OffsetBytes(offset) => v1::log_request::Start::OffsetBytes(offset),
+                LogStart::TailLines(lines) => v1::log_request::Start::TailLines(lines),
+            }),
+        }),
+        ToWorker::LogCancel { id } => ToWire::LogCancel(v1::LogCancel { id }),
+        ToWorker::Inject(request) => ToWire::InjectFault(v1::InjectFault {
+            id: request.id,
+            gpu: request.gpu.to_string(),
+            fault: request
+                .fault
+                .map(|(signal, detail)| v1::GpuFault { signal, detail }),
+        }),
+        ToWorker::Close(_) => return None,
+    })
+}

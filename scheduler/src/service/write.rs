@@ -1,0 +1,131 @@
+//! A client's write, from any replica to the leader, with the retries that `request_id` makes safe.
+
+use std::time::Duration;
+
+use metrics::counter;
+use muster_proto::status::{self, ErrorReport, NOT_LEADER};
+use muster_proto::v1::write::Kind;
+use muster_proto::v1::write_result::Kind as Outcome;
+use muster_raft_store::ProposeError;
+use tokio::time::{Instant, sleep_until, timeout_at};
+use tonic::{Code, Status};
+
+use crate::metrics::names;
+use crate::service::context::Context;
+use crate::service::local_write;
+
+/// Reason of a failure whose effect is unknown; repeating the request is safe.
+pub(crate) const UNKNOWN_OUTCOME: &str = "UNKNOWN_OUTCOME";
+/// Reason of a refusal for load.
+const OVERLOADED: &str = "OVERLOADED";
+/// Wait before a write is tried again.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// Carries out a write: here if this replica leads, at the leader otherwise; waits for a leader and
+/// tries again until the deadline.
+pub(crate) async fn write(
+    context: &Context,
+    write: Kind,
+    deadline: Instant,
+) -> Result<Outcome, Status> {
+    let name = name(&write);
+    let result = attempts(context, write, deadline).await;
+    let code = result
+        .as_ref()
+        .map_or_else(|status| status.code(), |_| Code::Ok);
+    counter!(names::REQUESTS_TOTAL, "method" => name, "code" => format!("{code:?}")).increment(1);
+    result
+}
+
+async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<Outcome, Status> {
+    local_write::check(&write)?;
+    let mut leadership = context.handle.leadership();
+    loop {
+        let now = leadership.borrow_and_update().clone();
+        let result = match &now.leader {
+            _ if now.is_self => local_write::execute(context, write.clone(), deadline).await,
+            Some(leader) if leader.id != context.config.replica_id.get() => {
+                context
+                    .forwarder
+                    .forward(leader.address.clone(), write.clone(), deadline)
+                    .await
+            }
+            _ => Err(status::not_leader(None)),
+        };
+        let status = match result {
+            Ok(outcome) => return Ok(outcome),
+            Err(status) if is_safe_to_repeat(&write, &status) => status,
+            Err(status) => return Err(status),
+        };
+        let retry_at = Instant::now() + RETRY;
+        if retry_at >= deadline {
+            return Err(status);
+        }
+        let change = async {
+            // Ends with the replica; the next attempt says so.
+            drop(leadership.changed().await);
+            sleep_until(retry_at).await;
+        };
+        // Without a known leader only a change of leadership can help.
+        let limit = if now.leader.is_none() {
+            deadline
+        } else {
+            (retry_at + RETRY).min(deadline)
+        };
+        drop(timeout_at(limit, change).await);
+        if Instant::now() >= deadline {
+            return Err(status);
+        }
+    }
+}
+
+/// True if nothing was done, or if doing it again answers the same.
+fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
+    if status.code() != Code::Unavailable {
+        return false;
+    }
+    let has_request_id = match write {
+        Kind::SubmitJob(_)
+        | Kind::CancelJob(_)
+        | Kind::Block(_)
+        | Kind::Unblock(_)
+        | Kind::SetQueue(_) => true,
+        Kind::TransferLeader(_) | Kind::InjectGpuFault(_) => false,
+    };
+    has_request_id || ErrorReport::of(status).reason == NOT_LEADER
+}
+
+/// A proposal's failure as the caller sees it.
+pub(crate) fn propose_status(error: ProposeError) -> Status {
+    let message = error.to_string();
+    match error {
+        ProposeError::NotLeader { leader } => {
+            status::not_leader(leader.as_ref().map(|peer| peer.address.as_str()))
+        }
+        ProposeError::Unknown | ProposeError::Stopped => {
+            status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, &message, &[], RETRY)
+        }
+        ProposeError::Overloaded { .. } => status::retryable(
+            Code::ResourceExhausted,
+            OVERLOADED,
+            &message,
+            &[],
+            10 * RETRY,
+        ),
+        ProposeError::TooLarge { .. } | ProposeError::TooMany { .. } => {
+            status::error(Code::InvalidArgument, "TOO_LARGE", &message, &[])
+        }
+    }
+}
+
+const fn name(write: &Kind) -> &'static str {
+    match write {
+        Kind::SubmitJob(_) => "SubmitJob",
+        Kind::CancelJob(_) => "CancelJob",
+        Kind::Block(_) => "Block",
+        Kind::Unblock(_) => "Unblock",
+        Kind::SetQueue(_) => "SetQueue",
+        Kind::TransferLeader(_) => "TransferLeader",
+        Kind::InjectGpuFault(_) => "InjectGpuFault",
+    }
+}

@@ -1,0 +1,393 @@
+//! Three replicas and fake workers, over the public interface.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use muster_proto::status::ErrorReport;
+use muster_proto::v1;
+use muster_proto::v1::{Consistency, HostHealth, JobPhase};
+use support::{FakeWorker, Group, TIMINGS, WorkerOptions, eventually, gang, job};
+use tokio::time::{Duration, Instant, timeout};
+use tonic::Code;
+
+const REQUEST: &str = "5f0c8a4e-97f3-4b6a-9a51-0d5f0f6f2a11";
+
+async fn worker_of(group: &Group, number: u32) -> FakeWorker {
+    let worker = FakeWorker::start(WorkerOptions::host(number), group.addresses());
+    eventually("the worker is welcome", || async {
+        worker.look(|seen| (seen.welcomes > 0).then_some(()))
+    })
+    .await;
+    worker
+}
+
+async fn reaches(group: &Group, through: u64, job: u64, phase: JobPhase) {
+    let client = group.client(through);
+    let what = format!("job {job} is {phase:?}");
+    eventually(&what, || async {
+        (client.phase(job).await == Some(phase)).then_some(())
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_submitted_to_a_follower_is_placed_started_and_finished() {
+    let group = Group::start().await;
+    let worker = worker_of(&group, 1).await;
+    let follower = group.follower().await;
+    let submitted = group
+        .client(follower)
+        .submit(REQUEST, gang("train", 4))
+        .await
+        .unwrap();
+    assert!(!submitted.repeated);
+    reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
+    eventually("the worker holds the gang", || async {
+        worker.look(|seen| (seen.tasks.len() == 4).then_some(()))
+    })
+    .await;
+
+    worker.finish_tasks(0);
+    reaches(&group, follower, submitted.job_id, JobPhase::Succeeded).await;
+    eventually("the worker is told to forget the gang", || async {
+        worker.look(|seen| seen.tasks.is_empty().then_some(()))
+    })
+    .await;
+    for id in group.alive() {
+        let status = group
+            .client(id)
+            .status(Consistency::Linearizable)
+            .await
+            .unwrap();
+        assert_eq!(status.gpus.unwrap().free, 8, "replica {id}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_repeated_submission_is_one_job_on_every_replica() {
+    let group = Group::start().await;
+    let mut answers = Vec::new();
+    for id in group.alive() {
+        answers.push(
+            group
+                .client(id)
+                .submit(REQUEST, job("once", 1))
+                .await
+                .unwrap(),
+        );
+    }
+    assert!(
+        answers
+            .iter()
+            .all(|answer| answer.job_id == answers[0].job_id),
+        "{answers:?}"
+    );
+    assert_eq!(answers.iter().filter(|answer| answer.repeated).count(), 2);
+
+    let other = group
+        .client(1)
+        .submit(REQUEST, job("another", 2))
+        .await
+        .unwrap_err();
+    assert_eq!(other.code(), Code::AlreadyExists);
+    assert_eq!(ErrorReport::of(&other).reason, "REQUEST_REUSED");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn running_work_and_writes_survive_a_killed_leader() {
+    let mut group = Group::start().await;
+    let worker = worker_of(&group, 1).await;
+    let leader = group.leader().await;
+    let submitted = group
+        .client(leader)
+        .submit(REQUEST, gang("train", 8))
+        .await
+        .unwrap();
+    reaches(&group, leader, submitted.job_id, JobPhase::Running).await;
+    let epochs = worker.look(|seen| seen.tasks.clone());
+
+    group.kill(leader);
+    let survivor = group.alive()[0];
+    // No waiting for a leader here: the replica itself waits for one.
+    let repeated = group
+        .client(survivor)
+        .submit(REQUEST, gang("train", 8))
+        .await
+        .unwrap();
+    assert_eq!(repeated.job_id, submitted.job_id);
+    assert!(repeated.repeated);
+    eventually("the worker is welcome at the new leader", || async {
+        worker.look(|seen| (seen.welcomes > 1 && seen.acknowledged > 2).then_some(()))
+    })
+    .await;
+    assert_eq!(
+        worker.look(|seen| seen.tasks.clone()),
+        epochs,
+        "the gang was not touched"
+    );
+    worker.finish_tasks(0);
+    reaches(&group, survivor, submitted.job_id, JobPhase::Succeeded).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn silence_counts_on_where_the_killed_leader_left_off() {
+    let mut group = Group::start().await;
+    let worker = worker_of(&group, 1).await;
+    eventually("beats are acknowledged", || async {
+        worker.look(|seen| (seen.acknowledged > 3).then_some(()))
+    })
+    .await;
+    let silent_since = Instant::now();
+    drop(worker);
+    tokio::time::sleep(Duration::from_millis(TIMINGS.lost_ms * 2 / 3)).await;
+    let leader = group.leader().await;
+    group.kill(leader);
+    let client = group.client(group.alive()[0]);
+    eventually("the host is lost", || async {
+        let host = client.host("node1").await?;
+        (host.health() == HostHealth::Lost).then_some(())
+    })
+    .await;
+    let detected_ms = silent_since.elapsed().as_millis();
+    // A leader that began from nothing would need lost_ms more from its election.
+    let from_nothing_ms = u128::from(TIMINGS.lost_ms * 2 / 3 + TIMINGS.lost_ms);
+    assert!(detected_ms < from_nothing_ms, "{detected_ms} ms");
+    assert!(
+        detected_ms + 500 > u128::from(TIMINGS.lost_ms),
+        "{detected_ms} ms is too early"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_goes_on_at_another_replica_without_a_gap() {
+    let mut group = Group::start().await;
+    let leader = group.leader().await;
+    let mut seen = Vec::new();
+    let mut position = 0;
+    let mut watched = leader;
+    let mut submitted = 0;
+    for round in 0..2 {
+        let client = group.client(watched);
+        let mut watch = client.watch(Some(position)).await.unwrap();
+        for _ in 0..20 {
+            submitted += 1;
+            let request = format!("watch-{submitted}");
+            client.submit(&request, job("watched", 1)).await.unwrap();
+        }
+        while seen.len() < submitted {
+            let next = timeout(support::PATIENCE, watch.message())
+                .await
+                .unwrap()
+                .unwrap()
+                .unwrap();
+            assert!(
+                next.revision >= position,
+                "{} after {position}",
+                next.revision
+            );
+            position = next.revision;
+            seen.extend(
+                next.events
+                    .iter()
+                    .filter_map(|event| match event.kind.as_ref()? {
+                        v1::event::Kind::JobSubmitted(event) => Some(event.job_id),
+                        _ => None,
+                    }),
+            );
+        }
+        if round == 0 {
+            // Written while nobody watches; the watch resumes at a survivor.
+            group.kill(leader);
+            watched = group.alive()[0];
+            submitted += 1;
+            group
+                .client(watched)
+                .submit("unwatched", job("unwatched", 1))
+                .await
+                .unwrap();
+        }
+    }
+    let listed = group.client(watched).jobs();
+    let request = v1::ListJobsRequest {
+        page_size: 1_000,
+        ..v1::ListJobsRequest::default()
+    };
+    let mut listed = listed
+        .clone()
+        .list_jobs(request)
+        .await
+        .unwrap()
+        .into_inner();
+    listed.jobs.reverse();
+    let jobs: Vec<u64> = listed.jobs.iter().map(|job| job.id).collect();
+    assert_eq!(seen, jobs, "each job once, in order");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn one_stream_speaks_for_a_host() {
+    let group = Group::start().await;
+    let older = worker_of(&group, 1).await;
+    let stranger = WorkerOptions {
+        worker_id: "00000000-0000-0000-0000-00000000beef".to_owned(),
+        first_gpu: 900,
+        ..WorkerOptions::host(1)
+    };
+    let stranger = FakeWorker::start(stranger, group.addresses());
+    let rejected = eventually("another worker of the same name is refused", || async {
+        stranger.look(|seen| seen.rejected.clone())
+    })
+    .await;
+    assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
+    assert!(rejected.retry, "the other one may go");
+    drop(stranger);
+
+    let newer = WorkerOptions {
+        incarnation: 2,
+        ..WorkerOptions::host(1)
+    };
+    let newer = FakeWorker::start(newer, group.addresses());
+    eventually(
+        "the older stream is replaced, and its agent is refused as stale",
+        || async {
+            older.look(|seen| {
+                seen.rejected
+                    .as_ref()
+                    .map(|rejected| rejected.reason.clone())
+            })
+        },
+    )
+    .await;
+    assert_eq!(
+        older
+            .look(|seen| seen.rejected.clone())
+            .map(|rejected| rejected.reason),
+        Some("STALE_INCARNATION".to_owned())
+    );
+    eventually("the newer one's beats are acknowledged", || async {
+        newer.look(|seen| (seen.acknowledged > 2).then_some(()))
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_wrong_is_refused_by_name_at_every_replica() {
+    let group = Group::start().await;
+    for id in group.alive() {
+        let client = group.client(id);
+        for (count, field) in [(0, "groups"), (1_000_000_000, "groups")] {
+            let error = client.submit("bad", job("bad", count)).await.unwrap_err();
+            assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+            let violations = ErrorReport::of(&error).violations;
+            assert!(
+                violations.iter().any(|(name, _)| name.contains(field)),
+                "{violations:?}"
+            );
+        }
+        let queue = v1::JobSpec {
+            queue: Some("nowhere".to_owned()),
+            ..job("bad", 1)
+        };
+        let error = client.submit("queue", queue).await.unwrap_err();
+        assert_eq!(error.code(), Code::NotFound);
+        assert_eq!(ErrorReport::of(&error).reason, "UNKNOWN_QUEUE");
+        let error = client.submit("", job("bad", 1)).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+        let mut large = job("large", 1);
+        large.groups[0].command.push("x".repeat(10 << 20));
+        let error = client.submit("large", large).await.unwrap_err();
+        assert!(error.message().contains("SPEC_BYTES_MAX"), "{error}");
+        let error = client.job(u64::MAX).await.unwrap_err();
+        assert_eq!(error.code(), Code::NotFound);
+        let page = v1::ListJobsRequest {
+            page_token: "x".to_owned(),
+            ..v1::ListJobsRequest::default()
+        };
+        let error = client.jobs().list_jobs(page).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stopped_leader_hands_over_and_keeps_its_word() {
+    let mut group = Group::start().await;
+    let leader = group.leader().await;
+    let submitted = group
+        .client(leader)
+        .submit(REQUEST, job("kept", 1))
+        .await
+        .unwrap();
+    group.stop(leader).await.unwrap();
+    let survivor = group.alive()[0];
+    let kept = group.client(survivor).job(submitted.job_id).await.unwrap();
+    assert_eq!(kept.job.unwrap().spec.unwrap().name, "kept");
+    assert_ne!(group.leader().await, leader);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
+    let group = Group::start().await;
+    let _worker = worker_of(&group, 1).await;
+    let follower = group.follower().await;
+    let client = group.client(follower);
+    let block = v1::BlockRequest {
+        request_id: "block".to_owned(),
+        target: Some(v1::BlockTarget {
+            target: Some(v1::block_target::Target::Host("node1".to_owned())),
+        }),
+        reason: "noisy fan".to_owned(),
+        author: "ada".to_owned(),
+        ..v1::BlockRequest::default()
+    };
+    let blocked = client.admin().block(block).await.unwrap().into_inner();
+    assert_eq!(blocked.impact.unwrap().gpus, 8);
+    let submitted = client.submit(REQUEST, job("waits", 1)).await.unwrap();
+    let request = v1::ExplainJobRequest {
+        job_id: submitted.job_id,
+        consistency: 0,
+    };
+    let explained = client
+        .jobs()
+        .explain_job(request)
+        .await
+        .unwrap()
+        .into_inner();
+    assert_eq!(explained.phase(), JobPhase::Queued);
+    assert!(
+        explained.summary.contains("unblock"),
+        "{}",
+        explained.summary
+    );
+    let unblock = v1::UnblockRequest {
+        request_id: "unblock".to_owned(),
+        target: Some(v1::BlockTarget {
+            target: Some(v1::block_target::Target::Host("node1".to_owned())),
+        }),
+        author: "ada".to_owned(),
+    };
+    client.admin().unblock(unblock).await.unwrap();
+    reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn metrics_tell_who_leads() {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+
+    let group = Group::start().await;
+    let leader = group.leader().await;
+    let mut stream = tokio::net::TcpStream::connect(group.metrics_address(leader))
+        .await
+        .unwrap();
+    stream
+        .write_all(b"GET /metrics HTTP/1.1\r\nhost: test\r\nconnection: close\r\n\r\n")
+        .await
+        .unwrap();
+    let mut page = String::new();
+    stream.read_to_string(&mut page).await.unwrap();
+    for name in [
+        "muster_scheduler_is_leader",
+        "muster_scheduler_jobs",
+        "# HELP muster_scheduler_gpus",
+    ] {
+        assert!(page.contains(name), "{name} is missing in {page}");
+    }
+}

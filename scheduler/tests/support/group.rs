@@ -1,0 +1,192 @@
+//! Three replicas, each on a runtime of its own so that it can be killed.
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use muster_core::ids::ReplicaId;
+use muster_core::timings::Timings;
+use muster_proto::v1::Consistency;
+use muster_scheduler::{RaftTimings, SchedulerConfig, run_on};
+use tempfile::TempDir;
+use tokio::net::TcpListener;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::{Client, eventually};
+
+/// Heartbeats that suit a test.
+pub(crate) const TIMINGS: Timings = Timings {
+    beat_ms: 200,
+    suspect_ms: 2_000,
+    lost_ms: 6_000,
+};
+
+struct Running {
+    runtime: Runtime,
+    stop: oneshot::Sender<()>,
+    finished: JoinHandle<Result<(), muster_scheduler::Error>>,
+}
+
+/// One replica.
+struct Node {
+    config: SchedulerConfig,
+    running: Option<Running>,
+    _directory: TempDir,
+}
+
+/// Three replicas.
+pub(crate) struct Group {
+    nodes: BTreeMap<u64, Node>,
+}
+
+impl Group {
+    /// Founds a group of three and waits for its leader.
+    pub(crate) async fn start() -> Self {
+        let mut listeners = BTreeMap::new();
+        for id in 1..=3 {
+            listeners.insert(id, TcpListener::bind("127.0.0.1:0").await.unwrap());
+        }
+        let peers: BTreeMap<ReplicaId, String> = listeners
+            .iter()
+            .map(|(id, listener)| (ReplicaId(*id), listener.local_addr().unwrap().to_string()))
+            .collect();
+        let nodes = listeners
+            .into_iter()
+            .map(|(id, listener)| (id, Node::start(id, &peers, listener)))
+            .collect();
+        let group = Self { nodes };
+        group.leader().await;
+        group
+    }
+
+    /// Ids of the replicas that run.
+    pub(crate) fn alive(&self) -> Vec<u64> {
+        let running = self.nodes.iter().filter(|(_, node)| node.running.is_some());
+        running.map(|(id, _)| *id).collect()
+    }
+
+    /// Where a replica listens.
+    pub(crate) fn address(&self, id: u64) -> String {
+        self.nodes[&id].config.listen.to_string()
+    }
+
+    /// Where all replicas listen that run.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.alive()
+            .into_iter()
+            .map(|id| self.address(id))
+            .collect()
+    }
+
+    /// Where a replica's metrics are.
+    pub(crate) fn metrics_address(&self, id: u64) -> SocketAddr {
+        self.nodes[&id].config.metrics_listen.unwrap()
+    }
+
+    /// A client of one replica.
+    pub(crate) fn client(&self, id: u64) -> Client {
+        Client::new(&self.address(id))
+    }
+
+    /// Waits until all replicas that run agree on a leader among them.
+    pub(crate) async fn leader(&self) -> u64 {
+        eventually("the replicas agree on a leader", || async {
+            let alive = self.alive();
+            let mut leaders = Vec::new();
+            for id in &alive {
+                let status = self.client(*id).status(Consistency::Stale).await.ok()?;
+                leaders.push(status.leader_id?);
+            }
+            let leader = *leaders.first()?;
+            let is_agreed = leaders.iter().all(|other| *other == leader) && alive.contains(&leader);
+            is_agreed.then_some(leader)
+        })
+        .await
+    }
+
+    /// A replica that does not lead.
+    pub(crate) async fn follower(&self) -> u64 {
+        let leader = self.leader().await;
+        self.alive().into_iter().find(|id| *id != leader).unwrap()
+    }
+
+    /// Ends a replica as a power cut would: all its tasks are dropped where they are.
+    pub(crate) fn kill(&mut self, id: u64) {
+        let running = self
+            .nodes
+            .get_mut(&id)
+            .and_then(|node| node.running.take())
+            .unwrap();
+        running.runtime.shutdown_background();
+    }
+
+    /// Stops a replica gracefully and waits for its end.
+    pub(crate) async fn stop(&mut self, id: u64) -> Result<(), muster_scheduler::Error> {
+        let running = self
+            .nodes
+            .get_mut(&id)
+            .and_then(|node| node.running.take())
+            .unwrap();
+        running.stop.send(()).unwrap();
+        let result = running.finished.await.unwrap();
+        running.runtime.shutdown_background();
+        result
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        for id in self.alive() {
+            self.kill(id);
+        }
+    }
+}
+
+impl Node {
+    fn start(id: u64, peers: &BTreeMap<ReplicaId, String>, listener: TcpListener) -> Self {
+        let directory = TempDir::new().unwrap();
+        // Free again before the replica listens on it: the time between is short.
+        let metrics = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap();
+        let config = SchedulerConfig {
+            replica_id: ReplicaId(id),
+            cluster_id: "test".to_owned(),
+            listen: listener.local_addr().unwrap(),
+            peers: peers.clone(),
+            data_dir: directory.path().to_owned(),
+            timings: TIMINGS,
+            raft: RaftTimings::QUICK,
+            metrics_listen: Some(metrics),
+            ..SchedulerConfig::default()
+        };
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (stop, stopped) = oneshot::channel();
+        let own = config.clone();
+        let listener = listener.into_std().unwrap();
+        let finished = runtime.spawn(async move {
+            let listener = TcpListener::from_std(listener).unwrap();
+            let shutdown = async {
+                if stopped.await.is_err() {
+                    std::future::pending().await
+                }
+            };
+            run_on(own, listener, shutdown).await
+        });
+        Self {
+            config,
+            running: Some(Running {
+                runtime,
+                stop,
+                finished,
+            }),
+            _directory: directory,
+        }
+    }
+}

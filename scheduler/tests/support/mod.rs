@@ -1,0 +1,33 @@
+//! A group of three replicas on loopback, and fake workers that speak the session protocol.
+
+mod client;
+mod group;
+mod worker;
+
+use std::future::Future;
+use std::time::Duration;
+
+pub(crate) use client::{Client, gang, job};
+pub(crate) use group::{Group, TIMINGS};
+pub(crate) use worker::{FakeWorker, WorkerOptions};
+
+/// How long a test waits for a state before it fails.
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Polls until `check` gives a value.
+pub(crate) async fn eventually<T, F>(what: &str, mut check: impl FnMut() -> F) -> T
+where
+    F: Future<Output = Option<T>>,
+{
+    let deadline = tokio::time::Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        assert!(
+            tokio::time::Instant::now() < deadline,
+            "not in time: {what}"
+        );
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+}

@@ -1,0 +1,295 @@
+//! A worker that starts nothing and says that it did.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use muster_proto::status::ErrorReport;
+use muster_proto::v1;
+use muster_proto::v1::leader_message::Kind as FromLeader;
+use muster_proto::v1::worker_message::Kind as ToLeader;
+use muster_proto::v1::worker_service_client::WorkerServiceClient;
+use muster_proto::v1::worker_task_phase::{Kind as Phase, Plain};
+use tokio::sync::{Notify, mpsc};
+use tokio::task::JoinHandle;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+use tonic::transport::Endpoint;
+
+use super::TIMINGS;
+
+/// How a worker presents itself.
+#[derive(Clone)]
+pub(crate) struct WorkerOptions {
+    pub(crate) name: String,
+    pub(crate) worker_id: String,
+    pub(crate) incarnation: u64,
+    pub(crate) first_gpu: u32,
+    pub(crate) gpus: u32,
+}
+
+impl WorkerOptions {
+    /// The `number`th host, with 8 GPUs.
+    pub(crate) fn host(number: u32) -> Self {
+        Self {
+            name: format!("node{number}"),
+            worker_id: format!("00000000-0000-0000-0000-{number:012}"),
+            incarnation: 1,
+            first_gpu: number * 100,
+            gpus: 8,
+        }
+    }
+
+    fn registration(&self) -> v1::HostRegistration {
+        let gpu = |index| v1::GpuDescription {
+            uuid: format!("GPU-00000000-0000-0000-0000-{:012}", self.first_gpu + index),
+            index,
+            model: "H100".to_owned(),
+            memory_mib: 80_000,
+        };
+        v1::HostRegistration {
+            name: self.name.clone(),
+            address: "127.0.0.1".to_owned(),
+            worker_id: self.worker_id.clone(),
+            incarnation: self.incarnation,
+            boot_id: "boot".to_owned(),
+            gpus: (0..self.gpus).map(gpu).collect(),
+            cpus_milli: 64_000,
+            memory_mib: 512_000,
+            labels: BTreeMap::default().into_iter().collect(),
+        }
+    }
+}
+
+/// What a worker has seen.
+#[derive(Default)]
+pub(crate) struct Seen {
+    /// Newest leadership it was welcomed by.
+    pub(crate) leader: u64,
+    /// Times it was welcomed.
+    pub(crate) welcomes: u32,
+    /// Newest acknowledged beat of the stream.
+    pub(crate) acknowledged: u64,
+    /// Tasks it holds: epoch and phase.
+    pub(crate) tasks: BTreeMap<(u64, u32), (u64, Phase)>,
+    /// Its last refusal.
+    pub(crate) rejected: Option<v1::Rejected>,
+    /// Reason of the error that ended its last stream.
+    pub(crate) ended: Option<String>,
+    units: BTreeMap<(u64, u32), u32>,
+    desired_revision: u64,
+    /// Tasks exit at once with this code.
+    exit_code: Option<i32>,
+}
+
+/// A fake worker; it dies silently when it is dropped.
+pub(crate) struct FakeWorker {
+    pub(crate) seen: Arc<Mutex<Seen>>,
+    changed: Arc<Notify>,
+    task: JoinHandle<()>,
+}
+
+impl Drop for FakeWorker {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+impl FakeWorker {
+    /// Connects to whichever replica takes it, again and again.
+    pub(crate) fn start(options: WorkerOptions, addresses: Vec<String>) -> Self {
+        let seen = Arc::new(Mutex::new(Seen::default()));
+        let changed = Arc::new(Notify::new());
+        let session = Session {
+            options,
+            seen: Arc::clone(&seen),
+            changed: Arc::clone(&changed),
+        };
+        let task = tokio::spawn(async move {
+            for address in addresses.iter().cycle() {
+                let ended = session.connect(address).await;
+                if let Err(status) = ended {
+                    let reason = ErrorReport::of(&status).reason;
+                    session.seen.lock().unwrap().ended = Some(reason);
+                }
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+        });
+        Self {
+            seen,
+            changed,
+            task,
+        }
+    }
+
+    /// Lets all tasks, now and later, exit with this code.
+    pub(crate) fn finish_tasks(&self, code: i32) {
+        let mut seen = self.seen.lock().unwrap();
+        seen.exit_code = Some(code);
+        let exited = || {
+            Phase::Exited(v1::Exit {
+                code: Some(code),
+                ..v1::Exit::default()
+            })
+        };
+        seen.tasks.values_mut().for_each(|task| task.1 = exited());
+        self.changed.notify_one();
+    }
+
+    /// Reads what it has seen.
+    pub(crate) fn look<T>(&self, read: impl FnOnce(&Seen) -> T) -> T {
+        read(&self.seen.lock().unwrap())
+    }
+}
+
+struct Session {
+    options: WorkerOptions,
+    seen: Arc<Mutex<Seen>>,
+    changed: Arc<Notify>,
+}
+
+impl Session {
+    async fn connect(&self, address: &str) -> Result<(), Status> {
+        let endpoint = Endpoint::from_shared(format!("http://{address}")).unwrap();
+        let endpoint = endpoint.connect_timeout(Duration::from_millis(200));
+        let channel = endpoint
+            .connect()
+            .await
+            .map_err(|error| Status::unavailable(error.to_string()))?;
+        let (outgoing, receiver) = mpsc::channel(16);
+        let leader = self.seen.lock().unwrap().leader;
+        let hello = v1::Hello {
+            registration: Some(self.options.registration()),
+            leadership_epoch: leader,
+            version: "test".to_owned(),
+        };
+        send(&outgoing, ToLeader::Hello(hello)).await;
+        let mut client = WorkerServiceClient::new(channel);
+        let mut incoming = client
+            .session(ReceiverStream::new(receiver))
+            .await?
+            .into_inner();
+        let mut beats = tokio::time::interval(Duration::from_millis(TIMINGS.beat_ms));
+        let (mut sequence, mut is_welcome) = (0, false);
+        loop {
+            tokio::select! {
+                message = incoming.message() => match message? {
+                    Some(message) => {
+                        is_welcome |= matches!(message.kind, Some(FromLeader::Welcome(_)));
+                        self.take(message.kind.unwrap());
+                    }
+                    None => return Ok(()),
+                },
+                _ = beats.tick(), if is_welcome => {
+                    sequence += 1;
+                    send(&outgoing, ToLeader::Beat(self.beat(sequence))).await;
+                }
+                () = self.changed.notified(), if is_welcome => {
+                    sequence += 1;
+                    send(&outgoing, ToLeader::Beat(self.beat(sequence))).await;
+                }
+            }
+        }
+    }
+
+    fn take(&self, message: FromLeader) {
+        let mut seen = self.seen.lock().unwrap();
+        match message {
+            FromLeader::Welcome(welcome) => {
+                seen.leader = welcome.leadership_epoch;
+                seen.welcomes += 1;
+                seen.acknowledged = 0;
+            }
+            FromLeader::Rejected(rejected) => seen.rejected = Some(rejected),
+            FromLeader::Desired(desired) => {
+                seen.obey(desired);
+                self.changed.notify_one();
+            }
+            FromLeader::BeatAck(ack) => seen.acknowledged = ack.sequence,
+            FromLeader::LogRequest(_) | FromLeader::LogCancel(_) | FromLeader::InjectFault(_) => {}
+        }
+    }
+
+    fn beat(&self, sequence: u64) -> v1::Beat {
+        let seen = self.seen.lock().unwrap();
+        let tasks = seen
+            .tasks
+            .iter()
+            .map(|((job_id, task), (epoch, phase))| v1::TaskStatus {
+                job_id: *job_id,
+                task: *task,
+                unit: seen.units[&(*job_id, *task)],
+                epoch: *epoch,
+                phase: Some(v1::WorkerTaskPhase {
+                    kind: Some(phase.clone()),
+                }),
+                checkpoint: None,
+            });
+        let gpus = self
+            .options
+            .registration()
+            .gpus
+            .into_iter()
+            .map(|gpu| v1::GpuStatus {
+                uuid: gpu.uuid,
+                health: Some(v1::GpuHealth { fault: None }),
+            });
+        v1::Beat {
+            sequence,
+            acknowledged: seen.acknowledged,
+            leadership_epoch: seen.leader,
+            desired_revision: seen.desired_revision,
+            status: Some(v1::WorkerStatus {
+                tasks: tasks.collect(),
+                gpus: gpus.collect(),
+            }),
+        }
+    }
+}
+
+impl Seen {
+    fn obey(&mut self, desired: v1::DesiredState) {
+        self.desired_revision = desired.revision;
+        let wanted: BTreeMap<(u64, u32), v1::TaskAssignment> = desired
+            .tasks
+            .into_iter()
+            .filter(|task| {
+                let end = [
+                    v1::TaskPhase::Exited,
+                    v1::TaskPhase::Gone,
+                    v1::TaskPhase::Fenced,
+                ];
+                !end.contains(&task.acknowledged())
+            })
+            .map(|task| ((task.job_id, task.task), task))
+            .collect();
+        self.tasks.retain(|key, _| wanted.contains_key(key));
+        for (key, task) in wanted {
+            self.units.insert(key, task.unit);
+            let exit = |code| {
+                Phase::Exited(v1::Exit {
+                    code: Some(code),
+                    ..v1::Exit::default()
+                })
+            };
+            let code = if task.stop.is_some() {
+                Some(143)
+            } else {
+                self.exit_code
+            };
+            let phase = code.map_or(Phase::Running(Plain {}), exit);
+            let held = self
+                .tasks
+                .entry(key)
+                .or_insert_with(|| (task.epoch, phase.clone()));
+            if held.0 != task.epoch || task.stop.is_some() {
+                *held = (task.epoch, phase);
+            }
+        }
+    }
+}
+
+async fn send(to: &mpsc::Sender<v1::WorkerMessage>, kind: ToLeader) {
+    // A broken stream shows at its other end.
+    drop(to.send(v1::WorkerMessage { kind: Some(kind) }).await);
+}
