@@ -5,7 +5,7 @@ use muster_core::state::{Gpu, Holder, Host, Queue, State};
 
 use crate::v1;
 
-/// A host with its GPUs and the number of tasks that the state has on it.
+/// A host with its GPUs and the number of tasks that hold resources on it.
 #[must_use]
 pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
     v1::Host {
@@ -25,23 +25,8 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         worker_id: host.worker_id.to_string(),
         incarnation: host.incarnation,
         boot_id: host.boot_id.clone(),
-        tasks: tasks_on(state, host.id),
+        tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
     }
-}
-
-/// Tasks of current attempts on a host that have not ended.
-fn tasks_on(state: &State, host: HostId) -> u32 {
-    let first = (host, JobId(0), UnitIndex(0));
-    let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-    let tasks = state
-        .index
-        .on_host
-        .range(first..=last)
-        .filter_map(|((_, job, unit), _)| state.job(*job)?.unit(*unit)?.attempt.as_deref())
-        .flat_map(|attempt| &attempt.tasks)
-        .filter(|task| task.host == host && !task.phase.is_terminal())
-        .count();
-    u32::try_from(tasks).unwrap_or(u32::MAX)
 }
 
 /// A GPU of a host.
