@@ -7,6 +7,7 @@
 //! - [`status`]: errors as gRPC statuses with `google.rpc` details.
 #![forbid(unsafe_code)]
 
+mod clip;
 pub mod convert;
 pub mod log;
 pub mod raft;

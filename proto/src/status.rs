@@ -8,6 +8,7 @@ mod rejected;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use crate::clip::clip;
 use muster_core::ids::Revision;
 use muster_core::rejection::Rejection;
 use tonic::{Code, Status};
@@ -31,10 +32,20 @@ pub const COMPACTED_KEY: &str = "compacted";
 /// failover.
 const RETRY_ELECTION: Duration = Duration::from_millis(200);
 
+// A status travels in HTTP/2 trailers, of which clients take 16 KiB by default; what it repeats from a
+// request must leave room after percent and base64 encoding.
+
+/// Bytes of a status message at most; longer ones are cut.
+const MESSAGE_BYTES_MAX: usize = 1_024;
+/// Bytes of a metadata value, a field's path or a rule at most; longer ones are cut.
+const VALUE_BYTES_MAX: usize = 256;
+/// Broken fields listed at most; the metadata `violations` tells how many there are.
+const VIOLATIONS_MAX: usize = 12;
+
 /// A status with its `ErrorInfo`.
 #[must_use]
 pub fn error(code: Code, reason: &str, message: &str, metadata: &[(&str, String)]) -> Status {
-    Status::with_error_details_vec(code, message, [info(reason, metadata)])
+    with_details(code, message, [info(reason, metadata)].into())
 }
 
 /// A status with its `ErrorInfo` that says when trying again may help.
@@ -50,7 +61,11 @@ pub fn retryable(
         retry_delay: Some(after),
     };
     let details = [info(reason, metadata), ErrorDetail::RetryInfo(retry)];
-    Status::with_error_details_vec(code, message, details)
+    with_details(code, message, details.into())
+}
+
+fn with_details(code: Code, message: &str, details: Vec<ErrorDetail>) -> Status {
+    Status::with_error_details_vec(code, clip(message, MESSAGE_BYTES_MAX), details)
 }
 
 fn info(reason: &str, metadata: &[(&str, String)]) -> ErrorDetail {
@@ -59,7 +74,7 @@ fn info(reason: &str, metadata: &[(&str, String)]) -> ErrorDetail {
         domain: DOMAIN.to_owned(),
         metadata: metadata
             .iter()
-            .map(|(key, value)| ((*key).to_owned(), value.clone()))
+            .map(|(key, value)| ((*key).to_owned(), clip(value, VALUE_BYTES_MAX).into_owned()))
             .collect(),
     })
 }

@@ -1,6 +1,6 @@
 //! Hosts, GPUs and queues as readers see them.
 
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::state::{Gpu, Holder, Host, Queue, State};
 
 use crate::v1;

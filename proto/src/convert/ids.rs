@@ -5,6 +5,10 @@ use muster_core::limits::NAME_BYTES_MAX;
 use xxhash_rust::xxh3::xxh3_128;
 
 use super::InvalidField;
+use crate::clip::clip;
+
+/// Bytes of a refused text that the error repeats.
+const SHOWN_BYTES_MAX: usize = 64;
 
 /// A GPU's identity from its text.
 ///
@@ -16,7 +20,7 @@ pub fn gpu_uuid(field: &str, text: &str) -> Result<GpuUuid, InvalidField> {
             field,
             format!(
                 "`{}` is not a GPU's UUID (GPU-8-4-4-4-12 hexadecimal digits)",
-                shown(text)
+                clip(text, SHOWN_BYTES_MAX)
             ),
         )
     })
@@ -41,16 +45,6 @@ pub fn request_id(field: &str, text: &str) -> Result<RequestId, InvalidField> {
     Ok(text
         .parse()
         .unwrap_or_else(|_| RequestId(xxh3_128(text.as_bytes()))))
-}
-
-/// So much of a text as an error message may repeat.
-fn shown(text: &str) -> &str {
-    const SHOWN_BYTES_MAX: usize = 64;
-    let end = (0..=text.len().min(SHOWN_BYTES_MAX))
-        .rev()
-        .find(|end| text.is_char_boundary(*end))
-        .unwrap_or(0);
-    &text[..end]
 }
 
 #[cfg(test)]

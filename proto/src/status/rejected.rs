@@ -5,9 +5,10 @@ use std::time::Duration;
 use muster_core::rejection::Rejection;
 use muster_core::spec::Violation;
 use tonic::{Code, Status};
-use tonic_types::{BadRequest, ErrorDetail, FieldViolation, StatusExt};
+use tonic_types::{BadRequest, ErrorDetail, FieldViolation};
 
-use super::{error, info, retryable};
+use super::{VALUE_BYTES_MAX, VIOLATIONS_MAX, error, info, retryable, with_details};
+use crate::clip::clip;
 use crate::v1;
 
 /// When a command of a deposed leader may be tried again: its successor is there by then.
@@ -46,15 +47,18 @@ pub fn rejected_to_wire(rejection: &Rejection) -> v1::Rejected {
 }
 
 fn bad_request(reason: &str, message: &str, violations: &[Violation]) -> Status {
-    let field_violations = violations
-        .iter()
-        .map(|violation| FieldViolation::new(&violation.field, &violation.rule))
-        .collect::<Vec<_>>();
-    let details = [
-        info(reason, &[]),
-        ErrorDetail::BadRequest(BadRequest::new(field_violations)),
+    let listed = violations.iter().take(VIOLATIONS_MAX).map(|violation| {
+        FieldViolation::new(
+            clip(&violation.field, VALUE_BYTES_MAX),
+            clip(&violation.rule, VALUE_BYTES_MAX),
+        )
+    });
+    let count = ("violations", violations.len().to_string());
+    let details = vec![
+        info(reason, &[count]),
+        ErrorDetail::BadRequest(BadRequest::new(listed.collect::<Vec<_>>())),
     ];
-    Status::with_error_details_vec(Code::InvalidArgument, message, details)
+    with_details(Code::InvalidArgument, message, details)
 }
 
 const fn code_of(rejection: &Rejection) -> Code {
@@ -228,6 +232,24 @@ mod tests {
         assert_eq!(report.reason, "INVALID_SPEC");
         assert_eq!(report.violations.len(), 2);
         assert_eq!(report.violations[1].0, "groups[0].count");
+    }
+
+    #[test]
+    fn an_error_fits_into_the_trailers_however_much_is_wrong() {
+        let violations = (0..10_000).map(|position| Violation {
+            field: format!("groups[{position}].{}", "é".repeat(1_000)),
+            rule: "é".repeat(1_000),
+        });
+        let status = status_of(&Rejection::InvalidSpec(violations.collect()));
+        // Percent encoding triples the message, base64 adds a third to the details.
+        let encoded_bytes = 3 * status.message().len() + status.details().len() * 4 / 3;
+        assert!(encoded_bytes < 14_000, "{encoded_bytes}");
+        let report = ErrorReport::of(&status);
+        assert_eq!(report.violations.len(), VIOLATIONS_MAX);
+        assert_eq!(
+            report.metadata.get("violations").map(String::as_str),
+            Some("10000")
+        );
     }
 
     #[test]
