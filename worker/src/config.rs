@@ -1,0 +1,167 @@
+//! Settings of a worker, with their defaults and rules.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use muster_core::limits::GPUS_PER_HOST_MAX;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::CHECKPOINT_SCAN_INTERVAL;
+use crate::supervisor::LogLimits;
+
+/// Settings of a worker.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct WorkerConfig {
+    /// Host name, unique in the cluster; the machine's own if none.
+    pub name: Option<String>,
+    /// Where tasks of other hosts reach this one (`MASTER_ADDR`); the host name if none.
+    pub address: Option<String>,
+    /// Addresses (`host:port`) of scheduler replicas; any one that lives leads to the leader.
+    pub schedulers: Vec<String>,
+    /// Holds identity, journal, running tasks and logs. On a local disk.
+    pub data_dir: PathBuf,
+    /// Holds the checkpoint directories of all jobs, at the same path on every host; a folder of `data_dir`
+    /// if none.
+    pub checkpoint_root: Option<PathBuf>,
+    /// The GPUs to offer.
+    pub gpus: GpuConfig,
+    /// Thousandths of CPUs to offer; all of the machine if none.
+    pub cpus_milli: Option<u32>,
+    /// Memory to offer, in MiB; all of the machine if none.
+    pub memory_mib: Option<u64>,
+    /// Free labels.
+    pub labels: BTreeMap<String, String>,
+    /// The program that has the hidden subcommand `supervise <task directory>`; this program if none.
+    pub supervisor: Option<PathBuf>,
+    /// Put every task in a cgroup if the host lets us: the surest way to find all that a task started, but
+    /// moving a process into one can take the kernel some milliseconds.
+    pub cgroups: bool,
+    /// How much of one task's output is kept, for each of its two streams.
+    pub log_limits: LogLimits,
+    /// Milliseconds between two looks at a task's checkpoint directory.
+    pub checkpoint_scan_ms: u64,
+}
+
+impl Default for WorkerConfig {
+    fn default() -> Self {
+        Self {
+            name: None,
+            address: None,
+            schedulers: vec!["127.0.0.1:7400".to_owned()],
+            data_dir: PathBuf::from("muster-worker"),
+            checkpoint_root: None,
+            gpus: GpuConfig::Auto,
+            cpus_milli: None,
+            memory_mib: None,
+            labels: BTreeMap::new(),
+            supervisor: None,
+            cgroups: false,
+            log_limits: LogLimits::default(),
+            checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
+                .unwrap_or(u64::MAX),
+        }
+    }
+}
+
+/// Which GPUs a worker offers.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum GpuConfig {
+    /// Real ones if NVML is there, else none.
+    Auto,
+    /// Real ones; without NVML the worker does not start.
+    Nvml,
+    /// Simulated ones.
+    Simulated {
+        /// How many.
+        count: u32,
+        /// Their model.
+        model: String,
+        /// Their memory in MiB.
+        memory_mib: u64,
+        /// When they fail and heal: a file with `at_ms,gpu,signal[,detail]` lines.
+        timeline: Option<PathBuf>,
+    },
+    /// None, whatever the host has.
+    None,
+}
+
+/// A setting that breaks a rule.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{field}` {rule}")]
+pub struct ConfigError {
+    /// Which setting.
+    pub field: &'static str,
+    /// The rule.
+    pub rule: String,
+}
+
+impl WorkerConfig {
+    /// Checks the rules that need nothing but the settings.
+    ///
+    /// # Errors
+    /// The first rule that is broken.
+    pub fn validate(&self) -> Result<(), ConfigError> {
+        let broken = |field, rule: &str| {
+            Err(ConfigError {
+                field,
+                rule: rule.to_owned(),
+            })
+        };
+        if self.schedulers.is_empty() {
+            return broken("schedulers", "must name at least one replica (host:port)");
+        }
+        if self.schedulers.iter().any(|address| !address.contains(':')) {
+            return broken("schedulers", "must be of the form host:port");
+        }
+        if self.checkpoint_scan_ms == 0 {
+            return broken("checkpoint_scan_ms", "must be at least 1");
+        }
+        if self.log_limits.segment_bytes == 0 || self.log_limits.segments_max == 0 {
+            return broken("log_limits", "must leave room for output");
+        }
+        match &self.gpus {
+            GpuConfig::Simulated { count, .. }
+                if usize::try_from(*count).is_ok_and(|count| count > GPUS_PER_HOST_MAX) =>
+            {
+                let rule = format!(
+                    "count {count} is over the limit of {GPUS_PER_HOST_MAX} (GPUS_PER_HOST_MAX)"
+                );
+                broken("gpus", &rule)
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn bad_settings_are_named() {
+        assert_eq!(WorkerConfig::default().validate(), Ok(()));
+        let bad = WorkerConfig {
+            schedulers: vec!["nowhere".to_owned()],
+            ..WorkerConfig::default()
+        };
+        assert!(
+            bad.validate()
+                .is_err_and(|error| error.field == "schedulers")
+        );
+        let bad = WorkerConfig {
+            gpus: GpuConfig::Simulated {
+                count: 1_000,
+                model: String::new(),
+                memory_mib: 1,
+                timeline: None,
+            },
+            ..WorkerConfig::default()
+        };
+        assert!(
+            bad.validate()
+                .is_err_and(|error| error.rule.contains("GPUS_PER_HOST_MAX"))
+        );
+    }
+}

@@ -1,0 +1,298 @@
+//! Drives `core::agent`: everything that happens goes in, everything it wants done comes out in order.
+//!
+//! The decision loop never waits for a disk: leases are extended right here, everything that must follow
+//! the journal goes through the [`executor`].
+
+mod beats;
+mod executor;
+mod output;
+
+use std::collections::BTreeSet;
+
+use muster_core::agent::{Action, Agent, Input, SupervisorReport};
+use muster_core::command::GpuHealth;
+use muster_core::desired::DesiredState;
+use muster_core::ids::LeadershipEpoch;
+use muster_proto::convert::gpu_uuid;
+use muster_proto::v1;
+use muster_proto::v1::leader_message::Kind as LeaderKind;
+use muster_proto::v1::worker_message::Kind as WorkerKind;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, interval, sleep_until};
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::LeaseClock;
+use crate::error::Error;
+use crate::gpu::GpuMonitor;
+use crate::inbox::Incoming;
+use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
+use crate::metrics;
+use crate::run_id::RunId;
+use crate::runner::Runner;
+use crate::session::Session;
+use beats::Beats;
+pub(crate) use executor::{Executor, ExecutorHandle};
+use output::OutputRequests;
+
+/// The decision loop.
+pub(crate) struct Driver {
+    pub(crate) agent: Agent,
+    pub(crate) clock: LeaseClock,
+    pub(crate) inbox: mpsc::Receiver<Incoming>,
+    pub(crate) runner: Runner,
+    pub(crate) executor: ExecutorHandle,
+    pub(crate) gpus: GpuMonitor,
+    /// Where the session keeper reads the newest leadership accepted.
+    pub(crate) newest: watch::Sender<LeadershipEpoch>,
+    pub(crate) logs: std::path::PathBuf,
+    pub(crate) tasks: std::path::PathBuf,
+    pub(crate) shutdown: CancellationToken,
+}
+
+/// What belongs to the open session.
+struct Open {
+    session: Session,
+    beats: Beats,
+    output: OutputRequests,
+}
+
+impl Driver {
+    /// Runs until shutdown. The tasks go on.
+    ///
+    /// # Errors
+    /// [`Error::Ended`] if the executor is gone.
+    pub(crate) async fn run(mut self) -> Result<(), Error> {
+        let mut open: Option<Open> = None;
+        let mut tick = interval(AGENT_TICK);
+        let mut retention = interval(RETENTION_INTERVAL);
+        loop {
+            let beat_due = open.as_ref().map(|open| open.beats.due());
+            tokio::select! {
+                () = self.shutdown.cancelled() => return Ok(()),
+                Some(incoming) = self.inbox.recv() => self.incoming(incoming, &mut open).await?,
+                (gpu, health) = self.gpus.changed() => {
+                    self.step(Input::GpuHealth { gpu, health }).await?;
+                }
+                () = self.executor.status_due() => self.beat(&mut open, true).await?,
+                () = until(beat_due) => self.beat(&mut open, false).await?,
+                _ = tick.tick() => self.tick(&mut open).await?,
+                _ = retention.tick() => self.forget_old_logs(),
+            }
+        }
+    }
+
+    async fn incoming(&mut self, incoming: Incoming, open: &mut Option<Open>) -> Result<(), Error> {
+        match incoming {
+            Incoming::Supervisor(id, report) => self.supervisor(id, report).await,
+            Incoming::Checkpoint(RunId { key, epoch }, report) => {
+                self.step(Input::Checkpoint { key, epoch, report }).await
+            }
+            Incoming::Opened(session) => {
+                metrics::session_open(true);
+                self.step(Input::StreamOpened).await?;
+                let beats = Beats::new(session.timings, self.clock.now());
+                let output = OutputRequests::new(
+                    self.logs.clone(),
+                    self.tasks.clone(),
+                    session.outbox.clone(),
+                    session.closed.clone(),
+                );
+                *open = Some(Open {
+                    session,
+                    beats,
+                    output,
+                });
+                self.beat(open, true).await
+            }
+            Incoming::Message(number, kind) => match open {
+                Some(open) if open.session.number == number => self.message(kind, open).await,
+                _ => Ok(()),
+            },
+            Incoming::Closed(number) => {
+                if open
+                    .as_ref()
+                    .is_some_and(|open| open.session.number == number)
+                {
+                    metrics::session_open(false);
+                    *open = None;
+                }
+                Ok(())
+            }
+        }
+    }
+
+    async fn message(&mut self, kind: LeaderKind, open: &mut Open) -> Result<(), Error> {
+        match kind {
+            LeaderKind::Desired(wire) => match DesiredState::try_from(wire) {
+                Ok(desired) if desired.host == open.session.host => {
+                    self.step(Input::Desired(desired)).await?;
+                }
+                Ok(desired) => {
+                    tracing::warn!(host = %desired.host, "ignored another host's desired state")
+                }
+                Err(error) => {
+                    tracing::error!(%error, "the leader's desired state is not understood");
+                    open.session.closed.cancel();
+                }
+            },
+            LeaderKind::BeatAck(ack) => {
+                open.beats.acknowledged(ack.sequence, self.clock.now());
+                self.step(Input::BeatAcknowledged {
+                    leader: LeadershipEpoch(ack.leadership_epoch),
+                    sequence: ack.sequence,
+                })
+                .await?;
+            }
+            LeaderKind::LogRequest(request) => open.output.begin(request),
+            LeaderKind::LogCancel(cancel) => open.output.cancel(cancel.id),
+            LeaderKind::InjectFault(order) => self.inject(order, open),
+            LeaderKind::Welcome(_) | LeaderKind::Rejected(_) => {
+                tracing::warn!("the leader greets in the middle of a session");
+                open.session.closed.cancel();
+            }
+        }
+        Ok(())
+    }
+
+    fn inject(&self, order: v1::InjectFault, open: &Open) {
+        let health = match order.fault {
+            Some(fault) => GpuHealth::Faulted {
+                signal: fault.signal,
+                detail: fault.detail,
+            },
+            None => GpuHealth::Healthy,
+        };
+        let outcome = gpu_uuid("gpu", &order.gpu)
+            .map_err(|error| error.to_string())
+            .and_then(|gpu| {
+                self.gpus
+                    .inject(gpu, health)
+                    .map_err(|error| error.to_string())
+            });
+        let result = WorkerKind::InjectResult(v1::InjectResult {
+            id: order.id,
+            error: outcome.err(),
+        });
+        say(open, result);
+    }
+
+    async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {
+        match &report {
+            SupervisorReport::Started => {}
+            SupervisorReport::Exited(exit) => metrics::task_exited(exit),
+            SupervisorReport::Vanished { detail } => {
+                tracing::warn!(%id, detail, "a task's supervisor vanished");
+                metrics::task_vanished();
+            }
+        }
+        let RunId { key, epoch } = id;
+        self.step(Input::Supervisor { key, epoch, report }).await
+    }
+
+    async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+        let now = self.clock.now();
+        self.step(Input::Tick).await?;
+        for (gpu, health) in self.gpus.check_silence() {
+            self.step(Input::GpuHealth { gpu, health }).await?;
+        }
+        if let Some(open) = open
+            && open.beats.is_unanswered(now)
+        {
+            tracing::warn!("the leader acknowledges no beat: looking for another one");
+            open.session.closed.cancel();
+        }
+        if self.executor.wants_compaction() {
+            self.executor.compact(self.agent.journal()).await?;
+        }
+        let status = self.agent.status();
+        let faulted = status
+            .gpus
+            .iter()
+            .filter(|(_, health)| *health != GpuHealth::Healthy);
+        let remaining = self
+            .agent
+            .next_deadline()
+            .map(|deadline| deadline.since(now));
+        let running = self.agent.tasks().values().filter(|task| task.is_alive());
+        metrics::levels(running.count(), faulted.count(), remaining);
+        Ok(())
+    }
+
+    /// One input in; leases are extended at once, the rest follows in order.
+    async fn step(&mut self, input: Input) -> Result<(), Error> {
+        let actions = self.agent.step(input, self.clock.now());
+        self.newest.send_if_modified(|newest| {
+            let changed = *newest != self.agent.leader();
+            *newest = self.agent.leader();
+            changed
+        });
+        self.carry_out(actions).await
+    }
+
+    /// Carries out actions, also those of the agent's recovery.
+    pub(crate) async fn carry_out(&mut self, actions: Vec<Action>) -> Result<(), Error> {
+        let mut rest = Vec::with_capacity(actions.len());
+        for action in actions {
+            match action {
+                Action::ExtendLease {
+                    key,
+                    epoch,
+                    deadline,
+                } => self.runner.extend(RunId { key, epoch }, deadline),
+                other => rest.push(other),
+            }
+        }
+        if rest.is_empty() {
+            return Ok(());
+        }
+        self.executor.carry_out(rest).await
+    }
+
+    /// Sends a beat, if there is a session.
+    async fn beat(&mut self, open: &mut Option<Open>, changed: bool) -> Result<(), Error> {
+        let Some(open) = open else {
+            return Ok(());
+        };
+        let now = self.clock.now();
+        let (sequence, whole) = open.beats.next(now, changed);
+        self.step(Input::BeatSent { sequence }).await?;
+        let beat = self.agent.beat(sequence, whole);
+        if !say(open, WorkerKind::Beat((&beat).into())) && whole {
+            open.beats.status_lost();
+        }
+        Ok(())
+    }
+
+    fn forget_old_logs(&self) {
+        let live: BTreeSet<RunId> = self
+            .agent
+            .tasks()
+            .values()
+            .map(|task| RunId::of(&task.assignment))
+            .collect();
+        let logs = self.logs.clone();
+        tokio::task::spawn_blocking(move || {
+            if let Err(error) = crate::logs::forget_old(&logs, &live) {
+                tracing::warn!(%error, "forgetting old logs failed");
+            }
+        });
+    }
+}
+
+/// Sends without waiting: a leader that does not read must not stop the loop. False: not sent.
+fn say(open: &Open, kind: WorkerKind) -> bool {
+    let message = v1::WorkerMessage { kind: Some(kind) };
+    let sent = open.session.outbox.try_send(message).is_ok();
+    if !sent {
+        tracing::debug!("a message to the leader was dropped: it reads too slowly, or is gone");
+    }
+    sent
+}
+
+/// Waits until an instant; for ever if there is none.
+async fn until(instant: Option<Instant>) {
+    match instant {
+        Some(instant) => sleep_until(instant).await,
+        None => std::future::pending().await,
+    }
+}

@@ -1,0 +1,183 @@
+//! Answers the leader's requests for tasks' output.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use muster_core::desired::TaskKey;
+use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+use muster_proto::v1;
+use muster_proto::v1::log_request::Start;
+use muster_proto::v1::worker_message::Kind;
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use crate::limits::{LOG_CHUNK_BYTES, LOG_FOLLOW_INTERVAL, LOG_REQUESTS_MAX, LOG_TAIL_LINES_MAX};
+use crate::logs::{LogPiece, LogReader, OutputStream};
+use crate::run_id::RunId;
+use crate::supervisor::TaskDirectory;
+
+/// The requests of one session.
+#[derive(Debug)]
+pub(super) struct OutputRequests {
+    logs: PathBuf,
+    tasks: PathBuf,
+    outbox: mpsc::Sender<v1::WorkerMessage>,
+    closed: CancellationToken,
+    running: BTreeMap<u64, (CancellationToken, tokio::task::JoinHandle<()>)>,
+}
+
+impl OutputRequests {
+    pub(super) const fn new(
+        logs: PathBuf,
+        tasks: PathBuf,
+        outbox: mpsc::Sender<v1::WorkerMessage>,
+        closed: CancellationToken,
+    ) -> Self {
+        Self {
+            logs,
+            tasks,
+            outbox,
+            closed,
+            running: BTreeMap::new(),
+        }
+    }
+
+    /// Starts to answer a request.
+    pub(super) fn begin(&mut self, request: v1::LogRequest) {
+        self.running.retain(|_, (_, task)| !task.is_finished());
+        let id = request.id;
+        let answer = Answer::new(self, &request);
+        if self.running.len() >= LOG_REQUESTS_MAX {
+            let error =
+                format!("over {LOG_REQUESTS_MAX} requests for output at a time (LOG_REQUESTS_MAX)");
+            tokio::spawn(async move { answer.end(0, Some(error)).await });
+            return;
+        }
+        let cancelled = self.closed.child_token();
+        let stop = cancelled.clone();
+        let task = tokio::spawn(async move {
+            tokio::select! {
+                () = stop.cancelled() => {}
+                () = answer.run(request) => {}
+            }
+        });
+        self.running.insert(id, (cancelled, task));
+    }
+
+    /// Nobody reads the answers to a request any more.
+    pub(super) fn cancel(&mut self, id: u64) {
+        if let Some((cancelled, _)) = self.running.remove(&id) {
+            cancelled.cancel();
+        }
+    }
+}
+
+/// One request's answer.
+struct Answer {
+    id: u64,
+    reader: LogReader,
+    directory: TaskDirectory,
+    outbox: mpsc::Sender<v1::WorkerMessage>,
+}
+
+impl Answer {
+    fn new(requests: &OutputRequests, request: &v1::LogRequest) -> Self {
+        let id = RunId {
+            key: TaskKey {
+                job: JobId(request.job_id),
+                task: TaskIndex(request.task),
+            },
+            epoch: AttemptEpoch(request.epoch),
+        };
+        let stream = match v1::LogStream::try_from(request.stream) {
+            Ok(v1::LogStream::Stderr) => OutputStream::Stderr,
+            _ => OutputStream::Stdout,
+        };
+        Self {
+            id: request.id,
+            reader: LogReader::new(requests.logs.join(id.to_string()), stream),
+            directory: TaskDirectory::below(&requests.tasks, id),
+            outbox: requests.outbox.clone(),
+        }
+    }
+
+    async fn run(self, request: v1::LogRequest) {
+        let mut offset = match request.start {
+            None => 0,
+            Some(Start::OffsetBytes(offset)) => offset,
+            Some(Start::TailLines(lines)) => {
+                let lines = lines.min(LOG_TAIL_LINES_MAX);
+                let reader = self.reader.clone();
+                match blocking(move || reader.offset_of_last_lines(lines)).await {
+                    Ok(offset) => offset,
+                    Err(error) => return self.end(0, Some(error)).await,
+                }
+            }
+        };
+        loop {
+            // Asked before reading: what was written before the end is read after it is known.
+            let ended = !request.follow || self.has_ended().await;
+            match self.send_all(&mut offset).await {
+                Ok(true) if ended => return self.end(offset, None).await,
+                Ok(true) => tokio::time::sleep(LOG_FOLLOW_INTERVAL).await,
+                Ok(false) => return,
+                Err(error) => return self.end(offset, Some(error)).await,
+            }
+        }
+    }
+
+    /// Sends what is there. False: nobody takes it.
+    async fn send_all(&self, offset: &mut u64) -> Result<bool, String> {
+        loop {
+            let (reader, from) = (self.reader.clone(), *offset);
+            let piece = blocking(move || reader.read(from, LOG_CHUNK_BYTES)).await?;
+            if piece.data.is_empty() {
+                return Ok(true);
+            }
+            *offset = piece.end();
+            if !self.send(piece, None).await {
+                return Ok(false);
+            }
+        }
+    }
+
+    async fn has_ended(&self) -> bool {
+        let directory = self.directory.clone();
+        let ended = blocking(move || Ok(!directory.path().exists() || directory.exit()?.is_some()));
+        // A directory that cannot be read is on its way out.
+        ended.await.unwrap_or(true)
+    }
+
+    async fn end(&self, offset: u64, error: Option<String>) {
+        let nothing = LogPiece {
+            offset,
+            data: Vec::new(),
+        };
+        self.send(nothing, Some(error)).await;
+    }
+
+    /// Sends a piece, or with `end` the last one.
+    async fn send(&self, piece: LogPiece, end: Option<Option<String>>) -> bool {
+        let chunk = v1::LogChunk {
+            id: self.id,
+            offset_bytes: piece.offset,
+            data: piece.data.into(),
+            end: end.is_some(),
+            error: end.flatten(),
+        };
+        let message = v1::WorkerMessage {
+            kind: Some(Kind::LogChunk(chunk)),
+        };
+        self.outbox.send(message).await.is_ok()
+    }
+}
+
+/// Reads off the runtime's threads.
+async fn blocking<T: Send + 'static>(
+    read: impl FnOnce() -> std::io::Result<T> + Send + 'static,
+) -> Result<T, String> {
+    match tokio::task::spawn_blocking(read).await {
+        Ok(outcome) => outcome.map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    }
+}

@@ -1,0 +1,58 @@
+//! Why a worker did not start or had to stop.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::config::ConfigError;
+use crate::gpu::{GpuError, TimelineError};
+use crate::identity::DataDirectoryError;
+use crate::journal::JournalError;
+
+/// Why a worker did not start or had to stop. Its tasks go on until their leases end.
+#[derive(Debug, thiserror::Error)]
+pub enum Error {
+    /// A setting breaks a rule.
+    #[error("bad worker settings")]
+    Config(#[from] ConfigError),
+    /// The data directory cannot be used.
+    #[error(transparent)]
+    DataDirectory(#[from] DataDirectoryError),
+    /// The journal cannot be used.
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    /// The GPUs cannot be used.
+    #[error("opening the GPUs failed")]
+    Gpus(#[from] GpuError),
+    /// The timeline of the simulated GPUs cannot be used.
+    #[error(transparent)]
+    Timeline(#[from] TimelineError),
+    /// The operating system refused something.
+    #[error("{operation} failed")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// Tasks' directories cannot be read.
+    #[error("looking for running tasks in {} failed", path.display())]
+    Adoption {
+        /// Where.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: io::Error,
+    },
+    /// The leader does not accept this host, and will not unless somebody changes something.
+    #[error("the cluster rejects this host: {message} ({reason})")]
+    Rejected {
+        /// Machine-readable.
+        reason: String,
+        /// For people.
+        message: String,
+    },
+    /// A part of the agent ended although it should not.
+    #[error("the agent's {0} ended unexpectedly")]
+    Ended(&'static str),
+}

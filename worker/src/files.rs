@@ -1,0 +1,85 @@
+//! Small files that are either whole or not there.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+/// Replaces a file by one step, visible to every process at once, durable once this returns.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary_beside(path);
+    let mut file = File::create(&temporary)?;
+    file.write_all(bytes)?;
+    file.sync_all()?;
+    fs::rename(&temporary, path)?;
+    sync_directory(parent_of(path))
+}
+
+/// Replaces a file by one step; it survives this process, not a power cut.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let temporary = temporary_beside(path);
+    fs::write(&temporary, bytes)?;
+    fs::rename(&temporary, path)
+}
+
+/// Makes the names in a directory durable.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+    File::open(path)?.sync_all()
+}
+
+/// Reads a JSON file; `None` if there is none.
+///
+/// # Errors
+/// What the file system says, and `InvalidData` for what is not the JSON expected.
+pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+    match fs::read(path) {
+        Ok(bytes) => serde_json::from_slice(&bytes)
+            .map(Some)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error)),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// The JSON bytes of a value.
+///
+/// # Errors
+/// `InvalidData` for what JSON cannot say.
+pub(crate) fn json_bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
+    serde_json::to_vec(value).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
+}
+
+/// Removes a directory and all in it; no error if it is gone.
+///
+/// # Errors
+/// What the file system says.
+pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+        _ => Ok(()),
+    }
+}
+
+fn temporary_beside(path: &Path) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(".new");
+    PathBuf::from(name)
+}
+
+fn parent_of(path: &Path) -> &Path {
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => parent,
+        _ => Path::new("."),
+    }
+}

@@ -1,0 +1,74 @@
+//! GPUs: what a host has and how they are.
+//!
+//! A whole GPU is what is given out; MIG slices are not known here.
+
+mod monitor;
+mod nvml;
+mod simulated;
+mod timeline;
+
+use std::sync::mpsc::SyncSender;
+use std::time::Duration;
+
+use muster_core::command::{GpuDescription, GpuHealth};
+use muster_core::ids::GpuUuid;
+
+pub(crate) use monitor::GpuMonitor;
+pub use nvml::NvmlBackend;
+pub use simulated::SimulatedBackend;
+pub use timeline::{Timeline, TimelineError};
+
+/// What can be wrong with GPUs as a whole.
+#[derive(Debug, thiserror::Error)]
+pub enum GpuError {
+    /// The host has no NVIDIA driver library, or it does not start.
+    #[error("no NVML on this host")]
+    NoNvml(#[source] nvml_wrapper::error::NvmlError),
+    /// The driver answered a question with an error.
+    #[error("asking NVML for {what} failed")]
+    Nvml {
+        /// What was asked.
+        what: &'static str,
+        /// The driver's answer.
+        #[source]
+        source: nvml_wrapper::error::NvmlError,
+    },
+    /// The driver names a GPU in a way that we do not understand.
+    #[error("NVML names a GPU `{0}`")]
+    Uuid(String),
+    /// The thread that watches the GPUs cannot be started.
+    #[error("starting the GPU monitor failed")]
+    Thread(#[source] std::io::Error),
+}
+
+/// A change in a GPU's health.
+pub type HealthChange = (GpuUuid, GpuHealth);
+
+/// An admin's order to a simulated GPU: a health to show from now on.
+pub(crate) type Injector = SyncSender<HealthChange>;
+
+/// Where GPUs and their health come from. Calls may hang: they are made on a thread of their own.
+pub trait GpuBackend: Send {
+    /// The GPUs of this host in index order, as they were when the backend was opened.
+    fn inventory(&self) -> &[GpuDescription];
+
+    /// Waits for up to `wait` for changes. A GPU that is not named is as it was; all begin healthy.
+    ///
+    /// # Errors
+    /// Why nothing is known now.
+    fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError>;
+
+    /// Where faults can be injected; none on real GPUs.
+    fn injector(&self) -> Option<SyncSender<HealthChange>> {
+        None
+    }
+}
+
+/// The health of a GPU with a fault.
+#[must_use]
+pub fn faulted(signal: impl Into<String>, detail: impl Into<String>) -> GpuHealth {
+    GpuHealth::Faulted {
+        signal: signal.into(),
+        detail: detail.into(),
+    }
+}

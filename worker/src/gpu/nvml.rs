@@ -1,0 +1,228 @@
+//! Real GPUs through NVIDIA's management library, which is loaded at run time.
+//!
+//! NVML's events lose XIDs that come fast (only the last one is reported), so each sweep also asks every
+//! GPU directly. XIDs that user programs cause (13, 31, 43, 45, ...) do not make a GPU unfit; those that
+//! NVIDIA and several operators agree on do. Row remapping, throttling, NVLink and kernel messages are
+//! not read here.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_core::command::{GpuDescription, GpuHealth};
+use muster_core::ids::GpuUuid;
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::event::EventTypes;
+use nvml_wrapper::enum_wrappers::device::{EccCounter, MemoryError};
+use nvml_wrapper::enums::event::XidError;
+use nvml_wrapper::error::NvmlError;
+use nvml_wrapper::event::EventSet;
+
+use super::{GpuBackend, GpuError, HealthChange, faulted};
+use crate::clock::LeaseClock;
+
+/// XIDs after which a GPU is unfit, by agreement of NVIDIA's catalogue and at least two operators.
+const FATAL_XIDS: [u64; 11] = [48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158];
+/// Between two sweeps over all GPUs: the shortest that NVIDIA's own tools use for these fields.
+const SWEEP_MS: u64 = 30_000;
+
+/// GPUs that NVML knows.
+pub struct NvmlBackend {
+    nvml: &'static Nvml,
+    gpus: Vec<GpuDescription>,
+    events: Option<EventSet<'static>>,
+    clock: LeaseClock,
+    next_sweep_ms: u64,
+    /// Uncorrected ECC errors when the backend was opened: the driver counts them since its own start.
+    ecc_before: BTreeMap<GpuUuid, u64>,
+    /// What was last said of each GPU that is not healthy.
+    shown: BTreeMap<GpuUuid, GpuHealth>,
+}
+
+impl NvmlBackend {
+    /// Loads the library and lists the GPUs.
+    ///
+    /// # Errors
+    /// [`GpuError::NoNvml`] if there is no driver; else what it answered.
+    pub fn open() -> Result<Self, GpuError> {
+        // Leaked once per process: event sets borrow it for as long as the monitor lives.
+        let nvml: &'static Nvml = Box::leak(Box::new(Nvml::init().map_err(GpuError::NoNvml)?));
+        let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
+        let gpus = (0..count)
+            .map(|index| describe(nvml, index))
+            .collect::<Result<Vec<_>, _>>()?;
+        let mut backend = Self {
+            nvml,
+            gpus,
+            events: None,
+            clock: LeaseClock::start(),
+            next_sweep_ms: 0,
+            ecc_before: BTreeMap::new(),
+            shown: BTreeMap::new(),
+        };
+        backend.ecc_before = backend.count_ecc();
+        backend.events = backend.subscribe();
+        Ok(backend)
+    }
+
+    /// Events are the fast way only: a driver that offers none is swept all the same.
+    fn subscribe(&self) -> Option<EventSet<'static>> {
+        let mut events = self.nvml.create_event_set().ok()?;
+        for gpu in &self.gpus {
+            let device = self.nvml.device_by_index(gpu.index).ok()?;
+            events = device
+                .register_events(EventTypes::CRITICAL_XID_ERROR, events)
+                .ok()?;
+        }
+        Some(events)
+    }
+
+    fn count_ecc(&self) -> BTreeMap<GpuUuid, u64> {
+        let count = |gpu: &GpuDescription| {
+            let device = self.nvml.device_by_uuid(gpu.uuid.to_string()).ok()?;
+            let errors = device
+                .total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile)
+                .ok()?;
+            Some((gpu.uuid, errors))
+        };
+        self.gpus.iter().filter_map(count).collect()
+    }
+
+    /// Waits for an XID, if the driver tells; else just lets the time pass until the next sweep.
+    fn wait_for_event(&self, wait: Duration) -> Option<HealthChange> {
+        let Some(events) = &self.events else {
+            std::thread::park_timeout(wait);
+            return None;
+        };
+        let timeout_ms = u32::try_from(wait.as_millis()).unwrap_or(u32::MAX);
+        // A timeout is an error to NVML; a real one shows in the next sweep.
+        let event = events.wait(timeout_ms).ok()?;
+        let uuid = event.device.uuid().ok()?.parse().ok()?;
+        match event.event_data? {
+            XidError::Value(code) if FATAL_XIDS.contains(&code) => Some((
+                uuid,
+                faulted(format!("xid-{code}"), "reported by the driver"),
+            )),
+            XidError::Value(code) => {
+                tracing::info!(gpu = %uuid, xid = code, "XID that does not make the GPU unfit");
+                None
+            }
+            XidError::Unknown => None,
+        }
+    }
+
+    fn sweep(&self) -> Vec<HealthChange> {
+        self.gpus
+            .iter()
+            .filter_map(|gpu| Some((gpu.uuid, self.examine(gpu)?)))
+            .collect()
+    }
+
+    /// What is wrong with a GPU now, if anything is.
+    fn examine(&self, gpu: &GpuDescription) -> Option<GpuHealth> {
+        let device = match self.nvml.device_by_uuid(gpu.uuid.to_string()) {
+            Ok(device) => device,
+            Err(error) => return Some(health_of(&error)),
+        };
+        if let Err(error) = device.memory_info() {
+            return Some(health_of(&error));
+        }
+        match device.total_ecc_errors(MemoryError::Uncorrected, EccCounter::Volatile) {
+            Ok(errors) => {
+                let before = self.ecc_before.get(&gpu.uuid).copied().unwrap_or(0);
+                (errors > before).then(|| {
+                    let new = errors - before;
+                    faulted(
+                        "ecc-uncorrectable",
+                        format!("{new} new uncorrected ECC errors"),
+                    )
+                })
+            }
+            Err(NvmlError::NotSupported | NvmlError::NoPermission) => None,
+            Err(error) => Some(health_of(&error)),
+        }
+    }
+}
+
+impl GpuBackend for NvmlBackend {
+    fn inventory(&self) -> &[GpuDescription] {
+        &self.gpus
+    }
+
+    fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
+        let mut changes: Vec<HealthChange> = self.wait_for_event(wait).into_iter().collect();
+        let now_ms = self.clock.now().0;
+        if now_ms >= self.next_sweep_ms {
+            self.next_sweep_ms = now_ms + SWEEP_MS;
+            changes.extend(self.sweep());
+        }
+        // A fault stays until somebody repairs the GPU and restarts the agent: the driver forgets XIDs.
+        changes.retain(|(gpu, health)| {
+            self.shown.insert(*gpu, health.clone()).as_ref() != Some(health)
+        });
+        Ok(changes)
+    }
+}
+
+fn asking(what: &'static str) -> impl FnOnce(NvmlError) -> GpuError {
+    move |source| GpuError::Nvml { what, source }
+}
+
+fn describe(nvml: &Nvml, index: u32) -> Result<GpuDescription, GpuError> {
+    let device = nvml.device_by_index(index).map_err(asking("a GPU"))?;
+    let uuid = device.uuid().map_err(asking("a GPU's UUID"))?;
+    Ok(GpuDescription {
+        uuid: uuid.parse().map_err(|_| GpuError::Uuid(uuid))?,
+        index,
+        model: device.name().map_err(asking("a GPU's model"))?,
+        memory_mib: device
+            .memory_info()
+            .map_err(asking("a GPU's memory"))?
+            .total
+            >> 20,
+    })
+}
+
+/// What an error means for the GPU that it is about.
+fn health_of(error: &NvmlError) -> GpuHealth {
+    // Codes 27 and 28 (not ready, not found) have no name in the wrapper.
+    let signal = match error {
+        NvmlError::GpuLost | NvmlError::NotFound | NvmlError::UnexpectedVariant(28) => "gpu-lost",
+        NvmlError::ResetRequired => "reset-required",
+        NvmlError::LibRmVersionMismatch => "driver-version-mismatch",
+        NvmlError::CorruptedInfoROM => "inforom-corrupt",
+        _ => "nvml-error",
+    };
+    faulted(signal, error.to_string())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_become_signals() {
+        for (error, expected) in [
+            (NvmlError::GpuLost, "gpu-lost"),
+            (NvmlError::UnexpectedVariant(28), "gpu-lost"),
+            (NvmlError::ResetRequired, "reset-required"),
+            (NvmlError::Unknown, "nvml-error"),
+        ] {
+            let GpuHealth::Faulted { signal, .. } = health_of(&error) else {
+                unreachable!("an error is a fault");
+            };
+            assert_eq!(signal, expected);
+        }
+    }
+
+    #[test]
+    fn a_host_without_a_driver_says_so_and_one_with_it_lists_its_gpus() {
+        match NvmlBackend::open() {
+            Err(GpuError::NoNvml(_)) => {}
+            Err(error) => unreachable!("{error}"),
+            Ok(mut backend) => {
+                assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);
+            }
+        }
+    }
+}

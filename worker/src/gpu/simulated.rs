@@ -1,0 +1,152 @@
+//! GPUs that are not there: for demos, tests and development on machines without any.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::time::Duration;
+
+use muster_core::command::GpuDescription;
+use muster_core::ids::GpuUuid;
+
+use super::timeline::Timeline;
+use super::{GpuBackend, GpuError, HealthChange};
+use crate::clock::LeaseClock;
+use crate::limits::INJECTIONS_WAITING_MAX;
+
+/// Simulated GPUs whose health follows a timeline and an admin's orders.
+#[derive(Debug)]
+pub struct SimulatedBackend {
+    gpus: Vec<GpuDescription>,
+    timeline: Timeline,
+    clock: LeaseClock,
+    opened_ms: u64,
+    injected: Receiver<HealthChange>,
+    injector: SyncSender<HealthChange>,
+}
+
+impl SimulatedBackend {
+    /// `count` GPUs of one model; their UUIDs follow from the host's name and their index, so they are the
+    /// same after a restart.
+    #[must_use]
+    pub fn new(host: &str, count: u32, model: &str, memory_mib: u64, timeline: Timeline) -> Self {
+        let gpus = (0..count)
+            .map(|index| GpuDescription {
+                uuid: simulated_uuid(host, index),
+                index,
+                model: model.to_owned(),
+                memory_mib,
+            })
+            .collect();
+        let (injector, injected) = sync_channel(INJECTIONS_WAITING_MAX);
+        let clock = LeaseClock::start();
+        Self {
+            gpus,
+            timeline,
+            opened_ms: clock.now().0,
+            clock,
+            injected,
+            injector,
+        }
+    }
+
+    fn elapsed_ms(&self) -> u64 {
+        self.clock.now().0 - self.opened_ms
+    }
+
+    fn due(&mut self) -> Vec<HealthChange> {
+        let elapsed_ms = self.elapsed_ms();
+        self.timeline
+            .due(elapsed_ms)
+            .into_iter()
+            .filter_map(|event| Some((self.gpus.get(event.gpu)?.uuid, event.health)))
+            .collect()
+    }
+
+    /// How long to wait for an order before the timeline is due again.
+    fn patience(&self, wait: Duration) -> Duration {
+        let next = self.timeline.next_ms();
+        let until =
+            next.map(|at_ms| Duration::from_millis(at_ms.saturating_sub(self.elapsed_ms())));
+        until.map_or(wait, |until| until.min(wait))
+    }
+}
+
+impl GpuBackend for SimulatedBackend {
+    fn inventory(&self) -> &[GpuDescription] {
+        &self.gpus
+    }
+
+    fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
+        let mut changes = Vec::new();
+        match self.injected.recv_timeout(self.patience(wait)) {
+            Ok(change) => changes.push(change),
+            // We hold a sender ourselves, so the channel is never closed.
+            Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => {}
+        }
+        changes.extend(self.injected.try_iter());
+        changes.extend(self.due());
+        Ok(changes)
+    }
+
+    fn injector(&self) -> Option<SyncSender<HealthChange>> {
+        Some(self.injector.clone())
+    }
+}
+
+/// FNV-1a with 128 bits: a well-known hash whose values never change.
+fn simulated_uuid(host: &str, index: u32) -> GpuUuid {
+    const OFFSET: u128 = 0x6c62_272e_07bb_0142_62b8_2175_6295_c58d;
+    const PRIME: u128 = 0x0000_0000_0100_0000_0000_0000_0000_013b;
+    let bytes = host.bytes().chain([0]).chain(index.to_le_bytes());
+    GpuUuid(bytes.fold(OFFSET, |hash, byte| {
+        (hash ^ u128::from(byte)).wrapping_mul(PRIME)
+    }))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+    use crate::gpu::faulted;
+    use muster_core::command::GpuHealth;
+
+    const NO_WAIT: Duration = Duration::ZERO;
+
+    fn backend(timeline: &str) -> SimulatedBackend {
+        let timeline = Timeline::parse(timeline).unwrap();
+        SimulatedBackend::new("host-1", 8, "H100", 81_920, timeline)
+    }
+
+    #[test]
+    fn uuids_are_stable_and_distinct() {
+        let uuids: std::collections::BTreeSet<GpuUuid> = ["a", "b", "ab"]
+            .iter()
+            .flat_map(|host| (0..8).map(|index| simulated_uuid(host, index)))
+            .collect();
+        assert_eq!(uuids.len(), 24);
+        assert_eq!(backend("").gpus, backend("").gpus);
+    }
+
+    #[test]
+    fn the_timeline_and_an_order_both_show() {
+        let mut backend = backend("0,2,xid-79");
+        let (second, fifth) = (backend.gpus[2].uuid, backend.gpus[5].uuid);
+        let order = (fifth, faulted("ecc-uncorrectable", "by an admin"));
+        backend.injector().unwrap().send(order.clone()).unwrap();
+        let changes = backend.observe(NO_WAIT).unwrap();
+        assert_eq!(
+            changes,
+            vec![order, (second, faulted("xid-79", "from the timeline"))]
+        );
+        assert_eq!(backend.observe(NO_WAIT).unwrap(), vec![]);
+    }
+
+    #[test]
+    fn a_fault_heals() {
+        let mut backend = backend("0,2,xid-79\n1,2,heal");
+        let mut last = None;
+        while last != Some(GpuHealth::Healthy) {
+            for (_, health) in backend.observe(Duration::from_millis(5)).unwrap() {
+                last = Some(health);
+            }
+        }
+    }
+}

@@ -1,0 +1,170 @@
+//! When simulated GPUs fail and heal: a CSV file with `at_ms,gpu,signal`.
+
+use std::path::{Path, PathBuf};
+
+use muster_core::command::GpuHealth;
+use muster_core::limits::GPUS_PER_HOST_MAX;
+
+use super::faulted;
+use crate::limits::TIMELINE_LINES_MAX;
+
+/// The signal that makes a GPU well again.
+const HEAL: &str = "heal";
+
+/// Events in time order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Timeline(Vec<TimelineEvent>);
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct TimelineEvent {
+    /// Milliseconds after the backend was opened.
+    pub(super) at_ms: u64,
+    /// Index on the host.
+    pub(super) gpu: usize,
+    /// What it shows from then on.
+    pub(super) health: GpuHealth,
+}
+
+/// Why a timeline cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum TimelineError {
+    /// The file cannot be read.
+    #[error("reading GPU timeline {} failed", path.display())]
+    Read {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        #[source]
+        source: std::io::Error,
+    },
+    /// A line breaks a rule.
+    #[error("line {line} of the GPU timeline: {rule}")]
+    Line {
+        /// Counted from 1.
+        line: usize,
+        /// The rule.
+        rule: String,
+    },
+}
+
+impl Timeline {
+    /// Reads a file: `at_ms,gpu,signal[,detail]` a line; `#` starts a comment; the signal `heal` heals.
+    ///
+    /// # Errors
+    /// See [`TimelineError`].
+    pub fn read(path: &Path) -> Result<Self, TimelineError> {
+        let text = std::fs::read_to_string(path).map_err(|source| TimelineError::Read {
+            path: path.to_owned(),
+            source,
+        })?;
+        Self::parse(&text)
+    }
+
+    /// Reads a text of that form.
+    ///
+    /// # Errors
+    /// [`TimelineError::Line`].
+    pub fn parse(text: &str) -> Result<Self, TimelineError> {
+        let mut events = Vec::new();
+        for (index, line) in text.lines().enumerate() {
+            let line = line.split('#').next().unwrap_or_default().trim();
+            if line.is_empty() || line.starts_with("at_ms") {
+                continue;
+            }
+            let event = parse_line(line).and_then(|event| {
+                if events.len() < TIMELINE_LINES_MAX {
+                    Ok(event)
+                } else {
+                    Err(format!(
+                        "more than {TIMELINE_LINES_MAX} events (TIMELINE_LINES_MAX)"
+                    ))
+                }
+            });
+            events.push(event.map_err(|rule| TimelineError::Line {
+                line: index + 1,
+                rule,
+            })?);
+        }
+        events.sort_by_key(|event| event.at_ms);
+        Ok(Self(events))
+    }
+
+    /// Takes the events that are due.
+    pub(super) fn due(&mut self, elapsed_ms: u64) -> Vec<TimelineEvent> {
+        let count = self.0.partition_point(|event| event.at_ms <= elapsed_ms);
+        self.0.drain(..count).collect()
+    }
+
+    /// When the next event is due.
+    pub(super) fn next_ms(&self) -> Option<u64> {
+        self.0.first().map(|event| event.at_ms)
+    }
+}
+
+fn parse_line(line: &str) -> Result<TimelineEvent, String> {
+    let mut fields = line.splitn(4, ',').map(str::trim);
+    let mut field = |name: &str| {
+        fields
+            .next()
+            .filter(|text| !text.is_empty())
+            .ok_or_else(|| format!("`{name}` is missing (at_ms,gpu,signal[,detail])"))
+    };
+    let at_ms = field("at_ms")?
+        .parse()
+        .map_err(|_| "`at_ms` is not a number of milliseconds".to_owned())?;
+    let gpu: usize = field("gpu")?
+        .parse()
+        .map_err(|_| "`gpu` is not an index".to_owned())?;
+    if gpu >= GPUS_PER_HOST_MAX {
+        return Err(format!(
+            "`gpu` is not below {GPUS_PER_HOST_MAX} (GPUS_PER_HOST_MAX)"
+        ));
+    }
+    let signal = field("signal")?;
+    let detail = field("detail").unwrap_or("from the timeline");
+    let health = if signal == HEAL {
+        GpuHealth::Healthy
+    } else {
+        faulted(signal, detail)
+    };
+    Ok(TimelineEvent { at_ms, gpu, health })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_come_when_they_are_due() {
+        let text = "at_ms,gpu,signal\n500,3,xid-79,fallen off the bus\n# pause\n100, 1, ecc-uncorrectable\n900,3,heal\n";
+        let mut timeline = Timeline::parse(text).unwrap();
+        assert_eq!(timeline.next_ms(), Some(100));
+        assert_eq!(timeline.due(99), vec![]);
+        let due = timeline.due(600);
+        assert_eq!(
+            due.iter().map(|event| event.gpu).collect::<Vec<_>>(),
+            vec![1, 3]
+        );
+        assert_eq!(due[1].health, faulted("xid-79", "fallen off the bus"));
+        assert_eq!(timeline.due(5_000)[0].health, GpuHealth::Healthy);
+        assert_eq!(timeline.next_ms(), None);
+    }
+
+    #[test]
+    fn a_bad_line_is_named() {
+        for (text, line) in [
+            ("5", 1),
+            ("1,0,heal\nx,0,heal", 2),
+            ("1,64,heal", 1),
+            ("1,0,", 1),
+        ] {
+            let error = Timeline::parse(text).unwrap_err();
+            assert!(
+                error.to_string().starts_with(&format!("line {line} ")),
+                "{error}"
+            );
+        }
+    }
+}

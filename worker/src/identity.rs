@@ -1,0 +1,260 @@
+//! Who this worker is: one process per data directory, one identity for its life.
+
+use std::fs::{self, File, OpenOptions, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::RequestId;
+use serde::{Deserialize, Serialize};
+
+use crate::files;
+use crate::limits::DATA_DIRECTORY_BYTES_MAX;
+use crate::process;
+
+/// Version of `identity.json`.
+const FORMAT: u32 = 1;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DataDirectoryError {
+    /// Sockets below it could not be opened.
+    #[error(
+        "data directory `{}` has a path of {found} bytes; sockets below it allow {DATA_DIRECTORY_BYTES_MAX} \
+         (DATA_DIRECTORY_BYTES_MAX)",
+        path.display()
+    )]
+    TooLong {
+        /// The directory.
+        path: PathBuf,
+        /// Bytes of its path.
+        found: usize,
+    },
+    /// Another worker runs on it.
+    #[error("data directory `{}` is in use by another worker process", path.display())]
+    InUse {
+        /// The directory.
+        path: PathBuf,
+    },
+    /// A program of another version wrote it.
+    #[error("data directory `{}` has format {found}; this program knows format {FORMAT}", path.display())]
+    Format {
+        /// The directory.
+        path: PathBuf,
+        /// Its format.
+        found: u32,
+    },
+    /// The file system refused something.
+    #[error("{operation} data directory `{}` failed", path.display())]
+    Disk {
+        /// What was tried.
+        operation: &'static str,
+        /// The directory.
+        path: PathBuf,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+}
+
+/// A data directory that this process holds alone.
+#[derive(Debug)]
+pub struct DataDirectory {
+    path: PathBuf,
+    identity: Identity,
+    /// Unlocked when the process ends, however it ends.
+    _lock: File,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Identity {
+    format: u32,
+    worker_id: RequestId,
+    incarnation: u64,
+}
+
+impl DataDirectory {
+    /// Takes a directory, creating it if need be, and counts this start.
+    ///
+    /// # Errors
+    /// See [`DataDirectoryError`].
+    pub fn take(path: &Path) -> Result<Self, DataDirectoryError> {
+        let disk = |operation| {
+            let path = path.to_owned();
+            move |source| DataDirectoryError::Disk {
+                operation,
+                path,
+                source,
+            }
+        };
+        fs::create_dir_all(path).map_err(disk("creating"))?;
+        let path = path.canonicalize().map_err(disk("resolving"))?;
+        let found = path.as_os_str().len();
+        if found > DATA_DIRECTORY_BYTES_MAX {
+            return Err(DataDirectoryError::TooLong { path, found });
+        }
+        let lock = OpenOptions::new()
+            .create(true)
+            .truncate(false)
+            .write(true)
+            .open(path.join("lock"))
+            .map_err(disk("locking"))?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Err(DataDirectoryError::InUse { path }),
+            Err(TryLockError::Error(error)) => return Err(disk("locking")(error)),
+        }
+        for directory in ["tasks", "logs"] {
+            fs::create_dir_all(path.join(directory)).map_err(disk("creating"))?;
+        }
+        let identity = next_incarnation(&path)?;
+        Ok(Self {
+            path,
+            identity,
+            _lock: lock,
+        })
+    }
+
+    /// Its absolute path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Random identity, given at its creation.
+    #[must_use]
+    pub const fn worker_id(&self) -> RequestId {
+        self.identity.worker_id
+    }
+
+    /// Counts the agent's starts on it, this one included.
+    #[must_use]
+    pub const fn incarnation(&self) -> u64 {
+        self.identity.incarnation
+    }
+
+    /// Where the tasks' directories are.
+    #[must_use]
+    pub fn tasks(&self) -> PathBuf {
+        self.path.join("tasks")
+    }
+
+    /// Where the logs are.
+    #[must_use]
+    pub fn logs(&self) -> PathBuf {
+        self.path.join("logs")
+    }
+
+    /// The journal.
+    #[must_use]
+    pub fn journal(&self) -> PathBuf {
+        self.path.join("journal")
+    }
+}
+
+fn next_incarnation(path: &Path) -> Result<Identity, DataDirectoryError> {
+    let disk = |operation| {
+        let path = path.to_owned();
+        move |source| DataDirectoryError::Disk {
+            operation,
+            path,
+            source,
+        }
+    };
+    let file = path.join("identity.json");
+    let before: Option<Identity> = files::read_json(&file).map_err(disk("reading"))?;
+    if let Some(found) = before
+        .map(|known| known.format)
+        .filter(|found| *found != FORMAT)
+    {
+        let path = path.to_owned();
+        return Err(DataDirectoryError::Format { path, found });
+    }
+    let identity = Identity {
+        format: FORMAT,
+        worker_id: before.map_or_else(
+            || RequestId(uuid::Uuid::new_v4().as_u128()),
+            |known| known.worker_id,
+        ),
+        incarnation: before.map_or(1, |known| known.incarnation + 1),
+    };
+    let bytes = files::json_bytes(&identity).map_err(disk("writing"))?;
+    files::replace_durably(&file, &bytes).map_err(disk("writing"))?;
+    Ok(identity)
+}
+
+/// What the machine has for tasks, by its own account.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Machine {
+    /// Its name.
+    pub name: String,
+    /// The kernel's boot id.
+    pub boot_id: String,
+    /// Thousandths of CPUs.
+    pub cpus_milli: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+impl Machine {
+    /// Asks the machine.
+    ///
+    /// # Errors
+    /// What the operating system says.
+    pub fn inspect() -> io::Result<Self> {
+        let cpus = std::thread::available_parallelism()?.get();
+        let memory = fs::read_to_string("/proc/meminfo")?
+            .lines()
+            .find_map(|line| {
+                line.strip_prefix("MemTotal:")?
+                    .trim()
+                    .strip_suffix(" kB")?
+                    .parse()
+                    .ok()
+            })
+            .unwrap_or(0u64);
+        let name = fs::read_to_string("/proc/sys/kernel/hostname")?;
+        Ok(Self {
+            name: name.trim().to_owned(),
+            boot_id: process::boot_id()?,
+            cpus_milli: u32::try_from(cpus.saturating_mul(1_000)).unwrap_or(u32::MAX),
+            memory_mib: memory / 1_024,
+        })
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn identity_stays_and_incarnations_count() {
+        let directory = tempfile::tempdir().unwrap();
+        let first = DataDirectory::take(directory.path()).unwrap();
+        let (id, incarnation) = (first.worker_id(), first.incarnation());
+        drop(first);
+        let second = DataDirectory::take(directory.path()).unwrap();
+        assert_eq!(
+            (second.worker_id(), second.incarnation()),
+            (id, incarnation + 1)
+        );
+    }
+
+    #[test]
+    fn a_second_holder_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let _first = DataDirectory::take(directory.path()).unwrap();
+        let error = DataDirectory::take(directory.path()).unwrap_err();
+        assert!(matches!(error, DataDirectoryError::InUse { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_path_too_long_for_sockets_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let error = DataDirectory::take(&directory.path().join("x".repeat(60))).unwrap_err();
+        assert!(
+            error.to_string().contains("DATA_DIRECTORY_BYTES_MAX"),
+            "{error}"
+        );
+    }
+}

@@ -1,0 +1,33 @@
+//! What comes in to the agent's decision loop.
+
+use muster_core::agent::SupervisorReport;
+use muster_core::beat::CheckpointReport;
+use muster_proto::v1;
+use tokio::sync::mpsc::{Receiver, Sender, channel};
+
+use crate::limits::INBOX_MAX;
+use crate::run_id::RunId;
+use crate::session::Session;
+
+/// Something that happened.
+#[derive(Debug)]
+pub(crate) enum Incoming {
+    /// A supervisor reported.
+    Supervisor(RunId, SupervisorReport),
+    /// A task committed a checkpoint.
+    Checkpoint(RunId, CheckpointReport),
+    /// A session with a leader is open.
+    Opened(Session),
+    /// The leader said something in the session of this number.
+    Message(u64, v1::leader_message::Kind),
+    /// The session of this number is over.
+    Closed(u64),
+}
+
+/// The sending side, one for each source.
+pub(crate) type Outbox = Sender<Incoming>;
+
+/// A bounded inbox: sources wait while the loop is busy.
+pub(crate) fn inbox() -> (Outbox, Receiver<Incoming>) {
+    channel(INBOX_MAX)
+}

@@ -1,0 +1,73 @@
+//! Every limit of a worker, with its reason.
+
+use std::time::Duration;
+
+/// Bytes of one line on a supervisor's or a task's control socket.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes waiting to be read by the other side of such a socket before it is hung up on.
+pub const UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Connections of a task to its control socket at a time.
+pub const CONTROL_CONNECTIONS_MAX: usize = 32;
+/// Bytes of one segment of a log.
+pub const LOG_SEGMENT_BYTES: u64 = 8 << 20;
+/// Segments kept of one log: a task that prints without end holds 64 MiB of disk, its newest output.
+pub const LOG_SEGMENTS_MAX: usize = 8;
+/// Ended attempts whose logs are kept on a host.
+pub const LOG_ATTEMPTS_KEPT_MAX: usize = 2_000;
+/// Bytes that the logs of ended attempts may hold on a host.
+pub const LOG_BYTES_KEPT_MAX: u64 = 8 << 30;
+/// Bytes of output in one message to the leader.
+pub const LOG_CHUNK_BYTES: usize = 64 << 10;
+/// Requests for output that one session serves at a time.
+pub const LOG_REQUESTS_MAX: usize = 64;
+/// Lines that a request for the last lines may ask for: more is a download, which goes by offset.
+pub const LOG_TAIL_LINES_MAX: u64 = 100_000;
+/// How often a followed log is looked at.
+pub const LOG_FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
+/// How often the checkpoint directory is looked at for checkpoints registered by files alone.
+pub const CHECKPOINT_SCAN_INTERVAL: Duration = Duration::from_secs(1);
+/// How long a supervisor waits for the last look at the checkpoint directory (it may hang).
+pub const CHECKPOINT_LAST_SCAN_MAX: Duration = Duration::from_secs(2);
+/// Entries of a checkpoint directory that one scan looks at.
+pub const CHECKPOINT_ENTRIES_MAX: usize = 10_000;
+/// Commits waiting for the disk in one supervisor.
+pub const COMMITS_WAITING_MAX: usize = 64;
+/// How long a supervisor waits for the last output to reach the disk (it may hang).
+pub const LOG_DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How often a supervisor looks at its clock while nothing happens: after a suspend, the lease is checked
+/// this late at most.
+pub const LEASE_TICK: Duration = Duration::from_millis(500);
+/// Pause between two attempts to kill what is left of a task.
+pub const KILL_RETRY: Duration = Duration::from_millis(5);
+/// How far past its deadline a supervisor may be before the agent takes it for frozen and kills it.
+pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 2_000;
+/// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
+pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
+/// Bytes of a data directory's path: a Unix socket's path has 107, ours need 50 behind it.
+pub const DATA_DIRECTORY_BYTES_MAX: usize = 57;
+/// Bytes of the journal before it is rewritten with what still matters.
+pub const JOURNAL_COMPACTION_BYTES: u64 = 4 << 20;
+/// Bytes of one journal frame; a longer one on disk is damage.
+pub const JOURNAL_FRAME_BYTES_MAX: usize = 64 << 20;
+/// Messages waiting for the agent's decision loop.
+pub const INBOX_MAX: usize = 1_024;
+/// Batches of actions waiting for the disk.
+pub const ACTIONS_WAITING_MAX: usize = 1_024;
+/// Messages waiting to go to the leader.
+pub const OUTBOX_MAX: usize = 256;
+/// Lines of a simulated GPU's timeline.
+pub const TIMELINE_LINES_MAX: usize = 100_000;
+/// Injected faults waiting for the simulated GPUs.
+pub const INJECTIONS_WAITING_MAX: usize = 64;
+/// Bytes of one message between leader and worker: a desired state of `TASKS_PER_HOST_MAX` tasks.
+pub const MESSAGE_BYTES_MAX: usize = 64 << 20;
+/// Between two beats that carry the whole state although nothing changed, in beats.
+pub const BEATS_PER_STATUS: u64 = 12;
+/// Sent beats whose time is remembered for measuring the round trip.
+pub const BEATS_MEASURED_MAX: usize = 64;
+/// How often the agent looks at its clock.
+pub const AGENT_TICK: Duration = Duration::from_millis(500);
+/// Between two rounds of forgetting old logs.
+pub const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
+/// Between two attempts to write to a disk that refuses the journal.
+pub const JOURNAL_RETRY: Duration = Duration::from_millis(500);

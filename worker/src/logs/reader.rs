@@ -1,0 +1,171 @@
+//! Reads a log by position while it is written.
+
+use std::fs::File;
+use std::io::{self, Read, Seek, SeekFrom};
+use std::path::PathBuf;
+
+use super::segments::{OutputStream, Segment, list};
+
+/// Bytes read backwards at a time when looking for the last lines.
+const TAIL_BLOCK_BYTES: u64 = 64 << 10;
+
+/// One attempt's output on one stream.
+#[derive(Clone, Debug)]
+pub(crate) struct LogReader {
+    directory: PathBuf,
+    stream: OutputStream,
+}
+
+/// Bytes of a log with their position.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct LogPiece {
+    /// Position of the first byte in the whole output.
+    pub(crate) offset: u64,
+    /// The bytes; none at the end of what is there.
+    pub(crate) data: Vec<u8>,
+}
+
+impl LogPiece {
+    /// Position behind the last byte.
+    pub(crate) fn end(&self) -> u64 {
+        self.offset + self.data.len() as u64
+    }
+}
+
+impl LogReader {
+    /// A reader of the logs in a directory that may not exist yet.
+    pub(crate) const fn new(directory: PathBuf, stream: OutputStream) -> Self {
+        Self { directory, stream }
+    }
+
+    /// At most `limit` bytes from a position, or from the oldest ones kept behind it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn read(&self, offset: u64, limit: usize) -> io::Result<LogPiece> {
+        let segments = list(&self.directory, self.stream)?;
+        let first = segments
+            .iter()
+            .rposition(|segment| segment.start <= offset)
+            .unwrap_or(0);
+        for segment in segments.iter().skip(first) {
+            let offset = offset.max(segment.start);
+            let piece = match read_segment(segment, offset, limit) {
+                // Rotated away since it was listed: the next one is the oldest kept.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+                other => other?,
+            };
+            if !piece.data.is_empty() {
+                return Ok(piece);
+            }
+        }
+        Ok(LogPiece {
+            offset,
+            data: Vec::new(),
+        })
+    }
+
+    /// Where the last `lines` lines begin.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn offset_of_last_lines(&self, lines: u64) -> io::Result<u64> {
+        let segments = list(&self.directory, self.stream)?;
+        let mut ends_before = 0u64;
+        let mut last_byte = true;
+        for segment in segments.iter().rev() {
+            let mut file = File::open(&segment.path)?;
+            let mut end = file.metadata()?.len();
+            while end > 0 {
+                let start = end.saturating_sub(TAIL_BLOCK_BYTES);
+                let mut block = vec![0u8; usize::try_from(end - start).unwrap_or(0)];
+                file.seek(SeekFrom::Start(start))?;
+                file.read_exact(&mut block)?;
+                for (index, byte) in block.iter().enumerate().rev() {
+                    // The line end that closes the last line ends no line before it.
+                    if *byte == b'\n' && !last_byte {
+                        ends_before += 1;
+                        if ends_before == lines {
+                            return Ok(segment.start + start + index as u64 + 1);
+                        }
+                    }
+                    last_byte = false;
+                }
+                end = start;
+            }
+        }
+        if lines == 0 {
+            return self.end();
+        }
+        Ok(segments.first().map_or(0, |segment| segment.start))
+    }
+
+    fn end(&self) -> io::Result<u64> {
+        match list(&self.directory, self.stream)?.last() {
+            Some(segment) => Ok(segment.start + segment.path.metadata()?.len()),
+            None => Ok(0),
+        }
+    }
+}
+
+fn read_segment(segment: &Segment, offset: u64, limit: usize) -> io::Result<LogPiece> {
+    let mut file = File::open(&segment.path)?;
+    file.seek(SeekFrom::Start(offset - segment.start))?;
+    let mut data = Vec::new();
+    file.take(limit as u64).read_to_end(&mut data)?;
+    Ok(LogPiece { offset, data })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+    use crate::logs::SegmentWriter;
+    use crate::supervisor::LogLimits;
+
+    const LIMITS: LogLimits = LogLimits {
+        segment_bytes: 10,
+        segments_max: 3,
+    };
+
+    fn written(bytes: &[u8]) -> (tempfile::TempDir, LogReader) {
+        let directory = tempfile::tempdir().unwrap();
+        let logs = directory.path().join("logs");
+        let mut writer = SegmentWriter::new(logs.clone(), OutputStream::Stdout, LIMITS);
+        for piece in bytes.chunks(7) {
+            writer.append(piece);
+        }
+        (directory, LogReader::new(logs, OutputStream::Stdout))
+    }
+
+    #[test]
+    fn an_endless_log_keeps_its_newest_bytes_at_their_positions() {
+        let bytes: Vec<u8> = (0..=255).collect();
+        let (_directory, reader) = written(&bytes);
+        let piece = reader.read(0, 100).unwrap();
+        assert_eq!(piece.offset, 230);
+        assert_eq!(piece.data, &bytes[230..240]);
+        assert_eq!(reader.read(245, 3).unwrap().data, &bytes[245..248]);
+        assert_eq!(reader.read(250, 100).unwrap().end(), 256);
+        assert_eq!(reader.read(256, 100).unwrap().data, b"");
+    }
+
+    #[test]
+    fn the_last_lines_are_found_across_segments() {
+        let (_directory, reader) = written(b"one\ntwo\nthree\nfour\n");
+        for (lines, offset) in [(0, 19), (1, 14), (2, 8), (3, 4), (4, 0), (9, 0)] {
+            assert_eq!(
+                reader.offset_of_last_lines(lines).unwrap(),
+                offset,
+                "{lines}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_missing_log_is_empty() {
+        let reader = LogReader::new("/nonexistent/logs".into(), OutputStream::Stderr);
+        assert_eq!(reader.read(5, 10).unwrap().data, b"");
+        assert_eq!(reader.offset_of_last_lines(3).unwrap(), 0);
+    }
+}

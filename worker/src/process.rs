@@ -1,0 +1,193 @@
+//! Processes as `/proc` shows them: who is still the one it was, who descends from whom.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+use serde::{Deserialize, Serialize};
+
+/// A process that cannot be mistaken for a later one with the same number.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ProcessIdentity {
+    /// Its number.
+    pub pid: i32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
+}
+
+impl ProcessIdentity {
+    /// The process that has this number now.
+    #[must_use]
+    pub fn of(pid: i32) -> Option<Self> {
+        ProcessEntry::read(pid).map(|entry| Self {
+            pid,
+            start_ticks: entry.start_ticks,
+        })
+    }
+
+    /// Whether it still runs: a zombie does not.
+    #[must_use]
+    pub fn is_alive(&self) -> bool {
+        ProcessEntry::read(self.pid)
+            .is_some_and(|entry| entry.start_ticks == self.start_ticks && !entry.is_dead())
+    }
+
+    /// Kills it at once if it is still the one it was.
+    pub fn kill(&self) {
+        if self.is_alive() {
+            kill_pid(self.pid);
+        }
+    }
+}
+
+/// One line of `/proc/<pid>/stat`, as far as we need it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ProcessEntry {
+    pub(crate) pid: i32,
+    pub(crate) parent: i32,
+    pub(crate) group: i32,
+    pub(crate) session: i32,
+    pub(crate) start_ticks: u64,
+    state: u8,
+}
+
+impl ProcessEntry {
+    /// The entry of one process; `None` if there is none.
+    pub(crate) fn read(pid: i32) -> Option<Self> {
+        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+    }
+
+    /// Every process of this machine that we may see.
+    pub(crate) fn all() -> io::Result<Vec<Self>> {
+        let mut entries = Vec::new();
+        for entry in fs::read_dir("/proc")? {
+            let name = entry?.file_name();
+            // One that ends between the listing and the reading is simply not there.
+            if let Some(found) = name
+                .to_str()
+                .and_then(|text| text.parse().ok())
+                .and_then(Self::read)
+            {
+                entries.push(found);
+            }
+        }
+        Ok(entries)
+    }
+
+    /// The name may hold spaces and brackets, so fields are counted from the last bracket.
+    fn parse(line: &str) -> Option<Self> {
+        let pid = line.split(' ').next()?.parse().ok()?;
+        let fields: Vec<&str> = line[line.rfind(')')? + 1..]
+            .split_ascii_whitespace()
+            .collect();
+        Some(Self {
+            pid,
+            state: *fields.first()?.as_bytes().first()?,
+            parent: fields.get(1)?.parse().ok()?,
+            group: fields.get(2)?.parse().ok()?,
+            session: fields.get(3)?.parse().ok()?,
+            start_ticks: fields.get(19)?.parse().ok()?,
+        })
+    }
+
+    pub(crate) const fn is_dead(&self) -> bool {
+        matches!(self.state, b'Z' | b'X')
+    }
+}
+
+/// All that descend from a process, without itself and without zombies.
+pub(crate) fn descendants(entries: &[ProcessEntry], root: i32) -> Vec<i32> {
+    let mut family = BTreeSet::from([root]);
+    // `/proc` lists by number, and numbers wrap: repeat until a pass finds nobody new.
+    loop {
+        let before = family.len();
+        for entry in entries {
+            if family.contains(&entry.parent) {
+                family.insert(entry.pid);
+            }
+        }
+        if family.len() == before {
+            break;
+        }
+    }
+    entries
+        .iter()
+        .filter(|entry| entry.pid != root && family.contains(&entry.pid) && !entry.is_dead())
+        .map(|entry| entry.pid)
+        .collect()
+}
+
+/// Sends SIGKILL; no matter if there is no such process any more.
+pub(crate) fn kill_pid(pid: i32) {
+    if let Some(pid) = positive(pid) {
+        // The only other errors are a process that is gone and one that we may not touch.
+        let _ = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Sends a signal to a whole process group; no matter if it is empty.
+pub(crate) fn signal_group(group: i32, signal: Signal) {
+    if let Some(group) = positive(group) {
+        let _ = kill_process_group(group, signal);
+    }
+}
+
+/// Number 1 and below are nobody's task; as a group they would mean everybody.
+fn positive(pid: i32) -> Option<Pid> {
+    if pid > 1 { Pid::from_raw(pid) } else { None }
+}
+
+/// The kernel's boot id: another one means that every process is gone.
+///
+/// # Errors
+/// What the file system says.
+pub fn boot_id() -> io::Result<String> {
+    fs::read_to_string("/proc/sys/kernel/random/boot_id").map(|text| text.trim().to_owned())
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn entry(pid: i32, parent: i32) -> ProcessEntry {
+        ProcessEntry {
+            pid,
+            parent,
+            group: pid,
+            session: pid,
+            start_ticks: 1,
+            state: b'S',
+        }
+    }
+
+    #[test]
+    fn a_name_with_brackets_and_spaces_is_skipped() {
+        let line = "77 (a) S (b) R 5 6 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 1 0 424242 1 2";
+        let parsed = ProcessEntry::parse(line).unwrap();
+        assert_eq!(
+            (parsed.pid, parsed.parent, parsed.group, parsed.session),
+            (77, 5, 6, 7)
+        );
+        assert_eq!(parsed.start_ticks, 424_242);
+    }
+
+    #[test]
+    fn descendants_are_found_in_any_order() {
+        let entries = [entry(3, 9), entry(9, 20), entry(20, 1), entry(30, 1)];
+        assert_eq!(descendants(&entries, 20), vec![3, 9]);
+    }
+
+    #[test]
+    fn this_process_is_alive_and_its_double_is_not() {
+        let pid = i32::try_from(std::process::id()).unwrap();
+        let me = ProcessIdentity::of(pid).unwrap();
+        assert!(me.is_alive());
+        let double = ProcessIdentity {
+            start_ticks: me.start_ticks + 1,
+            ..me
+        };
+        assert!(!double.is_alive());
+    }
+}

@@ -1,0 +1,218 @@
+//! Puts the agent together: recovery before anything else, then the loops.
+
+use std::future::Future;
+use std::path::PathBuf;
+
+use muster_core::agent::{Agent, Input};
+use muster_core::command::HostRegistration;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::clock::LeaseClock;
+use crate::config::{GpuConfig, WorkerConfig};
+use crate::driver::{Driver, Executor};
+use crate::error::Error;
+use crate::gpu::{GpuBackend, GpuError, GpuMonitor, NvmlBackend, SimulatedBackend, Timeline};
+use crate::identity::{DataDirectory, Machine};
+use crate::inbox::inbox;
+use crate::journal::Journal;
+use crate::metrics;
+use crate::run_id::RunId;
+use crate::runner::{Runner, RunnerConfig};
+use crate::session::SessionKeeper;
+use crate::supervisor::find_cgroup_root;
+
+/// Runs a worker's agent until `shutdown` completes. Its tasks go on under their leases, and the next
+/// agent on the same data directory takes them over.
+///
+/// # Errors
+/// Why it did not start, or why it had to stop.
+pub async fn run(
+    config: WorkerConfig,
+    shutdown: impl Future<Output = ()> + Send + 'static,
+) -> Result<(), Error> {
+    config.validate()?;
+    metrics::describe();
+    let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
+    let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
+    let data = DataDirectory::take(&config.data_dir)?;
+    let monitor = GpuMonitor::start(open_gpus(&config.gpus, &name)?)?;
+    let registration = registration(&config, &data, machine, monitor.inventory().to_vec());
+    let stop = CancellationToken::new();
+    let (outbox, incoming) = inbox();
+    let clock = LeaseClock::start();
+    let runner = Runner::new(runner_config(&config, &data)?, clock, outbox.clone());
+    let (journal, records) = Journal::open(&data.journal())?;
+    let (agent, actions, late) = recover(&runner, &data, records).await?;
+    let (executor, handle) = Executor::new(journal, runner.clone());
+    let (newest, accepted) = watch::channel(agent.leader());
+    let keeper = SessionKeeper::new(
+        registration,
+        config.schedulers,
+        outbox,
+        accepted,
+        stop.clone(),
+    );
+    let mut driver = Driver {
+        agent,
+        clock,
+        inbox: incoming,
+        runner,
+        executor: handle,
+        gpus: monitor,
+        newest,
+        logs: data.logs(),
+        tasks: data.tasks(),
+        shutdown: stop.clone(),
+    };
+    let executor = tokio::spawn(executor.run());
+    driver.recovered(actions, late).await?;
+    let outcome = tokio::select! {
+        () = shutdown => Ok(()),
+        outcome = keeper.run() => outcome,
+        outcome = driver.run() => outcome,
+        _ = executor => Err(Error::Ended("executor")),
+    };
+    stop.cancel();
+    outcome
+}
+
+impl Driver {
+    /// Begins with what recovery found: GPUs, checkpoints that were committed while no agent ran, and
+    /// supervisors that must end.
+    async fn recovered(
+        &mut self,
+        actions: Vec<muster_core::agent::Action>,
+        late: Vec<Input>,
+    ) -> Result<(), Error> {
+        let healthy = self.gpus.inventory().iter().map(|gpu| Input::GpuHealth {
+            gpu: gpu.uuid,
+            health: muster_core::command::GpuHealth::Healthy,
+        });
+        let inputs: Vec<Input> = healthy.chain(late).collect();
+        self.carry_out(actions).await?;
+        for input in inputs {
+            let actions = self.agent.step(input, self.clock.now());
+            self.carry_out(actions).await?;
+        }
+        Ok(())
+    }
+}
+
+/// The agent as it was, with the supervisors that outlived it.
+async fn recover(
+    runner: &Runner,
+    data: &DataDirectory,
+    records: Vec<muster_core::agent::JournalRecord>,
+) -> Result<(Agent, Vec<muster_core::agent::Action>, Vec<Input>), Error> {
+    let adopted = runner.adopt().await.map_err(|source| Error::Adoption {
+        path: data.tasks(),
+        source,
+    })?;
+    tracing::info!(
+        tasks = adopted.found.len(),
+        records = records.len(),
+        incarnation = data.incarnation(),
+        "the agent has found what the last one left"
+    );
+    let (agent, actions) = Agent::recover(records, adopted.found);
+    for id in adopted.directories {
+        let held = agent.tasks().get(&id.key);
+        let is_ours = held.is_some_and(|task| task.epoch() == id.epoch);
+        let is_released = actions.iter().any(|action| {
+            matches!(action, muster_core::agent::Action::Release { key, epoch }
+                if (*key, *epoch) == (id.key, id.epoch))
+        });
+        if !is_ours && !is_released {
+            runner.release(id);
+        }
+    }
+    let late = adopted
+        .checkpoints
+        .into_iter()
+        .map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report })
+        .collect();
+    Ok((agent, actions, late))
+}
+
+fn registration(
+    config: &WorkerConfig,
+    data: &DataDirectory,
+    machine: Machine,
+    gpus: Vec<muster_core::command::GpuDescription>,
+) -> HostRegistration {
+    let name = config.name.clone().unwrap_or(machine.name);
+    HostRegistration {
+        address: config.address.clone().unwrap_or_else(|| name.clone()),
+        name,
+        worker_id: data.worker_id(),
+        incarnation: data.incarnation(),
+        boot_id: machine.boot_id,
+        gpus,
+        cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
+        memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
+        labels: config.labels.clone(),
+    }
+}
+
+fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerConfig, Error> {
+    let supervisor = match &config.supervisor {
+        Some(path) => path.clone(),
+        None => std::env::current_exe().map_err(system("finding this program"))?,
+    };
+    let checkpoints = config
+        .checkpoint_root
+        .clone()
+        .unwrap_or_else(|| data.path().join("checkpoints"));
+    std::fs::create_dir_all(&checkpoints).map_err(system("creating the checkpoint root"))?;
+    Ok(RunnerConfig {
+        supervisor,
+        tasks: data.tasks(),
+        logs: data.logs(),
+        checkpoints: absolute(checkpoints)?,
+        checkpoint_scan_ms: config.checkpoint_scan_ms,
+        log_limits: config.log_limits,
+        cgroup_root: config.cgroups.then(find_cgroup_root).flatten(),
+    })
+}
+
+fn absolute(path: PathBuf) -> Result<PathBuf, Error> {
+    path.canonicalize()
+        .map_err(system("resolving the checkpoint root"))
+}
+
+fn open_gpus(config: &GpuConfig, host: &str) -> Result<Box<dyn GpuBackend>, Error> {
+    match config {
+        GpuConfig::Nvml => Ok(Box::new(NvmlBackend::open()?)),
+        GpuConfig::Auto => match NvmlBackend::open() {
+            Ok(backend) => Ok(Box::new(backend)),
+            Err(GpuError::NoNvml(error)) => {
+                tracing::info!(%error, "no NVML on this host: it offers no GPUs");
+                Ok(no_gpus(host))
+            }
+            Err(error) => Err(error.into()),
+        },
+        GpuConfig::Simulated {
+            count,
+            model,
+            memory_mib,
+            timeline,
+        } => {
+            let timeline = match timeline {
+                Some(path) => Timeline::read(path)?,
+                None => Timeline::default(),
+            };
+            let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline);
+            Ok(Box::new(backend))
+        }
+        GpuConfig::None => Ok(no_gpus(host)),
+    }
+}
+
+fn no_gpus(host: &str) -> Box<dyn GpuBackend> {
+    Box::new(SimulatedBackend::new(host, 0, "", 0, Timeline::default()))
+}
+
+fn system(operation: &'static str) -> impl FnOnce(std::io::Error) -> Error {
+    move |source| Error::System { operation, source }
+}

@@ -1,0 +1,75 @@
+//! Kills what a dead supervisor left behind.
+//!
+//! A task's main process dies with its supervisor (the kernel sees to it); what that had started is found
+//! by its session, its process group, its cgroup, and by the control directory in its environment.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::process::{ProcessEntry, ProcessIdentity, kill_pid};
+use crate::supervisor::{Cgroup, TaskDirectory};
+
+/// Rounds of looking and killing: a process may fork while we look.
+const ROUNDS_MAX: usize = 200;
+/// Pause between two rounds.
+const ROUND_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
+
+/// Kills a supervisor and all of its task, and waits until they are gone. False: some cannot be killed
+/// now (they hang in the kernel).
+pub(super) fn kill_all(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> bool {
+    let recorded = directory.supervisor().ok().flatten();
+    let supervisors: Vec<ProcessIdentity> = supervisor.into_iter().chain(recorded).collect();
+    let main = directory.process().ok().flatten();
+    let cgroup = directory
+        .read_spec()
+        .ok()
+        .flatten()
+        .and_then(|spec| spec.cgroup)
+        .map(|path| Cgroup::at(&path));
+    for _ in 0..ROUNDS_MAX {
+        for process in &supervisors {
+            process.kill();
+        }
+        if let Some(cgroup) = &cgroup {
+            cgroup.kill();
+        }
+        let mut rest = members(directory, main);
+        for pid in &rest {
+            kill_pid(*pid);
+        }
+        rest.extend(
+            supervisors
+                .iter()
+                .filter(|one| one.is_alive())
+                .map(|one| one.pid),
+        );
+        if rest.is_empty() && cgroup.as_ref().is_none_or(Cgroup::is_empty) {
+            return true;
+        }
+        std::thread::park_timeout(ROUND_PAUSE);
+    }
+    false
+}
+
+fn members(directory: &TaskDirectory, main: Option<ProcessIdentity>) -> Vec<i32> {
+    let mut mark = b"MUSTER_CTL_DIR=".to_vec();
+    mark.extend(directory.control().as_os_str().as_bytes());
+    ProcessEntry::all()
+        .unwrap_or_default()
+        .into_iter()
+        .filter(|entry| !entry.is_dead())
+        .filter(|entry| {
+            main.is_some_and(|main| {
+                (entry.session == main.pid || entry.group == main.pid)
+                    && entry.start_ticks >= main.start_ticks
+            }) || carries(entry.pid, &mark)
+        })
+        .map(|entry| entry.pid)
+        .collect()
+}
+
+/// Whether a process has this variable in its environment, as far as we may look.
+fn carries(pid: i32, mark: &[u8]) -> bool {
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
+}

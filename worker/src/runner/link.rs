@@ -1,0 +1,284 @@
+//! The conversation with one supervisor, from its start or adoption to its end.
+
+use std::future::pending;
+use std::io;
+use std::time::Duration;
+
+use muster_core::agent::SupervisorReport;
+use muster_core::command::Exit;
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
+use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::sync::{mpsc, watch};
+
+use super::launch::Launched;
+use super::{leftovers, send};
+use crate::clock::boottime_ms;
+use crate::inbox::{Incoming, Outbox};
+use crate::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
+use crate::process::ProcessIdentity;
+use crate::run_id::RunId;
+use crate::supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
+
+/// How long a supervisor that hung up may take to end.
+const END_MAX: Duration = Duration::from_secs(2);
+/// Bytes of a supervisor's last words that are passed on.
+const LAST_WORDS_BYTES_MAX: usize = 1_024;
+/// Between two attempts to kill what cannot be killed.
+const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
+
+/// What the agent wants from one supervisor.
+#[derive(Debug)]
+pub(super) struct Orders {
+    /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
+    pub(super) deadlines: watch::Receiver<u64>,
+    /// Orders to stop.
+    pub(super) stops: mpsc::Receiver<AgentRequest>,
+}
+
+/// One supervisor's conversation.
+#[derive(Debug)]
+pub(super) struct Link {
+    id: RunId,
+    directory: TaskDirectory,
+    orders: Orders,
+    inbox: Outbox,
+    /// When the task must be dead by the newest order to stop.
+    kill_at_boottime_ms: Option<u64>,
+}
+
+/// How the conversation ended.
+enum Ending {
+    /// The supervisor said how the task ended, or hung up.
+    HungUp,
+    /// It did not kill its task when it had to: it is frozen.
+    Overdue,
+}
+
+impl Link {
+    pub(super) const fn new(
+        id: RunId,
+        directory: TaskDirectory,
+        orders: Orders,
+        inbox: Outbox,
+    ) -> Self {
+        Self {
+            id,
+            directory,
+            orders,
+            inbox,
+            kill_at_boottime_ms: None,
+        }
+    }
+
+    /// Talks until the end, and reports that.
+    pub(super) async fn run(mut self, launched: Launched) {
+        let Launched {
+            stream,
+            supervisor,
+            child,
+        } = launched;
+        let ending = match open(stream) {
+            Ok((lines, writer)) => self.converse(lines, writer).await,
+            Err(error) => {
+                tracing::warn!(id = %self.id, %error, "talking to a supervisor failed");
+                Ending::HungUp
+            }
+        };
+        let report = self.conclude(ending, supervisor, child).await;
+        tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
+        send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+    }
+
+    async fn converse(
+        &mut self,
+        mut lines: Lines<BufReader<OwnedReadHalf>>,
+        mut writer: OwnedWriteHalf,
+    ) -> Ending {
+        let mut tick = tokio::time::interval(LEASE_TICK);
+        loop {
+            let request = tokio::select! {
+                line = lines.next_line() => match line {
+                    Ok(Some(line)) => {
+                        if self.hear(&line).await {
+                            return Ending::HungUp;
+                        }
+                        continue;
+                    }
+                    Ok(None) | Err(_) => return Ending::HungUp,
+                },
+                deadline_boottime_ms = next_deadline(&mut self.orders.deadlines) => {
+                    AgentRequest::Extend { deadline_boottime_ms }
+                }
+                stop = next_stop(&mut self.orders.stops) => self.noted(stop),
+                _ = tick.tick() => {
+                    if self.is_overdue() {
+                        return Ending::Overdue;
+                    }
+                    continue;
+                }
+            };
+            if write(&mut writer, &request).await.is_err() {
+                return Ending::HungUp;
+            }
+        }
+    }
+
+    /// Passes a message on. True: it was the last one.
+    async fn hear(&self, line: &str) -> bool {
+        match serde_json::from_str(line) {
+            Ok(SupervisorMessage::Started { .. }) => {
+                let report = Incoming::Supervisor(self.id, SupervisorReport::Started);
+                send(&self.inbox, report).await;
+                false
+            }
+            Ok(SupervisorMessage::Checkpoint(report)) => {
+                send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
+                false
+            }
+            Ok(SupervisorMessage::Exited(_)) => true,
+            Ok(SupervisorMessage::Status { .. }) => false,
+            Err(error) => {
+                tracing::warn!(id = %self.id, %error, "a supervisor said something unknown");
+                false
+            }
+        }
+    }
+
+    fn noted(&mut self, stop: AgentRequest) -> AgentRequest {
+        if let AgentRequest::Stop { grace_ms, .. } = &stop {
+            let kill_at = boottime_ms().saturating_add(*grace_ms);
+            let earliest = self
+                .kill_at_boottime_ms
+                .map_or(kill_at, |known| known.min(kill_at));
+            self.kill_at_boottime_ms = Some(earliest);
+        }
+        stop
+    }
+
+    /// Whether the task should be long dead by what the supervisor was told.
+    fn is_overdue(&self) -> bool {
+        let lease_end = *self.orders.deadlines.borrow();
+        let end = self
+            .kill_at_boottime_ms
+            .map_or(lease_end, |kill_at| kill_at.min(lease_end));
+        boottime_ms() > end.saturating_add(SUPERVISOR_OVERDUE_MS_MAX)
+            // A task that hangs in the kernel cannot be killed by anybody: its supervisor keeps trying.
+            && self.directory.supervisor().ok().flatten().is_none_or(is_frozen)
+    }
+
+    async fn conclude(
+        &self,
+        ending: Ending,
+        supervisor: Option<ProcessIdentity>,
+        child: Option<std::process::Child>,
+    ) -> SupervisorReport {
+        if matches!(ending, Ending::HungUp) {
+            wait_for_end(supervisor).await;
+        }
+        let directory = self.directory.clone();
+        let mut exit = recorded_exit(&directory);
+        if exit.is_none() {
+            // Nothing new may start on its GPUs before all of it is dead.
+            while !kill_all(directory.clone(), supervisor).await {
+                tracing::warn!(id = %self.id, "what is left of a task cannot be killed");
+                tokio::time::sleep(UNKILLABLE_RETRY).await;
+            }
+            exit = recorded_exit(&directory);
+        }
+        if let Some(mut child) = child {
+            // It has ended: this only collects it.
+            let collected = tokio::task::spawn_blocking(move || child.wait()).await;
+            tracing::trace!(id = %self.id, ?collected, "collected a supervisor");
+        }
+        match exit {
+            Some(exit) => SupervisorReport::Exited(exit),
+            None => SupervisorReport::Vanished {
+                detail: detail(&ending, &directory),
+            },
+        }
+    }
+}
+
+/// Whether a process is stopped (or gone) rather than busy.
+fn is_frozen(process: ProcessIdentity) -> bool {
+    std::fs::read_to_string(format!("/proc/{}/status", process.pid)).map_or(true, |status| {
+        status
+            .lines()
+            .any(|line| line.starts_with("State:") && (line.contains('T') || line.contains('Z')))
+    })
+}
+
+fn open(
+    stream: std::os::unix::net::UnixStream,
+) -> io::Result<(Lines<BufReader<OwnedReadHalf>>, OwnedWriteHalf)> {
+    stream.set_nonblocking(true)?;
+    let (reader, writer) = UnixStream::from_std(stream)?.into_split();
+    Ok((BufReader::new(reader).lines(), writer))
+}
+
+async fn write(writer: &mut OwnedWriteHalf, request: &AgentRequest) -> io::Result<()> {
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    writer.write_all(&line).await
+}
+
+/// The next new end of the lease; never returns once nobody can extend it any more.
+async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
+    if deadlines.changed().await.is_err() {
+        pending::<()>().await;
+    }
+    *deadlines.borrow_and_update()
+}
+
+/// The next order to stop; never returns once nobody can give one any more.
+async fn next_stop(stops: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
+    match stops.recv().await {
+        Some(stop) => stop,
+        None => pending().await,
+    }
+}
+
+/// Waits a bounded time for a supervisor that hung up to end by itself.
+async fn wait_for_end(supervisor: Option<ProcessIdentity>) {
+    let gone = async {
+        while supervisor.is_some_and(|process| process.is_alive()) {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+    };
+    if tokio::time::timeout(END_MAX, gone).await.is_err() {
+        tracing::warn!(?supervisor, "a supervisor that hung up does not end");
+    }
+}
+
+async fn kill_all(directory: TaskDirectory, supervisor: Option<ProcessIdentity>) -> bool {
+    tokio::task::spawn_blocking(move || leftovers::kill_all(&directory, supervisor))
+        .await
+        .unwrap_or(false)
+}
+
+fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
+    match directory.exit() {
+        Ok(record) => record.map(|record| record.exit),
+        Err(error) => {
+            tracing::warn!(path = %directory.path().display(), %error, "reading how a task ended failed");
+            None
+        }
+    }
+}
+
+fn detail(ending: &Ending, directory: &TaskDirectory) -> String {
+    let what = match ending {
+        Ending::HungUp => "its supervisor vanished",
+        Ending::Overdue => {
+            "its supervisor was frozen past the task's lease or grace and was killed"
+        }
+    };
+    let words = std::fs::read_to_string(directory.supervisor_errors()).unwrap_or_default();
+    let words: String = words.trim().chars().take(LAST_WORDS_BYTES_MAX).collect();
+    if words.is_empty() {
+        what.to_owned()
+    } else {
+        format!("{what}; it said: {words}")
+    }
+}

@@ -1,0 +1,213 @@
+//! The agent's side of its supervisors: starts them, finds them again, passes orders on, cleans up.
+
+mod adopt;
+mod launch;
+mod leftovers;
+mod link;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::agent::{Found, SupervisorReport};
+use muster_core::beat::CheckpointReport;
+use muster_core::command::Exit;
+use muster_core::desired::TaskAssignment;
+use muster_core::time::MonotonicMs;
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinHandle;
+
+use crate::clock::LeaseClock;
+use crate::inbox::{Incoming, Outbox};
+use crate::run_id::RunId;
+use crate::supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
+use link::{Link, Orders};
+
+/// Orders to stop that wait for one supervisor: more than one matter only if each shortens the grace.
+const STOPS_WAITING_MAX: usize = 16;
+/// How long a release waits for a supervisor to go before it removes the directory anyway.
+const RELEASE_MAX: Duration = Duration::from_secs(30);
+
+/// Where and how tasks run on this host.
+#[derive(Clone, Debug)]
+pub(crate) struct RunnerConfig {
+    /// The program with the subcommand `supervise`.
+    pub(crate) supervisor: PathBuf,
+    /// Directory of all tasks' directories.
+    pub(crate) tasks: PathBuf,
+    /// Directory of all logs.
+    pub(crate) logs: PathBuf,
+    /// Directory of all checkpoints.
+    pub(crate) checkpoints: PathBuf,
+    /// Milliseconds between two looks at a checkpoint directory.
+    pub(crate) checkpoint_scan_ms: u64,
+    /// How much output is kept.
+    pub(crate) log_limits: LogLimits,
+    /// Where cgroups can be made.
+    pub(crate) cgroup_root: Option<PathBuf>,
+}
+
+/// All supervisors of this host.
+#[derive(Clone, Debug)]
+pub(crate) struct Runner {
+    config: Arc<RunnerConfig>,
+    clock: LeaseClock,
+    inbox: Outbox,
+    handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
+}
+
+/// One supervisor as the agent holds it.
+#[derive(Debug)]
+struct Handle {
+    deadline_boottime_ms: watch::Sender<u64>,
+    stops: mpsc::Sender<AgentRequest>,
+    task: JoinHandle<()>,
+}
+
+impl Runner {
+    /// A runner without any supervisors yet.
+    pub(crate) fn new(config: RunnerConfig, clock: LeaseClock, inbox: Outbox) -> Self {
+        Self {
+            config: Arc::new(config),
+            clock,
+            inbox,
+            handles: Arc::default(),
+        }
+    }
+
+    /// Starts a supervisor; what becomes of it comes to the inbox.
+    pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
+        let id = RunId::of(&assignment);
+        let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
+        let config = Arc::clone(&self.config);
+        self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
+            let directory = TaskDirectory::below(&config.tasks, id);
+            let launched = tokio::task::spawn_blocking(move || {
+                launch::launch(&config, assignment, deadline_boottime_ms)
+            });
+            match launched.await.unwrap_or_else(|error| Err(error.into())) {
+                Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
+                Err(error) => {
+                    let exit = could_not_start(&error.to_string());
+                    send(
+                        &inbox,
+                        Incoming::Supervisor(id, SupervisorReport::Exited(exit)),
+                    )
+                    .await;
+                }
+            }
+        });
+    }
+
+    /// Pushes a lease out; one that is not held any more needs none.
+    pub(crate) fn extend(&self, id: RunId, deadline: MonotonicMs) {
+        let deadline_ms = self.clock.to_boottime_ms(deadline);
+        if let Some(handle) = self.handles().get(&id) {
+            handle.deadline_boottime_ms.send_replace(deadline_ms);
+        }
+    }
+
+    /// Asks a task to stop; one that is not held any more has stopped.
+    pub(crate) fn stop(&self, id: RunId, reason: String, grace_ms: u64) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = AgentRequest::Stop { reason, grace_ms };
+            if handle.stops.try_send(request).is_err() {
+                tracing::debug!(%id, "the order to stop found no supervisor that takes it");
+            }
+        }
+    }
+
+    /// Lets a supervisor go and removes what is left of its task.
+    pub(crate) fn release(&self, id: RunId) {
+        let handle = self.handles().remove(&id);
+        let directory = TaskDirectory::below(&self.config.tasks, id);
+        tokio::spawn(async move {
+            if let Some(handle) = handle
+                && tokio::time::timeout(RELEASE_MAX, handle.task)
+                    .await
+                    .is_err()
+            {
+                tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
+                return;
+            }
+            clear(directory).await;
+        });
+    }
+
+    /// Finds what earlier agents of this host left: see [`adopt`].
+    pub(crate) async fn adopt(&self) -> std::io::Result<Adopted> {
+        adopt::adopt(self).await
+    }
+
+    fn hold<F>(&self, id: RunId, deadline_ms: u64, body: impl FnOnce(Orders, Outbox) -> F)
+    where
+        F: Future<Output = ()> + Send + 'static,
+    {
+        let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
+        let (stops, stop_orders) = mpsc::channel(STOPS_WAITING_MAX);
+        let orders = Orders {
+            deadlines,
+            stops: stop_orders,
+        };
+        let task = tokio::spawn(body(orders, self.inbox.clone()));
+        let handle = Handle {
+            deadline_boottime_ms,
+            stops,
+            task,
+        };
+        self.handles().insert(id, handle);
+    }
+
+    fn handles(&self) -> MutexGuard<'_, BTreeMap<RunId, Handle>> {
+        self.handles.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What earlier agents of this host left.
+#[derive(Debug, Default)]
+pub(crate) struct Adopted {
+    /// Attempts with a supervisor, or with a record of their end.
+    pub(crate) found: Vec<Found>,
+    /// Checkpoints that they committed.
+    pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
+    /// All attempts with a directory.
+    pub(crate) directories: Vec<RunId>,
+}
+
+/// Removes a task's directory and cgroup.
+async fn clear(directory: TaskDirectory) {
+    let cleared = tokio::task::spawn_blocking(move || {
+        if let Some(path) = directory
+            .read_spec()
+            .ok()
+            .flatten()
+            .and_then(|spec| spec.cgroup)
+        {
+            Cgroup::at(&path).remove();
+        }
+        directory
+            .remove()
+            .map_err(|error| (directory.path().to_owned(), error))
+    });
+    if let Ok(Err((path, error))) = cleared.await {
+        tracing::warn!(path = %path.display(), %error, "removing a task's directory failed");
+    }
+}
+
+/// Sends to the decision loop; if that has ended, the process is about to end too.
+async fn send(inbox: &Outbox, incoming: Incoming) {
+    if inbox.send(incoming).await.is_err() {
+        tracing::debug!("the agent is ending: a supervisor's report is left to the next one");
+    }
+}
+
+fn could_not_start(error: &str) -> Exit {
+    Exit {
+        code: None,
+        signal: None,
+        out_of_memory: false,
+        lease_expired: false,
+        start_error: Some(format!("starting the supervisor failed: {error}")),
+    }
+}

@@ -1,0 +1,98 @@
+//! Finds the leader: asks all replicas at the same time and follows their hints.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use futures::StreamExt;
+use futures::stream::FuturesUnordered;
+use muster_proto::v1;
+use tonic::transport::{Channel, Endpoint};
+
+use super::attempt::{Opened, Refusal, attempt};
+
+/// How long a connection may take.
+const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How often an idle connection is probed, and how long the answer may take: finds a peer that vanished.
+const KEEP_ALIVE: Duration = Duration::from_secs(5);
+/// Addresses learned from hints that are remembered beside the configured ones.
+const LEARNED_MAX: usize = 16;
+
+/// The replicas that are known.
+#[derive(Debug)]
+pub(super) struct Discovery {
+    /// Configured addresses, then those learned from hints.
+    addresses: Vec<String>,
+    configured: usize,
+    channels: BTreeMap<String, Channel>,
+}
+
+impl Discovery {
+    pub(super) fn new(configured: Vec<String>) -> Self {
+        Self {
+            configured: configured.len(),
+            addresses: configured,
+            channels: BTreeMap::new(),
+        }
+    }
+
+    /// Asks every replica once. The first welcome wins; a final rejection counts more than silence.
+    pub(super) async fn find(&mut self, hello: &v1::Hello) -> Result<Opened, Refusal> {
+        let mut refusal = Refusal::Unreachable("no replica is known".to_owned());
+        let mut asked: BTreeSet<String> = self.addresses.iter().cloned().collect();
+        let mut attempts = FuturesUnordered::new();
+        for address in asked.clone() {
+            match self.channel(&address) {
+                Ok(channel) => attempts.push(attempt(address, channel, hello.clone())),
+                Err(error) => refusal = error,
+            }
+        }
+        while let Some(outcome) = attempts.next().await {
+            match outcome {
+                Ok(opened) => return Ok(opened),
+                Err(Refusal::NotLeader {
+                    leader: Some(leader),
+                }) if asked.insert(leader.clone()) => {
+                    self.learn(&leader);
+                    let channel = self.channel(&leader)?;
+                    attempts.push(attempt(leader, channel, hello.clone()));
+                }
+                Err(found) => refusal = graver(refusal, found),
+            }
+        }
+        Err(refusal)
+    }
+
+    fn learn(&mut self, address: &str) {
+        if self.addresses.len() >= self.configured + LEARNED_MAX {
+            let forgotten = self.addresses.remove(self.configured);
+            self.channels.remove(&forgotten);
+        }
+        self.addresses.push(address.to_owned());
+    }
+
+    fn channel(&mut self, address: &str) -> Result<Channel, Refusal> {
+        if let Some(channel) = self.channels.get(address) {
+            return Ok(channel.clone());
+        }
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|error| Refusal::Unreachable(format!("address `{address}`: {error}")))?;
+        let channel = endpoint
+            .connect_timeout(CONNECT_MAX)
+            .tcp_nodelay(true)
+            .http2_keep_alive_interval(KEEP_ALIVE)
+            .keep_alive_timeout(KEEP_ALIVE)
+            .keep_alive_while_idle(true)
+            .connect_lazy();
+        self.channels.insert(address.to_owned(), channel.clone());
+        Ok(channel)
+    }
+}
+
+/// The one that says more.
+fn graver(known: Refusal, found: Refusal) -> Refusal {
+    if matches!(known, Refusal::Rejected { .. }) {
+        known
+    } else {
+        found
+    }
+}

@@ -1,0 +1,156 @@
+//! The stream to the leader: found again whenever it breaks, whoever leads.
+
+mod attempt;
+mod discovery;
+mod pause;
+
+use muster_core::command::HostRegistration;
+use muster_core::ids::{HostId, LeadershipEpoch};
+use muster_core::timings::Timings;
+use muster_proto::v1;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::error::Error;
+use crate::inbox::{Incoming, Outbox};
+use attempt::{Opened, Refusal};
+use discovery::Discovery;
+use pause::Pause;
+pub(crate) use pause::jitter;
+
+/// An open session as the decision loop holds it.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Counts sessions from 1: what belongs to an older one is ignored.
+    pub(crate) number: u64,
+    /// This host, as the leader knows it.
+    pub(crate) host: HostId,
+    /// Periods of the heartbeat protocol.
+    pub(crate) timings: Timings,
+    /// Takes messages for the leader.
+    pub(crate) outbox: mpsc::Sender<v1::WorkerMessage>,
+    /// Ends the session, and tells whoever works for it that it ended.
+    pub(crate) closed: CancellationToken,
+}
+
+/// Keeps a session open until `shutdown`.
+#[derive(Debug)]
+pub(crate) struct SessionKeeper {
+    registration: HostRegistration,
+    discovery: Discovery,
+    inbox: Outbox,
+    /// Newest leadership that the agent accepted.
+    newest: watch::Receiver<LeadershipEpoch>,
+    shutdown: CancellationToken,
+}
+
+impl SessionKeeper {
+    pub(crate) fn new(
+        registration: HostRegistration,
+        schedulers: Vec<String>,
+        inbox: Outbox,
+        newest: watch::Receiver<LeadershipEpoch>,
+        shutdown: CancellationToken,
+    ) -> Self {
+        Self {
+            registration,
+            discovery: Discovery::new(schedulers),
+            inbox,
+            newest,
+            shutdown,
+        }
+    }
+
+    /// Runs until shutdown.
+    ///
+    /// # Errors
+    /// [`Error::Rejected`] if the cluster will not have this host.
+    pub(crate) async fn run(mut self) -> Result<(), Error> {
+        let mut number = 0;
+        loop {
+            let Some(opened) = self.open().await? else {
+                return Ok(());
+            };
+            number += 1;
+            self.serve(number, opened).await;
+            if self.shutdown.is_cancelled() {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Looks for the leader until it is found; none if we shut down before.
+    async fn open(&mut self) -> Result<Option<Opened>, Error> {
+        let mut pause = Pause::new();
+        loop {
+            let hello = v1::Hello {
+                registration: Some((&self.registration).into()),
+                leadership_epoch: self.newest.borrow().get(),
+                version: env!("CARGO_PKG_VERSION").to_owned(),
+            };
+            let found = tokio::select! {
+                () = self.shutdown.cancelled() => return Ok(None),
+                found = self.discovery.find(&hello) => found,
+            };
+            match found {
+                Ok(opened) => return Ok(Some(opened)),
+                Err(Refusal::Rejected {
+                    reason,
+                    message,
+                    retry: false,
+                }) => return Err(Error::Rejected { reason, message }),
+                Err(refusal) => tracing::debug!(%refusal, "no session"),
+            }
+            tokio::select! {
+                () = self.shutdown.cancelled() => return Ok(None),
+                () = tokio::time::sleep(pause.next()) => {}
+            }
+        }
+    }
+
+    /// Passes the leader's messages on until the session ends.
+    async fn serve(&self, number: u64, opened: Opened) {
+        let closed = self.shutdown.child_token();
+        tracing::info!(
+            leader = %opened.address,
+            epoch = %opened.leader,
+            host = %opened.host,
+            "session with the leader is open"
+        );
+        let session = Session {
+            number,
+            host: opened.host,
+            timings: opened.timings,
+            outbox: opened.outbox,
+            closed: closed.clone(),
+        };
+        self.tell(Incoming::Opened(session)).await;
+        let mut messages = opened.messages;
+        loop {
+            let message = tokio::select! {
+                () = closed.cancelled() => break,
+                message = messages.message() => message,
+            };
+            match message {
+                Ok(Some(v1::LeaderMessage { kind: Some(kind) })) => {
+                    self.tell(Incoming::Message(number, kind)).await;
+                }
+                // A kind that a newer leader knows and we do not.
+                Ok(Some(v1::LeaderMessage { kind: None })) => {}
+                Ok(None) => break,
+                Err(status) => {
+                    tracing::info!(code = ?status.code(), reason = status.message(), "the session broke");
+                    break;
+                }
+            }
+        }
+        closed.cancel();
+        self.tell(Incoming::Closed(number)).await;
+    }
+
+    async fn tell(&self, incoming: Incoming) {
+        if self.inbox.send(incoming).await.is_err() {
+            tracing::debug!("the agent is ending: nobody takes the leader's messages any more");
+        }
+    }
+}

@@ -1,0 +1,281 @@
+//! A task's checkpoints, on a thread of its own: shared file systems hang, leases must not.
+//!
+//! A task registers a checkpoint by a line on its control socket, or by files alone: it writes
+//! `step_N.tmp/`, syncs, renames it to `step_N/` and writes `_COMMITTED` into it. That marker may hold the
+//! attempt's `MUSTER_EPOCH`; one that holds another attempt's is not this task's checkpoint.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, SystemTime};
+
+use muster_core::beat::CheckpointReport;
+
+use super::directory::TaskDirectory;
+use super::output::complain;
+use super::protocol::ControlAnswer;
+use super::spec::TaskSpec;
+use super::wake::Wake;
+use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
+
+/// The file that makes a directory a checkpoint.
+const MARKER: &str = "_COMMITTED";
+/// Bytes of a marker that are looked at for an epoch.
+const MARKER_BYTES_MAX: u64 = 32;
+/// Stack of the checkpoint thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// Which connection to a task's control socket; counts from 0.
+pub(super) type ConnectionId = u64;
+
+/// What the checkpoint thread has to say.
+#[derive(Debug)]
+pub(super) enum CheckpointNews {
+    /// A checkpoint is on record; the agent should hear of it.
+    Committed(CheckpointReport),
+    /// The answer to a commit on a connection.
+    Answer(ConnectionId, ControlAnswer),
+}
+
+enum Request {
+    Commit(ConnectionId, CheckpointReport),
+    Finish,
+}
+
+/// The checkpoint thread as its supervisor sees it.
+#[derive(Debug)]
+pub(super) struct CheckpointKeeper {
+    requests: SyncSender<Request>,
+    news: Arc<Mutex<Vec<CheckpointNews>>>,
+    wake: Wake,
+    done: Receiver<()>,
+}
+
+impl CheckpointKeeper {
+    /// Starts the thread; `wake` is raised whenever there is news.
+    pub(super) fn start(
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+        wake: Wake,
+    ) -> io::Result<Self> {
+        let (requests, inbox) = sync_channel(COMMITS_WAITING_MAX);
+        let (tell_done, done) = sync_channel(1);
+        let news = Arc::new(Mutex::new(Vec::new()));
+        let mut ledger = Ledger::new(spec, directory, Arc::clone(&news), wake.clone());
+        thread::Builder::new()
+            .name("checkpoints".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                ledger.run(&inbox);
+                // The receiver may have given up waiting.
+                let _ = tell_done.send(());
+            })?;
+        Ok(Self {
+            requests,
+            news,
+            wake,
+            done,
+        })
+    }
+
+    /// Hands over a commit; the answer comes as news. An error at once if too many wait for the disk.
+    pub(super) fn commit(
+        &self,
+        connection: ConnectionId,
+        report: CheckpointReport,
+    ) -> Result<(), ControlAnswer> {
+        self.requests
+            .try_send(Request::Commit(connection, report))
+            .map_err(|error| match error {
+                TrySendError::Full(_) => ControlAnswer::refused(format!(
+                    "too many commits wait for the disk (COMMITS_WAITING_MAX = {COMMITS_WAITING_MAX})"
+                )),
+                TrySendError::Disconnected(_) => {
+                    ControlAnswer::refused("the task is ending: commits are closed")
+                }
+            })
+    }
+
+    /// Takes the news there is.
+    pub(super) fn news(&self) -> Vec<CheckpointNews> {
+        self.wake.lower();
+        std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    /// Looks at the directory a last time, for a bounded time, and gives the last news.
+    pub(super) fn finish(&self) -> Vec<CheckpointNews> {
+        if self.requests.try_send(Request::Finish).is_err()
+            || self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_err()
+        {
+            complain("the last look at the checkpoint directory took too long");
+        }
+        self.news()
+    }
+}
+
+/// What the thread knows.
+struct Ledger {
+    directory: TaskDirectory,
+    scanned: Option<PathBuf>,
+    interval: Duration,
+    epoch: u64,
+    /// Newest step on record.
+    newest_step: Option<u64>,
+    /// Markers that lay there when the task began: another attempt's.
+    foreign: BTreeMap<u64, SystemTime>,
+    news: Arc<Mutex<Vec<CheckpointNews>>>,
+    wake: Wake,
+}
+
+impl Ledger {
+    fn new(
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+        news: Arc<Mutex<Vec<CheckpointNews>>>,
+        wake: Wake,
+    ) -> Self {
+        let assignment = &spec.assignment;
+        // All tasks of a unit share the directory; one of them looking at it is enough.
+        let scans = assignment.rank.rank == 0;
+        Self {
+            directory: directory.clone(),
+            scanned: scans.then(|| spec.checkpoint_directory.clone()),
+            interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
+            epoch: assignment.epoch.get(),
+            newest_step: assignment.checkpoint.as_ref().map(|known| known.step),
+            foreign: BTreeMap::new(),
+            news,
+            wake,
+        }
+    }
+
+    fn run(&mut self, inbox: &Receiver<Request>) {
+        if let Some(directory) = &self.scanned {
+            self.foreign = markers(directory).unwrap_or_default();
+        }
+        loop {
+            match inbox.recv_timeout(self.interval) {
+                Ok(Request::Commit(connection, report)) => self.commit(connection, report),
+                Err(RecvTimeoutError::Timeout) => self.scan(),
+                Ok(Request::Finish) => return self.scan(),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn commit(&mut self, connection: ConnectionId, report: CheckpointReport) {
+        let answer = match self.newest_step {
+            Some(newest) if report.step <= newest => ControlAnswer::refused(format!(
+                "step {} is not greater than the committed step {newest}",
+                report.step
+            )),
+            _ => self.record(report),
+        };
+        self.tell(CheckpointNews::Answer(connection, answer));
+    }
+
+    fn record(&mut self, report: CheckpointReport) -> ControlAnswer {
+        if let Err(error) = self.directory.record_checkpoint(&report) {
+            return ControlAnswer::refused(format!("recording the checkpoint failed: {error}"));
+        }
+        self.newest_step = Some(report.step);
+        self.tell(CheckpointNews::Committed(report));
+        ControlAnswer::done()
+    }
+
+    /// Looks for the newest checkpoint that this attempt registered by files. A directory that cannot be
+    /// read now is looked at again later.
+    fn scan(&mut self) {
+        let Some(directory) = &self.scanned else {
+            return;
+        };
+        let Ok(found) = markers(directory) else {
+            return;
+        };
+        let newest = found
+            .into_iter()
+            .filter(|(step, modified)| {
+                self.newest_step.is_none_or(|newest| *step > newest)
+                    && self.foreign.get(step) != Some(modified)
+            })
+            .map(|(step, _)| (step, directory.join(format!("step_{step}"))))
+            .rfind(|(_, path)| self.is_ours(path));
+        if let Some((step, path)) = newest {
+            let answer = self.record(CheckpointReport {
+                step,
+                path: path.to_string_lossy().into_owned(),
+                size_bytes: bytes_in(&path),
+                digest: String::new(),
+            });
+            if let Some(error) = answer.error {
+                complain(&error);
+            }
+        }
+    }
+
+    /// False if the marker names another attempt.
+    fn is_ours(&self, checkpoint: &Path) -> bool {
+        let marker = checkpoint.join(MARKER);
+        let short = fs::metadata(&marker).is_ok_and(|data| data.len() <= MARKER_BYTES_MAX);
+        let epoch: Option<u64> = short
+            .then(|| fs::read_to_string(&marker).ok())
+            .flatten()
+            .and_then(|text| text.trim().parse().ok());
+        epoch.is_none_or(|epoch| epoch == self.epoch)
+    }
+
+    fn tell(&self, news: CheckpointNews) {
+        self.news
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(news);
+        self.wake.raise();
+    }
+}
+
+/// Steps with a marker, and when it was written.
+fn markers(directory: &Path) -> io::Result<BTreeMap<u64, SystemTime>> {
+    let entries = match fs::read_dir(directory) {
+        Ok(entries) => entries,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),
+        Err(error) => return Err(error),
+    };
+    let mut found = BTreeMap::new();
+    for entry in entries.take(CHECKPOINT_ENTRIES_MAX) {
+        let entry = entry?;
+        let step: Option<u64> = entry
+            .file_name()
+            .to_str()
+            .and_then(|name| name.strip_prefix("step_"))
+            .and_then(|digits| digits.parse().ok());
+        if let Some(step) = step
+            && let Ok(marker) = fs::metadata(entry.path().join(MARKER))
+        {
+            found.insert(step, marker.modified()?);
+        }
+    }
+    Ok(found)
+}
+
+/// Bytes of the files directly in a checkpoint; 0 for what cannot be read, which means "not told".
+fn bytes_in(checkpoint: &Path) -> u64 {
+    let Ok(entries) = fs::read_dir(checkpoint) else {
+        return 0;
+    };
+    entries
+        .take(CHECKPOINT_ENTRIES_MAX)
+        .filter_map(|entry| entry.ok()?.metadata().ok())
+        .map(|data| data.len())
+        .sum()
+}
+
+impl std::os::fd::AsFd for CheckpointKeeper {
+    /// Readable while there is news.
+    fn as_fd(&self) -> std::os::fd::BorrowedFd<'_> {
+        self.wake.as_fd()
+    }
+}

@@ -1,0 +1,234 @@
+//! A supervisor's sockets: the agent's and the task's.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::{UnixListener, UnixStream};
+
+use muster_core::beat::CheckpointReport;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use serde::Serialize;
+
+use super::checkpoints::ConnectionId;
+use super::directory::TaskDirectory;
+use super::lines::LineStream;
+use super::protocol::{AgentRequest, ControlAnswer, ControlRequest, SupervisorMessage};
+use crate::limits::CONTROL_CONNECTIONS_MAX;
+
+/// Something that came in.
+#[derive(Debug)]
+pub(super) enum Incoming {
+    /// A new agent: tell it all.
+    AgentConnected,
+    /// The agent wants something.
+    Agent(AgentRequest),
+    /// The task committed a checkpoint.
+    Commit(ConnectionId, CheckpointReport),
+}
+
+/// The agent that is connected, the tasks' connections, and where both come in.
+#[derive(Debug)]
+pub(super) struct Connections {
+    epoch: u64,
+    agents: UnixListener,
+    agent: Option<LineStream>,
+    controls: UnixListener,
+    control: BTreeMap<ConnectionId, LineStream>,
+    next_control: ConnectionId,
+}
+
+impl Connections {
+    /// Opens the sockets; the agent that started us is connected already, through our standard input.
+    pub(super) fn open(directory: &TaskDirectory, epoch: u64) -> io::Result<Self> {
+        let agents = UnixListener::bind(directory.agent_socket())?;
+        let controls = UnixListener::bind(directory.control_socket())?;
+        agents.set_nonblocking(true)?;
+        controls.set_nonblocking(true)?;
+        Ok(Self {
+            epoch,
+            agents,
+            agent: inherited_agent(),
+            controls,
+            control: BTreeMap::new(),
+            next_control: 0,
+        })
+    }
+
+    /// Waits until something comes in, one of `others` is readable, or the time is over.
+    pub(super) fn wait(&self, others: &[&dyn AsFd], timeout_ms: u64) -> io::Result<()> {
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut polled = vec![
+            readable(self.agents.as_fd()),
+            readable(self.controls.as_fd()),
+        ];
+        polled.extend(others.iter().map(|other| readable(other.as_fd())));
+        for stream in self.agent.iter().chain(self.control.values()) {
+            let mut flags = PollFlags::IN;
+            if stream.has_output() {
+                flags |= PollFlags::OUT;
+            }
+            polled.push(PollFd::new(stream, flags));
+        }
+        let timeout = Timespec {
+            tv_sec: i64::try_from(timeout_ms / 1_000).unwrap_or(i64::MAX),
+            tv_nsec: i64::try_from(timeout_ms % 1_000 * 1_000_000).unwrap_or(0),
+        };
+        match poll(&mut polled, Some(&timeout)) {
+            Ok(_) | Err(Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Takes all that came in, and writes what can be written.
+    pub(super) fn receive(&mut self) -> Vec<Incoming> {
+        let mut incoming = Vec::new();
+        self.accept(&mut incoming);
+        self.receive_from_agent(&mut incoming);
+        self.receive_from_task(&mut incoming);
+        incoming
+    }
+
+    /// Tells the agent, if one is connected and reads.
+    pub(super) fn tell_agent(&mut self, message: &SupervisorMessage) {
+        send(&mut self.agent, message);
+    }
+
+    /// Whether something for the agent has not been taken by its socket yet.
+    pub(super) fn agent_has_output(&mut self) -> bool {
+        if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
+            self.agent = None;
+        }
+        self.agent.as_ref().is_some_and(LineStream::has_output)
+    }
+
+    /// Answers the task.
+    pub(super) fn answer(&mut self, connection: ConnectionId, answer: &ControlAnswer) {
+        if let Some(stream) = self.control.get_mut(&connection)
+            && !stream.send(answer)
+        {
+            self.control.remove(&connection);
+        }
+    }
+
+    fn accept(&mut self, incoming: &mut Vec<Incoming>) {
+        // The newest agent is the one that counts: an older one is dead or about to notice.
+        while let Ok((stream, _)) = self.agents.accept() {
+            if let Ok(stream) = LineStream::new(stream) {
+                self.agent = Some(stream);
+                incoming.push(Incoming::AgentConnected);
+            }
+        }
+        while let Ok((stream, _)) = self.controls.accept() {
+            // One too many is hung up on at once, which the task can see.
+            if self.control.len() < CONTROL_CONNECTIONS_MAX
+                && let Ok(stream) = LineStream::new(stream)
+            {
+                self.control.insert(self.next_control, stream);
+                self.next_control += 1;
+            }
+        }
+    }
+
+    fn receive_from_agent(&mut self, incoming: &mut Vec<Incoming>) {
+        let Some(agent) = &mut self.agent else {
+            return;
+        };
+        let alive = agent.fill() && agent.flush();
+        while let Some(line) = agent.next_line() {
+            // A request of a newer agent that we do not know is not for us.
+            if let Ok(request) = serde_json::from_slice(&line) {
+                incoming.push(Incoming::Agent(request));
+            }
+        }
+        if !alive {
+            self.agent = None;
+        }
+    }
+
+    fn receive_from_task(&mut self, incoming: &mut Vec<Incoming>) {
+        let epoch = self.epoch;
+        self.control.retain(|connection, stream| {
+            let mut alive = stream.fill() && stream.flush();
+            while let Some(line) = stream.next_line() {
+                match parse(&line, epoch) {
+                    Ok(Some(report)) => incoming.push(Incoming::Commit(*connection, report)),
+                    Ok(None) => alive &= stream.send(&ControlAnswer::done()),
+                    Err(error) => alive &= stream.send(&ControlAnswer::refused(error)),
+                }
+            }
+            alive
+        });
+    }
+}
+
+/// The agent's end of the socket pair that it gave us as standard input; none if a person started us.
+fn inherited_agent() -> Option<LineStream> {
+    let socket: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().ok()?;
+    rustix::net::getsockname(&socket).ok()?;
+    LineStream::new(UnixStream::from(socket)).ok()
+}
+
+fn send(stream: &mut Option<LineStream>, message: &impl Serialize) {
+    if let Some(open) = stream
+        && !open.send(message)
+    {
+        *stream = None;
+    }
+}
+
+/// A task's line: a commit if it is one, `None` for a valid line that needs no disk.
+fn parse(line: &[u8], ours: u64) -> Result<Option<CheckpointReport>, String> {
+    let request: ControlRequest = serde_json::from_slice(line)
+        .map_err(|error| format!("not a request (begin, commit, progress): {error}"))?;
+    let ControlRequest::Commit {
+        step,
+        path,
+        size_bytes,
+        digest,
+        epoch,
+    } = request
+    else {
+        return Ok(None);
+    };
+    if let Some(epoch) = epoch.filter(|epoch| *epoch != ours) {
+        return Err(format!("epoch {epoch} is not this attempt's epoch {ours}"));
+    }
+    if !path.starts_with('/') {
+        return Err(format!("path `{path}` is not absolute"));
+    }
+    Ok(Some(CheckpointReport {
+        step,
+        path,
+        size_bytes,
+        digest,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_commit_of_another_attempt_is_refused() {
+        let line = br#"{"op":"commit","step":5,"path":"/c/5","epoch":8}"#;
+        assert!(parse(line, 8).is_ok_and(|report| report.is_some()));
+        assert!(parse(line, 9).is_err());
+    }
+
+    #[test]
+    fn bad_lines_say_what_is_wrong() {
+        for line in [
+            "",
+            "x",
+            "{}",
+            r#"{"op":"commit","step":5}"#,
+            r#"{"op":"commit","step":5,"path":"relative"}"#,
+            r#"{"op":"commit","step":-5,"path":"/c"}"#,
+            r#"{"op":"destroy"}"#,
+        ] {
+            assert!(parse(line.as_bytes(), 1).is_err(), "{line}");
+        }
+        assert_eq!(parse(br#"{"op":"progress","step":3}"#, 1), Ok(None));
+    }
+}

@@ -1,0 +1,187 @@
+//! The directory by which an agent and a supervisor share one attempt of a task.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_core::beat::CheckpointReport;
+use muster_core::command::Exit;
+use muster_core::time::TimeMs;
+use serde::{Deserialize, Serialize};
+
+use super::spec::TaskSpec;
+use crate::files;
+use crate::process::ProcessIdentity;
+use crate::run_id::RunId;
+
+/// Paths below one task's directory.
+///
+/// | name | written by | what |
+/// |---|---|---|
+/// | `spec.json` | agent | what to run |
+/// | `claim.json` | supervisor | who it is; its creation is what makes a second start impossible |
+/// | `process.json` | supervisor | the task's process |
+/// | `agent.sock` | supervisor | where an agent connects |
+/// | `checkpoint.json` | supervisor | newest checkpoint committed |
+/// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives |
+/// | `supervisor.err` | supervisor | why it failed, if it did |
+/// | `ctl/` | both sides | the task's control directory (`MUSTER_CTL_DIR`) |
+/// | `scratch/` | task | its working directory if it named none |
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TaskDirectory(PathBuf);
+
+/// How a task ended, as it lies on disk.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExitRecord {
+    /// How.
+    pub exit: Exit,
+    /// When, by the host's wall clock.
+    pub ended_at: TimeMs,
+}
+
+impl TaskDirectory {
+    /// A directory at a path that may or may not exist.
+    #[must_use]
+    pub fn new(path: impl Into<PathBuf>) -> Self {
+        Self(path.into())
+    }
+
+    /// The directory of one attempt below the directory of all.
+    #[must_use]
+    pub fn below(tasks: &Path, id: RunId) -> Self {
+        Self(tasks.join(id.to_string()))
+    }
+
+    /// The attempt that the directory's name says it is for.
+    #[must_use]
+    pub fn run_id(&self) -> Option<RunId> {
+        self.0.file_name()?.to_str()?.parse().ok()
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+
+    /// Where an agent connects.
+    #[must_use]
+    pub fn agent_socket(&self) -> PathBuf {
+        self.0.join("agent.sock")
+    }
+
+    /// The task's control directory (`MUSTER_CTL_DIR`).
+    #[must_use]
+    pub fn control(&self) -> PathBuf {
+        self.0.join("ctl")
+    }
+
+    /// The task's control socket (`MUSTER_CTL_SOCK`).
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.control().join("ctl.sock")
+    }
+
+    /// The task's own working directory.
+    #[must_use]
+    pub fn scratch(&self) -> PathBuf {
+        self.0.join("scratch")
+    }
+
+    /// Where a supervisor says why it failed.
+    #[must_use]
+    pub fn supervisor_errors(&self) -> PathBuf {
+        self.0.join("supervisor.err")
+    }
+
+    /// Creates the directory with what the supervisor needs. Not synced: the journal is what survives.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn create(&self, spec: &TaskSpec) -> io::Result<()> {
+        fs::create_dir_all(self.control())?;
+        fs::create_dir_all(self.scratch())?;
+        files::replace(&self.0.join("spec.json"), &files::json_bytes(spec)?)
+    }
+
+    /// What to run; `None` if nobody wrote it.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn read_spec(&self) -> io::Result<Option<TaskSpec>> {
+        files::read_json(&self.0.join("spec.json"))
+    }
+
+    /// Makes the calling process the attempt's only supervisor, ever.
+    ///
+    /// # Errors
+    /// `AlreadyExists` if there was one before; else what the file system says.
+    pub(crate) fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
+        let file = fs::File::create_new(self.0.join("claim.json"))?;
+        serde_json::to_writer(file, &supervisor).map_err(io::Error::from)
+    }
+
+    /// The supervisor; `None` if none ever claimed the attempt.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn supervisor(&self) -> io::Result<Option<ProcessIdentity>> {
+        files::read_json(&self.0.join("claim.json"))
+    }
+
+    /// Records the task's process.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn record_process(&self, process: ProcessIdentity) -> io::Result<()> {
+        files::replace(&self.0.join("process.json"), &files::json_bytes(&process)?)
+    }
+
+    /// The task's process; `None` if none was ever started.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn process(&self) -> io::Result<Option<ProcessIdentity>> {
+        files::read_json(&self.0.join("process.json"))
+    }
+
+    /// Records the newest committed checkpoint, durably.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn record_checkpoint(&self, report: &CheckpointReport) -> io::Result<()> {
+        files::replace_durably(&self.0.join("checkpoint.json"), &files::json_bytes(report)?)
+    }
+
+    /// The newest committed checkpoint, if there is one.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn checkpoint(&self) -> io::Result<Option<CheckpointReport>> {
+        files::read_json(&self.0.join("checkpoint.json"))
+    }
+
+    /// Records how the task ended, durably.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
+        files::replace_durably(&self.0.join("exit.json"), &files::json_bytes(record)?)
+    }
+
+    /// How the task ended, if it did.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn exit(&self) -> io::Result<Option<ExitRecord>> {
+        files::read_json(&self.0.join("exit.json"))
+    }
+
+    /// Removes the directory and all in it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn remove(&self) -> io::Result<()> {
+        files::remove_directory(&self.0)
+    }
+}

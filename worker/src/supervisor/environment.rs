@@ -1,0 +1,130 @@
+//! The environment that a task sees: the contract with users' programs.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+
+use muster_core::desired::TaskAssignment;
+use muster_core::state::RestartReason;
+
+use super::directory::TaskDirectory;
+use super::spec::TaskSpec;
+
+/// Variables that a task inherits from its worker; a user's variable of the same name wins.
+const INHERITED: [&str; 7] = [
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "LANG",
+    "TZ",
+    "LD_LIBRARY_PATH",
+];
+
+/// How much sooner than our grace torchrun must kill its workers, in seconds.
+const TORCH_MARGIN_SECONDS: u64 = 5;
+
+/// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
+pub(super) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
+    let inherited = INHERITED
+        .iter()
+        .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));
+    let users = spec
+        .assignment
+        .environment
+        .iter()
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let paths = paths(spec, directory).map(|(name, value)| (OsString::from(name), value));
+    let ours = identity(&spec.assignment)
+        .into_iter()
+        .chain(frameworks(&spec.assignment))
+        .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    inherited.chain(users).chain(paths).chain(ours).collect()
+}
+
+fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString); 4] {
+    let control = directory.control();
+    [
+        (
+            "MUSTER_CKPT_DIR",
+            spec.checkpoint_directory.clone().into_os_string(),
+        ),
+        (
+            "MUSTER_CTL_SOCK",
+            directory.control_socket().into_os_string(),
+        ),
+        (
+            "TORCHELASTIC_ERROR_FILE",
+            control.join("error.json").into_os_string(),
+        ),
+        ("MUSTER_CTL_DIR", control.into_os_string()),
+    ]
+}
+
+fn identity(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
+    let (step, latest) = match &assignment.checkpoint {
+        Some(checkpoint) => (checkpoint.step, checkpoint.path.clone()),
+        None => (0, String::new()),
+    };
+    vec![
+        ("MUSTER_JOB_ID", assignment.key.job.to_string()),
+        ("MUSTER_TASK_INDEX", assignment.key.task.to_string()),
+        ("MUSTER_ATTEMPT", assignment.attempt.to_string()),
+        ("MUSTER_EPOCH", assignment.epoch.to_string()),
+        (
+            "MUSTER_RESTART_REASON",
+            restart_reason(assignment.restart_reason).to_owned(),
+        ),
+        ("MUSTER_CKPT_LATEST", latest),
+        ("MUSTER_CKPT_STEP", step.to_string()),
+        (
+            "MUSTER_GRACE_SECONDS",
+            assignment.stop_grace_ms.div_ceil(1_000).to_string(),
+        ),
+    ]
+}
+
+fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
+    let rank = &assignment.rank;
+    let gpus = assignment
+        .gpus
+        .iter()
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(",");
+    let grace_seconds = assignment.stop_grace_ms / 1_000;
+    vec![
+        ("RANK", rank.rank.to_string()),
+        ("WORLD_SIZE", rank.world_size.to_string()),
+        ("LOCAL_RANK", rank.local_rank.to_string()),
+        ("NODE_RANK", rank.node_rank.to_string()),
+        ("MASTER_ADDR", rank.master_address.clone()),
+        ("MASTER_PORT", rank.master_port.to_string()),
+        // `void` is how the container runtime says "no GPU"; the empty list says it to CUDA.
+        (
+            "NVIDIA_VISIBLE_DEVICES",
+            if gpus.is_empty() {
+                "void".to_owned()
+            } else {
+                gpus.clone()
+            },
+        ),
+        ("CUDA_VISIBLE_DEVICES", gpus),
+        (
+            "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+            grace_seconds
+                .saturating_sub(TORCH_MARGIN_SECONDS)
+                .max(1)
+                .to_string(),
+        ),
+    ]
+}
+
+const fn restart_reason(reason: RestartReason) -> &'static str {
+    match reason {
+        RestartReason::First => "first",
+        RestartReason::Preempt => "preempt",
+        RestartReason::Infra => "infra",
+        RestartReason::User => "user",
+        RestartReason::Admin => "admin",
+    }
+}

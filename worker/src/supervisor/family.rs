@@ -1,0 +1,169 @@
+//! A task's processes: its main process and whatever that started, however it hid.
+//!
+//! The supervisor is their subreaper, so a process whose parent died becomes its child. While any process
+//! of the task lives, the supervisor has a child; when it has none, nothing of the task lives.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::{Child, Command, Stdio};
+
+use rustix::io::Errno;
+use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait};
+
+use super::cgroup::Cgroup;
+use super::directory::TaskDirectory;
+use super::environment;
+use super::spec::TaskSpec;
+use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
+use crate::sys;
+
+/// The processes of one task.
+#[derive(Debug)]
+pub(super) struct Family {
+    main: i32,
+    /// Readable once the main process has ended.
+    main_ended: OwnedFd,
+    status: Option<WaitStatus>,
+    cgroup: Option<Cgroup>,
+}
+
+/// The ends of the task's output that we read.
+#[derive(Debug)]
+pub(super) struct Outputs {
+    pub(super) stdout: OwnedFd,
+    pub(super) stderr: OwnedFd,
+}
+
+impl Family {
+    /// Starts the main process.
+    ///
+    /// # Errors
+    /// Why it could not be started, in words for the user.
+    pub(super) fn start(
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+    ) -> Result<(Self, Outputs), String> {
+        let mut command = command(spec, directory)?;
+        let mut child = command.spawn().map_err(|error| {
+            format!("starting `{}` failed: {error}", spec.assignment.command[0])
+        })?;
+        let outputs = child.stdout.take().zip(child.stderr.take());
+        let (stdout, stderr) = outputs.ok_or("the task has no output pipes")?;
+        let outputs = Outputs {
+            stdout: stdout.into(),
+            stderr: stderr.into(),
+        };
+        let family = Self::of(&child, spec).map_err(|error| {
+            kill_pid(child.id().cast_signed());
+            format!("watching the task failed: {error}")
+        })?;
+        Ok((family, outputs))
+    }
+
+    fn of(child: &Child, spec: &TaskSpec) -> io::Result<Self> {
+        let main = child.id().cast_signed();
+        let pid = Pid::from_raw(main).ok_or(Errno::SRCH)?;
+        let main_ended = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
+        // Only a second way to find the task's processes: failing to make it is no reason not to run.
+        let cgroup = spec.cgroup.as_deref().and_then(|path| {
+            let cgroup = Cgroup::create(path).ok()?;
+            cgroup.add(child.id()).ok()?;
+            Some(cgroup)
+        });
+        Ok(Self {
+            main,
+            main_ended,
+            status: None,
+            cgroup,
+        })
+    }
+
+    /// The main process's number.
+    pub(super) const fn main(&self) -> i32 {
+        self.main
+    }
+
+    /// How the main process ended, if it did.
+    pub(super) const fn status(&self) -> Option<WaitStatus> {
+        self.status
+    }
+
+    /// Collects those that ended. True: nothing of the task lives.
+    pub(super) fn reap(&mut self) -> bool {
+        loop {
+            match wait(WaitOptions::NOHANG) {
+                Ok(Some((pid, status))) => {
+                    if pid.as_raw_nonzero().get() == self.main {
+                        self.status = Some(status);
+                    }
+                }
+                Ok(None) => return false,
+                Err(Errno::INTR) => {}
+                // The only other error is that there are no children.
+                Err(_) => return true,
+            }
+        }
+    }
+
+    /// Asks the task's process group to end: a shell in front of the program passes nothing on.
+    pub(super) fn terminate(&self) {
+        signal_group(self.main, Signal::TERM);
+        // A stopped process acts on no other signal.
+        signal_group(self.main, Signal::CONT);
+    }
+
+    /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none
+    /// is left: a process may fork while we look.
+    pub(super) fn kill(&self) {
+        signal_group(self.main, Signal::KILL);
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.kill();
+        }
+        let me = getpid().as_raw_nonzero().get();
+        for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
+            kill_pid(pid);
+        }
+    }
+
+    /// Lets the cgroup go once nothing lives in it.
+    pub(super) fn close(self) {
+        if let Some(cgroup) = self.cgroup {
+            cgroup.remove();
+        }
+    }
+}
+
+impl AsFd for Family {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.main_ended.as_fd()
+    }
+}
+
+fn command(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Command, String> {
+    let assignment = &spec.assignment;
+    let (program, arguments) = assignment
+        .command
+        .split_first()
+        .ok_or("the command is empty")?;
+    let working_directory = match &assignment.working_directory {
+        Some(path) => path.into(),
+        None => directory.scratch(),
+    };
+    if !working_directory.is_dir() {
+        return Err(format!(
+            "the working directory `{}` is not there",
+            working_directory.display()
+        ));
+    }
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment::of_task(spec, directory))
+        .current_dir(working_directory)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    sys::in_own_session_dying_with_parent(&mut command);
+    Ok(command)
+}

@@ -1,0 +1,126 @@
+//! What an agent and a supervisor say to each other: one JSON value a line.
+//!
+//! Like everything in Muster it is level-triggered: after every connection the supervisor says all it
+//! knows, and hearing a thing twice changes nothing.
+
+use muster_core::beat::CheckpointReport;
+use muster_core::command::Exit;
+use serde::{Deserialize, Serialize};
+
+/// From the agent.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AgentRequest {
+    /// Pushes the lease's end out; an earlier one than the present is ignored.
+    Extend {
+        /// The new end, in milliseconds of `CLOCK_BOOTTIME`.
+        deadline_boottime_ms: u64,
+    },
+    /// Asks the task to stop and kills it when the grace is over. A second one can only shorten the grace.
+    Stop {
+        /// Why, for the flag file.
+        reason: String,
+        /// Milliseconds between asking and killing; 0 kills at once.
+        grace_ms: u64,
+    },
+    /// Asks for [`SupervisorMessage::Status`].
+    Status,
+}
+
+/// From the supervisor.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SupervisorMessage {
+    /// The task's process runs.
+    Started {
+        /// Its number.
+        pid: i32,
+    },
+    /// The task committed a checkpoint.
+    Checkpoint(CheckpointReport),
+    /// The task ended, and nothing of it lives; the same lies on disk.
+    Exited(Exit),
+    /// Answers [`AgentRequest::Status`].
+    Status {
+        /// When the lease ends, in milliseconds of `CLOCK_BOOTTIME`.
+        deadline_boottime_ms: u64,
+        /// True once it was asked to stop.
+        stopping: bool,
+    },
+}
+
+/// From a task, on its control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", tag = "op", deny_unknown_fields)]
+pub enum ControlRequest {
+    /// A checkpoint is about to be written.
+    Begin {
+        /// Training step.
+        step: u64,
+        /// Where it will lie.
+        #[serde(default)]
+        path: String,
+    },
+    /// A checkpoint is complete and durable.
+    Commit {
+        /// Training step, greater than that of the last commit.
+        step: u64,
+        /// Absolute path.
+        path: String,
+        /// Bytes, if known.
+        #[serde(default)]
+        size_bytes: u64,
+        /// `algorithm:hex`, if known.
+        #[serde(default)]
+        digest: String,
+        /// `MUSTER_EPOCH`, if the task wants it checked.
+        #[serde(default)]
+        epoch: Option<u64>,
+    },
+    /// The task got somewhere.
+    Progress {
+        /// Training step.
+        step: u64,
+    },
+}
+
+/// The answer to every line on a control socket.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlAnswer {
+    /// Whether it was done.
+    pub ok: bool,
+    /// Why not.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub error: Option<String>,
+}
+
+impl ControlAnswer {
+    /// Done.
+    #[must_use]
+    pub const fn done() -> Self {
+        Self {
+            ok: true,
+            error: None,
+        }
+    }
+
+    /// Not done.
+    #[must_use]
+    pub fn refused(error: impl Into<String>) -> Self {
+        Self {
+            ok: false,
+            error: Some(error.into()),
+        }
+    }
+}
+
+/// The flag file `$MUSTER_CTL_DIR/preempt`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PreemptFlag {
+    /// Why: `cancel|preempt|drain|infra|user`.
+    pub reason: String,
+    /// When the task is killed, in milliseconds since the Unix epoch by the host's wall clock.
+    pub deadline_unix_ms: u64,
+    /// Milliseconds between being asked and being killed.
+    pub grace_ms: u64,
+}

@@ -1,0 +1,331 @@
+//! A supervisor's life: claim, start, watch, bury.
+
+use std::io;
+
+use muster_core::beat::CheckpointReport;
+use muster_core::command::Exit;
+use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
+
+use super::checkpoints::{CheckpointKeeper, CheckpointNews};
+use super::connections::{Connections, Incoming};
+use super::directory::{ExitRecord, TaskDirectory};
+use super::family::Family;
+use super::lease::{Lease, Verdict};
+use super::output::{OutputPump, complain};
+use super::protocol::{AgentRequest, PreemptFlag, SupervisorMessage};
+use super::spec::{SPEC_FORMAT, TaskSpec};
+use super::wake::Wake;
+use crate::clock::{LeaseClock, wall_clock};
+use crate::files;
+use crate::limits::{KILL_RETRY, LEASE_TICK};
+use crate::process::ProcessIdentity;
+
+/// How long a finished supervisor waits for its agent to read the last messages.
+const FAREWELL_MS_MAX: u64 = 1_000;
+
+/// Why a supervisor gave up.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum SuperviseError {
+    /// The directory holds no task.
+    #[error("there is no spec.json")]
+    NoSpec,
+    /// An agent of another version wrote the task.
+    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT}")]
+    Format {
+        /// What it has.
+        found: u32,
+    },
+    /// An attempt is never started twice.
+    #[error("claiming the attempt failed")]
+    Claim(#[source] io::Error),
+    /// The system refused something.
+    #[error("{operation} failed: {source}")]
+    System {
+        /// What was tried.
+        operation: &'static str,
+        /// Why it failed.
+        source: io::Error,
+    },
+}
+
+/// Names the operation that failed.
+fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> SuperviseError {
+    move |source| SuperviseError::System {
+        operation,
+        source: source.into(),
+    }
+}
+
+/// Runs the task of a directory to its end.
+pub(super) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
+    let spec = directory
+        .read_spec()
+        .map_err(during("reading spec.json"))?
+        .ok_or(SuperviseError::NoSpec)?;
+    if spec.format != SPEC_FORMAT {
+        return Err(SuperviseError::Format { found: spec.format });
+    }
+    // Fails if we lead a process group already (a shell started us), which serves as well.
+    let _ = setsid();
+    set_child_subreaper(Some(getpid())).map_err(during("becoming the task's subreaper"))?;
+    let me = own_identity().map_err(during("reading /proc/self/stat"))?;
+    directory.claim(me).map_err(SuperviseError::Claim)?;
+    let epoch = spec.assignment.epoch.get();
+    let connections = Connections::open(directory, epoch).map_err(during("opening the sockets"))?;
+    let clock = LeaseClock::start();
+    let lease = Lease::new(clock.at_boottime_ms(spec.deadline_boottime_ms));
+    Supervisor {
+        directory,
+        spec: &spec,
+        clock,
+        lease,
+        connections,
+        started: None,
+        checkpoint: None,
+        expired: false,
+    }
+    .run()
+}
+
+fn own_identity() -> io::Result<ProcessIdentity> {
+    ProcessIdentity::of(getpid().as_raw_nonzero().get())
+        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+}
+
+/// All that a supervisor holds.
+struct Supervisor<'task> {
+    directory: &'task TaskDirectory,
+    spec: &'task TaskSpec,
+    clock: LeaseClock,
+    lease: Lease,
+    connections: Connections,
+    /// The task's main process, once it was started.
+    started: Option<i32>,
+    /// Newest checkpoint on record.
+    checkpoint: Option<CheckpointReport>,
+    /// True once the lease ran out on a living task.
+    expired: bool,
+}
+
+impl Supervisor<'_> {
+    fn run(mut self) -> Result<(), SuperviseError> {
+        match self.start() {
+            Ok((family, pump, keeper)) => {
+                let exit = self.watch(family, pump, &keeper)?;
+                self.bury(exit)
+            }
+            Err(exit) => self.bury(exit),
+        }
+    }
+
+    /// Starts the task unless its lease is over.
+    fn start(&mut self) -> Result<(Family, OutputPump, CheckpointKeeper), Exit> {
+        // The task may want it; if it cannot be made, the task will say so better than we can.
+        drop(std::fs::create_dir_all(&self.spec.checkpoint_directory));
+        if self.lease.verdict(self.clock.now()) == Verdict::LeaseOver {
+            return Err(Exit {
+                lease_expired: true,
+                ..not_started("the lease ran out before the start")
+            });
+        }
+        let (family, outputs) =
+            Family::start(self.spec, self.directory).map_err(|error| not_started(&error))?;
+        let threads =
+            OutputPump::start(self.spec, outputs.stdout, outputs.stderr).and_then(|pump| {
+                let keeper = CheckpointKeeper::start(self.spec, self.directory, Wake::new()?)?;
+                Ok((pump, keeper))
+            });
+        let recorded = threads.and_then(|threads| {
+            let process = ProcessIdentity::of(family.main()).ok_or(io::ErrorKind::NotFound)?;
+            self.directory.record_process(process)?;
+            Ok(threads)
+        });
+        match recorded {
+            Ok((pump, keeper)) => {
+                self.started = Some(family.main());
+                self.tell_all();
+                Ok((family, pump, keeper))
+            }
+            Err(error) => {
+                family.kill();
+                Err(not_started(&format!("watching the task failed: {error}")))
+            }
+        }
+    }
+
+    /// Watches the task until nothing of it lives.
+    fn watch(
+        &mut self,
+        mut family: Family,
+        pump: OutputPump,
+        keeper: &CheckpointKeeper,
+    ) -> Result<Exit, SuperviseError> {
+        let mut killing = false;
+        while !family.reap() {
+            let now = self.clock.now();
+            let verdict = self.lease.verdict(now);
+            self.expired |= verdict == Verdict::LeaseOver && family.status().is_none();
+            // What outlives the main process is not the task; while it stops, it may be its clean-up.
+            let orphaned = family.status().is_some() && !self.lease.is_stopping();
+            killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
+            if killing {
+                family.kill();
+            }
+            let timeout_ms = match verdict {
+                _ if killing || family.status().is_some() => milliseconds(KILL_RETRY),
+                Verdict::LivesUntil(then) => then.since(now).clamp(1, milliseconds(LEASE_TICK)),
+                Verdict::GraceOver | Verdict::LeaseOver => milliseconds(KILL_RETRY),
+            };
+            self.wait(&family, keeper, timeout_ms)?;
+            self.receive(Some(&family), keeper);
+            self.publish(keeper.news());
+        }
+        pump.finish();
+        self.receive(None, keeper);
+        self.publish(keeper.finish());
+        let exit = exit_of(family.status(), self.expired);
+        family.close();
+        Ok(exit)
+    }
+
+    fn wait(
+        &self,
+        family: &Family,
+        keeper: &CheckpointKeeper,
+        timeout_ms: u64,
+    ) -> Result<(), SuperviseError> {
+        // The main process's end stays readable for ever: once seen, it must not wake us again.
+        let waited = if family.status().is_some() {
+            self.connections.wait(&[keeper], timeout_ms)
+        } else {
+            self.connections.wait(&[keeper, family], timeout_ms)
+        };
+        waited.map_err(during("polling"))
+    }
+
+    fn receive(&mut self, family: Option<&Family>, keeper: &CheckpointKeeper) {
+        for incoming in self.connections.receive() {
+            match incoming {
+                Incoming::AgentConnected => self.tell_all(),
+                Incoming::Agent(request) => self.obey(request, family),
+                Incoming::Commit(connection, report) => {
+                    if let Err(answer) = keeper.commit(connection, report) {
+                        self.connections.answer(connection, &answer);
+                    }
+                }
+            }
+        }
+    }
+
+    fn obey(&mut self, request: AgentRequest, family: Option<&Family>) {
+        let now = self.clock.now();
+        match request {
+            AgentRequest::Extend {
+                deadline_boottime_ms,
+            } => {
+                let deadline = self.clock.at_boottime_ms(deadline_boottime_ms);
+                self.lease.extend(now, deadline);
+            }
+            AgentRequest::Stop { reason, grace_ms } => {
+                if self.lease.stop(now, grace_ms)
+                    && let Some(family) = family.filter(|_| grace_ms > 0)
+                {
+                    self.raise_flag(reason, grace_ms);
+                    family.terminate();
+                }
+            }
+            AgentRequest::Status => {
+                let status = SupervisorMessage::Status {
+                    deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
+                    stopping: self.lease.is_stopping(),
+                };
+                self.connections.tell_agent(&status);
+            }
+        }
+    }
+
+    /// Writes the flag file; without it, the signal alone must do.
+    fn raise_flag(&self, reason: String, grace_ms: u64) {
+        let flag = PreemptFlag {
+            reason,
+            deadline_unix_ms: wall_clock().after(grace_ms).0,
+            grace_ms,
+        };
+        let path = self.directory.control().join("preempt");
+        if let Err(error) = files::json_bytes(&flag).and_then(|bytes| files::replace(&path, &bytes))
+        {
+            complain(&format!("writing the preempt flag failed: {error}"));
+        }
+    }
+
+    fn publish(&mut self, news: Vec<CheckpointNews>) {
+        for item in news {
+            match item {
+                CheckpointNews::Committed(report) => {
+                    self.connections
+                        .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
+                    self.checkpoint = Some(report);
+                }
+                CheckpointNews::Answer(connection, answer) => {
+                    self.connections.answer(connection, &answer);
+                }
+            }
+        }
+    }
+
+    /// Says all that is known.
+    fn tell_all(&mut self) {
+        if let Some(pid) = self.started {
+            self.connections
+                .tell_agent(&SupervisorMessage::Started { pid });
+        }
+        if let Some(report) = self.checkpoint.clone() {
+            self.connections
+                .tell_agent(&SupervisorMessage::Checkpoint(report));
+        }
+    }
+
+    /// Records the end, says it, and goes.
+    fn bury(&mut self, exit: Exit) -> Result<(), SuperviseError> {
+        let record = ExitRecord {
+            exit: exit.clone(),
+            ended_at: wall_clock(),
+        };
+        self.directory
+            .record_exit(&record)
+            .map_err(during("writing exit.json"))?;
+        self.connections
+            .tell_agent(&SupervisorMessage::Exited(exit));
+        let until = self.clock.now().after(FAREWELL_MS_MAX);
+        while self.connections.agent_has_output() && self.clock.now() < until {
+            self.connections
+                .wait(&[], milliseconds(KILL_RETRY))
+                .map_err(during("polling"))?;
+        }
+        Ok(())
+    }
+}
+
+fn milliseconds(duration: std::time::Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+fn exit_of(status: Option<WaitStatus>, lease_expired: bool) -> Exit {
+    Exit {
+        code: status.and_then(WaitStatus::exit_status),
+        signal: status.and_then(WaitStatus::terminating_signal),
+        out_of_memory: false,
+        lease_expired,
+        start_error: None,
+    }
+}
+
+fn not_started(error: &str) -> Exit {
+    Exit {
+        code: None,
+        signal: None,
+        out_of_memory: false,
+        lease_expired: false,
+        start_error: Some(error.to_owned()),
+    }
+}

@@ -1,0 +1,564 @@
+//! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
+
+use std::fs::File;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::leader::Leader;
+use crate::support::{FIXTURE, eventually, is_gone, script};
+use muster_core::beat::WorkerTaskPhase;
+use muster_core::command::{Exit, GpuHealth};
+use muster_core::desired::{StopInstruction, TaskAssignment};
+use muster_core::ids::AttemptEpoch;
+use muster_core::lifecycle::TaskPhase;
+use muster_proto::v1;
+use muster_proto::v1::leader_message::Kind as LeaderKind;
+use muster_worker::process::ProcessIdentity;
+use muster_worker::supervisor::TaskDirectory;
+use muster_worker::{GpuConfig, RunId, WorkerConfig};
+use rustix::process::{Pid, Signal, kill_process};
+
+/// A host: a data directory and the agent on it.
+struct Host {
+    home: tempfile::TempDir,
+    agent: Child,
+}
+
+impl Host {
+    fn start(leaders: &[&Leader]) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let config = WorkerConfig {
+            name: Some("host-1".to_owned()),
+            address: Some("127.0.0.1".to_owned()),
+            schedulers: leaders
+                .iter()
+                .map(|leader| leader.address.to_string())
+                .collect(),
+            data_dir: home.path().join("w"),
+            gpus: GpuConfig::Simulated {
+                count: 2,
+                model: "H100".to_owned(),
+                memory_mib: 81_920,
+                timeline: None,
+            },
+            checkpoint_scan_ms: 20,
+            ..WorkerConfig::default()
+        };
+        let path = home.path().join("config.json");
+        serde_json::to_writer(File::create(&path).unwrap(), &config).unwrap();
+        let agent = start_agent(&path);
+        Self { home, agent }
+    }
+
+    /// Kills the agent alone.
+    fn kill_agent(&mut self) {
+        self.agent.kill().unwrap();
+        self.agent.wait().unwrap();
+    }
+
+    fn restart_agent(&mut self) {
+        self.agent = start_agent(&self.home.path().join("config.json"));
+    }
+
+    fn signal_agent(&self, signal: Signal) {
+        signal_process(self.agent.id().cast_signed(), signal);
+    }
+
+    fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
+        TaskDirectory::below(&self.home.path().join("w/tasks"), RunId::of(task))
+    }
+
+    fn logs(&self, task: &TaskAssignment) -> PathBuf {
+        self.home
+            .path()
+            .join("w/logs")
+            .join(RunId::of(task).to_string())
+    }
+
+    fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
+        let path = self.directory(task).scratch().join(name);
+        let mut text = String::new();
+        eventually(name, || {
+            text = std::fs::read_to_string(&path).unwrap_or_default();
+            text.ends_with('\n')
+        });
+        text.trim().to_owned()
+    }
+}
+
+impl Drop for Host {
+    fn drop(&mut self) {
+        drop(self.agent.kill());
+        drop(self.agent.wait());
+        // Tasks die with their supervisors.
+        let tasks = std::fs::read_dir(self.home.path().join("w/tasks"));
+        for entry in tasks.into_iter().flatten().flatten() {
+            if let Ok(Some(supervisor)) = TaskDirectory::new(entry.path()).supervisor() {
+                supervisor.kill();
+            }
+        }
+    }
+}
+
+fn start_agent(config: &std::path::Path) -> Child {
+    Command::new(FIXTURE)
+        .arg("agent")
+        .arg(config)
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap()
+}
+
+fn signal_process(pid: i32, signal: Signal) {
+    kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
+}
+
+fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
+    (task.phase == WorkerTaskPhase::Running).then_some(())
+}
+
+fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
+    match &task.phase {
+        WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
+        _ => None,
+    }
+}
+
+fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
+    match &task.phase {
+        WorkerTaskPhase::Gone { detail } => Some(detail.clone()),
+        _ => None,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_run_reported_and_forgotten() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let mut task = script("echo hello; [ -d $MUSTER_CKPT_DIR ]");
+    leader.want([task.clone()]);
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(0));
+    let hello = leader.inner().hellos[0].clone();
+    let registration = hello.registration.unwrap();
+    assert_eq!(
+        (registration.name.as_str(), registration.gpus.len()),
+        ("host-1", 2)
+    );
+    task.acknowledged = TaskPhase::Exited;
+    leader.want([task.clone()]);
+    leader
+        .eventually("forgotten", |inner| {
+            inner.status.as_ref()?.tasks.is_empty().then_some(())
+        })
+        .await;
+    eventually("the directory's end", || {
+        !host.directory(&task).path().exists()
+    });
+    assert!(host.logs(&task).exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_outlives_its_agent_and_is_adopted() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script("echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; exit 4");
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let pid = host.scratch_file(&task, "pids");
+    host.kill_agent();
+    leader.inner().status = None;
+    host.restart_agent();
+    leader.eventually_task("adopted", running).await;
+    assert_eq!(
+        leader
+            .inner()
+            .hellos
+            .last()
+            .unwrap()
+            .registration
+            .as_ref()
+            .unwrap()
+            .incarnation,
+        2
+    );
+    assert_eq!(leader.inner().hellos.last().unwrap().leadership_epoch, 3);
+    assert_eq!(host.scratch_file(&task, "pids"), pid);
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(4));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_ends_without_an_agent_is_reported_and_not_run_again() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script(
+        "echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; mkdir -p $MUSTER_CKPT_DIR/step_9; echo > $MUSTER_CKPT_DIR/step_9/_COMMITTED; exit 4",
+    );
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    host.kill_agent();
+    leader.inner().status = None;
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    eventually("the record of the end", || {
+        host.directory(&task).exit().unwrap().is_some()
+    });
+    host.restart_agent();
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(4));
+    let step = leader
+        .eventually_task("the checkpoint", |task| {
+            Some(task.checkpoint.as_ref()?.step)
+        })
+        .await;
+    assert_eq!(step, 9);
+    assert_eq!(host.scratch_file(&task, "pids").lines().count(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_agents_task_dies_with_its_lease() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let mut task = script("sleep 1000");
+    task.partition_grace_ms = 2_000;
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let process = host.directory(&task).process().unwrap().unwrap();
+    host.signal_agent(Signal::STOP);
+    eventually("the task's death", || !process.is_alive());
+    host.signal_agent(Signal::CONT);
+    let exit = leader.eventually_task("the end", exited).await;
+    assert!(exit.lease_expired, "{exit:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_leader_that_acknowledges_nothing_extends_no_lease() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let mut task = script("sleep 1000");
+    task.partition_grace_ms = 2_500;
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    // With acknowledgements it outlives its first lease by far.
+    let beats = leader.inner().beats;
+    leader
+        .eventually("beats", |inner| (inner.beats > beats + 20).then_some(()))
+        .await;
+    assert!(host.directory(&task).exit().unwrap().is_none());
+    leader.inner().acking = false;
+    let exit = leader.eventually_task("the end", exited).await;
+    assert!(exit.lease_expired, "{exit:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_second_agent_on_the_same_directory_is_refused() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    leader
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    let second = start_agent(&host.home.path().join("config.json"))
+        .wait_with_output()
+        .unwrap();
+    assert!(!second.status.success());
+    let said = String::from_utf8(second.stderr).unwrap();
+    assert!(said.contains("in use by another worker"), "{said}");
+}
+
+/// Starts a process that leaves the task's session, group and environment mark alone but one.
+const RUNAWAY: &str =
+    "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & sleep 1000";
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_killed_supervisor_leaves_behind_is_killed() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script(RUNAWAY);
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let runaway = host.scratch_file(&task, "runaway");
+    host.directory(&task).supervisor().unwrap().unwrap().kill();
+    let detail = leader.eventually_task("gone", gone).await;
+    assert!(detail.contains("supervisor vanished"), "{detail}");
+    assert!(is_gone(&runaway));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_dead_host_leaves_behind_is_killed_before_anything_starts() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script(RUNAWAY);
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let runaway = host.scratch_file(&task, "runaway");
+    host.kill_agent();
+    host.directory(&task).supervisor().unwrap().unwrap().kill();
+    leader.inner().status = None;
+    host.restart_agent();
+    leader.eventually_task("gone", gone).await;
+    assert!(is_gone(&runaway));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_frozen_supervisor_is_killed_with_its_task() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let mut task = script("sleep 1000");
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let directory = host.directory(&task);
+    let process = directory.process().unwrap().unwrap();
+    signal_process(directory.supervisor().unwrap().unwrap().pid, Signal::STOP);
+    task.stop = Some(StopInstruction {
+        reason: "cancel".to_owned(),
+        grace_ms: 100,
+    });
+    leader.want([task]);
+    let detail = leader.eventually_task("gone", gone).await;
+    assert!(detail.contains("frozen"), "{detail}");
+    assert!(!process.is_alive());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_stopped_and_a_newer_attempt_follows() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let mut task = script("trap 'exit 75' TERM; echo ready > ready; while :; do sleep 0.02; done");
+    leader.want([task.clone()]);
+    host.scratch_file(&task, "ready");
+    task.stop = Some(StopInstruction {
+        reason: "preempt".to_owned(),
+        grace_ms: 10_000,
+    });
+    leader.want([task.clone()]);
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(75));
+    task.stop = None;
+    task.epoch = AttemptEpoch(20);
+    task.attempt = 3;
+    leader.want([task.clone()]);
+    let epoch = leader
+        .eventually_task("the next attempt", |task| {
+            running(task).map(|()| task.epoch)
+        })
+        .await;
+    assert_eq!(epoch, AttemptEpoch(20));
+    // Not wanted any more: it is killed, and nothing of it is left but logs.
+    leader.want([]);
+    eventually("the directory's end", || {
+        !host.directory(&task).path().exists()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_session_is_back_soon_after_the_leader_changed() {
+    let (first, second, third) = (
+        Leader::start(3).await,
+        Leader::start(0).await,
+        Leader::start(0).await,
+    );
+    let _host = Host::start(&[&first, &second]);
+    first
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    first.step_down();
+    // The third one is known to nobody but the second one.
+    second.inner().hint = Some(third.address.to_string());
+    tokio::time::sleep(Duration::from_millis(700)).await;
+    third.lead(9);
+    let began = tokio::time::Instant::now();
+    third
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    let took = began.elapsed();
+    assert!(took < Duration::from_millis(500), "{took:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_older_leadership_is_not_followed() {
+    let newer = Leader::start(9).await;
+    let older = Leader::start(0).await;
+    let mut host = Host::start(&[&newer, &older]);
+    newer
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    // The agent forgets all that is not on its disk; a deposed leader is the only one to answer.
+    host.kill_agent();
+    newer.step_down();
+    older.lead(8);
+    older.want([script("echo $$ > started")]);
+    host.restart_agent();
+    older
+        .eventually("hellos", |inner| (inner.hellos.len() > 3).then_some(()))
+        .await;
+    assert!(older.inner().status.is_none());
+    assert!(!host.directory(&script("")).path().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script(
+        "echo one; echo two; echo three; while [ ! -e done ]; do sleep 0.02; done; echo four",
+    );
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let request = |id, follow, start| {
+        LeaderKind::LogRequest(v1::LogRequest {
+            id,
+            job_id: task.key.job.get(),
+            task: task.key.task.get(),
+            epoch: task.epoch.get(),
+            stream: v1::LogStream::Stdout.into(),
+            follow,
+            start,
+        })
+    };
+    let text = |inner: &crate::support::leader::Inner, id| -> (String, bool) {
+        let chunks = inner.chunks.iter().filter(|chunk| chunk.id == id);
+        let bytes = chunks
+            .clone()
+            .flat_map(|chunk| chunk.data.to_vec())
+            .collect();
+        (
+            String::from_utf8(bytes).unwrap(),
+            chunks.last().is_some_and(|chunk| chunk.end),
+        )
+    };
+    eventually("output", || host.logs(&task).exists());
+    leader.say(request(1, true, None));
+    leader
+        .eventually("what is there", |inner| {
+            (text(inner, 1).0 == "one\ntwo\nthree\n").then_some(())
+        })
+        .await;
+    leader.say(request(
+        2,
+        false,
+        Some(v1::log_request::Start::TailLines(2)),
+    ));
+    leader.say(request(
+        3,
+        false,
+        Some(v1::log_request::Start::OffsetBytes(5)),
+    ));
+    for (id, expected) in [(2, "two\nthree\n"), (3, "wo\nthree\n")] {
+        let found = leader
+            .eventually("the answer", |inner| {
+                Some(text(inner, id)).filter(|(_, end)| *end)
+            })
+            .await;
+        assert_eq!(found.0, expected);
+    }
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    let found = leader
+        .eventually("the end", |inner| {
+            Some(text(inner, 1)).filter(|(_, end)| *end)
+        })
+        .await;
+    assert_eq!(found.0, "one\ntwo\nthree\nfour\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_injected_fault_shows_and_heals() {
+    let leader = Leader::start(3).await;
+    let _host = Host::start(&[&leader]);
+    let gpu = leader
+        .eventually("the GPUs", |inner| {
+            Some(inner.status.as_ref()?.gpus.get(1)?.0)
+        })
+        .await;
+    let order = |id, gpu: String, fault: Option<&str>| {
+        LeaderKind::InjectFault(v1::InjectFault {
+            id,
+            gpu,
+            fault: fault.map(|signal| v1::GpuFault {
+                signal: signal.to_owned(),
+                detail: "by a test".to_owned(),
+            }),
+        })
+    };
+    let health = |inner: &crate::support::leader::Inner| {
+        let gpus = &inner.status.as_ref()?.gpus;
+        gpus.iter()
+            .find(|(uuid, _)| *uuid == gpu)
+            .map(|(_, health)| health.clone())
+    };
+    leader.say(order(1, gpu.to_string(), Some("xid-79")));
+    leader
+        .eventually("the fault", |inner| {
+            matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "xid-79")
+                .then_some(())
+        })
+        .await;
+    leader.say(order(2, gpu.to_string(), None));
+    leader
+        .eventually("health", |inner| {
+            (health(inner)? == GpuHealth::Healthy).then_some(())
+        })
+        .await;
+    leader.say(order(
+        3,
+        "GPU-00000000-0000-0000-0000-000000000001".to_owned(),
+        None,
+    ));
+    let results = leader
+        .eventually("answers", |inner| {
+            (inner.injected.len() == 3).then(|| inner.injected.clone())
+        })
+        .await;
+    assert!(results[0].error.is_none() && results[1].error.is_none());
+    assert!(results[2].error.as_ref().unwrap().contains("no GPU"));
+}
+
+/// Starts measured one after another.
+const STARTS: u32 = 21;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_starts_within_milliseconds() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    leader
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    let mut micros: Vec<u64> = Vec::new();
+    for start in 0..STARTS {
+        let mut task = script("");
+        task.epoch = AttemptEpoch(100 + u64::from(start));
+        task.command = vec![FIXTURE.to_owned(), "stamp".to_owned(), "stamp".to_owned()];
+        let time = rustix::time::clock_gettime(rustix::time::ClockId::Boottime);
+        let assigned = u64::try_from(time.tv_sec * 1_000_000 + time.tv_nsec / 1_000).unwrap();
+        leader.want([task.clone()]);
+        let stamped: u64 = host.scratch_file(&task, "stamp").parse().unwrap();
+        micros.push(stamped - assigned);
+        leader
+            .eventually_task("the end", |found| {
+                (found.epoch == task.epoch).then(|| exited(found))?
+            })
+            .await;
+    }
+    micros.sort_unstable();
+    let median = micros[micros.len() / 2];
+    // The promise is 10 ms on an idle machine; a machine that builds meanwhile is slower.
+    assert!(median < 50_000, "{micros:?}");
+    let path = std::env::var_os("MUSTER_START_LATENCY");
+    if let Some(path) = path {
+        std::fs::write(path, format!("{micros:?}\n")).unwrap();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_supervisor_is_not_left_as_a_zombie() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script("true");
+    leader.want([task.clone()]);
+    leader.eventually_task("the end", exited).await;
+    let supervisor = host.directory(&task).supervisor().unwrap().unwrap();
+    eventually("the supervisor's end", || {
+        ProcessIdentity::of(supervisor.pid).is_none()
+    });
+}

@@ -1,0 +1,10 @@
+//! Real processes: agents, supervisors and badly behaved tasks.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed test should panic"
+)]
+
+mod agent;
+mod supervisor;
+mod support;

@@ -1,0 +1,325 @@
+//! Real supervisors with real, badly behaved tasks.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, is_gone, script};
+use muster_core::command::Exit;
+use muster_core::desired::CheckpointRef;
+use muster_core::ids::GpuUuid;
+use muster_worker::clock::boottime_ms;
+use muster_worker::supervisor::{
+    AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage,
+};
+
+const SIGTERM: i32 = 15;
+const SIGKILL: i32 = 9;
+
+fn ended(code: Option<i32>, signal: Option<i32>) -> Exit {
+    Exit {
+        code,
+        signal,
+        out_of_memory: false,
+        lease_expired: false,
+        start_error: None,
+    }
+}
+
+fn stop(grace_ms: u64) -> AgentRequest {
+    AgentRequest::Stop {
+        reason: "preempt".to_owned(),
+        grace_ms,
+    }
+}
+
+#[test]
+fn a_task_runs_and_its_end_and_output_are_kept() {
+    let mut rig = Rig::start(script("echo out; echo err >&2; exit 3"), LONG_LEASE_MS);
+    rig.hear_started();
+    assert_eq!(rig.hear_exit(), ended(Some(3), None));
+    let output = String::from_utf8(rig.output()).unwrap();
+    assert!(
+        output.contains("out\n") && output.contains("err\n"),
+        "{output}"
+    );
+}
+
+#[test]
+fn the_environment_is_the_contract() {
+    let mut task = script("env");
+    task.environment = [("MINE", "1"), ("MUSTER_EPOCH", "forged")]
+        .map(|(name, value)| (name.to_owned(), value.to_owned()))
+        .into();
+    task.gpus = vec![GpuUuid(1), GpuUuid(2)];
+    task.rank.master_address = "10.0.0.1".to_owned();
+    task.rank.master_port = 29_500;
+    task.checkpoint = Some(CheckpointRef {
+        step: 40,
+        path: "/c/step_40".to_owned(),
+    });
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_exit();
+    let output = String::from_utf8(rig.output()).unwrap();
+    let control = rig.directory.control().display().to_string();
+    let checkpoints = rig.home.path().join("checkpoints").display().to_string();
+    for line in [
+        "MINE=1",
+        "MUSTER_JOB_ID=7",
+        "MUSTER_TASK_INDEX=0",
+        "MUSTER_ATTEMPT=2",
+        "MUSTER_EPOCH=11",
+        "MUSTER_RESTART_REASON=infra",
+        "MUSTER_CKPT_LATEST=/c/step_40",
+        "MUSTER_CKPT_STEP=40",
+        "MUSTER_GRACE_SECONDS=30",
+        "RANK=0",
+        "WORLD_SIZE=1",
+        "LOCAL_RANK=0",
+        "NODE_RANK=0",
+        "MASTER_ADDR=10.0.0.1",
+        "MASTER_PORT=29500",
+        "TORCH_ELASTIC_SHUTDOWN_TIMEOUT=25",
+        &format!("MUSTER_CTL_DIR={control}"),
+        &format!("MUSTER_CTL_SOCK={control}/ctl.sock"),
+        &format!("MUSTER_CKPT_DIR={checkpoints}"),
+        &format!("TORCHELASTIC_ERROR_FILE={control}/error.json"),
+        &format!("CUDA_VISIBLE_DEVICES={},{}", GpuUuid(1), GpuUuid(2)),
+        &format!("NVIDIA_VISIBLE_DEVICES={},{}", GpuUuid(1), GpuUuid(2)),
+    ] {
+        assert!(
+            output.lines().any(|found| found == line),
+            "{line} is not in\n{output}"
+        );
+    }
+}
+
+#[test]
+fn what_cannot_be_started_says_why() {
+    let mut task = script("");
+    task.command = vec!["/nonexistent/program".to_owned()];
+    let exit = Rig::start(task, LONG_LEASE_MS).hear_exit();
+    assert!(exit.start_error.unwrap().contains("/nonexistent/program"));
+    let mut task = script("true");
+    task.working_directory = Some("/nonexistent/folder".to_owned());
+    let exit = Rig::start(task, LONG_LEASE_MS).hear_exit();
+    assert!(exit.start_error.unwrap().contains("/nonexistent/folder"));
+}
+
+#[test]
+fn a_task_whose_lease_runs_out_is_killed() {
+    let began = boottime_ms();
+    let mut rig = Rig::start(script("sleep 1000"), 400);
+    let task = rig.hear_started();
+    let exit = rig.hear_exit();
+    assert!(
+        exit.lease_expired && exit.signal == Some(SIGKILL),
+        "{exit:?}"
+    );
+    assert!(!task.is_alive());
+    assert!(boottime_ms() - began >= 400);
+}
+
+#[test]
+fn a_lease_is_extended() {
+    let mut rig = Rig::start(script("sleep 1"), 500);
+    rig.hear_started();
+    rig.say(&AgentRequest::Extend {
+        deadline_boottime_ms: boottime_ms() + LONG_LEASE_MS,
+    });
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+}
+
+#[test]
+fn a_lease_that_is_over_starts_nothing() {
+    let mut rig = Rig::start(script("true"), 0);
+    let exit = rig.hear_exit();
+    assert!(exit.lease_expired && exit.start_error.is_some(), "{exit:?}");
+}
+
+#[test]
+fn a_task_is_asked_first_and_may_clean_up() {
+    let text = "trap 'cat $MUSTER_CTL_DIR/preempt > flag; echo >> flag; exit 75' TERM; echo ready > ready; while :; do sleep 0.05; done";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    rig.say(&stop(20_000));
+    assert_eq!(rig.hear_exit(), ended(Some(75), None));
+    let flag: PreemptFlag = serde_json::from_str(&rig.scratch_file("flag")).unwrap();
+    assert_eq!((flag.reason.as_str(), flag.grace_ms), ("preempt", 20_000));
+}
+
+#[test]
+fn a_shells_child_gets_its_grace_although_the_shell_ends_at_once() {
+    let text = "sh -c 'trap \"sleep 0.3; echo saved > saved; exit 0\" TERM; echo ready > ready; while :; do sleep 0.05; done' & wait";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    rig.say(&stop(20_000));
+    assert_eq!(rig.hear_exit(), ended(None, Some(SIGTERM)));
+    assert_eq!(rig.scratch_file("saved"), "saved");
+}
+
+#[test]
+fn a_task_that_ignores_sigterm_is_killed_when_its_grace_is_over() {
+    let text = "trap '' TERM; echo ready > ready; while :; do sleep 0.05; done";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    let asked = boottime_ms();
+    rig.say(&stop(300));
+    assert_eq!(rig.hear_exit(), ended(None, Some(SIGKILL)));
+    let took = boottime_ms() - asked;
+    assert!((300..2_300).contains(&took), "{took} ms");
+}
+
+#[test]
+fn a_stopped_task_is_killed_without_grace() {
+    let mut rig = Rig::start(script("kill -STOP $$"), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.say(&stop(0));
+    assert_eq!(rig.hear_exit(), ended(None, Some(SIGKILL)));
+}
+
+/// Forks twice into sessions of their own, as daemons do, and says who is left.
+const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec sleep 1000\" >/dev/null 2>&1 & exit 0'; ";
+
+#[test]
+fn a_process_that_forks_away_does_not_outlive_the_task() {
+    let text = format!("{RUNAWAY} while [ ! -s runaway ]; do sleep 0.01; done; exit 5");
+    let mut rig = Rig::start(script(&text), LONG_LEASE_MS);
+    rig.hear_started();
+    let runaway = rig.scratch_file("runaway");
+    assert_eq!(rig.hear_exit(), ended(Some(5), None));
+    assert!(is_gone(&runaway));
+}
+
+#[test]
+fn a_process_that_forks_away_is_killed_with_the_lease() {
+    let mut rig = Rig::start(script(&format!("{RUNAWAY} sleep 1000")), 700);
+    rig.hear_started();
+    let runaway = rig.scratch_file("runaway");
+    assert!(rig.hear_exit().lease_expired);
+    assert!(is_gone(&runaway));
+}
+
+#[test]
+fn a_task_dies_with_its_supervisor() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let task = rig.hear_started();
+    rig.supervisor.kill().unwrap();
+    eventually("the task's death", || !task.is_alive());
+}
+
+#[test]
+fn a_task_that_prints_without_end_holds_a_bounded_part_of_the_disk() {
+    let limits = LogLimits {
+        segment_bytes: 64 << 10,
+        segments_max: 4,
+    };
+    let text = "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the end";
+    let mut rig = Rig::start_with(script(text), LONG_LEASE_MS, limits);
+    rig.hear_exit();
+    let output = rig.output();
+    assert!(output.len() <= 4 * (64 << 10), "{} bytes", output.len());
+    assert!(output.ends_with(b"\nthe end\n"));
+}
+
+#[test]
+fn a_restarted_agent_hears_all_again() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let task = rig.hear_started();
+    rig.reconnect();
+    assert_eq!(rig.hear_started(), task);
+    rig.say(&AgentRequest::Status);
+    assert!(matches!(
+        rig.hear(),
+        SupervisorMessage::Status {
+            stopping: false,
+            ..
+        }
+    ));
+    rig.say(&stop(0));
+    assert_eq!(rig.hear_exit(), ended(None, Some(SIGKILL)));
+}
+
+#[test]
+fn an_attempt_is_never_started_twice() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let task = rig.hear_started();
+    let second = std::process::Command::new(crate::support::FIXTURE)
+        .arg("supervise")
+        .arg(rig.directory.path())
+        .output()
+        .unwrap();
+    assert!(!second.status.success());
+    assert!(task.is_alive());
+}
+
+fn ask(control: &mut BufReader<UnixStream>, line: &str) -> ControlAnswer {
+    control.get_mut().write_all(line.as_bytes()).unwrap();
+    control.get_mut().write_all(b"\n").unwrap();
+    let mut answer = String::new();
+    control.read_line(&mut answer).unwrap();
+    serde_json::from_str(&answer).unwrap()
+}
+
+#[test]
+fn commits_on_the_control_socket_are_checked_recorded_and_passed_on() {
+    let mut task = script("sleep 1000");
+    task.checkpoint = Some(CheckpointRef {
+        step: 10,
+        path: "/c/step_10".to_owned(),
+    });
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    let stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
+    let mut control = BufReader::new(stream);
+    assert!(ask(&mut control, r#"{"op":"begin","step":11}"#).ok);
+    assert!(ask(&mut control, r#"{"op":"progress","step":11}"#).ok);
+    for (line, reason) in [
+        (
+            r#"{"op":"commit","step":10,"path":"/c/step_10"}"#,
+            "not greater",
+        ),
+        (
+            r#"{"op":"commit","step":11,"path":"step_11"}"#,
+            "not absolute",
+        ),
+        (
+            r#"{"op":"commit","step":11,"path":"/c/11","epoch":10}"#,
+            "epoch",
+        ),
+        ("nonsense", "not a request"),
+    ] {
+        let answer = ask(&mut control, line);
+        assert!(
+            !answer.ok && answer.error.unwrap().contains(reason),
+            "{line}"
+        );
+    }
+    let line = r#"{"op":"commit","step":11,"path":"/c/step_11","size_bytes":5,"epoch":11}"#;
+    assert_eq!(ask(&mut control, line), ControlAnswer::done());
+    let recorded = rig.directory.checkpoint().unwrap().unwrap();
+    assert_eq!((recorded.step, recorded.size_bytes), (11, 5));
+    assert_eq!(rig.hear(), SupervisorMessage::Checkpoint(recorded));
+}
+
+#[test]
+fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
+    let text = "cd $MUSTER_CKPT_DIR; for step in 1 2; do mkdir step_$step.tmp; echo w > step_$step.tmp/w; mv step_$step.tmp step_$step; done; echo > step_1/_COMMITTED; echo 10 > step_2/_COMMITTED; while [ ! -e next ]; do sleep 0.02; done; mkdir step_3; echo $MUSTER_EPOCH > step_3/_COMMITTED";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    let SupervisorMessage::Checkpoint(first) = rig.hear() else {
+        panic!("no checkpoint");
+    };
+    let checkpoints = rig.home.path().join("checkpoints");
+    assert_eq!(first.step, 1);
+    assert_eq!(first.path, checkpoints.join("step_1").display().to_string());
+    std::fs::write(checkpoints.join("next"), "").unwrap();
+    // Written right before the end: the last look finds it.
+    let SupervisorMessage::Checkpoint(last) = rig.hear() else {
+        panic!("no checkpoint");
+    };
+    assert_eq!(last.step, 3);
+    rig.hear_exit();
+}

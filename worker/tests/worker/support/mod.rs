@@ -1,0 +1,200 @@
+//! Starts real supervisors for tests and talks to them.
+
+pub(crate) mod leader;
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use muster_core::command::Exit;
+use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
+use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
+use muster_core::lifecycle::TaskPhase;
+use muster_core::state::RestartReason;
+use muster_worker::clock::boottime_ms;
+use muster_worker::process::ProcessIdentity;
+use muster_worker::supervisor::{
+    AgentRequest, LogLimits, SPEC_FORMAT, SupervisorMessage, TaskDirectory, TaskSpec,
+};
+
+/// The binary that plays `muster`.
+pub(crate) const FIXTURE: &str = env!("CARGO_BIN_EXE_muster-worker-fixture");
+/// How long anything in these tests may take.
+pub(crate) const PATIENCE_MS: u64 = 20_000;
+/// A lease that no test outlives.
+pub(crate) const LONG_LEASE_MS: u64 = 600_000;
+
+/// Polls a condition until it holds; panics with `what` when patience ends.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = boottime_ms() + PATIENCE_MS;
+    while !holds() {
+        assert!(boottime_ms() < until, "{what}: not within {PATIENCE_MS} ms");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A task that runs a shell script.
+pub(crate) fn script(text: &str) -> TaskAssignment {
+    TaskAssignment {
+        key: TaskKey {
+            job: JobId(7),
+            task: TaskIndex(0),
+        },
+        unit: UnitIndex(0),
+        epoch: AttemptEpoch(11),
+        attempt: 2,
+        restart_reason: RestartReason::Infra,
+        acknowledged: TaskPhase::Assigned,
+        command: vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: None,
+        gpus: Vec::new(),
+        cpus_milli: 1_000,
+        memory_mib: 64,
+        rank: RankInfo {
+            world_size: 1,
+            nodes: 1,
+            ..RankInfo::default()
+        },
+        checkpoint: None,
+        stop_grace_ms: 30_000,
+        partition_grace_ms: 45_000,
+        stop: None,
+    }
+}
+
+/// One supervisor, with the test as its agent.
+pub(crate) struct Rig {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) directory: TaskDirectory,
+    pub(crate) supervisor: Child,
+    agent: BufReader<UnixStream>,
+}
+
+impl Rig {
+    /// Starts a task under a lease of so many milliseconds from now.
+    pub(crate) fn start(assignment: TaskAssignment, lease_ms: u64) -> Self {
+        Self::start_with(assignment, lease_ms, LogLimits::default())
+    }
+
+    pub(crate) fn start_with(
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        log_limits: LogLimits,
+    ) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("7-0-11"));
+        directory
+            .create(&TaskSpec {
+                format: SPEC_FORMAT,
+                assignment,
+                deadline_boottime_ms: boottime_ms() + lease_ms,
+                log_directory: home.path().join("logs"),
+                log_limits,
+                checkpoint_directory: home.path().join("checkpoints"),
+                checkpoint_scan_ms: 20,
+                cgroup: None,
+            })
+            .unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+            .unwrap();
+        let supervisor = Command::new(FIXTURE)
+            .arg("supervise")
+            .arg(directory.path())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()
+            .unwrap();
+        Self {
+            home,
+            directory,
+            supervisor,
+            agent: BufReader::new(ours),
+        }
+    }
+
+    /// Gives up the connection and opens another, as a restarted agent does.
+    pub(crate) fn reconnect(&mut self) {
+        let stream = UnixStream::connect(self.directory.agent_socket()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+            .unwrap();
+        self.agent = BufReader::new(stream);
+    }
+
+    pub(crate) fn say(&mut self, request: &AgentRequest) {
+        let mut line = serde_json::to_vec(request).unwrap();
+        line.push(b'\n');
+        self.agent.get_mut().write_all(&line).unwrap();
+    }
+
+    /// The supervisor's next message.
+    pub(crate) fn hear(&mut self) -> SupervisorMessage {
+        let mut line = String::new();
+        self.agent.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    pub(crate) fn hear_started(&mut self) -> ProcessIdentity {
+        let SupervisorMessage::Started { pid } = self.hear() else {
+            panic!("the task was not started");
+        };
+        ProcessIdentity::of(pid).unwrap()
+    }
+
+    /// Waits for the end, and checks that the disk says the same as the supervisor.
+    pub(crate) fn hear_exit(&mut self) -> Exit {
+        loop {
+            if let SupervisorMessage::Exited(exit) = self.hear() {
+                assert_eq!(self.directory.exit().unwrap().unwrap().exit, exit);
+                assert!(self.supervisor.wait().unwrap().success());
+                return exit;
+            }
+        }
+    }
+
+    /// All that the task printed and that was kept.
+    pub(crate) fn output(&self) -> Vec<u8> {
+        read_segments(&self.home.path().join("logs"))
+    }
+
+    /// Waits until a file of the task's scratch directory has content, and returns it.
+    pub(crate) fn scratch_file(&self, name: &str) -> String {
+        let path = self.directory.scratch().join(name);
+        let mut text = String::new();
+        eventually(name, || {
+            text = std::fs::read_to_string(&path).unwrap_or_default();
+            text.ends_with('\n')
+        });
+        text.trim().to_owned()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        // A test that failed half-way must leave nothing: the task dies with its supervisor.
+        drop(self.supervisor.kill());
+        drop(self.supervisor.wait());
+    }
+}
+
+fn read_segments(logs: &Path) -> Vec<u8> {
+    let mut paths: Vec<PathBuf> = std::fs::read_dir(logs)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    paths.sort();
+    paths
+        .iter()
+        .flat_map(|path| std::fs::read(path).unwrap())
+        .collect()
+}
+
+/// Whether the process in a file of process numbers has ended.
+pub(crate) fn is_gone(pid: &str) -> bool {
+    ProcessIdentity::of(pid.parse().unwrap()).is_none_or(|process| !process.is_alive())
+}
