@@ -170,7 +170,7 @@ pub enum EventKind {
         /// Not before this instant.
         not_before: TimeMs,
     },
-    /// A host joined, or its agent came back.
+    /// A host joined, or its agent started anew, or it has other GPUs.
     HostRegistered {
         /// Its id.
         host: HostId,

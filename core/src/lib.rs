@@ -22,5 +22,6 @@ pub mod reactor;
 pub mod rejection;
 pub mod spec;
 pub mod state;
+pub mod testing;
 pub mod time;
 pub mod timings;

@@ -8,7 +8,7 @@ pub const TASKS_PER_JOB_MAX: u64 = 1_000_000;
 pub const TASKS_PER_GANG_MAX: u64 = 16_384;
 /// Task groups (roles) in one job.
 pub const GROUPS_PER_JOB_MAX: usize = 64;
-/// Encoded bytes of one job specification.
+/// Encoded bytes of one job specification, about: its texts with a few bytes for each.
 pub const SPEC_BYTES_MAX: usize = 1 << 20;
 /// Bytes of a name (job, group, queue, host, user): the length of a DNS name.
 pub const NAME_BYTES_MAX: usize = 253;

@@ -136,3 +136,53 @@ impl Fold {
         self.option(group.tasks_per_host_max.map(u64::from));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::GpuUuid;
+    use crate::testing::{gang, single};
+
+    /// Snapshots of released versions hold these numbers: a change here breaks idempotency across an
+    /// upgrade.
+    #[test]
+    fn fingerprints_are_frozen() {
+        let mut spec = gang("train", 4, 2);
+        spec.labels.insert("team".to_owned(), "vision".to_owned());
+        spec.groups[0].working_directory = Some("/data".to_owned());
+        spec.groups[0].tasks_per_host_max = Some(2);
+        let host = BlockTarget::Host("node-0001".to_owned());
+        let gpu = BlockTarget::Gpu(GpuUuid(7));
+        let block = Block {
+            reason: "fan noise".to_owned(),
+            author: "grace".to_owned(),
+            evidence: String::new(),
+            since: TimeMs(0),
+            expires_at: Some(TimeMs(60_000)),
+            drain_deadline: None,
+        };
+        let frozen = [
+            (Request::Submit(&spec), 12_431_019_779_736_508_201),
+            (
+                Request::Submit(&single("one", 1, 0)),
+                12_046_932_749_243_042_647,
+            ),
+            (
+                Request::Cancel(JobId(7), "ada", "typo"),
+                6_621_211_522_274_493_558,
+            ),
+            (Request::Block(&host, &block), 181_802_648_263_390_374),
+            (Request::Unblock(&gpu, "grace"), 7_692_321_478_948_412_085),
+            (Request::SetQueue("research", 10), 5_046_152_900_565_992_767),
+        ];
+        let fingerprints: Vec<u64> = frozen.iter().map(|(it, _)| it.fingerprint()).collect();
+        let expected: Vec<u64> = frozen.iter().map(|(_, number)| *number).collect();
+        assert_eq!(fingerprints, expected);
+    }
+
+    #[test]
+    fn what_is_shifted_between_fields_folds_differently() {
+        let of = |author, reason| Request::Cancel(JobId(1), author, reason).fingerprint();
+        assert_ne!(of("ab", "c"), of("a", "bc"));
+    }
+}

@@ -169,8 +169,10 @@ impl Step<'_> {
             self.state.gpu_hosts.insert(gpu.uuid, id);
         }
         let changed = changed_healths(self.state.host(id), &gpus);
-        let (restarted, returned) = self.edit_host(id, |host| {
-            let restarted = host.incarnation != registration.incarnation
+        let uuids = |gpus: &[Gpu]| gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<_>>();
+        let (news, returned) = self.edit_host(id, |host| {
+            let news = uuids(&host.gpus) != uuids(&gpus)
+                || host.incarnation != registration.incarnation
                 || host.boot_id != registration.boot_id;
             let returned = host.health != HostHealth::Up;
             if returned {
@@ -179,9 +181,9 @@ impl Step<'_> {
             }
             host.gpus = gpus;
             describe(host, registration);
-            (restarted, returned)
+            (news, returned)
         });
-        self.announce(id, registration, restarted || new, returned && !new);
+        self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
                 gpu: uuid,
@@ -199,10 +201,10 @@ impl Step<'_> {
         &mut self,
         host: HostId,
         registration: &HostRegistration,
-        joined: bool,
+        news: bool,
         returned: bool,
     ) {
-        if joined {
+        if news {
             self.emit(EventKind::HostRegistered {
                 host,
                 name: registration.name.clone(),

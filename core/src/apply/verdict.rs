@@ -5,7 +5,7 @@ use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, StopReason};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::RetryPolicy;
-use crate::state::{Attempt, Job, PastAttempt, RestartReason, TaskRun, Unit};
+use crate::state::{Attempt, Job, RestartReason, TaskRun, Unit};
 
 /// What becomes of a unit whose attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,10 +39,10 @@ pub(super) enum Verdict {
 /// - A cancelled job's unit is cancelled, whatever its exits.
 /// - All exits 0 are success, also when it was being stopped: a task that wants to run again says so (75).
 /// - Any exit 93 fails the unit for good.
-/// - Attempts stopped for a drain, a preemption, an unfit GPU or a lost member are run again, uncharged.
+/// - Attempts stopped for a drain, a preemption or an unfit GPU are run again, uncharged.
 /// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
 ///   a gang often notice a dead host before the leader does.
-/// - Otherwise the task whose bad end was committed first decides.
+/// - Otherwise the task whose bad end was committed first decides; a lost member is never charged.
 pub(super) fn judge(job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
     if job.cancel.is_some() {
         return Verdict::Cancelled;
@@ -68,8 +68,16 @@ pub(super) fn judge(job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
     if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
         return infrastructure(describe(run), 0);
     }
+    let lost = attempt
+        .stop
+        .as_ref()
+        .is_some_and(|stop| stop.reason == StopReason::MemberLost);
     match decisive_run(attempt) {
-        Some(run) => judge_run(run, unit, attempt, &job.spec.retry),
+        Some(run) if lost || run.exit.is_none() => {
+            infrastructure(describe(run), start_delay_ms(unit, attempt))
+        }
+        Some(run) if had_start_error(run.exit.as_ref()) => judge_start_error(run, unit, attempt),
+        Some(run) => judge_exit(run, unit, &job.spec.retry),
         None => infrastructure("it was stopped".to_owned(), 0),
     }
 }
@@ -79,18 +87,8 @@ pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.task(attempt.decisive?)
 }
 
-fn judge_run(run: &TaskRun, unit: &Unit, attempt: &Attempt, retry: &RetryPolicy) -> Verdict {
+fn judge_exit(run: &TaskRun, unit: &Unit, retry: &RetryPolicy) -> Verdict {
     let detail = describe(run);
-    let never_began = match &run.exit {
-        None => attempt.running_at.is_none(),
-        Some(exit) => exit.start_error.is_some(),
-    };
-    if never_began {
-        return judge_start(run, &unit.past, detail);
-    }
-    if run.exit.is_none() {
-        return infrastructure(detail, 0);
-    }
     if exit_code(run) == Some(EXIT_RUN_AGAIN) {
         return Verdict::Requeued {
             reason: RestartReason::User,
@@ -113,25 +111,33 @@ fn judge_run(run: &TaskRun, unit: &Unit, attempt: &Attempt, retry: &RetryPolicy)
     }
 }
 
-/// An attempt that ended before its task began: tried again ever more slowly, and in the case of start
-/// errors not for ever.
-fn judge_start(run: &TaskRun, past: &[PastAttempt], detail: String) -> Verdict {
-    let in_a_row = |like: fn(&PastAttempt) -> bool| {
-        let earlier = past.iter().rev();
-        earlier.take_while(|attempt| like(attempt)).count()
-    };
-    let start_errors = in_a_row(|attempt| had_start_error(attempt.exit.as_ref()));
-    if had_start_error(run.exit.as_ref()) && start_errors + 1 >= limits::START_ERRORS_MAX {
+/// A task that could not be started is tried again ever more slowly, and not for ever.
+fn judge_start_error(run: &TaskRun, unit: &Unit, attempt: &Attempt) -> Verdict {
+    let detail = describe(run);
+    let in_a_row = 1 + unit
+        .past
+        .iter()
+        .rev()
+        .take_while(|past| had_start_error(past.exit.as_ref()))
+        .count();
+    if in_a_row >= limits::START_ERRORS_MAX {
         return Verdict::Failed {
             charged: false,
-            detail: format!(
-                "{detail} ({} times in a row, START_ERRORS_MAX)",
-                start_errors + 1
-            ),
+            detail: format!("{detail} ({in_a_row} times in a row, START_ERRORS_MAX)"),
         };
     }
-    let earlier = in_a_row(|attempt| attempt.running_at.is_none());
-    infrastructure(detail, doubled(limits::START_BACKOFF_MS, earlier as u64))
+    infrastructure(detail, start_delay_ms(unit, attempt))
+}
+
+/// Milliseconds to wait after an attempt that ended before it ran, the more the more of them there were
+/// in a row: whatever keeps it from starting must not keep the cluster busy.
+fn start_delay_ms(unit: &Unit, attempt: &Attempt) -> u64 {
+    if attempt.running_at.is_some() {
+        return 0;
+    }
+    let earlier = unit.past.iter().rev();
+    let never_ran = earlier.take_while(|past| past.running_at.is_none());
+    doubled(limits::START_BACKOFF_MS, never_ran.count() as u64)
 }
 
 const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
@@ -168,12 +174,7 @@ fn stopped_from_outside(attempt: &Attempt) -> Option<(RestartReason, String)> {
         }
         StopReason::Preempted => Some((RestartReason::Preempt, "preempted".to_owned())),
         StopReason::GpuFault { gpu } => Some((RestartReason::Infra, format!("{gpu} is unfit"))),
-        StopReason::MemberLost => {
-            let detail = decisive_run(attempt)
-                .map_or_else(|| "a member of the gang was lost".to_owned(), describe);
-            Some((RestartReason::Infra, detail))
-        }
-        StopReason::Cancelled | StopReason::MemberFailed => None,
+        StopReason::Cancelled | StopReason::MemberFailed | StopReason::MemberLost => None,
     }
 }
 

@@ -43,7 +43,47 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
         limits::RETRIES_MAX,
     );
     found.groups(spec);
+    found.at_most(
+        "spec",
+        text_bytes(spec),
+        "SPEC_BYTES_MAX",
+        limits::SPEC_BYTES_MAX,
+    );
     found.0
+}
+
+/// Bytes that every text counts for beside its own: its length and its tag when encoded.
+const TEXT_OVERHEAD_BYTES: usize = 8;
+/// Bytes that the numbers of a task group count for when encoded.
+const GROUP_OVERHEAD_BYTES: usize = 64;
+
+/// About the bytes that a specification takes when encoded: its texts decide.
+fn text_bytes(spec: &JobSpec) -> usize {
+    let own = [&spec.name, &spec.user, &spec.queue].into_iter();
+    let labels = spec.labels.iter().flat_map(|(name, value)| [name, value]);
+    let groups = spec.groups.iter().map(|group| {
+        let texts = group
+            .command
+            .iter()
+            .chain(&group.resources.gpu_models)
+            .chain(&group.working_directory)
+            .chain(std::iter::once(&group.name))
+            .chain(
+                group
+                    .environment
+                    .iter()
+                    .flat_map(|(name, value)| [name, value]),
+            );
+        GROUP_OVERHEAD_BYTES + texts.map(|text| counted_bytes(text)).sum::<usize>()
+    });
+    own.chain(labels)
+        .map(|text| counted_bytes(text))
+        .sum::<usize>()
+        + groups.sum::<usize>()
+}
+
+const fn counted_bytes(text: &str) -> usize {
+    text.len() + TEXT_OVERHEAD_BYTES
 }
 
 #[derive(Default)]

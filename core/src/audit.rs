@@ -1,1 +1,0 @@
-//! Independent linter of the state.

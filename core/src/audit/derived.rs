@@ -1,0 +1,124 @@
+//! What is derived: the index, the queues' counts and the hashes.
+
+use std::collections::BTreeMap;
+
+use crate::audit::{Report, Rule};
+use crate::command::{GpuHealth, HostHealth};
+use crate::ids::HostId;
+use crate::state::{Host, Index, State};
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    check_rebuilt(state, report);
+    check_free(state, report);
+    check_waiting(state, report);
+    check_queues(state, report);
+    let hash = state.clone().state_hash();
+    report.require(
+        hash == state.state_hash_afresh(),
+        Rule::Derived,
+        &"state hash",
+        || "the one kept up to date differs from the one computed afresh".to_owned(),
+    );
+}
+
+fn check_rebuilt(state: &State, report: &mut Report) {
+    let rebuilt = Index::rebuild(state);
+    let kept = &state.index;
+    let parts = [
+        ("waiting", kept.waiting == rebuilt.waiting),
+        ("delayed", kept.delayed == rebuilt.delayed),
+        ("free", kept.free == rebuilt.free),
+        ("on_host", kept.on_host == rebuilt.on_host),
+        ("tasks", kept.tasks == rebuilt.tasks),
+        ("finished", kept.finished == rebuilt.finished),
+        ("expiring", kept.expiring == rebuilt.expiring),
+    ];
+    for (part, equal) in parts {
+        report.require(equal, Rule::Derived, &format!("index.{part}"), || {
+            "it differs from the one rebuilt from the rest".to_owned()
+        });
+    }
+}
+
+/// Nothing that is blocked, unfit, held or silent is on offer, and what is on offer is counted right.
+fn check_free(state: &State, report: &mut Report) {
+    let mut offered: BTreeMap<(String, HostId), u32> = BTreeMap::new();
+    for (class, hosts) in &state.index.free {
+        for (count, host) in hosts {
+            let earlier = offered.insert((class.to_string(), *host), *count);
+            report.require(
+                earlier.is_none(),
+                Rule::Derived,
+                &format!("host {host}"),
+                || format!("it is offered twice as `{class}`"),
+            );
+        }
+    }
+    let expected: BTreeMap<(String, HostId), u32> = state
+        .hosts
+        .values()
+        .filter(|host| host.health == HostHealth::Up && host.block.is_none())
+        .flat_map(|host| expected_offers(host))
+        .collect();
+    report.require(offered == expected, Rule::Derived, &"index.free", || {
+        format!("it offers {offered:?}, the hosts have {expected:?}")
+    });
+}
+
+fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
+    let mut offers = BTreeMap::from([((String::new(), host.id), 0)]);
+    for gpu in &host.gpus {
+        let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
+        let free = u32::from(fit && gpu.holder.is_none());
+        for class in ["", gpu.model.as_ref()] {
+            *offers.entry((class.to_owned(), host.id)).or_default() += free;
+        }
+    }
+    offers
+}
+
+/// Every job with waiting units is in the sight of the planner, and no other.
+fn check_waiting(state: &State, report: &mut Report) {
+    let mut seen: BTreeMap<_, usize> = BTreeMap::new();
+    for ((queue, _), jobs) in &state.index.waiting {
+        for (_, job) in jobs {
+            *seen.entry(*job).or_default() += 1;
+            let right = state
+                .job(*job)
+                .is_some_and(|job| *job.spec.queue == **queue);
+            report.require(right, Rule::Limbo, &format!("job {job}"), || {
+                format!("it waits in queue `{queue}`, which is not its own")
+            });
+        }
+    }
+    for (id, job) in &state.jobs {
+        let waits = job.counts.waiting > 0;
+        report.require(
+            seen.get(id).copied().unwrap_or(0) == usize::from(waits),
+            Rule::Limbo,
+            &format!("job {id}"),
+            || {
+                format!(
+                    "{} of its units wait, unseen by the planner",
+                    job.counts.waiting
+                )
+            },
+        );
+    }
+}
+
+fn check_queues(state: &State, report: &mut Report) {
+    for (name, queue) in &state.queues {
+        let live = state
+            .jobs
+            .values()
+            .filter(|job| job.spec.queue == **name && !job.phase.is_terminal())
+            .count() as u64;
+        report.require(
+            queue.live_jobs == live && queue.name == *name,
+            Rule::QueueUsage,
+            &format!("queue `{name}`"),
+            || format!("it counts {} unfinished jobs of {live}", queue.live_jobs),
+        );
+    }
+}

@@ -1,0 +1,127 @@
+//! Jobs: their phases, their counts and their units as a whole.
+
+use std::collections::BTreeSet;
+
+use crate::audit::{Report, Rule, units};
+use crate::ids::{JobId, UnitIndex};
+use crate::lifecycle::{JobPhase, UnitPhase};
+use crate::state::{Job, State, UnitCounts};
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    for (id, job) in &state.jobs {
+        check_identity(state, *id, job, report);
+        check_phase(state, job, report);
+        check_counts(job, report);
+        for (index, unit) in &job.units {
+            units::check(state, job, *index, unit, report);
+        }
+    }
+}
+
+fn check_identity(state: &State, id: JobId, job: &Job, report: &mut Report) {
+    let subject = format!("job {id}");
+    report.require(job.id == id, Rule::Identity, &subject, || {
+        format!("its record says {}", job.id)
+    });
+    report.require(
+        id.get() > 0 && id.get() <= state.revision.get(),
+        Rule::Identity,
+        &subject,
+        || format!("no revision of that number before {}", state.revision),
+    );
+    report.require(
+        state.queues.contains_key(job.spec.queue.as_str()),
+        Rule::Identity,
+        &subject,
+        || format!("its queue `{}` does not exist", job.spec.queue),
+    );
+    report.require(
+        job.submitted_at <= state.time,
+        Rule::Identity,
+        &subject,
+        || format!("it was submitted at {}, in the future", job.submitted_at),
+    );
+}
+
+fn check_phase(state: &State, job: &Job, report: &mut Report) {
+    let subject = format!("job {}", job.id);
+    let expected = expected_phase(job);
+    report.require(job.phase == expected, Rule::Lifecycle, &subject, || {
+        format!(
+            "it is {:?}, its units make it {expected:?} ({:?})",
+            job.phase, job.counts
+        )
+    });
+    report.require(
+        job.finished_at.is_some() == expected.is_terminal(),
+        Rule::Lifecycle,
+        &subject,
+        || format!("it is {expected:?} and ended at {:?}", job.finished_at),
+    );
+    let in_the_past = job.finished_at.is_none_or(|at| at <= state.time);
+    report.require(in_the_past, Rule::Lifecycle, &subject, || {
+        format!("it ended at {:?}, in the future", job.finished_at)
+    });
+}
+
+fn expected_phase(job: &Job) -> JobPhase {
+    let counts = &job.counts;
+    let holding = counts.placed + counts.running + counts.stopping;
+    match (job.cancel.is_some(), holding + counts.waiting, holding) {
+        (true, 0, _) => JobPhase::Cancelled,
+        (true, _, _) => JobPhase::Cancelling,
+        (false, 0, _) if counts.failed > 0 => JobPhase::Failed,
+        (false, 0, _) => JobPhase::Succeeded,
+        (false, _, 0) => JobPhase::Queued,
+        (false, _, _) => JobPhase::Running,
+    }
+}
+
+fn check_counts(job: &Job, report: &mut Report) {
+    let subject = format!("job {}", job.id);
+    let units = job.spec.units();
+    let known = u64::from(job.first_untouched.get());
+    report.require(
+        known <= units && job.units.len() as u64 == known,
+        Rule::Limbo,
+        &subject,
+        || {
+            format!(
+                "{} records for the first {known} of {units} units",
+                job.units.len()
+            )
+        },
+    );
+    let mut counted = UnitCounts::default();
+    for unit in job.units.values() {
+        *counter(&mut counted, unit.phase) += 1;
+    }
+    *counter(&mut counted, job.untouched_phase()) += units.saturating_sub(known);
+    report.require(counted == job.counts, Rule::Lifecycle, &subject, || {
+        format!("it counts {:?}, its units are {counted:?}", job.counts)
+    });
+    let waiting: BTreeSet<UnitIndex> = job
+        .units
+        .iter()
+        .filter(|(_, unit)| unit.phase == UnitPhase::Waiting)
+        .map(|(index, _)| *index)
+        .collect();
+    report.require(
+        waiting.iter().eq(job.requeued.iter()),
+        Rule::Limbo,
+        &subject,
+        || format!("units {waiting:?} wait, it names {:?}", job.requeued),
+    );
+}
+
+fn counter(counts: &mut UnitCounts, phase: UnitPhase) -> &mut u64 {
+    match phase {
+        UnitPhase::Waiting => &mut counts.waiting,
+        UnitPhase::Placed => &mut counts.placed,
+        UnitPhase::Running => &mut counts.running,
+        UnitPhase::Stopping => &mut counts.stopping,
+        UnitPhase::Succeeded => &mut counts.succeeded,
+        UnitPhase::Failed => &mut counts.failed,
+        UnitPhase::Cancelled => &mut counts.cancelled,
+    }
+}

@@ -1,0 +1,77 @@
+//! The logs that the state carries: answers and events; and the leadership.
+
+use crate::audit::{Report, Rule};
+use crate::limits;
+use crate::state::{Answer, State};
+use crate::time::TimeMs;
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    let leadership = &state.leadership;
+    report.require(
+        leadership.epoch.get() <= state.revision.get() && leadership.since <= state.time,
+        Rule::Leadership,
+        &format!("leadership {}", leadership.epoch),
+        || format!("it lies after revision {}", state.revision),
+    );
+    check_requests(state, report);
+    check_events(state, report);
+}
+
+fn check_requests(state: &State, report: &mut Report) {
+    for (request, stored) in state.requests.iter() {
+        let past = stored.revision <= state.revision && stored.at <= state.time;
+        let own_job = match stored.answer {
+            Answer::Job(job) => job.get() == stored.revision.get(),
+            _ => true,
+        };
+        report.require(
+            past && own_job,
+            Rule::Requests,
+            &format!("request {request}"),
+            || format!("{stored:?} cannot be its answer"),
+        );
+    }
+}
+
+fn check_events(state: &State, report: &mut Report) {
+    let mut newest = TimeMs::default();
+    let mut count = 0;
+    for (revision, events) in state.events.iter() {
+        let subject = format!("events of revision {revision}");
+        let in_range = revision > state.events.compacted() && revision <= state.revision;
+        report.require(
+            in_range && !events.is_empty(),
+            Rule::Events,
+            &subject,
+            || "they should not be kept, or are none".to_owned(),
+        );
+        for event in events.iter() {
+            report.require(
+                event.revision == revision && event.time >= newest,
+                Rule::Events,
+                &subject,
+                || format!("{event:?} does not belong there"),
+            );
+            newest = event.time;
+        }
+        count += events.len();
+    }
+    report.require(newest <= state.time, Rule::Events, &"events", || {
+        format!("the newest is of {newest}, in the future")
+    });
+    report.require(count == state.events.len(), Rule::Events, &"events", || {
+        format!("{count} are kept, {} counted", state.events.len())
+    });
+    let newest_revision = state.events.newest();
+    let of_newest = state
+        .events
+        .iter()
+        .last()
+        .map_or(0, |(_, events)| events.len());
+    report.require(
+        count <= limits::EVENTS_KEPT_MAX.max(of_newest),
+        Rule::Limits,
+        &"events",
+        || format!("{count} are kept up to {newest_revision:?}"),
+    );
+}

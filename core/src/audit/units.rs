@@ -1,0 +1,212 @@
+//! One unit: its attempt, its past and its budget.
+
+use std::fmt::Display;
+
+use crate::audit::{Report, Rule};
+use crate::ids::UnitIndex;
+use crate::lifecycle::{TaskPhase, UnitPhase};
+use crate::limits;
+use crate::state::{Attempt, Job, State, TaskRun, Unit};
+
+pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
+    let subject = format!("job {} unit {index}", job.id);
+    let holds = matches!(
+        unit.phase,
+        UnitPhase::Placed | UnitPhase::Running | UnitPhase::Stopping
+    );
+    report.require(
+        unit.attempt.is_some() == holds,
+        Rule::Limbo,
+        &subject,
+        || {
+            let attempt = unit.attempt.as_ref().map(|attempt| attempt.epoch);
+            format!("it is {:?} with attempt {attempt:?}", unit.phase)
+        },
+    );
+    check_budget(job, unit, &subject, report);
+    check_epochs(state, unit, &subject, report);
+    if let Some(attempt) = &unit.attempt {
+        check_attempt(state, attempt, &subject, report);
+        check_tasks(job, index, attempt, &subject, report);
+        check_stop(unit.phase, attempt, &subject, report);
+    }
+}
+
+fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let over = unit.failures > job.spec.retry.retries_max;
+    report.require(
+        !over || unit.phase == UnitPhase::Failed || unit.phase == UnitPhase::Cancelled,
+        Rule::RetryBudget,
+        subject,
+        || {
+            format!(
+                "{} failures are over its {} retries, and it is {:?}",
+                unit.failures, job.spec.retry.retries_max, unit.phase
+            )
+        },
+    );
+    report.require(
+        unit.failures <= unit.attempts,
+        Rule::RetryBudget,
+        subject,
+        || format!("{} failures in {} attempts", unit.failures, unit.attempts),
+    );
+    report.require(
+        unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
+            && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX,
+        Rule::Limits,
+        subject,
+        || {
+            format!(
+                "it keeps {} attempts and {} checkpoints",
+                unit.past.len(),
+                unit.checkpoints.len()
+            )
+        },
+    );
+}
+
+fn check_epochs(state: &State, unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let current = unit.attempt.as_deref();
+    let past = unit.past.iter().map(|past| (past.epoch, past.number));
+    let all: Vec<_> = past
+        .chain(current.map(|attempt| (attempt.epoch, attempt.number)))
+        .collect();
+    let increasing = all
+        .windows(2)
+        .all(|pair| pair[0].0 < pair[1].0 && pair[0].1 + 1 == pair[1].1);
+    report.require(increasing, Rule::Epochs, subject, || {
+        format!("epochs and numbers do not increase: {all:?}")
+    });
+    if let Some((epoch, number)) = all.last() {
+        report.require(
+            epoch.get() <= state.revision.get() && *number == unit.attempts,
+            Rule::Epochs,
+            subject,
+            || {
+                format!(
+                    "attempt {number} has epoch {epoch} at revision {} with {} attempts counted",
+                    state.revision, unit.attempts
+                )
+            },
+        );
+    }
+    let steps = unit.checkpoints.windows(2).all(|pair| {
+        pair[0].epoch < pair[1].epoch
+            || (pair[0].epoch == pair[1].epoch && pair[0].step < pair[1].step)
+    });
+    report.require(steps, Rule::Epochs, subject, || {
+        "its checkpoints are out of order".to_owned()
+    });
+}
+
+fn check_attempt(state: &State, attempt: &Attempt, subject: &dyn Display, report: &mut Report) {
+    report.require(
+        attempt.leader <= state.leadership.epoch && attempt.leader.get() < attempt.epoch.get(),
+        Rule::Leadership,
+        subject,
+        || {
+            format!(
+                "attempt {} was placed by leadership {}",
+                attempt.epoch, attempt.leader
+            )
+        },
+    );
+    let ended = attempt.tasks.iter().all(|run| terminal(run.phase));
+    report.require(!ended, Rule::Limbo, subject, || {
+        format!(
+            "attempt {} goes on although all its tasks ended",
+            attempt.epoch
+        )
+    });
+    let decisive = attempt.decisive.and_then(|task| attempt.task(task));
+    report.require(
+        decisive.is_some() == attempt.decisive.is_some()
+            && decisive.is_none_or(|run| terminal(run.phase) && !is_success(run)),
+        Rule::Lifecycle,
+        subject,
+        || format!("task {:?} cannot have decided its end", attempt.decisive),
+    );
+}
+
+fn check_tasks(
+    job: &Job,
+    index: UnitIndex,
+    attempt: &Attempt,
+    subject: &dyn Display,
+    report: &mut Report,
+) {
+    let expected: Vec<u32> = if job.spec.gang {
+        (0..).take(attempt.tasks.len()).collect()
+    } else {
+        vec![index.get()]
+    };
+    let complete = attempt.tasks.len() as u64 == if job.spec.gang { job.spec.tasks() } else { 1 };
+    let tasks = attempt.tasks.iter().map(|run| run.task.get());
+    report.require(
+        complete && tasks.eq(expected.iter().copied()),
+        Rule::GangAtomicity,
+        subject,
+        || format!("attempt {} lacks tasks of it", attempt.epoch),
+    );
+    for run in &attempt.tasks {
+        report.require(
+            run.exit.is_some() == (run.phase == TaskPhase::Exited),
+            Rule::Lifecycle,
+            subject,
+            || format!("task {} is {:?} with {:?}", run.task, run.phase, run.exit),
+        );
+        let asked = job.spec.group_of(run.task).map(|(group, _)| group);
+        report.require(
+            asked.is_some_and(|group| group.resources.gpus as usize == run.gpus.len()),
+            Rule::GangAtomicity,
+            subject,
+            || format!("task {} has {} GPUs", run.task, run.gpus.len()),
+        );
+    }
+}
+
+fn check_stop(phase: UnitPhase, attempt: &Attempt, subject: &dyn Display, report: &mut Report) {
+    report.require(
+        attempt.stop.is_some() == (phase == UnitPhase::Stopping),
+        Rule::Lifecycle,
+        subject,
+        || format!("it is {phase:?} with stop order {:?}", attempt.stop),
+    );
+    let runs = |wanted: TaskPhase| attempt.tasks.iter().any(|run| run.phase == wanted);
+    let begun = !runs(TaskPhase::Assigned);
+    let fits = match phase {
+        UnitPhase::Placed => !begun && attempt.running_at.is_none(),
+        UnitPhase::Running => begun && attempt.running_at.is_some(),
+        _ => true,
+    };
+    report.require(fits, Rule::Lifecycle, subject, || {
+        format!("it is {phase:?}, its tasks all begun: {begun}")
+    });
+    let broken = attempt
+        .tasks
+        .iter()
+        .find(|run| terminal(run.phase) && !is_success(run));
+    report.require(
+        broken.is_none() || phase == UnitPhase::Stopping,
+        Rule::GangAtomicity,
+        subject,
+        || {
+            let task = broken.map(|run| run.task);
+            format!("it is {phase:?} although task {task:?} ended badly")
+        },
+    );
+}
+
+const fn terminal(phase: TaskPhase) -> bool {
+    match phase {
+        TaskPhase::Assigned | TaskPhase::Running => false,
+        TaskPhase::Exited | TaskPhase::Gone | TaskPhase::Fenced => true,
+    }
+}
+
+fn is_success(run: &TaskRun) -> bool {
+    run.exit.as_ref().is_some_and(|exit| {
+        exit.code == Some(0) && !exit.lease_expired && exit.start_error.is_none()
+    })
+}

@@ -1,0 +1,230 @@
+//! A cluster of nothing but state: commands in, audited state out.
+
+use std::sync::Arc;
+
+use crate::apply::{Applied, apply};
+use crate::audit::audit;
+use crate::command::{
+    Command, Exit, HostRegistration, Placement, TaskOutcome, TaskPlacement, TaskReport,
+};
+use crate::feasibility::Ledger;
+use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::spec::JobSpec;
+use crate::state::{Answer, Attempt, State};
+use crate::testing::builders::{exit_with, request_id};
+use crate::time::TimeMs;
+
+/// When a cluster begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
+const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
+
+/// A state with a leader and a clock, which panics as soon as an audit finds something.
+#[derive(Clone, Debug)]
+pub struct Cluster {
+    /// The state.
+    pub state: State,
+    /// The time stamped on the next command.
+    pub now: TimeMs,
+    /// Whether every command is followed by an audit; switch it off where speed is measured.
+    pub audited: bool,
+    requests: u64,
+}
+
+impl Default for Cluster {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Cluster {
+    /// A cluster without hosts, led by replica 1.
+    #[must_use]
+    pub fn new() -> Self {
+        let mut cluster = Self {
+            state: State::default(),
+            now: BEGIN,
+            audited: true,
+            requests: 0,
+        };
+        cluster.apply(&Command::LeaderBegan {
+            replica: ReplicaId(1),
+        });
+        cluster
+    }
+
+    /// A cluster of so many hosts with so many GPUs each; their numbers and ids count from 1.
+    #[must_use]
+    pub fn with_hosts(hosts: u32, gpus: u32) -> Self {
+        let mut cluster = Self::new();
+        cluster.audited = false;
+        for number in 1..=hosts {
+            cluster.register(crate::testing::host(number, gpus));
+        }
+        cluster.audited = true;
+        cluster
+    }
+
+    /// Applies a command now.
+    ///
+    /// # Panics
+    /// If the state is not sound afterwards.
+    pub fn apply(&mut self, command: &Command) -> Applied {
+        let applied = apply(&mut self.state, self.now, command);
+        if self.audited {
+            let findings = audit(&self.state);
+            assert!(
+                findings.is_empty(),
+                "after {command:?} at revision {}: {findings:#?}",
+                applied.revision
+            );
+        }
+        applied
+    }
+
+    /// Lets time pass, in milliseconds.
+    pub fn wait(&mut self, span_ms: u64) {
+        self.now = self.now.after(span_ms);
+    }
+
+    /// The current leadership.
+    #[must_use]
+    pub const fn leader(&self) -> LeadershipEpoch {
+        self.state.leadership.epoch
+    }
+
+    /// A request id that was not used before.
+    pub const fn next_request(&mut self) -> crate::ids::RequestId {
+        self.requests += 1;
+        request_id(self.requests)
+    }
+
+    /// Registers a host.
+    pub fn register(&mut self, registration: HostRegistration) -> Applied {
+        self.apply(&Command::RegisterHost {
+            leader: self.leader(),
+            registration: Arc::new(registration),
+        })
+    }
+
+    /// Submits a job.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn submit(&mut self, spec: JobSpec) -> JobId {
+        let command = Command::SubmitJob {
+            request: self.next_request(),
+            spec: Arc::new(spec),
+        };
+        match self.apply(&command).result {
+            Ok(Answer::Job(job)) => job,
+            other => panic!("the job was not accepted: {other:?}"),
+        }
+    }
+
+    /// A placement of a unit, first fit over the hosts in order of their ids, if there is room.
+    #[must_use]
+    pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
+        let job = self.state.job(id)?;
+        let mut hosts = self.state.hosts.values();
+        let mut ledger = Ledger::open(&self.state, hosts.next()?, job);
+        let mut at = *self.state.hosts.keys().next()?;
+        let mut tasks = Vec::new();
+        for task in job.tasks_of(unit).map(TaskIndex) {
+            let (group, _) = job.spec.group_of(task)?;
+            let gpus = loop {
+                match ledger.choose(group) {
+                    Ok(gpus) => break gpus,
+                    Err(_) => {
+                        let host = hosts.next()?;
+                        ledger = Ledger::open(&self.state, host, job);
+                        at = host.id;
+                    }
+                }
+            };
+            tasks.push(TaskPlacement {
+                task,
+                host: at,
+                gpus,
+            });
+        }
+        Some(Command::Place(Placement {
+            leader: self.leader(),
+            job: id,
+            unit,
+            tasks: Arc::from(tasks),
+        }))
+    }
+
+    /// Places every waiting unit of a job by first fit; returns how many had room.
+    pub fn place_all(&mut self, job: JobId) -> usize {
+        let waiting: Vec<UnitIndex> = self
+            .state
+            .job(job)
+            .map_or_else(Vec::new, |job| job.waiting_units().collect());
+        let mut placed = 0;
+        for unit in waiting {
+            let command = self.first_fit(job, unit);
+            placed +=
+                usize::from(command.is_some_and(|command| self.apply(&command).result.is_ok()));
+        }
+        placed
+    }
+
+    /// A unit's current attempt.
+    #[must_use]
+    pub fn attempt(&self, job: JobId, unit: UnitIndex) -> Option<&Attempt> {
+        self.state.job(job)?.unit(unit)?.attempt.as_deref()
+    }
+
+    /// Reports what became of a task of a unit's current attempt (of attempt 0, if there is none).
+    pub fn report(&mut self, job: JobId, task: TaskIndex, outcome: TaskOutcome) -> Applied {
+        let gang = self.state.job(job).is_some_and(|job| job.spec.gang);
+        let unit = UnitIndex(if gang { 0 } else { task.get() });
+        let epoch = self.attempt(job, unit).map(|attempt| attempt.epoch);
+        self.apply(&Command::ReportTask(TaskReport {
+            leader: self.leader(),
+            job,
+            unit,
+            epoch: epoch.unwrap_or_default(),
+            task,
+            outcome,
+        }))
+    }
+
+    /// Reports a task's exit.
+    pub fn exit(&mut self, job: JobId, task: u32, exit: Exit) -> Applied {
+        self.report(job, TaskIndex(task), TaskOutcome::Exited(exit))
+    }
+
+    /// Starts every assigned task of a job.
+    pub fn start_all(&mut self, job: JobId) {
+        for task in self.tasks_in(job, &[UnitPhase::Placed]) {
+            self.report(job, task, TaskOutcome::Started);
+        }
+    }
+
+    /// Ends every task of a job with exit code 0.
+    pub fn finish_all(&mut self, job: JobId) {
+        for task in self.tasks_in(job, &[UnitPhase::Placed, UnitPhase::Running]) {
+            self.exit(job, task.get(), exit_with(0));
+        }
+    }
+
+    fn tasks_in(&self, job: JobId, phases: &[UnitPhase]) -> Vec<TaskIndex> {
+        self.state.job(job).map_or_else(Vec::new, |job| {
+            job.units
+                .values()
+                .filter(|unit| phases.contains(&unit.phase))
+                .filter_map(|unit| unit.attempt.as_deref())
+                .flat_map(|attempt| attempt.tasks.iter().map(|run| run.task))
+                .collect()
+        })
+    }
+
+    /// Hosts that a unit's current attempt runs on.
+    #[must_use]
+    pub fn hosts_of(&self, job: JobId, unit: UnitIndex) -> Vec<HostId> {
+        self.attempt(job, unit)
+            .map_or_else(Vec::new, Attempt::hosts)
+    }
+}

@@ -1,0 +1,440 @@
+//! Commands drawn from the state: mostly plausible ones, now and then stale or wrong ones.
+//!
+//! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
+//! a plausible sequence of commands.
+
+use std::sync::Arc;
+
+use crate::command::{
+    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, Placement,
+    StopReason, TaskOutcome, TaskPlacement, TaskReport,
+};
+use crate::feasibility::Ledger;
+use crate::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
+};
+use crate::lifecycle::TaskPhase;
+use crate::limits;
+use crate::spec::JobSpec;
+use crate::state::{Attempt, State};
+use crate::testing::builders::{
+    exit_with, gang, gpu_uuid, host_of_model, request_id, single, start_error,
+};
+use crate::time::TimeMs;
+
+/// Hosts that may come to exist.
+const HOSTS: u64 = 4;
+/// Request ids in use: few, so that some come twice.
+const REQUESTS: u64 = 64;
+
+/// Draws a command that fits the state, and the time to stamp on it.
+#[must_use]
+pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
+    let mut draw = Draw { state, entropy };
+    let time = draw.time();
+    let command = match draw.below(100) {
+        0..2 => Command::LeaderBegan {
+            replica: ReplicaId(1 + draw.below(3)),
+        },
+        2..12 => draw.registration(),
+        12..26 => draw.submission(),
+        26..29 => draw.cancellation(),
+        29..48 => draw.placement(),
+        48..80 => draw.report(),
+        80..83 => draw.stop(),
+        83..86 => draw.host_health(),
+        86..89 => draw.gpu_health(),
+        89..92 => draw.block(),
+        92..94 => draw.unblock(),
+        94..95 => Command::ExpireBlocks {
+            leader: draw.leader(),
+        },
+        95..97 => draw.checkpoint(),
+        97..98 => draw.queue(),
+        _ => Command::Prune {
+            leader: draw.leader(),
+        },
+    };
+    (time, command)
+}
+
+struct Draw<'a> {
+    state: &'a State,
+    entropy: u64,
+}
+
+impl<'a> Draw<'a> {
+    /// A number below `bound` (SplitMix64).
+    fn below(&mut self, bound: u64) -> u64 {
+        self.entropy = self.entropy.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.entropy;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn small(&mut self, bound: u32) -> u32 {
+        u32::try_from(self.below(u64::from(bound))).unwrap_or(0)
+    }
+
+    fn once_in(&mut self, times: u64) -> bool {
+        self.below(times) == 0
+    }
+
+    fn pick<T>(&mut self, things: Vec<T>) -> Option<T> {
+        let count = u64::try_from(things.len())
+            .ok()
+            .filter(|count| *count > 0)?;
+        let position = usize::try_from(self.below(count)).ok()?;
+        things.into_iter().nth(position)
+    }
+
+    /// Mostly a little later, sometimes much later, sometimes a clock that went back.
+    fn time(&mut self) -> TimeMs {
+        let now = self.state.time;
+        match self.below(20) {
+            0 => TimeMs(now.0.saturating_sub(5_000)),
+            1 => now.after(limits::REQUEST_KEPT_MS),
+            2 => now.after(limits::FINISHED_JOB_KEPT_MS),
+            3..8 => now.after(self.below(60_000)),
+            _ => now.after(self.below(500)),
+        }
+    }
+
+    fn leader(&mut self) -> LeadershipEpoch {
+        let current = self.state.leadership.epoch;
+        if self.once_in(40) {
+            LeadershipEpoch(current.get().saturating_sub(1))
+        } else {
+            current
+        }
+    }
+
+    fn job(&mut self) -> JobId {
+        let jobs = self.state.jobs.keys().copied().collect();
+        self.pick(jobs).unwrap_or(JobId(1))
+    }
+
+    fn host(&mut self) -> HostId {
+        let hosts = self.state.hosts.keys().copied().collect();
+        self.pick(hosts).unwrap_or(HostId(1))
+    }
+
+    fn gpu(&mut self) -> GpuUuid {
+        let gpus = self.state.gpu_hosts.keys().copied().collect();
+        self.pick(gpus).unwrap_or(gpu_uuid(1, 0))
+    }
+
+    /// A unit that holds resources, with its attempt.
+    fn active(&mut self) -> Option<(JobId, UnitIndex, &'a Attempt)> {
+        let state = self.state;
+        let units = state
+            .index
+            .on_host
+            .keys()
+            .filter_map(|(_, job, unit)| {
+                let attempt = state.job(*job)?.unit(*unit)?.attempt.as_deref()?;
+                Some((*job, *unit, attempt))
+            })
+            .collect();
+        self.pick(units)
+    }
+
+    fn registration(&mut self) -> Command {
+        let number = self.small(u32::try_from(HOSTS).unwrap_or(1)) + 1;
+        let model = if number.is_multiple_of(2) {
+            "A100"
+        } else {
+            "H100"
+        };
+        let mut registration = host_of_model(number, 4, model);
+        registration.incarnation = 1 + self.below(3);
+        match self.below(12) {
+            0 => {
+                registration.gpus.pop();
+            }
+            1 => registration.boot_id = format!("boot-{}", self.below(3)),
+            2 => registration.worker_id = request_id(1_000 + self.below(2)),
+            3 => registration.gpus[0].uuid = self.gpu(),
+            4 => registration.cpus_milli = 2_000,
+            5 => registration.gpus[1].model = "L40S".to_owned(),
+            6 => registration.gpus.reverse(),
+            _ => {}
+        }
+        Command::RegisterHost {
+            leader: self.leader(),
+            registration: Arc::new(registration),
+        }
+    }
+
+    fn submission(&mut self) -> Command {
+        let name = ["train", "evaluate", "sweep"][usize::try_from(self.below(3)).unwrap_or(0)];
+        let (tasks, gpus) = (1 + self.small(5), self.small(4));
+        let mut spec: JobSpec = if self.once_in(2) {
+            gang(name, tasks, gpus)
+        } else {
+            single(name, tasks, gpus)
+        };
+        spec.priority = i32::try_from(self.below(3)).unwrap_or(0);
+        spec.retry.retries_max = self.small(3);
+        if self.once_in(5) {
+            spec.queue = "research".to_owned();
+        }
+        if self.once_in(5) {
+            spec.groups[0].resources.gpu_models = vec!["A100".to_owned()];
+        }
+        if self.once_in(5) {
+            spec.groups[0].tasks_per_host_max = Some(1);
+        }
+        if self.once_in(20) {
+            spec.groups[0].count = 0;
+        }
+        Command::SubmitJob {
+            request: request_id(self.below(REQUESTS)),
+            spec: Arc::new(spec),
+        }
+    }
+
+    fn cancellation(&mut self) -> Command {
+        Command::CancelJob {
+            request: request_id(self.below(REQUESTS)),
+            job: self.job(),
+            author: "ada".to_owned(),
+            reason: String::new(),
+        }
+    }
+
+    fn placement(&mut self) -> Command {
+        let waiting: Vec<JobId> = self
+            .state
+            .jobs
+            .values()
+            .filter(|job| job.counts.waiting > 0)
+            .map(|job| job.id)
+            .collect();
+        let job = self.pick(waiting).unwrap_or_else(|| self.job());
+        let units = self
+            .state
+            .job(job)
+            .map_or_else(Vec::new, |job| job.waiting_units().collect());
+        let unit = self.pick(units).unwrap_or(UnitIndex(0));
+        let mut tasks = self.tasks_of(job, unit);
+        match self.below(20) {
+            0 => {
+                tasks.pop();
+            }
+            1 => tasks.iter_mut().for_each(|task| task.gpus.reverse()),
+            2 => {
+                let gpu = self.gpu();
+                for task in tasks.iter_mut().filter(|task| !task.gpus.is_empty()) {
+                    task.gpus[0] = gpu;
+                }
+            }
+            _ => {}
+        }
+        Command::Place(Placement {
+            leader: self.leader(),
+            job,
+            unit,
+            tasks: Arc::from(tasks),
+        })
+    }
+
+    /// Each task on a random host, with GPUs that fit if there are any.
+    fn tasks_of(&mut self, id: JobId, unit: UnitIndex) -> Vec<TaskPlacement> {
+        let state = self.state;
+        let Some(job) = state.job(id) else {
+            return Vec::new();
+        };
+        let mut ledgers = std::collections::BTreeMap::new();
+        let mut tasks = Vec::new();
+        for task in job.tasks_of(unit).map(TaskIndex) {
+            let Some((group, _)) = job.spec.group_of(task) else {
+                break;
+            };
+            let (mut host, mut gpus) = (self.host(), Vec::new());
+            for _ in 0..HOSTS {
+                if let Some(record) = state.host(host) {
+                    let ledger = ledgers
+                        .entry(host)
+                        .or_insert_with(|| Ledger::open(state, record, job));
+                    if let Ok(chosen) = ledger.choose(group) {
+                        gpus = chosen;
+                        break;
+                    }
+                }
+                host = self.host();
+            }
+            tasks.push(TaskPlacement { task, host, gpus });
+        }
+        tasks
+    }
+
+    fn report(&mut self) -> Command {
+        let (job, unit, epoch, task, phase) = match self.active() {
+            Some((job, unit, attempt)) => {
+                let runs = attempt.tasks.iter().map(|run| (run.task, run.phase));
+                let open = runs.filter(|(_, phase)| !phase.is_terminal()).collect();
+                let (task, phase) = self
+                    .pick(open)
+                    .unwrap_or((TaskIndex(0), TaskPhase::Assigned));
+                (job, unit, attempt.epoch, task, phase)
+            }
+            None => {
+                let stale = AttemptEpoch(self.below(100));
+                let job = self.job();
+                (job, UnitIndex(0), stale, TaskIndex(0), TaskPhase::Running)
+            }
+        };
+        let outcome = if phase == TaskPhase::Assigned && !self.once_in(5) {
+            TaskOutcome::Started
+        } else {
+            self.outcome()
+        };
+        let stale = u64::from(self.once_in(30));
+        Command::ReportTask(TaskReport {
+            leader: self.leader(),
+            job,
+            unit,
+            epoch: AttemptEpoch(epoch.get().saturating_sub(stale)),
+            task,
+            outcome,
+        })
+    }
+
+    fn outcome(&mut self) -> TaskOutcome {
+        match self.below(20) {
+            0 => TaskOutcome::Started,
+            1 => TaskOutcome::Fenced,
+            2 => TaskOutcome::Gone {
+                detail: "its supervisor vanished".to_owned(),
+            },
+            3 => TaskOutcome::Exited(start_error("no such program")),
+            4 => TaskOutcome::Exited(exit_with(75)),
+            5 => TaskOutcome::Exited(exit_with(93)),
+            6 => TaskOutcome::Exited(Exit {
+                code: None,
+                signal: Some(9),
+                lease_expired: true,
+                ..exit_with(0)
+            }),
+            7..11 => TaskOutcome::Exited(exit_with(1)),
+            _ => TaskOutcome::Exited(exit_with(0)),
+        }
+    }
+
+    fn stop(&mut self) -> Command {
+        let (job, unit, epoch) = self.active().map_or_else(
+            || (JobId(1), UnitIndex(0), AttemptEpoch(1)),
+            |(job, unit, attempt)| (job, unit, attempt.epoch),
+        );
+        let reason = match self.below(4) {
+            0 => StopReason::MemberLost,
+            1 => StopReason::MemberFailed,
+            2 => StopReason::Drain { host: self.host() },
+            _ => StopReason::Preempted,
+        };
+        Command::StopAttempt {
+            leader: self.leader(),
+            job,
+            unit,
+            epoch,
+            reason,
+        }
+    }
+
+    fn host_health(&mut self) -> Command {
+        let health = match self.below(3) {
+            0 => HostHealth::Up,
+            1 => HostHealth::Suspect,
+            _ => HostHealth::Lost,
+        };
+        Command::SetHostHealth {
+            leader: self.leader(),
+            host: self.host(),
+            health,
+        }
+    }
+
+    fn gpu_health(&mut self) -> Command {
+        let gpu = self.gpu();
+        let owner = self.state.gpu_hosts.get(&gpu).copied();
+        let health = if self.once_in(2) {
+            GpuHealth::Healthy
+        } else {
+            GpuHealth::Faulted {
+                signal: "xid-79".to_owned(),
+                detail: "fell off the bus".to_owned(),
+            }
+        };
+        Command::SetGpuHealth {
+            leader: self.leader(),
+            host: owner.unwrap_or(HostId(1)),
+            gpu,
+            health,
+        }
+    }
+
+    fn target(&mut self) -> BlockTarget {
+        if self.once_in(2) {
+            return BlockTarget::Gpu(self.gpu());
+        }
+        let host = self.host();
+        let name = self.state.host(host).map(|host| host.name.to_string());
+        BlockTarget::Host(name.unwrap_or_else(|| "nowhere".to_owned()))
+    }
+
+    fn block(&mut self) -> Command {
+        let now = self.state.time;
+        let expires_at = self.once_in(2).then(|| now.after(self.below(600_000)));
+        let drain_deadline = self.once_in(2).then(|| now.after(self.below(60_000)));
+        Command::Block {
+            request: request_id(self.below(REQUESTS)),
+            target: self.target(),
+            block: Block {
+                reason: "maintenance".to_owned(),
+                author: "grace".to_owned(),
+                evidence: String::new(),
+                since: TimeMs::default(),
+                expires_at,
+                drain_deadline,
+            },
+        }
+    }
+
+    fn unblock(&mut self) -> Command {
+        Command::Unblock {
+            request: request_id(self.below(REQUESTS)),
+            target: self.target(),
+            author: "grace".to_owned(),
+        }
+    }
+
+    fn checkpoint(&mut self) -> Command {
+        let (job, unit, epoch) = self.active().map_or_else(
+            || (JobId(1), UnitIndex(0), AttemptEpoch(1)),
+            |(job, unit, attempt)| (job, unit, attempt.epoch),
+        );
+        let step = self.below(50);
+        Command::CommitCheckpoint {
+            leader: self.leader(),
+            job,
+            unit,
+            checkpoint: CheckpointCommit {
+                epoch,
+                step,
+                path: format!("/checkpoints/{job}/step_{step}"),
+                size_bytes: 1 << 20,
+                digest: String::new(),
+            },
+        }
+    }
+
+    fn queue(&mut self) -> Command {
+        Command::SetQueue {
+            request: request_id(self.below(REQUESTS)),
+            name: "research".to_owned(),
+            live_jobs_max: self.below(20),
+        }
+    }
+}

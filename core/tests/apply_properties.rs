@@ -1,0 +1,214 @@
+//! Properties of `apply`: random sequences of mostly plausible commands against a small naive model,
+//! with an audit after every step, and determinism.
+
+use std::collections::BTreeMap;
+
+use muster_core::apply::{Applied, apply};
+use muster_core::audit::audit;
+use muster_core::command::{Command, Placement};
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, UnitIndex};
+use muster_core::lifecycle::{JobPhase, UnitPhase};
+use muster_core::spec::JobSpec;
+use muster_core::state::{Answer, State};
+use muster_core::testing::draw_command;
+use proptest::collection::vec;
+use proptest::prelude::*;
+
+/// What anybody who only watches answers and events can know.
+#[derive(Default)]
+struct Model {
+    owners: BTreeMap<GpuUuid, AttemptEpoch>,
+    acknowledged: BTreeMap<JobId, JobSpec>,
+    finished: BTreeMap<JobId, JobPhase>,
+    ended_units: BTreeMap<(JobId, UnitIndex), UnitPhase>,
+    newest_epoch: BTreeMap<(JobId, UnitIndex), AttemptEpoch>,
+    answers: BTreeMap<RequestId, Answer>,
+}
+
+impl Model {
+    fn observe(&mut self, state: &State, command: &Command, applied: &Applied) {
+        if let (Command::Place(placement), Ok(_)) = (command, &applied.result) {
+            self.placed(placement, AttemptEpoch(applied.revision.get()));
+        }
+        if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
+            self.accepted(state, *request, spec, answer);
+        }
+        for (revision, events) in state.events.iter() {
+            for event in events.iter().filter(|_| revision == applied.revision) {
+                self.event(&event.kind);
+            }
+        }
+        self.compare(state);
+    }
+
+    fn placed(&mut self, placement: &Placement, epoch: AttemptEpoch) {
+        let unit = (placement.job, placement.unit);
+        let earlier = self.newest_epoch.insert(unit, epoch);
+        assert!(earlier < Some(epoch), "epochs of {unit:?} increase");
+        for gpu in placement.tasks.iter().flat_map(|task| &task.gpus) {
+            let owner = self.owners.insert(*gpu, epoch);
+            assert_eq!(owner, None, "{gpu} was held when {epoch} got it");
+        }
+    }
+
+    fn accepted(&mut self, state: &State, request: RequestId, spec: &JobSpec, answer: &Answer) {
+        let Answer::Job(job) = answer else {
+            panic!("a submission was answered with {answer:?}");
+        };
+        if state.requests.get(request).map(|stored| stored.revision) == Some(state.revision) {
+            self.answers.insert(request, answer.clone());
+            self.acknowledged.insert(*job, spec.clone());
+        } else {
+            assert_eq!(self.answers.get(&request), Some(answer), "{request}");
+            assert!(
+                self.acknowledged.get(job).is_none_or(|first| first == spec),
+                "another specification got job {job}"
+            );
+        }
+    }
+
+    fn event(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::AttemptEnded { epoch, .. } => self.owners.retain(|_, owner| owner != epoch),
+            EventKind::JobFinished { job, phase, .. } => {
+                let earlier = self.finished.insert(*job, *phase);
+                assert_eq!(earlier, None, "job {job} ended twice");
+            }
+            EventKind::JobPruned { job } => {
+                assert!(
+                    self.finished.contains_key(job),
+                    "job {job} was forgotten alive"
+                );
+                self.acknowledged.remove(job);
+                self.finished.remove(job);
+                self.ended_units.retain(|(of, _), _| of != job);
+            }
+            _ => {}
+        }
+    }
+
+    fn compare(&mut self, state: &State) {
+        let held: BTreeMap<GpuUuid, AttemptEpoch> = state
+            .hosts
+            .values()
+            .flat_map(|host| &host.gpus)
+            .filter_map(|gpu| Some((gpu.uuid, gpu.holder?.epoch)))
+            .collect();
+        assert_eq!(held, self.owners);
+        for (id, spec) in &self.acknowledged {
+            let job = state.job(*id).expect("an acknowledged job is never lost");
+            assert_eq!(*job.spec, *spec, "job {id} changed what it asks for");
+        }
+        assert_eq!(state.jobs.len(), self.acknowledged.len());
+        for (id, phase) in &self.finished {
+            assert_eq!(state.job(*id).map(|job| job.phase), Some(*phase));
+        }
+        self.compare_units(state);
+    }
+
+    fn compare_units(&mut self, state: &State) {
+        for (key, phase) in &self.ended_units {
+            let now = state.job(key.0).and_then(|job| job.unit_phase(key.1));
+            assert_eq!(now, Some(*phase), "unit {key:?} left its end");
+        }
+        for job in state.jobs.values() {
+            for (index, unit) in &job.units {
+                if unit.phase.is_terminal() {
+                    self.ended_units.insert((job.id, *index), unit.phase);
+                }
+            }
+        }
+    }
+}
+
+/// A refused command changes nothing but the revision, the time and what the time alone changes.
+fn assert_untouched(before: &State, after: &State) {
+    assert!(before.jobs == after.jobs, "a refused command changed a job");
+    assert!(
+        before.hosts == after.hosts,
+        "a refused command changed a host"
+    );
+    assert!(
+        before.queues == after.queues,
+        "a refused command changed a queue"
+    );
+    assert_eq!(before.leadership, after.leadership);
+    assert_eq!(before.requests.hash(), after.requests.hash());
+    assert_eq!(before.events.newest(), after.events.newest());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig {
+        cases: 256,
+        max_shrink_iters: 20_000,
+        failure_persistence: None,
+        ..ProptestConfig::default()
+    })]
+
+    #[test]
+    fn any_sequence_keeps_the_state_sound(draws in vec(any::<u64>(), 1..200)) {
+        let mut state = State::default();
+        let mut model = Model::default();
+        for entropy in draws {
+            let before = state.clone();
+            let hash = before.state_hash_afresh();
+            let (time, command) = draw_command(&state, entropy);
+            let applied = apply(&mut state, time, &command);
+            prop_assert_eq!(applied.revision, before.revision.next());
+            prop_assert!(state.time >= before.time);
+            let findings = audit(&state);
+            prop_assert!(findings.is_empty(), "after {command:?}: {findings:#?}");
+            if applied.result.is_err() {
+                assert_untouched(&before, &state);
+            }
+            prop_assert_eq!(before.state_hash_afresh(), hash, "a clone changed with its original");
+            model.observe(&state, &command, &applied);
+        }
+    }
+
+    #[test]
+    fn the_same_log_gives_the_same_state(draws in vec(any::<u64>(), 1..200)) {
+        let mut first = State::default();
+        let mut log = Vec::new();
+        for entropy in draws {
+            let (time, command) = draw_command(&first, entropy);
+            let applied = apply(&mut first, time, &command);
+            log.push((time, command, applied, first.state_hash()));
+        }
+        let mut second = State::default();
+        for (time, command, applied, hash) in log {
+            prop_assert_eq!(apply(&mut second, time, &command), applied);
+            prop_assert_eq!(second.state_hash(), hash);
+        }
+        prop_assert!(first.jobs == second.jobs && first.index == second.index);
+    }
+}
+
+#[test]
+fn random_sequences_reach_every_end() {
+    let mut state = State::default();
+    let mut seen = BTreeMap::new();
+    for entropy in 0..20_000 {
+        let (time, command) = draw_command(&state, entropy);
+        apply(&mut state, time, &command);
+    }
+    for (_, events) in state.events.iter() {
+        for event in events.iter() {
+            let text = format!("{:?}", event.kind);
+            let name = text.split([' ', '{']).next().unwrap_or_default().to_owned();
+            *seen.entry(name).or_insert(0) += 1;
+        }
+    }
+    assert_eq!(seen.len(), 20, "some events never happen: {seen:#?}");
+    for phase in [JobPhase::Succeeded, JobPhase::Failed, JobPhase::Cancelled] {
+        assert!(
+            state
+                .events
+                .iter()
+                .flat_map(|(_, events)| events.iter())
+                .any(|event| matches!(event.kind, EventKind::JobFinished { phase: ended, .. } if ended == phase)),
+            "no job ended {phase:?}"
+        );
+    }
+}

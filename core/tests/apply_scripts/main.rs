@@ -1,0 +1,60 @@
+//! Golden scripts of `apply`: commands in, every event, refusal and the state asked for out.
+//!
+//! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test apply_scripts` writes the outputs anew; review
+//! them as you would review code.
+
+mod runner;
+mod show;
+
+use std::collections::BTreeSet;
+
+use runner::Runner;
+
+const FOLDER: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/testscripts/apply");
+
+macro_rules! scripts {
+    ($($name:ident),* $(,)?) => {
+        const LISTED: &[&str] = &[$(stringify!($name)),*];
+        $(
+            #[test]
+            fn $name() -> std::io::Result<()> {
+                goldenscript::run(
+                    &mut Runner::default(),
+                    format!("{FOLDER}/{}", stringify!($name)),
+                )
+            }
+        )*
+    };
+}
+
+scripts! {
+    block_and_expiry,
+    cancel,
+    checkpoint_fencing,
+    drain,
+    gang_lifecycle,
+    gpu_fault,
+    host_identity,
+    host_lost,
+    limits,
+    lying_worker,
+    member_failure,
+    placement_refused,
+    prune,
+    queues,
+    retries,
+    stale_leader,
+    start_errors,
+    submit_idempotency,
+}
+
+#[test]
+fn every_script_is_run() -> std::io::Result<()> {
+    let mut found = BTreeSet::new();
+    for entry in std::fs::read_dir(FOLDER)? {
+        found.insert(entry?.file_name().to_string_lossy().into_owned());
+    }
+    let listed: BTreeSet<String> = LISTED.iter().map(|name| (*name).to_owned()).collect();
+    assert_eq!(found, listed);
+    Ok(())
+}

@@ -1,0 +1,287 @@
+//! Short, complete lines for people who review a script.
+
+use std::fmt::Write as _;
+
+use muster_core::command::{Block, BlockTarget, Exit, GpuHealth};
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use muster_core::state::{Host, Job, State, TaskRun, Unit};
+use muster_core::time::TimeMs;
+
+/// Shows things with times counted from the script's begin.
+pub(crate) struct Show {
+    pub(crate) begin: TimeMs,
+}
+
+impl Show {
+    fn time(&self, time: TimeMs) -> String {
+        format!("+{}ms", time.since(self.begin))
+    }
+
+    pub(crate) fn event(&self, kind: &EventKind) -> String {
+        use EventKind as E;
+        match kind {
+            E::LeaderBegan { replica, epoch } => format!("replica {replica} leads, epoch {epoch}"),
+            E::JobSubmitted {
+                job,
+                name,
+                user,
+                queue,
+            } => format!("job {job} submitted: {name} by {user} to {queue}"),
+            E::JobCancelRequested {
+                job,
+                author,
+                reason,
+            } => format!("job {job} to be cancelled by {author}: {reason:?}"),
+            E::JobFinished { job, phase, reason } => format!("job {job} {phase:?} {reason:?}"),
+            E::JobPruned { job } => format!("job {job} forgotten"),
+            E::HostRegistered { host, name, gpus } => {
+                format!("host {host} registered: {name} with {gpus} GPUs")
+            }
+            E::HostHealthChanged { host, health, .. } => format!("host {host} {health:?}"),
+            E::GpuHealthChanged {
+                gpu, host, health, ..
+            } => format!("host {host} {} {}", short(*gpu), self::health(health)),
+            E::Blocked { target, block } => format!("{} {}", target_of(target), self.block(block)),
+            E::Unblocked { target, author } => {
+                format!("{} unblocked by {author}", target_of(target))
+            }
+            E::QueueSet { name } => format!("queue {name} set"),
+            _ => self.attempt_event(kind),
+        }
+    }
+
+    fn attempt_event(&self, kind: &EventKind) -> String {
+        use EventKind as E;
+        match kind {
+            E::AttemptPlaced {
+                job,
+                unit,
+                epoch,
+                number,
+                hosts,
+                gpus,
+            } => format!(
+                "{} placed, number {number}, {gpus} GPUs on hosts {}",
+                attempt(*job, *unit, *epoch),
+                list(hosts)
+            ),
+            E::TaskStarted {
+                job,
+                unit,
+                epoch,
+                task,
+                host,
+            } => format!(
+                "{} task {task} started on host {host}",
+                attempt(*job, *unit, *epoch)
+            ),
+            E::AttemptRunning { job, unit, epoch } => {
+                format!("{} running", attempt(*job, *unit, *epoch))
+            }
+            E::TaskExited {
+                job,
+                unit,
+                epoch,
+                task,
+                exit,
+                ..
+            } => format!(
+                "{} task {task} exited: {}",
+                attempt(*job, *unit, *epoch),
+                self::exit(exit)
+            ),
+            E::TaskLost {
+                job,
+                unit,
+                epoch,
+                task,
+                detail,
+                ..
+            } => format!(
+                "{} task {task} lost: {detail}",
+                attempt(*job, *unit, *epoch)
+            ),
+            E::AttemptStopping {
+                job,
+                unit,
+                epoch,
+                reason,
+            } => format!("{} stopping: {reason:?}", attempt(*job, *unit, *epoch)),
+            E::AttemptEnded {
+                job,
+                unit,
+                epoch,
+                hosts,
+                detail,
+            } => format!(
+                "{} ended, hosts {} free: {detail}",
+                attempt(*job, *unit, *epoch),
+                list(hosts)
+            ),
+            E::UnitRequeued {
+                job,
+                unit,
+                reason,
+                not_before,
+            } => format!(
+                "job {job} unit {unit} waits again ({reason:?}) until {}",
+                self.time(*not_before)
+            ),
+            E::CheckpointCommitted {
+                job,
+                unit,
+                epoch,
+                step,
+                path,
+                ..
+            } => format!(
+                "{} checkpoint {step} at {path}",
+                attempt(*job, *unit, *epoch)
+            ),
+            other => format!("{other:?}"),
+        }
+    }
+
+    fn block(&self, block: &Block) -> String {
+        let mut text = format!("blocked by {}: {:?}", block.author, block.reason);
+        if let Some(at) = block.expires_at {
+            let _ = write!(text, " until {}", self.time(at));
+        }
+        if let Some(at) = block.drain_deadline {
+            let _ = write!(text, " drained by {}", self.time(at));
+        }
+        text
+    }
+
+    pub(crate) fn state(&self, state: &State) -> String {
+        let mut text = String::new();
+        for job in state.jobs.values() {
+            self.job(&mut text, job);
+        }
+        for host in state.hosts.values() {
+            let _ = writeln!(text, "{}", self.host(host));
+        }
+        text
+    }
+
+    fn job(&self, text: &mut String, job: &Job) {
+        let _ = writeln!(
+            text,
+            "job {} {} {:?}{}",
+            job.id,
+            job.spec.name,
+            job.phase,
+            counts(job)
+        );
+        for (index, unit) in &job.units {
+            let _ = writeln!(text, "  unit {index} {}", self.unit(unit));
+        }
+    }
+
+    fn unit(&self, unit: &Unit) -> String {
+        let mut text = format!(
+            "{:?} attempts={} failures={} {:?}",
+            unit.phase, unit.attempts, unit.failures, unit.restart_reason
+        );
+        if unit.not_before > self.begin {
+            let _ = write!(text, " not before {}", self.time(unit.not_before));
+        }
+        if let Some(attempt) = &unit.attempt {
+            let _ = write!(text, " epoch={}", attempt.epoch);
+            if let Some(stop) = &attempt.stop {
+                let _ = write!(text, " grace={}ms", stop.grace_ms);
+            }
+            for run in &attempt.tasks {
+                let _ = write!(text, " {}", task(run));
+            }
+        }
+        text
+    }
+
+    fn host(&self, host: &Host) -> String {
+        let mut text = format!("host {} {} {:?}", host.id, host.name, host.health);
+        if let Some(block) = &host.block {
+            let _ = write!(text, " {}", self.block(block));
+        }
+        for gpu in &host.gpus {
+            let holder = gpu.holder.map_or_else(
+                || "free".to_owned(),
+                |holder| format!("{}.{}", holder.job, holder.task),
+            );
+            let _ = write!(text, " {}={holder}", gpu.index);
+            if gpu.health != GpuHealth::Healthy {
+                let _ = write!(text, "({})", health(&gpu.health));
+            }
+            if gpu.block.is_some() {
+                text.push_str("(blocked)");
+            }
+        }
+        let _ = write!(text, " cpus={}", host.cpus_milli_used);
+        text
+    }
+}
+
+fn counts(job: &Job) -> String {
+    let counts = &job.counts;
+    let all = [
+        ("waiting", counts.waiting),
+        ("placed", counts.placed),
+        ("running", counts.running),
+        ("stopping", counts.stopping),
+        ("succeeded", counts.succeeded),
+        ("failed", counts.failed),
+        ("cancelled", counts.cancelled),
+    ];
+    all.iter()
+        .filter(|(_, count)| *count > 0)
+        .fold(String::new(), |mut text, (name, count)| {
+            let _ = write!(text, " {name}={count}");
+            text
+        })
+}
+
+fn task(run: &TaskRun) -> String {
+    let exit = run
+        .exit
+        .as_ref()
+        .map_or_else(String::new, |exit| format!("({})", self::exit(exit)));
+    format!("{}@{}:{:?}{exit}", run.task, run.host, run.phase)
+}
+
+fn attempt(job: JobId, unit: UnitIndex, epoch: AttemptEpoch) -> String {
+    format!("job {job} unit {unit} epoch {epoch}")
+}
+
+fn list(hosts: &[HostId]) -> String {
+    let texts: Vec<String> = hosts.iter().map(ToString::to_string).collect();
+    texts.join(",")
+}
+
+fn short(gpu: GpuUuid) -> String {
+    format!("gpu {}/{}", gpu.0 / 1_000, gpu.0 % 1_000)
+}
+
+fn health(health: &GpuHealth) -> String {
+    match health {
+        GpuHealth::Healthy => "healthy".to_owned(),
+        GpuHealth::Faulted { signal, .. } => format!("faulted {signal}"),
+    }
+}
+
+fn target_of(target: &BlockTarget) -> String {
+    match target {
+        BlockTarget::Host(name) => name.clone(),
+        BlockTarget::Gpu(gpu) => short(*gpu),
+    }
+}
+
+fn exit(exit: &Exit) -> String {
+    let mut parts = Vec::new();
+    parts.extend(exit.code.map(|code| format!("code {code}")));
+    parts.extend(exit.signal.map(|signal| format!("signal {signal}")));
+    parts.extend(exit.out_of_memory.then(|| "out of memory".to_owned()));
+    parts.extend(exit.lease_expired.then(|| "lease expired".to_owned()));
+    parts.extend(exit.start_error.clone());
+    parts.join(", ")
+}
