@@ -6,6 +6,5 @@
 
 pub mod check;
 pub mod cluster;
-pub mod demo;
 pub mod sim;
 pub mod workload;

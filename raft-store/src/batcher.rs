@@ -21,8 +21,9 @@ use crate::config::BatchLimits;
 use crate::error::ProposeError;
 use crate::hash_ledger::HashLedger;
 use crate::leadership::Leadership;
+use crate::log_clock::LogClock;
 use crate::peer::Peer;
-use crate::seams::Clock;
+use crate::shared::SharedState;
 use crate::sim::Runtime;
 use crate::state_machine::StateMachine;
 use crate::telemetry;
@@ -51,7 +52,8 @@ type Finished<M, R> = (u64, Option<ClientWriteResult<Types<M, R>>>);
 pub(crate) struct Batcher<M: StateMachine, R: Runtime> {
     raft: Raft<Types<M, R>, Applier<M, R>>,
     limits: BatchLimits,
-    clock: Arc<dyn Clock>,
+    clock: LogClock,
+    shared: Arc<SharedState<M>>,
     ledger: Arc<HashLedger>,
     leadership: watch::Receiver<Leadership>,
     incoming: mpsc::Receiver<Proposal<M>>,
@@ -66,7 +68,8 @@ pub(crate) struct Batcher<M: StateMachine, R: Runtime> {
 pub(crate) struct BatcherParts<M: StateMachine, R: Runtime> {
     pub(crate) raft: Raft<Types<M, R>, Applier<M, R>>,
     pub(crate) limits: BatchLimits,
-    pub(crate) clock: Arc<dyn Clock>,
+    pub(crate) clock: LogClock,
+    pub(crate) shared: Arc<SharedState<M>>,
     pub(crate) ledger: Arc<HashLedger>,
     pub(crate) leadership: watch::Receiver<Leadership>,
     pub(crate) incoming: mpsc::Receiver<Proposal<M>>,
@@ -86,6 +89,7 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
             raft: parts.raft,
             limits: parts.limits,
             clock: parts.clock,
+            shared: parts.shared,
             ledger: parts.ledger,
             leadership: parts.leadership,
             incoming: parts.incoming,
@@ -210,7 +214,8 @@ impl<M: StateMachine, R: Runtime> Batcher<M, R> {
         }
         telemetry::proposed(commands.len(), bytes);
         let check = self.ledger.take_unreported();
-        let batch = Batch::pack(self.clock.now_ms(), commands, encoded, check);
+        let time_ms = self.clock.read(self.shared.read().state.time_ms());
+        let batch = Batch::pack(time_ms, commands, encoded, check);
         (batch, waiting)
     }
 

@@ -14,6 +14,7 @@ use crate::config::{BatchLimits, Config};
 use crate::engine::Engine;
 use crate::error::{MembershipError, OpenError, ProposeError, ReadError};
 use crate::leadership::Leadership;
+use crate::log_clock::LogClock;
 use crate::open;
 use crate::peer::Peer;
 use crate::seams::Seams;
@@ -33,6 +34,7 @@ pub(crate) struct Inner<M: StateMachine> {
     pub(crate) engine: Arc<dyn Engine>,
     pub(crate) shared: Arc<SharedState<M>>,
     pub(crate) leadership: watch::Receiver<Leadership>,
+    pub(crate) clock: LogClock,
     pub(crate) proposals: mpsc::Sender<Proposal<M>>,
     pub(crate) limits: BatchLimits,
 }
@@ -165,6 +167,13 @@ impl<M: StateMachine> Handle<M> {
     /// The revision of the applied state, after each applied entry.
     pub fn applied(&self) -> watch::Receiver<u64> {
         self.inner.shared.watch()
+    }
+
+    /// The time with which an entry would be stamped now, in milliseconds since 1970: never earlier than
+    /// what the state has seen, and never standing still, whatever the wall clock does.
+    pub fn now_ms(&self) -> u64 {
+        let floor_ms = self.inner.shared.read().state.time_ms();
+        self.inner.clock.read(floor_ms)
     }
 
     /// Who leads, after each change.

@@ -28,6 +28,7 @@ mod handle;
 mod hash_ledger;
 mod identity;
 mod leadership;
+mod log_clock;
 mod log_store;
 mod machine;
 pub mod memory;

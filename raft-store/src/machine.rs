@@ -30,6 +30,10 @@ impl StateMachine for State {
         self.revision.get()
     }
 
+    fn time_ms(&self) -> u64 {
+        self.time.0
+    }
+
     fn write_snapshot(&self, sink: &mut dyn Write) -> io::Result<()> {
         let mut buffered = BufWriter::new(sink);
         write_state(self, &mut buffered)?;

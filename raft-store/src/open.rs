@@ -21,6 +21,7 @@ use crate::handle::{Handle, Inner};
 use crate::hash_ledger::HashLedger;
 use crate::identity::{self, DirectoryLock};
 use crate::leadership::Leadership;
+use crate::log_clock::LogClock;
 use crate::log_store::{LogLimits, LogStore};
 use crate::network::{GrpcTransport, Network, Server, ServerIdentity, SnapshotReceiver};
 use crate::seams::{Seams, WallClock};
@@ -155,10 +156,12 @@ async fn start<M: StateMachine, R: Runtime>(
     let receiver = SnapshotReceiver::new(Arc::clone(&parts.snapshots));
     let (leadership_sender, leadership) = watch::channel(Leadership::default());
     let (proposals, incoming) = mpsc::channel(config.batch.queued_proposals_max);
+    let clock = LogClock::new(Arc::clone(&seams.clock));
     let batcher = Batcher::new(BatcherParts {
         raft: raft.clone(),
         limits: config.batch,
-        clock: Arc::clone(&seams.clock),
+        clock: clock.clone(),
+        shared: Arc::clone(&parts.shared),
         ledger: Arc::clone(&parts.ledger),
         leadership: leadership.clone(),
         incoming,
@@ -182,6 +185,7 @@ async fn start<M: StateMachine, R: Runtime>(
         divergence: parts.ledger.divergence(),
     };
     Ok(Handle::from_inner(Inner {
+        clock,
         engine: Arc::new(engine),
         shared: parts.shared,
         leadership,

@@ -56,6 +56,9 @@ pub trait StateMachine: Clone + Default + Send + Sync + 'static {
     /// Commands applied so far.
     fn revision(&self) -> u64;
 
+    /// The newest time it has seen, in milliseconds since 1970: a new leader stamps no earlier one.
+    fn time_ms(&self) -> u64;
+
     /// Writes the whole state. Called on a clone, off the apply path.
     fn write_snapshot(&self, sink: &mut dyn io::Write) -> io::Result<()>;
 

@@ -152,6 +152,10 @@ impl StateMachine for Drifting {
         self.0.revision()
     }
 
+    fn time_ms(&self) -> u64 {
+        0
+    }
+
     fn write_snapshot(&self, sink: &mut dyn Write) -> std::io::Result<()> {
         self.0.write_snapshot(sink)
     }

@@ -118,7 +118,9 @@ impl Member {
         self.folder.join("log")
     }
 
-    fn config(&self) -> PathBuf {
+    /// Its configuration file.
+    #[must_use]
+    pub fn config(&self) -> PathBuf {
         self.folder.join("config.json")
     }
 

@@ -2,9 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, Ordering};
+use std::time::Duration;
 
 use muster_core::time::MonotonicMs;
-use muster_raft_store::Clock;
+use muster_raft_store::Clock as WallClock;
+use muster_scheduler::leader::MONOTONIC_START_MS;
 use tokio::time::Instant;
 
 /// Wall-clock time at which every world begins: 2026-01-01, so that stamps look like stamps.
@@ -34,18 +36,31 @@ impl SimClock {
         self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 
-    /// The monotonic clock.
+    /// The monotonic clock, which starts like every replica's.
     #[must_use]
     pub fn monotonic(&self) -> MonotonicMs {
         let elapsed = i64::try_from(self.began.elapsed().as_millis()).unwrap_or(i64::MAX);
         let drifted = elapsed + elapsed * self.drift_permille / 1_000;
-        MonotonicMs(u64::try_from(drifted).unwrap_or_default())
+        MonotonicMs(MONOTONIC_START_MS + u64::try_from(drifted).unwrap_or_default())
     }
 }
 
-impl Clock for SimClock {
+impl WallClock for SimClock {
     fn now_ms(&self) -> u64 {
         let elapsed = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         (BEGIN_MS + elapsed).saturating_add_signed(self.wall_offset_ms.load(Ordering::Relaxed))
+    }
+}
+
+impl muster_scheduler::leader::Clock for SimClock {
+    fn monotonic(&self) -> MonotonicMs {
+        self.monotonic()
+    }
+
+    fn instant(&self, at: MonotonicMs) -> Instant {
+        let drifted_ms = at.since(MonotonicMs(MONOTONIC_START_MS));
+        let true_ms = drifted_ms * 1_000 / 1_000u64.saturating_add_signed(self.drift_permille);
+        // One millisecond late rather than early: a timer that finds itself early spins.
+        self.began + Duration::from_millis(true_ms + 1)
     }
 }

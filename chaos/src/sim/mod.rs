@@ -4,10 +4,18 @@
 //! and randomness are simulated from one seed. The same seed gives the same bytes, so a failure is
 //! replayed by its seed alone.
 
+pub mod clients;
 pub mod clock;
 pub mod disk;
+pub mod gateway;
+pub mod host;
+pub mod nemesis;
 pub mod network;
+pub mod peers;
 pub mod replicas;
+pub mod report;
 pub mod runtime;
 pub mod supervisors;
+pub mod sweep;
 pub mod transport;
+pub mod world;

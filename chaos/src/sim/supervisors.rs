@@ -103,13 +103,13 @@ impl Supervisors {
 
     /// What each supervisor would say to an agent that asks, in order.
     #[must_use]
-    pub fn alive(&self) -> Vec<(Owner, SupervisorReport)> {
+    pub fn alive(&self) -> Vec<(Owner, MonotonicMs, SupervisorReport)> {
         let say = |(owner, task): (&Owner, &Supervised)| {
             let report = match &task.exit {
                 Some(exit) => SupervisorReport::Exited(exit.clone()),
                 None => SupervisorReport::Started,
             };
-            (*owner, report)
+            (*owner, task.deadline, report)
         };
         self.lock().tasks.iter().map(say).collect()
     }

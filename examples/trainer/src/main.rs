@@ -15,6 +15,7 @@ mod control;
 mod data;
 mod data_order;
 mod duplex;
+mod ledger;
 mod line;
 mod model;
 mod outcome;
@@ -31,14 +32,15 @@ use std::process::ExitCode;
 use clap::Parser;
 
 use crate::arguments::{Arguments, Command};
+use crate::ledger::GpuLedger;
 use crate::outcome::{EXIT_DO_NOT_RESTART, EXIT_ERROR, is_hopeless};
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let result = match arguments.command {
+    let result = GpuLedger::hold_own_gpus().and_then(|_held| match arguments.command {
         Some(Command::Busy(busy)) => Ok(busy::run(&busy)),
         None => trainer::run(&arguments.train),
-    };
+    });
     match result {
         Ok(outcome) => ExitCode::from(outcome.exit_code()),
         Err(error) => {

@@ -62,6 +62,10 @@ impl StateMachine for Counter {
         self.revision
     }
 
+    fn time_ms(&self) -> u64 {
+        0
+    }
+
     fn write_snapshot(&self, sink: &mut dyn Write) -> std::io::Result<()> {
         writeln!(sink, "{} {}", self.revision, self.time_ms)?;
         for (name, total) in &self.totals {

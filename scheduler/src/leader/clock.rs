@@ -1,6 +1,6 @@
 //! Time as the leader loop reads it: the one place of this crate that looks at a clock.
 
-use muster_core::time::{MonotonicMs, TimeMs};
+use muster_core::time::MonotonicMs;
 use tokio::time::Instant;
 
 /// Clocks of one replica. Sleeping is tokio's business; these only tell the time.
@@ -8,8 +8,6 @@ pub trait Clock: Send + Sync + 'static {
     /// Milliseconds that never go back. Two days or more at the start, so that an age told by another
     /// replica always lies after zero.
     fn monotonic(&self) -> MonotonicMs;
-    /// Milliseconds since the Unix epoch: the clock that stamps log entries.
-    fn wall(&self) -> TimeMs;
     /// The instant at which [`Clock::monotonic`] shows `at`.
     fn instant(&self, at: MonotonicMs) -> Instant;
 }
@@ -17,7 +15,7 @@ pub trait Clock: Send + Sync + 'static {
 /// What a monotonic clock shows at its start: longer than the longest lease (one day).
 pub const MONOTONIC_START_MS: u64 = 2 * 86_400_000;
 
-/// tokio's clock and the operating system's wall clock; on a paused runtime the wall clock stands.
+/// tokio's clock.
 ///
 /// It does not count suspend time, so a leader that was suspended takes leases for younger than they
 /// are and waits longer, which is the safe direction.
@@ -41,23 +39,10 @@ impl Clock for SystemClock {
         MonotonicMs(MONOTONIC_START_MS).after(millis(self.started.elapsed()))
     }
 
-    fn wall(&self) -> TimeMs {
-        wall_clock()
-    }
-
     fn instant(&self, at: MonotonicMs) -> Instant {
         let since_start_ms = at.since(MonotonicMs(MONOTONIC_START_MS));
         self.started + std::time::Duration::from_millis(since_start_ms)
     }
-}
-
-#[expect(
-    clippy::disallowed_methods,
-    reason = "the one place where this crate reads the wall clock"
-)]
-fn wall_clock() -> TimeMs {
-    let since_epoch = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
-    TimeMs(since_epoch.map_or(0, millis))
 }
 
 /// Whole milliseconds of a duration, saturating.

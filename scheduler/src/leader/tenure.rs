@@ -14,6 +14,7 @@ use muster_core::reactor::{Input, Reaction, Reactor};
 use muster_core::rejection::Rejection;
 use muster_core::state::{Answer, State};
 use muster_core::time::MonotonicMs;
+use muster_core::time::TimeMs;
 use muster_raft_store::{Leadership, ProposeError};
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -164,6 +165,11 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
     }
 
+    /// The time that decisions are made at: the one that entries are stamped with.
+    fn now(&self) -> TimeMs {
+        TimeMs(self.parts.handle.now_ms())
+    }
+
     fn wake_at(&self) -> Option<Instant> {
         let clock = &self.parts.clock;
         let round = self.rounds.due_at().map(|at| clock.instant(at));
@@ -171,7 +177,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             return round;
         }
         let tick = self.tick_at.map(|at| clock.instant(at));
-        let plan = self.planning.wake_at(clock.wall());
+        let plan = self.planning.wake_at(self.now());
         [round, tick, plan].into_iter().flatten().min()
     }
 
@@ -303,7 +309,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         if self.tick_at.is_some_and(|at| at > now) {
             return;
         }
-        let time = self.parts.clock.wall();
+        let time = self.now();
         let reaction = self.reactor.step(state, Input::Tick { time }, now);
         self.react(reaction, batch);
     }
@@ -316,12 +322,12 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 
     fn plan(&mut self, state: &State, batch: &mut CommandBatch) {
-        let wall = self.parts.clock.wall();
-        if !self.planning.take(wall) || state.index.waiting.is_empty() {
+        let now = self.now();
+        if !self.planning.take(now) || state.index.waiting.is_empty() {
             return;
         }
         let began = Instant::now();
-        let planned = plan(state, wall, self.parts.settings.budget);
+        let planned = plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
         telemetry::planned(took, planned.placements.len());
         self.planning.ran(took, planned.placements.len());

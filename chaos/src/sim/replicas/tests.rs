@@ -41,6 +41,10 @@ impl StateMachine for Numbers {
         self.applied
     }
 
+    fn time_ms(&self) -> u64 {
+        0
+    }
+
     fn write_snapshot(&self, sink: &mut dyn std::io::Write) -> std::io::Result<()> {
         for word in [self.applied, self.digest]
             .into_iter()

@@ -1,4 +1,0 @@
-//! `muster demo`.
-
-pub mod scoreboard;
-pub mod timeline;

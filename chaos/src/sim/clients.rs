@@ -1,0 +1,180 @@
+//! Simulated users: they submit jobs of all shapes, repeat what was not answered, cancel some, and
+//! remember every answer.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_core::command::Command;
+use muster_core::ids::{JobId, RequestId};
+use muster_core::spec::{DEFAULT_QUEUE, JobSpec, Resources, RetryPolicy, TaskGroup};
+use muster_core::state::{Answer, State};
+use muster_raft_store::{Handle, ProposeError};
+use rand::{Rng, SeedableRng};
+use rand_chacha::ChaCha8Rng;
+
+use super::network::SimNetwork;
+use super::runtime::NodeId;
+use super::transport::Registry;
+use crate::check::Acknowledged;
+
+/// How long a user waits for one answer.
+const TRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// Pause before a repetition.
+const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// One user.
+#[derive(Debug)]
+pub struct SimClient {
+    /// The user's node.
+    pub node: NodeId,
+    /// The links.
+    pub network: SimNetwork,
+    /// The replicas that are up.
+    pub registry: Registry<State>,
+    /// What was answered.
+    pub acknowledged: Arc<Mutex<Acknowledged>>,
+    /// Draws of this user.
+    pub random: ChaCha8Rng,
+    /// Leases of the jobs that are submitted, in milliseconds.
+    pub partition_grace_ms: u64,
+}
+
+impl SimClient {
+    /// Submits `count` jobs, one after another, with pauses.
+    pub async fn run(mut self, count: usize) {
+        for _ in 0..count {
+            let request = RequestId(self.random.random());
+            let spec = Arc::new(self.draw_job());
+            let submit = Command::SubmitJob { request, spec };
+            if let Some(Answer::Job(job)) = self.insist(submit).await {
+                self.note(|book| book.submitted(request, job));
+                self.maybe_repeat_or_cancel(job).await;
+            }
+            let pause_ms = self.random.random_range(50..3_000);
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+    }
+
+    async fn maybe_repeat_or_cancel(&mut self, job: JobId) {
+        if self.random.random_range(0..12) == 0 {
+            let pause_ms = self.random.random_range(0..4_000);
+            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+            let request = RequestId(self.random.random());
+            let (author, reason) = ("user".to_owned(), "changed my mind".to_owned());
+            let cancel = Command::CancelJob {
+                request,
+                job,
+                author,
+                reason,
+            };
+            if self.insist(cancel).await.is_some() {
+                self.note(|book| book.cancelled(job));
+            }
+        }
+    }
+
+    fn note(&self, write: impl FnOnce(&mut Acknowledged)) {
+        write(
+            &mut self
+                .acknowledged
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner),
+        );
+    }
+
+    /// Repeats a command under its request id until it is answered; none if it was refused.
+    async fn insist(&mut self, command: Command) -> Option<Answer> {
+        loop {
+            let tried = tokio::time::timeout(TRY_TIMEOUT, self.propose_anywhere(command.clone()));
+            if let Ok(Some(answer)) = tried.await {
+                return answer;
+            }
+            tokio::time::sleep(RETRY_PAUSE).await;
+        }
+    }
+
+    /// One try; none if nothing is known about its outcome.
+    async fn propose_anywhere(&mut self, command: Command) -> Option<Option<Answer>> {
+        let mut replicas = self.registry.up();
+        let count = replicas.len();
+        let first = self.random.random_range(0..count.max(1));
+        replicas.rotate_left(first.min(count));
+        for (node, handle) in replicas {
+            let served = propose(handle, command.clone());
+            match self.network.exchange(self.node, node, served).await? {
+                Ok(answer) => return Some(answer),
+                Err(ProposeError::NotLeader { .. }) => {}
+                Err(_unknown) => return None,
+            }
+        }
+        None
+    }
+
+    fn draw_job(&mut self) -> JobSpec {
+        let random = &mut self.random;
+        let gang = random.random_range(0..3) == 0;
+        let tasks = if gang {
+            random.random_range(2..9)
+        } else {
+            random.random_range(1..4)
+        };
+        let run_ms: u64 = random.random_range(100..15_000);
+        let fails = random.random_range(0..10) == 0;
+        let environment = BTreeMap::from([
+            ("RUN_MS".to_owned(), run_ms.to_string()),
+            (
+                "EXIT_CODE".to_owned(),
+                if fails { "1" } else { "0" }.to_owned(),
+            ),
+            (
+                "HEEDS_STOP".to_owned(),
+                random.random_range(0..2).to_string(),
+            ),
+        ]);
+        let group = TaskGroup {
+            name: "main".to_owned(),
+            count: tasks,
+            resources: Resources {
+                gpus: random.random_range(0..3),
+                ..Resources::default()
+            },
+            command: vec!["simulated".to_owned()],
+            environment,
+            working_directory: None,
+            tasks_per_host_max: random.random_bool(0.2).then_some(2),
+        };
+        JobSpec {
+            name: "simulated".to_owned(),
+            user: "user".to_owned(),
+            queue: DEFAULT_QUEUE.to_owned(),
+            priority: random.random_range(-2..3),
+            gang,
+            groups: vec![group],
+            retry: RetryPolicy {
+                retries_max: 2,
+                backoff_ms: 500,
+            },
+            partition_grace_ms: self.partition_grace_ms,
+            stop_grace_ms: 1_000,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// The answer; none if the command was refused (the job ended before its cancel came).
+async fn propose(handle: Handle<State>, command: Command) -> Result<Option<Answer>, ProposeError> {
+    let applied = handle.propose(vec![command]).await?;
+    Ok(applied
+        .into_iter()
+        .next()
+        .and_then(|applied| applied.result.ok()))
+}
+
+/// A user's stream of draws.
+#[must_use]
+pub fn draws(seed: u64, user: u32) -> ChaCha8Rng {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(u64::from(user));
+    random
+}

@@ -1,0 +1,162 @@
+//! Workers' streams to replicas over the simulated network: ordered, one message after another, and dead
+//! for good once a message is lost, as a TCP connection is that nobody repairs in time.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_core::beat::Beat;
+use muster_core::command::HostRegistration;
+use muster_core::ids::LeadershipEpoch;
+use muster_scheduler::leader::{LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
+use tokio::sync::mpsc;
+
+use super::network::SimNetwork;
+use super::runtime::{NodeId, spawn_on};
+
+/// Messages of a worker that may be under way.
+const TO_LEADER_MAX: usize = 256;
+
+/// Where each replica's leader loop takes what workers send.
+#[derive(Clone, Default)]
+pub struct Gateway {
+    inner: Arc<Mutex<Inner>>,
+}
+
+#[derive(Default)]
+struct Inner {
+    inputs: BTreeMap<NodeId, mpsc::Sender<LeaderInput>>,
+    sessions: u64,
+}
+
+impl fmt::Debug for Gateway {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter
+            .debug_list()
+            .entries(self.lock().inputs.keys())
+            .finish()
+    }
+}
+
+/// A worker's end of a stream.
+#[derive(Debug)]
+pub struct Stream {
+    /// Beats to the leader; full or closed means that the stream is dead.
+    pub up: mpsc::Sender<Beat>,
+    /// What the leader says; ends with the stream.
+    pub down: mpsc::Receiver<ToWorker>,
+}
+
+impl Gateway {
+    /// A replica's leader loop takes workers from now on.
+    pub fn listen(&self, replica: NodeId, inputs: mpsc::Sender<LeaderInput>) {
+        self.lock().inputs.insert(replica, inputs);
+    }
+
+    /// A replica is down.
+    pub fn close(&self, replica: NodeId) {
+        self.lock().inputs.remove(&replica);
+    }
+
+    /// Opens a stream and presents the worker; none if the replica cannot be reached.
+    pub async fn dial(
+        &self,
+        network: &SimNetwork,
+        worker: NodeId,
+        replica: NodeId,
+        registration: Arc<HostRegistration>,
+        leader_seen: LeadershipEpoch,
+    ) -> Option<Stream> {
+        if !network.travel(worker, replica).await {
+            return None;
+        }
+        let (session, inputs) = {
+            let mut inner = self.lock();
+            inner.sessions += 1;
+            (
+                SessionId(inner.sessions),
+                inner.inputs.get(&replica)?.clone(),
+            )
+        };
+        let (to_worker, from_leader) = mpsc::channel(TO_WORKER_MAX);
+        let hello = LeaderInput::Hello {
+            session,
+            registration,
+            leader_seen,
+            to_worker,
+        };
+        inputs.send(hello).await.ok()?;
+
+        let (up, beats) = mpsc::channel(TO_LEADER_MAX);
+        let (deliver, down) = mpsc::channel(TO_WORKER_MAX);
+        let link = Link {
+            network: network.clone(),
+            worker,
+            replica,
+            session,
+        };
+        spawn_on(
+            worker,
+            session.0,
+            link.clone().carry_up(beats, inputs.clone()),
+        );
+        spawn_on(
+            replica,
+            session.0,
+            link.carry_down(from_leader, deliver, inputs),
+        );
+        Some(Stream { up, down })
+    }
+
+    // A panic while the lock is held ends the world anyway; what is behind it is plain data.
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Clone)]
+struct Link {
+    network: SimNetwork,
+    worker: NodeId,
+    replica: NodeId,
+    session: SessionId,
+}
+
+impl Link {
+    async fn carry_up(self, mut beats: mpsc::Receiver<Beat>, inputs: mpsc::Sender<LeaderInput>) {
+        while let Some(beat) = beats.recv().await {
+            let input = LeaderInput::Beat {
+                session: self.session,
+                beat,
+            };
+            if !self.network.travel(self.worker, self.replica).await
+                || inputs.send(input).await.is_err()
+            {
+                return;
+            }
+        }
+    }
+
+    async fn carry_down(
+        self,
+        mut messages: mpsc::Receiver<ToWorker>,
+        deliver: mpsc::Sender<ToWorker>,
+        inputs: mpsc::Sender<LeaderInput>,
+    ) {
+        while let Some(message) = messages.recv().await {
+            if !self.network.travel(self.replica, self.worker).await {
+                // Silence: the worker notices that nothing is acknowledged any more.
+                std::future::pending::<()>().await;
+            }
+            if deliver.send(message).await.is_err() {
+                break;
+            }
+        }
+        // The leader loop may have ended with its replica.
+        let _unheard = inputs
+            .send(LeaderInput::Closed {
+                session: self.session,
+            })
+            .await;
+    }
+}

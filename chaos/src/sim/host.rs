@@ -1,0 +1,429 @@
+//! A simulated host: the real `core::agent` driven over a simulated stream, with simulated supervisors.
+//!
+//! Two nodes: the agent's, which is killed alone when only the agent dies, and the host's own, on which
+//! the supervisors live.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
+use muster_core::beat::WorkerTaskPhase;
+use muster_core::command::{GpuDescription, GpuHealth, HostRegistration};
+use muster_core::desired::TaskAssignment;
+use muster_core::ids::{GpuUuid, RequestId};
+use muster_core::timings::Timings;
+use muster_scheduler::leader::{CloseReason, ToWorker};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::clock::SimClock;
+use super::gateway::{Gateway, Stream};
+use super::network::SimNetwork;
+use super::runtime::{NodeId, kill, spawn_on};
+use super::supervisors::{Behaviour, Supervisors};
+use crate::check::{Exclusivity, Owner};
+
+/// Model of the simulated GPUs.
+const GPU_MODEL: &str = "H100";
+/// Time that one journal record takes to reach the disk.
+const JOURNAL_SYNC: Duration = Duration::from_micros(700);
+/// Pause between two attempts to reach a leader.
+const DIAL_PAUSE: Duration = Duration::from_millis(150);
+/// Beats without an acknowledgement after which a stream is given up.
+const UNANSWERED_BEATS_MAX: u64 = 4;
+
+/// What distinguishes a host.
+#[derive(Clone, Debug)]
+pub struct HostSettings {
+    /// Its number, from 0.
+    pub number: u32,
+    /// GPUs that it has.
+    pub gpus: u32,
+    /// Periods of the heartbeat protocol.
+    pub timings: Timings,
+    /// A mutant: supervisors take every lease for this many times as long.
+    pub lease_stretch: u64,
+}
+
+/// A host with everything that survives its agent.
+#[derive(Clone, Debug)]
+pub struct SimHost {
+    settings: HostSettings,
+    clock: SimClock,
+    network: SimNetwork,
+    gateway: Gateway,
+    replicas: Vec<NodeId>,
+    supervisors: Supervisors,
+    disk: Arc<Mutex<HostDisk>>,
+    gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
+}
+
+/// What survives a kill of everything.
+#[derive(Debug, Default)]
+struct HostDisk {
+    journal: Vec<JournalRecord>,
+    incarnation: u64,
+    boots: u64,
+}
+
+impl SimHost {
+    /// A host that is switched off.
+    #[must_use]
+    pub fn new(
+        settings: HostSettings,
+        clock: SimClock,
+        (network, gateway): (SimNetwork, Gateway),
+        replicas: Vec<NodeId>,
+        book: Arc<Mutex<Exclusivity>>,
+    ) -> Self {
+        let supervisors = Supervisors::new(clock.clone(), book);
+        let first = u128::from(settings.number) << 32;
+        let gpus = (0..u128::from(settings.gpus))
+            .map(|index| (GpuUuid(first + index), GpuHealth::Healthy))
+            .collect();
+        Self {
+            settings,
+            clock,
+            network,
+            gateway,
+            replicas,
+            supervisors,
+            disk: Arc::default(),
+            gpus: Arc::new(Mutex::new(gpus)),
+        }
+    }
+
+    /// The node of its agent.
+    #[must_use]
+    pub const fn agent_node(&self) -> NodeId {
+        NodeId(1_000 + 2 * self.settings.number)
+    }
+
+    /// The node of its supervisors.
+    #[must_use]
+    pub const fn host_node(&self) -> NodeId {
+        NodeId(1_001 + 2 * self.settings.number)
+    }
+
+    /// Its GPUs.
+    #[must_use]
+    pub fn gpus(&self) -> Vec<GpuUuid> {
+        lock(&self.gpus).keys().copied().collect()
+    }
+
+    /// Switches it on.
+    pub fn boot(&self, seed: u64) {
+        lock(&self.disk).boots += 1;
+        spawn_on(self.host_node(), seed, self.supervisors.clone().run());
+        self.start_agent(seed ^ 1);
+    }
+
+    /// Starts its agent.
+    pub fn start_agent(&self, seed: u64) {
+        lock(&self.disk).incarnation += 1;
+        self.network.node_up(self.agent_node());
+        spawn_on(
+            self.agent_node(),
+            seed,
+            AgentDriver::recover(self.clone()).run(),
+        );
+    }
+
+    /// Kills its agent alone.
+    pub fn kill_agent(&self) {
+        self.network.node_down(self.agent_node());
+        kill(self.agent_node());
+    }
+
+    /// Kills everything on it.
+    pub fn kill_host(&self) {
+        self.kill_agent();
+        kill(self.host_node());
+        self.supervisors.die();
+    }
+
+    /// Makes a GPU fail, or heals it.
+    pub fn set_gpu(&self, gpu: GpuUuid, health: GpuHealth) {
+        lock(&self.gpus).insert(gpu, health);
+    }
+
+    fn registration(&self) -> Arc<HostRegistration> {
+        let disk = lock(&self.disk);
+        let number = self.settings.number;
+        let gpus = self.gpus().into_iter().zip(0..);
+        Arc::new(HostRegistration {
+            name: format!("node{number:02}"),
+            address: format!("10.0.0.{number}"),
+            worker_id: RequestId(u128::from(number) + 1),
+            incarnation: disk.incarnation,
+            boot_id: disk.boots.to_string(),
+            gpus: gpus
+                .map(|(uuid, index)| GpuDescription {
+                    uuid,
+                    index,
+                    model: GPU_MODEL.to_owned(),
+                    memory_mib: 81_920,
+                })
+                .collect(),
+            cpus_milli: 64_000,
+            memory_mib: 1 << 20,
+            labels: BTreeMap::new(),
+        })
+    }
+}
+
+/// What an agent process holds in memory.
+struct AgentDriver {
+    host: SimHost,
+    agent: Agent,
+    reports: mpsc::UnboundedReceiver<(Owner, SupervisorReport)>,
+    known_gpus: BTreeMap<GpuUuid, GpuHealth>,
+    pending: Vec<Action>,
+    next_replica: usize,
+}
+
+/// Why a stream is over.
+enum Ended {
+    Closed,
+    Redirected,
+}
+
+impl AgentDriver {
+    fn recover(host: SimHost) -> Self {
+        #[expect(
+            clippy::disallowed_methods,
+            reason = "one simulated host reports a handful of tasks"
+        )]
+        let (report, reports) = mpsc::unbounded_channel();
+        host.supervisors.attach(report);
+        let found = host.supervisors.alive().into_iter().map(found);
+        let records = lock(&host.disk).journal.clone();
+        let (agent, pending) = Agent::recover(records, found);
+        let next_replica = host.settings.number as usize;
+        Self {
+            host,
+            agent,
+            reports,
+            known_gpus: BTreeMap::new(),
+            pending,
+            next_replica,
+        }
+    }
+
+    async fn run(mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        self.act(pending).await;
+        loop {
+            let replica = self.host.replicas[self.next_replica % self.host.replicas.len()];
+            let dialled = self
+                .host
+                .gateway
+                .dial(
+                    &self.host.network,
+                    self.host.agent_node(),
+                    replica,
+                    self.host.registration(),
+                    self.agent.leader(),
+                )
+                .await;
+            let ended = match dialled {
+                Some(stream) => self.serve(stream).await,
+                None => Ended::Closed,
+            };
+            if matches!(ended, Ended::Closed) {
+                self.next_replica += 1;
+            }
+            self.wait_between_streams().await;
+        }
+    }
+
+    /// Supervisors are heard also while there is no stream.
+    async fn wait_between_streams(&mut self) {
+        tokio::time::sleep(DIAL_PAUSE).await;
+        while let Ok((owner, report)) = self.reports.try_recv() {
+            self.heard(owner, report).await;
+        }
+        self.step(Input::Tick).await;
+    }
+
+    async fn serve(&mut self, mut stream: Stream) -> Ended {
+        self.step(Input::StreamOpened).await;
+        let mut sequence = 0;
+        let mut whole = true;
+        let mut next_beat = Instant::now();
+        let mut acknowledged = 0;
+        loop {
+            let changed = tokio::select! {
+                biased;
+                message = stream.down.recv() => match message {
+                    Some(ToWorker::Close(reason)) => return self.closed(reason),
+                    Some(message) => {
+                        if let ToWorker::BeatAck { sequence, .. } = &message {
+                            acknowledged = *sequence;
+                        }
+                        self.told(message).await
+                    }
+                    None => return Ended::Closed,
+                },
+                Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
+                () = tokio::time::sleep_until(next_beat) => {
+                    whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
+                    if sequence > acknowledged + UNANSWERED_BEATS_MAX {
+                        return Ended::Closed;
+                    }
+                    next_beat = Instant::now();
+                    false
+                }
+            };
+            whole |= changed;
+            if changed || next_beat <= Instant::now() {
+                sequence += 1;
+                self.step(Input::BeatSent { sequence }).await;
+                if stream
+                    .up
+                    .try_send(self.agent.beat(sequence, whole))
+                    .is_err()
+                {
+                    return Ended::Closed;
+                }
+                whole = false;
+                next_beat =
+                    Instant::now() + Duration::from_millis(self.host.settings.timings.beat_ms);
+            }
+        }
+    }
+
+    fn closed(&mut self, reason: CloseReason) -> Ended {
+        if let CloseReason::NotLeader {
+            leader: Some(leader),
+        } = &reason
+            && let Some(position) = self
+                .host
+                .replicas
+                .iter()
+                .position(|node| u64::from(node.0) == leader.id)
+        {
+            self.next_replica = position;
+            return Ended::Redirected;
+        }
+        Ended::Closed
+    }
+
+    async fn told(&mut self, message: ToWorker) -> bool {
+        match message {
+            ToWorker::Desired(desired) => self.step(Input::Desired(*desired)).await,
+            ToWorker::BeatAck { leader, sequence } => {
+                self.step(Input::BeatAcknowledged { leader, sequence })
+                    .await
+            }
+            _ => false,
+        }
+    }
+
+    async fn heard(&mut self, owner: Owner, report: SupervisorReport) -> bool {
+        let Owner { key, epoch } = owner;
+        self.step(Input::Supervisor { key, epoch, report }).await
+    }
+
+    async fn look_at_gpus(&mut self) -> bool {
+        let seen = lock(&self.host.gpus).clone();
+        let mut changed = false;
+        for (gpu, health) in seen {
+            if self.known_gpus.get(&gpu) != Some(&health) {
+                self.known_gpus.insert(gpu, health.clone());
+                changed |= self.step(Input::GpuHealth { gpu, health }).await;
+            }
+        }
+        changed
+    }
+
+    /// One step of the agent; true if the leader should hear of it at once.
+    async fn step(&mut self, input: Input) -> bool {
+        let actions = self.agent.step(input, self.host.clock.monotonic());
+        let tell = actions.contains(&Action::SendStatus);
+        self.act(actions).await;
+        tell
+    }
+
+    async fn act(&mut self, actions: Vec<Action>) {
+        let supervisors = self.host.supervisors.clone();
+        let stretch = self.host.settings.lease_stretch;
+        for action in actions {
+            match action {
+                Action::Journal(record) => {
+                    tokio::time::sleep(JOURNAL_SYNC).await;
+                    lock(&self.host.disk).journal.push(record);
+                }
+                Action::Start {
+                    assignment,
+                    deadline,
+                } => {
+                    let deadline = stretched(&self.host.clock, deadline, stretch);
+                    supervisors.start(&assignment, deadline, behaviour(&assignment));
+                }
+                Action::Stop {
+                    key,
+                    epoch,
+                    grace_ms,
+                    ..
+                } => {
+                    supervisors.stop(Owner { key, epoch }, grace_ms);
+                }
+                Action::ExtendLease {
+                    key,
+                    epoch,
+                    deadline,
+                } => {
+                    let deadline = stretched(&self.host.clock, deadline, stretch);
+                    supervisors.extend(Owner { key, epoch }, deadline);
+                }
+                Action::Release { key, epoch } => supervisors.release(Owner { key, epoch }),
+                Action::SendStatus => {}
+            }
+        }
+    }
+}
+
+fn stretched(
+    clock: &SimClock,
+    deadline: muster_core::time::MonotonicMs,
+    stretch: u64,
+) -> muster_core::time::MonotonicMs {
+    let now = clock.monotonic();
+    now.after(deadline.since(now).saturating_mul(stretch))
+}
+
+fn found(
+    (owner, deadline, report): (Owner, muster_core::time::MonotonicMs, SupervisorReport),
+) -> Found {
+    let phase = match report {
+        SupervisorReport::Exited(exit) => WorkerTaskPhase::Exited(exit),
+        SupervisorReport::Started => WorkerTaskPhase::Running,
+        SupervisorReport::Vanished { detail } => WorkerTaskPhase::Gone { detail },
+    };
+    Found {
+        key: owner.key,
+        epoch: owner.epoch,
+        phase,
+        deadline,
+    }
+}
+
+/// A simulated task's behaviour stands in its environment.
+fn behaviour(assignment: &TaskAssignment) -> Behaviour {
+    let number = |name: &str, default: u64| {
+        let text = assignment.environment.get(name);
+        text.and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    Behaviour {
+        run_ms: number("RUN_MS", 1_000),
+        exit_code: i32::try_from(number("EXIT_CODE", 0)).unwrap_or(1),
+        heeds_stop: number("HEEDS_STOP", 1) == 1,
+    }
+}
+
+// A panic while a lock is held ends the world anyway; what is behind it is plain data.
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}
