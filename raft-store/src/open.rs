@@ -153,6 +153,8 @@ async fn start<M: StateMachine, R: Runtime>(
     )
     .await
     .map_err(from_fatal)?;
+    // One exchange with the core: before it, a used replica's status is that of a new one.
+    raft.is_initialized().await.map_err(from_fatal)?;
     let receiver = SnapshotReceiver::new(Arc::clone(&parts.snapshots));
     let (leadership_sender, leadership) = watch::channel(Leadership::default());
     let (proposals, incoming) = mpsc::channel(config.batch.queued_proposals_max);

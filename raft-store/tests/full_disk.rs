@@ -1,0 +1,92 @@
+//! A disk that takes no more bytes: the replica stops, the process lives, nothing acknowledged is
+//! lost. The limit is the file size limit of a child process, which needs no privilege.
+
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod support;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use muster_raft_store::{Handle, Peer, ProposeError};
+use support::counter::{Add, Counter};
+use support::{config, eventually};
+use tempfile::TempDir;
+
+/// Tells the child where to work.
+const FOLDER: &str = "MUSTER_FULL_DISK_FOLDER";
+/// Largest file of the child, in the shell's blocks of 512 bytes: 4 MiB.
+const BLOCKS: &str = "8192";
+/// Bytes of one command.
+const COMMAND_BYTES: usize = 20_000;
+/// More commands than the limit leaves room for.
+const COMMANDS_MAX: u64 = 2_000;
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_loses_nothing_acknowledged() {
+    if let Some(folder) = std::env::var_os(FOLDER) {
+        return fill(&PathBuf::from(folder)).await;
+    }
+    let folder = TempDir::new().unwrap();
+    let status = Command::new("sh")
+        .args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"", BLOCKS])
+        .arg(std::env::current_exe().unwrap())
+        .args(["--exact", "a_full_disk_loses_nothing_acknowledged"])
+        .env(FOLDER, folder.path())
+        .status()
+        .unwrap();
+    assert!(status.success(), "the child failed: {status}");
+
+    let acknowledged = std::fs::read_to_string(folder.path().join("acknowledged")).unwrap();
+    let acknowledged: u64 = acknowledged.parse().unwrap();
+    assert!(acknowledged > 0);
+    let handle = lead(folder.path()).await;
+    handle.read_linearizable().await.unwrap();
+    let revision = handle.with_state(|state| state.revision);
+    // The last one was answered as unknown: it may have come through.
+    assert!(
+        (acknowledged..=acknowledged + 1).contains(&revision),
+        "{revision}"
+    );
+    handle.shutdown().await;
+}
+
+async fn lead(folder: &Path) -> Handle<Counter> {
+    let handle = Handle::<Counter>::open(config(1, &folder.join("data")))
+        .await
+        .unwrap();
+    if handle.status().voters.is_empty() {
+        let members = vec![Peer::new(1, "127.0.0.1:1")];
+        handle.initialize(members).await.unwrap();
+    }
+    eventually("leadership", async || {
+        handle.leadership().borrow().is_self.then_some(())
+    })
+    .await;
+    handle
+}
+
+/// Proposes until the disk is full, and notes what was acknowledged.
+async fn fill(folder: &Path) {
+    let handle = lead(folder).await;
+    let name = "x".repeat(COMMAND_BYTES);
+    let mut acknowledged = 0;
+    let error = loop {
+        match handle.propose(vec![Add::new(&name, 1)]).await {
+            Ok(_) => acknowledged += 1,
+            Err(error) => break error,
+        }
+        assert!(acknowledged < COMMANDS_MAX, "the disk never fills");
+    };
+    assert!(
+        matches!(error, ProposeError::Unknown | ProposeError::Stopped),
+        "{error:?}"
+    );
+    let mut leadership = handle.leadership();
+    leadership
+        .wait_for(|leadership| leadership.stopped)
+        .await
+        .unwrap();
+    assert!(handle.status().stopped.is_some());
+    std::fs::write(folder.join("acknowledged"), acknowledged.to_string()).unwrap();
+}
