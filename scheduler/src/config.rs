@@ -287,7 +287,8 @@ mod tests {
 
     #[test]
     fn a_broken_setting_is_named() {
-        let cases: [(fn(&mut SchedulerConfig), &str); 8] = [
+        type Damage = fn(&mut SchedulerConfig);
+        let cases: [(Damage, &str); 8] = [
             (|config| config.cluster_id.clear(), "cluster_id"),
             (|config| config.replica_id = ReplicaId(0), "replica_id"),
             (|config| config.peers.clear(), "peers"),

@@ -120,12 +120,13 @@ pub struct LeaderLoop<P, C> {
 }
 
 impl<P: PeerLinks, C: Clock> LeaderLoop<P, C> {
-    /// Leads whenever this replica is the leader, until `stop` or until the replica has stopped.
+    /// Leads whenever this replica is the leader, until `stop`, until the replica has stopped, or until
+    /// every sender of `inputs` is gone.
     pub async fn run(mut self, stop: CancellationToken) {
         let mut leadership = self.handle.leadership();
         loop {
             let now = leadership.borrow_and_update().clone();
-            if now.stopped || stop.is_cancelled() {
+            if now.stopped || stop.is_cancelled() || self.inputs.is_closed() {
                 break;
             }
             telemetry::leading(now.is_self);

@@ -9,11 +9,12 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use muster_core::ids::{HostId, ReplicaId};
 use muster_core::time::MonotonicMs;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use crate::leader::peer_links::{PeerError, PeerLinks};
 use crate::leader::session::SessionId;
 use crate::leader::shadow_store::{Fence, ShadowPush};
+use crate::leader::telemetry;
 
 /// Shortest time between the beginnings of two rounds, in milliseconds. The first beat after a pause
 /// starts a round at once.
@@ -46,6 +47,7 @@ struct Round {
     beats: BTreeMap<HostId, WaitingBeat>,
     stored: usize,
     outstanding: usize,
+    since: Instant,
 }
 
 /// The rounds of one leadership; at most one is in work.
@@ -100,6 +102,7 @@ impl ShadowRounds {
             beats,
             stored: 0,
             outstanding: 0,
+            since: Instant::now(),
         });
         Some(Arc::new(ShadowPush {
             fence: self.fence,
@@ -186,6 +189,7 @@ impl ShadowRounds {
             return Vec::new();
         };
         if is_stored {
+            telemetry::shadowed(round.since.elapsed());
             return round.beats.into_values().collect();
         }
         for (host, beat) in round.beats {
@@ -217,7 +221,7 @@ mod tests {
                 replica,
                 detail: "odd".to_owned(),
             };
-            ready(if replica.get() % 2 == 0 {
+            ready(if replica.get().is_multiple_of(2) {
                 Ok(())
             } else {
                 Err(silent)

@@ -47,3 +47,7 @@ pub(super) fn concluded(took: Duration) {
 pub(super) fn rejected() {
     counter!(names::REJECTED_TOTAL).increment(1);
 }
+
+pub(super) fn shadowed(took: Duration) {
+    histogram!(names::SHADOW_SECONDS).record(took);
+}

@@ -20,7 +20,7 @@ metrics! {
         "Fencing token of this replica's newest leadership.";
     describe_gauge REVISION = "muster_scheduler_revision": "Revision of the applied state.";
     describe_gauge JOBS = "muster_scheduler_jobs": "Remembered jobs by phase.";
-    describe_gauge UNITS_WAITING = "muster_scheduler_jobs_waiting": "Jobs with units that wait, by queue.";
+    describe_gauge QUEUE_LIVE_JOBS = "muster_scheduler_queue_live_jobs": "Unfinished jobs, by queue.";
     describe_gauge HOSTS = "muster_scheduler_hosts": "Hosts by health.";
     describe_gauge HOSTS_BLOCKED = "muster_scheduler_hosts_blocked": "Hosts out of placement by a block.";
     describe_gauge GPUS = "muster_scheduler_gpus":

@@ -93,6 +93,9 @@ pub(crate) fn sample(state: &State) {
     for (name, count) in GPU_STATES.iter().zip(census.gpus) {
         gauge!(names::GPUS, "state" => *name).set(count as f64);
     }
+    for (name, queue) in &state.queues {
+        gauge!(names::QUEUE_LIVE_JOBS, "queue" => name.to_string()).set(queue.live_jobs as f64);
+    }
     gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);
     gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);

@@ -32,8 +32,8 @@ pub(crate) async fn stream(
     loop {
         let now = leadership.borrow_and_update().clone();
         let result = match &now.leader {
-            _ if now.is_self => stream_here(context, request.clone()),
-            Some(leader) => through(context, &leader.address, request.clone()).await,
+            _ if now.is_self => stream_here(context, request),
+            Some(leader) => through(context, &leader.address, request).await,
             None => Err(status::not_leader(None)),
         };
         match result {

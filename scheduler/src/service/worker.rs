@@ -223,10 +223,11 @@ impl Outgoing {
                 ))
             }
             Some(ToWorker::Close(reason)) => Some((Err(closed(&reason)), None)),
-            Some(message) => match to_wire(message) {
-                Some(kind) => Some((Ok(v1::LeaderMessage { kind: Some(kind) }), Some(outgoing))),
-                None => None,
-            },
+            Some(message) => {
+                let kind = to_wire(message)?;
+                let message = v1::LeaderMessage { kind: Some(kind) };
+                Some((Ok(message), Some(outgoing)))
+            }
             // Dropped without a word: the queue was full, or the replica stops.
             None => Some((Err(status::not_leader(None)), None)),
         }

@@ -146,7 +146,8 @@ impl WatchHub {
         *self.lock() = Inner::default();
     }
 
-    async fn pump(&self, state: &State) {
+    /// Queues every event after the pump's position to those who want it.
+    pub(super) async fn pump(&self, state: &State) {
         let pumped = self.lock().pumped;
         if self.lock().skip_to(state.revision) {
             return;

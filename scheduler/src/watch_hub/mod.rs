@@ -12,3 +12,111 @@ mod subscription;
 pub(crate) use filter::WatchFilter;
 pub(crate) use hub::{SubscribeError, WatchHub};
 pub(crate) use subscription::{Subscription, WatchEnd};
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::event::{Event, EventKind};
+    use muster_core::ids::{JobId, Revision};
+    use muster_core::state::{EventLog, State};
+    use muster_core::time::TimeMs;
+    use tokio::sync::watch;
+    use tokio_util::sync::CancellationToken;
+
+    use super::*;
+
+    fn finished(revision: u64, job: u64) -> Arc<[Event]> {
+        Arc::from([Event {
+            revision: Revision(revision),
+            time: TimeMs(revision),
+            kind: EventKind::JobPruned { job: JobId(job) },
+        }])
+    }
+
+    /// A state at `revision` whose revisions after `compacted` have one event each, about jobs 0 and 1
+    /// in turn.
+    fn state(compacted: u64, revision: u64) -> State {
+        let events = (compacted + 1..=revision).map(|at| (Revision(at), finished(at, at % 2)));
+        State {
+            revision: Revision(revision),
+            events: EventLog::restore(Revision(compacted), events.collect()),
+            ..State::default()
+        }
+    }
+
+    async fn revisions(watch: &mut Subscription, count: usize) -> Vec<u64> {
+        let mut seen = Vec::new();
+        while seen.len() < count {
+            let (revision, events) = watch.next().await.unwrap();
+            seen.extend(events.first().map(|_| revision.get()));
+        }
+        seen
+    }
+
+    #[tokio::test]
+    async fn a_watch_catches_up_and_goes_on_without_a_gap() {
+        let hub = WatchHub::new(Revision(5), 10, 100);
+        let mut all = hub
+            .subscribe(|| state(0, 5), Some(Revision(2)), WatchFilter::default())
+            .unwrap();
+        let filter = WatchFilter {
+            jobs: [JobId(1)].into(),
+            ..WatchFilter::default()
+        };
+        let mut one = hub
+            .subscribe(|| state(0, 5), Some(Revision(0)), filter)
+            .unwrap();
+        hub.pump(&state(0, 9)).await;
+        assert_eq!(revisions(&mut all, 7).await, vec![3, 4, 5, 6, 7, 8, 9]);
+        assert_eq!(revisions(&mut one, 5).await, vec![1, 3, 5, 7, 9]);
+    }
+
+    #[tokio::test]
+    async fn a_watch_from_a_replica_that_was_ahead_repeats_nothing() {
+        let hub = WatchHub::new(Revision(5), 10, 100);
+        let mut ahead = hub
+            .subscribe(|| state(0, 5), Some(Revision(7)), WatchFilter::default())
+            .unwrap();
+        hub.pump(&state(0, 9)).await;
+        assert_eq!(revisions(&mut ahead, 2).await, vec![8, 9]);
+    }
+
+    #[tokio::test]
+    async fn a_start_that_is_compacted_is_refused() {
+        let hub = WatchHub::new(Revision(9), 10, 100);
+        let gone = hub.subscribe(|| state(4, 9), Some(Revision(3)), WatchFilter::default());
+        assert!(matches!(gone, Err(SubscribeError::Compacted(_))));
+        let there = hub.subscribe(|| state(4, 9), Some(Revision(4)), WatchFilter::default());
+        assert!(there.is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_watcher_that_does_not_keep_up_is_told_where_to_go_on() {
+        let hub = WatchHub::new(Revision(0), 10, 3);
+        let mut slow = hub
+            .subscribe(|| state(0, 0), None, WatchFilter::default())
+            .unwrap();
+        hub.pump(&state(0, 9)).await;
+        assert_eq!(revisions(&mut slow, 3).await, vec![1, 2, 3]);
+        assert_eq!(slow.next().await, Err(WatchEnd::TooSlow));
+        assert_eq!(slow.position(), Revision(3));
+    }
+
+    #[tokio::test]
+    async fn watches_are_limited_and_end_with_the_replica() {
+        let hub = WatchHub::new(Revision(0), 1, 3);
+        let mut only = hub
+            .subscribe(|| state(0, 0), None, WatchFilter::default())
+            .unwrap();
+        let second = hub.subscribe(|| state(0, 0), None, WatchFilter::default());
+        assert_eq!(second.err(), Some(SubscribeError::Full { limit: 1 }));
+        let stop = CancellationToken::new();
+        stop.cancel();
+        let (_sender, applied) = watch::channel(0);
+        hub.run(applied, State::default, stop).await;
+        assert!(matches!(only.next().await, Ok((_, events)) if events.is_empty()));
+        assert_eq!(only.next().await, Err(WatchEnd::Stopped));
+    }
+}
