@@ -39,16 +39,19 @@ pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Bl
         let hosted = tally.hosted.iter().filter(|hosted| **hosted).count();
         (hosted, tally.gpus)
     });
-    Some(match best {
-        Some(tally) if tally.hosted.iter().all(|hosted| *hosted) => Blocker::ExceedsCluster {
-            need_gpus: parts
-                .iter()
-                .map(|(group, count)| u64::from(*count) * u64::from(group.resources.gpus))
-                .sum(),
+    let tally = best.unwrap_or_default();
+    let need_gpus = parts
+        .iter()
+        .map(|(group, count)| u64::from(*count) * u64::from(group.resources.gpus))
+        .sum();
+    let is_hosted = !tally.hosted.is_empty() && tally.hosted.iter().all(|hosted| *hosted);
+    Some(if is_hosted && tally.gpus < need_gpus {
+        Blocker::ExceedsCluster {
+            need_gpus,
             have_gpus: tally.gpus,
-        },
-        Some(tally) => no_such_host(&parts, &tally),
-        None => no_such_host(&parts, &Tally::default()),
+        }
+    } else {
+        no_such_host(&parts, &tally)
     })
 }
 

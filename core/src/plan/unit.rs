@@ -161,7 +161,8 @@ fn place_group(
     let per_host_max = group.tasks_per_host_max.unwrap_or(u32::MAX);
     let mut shares = BTreeMap::new();
     let mut left = group.count;
-    for (free, host) in packing_order(capacity.hosts(need.class), need.resources.gpus) {
+    let hosts = capacity.hosts(need.class);
+    for (free, host) in packing_order(&hosts, need.resources.gpus) {
         let rest = (left <= per_host_max)
             .then(|| capacity.tightest(need, left, &shares))
             .flatten();
@@ -193,25 +194,19 @@ fn place_group(
 }
 
 /// Hosts with the most free GPUs first; tasks without GPUs go where the fewest are free.
-fn packing_order(hosts: FreeHosts, gpus: u32) -> Box<dyn Iterator<Item = (u32, HostId)>> {
+fn packing_order(hosts: &FreeHosts, gpus: u32) -> Box<dyn Iterator<Item = (u32, HostId)> + '_> {
     if gpus == 0 {
-        return Box::new(hosts.into_iter());
+        return Box::new(hosts.iter().copied());
     }
     let most = hosts.get_max().map(|(free, _)| *free);
-    let levels = std::iter::successors(most, {
-        let hosts = hosts.clone();
-        move |level| {
-            let below = hosts.range(..(*level, HostId(0))).next_back();
-            below.map(|(free, _)| *free)
-        }
+    let levels = std::iter::successors(most, |level| {
+        let below = hosts.range(..(*level, HostId(0))).next_back();
+        below.map(|(free, _)| *free)
     });
     let roomy = levels.take_while(move |level| *level >= gpus);
-    Box::new(roomy.flat_map(move |level| {
-        let of_level: Vec<(u32, HostId)> = hosts
-            .range((level, HostId(0))..=(level, HostId(u32::MAX)))
-            .copied()
-            .collect();
-        of_level
+    Box::new(roomy.flat_map(|level| {
+        let of_level = hosts.range((level, HostId(0))..=(level, HostId(u32::MAX)));
+        of_level.copied()
     }))
 }
 

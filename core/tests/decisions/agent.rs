@@ -1,0 +1,335 @@
+//! Scripts about the worker's decisions: desired states, acknowledgements and supervisors' reports in, the
+//! actions out. Times count from the script's begin; journalled records survive a `restart`.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fmt::Write as _;
+
+use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
+use muster_core::beat::WorkerTaskPhase;
+use muster_core::desired::{DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey};
+use muster_core::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+};
+use muster_core::lifecycle::TaskPhase;
+use muster_core::state::RestartReason;
+use muster_core::testing;
+use muster_core::time::MonotonicMs;
+
+/// When the monotonic clock of the script begins.
+const BEGIN_MS: u64 = 1_000_000;
+
+#[derive(goldenscript::Command)]
+pub(crate) enum Command {
+    /// A leader sends what should run: `desired 20 leader=10 7/0=12 7/1=12,stop:5000 7/2=12,ended,gpu:3`.
+    Desired {
+        revision: u64,
+        #[arg(key)]
+        leader: Option<u64>,
+        #[arg(key, many, optional)]
+        tasks: BTreeMap<String, String>,
+    },
+    /// A new stream is open.
+    Stream,
+    /// A beat is sent.
+    Beat,
+    /// The leader acknowledges a beat.
+    Ack {
+        sequence: u64,
+        #[arg(key)]
+        leader: Option<u64>,
+    },
+    /// A supervisor says that its task runs.
+    Started { task: String, epoch: u64 },
+    /// A supervisor says that its task ended.
+    Exited { task: String, epoch: u64, code: i32 },
+    /// A supervisor is gone.
+    Vanished { task: String, epoch: u64 },
+    /// Lets time pass.
+    Wait { span_ms: u64 },
+    /// The agent is killed and starts again; these supervisors are alive: `7/0=12:running`.
+    Restart {
+        #[arg(key, many, optional)]
+        found: BTreeMap<String, String>,
+    },
+    /// Prints the status that a beat would carry, and the next deadline.
+    Status,
+}
+
+pub(crate) struct AgentRunner {
+    agent: Agent,
+    now: MonotonicMs,
+    sequence: u64,
+    journal: Vec<JournalRecord>,
+    deadlines: BTreeMap<TaskKey, MonotonicMs>,
+}
+
+impl Default for AgentRunner {
+    fn default() -> Self {
+        Self {
+            agent: Agent::default(),
+            now: MonotonicMs(BEGIN_MS),
+            sequence: 0,
+            journal: Vec::new(),
+            deadlines: BTreeMap::new(),
+        }
+    }
+}
+
+impl goldenscript::Runner for AgentRunner {
+    type Command = Command;
+
+    fn run(
+        &mut self,
+        command: &Command,
+        _context: &goldenscript::Context,
+    ) -> Result<String, Box<dyn Error>> {
+        let input = match command {
+            Command::Desired {
+                revision,
+                leader,
+                tasks,
+            } => Input::Desired(DesiredState {
+                leader: LeadershipEpoch(leader.unwrap_or(10)),
+                revision: Revision(*revision),
+                host: HostId(1),
+                tasks: tasks
+                    .iter()
+                    .map(|(key, said)| assignment(key, said))
+                    .collect::<Result<_, _>>()?,
+            }),
+            Command::Stream => {
+                self.sequence = 0;
+                Input::StreamOpened
+            }
+            Command::Beat => {
+                self.sequence += 1;
+                Input::BeatSent {
+                    sequence: self.sequence,
+                }
+            }
+            Command::Ack { sequence, leader } => Input::BeatAcknowledged {
+                leader: LeadershipEpoch(leader.unwrap_or(10)),
+                sequence: *sequence,
+            },
+            Command::Started { task, epoch } => report(task, *epoch, SupervisorReport::Started)?,
+            Command::Exited { task, epoch, code } => {
+                let exit = testing::exit_with(*code);
+                report(task, *epoch, SupervisorReport::Exited(exit))?
+            }
+            Command::Vanished { task, epoch } => {
+                let detail = "no supervisor".to_owned();
+                report(task, *epoch, SupervisorReport::Vanished { detail })?
+            }
+            Command::Wait { span_ms } => {
+                self.now = self.now.after(*span_ms);
+                Input::Tick
+            }
+            Command::Restart { found } => return self.restart(found),
+            Command::Status => return Ok(self.status()),
+        };
+        let actions = self.agent.step(input, self.now);
+        Ok(self.carry_out(actions))
+    }
+}
+
+impl AgentRunner {
+    /// The journal must say the same whether it is read as written or as the agent would shorten it.
+    fn restart(&mut self, found: &BTreeMap<String, String>) -> Result<String, Box<dyn Error>> {
+        let mut alive = Vec::new();
+        for (key, said) in found {
+            let key = task_key(key)?;
+            let (epoch, phase) = said.split_once(':').ok_or("expected epoch:phase")?;
+            alive.push(Found {
+                key,
+                epoch: AttemptEpoch(epoch.parse()?),
+                phase: match phase {
+                    "running" => WorkerTaskPhase::Running,
+                    code => WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
+                },
+                deadline: self.deadlines.get(&key).copied().unwrap_or(self.now),
+            });
+        }
+        let shortened = self.agent.journal();
+        let (agent, actions) = Agent::recover(self.journal.clone(), alive.clone());
+        let (same, _) = Agent::recover(shortened, alive);
+        assert_eq!(agent, same, "the shortened journal says something else");
+        self.agent = agent;
+        self.sequence = 0;
+        Ok(self.carry_out(actions))
+    }
+
+    fn carry_out(&mut self, actions: Vec<Action>) -> String {
+        let mut text = String::new();
+        for action in actions {
+            match &action {
+                Action::Journal(record) => self.journal.push(record.clone()),
+                Action::Start {
+                    assignment,
+                    deadline,
+                } => {
+                    self.deadlines.insert(assignment.key, *deadline);
+                }
+                Action::ExtendLease { key, deadline, .. } => {
+                    self.deadlines.insert(*key, *deadline);
+                }
+                _ => {}
+            }
+            let _infallible = writeln!(text, "{}", describe(&action));
+        }
+        text
+    }
+
+    fn status(&self) -> String {
+        let mut text = String::new();
+        for task in self.agent.status().tasks {
+            let _infallible = writeln!(
+                text,
+                "{} epoch {} {}",
+                name(task.key),
+                task.epoch,
+                phase(&task.phase)
+            );
+        }
+        let deadline = self.agent.next_deadline();
+        let deadline = deadline.map_or("none".to_owned(), |at| since_begin(at).to_string());
+        let _infallible = writeln!(
+            text,
+            "leader {}, revision {}, next deadline {deadline}",
+            self.agent.leader(),
+            self.agent.desired_revision(),
+        );
+        text
+    }
+}
+
+fn report(task: &str, epoch: u64, report: SupervisorReport) -> Result<Input, Box<dyn Error>> {
+    Ok(Input::Supervisor {
+        key: task_key(task)?,
+        epoch: AttemptEpoch(epoch),
+        report,
+    })
+}
+
+fn task_key(text: &str) -> Result<TaskKey, Box<dyn Error>> {
+    let (job, task) = text.split_once('/').ok_or("expected job/task")?;
+    Ok(TaskKey {
+        job: JobId(job.parse()?),
+        task: TaskIndex(task.parse()?),
+    })
+}
+
+/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`.
+fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
+    let key = task_key(key)?;
+    let mut parts = said.split(',');
+    let epoch = parts.next().ok_or("expected an epoch")?.parse()?;
+    let mut assignment = TaskAssignment {
+        key,
+        unit: UnitIndex(key.task.get()),
+        epoch: AttemptEpoch(epoch),
+        attempt: 1,
+        restart_reason: RestartReason::First,
+        acknowledged: TaskPhase::Assigned,
+        command: vec!["true".to_owned()],
+        environment: BTreeMap::new(),
+        working_directory: None,
+        gpus: Vec::new(),
+        cpus_milli: 1_000,
+        memory_mib: 1_024,
+        rank: RankInfo::default(),
+        checkpoint: None,
+        stop_grace_ms: 30_000,
+        partition_grace_ms: 45_000,
+        stop: None,
+    };
+    for part in parts {
+        match part.split_once(':') {
+            None if part == "ended" => assignment.acknowledged = TaskPhase::Exited,
+            Some(("stop", grace_ms)) => {
+                assignment.stop = Some(StopInstruction {
+                    reason: "cancel".to_owned(),
+                    grace_ms: grace_ms.parse()?,
+                });
+            }
+            Some(("gpu", index)) => assignment.gpus.push(GpuUuid(index.parse()?)),
+            Some(("grace", span_ms)) => assignment.partition_grace_ms = span_ms.parse()?,
+            _ => return Err(format!("unknown: {part}").into()),
+        }
+    }
+    Ok(assignment)
+}
+
+fn name(key: TaskKey) -> String {
+    format!("{}/{}", key.job, key.task)
+}
+
+fn since_begin(at: MonotonicMs) -> u64 {
+    at.since(MonotonicMs(BEGIN_MS))
+}
+
+fn phase(phase: &WorkerTaskPhase) -> String {
+    match phase {
+        WorkerTaskPhase::Exited(exit) => format!("exited with {:?}", exit.code),
+        other => format!("{other:?}"),
+    }
+}
+
+fn describe(action: &Action) -> String {
+    match action {
+        Action::Journal(JournalRecord::Leader(leader)) => format!("journal: leader {leader}"),
+        Action::Journal(JournalRecord::Starting(task)) => {
+            format!("journal: starting {} epoch {}", name(task.key), task.epoch)
+        }
+        Action::Journal(JournalRecord::Ended {
+            key,
+            epoch,
+            phase: ended,
+        }) => {
+            format!(
+                "journal: {} epoch {epoch} ended, {}",
+                name(*key),
+                phase(ended)
+            )
+        }
+        Action::Journal(JournalRecord::Released { key, epoch }) => {
+            format!("journal: {} epoch {epoch} released", name(*key))
+        }
+        Action::Journal(JournalRecord::Forgotten { up_to }) => {
+            format!("journal: forgotten up to {up_to}")
+        }
+        Action::Start {
+            assignment,
+            deadline,
+        } => format!(
+            "start {} epoch {} until {}",
+            name(assignment.key),
+            assignment.epoch,
+            since_begin(*deadline)
+        ),
+        Action::Stop {
+            key,
+            epoch,
+            reason,
+            grace_ms,
+        } => {
+            format!(
+                "stop {} epoch {epoch} ({reason}, {grace_ms} ms)",
+                name(*key)
+            )
+        }
+        Action::ExtendLease {
+            key,
+            epoch,
+            deadline,
+        } => {
+            format!(
+                "extend {} epoch {epoch} until {}",
+                name(*key),
+                since_begin(*deadline)
+            )
+        }
+        Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
+        Action::SendStatus => "send status".to_owned(),
+    }
+}

@@ -1,0 +1,173 @@
+//! A cluster that scripts speak of by name.
+
+use std::collections::BTreeMap;
+use std::error::Error;
+
+use muster_core::command::{Block, BlockTarget, Command, GpuHealth, HostHealth, Placement};
+use muster_core::ids::{GpuUuid, HostId, JobId};
+use muster_core::plan::{Budget, Plan, plan};
+use muster_core::spec::JobSpec;
+use muster_core::state::State;
+use muster_core::testing::{self, Cluster};
+use muster_core::time::TimeMs;
+
+/// A state, and the names that a script gave to its jobs.
+#[derive(Default)]
+pub(crate) struct NamedCluster {
+    pub(crate) cluster: Cluster,
+    pub(crate) jobs: BTreeMap<String, JobId>,
+    hosts: u32,
+}
+
+impl NamedCluster {
+    pub(crate) fn state(&self) -> &State {
+        &self.cluster.state
+    }
+
+    /// Registers so many more hosts.
+    pub(crate) fn add_hosts(&mut self, count: u32, gpus: u32, model: &str, cpus: u32) {
+        for _ in 0..count {
+            self.hosts += 1;
+            let mut registration = testing::host_of_model(self.hosts, gpus, model);
+            registration.cpus_milli = cpus * 1_000;
+            self.apply(&Command::RegisterHost {
+                leader: self.cluster.leader(),
+                registration: registration.into(),
+            });
+        }
+    }
+
+    pub(crate) fn submit(&mut self, name: &str, spec: JobSpec) {
+        let job = self.cluster.submit(spec);
+        self.jobs.insert(name.to_owned(), job);
+    }
+
+    /// Applies a command that must take effect.
+    pub(crate) fn apply(&mut self, command: &Command) {
+        let applied = self.cluster.apply(command);
+        assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
+    }
+
+    /// Plans a round; every placement must be accepted as it is.
+    pub(crate) fn plan(&mut self, budget: Budget) -> Plan {
+        let planned = plan(&self.cluster.state, self.cluster.now, budget);
+        for placement in &planned.placements {
+            self.apply(&Command::Place(placement.clone()));
+        }
+        planned
+    }
+
+    pub(crate) fn job(&self, name: &str) -> Result<JobId, Box<dyn Error>> {
+        let job = self.jobs.get(name).copied();
+        job.ok_or_else(|| format!("no job {name}").into())
+    }
+
+    pub(crate) fn job_name(&self, id: JobId) -> &str {
+        let mut names = self.jobs.iter();
+        names
+            .find(|(_, job)| **job == id)
+            .map_or("?", |(name, _)| name.as_str())
+    }
+
+    pub(crate) fn host(&self, name: &str) -> Result<HostId, Box<dyn Error>> {
+        let host = self.state().host_by_name(name);
+        host.map(|host| host.id)
+            .ok_or_else(|| format!("no host {name}").into())
+    }
+
+    pub(crate) fn host_name(&self, id: HostId) -> &str {
+        self.state().host(id).map_or("?", |host| host.name.as_ref())
+    }
+
+    /// `node-0001` or, for one of its GPUs, `node-0001/3`.
+    pub(crate) fn target(&self, text: &str) -> Result<BlockTarget, Box<dyn Error>> {
+        Ok(match text.split_once('/') {
+            None => BlockTarget::Host(text.to_owned()),
+            Some((host, index)) => BlockTarget::Gpu(self.gpu(host, index.parse()?)?),
+        })
+    }
+
+    fn gpu(&self, host: &str, index: usize) -> Result<GpuUuid, Box<dyn Error>> {
+        let host = self.state().host_by_name(host).ok_or("no such host")?;
+        Ok(host.gpus.get(index).ok_or("no such GPU")?.uuid)
+    }
+
+    pub(crate) fn block(&mut self, target: &str) -> Result<(), Box<dyn Error>> {
+        let command = Command::Block {
+            request: self.cluster.next_request(),
+            target: self.target(target)?,
+            block: Block {
+                reason: "maintenance".to_owned(),
+                author: "grace".to_owned(),
+                evidence: String::new(),
+                since: TimeMs::default(),
+                expires_at: None,
+                drain_deadline: None,
+            },
+        };
+        self.apply(&command);
+        Ok(())
+    }
+
+    pub(crate) fn unblock(&mut self, target: &str) -> Result<(), Box<dyn Error>> {
+        let command = Command::Unblock {
+            request: self.cluster.next_request(),
+            target: self.target(target)?,
+            author: "grace".to_owned(),
+        };
+        self.apply(&command);
+        Ok(())
+    }
+
+    pub(crate) fn set_health(&mut self, host: &str, health: &str) -> Result<(), Box<dyn Error>> {
+        let health = match health {
+            "up" => HostHealth::Up,
+            "suspect" => HostHealth::Suspect,
+            "lost" => HostHealth::Lost,
+            other => return Err(format!("no health {other}").into()),
+        };
+        let command = Command::SetHostHealth {
+            leader: self.cluster.leader(),
+            host: self.host(host)?,
+            health,
+        };
+        self.apply(&command);
+        Ok(())
+    }
+
+    pub(crate) fn fault(&mut self, host: &str, index: usize) -> Result<(), Box<dyn Error>> {
+        let command = Command::SetGpuHealth {
+            leader: self.cluster.leader(),
+            host: self.host(host)?,
+            gpu: self.gpu(host, index)?,
+            health: GpuHealth::Faulted {
+                signal: "xid-79".to_owned(),
+                detail: "fell off the bus".to_owned(),
+            },
+        };
+        self.apply(&command);
+        Ok(())
+    }
+
+    /// `train/0: node-0001 0[0 1] 1[2 3], node-0002 2[0 1]`: by host the tasks and the GPUs of each.
+    pub(crate) fn describe(&self, placement: &Placement) -> String {
+        let mut text = format!("{}/{}:", self.job_name(placement.job), placement.unit);
+        let mut last = None;
+        for task in placement.tasks.iter() {
+            if last != Some(task.host) {
+                let comma = if last.is_some() { "," } else { "" };
+                text.push_str(&format!("{comma} {}", self.host_name(task.host)));
+                last = Some(task.host);
+            }
+            let gpus: Vec<String> = task.gpus.iter().map(|gpu| self.gpu_index(*gpu)).collect();
+            text.push_str(&format!(" {}[{}]", task.task, gpus.join(" ")));
+        }
+        text
+    }
+
+    fn gpu_index(&self, uuid: GpuUuid) -> String {
+        self.state()
+            .gpu(uuid)
+            .map_or_else(|| "?".to_owned(), |(_, gpu)| gpu.index.to_string())
+    }
+}

@@ -1,0 +1,78 @@
+//! Properties over random histories: the planner's word is accepted whole, the reactor comes to rest, the
+//! agent never breaks its rules.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::apply::apply;
+use muster_core::audit::audit;
+use muster_core::command::Command;
+use muster_core::plan::{Blocker, Budget, explain, plan};
+use muster_core::state::State;
+use muster_core::testing::draw_command;
+use proptest::prelude::*;
+
+/// A state after a random history.
+fn state_after(entropies: &[u64]) -> State {
+    let mut state = State::default();
+    for entropy in entropies {
+        let (time, command) = draw_command(&state, *entropy);
+        apply(&mut state, time, &command);
+    }
+    state
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 192, ..ProptestConfig::default() })]
+
+    #[test]
+    fn a_plan_is_accepted_whole_and_leaves_the_state_sound(
+        entropies in prop::collection::vec(any::<u64>(), 0..120),
+    ) {
+        let mut state = state_after(&entropies);
+        let now = state.time;
+        let planned = plan(&state, now, Budget::default());
+        prop_assert_eq!(&planned, &plan(&state, now, Budget::default()), "the same twice");
+        for placement in planned.placements {
+            let applied = apply(&mut state, now, &Command::Place(placement.clone()));
+            prop_assert!(applied.result.is_ok(), "{:?}: {:?}", placement, applied.result);
+            let findings = audit(&state);
+            prop_assert!(findings.is_empty(), "{:#?}", findings);
+        }
+    }
+
+    #[test]
+    fn a_budget_only_cuts_the_plan_short(
+        entropies in prop::collection::vec(any::<u64>(), 0..120),
+        placements_max in 0usize..8,
+    ) {
+        let state = state_after(&entropies);
+        let whole = plan(&state, state.time, Budget::default());
+        let cut = plan(&state, state.time, Budget { placements_max, ..Budget::default() });
+        let expected = &whole.placements[..placements_max.min(whole.placements.len())];
+        prop_assert_eq!(&cut.placements[..], expected);
+        prop_assert!(cut.more || cut == whole);
+    }
+
+    #[test]
+    fn explain_names_what_the_round_meets(
+        entropies in prop::collection::vec(any::<u64>(), 0..120),
+    ) {
+        let state = state_after(&entropies);
+        let planned = plan(&state, state.time, Budget::default());
+        let met: BTreeMap<_, _> = planned.blocked.iter().cloned().collect();
+        let placed: BTreeSet<_> = planned.placements.iter().map(|placed| placed.job).collect();
+        for job in state.jobs.values() {
+            let explained = explain(&state, job.id, state.time);
+            let blocker = explained.and_then(|explained| explained.blocker);
+            match (met.get(&job.id), blocker) {
+                (Some(met), blocker) => prop_assert_eq!(Some(met), blocker.as_ref()),
+                (None, Some(Blocker::Behind { .. })) => prop_assert!(!placed.contains(&job.id)),
+                (None, None) => {
+                    let waits = job.counts.waiting > 0;
+                    prop_assert!(!waits || placed.contains(&job.id));
+                }
+                (None, Some(other)) => prop_assert!(false, "{:?} out of nowhere", other),
+            }
+        }
+    }
+}

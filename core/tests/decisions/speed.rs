@@ -1,0 +1,127 @@
+//! How long a planning round takes: the bounds are generous because test machines are busy; the figures
+//! are written to standard error (`--nocapture`).
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "measures the core from outside"
+)]
+
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+use muster_core::command::Command;
+use muster_core::plan::{Budget, Plan, plan};
+use muster_core::state::State;
+use muster_core::testing::{Cluster, gang, single};
+use muster_core::time::TimeMs;
+
+/// A cluster whose commands are not audited.
+fn cluster(hosts: u32) -> Cluster {
+    let mut cluster = Cluster::with_hosts(hosts, 8);
+    cluster.audited = false;
+    cluster
+}
+
+/// Plans three times, reports the fastest, and fails over the bound.
+fn measure(what: &str, state: &State, now: TimeMs, bound: Duration) -> Plan {
+    let mut fastest = Duration::MAX;
+    let mut planned = Plan::default();
+    for _ in 0..3 {
+        let begin = Instant::now();
+        planned = plan(state, now, Budget::default());
+        fastest = fastest.min(begin.elapsed());
+    }
+    let placements = planned.placements.len();
+    writeln!(
+        std::io::stderr(),
+        "{what}: {fastest:?}, {placements} placements"
+    )
+    .expect("standard error is open in tests");
+    assert!(fastest < bound, "{what}: {fastest:?} is over {bound:?}");
+    planned
+}
+
+#[test]
+fn a_gang_of_1024_tasks_with_8_gpus_each_is_decided_in_50_ms() {
+    let mut cluster = cluster(2_000);
+    cluster.submit(gang("train", 1_024, 8));
+    let planned = measure(
+        "gang of 1,024 x 8 over 2,000 hosts",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(50),
+    );
+    assert_eq!(planned.placements.len(), 1);
+}
+
+#[test]
+fn single_gpu_tasks_are_placed_by_the_thousand() {
+    let mut cluster = cluster(5_000);
+    cluster.submit(single("sweep", 100_000, 1));
+    let planned = measure(
+        "4,096 single GPUs over 5,000 hosts",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(60),
+    );
+    assert_eq!(planned.placements.len(), Budget::default().placements_max);
+}
+
+#[test]
+fn gangs_of_eight_are_placed_by_the_thousand() {
+    let mut cluster = cluster(5_000);
+    for number in 0..2_000 {
+        cluster.submit(gang(&format!("train-{number}"), 8, 1));
+    }
+    let planned = measure(
+        "2,000 gangs of 8 x 1 over 5,000 hosts",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(100),
+    );
+    assert_eq!(planned.placements.len(), 2_000);
+}
+
+#[test]
+fn a_full_cluster_costs_next_to_nothing_whatever_waits() {
+    let mut cluster = cluster(1_000);
+    cluster.submit(single("sweep", 8_000, 1));
+    while let planned = plan(&cluster.state, cluster.now, Budget::default())
+        && !planned.placements.is_empty()
+    {
+        for placement in planned.placements {
+            cluster.apply(&Command::Place(placement));
+        }
+    }
+    for number in 0..100_000 {
+        cluster.submit(single(&format!("wait-{number}"), 1, 1));
+    }
+    let planned = measure(
+        "full cluster, 100,000 waiting jobs",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(2),
+    );
+    assert_eq!(planned.placements.len(), 0);
+}
+
+/// CPUs run out first on every host: 4 of 8 GPUs of the used hosts can serve nobody.
+#[test]
+fn stranded_gpus_are_looked_at_once_a_round() {
+    let mut cluster = cluster(5_000);
+    let mut spec = single("greedy", 16_000, 1);
+    spec.groups[0].resources.cpus_milli = 16_000;
+    cluster.submit(spec);
+    for _ in 0..2 {
+        for placement in plan(&cluster.state, cluster.now, Budget::default()).placements {
+            cluster.apply(&Command::Place(placement));
+        }
+    }
+    let planned = measure(
+        "4,096 more beside 2,048 stranded hosts",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(80),
+    );
+    assert_eq!(planned.placements.len(), Budget::default().placements_max);
+}
