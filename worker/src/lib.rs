@@ -30,7 +30,7 @@ mod run_id;
 mod runner;
 mod session;
 pub mod supervisor;
-#[expect(unsafe_code, reason = "preparing a child between fork and exec")]
+#[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
 
 pub use config::{ConfigError, GpuConfig, WorkerConfig};

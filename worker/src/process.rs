@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
+
+use crate::supervisor::TaskDirectory;
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +42,25 @@ impl ProcessIdentity {
             kill_pid(self.pid);
         }
     }
+}
+
+/// Every process of a host that keeps its data in this directory, apart from its agent: the supervisors,
+/// and all that descends from them. For harnesses that let a whole host die.
+///
+/// # Errors
+/// What the file system says.
+pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
+    let entries = ProcessEntry::all()?;
+    let mut found = Vec::new();
+    for directory in fs::read_dir(data_directory.join("tasks"))? {
+        let supervisor = TaskDirectory::new(directory?.path()).supervisor()?;
+        if let Some(supervisor) = supervisor.filter(ProcessIdentity::is_alive) {
+            found.push(supervisor);
+            let family = descendants(&entries, supervisor.pid);
+            found.extend(family.into_iter().filter_map(ProcessIdentity::of));
+        }
+    }
+    Ok(found)
 }
 
 /// One line of `/proc/<pid>/stat`, as far as we need it.

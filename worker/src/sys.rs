@@ -1,4 +1,4 @@
-//! The one place with unsafe code: what must happen between `fork` and `exec`.
+//! The one place with unsafe code: what must happen around `fork` and `exec`.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -26,5 +26,19 @@ pub(crate) fn in_own_session_dying_with_parent(command: &mut Command) {
     // process whose other threads may hold locks.
     unsafe {
         command.pre_exec(prepare);
+    }
+}
+
+/// Closes every file that this process inherited beside its standard ones: a supervisor lives long, and a
+/// lock or pipe of whoever started its agent must not live as long. Call it before anything is opened.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn close_inherited_files() -> io::Result<()> {
+    // SAFETY: nothing was opened yet, so no open file has an owner in this process.
+    if unsafe { libc::close_range(3, libc::c_uint::MAX, 0) } == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
     }
 }

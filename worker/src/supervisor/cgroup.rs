@@ -54,6 +54,25 @@ impl Cgroup {
         Self(path.to_owned())
     }
 
+    /// Limits the memory of all that is in it, where the hierarchy can: version 2 with its memory controller.
+    pub(crate) fn limit_memory(&self, memory_mib: u64) {
+        let limit = self.0.join("memory.max");
+        if memory_mib > 0 && limit.exists() {
+            // A limit that cannot be set is none: the task was promised memory, not a limit.
+            drop(fs::write(limit, (memory_mib << 20).to_string()));
+        }
+    }
+
+    /// Whether the limit ended any of its processes.
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
+        fs::read_to_string(self.0.join("memory.events")).is_ok_and(|events| {
+            events
+                .lines()
+                .filter_map(|line| line.strip_prefix("oom_kill "))
+                .any(|count| count.trim() != "0")
+        })
+    }
+
     /// Moves a process, and all that it will start, into the cgroup.
     pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.0.join("cgroup.procs"), pid.to_string())

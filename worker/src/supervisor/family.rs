@@ -67,6 +67,7 @@ impl Family {
         // Only a second way to find the task's processes: failing to make it is no reason not to run.
         let cgroup = spec.cgroup.as_deref().and_then(|path| {
             let cgroup = Cgroup::create(path).ok()?;
+            cgroup.limit_memory(spec.assignment.memory_mib);
             cgroup.add(child.id()).ok()?;
             Some(cgroup)
         });
@@ -86,6 +87,11 @@ impl Family {
     /// How the main process ended, if it did.
     pub(super) const fn status(&self) -> Option<WaitStatus> {
         self.status
+    }
+
+    /// Whether a memory limit ended any of them.
+    pub(super) fn ran_out_of_memory(&self) -> bool {
+        self.cgroup.as_ref().is_some_and(Cgroup::ran_out_of_memory)
     }
 
     /// Collects those that ended. True: nothing of the task lives.

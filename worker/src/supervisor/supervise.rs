@@ -19,6 +19,7 @@ use crate::clock::{LeaseClock, wall_clock};
 use crate::files;
 use crate::limits::{KILL_RETRY, LEASE_TICK};
 use crate::process::ProcessIdentity;
+use crate::sys;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
@@ -58,6 +59,7 @@ fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> Supe
 
 /// Runs the task of a directory to its end.
 pub(super) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
+    sys::close_inherited_files().map_err(during("closing inherited files"))?;
     let spec = directory
         .read_spec()
         .map_err(during("reading spec.json"))?
@@ -183,7 +185,10 @@ impl Supervisor<'_> {
         pump.finish();
         self.receive(None, keeper);
         self.publish(keeper.finish());
-        let exit = exit_of(family.status(), self.expired);
+        let exit = Exit {
+            out_of_memory: family.ran_out_of_memory(),
+            ..exit_of(family.status(), self.expired)
+        };
         family.close();
         Ok(exit)
     }

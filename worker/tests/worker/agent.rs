@@ -6,7 +6,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use crate::support::leader::Leader;
-use crate::support::{FIXTURE, eventually, is_gone, script};
+use crate::support::{FIXTURE, eventually, is_gone, kill_host, script};
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::command::{Exit, GpuHealth};
 use muster_core::desired::{StopInstruction, TaskAssignment};
@@ -91,13 +91,7 @@ impl Drop for Host {
     fn drop(&mut self) {
         drop(self.agent.kill());
         drop(self.agent.wait());
-        // Tasks die with their supervisors.
-        let tasks = std::fs::read_dir(self.home.path().join("w/tasks"));
-        for entry in tasks.into_iter().flatten().flatten() {
-            if let Ok(Some(supervisor)) = TaskDirectory::new(entry.path()).supervisor() {
-                supervisor.kill();
-            }
-        }
+        kill_host(&self.home.path().join("w"));
     }
 }
 
@@ -560,5 +554,24 @@ async fn a_supervisor_is_not_left_as_a_zombie() {
     let supervisor = host.directory(&task).supervisor().unwrap().unwrap();
     eventually("the supervisor's end", || {
         ProcessIdentity::of(supervisor.pid).is_none()
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_whole_host_can_be_found_and_killed() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script("sleep 1000 & echo ready > ready; wait");
+    leader.want([task.clone()]);
+    host.scratch_file(&task, "ready");
+    host.kill_agent();
+    let processes = muster_worker::process::of_host(&host.home.path().join("w")).unwrap();
+    // The supervisor, the shell and what the shell started.
+    assert_eq!(processes.len(), 3, "{processes:?}");
+    for process in &processes {
+        process.kill();
+    }
+    eventually("the host's death", || {
+        processes.iter().all(|process| !process.is_alive())
     });
 }

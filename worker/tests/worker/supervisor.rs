@@ -204,7 +204,7 @@ fn a_process_that_forks_away_is_killed_with_the_lease() {
 
 #[test]
 fn a_task_dies_with_its_supervisor() {
-    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let mut rig = Rig::start(script("exec sleep 1000"), LONG_LEASE_MS);
     let task = rig.hear_started();
     rig.supervisor.kill().unwrap();
     eventually("the task's death", || !task.is_alive());
@@ -322,4 +322,52 @@ fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
     };
     assert_eq!(last.step, 3);
     rig.hear_exit();
+}
+
+#[test]
+fn a_disk_that_refuses_the_output_does_not_stop_the_task() {
+    let mut rig = Rig::start_spec(
+        script("head -c 1000000 /dev/zero; echo > survived; exit 6"),
+        LONG_LEASE_MS,
+        // A path below a file: every write fails, as on a full disk.
+        |spec| spec.log_directory = "/proc/version/logs".into(),
+    );
+    assert_eq!(rig.hear_exit(), ended(Some(6), None));
+    let said = std::fs::read_to_string(rig.directory.scratch().join("survived")).unwrap();
+    assert_eq!(said, "\n");
+}
+
+#[test]
+fn a_cgroup_is_used_where_the_host_has_one_and_leaves_nothing() {
+    let root = muster_worker::supervisor::find_cgroup_root();
+    let cgroup = root.map(|root| root.join(format!("test-{}", std::process::id())));
+    let path = cgroup.clone();
+    let mut rig = Rig::start_spec(
+        script(&format!(
+            "{RUNAWAY} while [ ! -s runaway ]; do sleep 0.01; done; cat /proc/self/cgroup"
+        )),
+        LONG_LEASE_MS,
+        |spec| spec.cgroup = path,
+    );
+    let runaway = rig.scratch_file("runaway");
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+    assert!(is_gone(&runaway));
+    // Hosts that let us make none run tasks all the same.
+    if let Some(path) = cgroup {
+        let output = String::from_utf8(rig.output()).unwrap();
+        let name = path.file_name().unwrap().to_str().unwrap();
+        assert!(output.contains(name), "{output}");
+        assert!(!path.exists());
+    }
+}
+
+#[test]
+fn a_task_inherits_no_files() {
+    let mut rig = Rig::start(script("exec ls -l /proc/self/fd"), LONG_LEASE_MS);
+    rig.hear_exit();
+    let output = String::from_utf8(rig.output()).unwrap();
+    assert!(
+        output.contains("/dev/null") && !output.contains("/dev/zero"),
+        "{output}"
+    );
 }

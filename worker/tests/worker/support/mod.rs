@@ -86,25 +86,34 @@ impl Rig {
         lease_ms: u64,
         log_limits: LogLimits,
     ) -> Self {
+        Self::start_spec(assignment, lease_ms, |spec| spec.log_limits = log_limits)
+    }
+
+    pub(crate) fn start_spec(
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        change: impl FnOnce(&mut TaskSpec),
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let directory = TaskDirectory::new(home.path().join("7-0-11"));
-        directory
-            .create(&TaskSpec {
-                format: SPEC_FORMAT,
-                assignment,
-                deadline_boottime_ms: boottime_ms() + lease_ms,
-                log_directory: home.path().join("logs"),
-                log_limits,
-                checkpoint_directory: home.path().join("checkpoints"),
-                checkpoint_scan_ms: 20,
-                cgroup: None,
-            })
-            .unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        let mut spec = TaskSpec {
+            format: SPEC_FORMAT,
+            assignment,
+            deadline_boottime_ms: boottime_ms() + lease_ms,
+            log_directory: home.path().join("logs"),
+            log_limits: LogLimits::default(),
+            checkpoint_directory: home.path().join("checkpoints"),
+            checkpoint_scan_ms: 20,
+            cgroup: None,
+        };
+        change(&mut spec);
+        directory.create(&spec).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
             .unwrap();
-        let supervisor = Command::new(FIXTURE)
-            .arg("supervise")
+        // Like an agent whose own parent left a file open.
+        let supervisor = Command::new("sh")
+            .args(["-c", "exec \"$0\" supervise \"$1\" 9</dev/zero", FIXTURE])
             .arg(directory.path())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
@@ -143,7 +152,9 @@ impl Rig {
         let SupervisorMessage::Started { pid } = self.hear() else {
             panic!("the task was not started");
         };
-        ProcessIdentity::of(pid).unwrap()
+        let process = self.directory.process().unwrap().unwrap();
+        assert_eq!(process.pid, pid);
+        process
     }
 
     /// Waits for the end, and checks that the disk says the same as the supervisor.
@@ -176,9 +187,15 @@ impl Rig {
 
 impl Drop for Rig {
     fn drop(&mut self) {
-        // A test that failed half-way must leave nothing: the task dies with its supervisor.
-        drop(self.supervisor.kill());
+        kill_host(self.home.path());
         drop(self.supervisor.wait());
+    }
+}
+
+/// Kills all that a test has left on a host, so that nothing outlives the test.
+pub(crate) fn kill_host(data_directory: &Path) {
+    for process in muster_worker::process::of_host(data_directory).unwrap_or_default() {
+        process.kill();
     }
 }
 
