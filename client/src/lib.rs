@@ -1,1 +1,39 @@
-//! placeholder
+//! The Rust SDK: drive a Muster cluster through any of its replicas.
+//!
+//! ```no_run
+//! # async fn example(spec: muster_proto::v1::JobSpec) -> Result<(), muster_client::ClientError> {
+//! use muster_client::{Client, ClientConfig};
+//!
+//! let client = Client::connect(ClientConfig::new(["node1:7400", "node2:7400"])).await?;
+//! let submitted = client.submit_job(spec).await?;
+//! let job = client.wait_job(submitted.job).await?;
+//! println!("{:?}", job.phase());
+//! # Ok(())
+//! # }
+//! ```
+//!
+//! Every call has a deadline and is tried again, at another replica where one is known, while the
+//! trouble may pass. That is safe for writes because a request id is made once per call, and the cluster
+//! takes a repeated request for the same one. A [`Watch`] and a [`TaskLogs`] go on, without gap or
+//! duplicate, where the death of a replica cut them off.
+#![forbid(unsafe_code)]
+
+mod admin;
+mod call;
+mod client;
+mod cluster;
+mod config;
+mod error;
+mod jobs;
+mod logs;
+mod members;
+mod retry;
+mod wait;
+mod watch;
+
+pub use client::Client;
+pub use config::ClientConfig;
+pub use error::{ClientError, FailedTry, Refusal};
+pub use jobs::{JobDetail, Submitted};
+pub use logs::{LogUpdate, LogsRequest, TaskLogs};
+pub use watch::{Watch, WatchFilter, WatchUpdate};

@@ -1,0 +1,132 @@
+//! What admins do to hosts, GPUs, queues and replicas.
+
+use muster_core::ids::{ReplicaId, Revision};
+use muster_proto::v1;
+
+use crate::client::{Client, admin, new_request_id};
+use crate::error::ClientError;
+
+impl Client {
+    /// Takes a host or GPU out of placement, or (`dry_run`) tells what that would hit.
+    ///
+    /// An empty `request_id` is filled in.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_HOST`, `UNKNOWN_GPU` or `INVALID_REQUEST`.
+    pub async fn block(
+        &self,
+        mut request: v1::BlockRequest,
+    ) -> Result<v1::BlockResponse, ClientError> {
+        identify(&mut request.request_id);
+        self.call(self.operation("block it"), |channel| {
+            let request = request.clone();
+            async move { admin(channel).block(request).await }
+        })
+        .await
+    }
+
+    /// Lets a host or GPU back in.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `NOT_BLOCKED`, `UNKNOWN_HOST` or `UNKNOWN_GPU`.
+    pub async fn unblock(
+        &self,
+        target: v1::BlockTarget,
+        author: &str,
+    ) -> Result<Revision, ClientError> {
+        let request = v1::UnblockRequest {
+            request_id: new_request_id(),
+            target: Some(target),
+            author: author.to_owned(),
+        };
+        let answer = self
+            .call(self.operation("unblock it"), |channel| {
+                let request = request.clone();
+                async move { admin(channel).unblock(request).await }
+            })
+            .await?;
+        Ok(Revision(answer.revision))
+    }
+
+    /// Creates a queue or changes one; no limit of its own means the product's.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `INVALID_REQUEST`.
+    pub async fn set_queue(
+        &self,
+        name: &str,
+        live_jobs_max: Option<u64>,
+    ) -> Result<Revision, ClientError> {
+        let request = v1::SetQueueRequest {
+            request_id: new_request_id(),
+            name: name.to_owned(),
+            live_jobs_max,
+        };
+        let answer = self
+            .call(self.operation("set the queue"), |channel| {
+                let request = request.clone();
+                async move { admin(channel).set_queue(request).await }
+            })
+            .await?;
+        Ok(Revision(answer.revision))
+    }
+
+    /// Makes another replica lead: this one, or any that is up to date. Answers which was asked to.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] if there is no such replica or it is not up to date.
+    pub async fn transfer_leader(&self, to: Option<ReplicaId>) -> Result<ReplicaId, ClientError> {
+        let request = v1::TransferLeaderRequest {
+            to_replica_id: to.map_or(0, ReplicaId::get),
+        };
+        let answer = self
+            .call(self.operation("transfer the leadership"), |channel| async move {
+                admin(channel).transfer_leader(request).await
+            })
+            .await?;
+        Ok(ReplicaId(answer.to_replica_id))
+    }
+
+    /// Makes the replica that answers write a snapshot; tells which, and at what revision.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn trigger_snapshot(&self) -> Result<(ReplicaId, Revision), ClientError> {
+        let answer = self
+            .call(self.operation("write a snapshot"), |channel| async move {
+                let request = v1::TriggerSnapshotRequest {};
+                admin(channel).trigger_snapshot(request).await
+            })
+            .await?;
+        Ok((ReplicaId(answer.replica_id), Revision(answer.revision)))
+    }
+
+    /// Makes a simulated GPU fail, or heal where no fault is given.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `NOT_SIMULATED` on a real one, `UNKNOWN_GPU`.
+    pub async fn inject_gpu_fault(
+        &self,
+        host: &str,
+        gpu: &str,
+        fault: Option<v1::GpuFault>,
+    ) -> Result<(), ClientError> {
+        let request = v1::InjectGpuFaultRequest {
+            host: host.to_owned(),
+            gpu: gpu.to_owned(),
+            fault,
+        };
+        self.call(self.operation("inject the fault"), |channel| {
+            let request = request.clone();
+            async move { admin(channel).inject_gpu_fault(request).await }
+        })
+        .await
+        .map(|_| ())
+    }
+}
+
+fn identify(request_id: &mut String) {
+    if request_id.is_empty() {
+        *request_id = new_request_id();
+    }
+}

@@ -1,0 +1,122 @@
+//! The client itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::ids::RequestId;
+use muster_proto::v1;
+use muster_proto::v1::admin_service_client::AdminServiceClient;
+use muster_proto::v1::cluster_service_client::ClusterServiceClient;
+use muster_proto::v1::job_service_client::JobServiceClient;
+use muster_proto::v1::watch_service_client::WatchServiceClient;
+use tonic::transport::Channel;
+
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+use crate::members::Members;
+use crate::retry::Jitter;
+
+/// Largest answer that is taken: a page of 1,000 jobs with large specifications stays below it.
+const ANSWER_BYTES_MAX: usize = 64 << 20;
+
+/// A connection to a cluster. Cloning is cheap, and clones share the connections.
+#[derive(Clone, Debug)]
+pub struct Client {
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    config: ClientConfig,
+    members: Members,
+    jitter: Jitter,
+}
+
+impl Client {
+    /// A client of the cluster that these replicas belong to.
+    ///
+    /// With `config.discover` it asks one of them for the others; without, nothing is sent before the
+    /// first call.
+    ///
+    /// # Errors
+    /// [`ClientError::Config`] for unusable addresses; with discovery also every error of a call.
+    pub async fn connect(config: ClientConfig) -> Result<Self, ClientError> {
+        let members = Members::new(&config)?;
+        let discover = config.discover;
+        let shared = Shared {
+            config,
+            members,
+            jitter: Jitter::new(),
+        };
+        let client = Self {
+            shared: Arc::new(shared),
+        };
+        if discover {
+            client.discover().await?;
+        }
+        Ok(client)
+    }
+
+    /// Learns every replica's address and who leads, from any replica that answers.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn discover(&self) -> Result<(), ClientError> {
+        let status = self.status(v1::Consistency::Stale).await?;
+        let addresses = status.replicas.iter().map(|replica| &*replica.address);
+        self.members().learn(addresses);
+        if !status.leader_address.is_empty() {
+            self.members().set_leader(&status.leader_address);
+        }
+        Ok(())
+    }
+
+    /// The addresses that are known.
+    #[must_use]
+    pub fn addresses(&self) -> Vec<String> {
+        self.members().addresses()
+    }
+
+    /// The client's settings.
+    #[must_use]
+    pub fn config(&self) -> &ClientConfig {
+        &self.shared.config
+    }
+
+    pub(crate) fn members(&self) -> &Members {
+        &self.shared.members
+    }
+
+    pub(crate) fn jitter(&self) -> &Jitter {
+        &self.shared.jitter
+    }
+
+    pub(crate) fn connect_deadline(&self) -> Duration {
+        self.shared.config.connect_deadline
+    }
+}
+
+/// A request id for one logical write: made once, sent with every try.
+pub(crate) fn new_request_id() -> String {
+    RequestId(uuid::Uuid::new_v4().as_u128()).to_string()
+}
+
+/// The job service over a connection.
+pub(crate) fn jobs(channel: Channel) -> JobServiceClient<Channel> {
+    JobServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+/// The cluster service over a connection.
+pub(crate) fn cluster(channel: Channel) -> ClusterServiceClient<Channel> {
+    ClusterServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+/// The admin service over a connection.
+pub(crate) fn admin(channel: Channel) -> AdminServiceClient<Channel> {
+    AdminServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}
+
+/// The watch service over a connection.
+pub(crate) fn watching(channel: Channel) -> WatchServiceClient<Channel> {
+    WatchServiceClient::new(channel).max_decoding_message_size(ANSWER_BYTES_MAX)
+}

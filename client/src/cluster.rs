@@ -1,0 +1,112 @@
+//! Reads about replicas, hosts, GPUs and queues.
+
+use muster_core::ids::Revision;
+use muster_proto::v1;
+
+use crate::client::{Client, cluster};
+use crate::error::ClientError;
+use crate::jobs::PAGE_ROWS;
+
+impl Client {
+    /// Who leads, how the replicas are, and counts of everything.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn status(
+        &self,
+        consistency: v1::Consistency,
+    ) -> Result<v1::GetStatusResponse, ClientError> {
+        let request = v1::GetStatusRequest {
+            consistency: consistency.into(),
+        };
+        self.call(self.operation("read the cluster's status"), |channel| async move {
+            cluster(channel).get_status(request).await
+        })
+        .await
+    }
+
+    /// All hosts that match, page after page, and the revision of the first page.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn list_hosts(
+        &self,
+        mut request: v1::ListHostsRequest,
+    ) -> Result<(Revision, Vec<v1::Host>), ClientError> {
+        let mut rows = Vec::new();
+        let mut revision = None;
+        request.page_size = PAGE_ROWS;
+        loop {
+            let page = self
+                .call(self.operation("list hosts"), |channel| {
+                    let request = request.clone();
+                    async move { cluster(channel).list_hosts(request).await }
+                })
+                .await?;
+            let first = *revision.get_or_insert(Revision(page.revision));
+            rows.extend(page.hosts);
+            if page.next_page_token.is_empty() {
+                return Ok((first, rows));
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// All GPUs that match, page after page, and the revision of the first page.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn list_gpus(
+        &self,
+        mut request: v1::ListGpusRequest,
+    ) -> Result<(Revision, Vec<v1::Gpu>), ClientError> {
+        let mut rows = Vec::new();
+        let mut revision = None;
+        request.page_size = PAGE_ROWS;
+        loop {
+            let page = self
+                .call(self.operation("list GPUs"), |channel| {
+                    let request = request.clone();
+                    async move { cluster(channel).list_gpus(request).await }
+                })
+                .await?;
+            let first = *revision.get_or_insert(Revision(page.revision));
+            rows.extend(page.gpus);
+            if page.next_page_token.is_empty() {
+                return Ok((first, rows));
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// All queues, and the revision of the first page.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn list_queues(
+        &self,
+        consistency: v1::Consistency,
+    ) -> Result<(Revision, Vec<v1::Queue>), ClientError> {
+        let mut rows = Vec::new();
+        let mut revision = None;
+        let mut request = v1::ListQueuesRequest {
+            consistency: consistency.into(),
+            page_size: PAGE_ROWS,
+            page_token: String::new(),
+        };
+        loop {
+            let page = self
+                .call(self.operation("list queues"), |channel| {
+                    let request = request.clone();
+                    async move { cluster(channel).list_queues(request).await }
+                })
+                .await?;
+            let first = *revision.get_or_insert(Revision(page.revision));
+            rows.extend(page.queues);
+            if page.next_page_token.is_empty() {
+                return Ok((first, rows));
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+}

@@ -1,0 +1,54 @@
+//! Settings of a client.
+
+use std::time::Duration;
+
+/// How a client finds the cluster, and how patient it is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ClientConfig {
+    /// Replicas to begin with, as `host:port`; one is enough where `discover` is on.
+    pub addresses: Vec<String>,
+    /// Longest that one call may take, all its tries together.
+    pub deadline: Duration,
+    /// Longest that one try may take: short, so that a replica that hangs costs little.
+    pub per_try_deadline: Duration,
+    /// Longest that opening one connection may take.
+    pub connect_deadline: Duration,
+    /// How long to go on while not one replica has ever accepted a connection. Zero: every known address
+    /// is tried once, which is what a person at a terminal wants.
+    pub unreachable_deadline: Duration,
+    /// Longest that a watch or a log stream goes without any replica before it fails.
+    pub reconnect_deadline: Duration,
+    /// The first wait between two rounds of tries is drawn from zero to this; doubled every round.
+    pub backoff_base: Duration,
+    /// No wait is drawn from more than this.
+    pub backoff_max: Duration,
+    /// True: learns the other replicas from the first one that answers.
+    pub discover: bool,
+}
+
+impl ClientConfig {
+    /// Addresses, and the defaults for everything else.
+    pub fn new<Address: Into<String>>(addresses: impl IntoIterator<Item = Address>) -> Self {
+        Self {
+            addresses: addresses.into_iter().map(Into::into).collect(),
+            ..Self::default()
+        }
+    }
+}
+
+impl Default for ClientConfig {
+    /// A replica on loopback; calls of 30 s with tries of 5 s, streams that wait 5 minutes for a replica.
+    fn default() -> Self {
+        Self {
+            addresses: vec!["127.0.0.1:7400".to_owned()],
+            deadline: Duration::from_secs(30),
+            per_try_deadline: Duration::from_secs(5),
+            connect_deadline: Duration::from_secs(1),
+            unreachable_deadline: Duration::from_secs(30),
+            reconnect_deadline: Duration::from_secs(300),
+            backoff_base: Duration::from_millis(20),
+            backoff_max: Duration::from_secs(1),
+            discover: true,
+        }
+    }
+}

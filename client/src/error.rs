@@ -1,0 +1,153 @@
+//! What a call can fail with. Every error says what was attempted, why it failed and what to do.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use muster_core::ids::Revision;
+use muster_core::spec::Violation;
+use tonic::{Code, Status};
+use tonic_types::StatusExt;
+
+/// Why a call failed.
+#[derive(Clone, Debug, thiserror::Error)]
+pub enum ClientError {
+    /// The settings of the client cannot work.
+    #[error("the client's setting `{field}` is not usable: {rule}")]
+    Config {
+        /// Which one.
+        field: &'static str,
+        /// What it must be.
+        rule: String,
+    },
+    /// No replica could be reached at all.
+    #[error("cannot {operation}: no scheduler replica is reachable ({})", list(.tried))]
+    Unreachable {
+        /// What was attempted.
+        operation: &'static str,
+        /// Every address and what went wrong there.
+        tried: Vec<FailedTry>,
+    },
+    /// Replicas were reached, but none answered well in time.
+    #[error("cannot {operation}: no answer within {} s ({})", .deadline.as_secs_f64(), list(.tried))]
+    DeadlineExceeded {
+        /// What was attempted.
+        operation: &'static str,
+        /// How long it was tried.
+        deadline: Duration,
+        /// Every address and what went wrong there last.
+        tried: Vec<FailedTry>,
+    },
+    /// The cluster understood the request and refuses it.
+    #[error("cannot {operation}: {refusal}")]
+    Refused {
+        /// What was attempted.
+        operation: &'static str,
+        /// The cluster's answer.
+        #[source]
+        refusal: Box<Refusal>,
+    },
+    /// The events asked for are gone: list again and watch from the list's revision.
+    #[error(
+        "events up to revision {compacted} are forgotten, {asked} was asked for: list again, and watch from the list's revision"
+    )]
+    Compacted {
+        /// The resume token that was used.
+        asked: Revision,
+        /// Newest revision that is forgotten.
+        compacted: Revision,
+    },
+    /// The answer lacks something or contradicts the contract: client and cluster differ in version.
+    #[error("cannot {operation}: the answer is not understood, {detail}; is the cluster newer?")]
+    Malformed {
+        /// What was attempted.
+        operation: &'static str,
+        /// What is wrong with the answer.
+        detail: String,
+    },
+}
+
+impl ClientError {
+    /// The machine-readable reason (`UNKNOWN_JOB`), if the cluster gave one.
+    #[must_use]
+    pub fn reason(&self) -> Option<&str> {
+        match self {
+            Self::Refused { refusal, .. } => Some(&refusal.reason),
+            _ => None,
+        }
+    }
+
+    /// The cluster's refusal, if it was one.
+    #[must_use]
+    pub fn refusal(&self) -> Option<&Refusal> {
+        match self {
+            Self::Refused { refusal, .. } => Some(refusal),
+            _ => None,
+        }
+    }
+}
+
+/// One address that did not help, and why.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{address}: {cause}")]
+pub struct FailedTry {
+    /// The replica's address.
+    pub address: String,
+    /// What went wrong there.
+    pub cause: String,
+}
+
+/// An error as the cluster sent it.
+#[derive(Clone, Debug, thiserror::Error)]
+#[error("{message}")]
+pub struct Refusal {
+    /// gRPC status code.
+    pub code: Code,
+    /// Machine-readable reason (`QUEUE_FULL`); the code's name if the cluster gave none.
+    pub reason: String,
+    /// For people: what is wrong and what to do.
+    pub message: String,
+    /// Facts about it, as the service documents them.
+    pub metadata: BTreeMap<String, String>,
+    /// Broken rules of a request, with the field of each.
+    pub violations: Vec<Violation>,
+    /// How long the cluster asks to wait before another try.
+    pub retry_after: Option<Duration>,
+}
+
+impl From<&Status> for Refusal {
+    fn from(status: &Status) -> Self {
+        let details = status.get_error_details();
+        let (reason, metadata) = details.error_info().map_or_else(
+            || (format!("{:?}", status.code()), BTreeMap::new()),
+            |info| {
+                let facts = info.metadata.iter();
+                let metadata = facts.map(|(key, value)| (key.clone(), value.clone()));
+                (info.reason.clone(), metadata.collect())
+            },
+        );
+        let violations = details.bad_request().map_or_else(Vec::new, |request| {
+            let violations = request.field_violations.iter();
+            let violations = violations.map(|violation| Violation {
+                field: violation.field.clone(),
+                rule: violation.description.clone(),
+            });
+            violations.collect()
+        });
+        Self {
+            code: status.code(),
+            reason,
+            message: status.message().to_owned(),
+            metadata,
+            violations,
+            retry_after: details.retry_info().and_then(|info| info.retry_delay),
+        }
+    }
+}
+
+fn list(tried: &[FailedTry]) -> String {
+    if tried.is_empty() {
+        return "nothing was tried".to_owned();
+    }
+    let texts: Vec<String> = tried.iter().map(ToString::to_string).collect();
+    texts.join("; ")
+}

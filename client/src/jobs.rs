@@ -1,0 +1,263 @@
+//! Submitting, reading, explaining and cancelling jobs.
+
+use muster_core::ids::{JobId, Revision};
+use muster_proto::v1;
+
+use crate::client::{Client, jobs, new_request_id};
+use crate::error::ClientError;
+
+/// Rows that one page of a list asks for: the most that a replica gives.
+pub(crate) const PAGE_ROWS: u32 = 1_000;
+
+/// The answer to a submission: a majority of the replicas has the job on disk.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Submitted {
+    /// The job.
+    pub job: JobId,
+    /// Revision at which it exists.
+    pub revision: Revision,
+    /// True if an earlier try of the same request had been accepted already.
+    pub repeated: bool,
+}
+
+/// A job with its units.
+#[derive(Clone, Debug, PartialEq)]
+pub struct JobDetail {
+    /// Revision of the state that it was read from.
+    pub revision: Revision,
+    /// The job.
+    pub job: v1::Job,
+    /// Its units that have a history, in index order, as many as were asked for.
+    pub units: Vec<v1::Unit>,
+    /// True if there are more units than were asked for.
+    pub more_units: bool,
+}
+
+impl JobDetail {
+    /// Where the job stands.
+    #[must_use]
+    pub fn phase(&self) -> v1::JobPhase {
+        self.job.phase()
+    }
+
+    /// Whether the job has reached its end.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        is_finished(self.job.phase())
+    }
+}
+
+/// Whether nothing leaves this phase.
+pub(crate) fn is_finished(phase: v1::JobPhase) -> bool {
+    matches!(
+        phase,
+        v1::JobPhase::Succeeded | v1::JobPhase::Failed | v1::JobPhase::Cancelled
+    )
+}
+
+impl Client {
+    /// Submits a job, once, however often it has to be tried.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE` or
+    /// `QUEUE_FULL`. After [`ClientError::DeadlineExceeded`] the job may exist: use
+    /// [`Client::submit_job_as`] to be able to repeat the request later.
+    pub async fn submit_job(&self, spec: v1::JobSpec) -> Result<Submitted, ClientError> {
+        self.submit_job_as(new_request_id(), spec).await
+    }
+
+    /// Submits a job under a request id of the caller's: within 24 hours the same id is the same job.
+    ///
+    /// # Errors
+    /// As [`Client::submit_job`], and `REQUEST_REUSED` if the id was used for something else.
+    pub async fn submit_job_as(
+        &self,
+        request_id: impl Into<String>,
+        spec: v1::JobSpec,
+    ) -> Result<Submitted, ClientError> {
+        self.send_submit(v1::SubmitJobRequest {
+            request_id: request_id.into(),
+            spec: Some(spec),
+            validate_only: false,
+        })
+        .await
+    }
+
+    /// Lets the cluster check a specification; nothing is written.
+    ///
+    /// # Errors
+    /// As [`Client::submit_job`].
+    pub async fn validate_job(&self, spec: v1::JobSpec) -> Result<(), ClientError> {
+        let request = v1::SubmitJobRequest {
+            request_id: new_request_id(),
+            spec: Some(spec),
+            validate_only: true,
+        };
+        self.send_submit(request).await.map(|_| ())
+    }
+
+    async fn send_submit(&self, request: v1::SubmitJobRequest) -> Result<Submitted, ClientError> {
+        let operation = self.operation("submit the job");
+        let answer = self
+            .call(operation, |channel| {
+                let request = request.clone();
+                async move { jobs(channel).submit_job(request).await }
+            })
+            .await?;
+        Ok(Submitted {
+            job: JobId(answer.job_id),
+            revision: Revision(answer.revision),
+            repeated: answer.repeated,
+        })
+    }
+
+    /// Reads a job and at most `units_max` of its units.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`.
+    pub async fn get_job(
+        &self,
+        job: JobId,
+        units_max: usize,
+        consistency: v1::Consistency,
+    ) -> Result<JobDetail, ClientError> {
+        let mut detail: Option<JobDetail> = None;
+        let mut page_token = String::new();
+        loop {
+            let have = detail.as_ref().map_or(0, |detail| detail.units.len());
+            let page = self
+                .get_job_page(job, units_max - have, page_token, consistency)
+                .await?;
+            let Some(head) = page.job else {
+                return Err(ClientError::Malformed {
+                    operation: "read the job",
+                    detail: "it holds no job".to_owned(),
+                });
+            };
+            let so_far = detail.take().map_or_else(Vec::new, |detail| detail.units);
+            let units: Vec<v1::Unit> = so_far.into_iter().chain(page.units).collect();
+            let more_units = !page.next_unit_page_token.is_empty();
+            let read = JobDetail {
+                revision: Revision(page.revision),
+                job: head,
+                units,
+                more_units,
+            };
+            if !more_units || read.units.len() >= units_max {
+                return Ok(read);
+            }
+            page_token = page.next_unit_page_token;
+            detail = Some(read);
+        }
+    }
+
+    async fn get_job_page(
+        &self,
+        job: JobId,
+        units_max: usize,
+        unit_page_token: String,
+        consistency: v1::Consistency,
+    ) -> Result<v1::GetJobResponse, ClientError> {
+        let request = v1::GetJobRequest {
+            job_id: job.get(),
+            consistency: consistency.into(),
+            unit_page_size: page_rows(units_max),
+            unit_page_token,
+        };
+        self.call(self.operation("read the job"), |channel| {
+            let request = request.clone();
+            async move { jobs(channel).get_job(request).await }
+        })
+        .await
+    }
+
+    /// One page of the jobs that match, newest first.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn list_jobs_page(
+        &self,
+        request: v1::ListJobsRequest,
+    ) -> Result<v1::ListJobsResponse, ClientError> {
+        self.call(self.operation("list jobs"), |channel| {
+            let request = request.clone();
+            async move { jobs(channel).list_jobs(request).await }
+        })
+        .await
+    }
+
+    /// The newest `rows_max` jobs that match, and the revision of the first page.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn list_jobs(
+        &self,
+        mut request: v1::ListJobsRequest,
+        rows_max: usize,
+    ) -> Result<(Revision, Vec<v1::Job>), ClientError> {
+        let mut rows = Vec::new();
+        let mut revision = None;
+        loop {
+            request.page_size = page_rows(rows_max - rows.len());
+            let page = self.list_jobs_page(request.clone()).await?;
+            let first = *revision.get_or_insert(Revision(page.revision));
+            rows.extend(page.jobs);
+            if page.next_page_token.is_empty() || rows.len() >= rows_max {
+                rows.truncate(rows_max);
+                return Ok((first, rows));
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// Asks for a job's end; `author` and `reason` are kept with it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB` or `JOB_FINISHED`.
+    pub async fn cancel_job(
+        &self,
+        job: JobId,
+        author: &str,
+        reason: &str,
+    ) -> Result<Revision, ClientError> {
+        let request = v1::CancelJobRequest {
+            request_id: new_request_id(),
+            job_id: job.get(),
+            author: author.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let answer = self
+            .call(self.operation("cancel the job"), |channel| {
+                let request = request.clone();
+                async move { jobs(channel).cancel_job(request).await }
+            })
+            .await?;
+        Ok(Revision(answer.revision))
+    }
+
+    /// Why a job waits.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`.
+    pub async fn explain_job(
+        &self,
+        job: JobId,
+        consistency: v1::Consistency,
+    ) -> Result<v1::ExplainJobResponse, ClientError> {
+        let request = v1::ExplainJobRequest {
+            job_id: job.get(),
+            consistency: consistency.into(),
+        };
+        self.call(self.operation("explain the job"), |channel| async move {
+            jobs(channel).explain_job(request).await
+        })
+        .await
+    }
+}
+
+/// Rows to ask for when so many are still wanted; 1 at least, because 0 means the server's choice.
+pub(crate) fn page_rows(wanted: usize) -> u32 {
+    u32::try_from(wanted)
+        .unwrap_or(PAGE_ROWS)
+        .clamp(1, PAGE_ROWS)
+}

@@ -1,0 +1,160 @@
+//! The replicas that a client knows, their connections, and who is thought to lead.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use tonic::transport::{Channel, Endpoint};
+
+use crate::config::ClientConfig;
+use crate::error::ClientError;
+
+/// Silence on a connection after which the peer is asked for a sign of life: a replica that hangs while
+/// it serves a watch is noticed after twice this.
+const KEEP_ALIVE: Duration = Duration::from_secs(2);
+
+/// The known replicas. Shared by all clones of a client.
+#[derive(Debug)]
+pub(crate) struct Members {
+    known: Mutex<Known>,
+}
+
+#[derive(Debug, Default)]
+struct Known {
+    /// In the order in which they are tried.
+    addresses: Vec<String>,
+    channels: BTreeMap<String, Channel>,
+    leader: Option<String>,
+    ever_connected: bool,
+}
+
+impl Members {
+    /// The replicas of a configuration, none connected yet.
+    pub(crate) fn new(config: &ClientConfig) -> Result<Self, ClientError> {
+        if config.addresses.is_empty() {
+            return Err(ClientError::Config {
+                field: "addresses",
+                rule: "must name at least one replica as host:port".to_owned(),
+            });
+        }
+        let mut known = Known::default();
+        for address in &config.addresses {
+            endpoint(address, config.connect_deadline)?;
+            known.add(address);
+        }
+        Ok(Self {
+            known: Mutex::new(known),
+        })
+    }
+
+    /// The replica to try next: the leader, else the first that is not among `tried`.
+    pub(crate) fn next_untried(&self, tried: &[String]) -> Option<String> {
+        let known = self.lock();
+        let leader = known.leader.iter();
+        leader
+            .chain(&known.addresses)
+            .find(|address| !tried.contains(address))
+            .cloned()
+    }
+
+    /// A connection to a replica: the one that is open, else a new one.
+    pub(crate) async fn channel(
+        &self,
+        address: &str,
+        connect_deadline: Duration,
+    ) -> Result<Channel, tonic::transport::Error> {
+        let open = self.lock().channels.get(address).cloned();
+        if let Some(channel) = open {
+            return Ok(channel);
+        }
+        let channel = parse(address, connect_deadline)?.connect().await?;
+        let mut known = self.lock();
+        known.ever_connected = true;
+        let channel = known
+            .channels
+            .entry(address.to_owned())
+            .or_insert(channel)
+            .clone();
+        Ok(channel)
+    }
+
+    /// Forgets a connection that failed, and that its replica might lead.
+    pub(crate) fn drop_channel(&self, address: &str) {
+        let mut known = self.lock();
+        known.channels.remove(address);
+        if known.leader.as_deref() == Some(address) {
+            known.leader = None;
+        }
+    }
+
+    /// Remembers who leads.
+    pub(crate) fn set_leader(&self, address: &str) {
+        let mut known = self.lock();
+        known.add(address);
+        known.leader = Some(address.to_owned());
+    }
+
+    /// Forgets who leads, if it was this one.
+    pub(crate) fn unset_leader(&self, address: &str) {
+        let mut known = self.lock();
+        if known.leader.as_deref() == Some(address) {
+            known.leader = None;
+        }
+    }
+
+    /// Adds replicas that were learnt.
+    pub(crate) fn learn<'a>(&self, addresses: impl IntoIterator<Item = &'a str>) {
+        let mut known = self.lock();
+        for address in addresses {
+            known.add(address);
+        }
+    }
+
+    /// Whether any replica ever accepted a connection.
+    pub(crate) fn ever_connected(&self) -> bool {
+        self.lock().ever_connected
+    }
+
+    /// All known addresses.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.lock().addresses.clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
+        // Every change leaves the maps consistent, so a panic elsewhere does not spoil them.
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Known {
+    fn add(&mut self, address: &str) {
+        if !address.is_empty() && !self.addresses.iter().any(|known| known == address) {
+            self.addresses.push(address.to_owned());
+        }
+    }
+}
+
+/// The endpoint of an address, or an error that says what an address looks like.
+fn endpoint(address: &str, connect_deadline: Duration) -> Result<Endpoint, ClientError> {
+    let rule = || ClientError::Config {
+        field: "addresses",
+        rule: format!("`{address}` is not host:port"),
+    };
+    let endpoint = parse(address, connect_deadline).map_err(|_| rule())?;
+    let authority = endpoint.uri().authority().ok_or_else(rule)?;
+    authority.port().ok_or_else(rule)?;
+    Ok(endpoint)
+}
+
+fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::transport::Error> {
+    let url = if address.contains("://") {
+        address.to_owned()
+    } else {
+        format!("http://{address}")
+    };
+    Ok(Endpoint::from_shared(url)?
+        .connect_timeout(connect_deadline)
+        .tcp_nodelay(true)
+        .http2_keep_alive_interval(KEEP_ALIVE)
+        .keep_alive_timeout(KEEP_ALIVE))
+}

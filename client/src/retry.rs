@@ -1,0 +1,202 @@
+//! When to try again, where and after how long.
+
+use std::error::Error;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tonic::{Code, Status};
+
+use crate::config::ClientConfig;
+use crate::error::Refusal;
+
+/// Reason of a replica that does not lead; its metadata names the one that does.
+pub(crate) const NOT_LEADER: &str = "NOT_LEADER";
+/// Reason of a log request for a host that does not answer: the cluster itself is well.
+pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
+/// Reason of a watch that could not keep up: it goes on from where it was.
+pub(crate) const WATCH_TOO_SLOW: &str = "WATCH_TOO_SLOW";
+
+/// What a failed try means for the call.
+#[derive(Debug)]
+pub(crate) enum Verdict {
+    /// No other try would help.
+    Final(Box<Refusal>),
+    /// Another replica leads.
+    Redirect {
+        /// Its address.
+        leader: String,
+    },
+    /// The same call may succeed elsewhere, or later.
+    Again {
+        /// Why, for people.
+        cause: String,
+        /// True if the connection itself is broken.
+        transport: bool,
+        /// How long the cluster asks to wait.
+        retry_after: Option<Duration>,
+    },
+}
+
+/// Judges the status of a failed try.
+///
+/// Repeating is safe whatever the status, because writes carry a request id; the question is only
+/// whether it could help.
+pub(crate) fn judge(status: &Status) -> Verdict {
+    let transport = status.source().is_some();
+    let refusal = Refusal::from(status);
+    let leader = refusal.metadata.get("leader");
+    if refusal.reason == NOT_LEADER
+        && let Some(leader) = leader.filter(|leader| !leader.is_empty())
+    {
+        return Verdict::Redirect {
+            leader: leader.clone(),
+        };
+    }
+    let passing = match refusal.code {
+        Code::Unavailable => refusal.reason != HOST_UNREACHABLE,
+        Code::DeadlineExceeded | Code::Aborted | Code::Cancelled => true,
+        Code::ResourceExhausted => {
+            refusal.retry_after.is_some() || refusal.reason == WATCH_TOO_SLOW
+        }
+        _ => transport,
+    };
+    if !passing {
+        return Verdict::Final(Box::new(refusal));
+    }
+    Verdict::Again {
+        cause: cause_of(status),
+        transport,
+        retry_after: refusal.retry_after,
+    }
+}
+
+/// The innermost cause of an error, which is the one that people recognise.
+pub(crate) fn innermost(error: &(dyn Error + 'static)) -> String {
+    let mut cause = error;
+    while let Some(source) = cause.source() {
+        cause = source;
+    }
+    cause.to_string()
+}
+
+fn cause_of(status: &Status) -> String {
+    status.source().map_or_else(
+        || status.message().to_owned(),
+        |source| format!("connection lost: {}", innermost(source)),
+    )
+}
+
+/// Waits between rounds of tries: exponential with full jitter, so that clients of a new leader do not
+/// come all at once.
+#[derive(Debug)]
+pub(crate) struct Backoff {
+    ceiling: Duration,
+    ceiling_max: Duration,
+}
+
+impl Backoff {
+    /// The first wait is still to come.
+    pub(crate) fn new(config: &ClientConfig) -> Self {
+        Self {
+            ceiling: config.backoff_base,
+            ceiling_max: config.backoff_max,
+        }
+    }
+
+    /// The next wait, at least `floor`.
+    pub(crate) fn next(&mut self, jitter: &Jitter, floor: Option<Duration>) -> Duration {
+        let wait = self.ceiling.mul_f64(jitter.draw());
+        self.ceiling = self.ceiling.saturating_mul(2).min(self.ceiling_max);
+        wait.max(floor.unwrap_or_default())
+    }
+}
+
+/// A small generator for jitter only (SplitMix64); its seed differs from process to process.
+#[derive(Debug)]
+pub(crate) struct Jitter(AtomicU64);
+
+impl Jitter {
+    /// Seeded from the operating system.
+    pub(crate) fn new() -> Self {
+        let (high, low) = uuid::Uuid::new_v4().as_u64_pair();
+        Self(AtomicU64::new(high ^ low))
+    }
+
+    /// A number from 0 (inclusive) to 1 (exclusive).
+    fn draw(&self) -> f64 {
+        const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
+        const FRACTION_BITS: u32 = 32;
+        let mut mixed = self.0.fetch_add(STEP, Ordering::Relaxed).wrapping_add(STEP);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^= mixed >> 31;
+        let fraction = u32::try_from(mixed >> FRACTION_BITS).unwrap_or(u32::MAX);
+        f64::from(fraction) / (f64::from(u32::MAX) + 1.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap as Facts;
+
+    use tonic_types::{ErrorDetails, StatusExt};
+
+    use super::*;
+
+    fn status(code: Code, reason: &str, leader: Option<&str>) -> Status {
+        let facts: Facts<String, String> = leader
+            .map(|leader| ("leader".to_owned(), leader.to_owned()))
+            .into_iter()
+            .collect();
+        let details = ErrorDetails::with_error_info(reason, "muster.dev", facts);
+        Status::with_error_details(code, "told", details)
+    }
+
+    #[test]
+    fn a_redirect_names_the_leader() {
+        let verdict = judge(&status(Code::Unavailable, NOT_LEADER, Some("b:2")));
+        assert!(matches!(verdict, Verdict::Redirect { leader } if leader == "b:2"));
+    }
+
+    #[test]
+    fn an_election_is_waited_for() {
+        for leader in [None, Some("")] {
+            let verdict = judge(&status(Code::Unavailable, NOT_LEADER, leader));
+            assert!(matches!(
+                verdict,
+                Verdict::Again {
+                    transport: false,
+                    ..
+                }
+            ));
+        }
+    }
+
+    #[test]
+    fn a_refusal_is_final() {
+        for (code, reason) in [
+            (Code::NotFound, "UNKNOWN_JOB"),
+            (Code::InvalidArgument, "INVALID_SPEC"),
+            (Code::ResourceExhausted, "QUEUE_FULL"),
+            (Code::Unavailable, HOST_UNREACHABLE),
+        ] {
+            let verdict = judge(&status(code, reason, None));
+            assert!(
+                matches!(&verdict, Verdict::Final(refusal) if refusal.reason == reason),
+                "{verdict:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn waits_grow_to_their_limit_and_are_spread() {
+        let config = ClientConfig::default();
+        let jitter = Jitter::new();
+        let mut backoff = Backoff::new(&config);
+        let waits: Vec<Duration> = (0..100).map(|_| backoff.next(&jitter, None)).collect();
+        assert!(waits.iter().all(|wait| *wait < config.backoff_max));
+        let late = &waits[20..];
+        assert!(late.iter().any(|wait| *wait > config.backoff_max / 2));
+        assert!(late.iter().any(|wait| *wait < config.backoff_max / 2));
+    }
+}

@@ -1,0 +1,228 @@
+//! Following events, through the death of any replica, without gap or duplicate.
+
+use futures::Stream;
+use muster_core::ids::{JobId, Revision};
+use muster_core::time::TimeMs;
+use muster_proto::v1;
+use tonic::{Code, Status, Streaming};
+
+use crate::call::Operation;
+use crate::client::{Client, watching};
+use crate::error::{ClientError, Refusal};
+use crate::retry::{Verdict, judge};
+
+const OPERATION: &str = "watch events";
+
+/// Which events to follow; empty lists match everything, both must match.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct WatchFilter {
+    /// Events about these jobs.
+    pub jobs: Vec<JobId>,
+    /// Events of these kinds.
+    pub kinds: Vec<v1::EventKind>,
+}
+
+impl WatchFilter {
+    /// Everything about one job.
+    #[must_use]
+    pub fn job(job: JobId) -> Self {
+        Self {
+            jobs: vec![job],
+            kinds: Vec::new(),
+        }
+    }
+}
+
+/// What a watch delivers.
+#[derive(Clone, Debug, PartialEq)]
+pub enum WatchUpdate {
+    /// All matching events of one revision, together.
+    Events {
+        /// The revision that made them true.
+        revision: Revision,
+        /// When, by the leader's stamp.
+        time: TimeMs,
+        /// The events; at least one.
+        events: Vec<v1::Event>,
+    },
+    /// Nothing matched up to here.
+    Bookmark {
+        /// Every event up to this revision has been delivered.
+        revision: Revision,
+    },
+    /// The watch was cut off and goes on; nothing is missing and nothing comes twice.
+    Resumed {
+        /// The replica that serves it now.
+        replica: String,
+        /// Why it was cut off.
+        cause: String,
+    },
+}
+
+/// A resumable watch. See [`Client::watch`].
+#[derive(Debug)]
+pub struct Watch {
+    client: Client,
+    filter: WatchFilter,
+    /// Everything up to this revision has been delivered; before the first message the caller's start.
+    position: Option<Revision>,
+    stream: Option<Streaming<v1::WatchResponse>>,
+    /// The replica that serves the stream.
+    replica: String,
+    /// Why the last stream ended, until the caller has been told.
+    cut: Option<String>,
+}
+
+impl Client {
+    /// Follows the events after a revision; without one, those from now on.
+    ///
+    /// Nothing is sent before the first [`Watch::next`].
+    #[must_use]
+    pub fn watch(&self, from_revision: Option<Revision>, filter: WatchFilter) -> Watch {
+        Watch {
+            client: self.clone(),
+            filter,
+            position: from_revision,
+            stream: None,
+            replica: String::new(),
+            cut: None,
+        }
+    }
+}
+
+impl Watch {
+    /// The revision to give to [`Client::watch`] in order to go on from here.
+    #[must_use]
+    pub fn position(&self) -> Option<Revision> {
+        self.position
+    }
+
+    /// The next update. Waits as long as it takes; safe to drop and call again.
+    ///
+    /// # Errors
+    /// [`ClientError::Compacted`] if events after the position are forgotten; an error of a call if no
+    /// replica could be reached for `reconnect_deadline`. The watch may be polled again after an error.
+    pub async fn next(&mut self) -> Result<WatchUpdate, ClientError> {
+        loop {
+            let Some(stream) = &mut self.stream else {
+                if let Some(resumed) = self.open().await? {
+                    return Ok(resumed);
+                }
+                continue;
+            };
+            match stream.message().await {
+                Ok(Some(response)) => {
+                    if let Some(update) = self.take(response) {
+                        return Ok(update);
+                    }
+                }
+                Ok(None) => self.cut("the replica ended the stream".to_owned()),
+                Err(status) => self.broken(&status)?,
+            }
+        }
+    }
+
+    /// The updates as a stream; it ends after the first error.
+    pub fn into_stream(self) -> impl Stream<Item = Result<WatchUpdate, ClientError>> {
+        futures::stream::unfold(Some(self), |watch| async move {
+            let mut watch = watch?;
+            match watch.next().await {
+                Ok(update) => Some((Ok(update), Some(watch))),
+                Err(error) => Some((Err(error), None)),
+            }
+        })
+    }
+
+    /// Opens the stream at some replica; tells if that resumes an earlier one.
+    async fn open(&mut self) -> Result<Option<WatchUpdate>, ClientError> {
+        let request = v1::WatchRequest {
+            from_revision: self.position.map(Revision::get),
+            job_ids: self.filter.jobs.iter().map(|job| job.get()).collect(),
+            kinds: self.filter.kinds.iter().map(|kind| (*kind).into()).collect(),
+        };
+        let operation = Operation {
+            name: OPERATION,
+            deadline: self.client.config().reconnect_deadline,
+        };
+        let opened = self.client.call_somewhere(operation, |channel| {
+            let request = request.clone();
+            async move { watching(channel).watch(request).await }
+        });
+        let (stream, replica) = opened.await.map_err(|error| self.explain(error))?;
+        self.stream = Some(stream);
+        self.replica.clone_from(&replica);
+        let cause = self.cut.take();
+        Ok(cause.map(|cause| WatchUpdate::Resumed { replica, cause }))
+    }
+
+    /// Takes in a message; nothing to tell if it was delivered before.
+    fn take(&mut self, response: v1::WatchResponse) -> Option<WatchUpdate> {
+        let revision = Revision(response.revision);
+        let known = self.position.is_some_and(|position| revision <= position);
+        if response.events.is_empty() {
+            self.position = self.position.max(Some(revision));
+            return Some(WatchUpdate::Bookmark { revision });
+        }
+        if known {
+            return None;
+        }
+        self.position = Some(revision);
+        Some(WatchUpdate::Events {
+            revision,
+            time: TimeMs(response.time_ms),
+            events: response.events,
+        })
+    }
+
+    fn cut(&mut self, cause: String) {
+        tracing::debug!(replica = %self.replica, %cause, position = ?self.position, "a watch was cut off");
+        self.stream = None;
+        self.cut = Some(cause);
+    }
+
+    /// The stream failed: it is opened again, unless that could not help.
+    fn broken(&mut self, status: &Status) -> Result<(), ClientError> {
+        let cause = match judge(status) {
+            Verdict::Final(refusal) => {
+                self.stream = None;
+                return Err(self.explain(ClientError::Refused {
+                    operation: OPERATION,
+                    refusal,
+                }));
+            }
+            Verdict::Redirect { leader } => {
+                self.client.members().set_leader(&leader);
+                format!("the leader is {leader}")
+            }
+            Verdict::Again {
+                cause, transport, ..
+            } => {
+                if transport {
+                    self.client.members().drop_channel(&self.replica);
+                }
+                cause
+            }
+        };
+        self.cut(cause);
+        Ok(())
+    }
+
+    fn explain(&self, error: ClientError) -> ClientError {
+        let compacted = error.refusal().and_then(compacted);
+        match compacted {
+            Some(compacted) => ClientError::Compacted {
+                asked: self.position.unwrap_or_default(),
+                compacted,
+            },
+            None => error,
+        }
+    }
+}
+
+/// The newest forgotten revision, if that is what a refusal is about.
+fn compacted(refusal: &Refusal) -> Option<Revision> {
+    if refusal.code != Code::OutOfRange {
+        return None;
+    }
+    refusal.metadata.get("compacted")?.parse().ok()
+}
