@@ -80,9 +80,10 @@ impl Client {
             to_replica_id: to.map_or(0, ReplicaId::get),
         };
         let answer = self
-            .call(self.operation("transfer the leadership"), |channel| async move {
-                admin(channel).transfer_leader(request).await
-            })
+            .call(
+                self.operation("transfer the leadership"),
+                |channel| async move { admin(channel).transfer_leader(request).await },
+            )
             .await?;
         Ok(ReplicaId(answer.to_replica_id))
     }

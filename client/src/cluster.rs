@@ -19,9 +19,10 @@ impl Client {
         let request = v1::GetStatusRequest {
             consistency: consistency.into(),
         };
-        self.call(self.operation("read the cluster's status"), |channel| async move {
-            cluster(channel).get_status(request).await
-        })
+        self.call(
+            self.operation("read the cluster's status"),
+            |channel| async move { cluster(channel).get_status(request).await },
+        )
         .await
     }
 

@@ -47,7 +47,7 @@ impl Default for ClientConfig {
             unreachable_deadline: Duration::from_secs(30),
             reconnect_deadline: Duration::from_secs(300),
             backoff_base: Duration::from_millis(20),
-            backoff_max: Duration::from_secs(1),
+            backoff_max: Duration::from_millis(250),
             discover: true,
         }
     }

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use muster_core::ids::Revision;
 use muster_core::spec::Violation;
+use muster_proto::status::ErrorReport;
 use tonic::{Code, Status};
-use tonic_types::StatusExt;
 
 /// Why a call failed.
 #[derive(Clone, Debug, thiserror::Error)]
@@ -116,30 +116,21 @@ pub struct Refusal {
 
 impl From<&Status> for Refusal {
     fn from(status: &Status) -> Self {
-        let details = status.get_error_details();
-        let (reason, metadata) = details.error_info().map_or_else(
-            || (format!("{:?}", status.code()), BTreeMap::new()),
-            |info| {
-                let facts = info.metadata.iter();
-                let metadata = facts.map(|(key, value)| (key.clone(), value.clone()));
-                (info.reason.clone(), metadata.collect())
-            },
-        );
-        let violations = details.bad_request().map_or_else(Vec::new, |request| {
-            let violations = request.field_violations.iter();
-            let violations = violations.map(|violation| Violation {
-                field: violation.field.clone(),
-                rule: violation.description.clone(),
-            });
-            violations.collect()
-        });
+        let report = ErrorReport::of(status);
+        let violations = report.violations.into_iter();
         Self {
             code: status.code(),
-            reason,
+            reason: if report.reason.is_empty() {
+                format!("{:?}", status.code())
+            } else {
+                report.reason
+            },
             message: status.message().to_owned(),
-            metadata,
-            violations,
-            retry_after: details.retry_info().and_then(|info| info.retry_delay),
+            metadata: report.metadata,
+            violations: violations
+                .map(|(field, rule)| Violation { field, rule })
+                .collect(),
+            retry_after: report.retry_after,
         }
     }
 }

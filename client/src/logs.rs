@@ -139,9 +139,8 @@ impl TaskLogs {
         };
         let (stream, replica) = self
             .client
-            .call_somewhere(operation, |channel| {
-                let request = request.clone();
-                async move { jobs(channel).stream_logs(request).await }
+            .call_somewhere(operation, |channel| async move {
+                jobs(channel).stream_logs(request).await
             })
             .await?;
         self.stream = Some(stream);

@@ -4,13 +4,12 @@ use std::error::Error;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use muster_proto::status::{LEADER_KEY, NOT_LEADER};
 use tonic::{Code, Status};
 
 use crate::config::ClientConfig;
 use crate::error::Refusal;
 
-/// Reason of a replica that does not lead; its metadata names the one that does.
-pub(crate) const NOT_LEADER: &str = "NOT_LEADER";
 /// Reason of a log request for a host that does not answer: the cluster itself is well.
 pub(crate) const HOST_UNREACHABLE: &str = "HOST_UNREACHABLE";
 /// Reason of a watch that could not keep up: it goes on from where it was.
@@ -44,7 +43,7 @@ pub(crate) enum Verdict {
 pub(crate) fn judge(status: &Status) -> Verdict {
     let transport = status.source().is_some();
     let refusal = Refusal::from(status);
-    let leader = refusal.metadata.get("leader");
+    let leader = refusal.metadata.get(LEADER_KEY);
     if refusal.reason == NOT_LEADER
         && let Some(leader) = leader.filter(|leader| !leader.is_empty())
     {
@@ -63,10 +62,12 @@ pub(crate) fn judge(status: &Status) -> Verdict {
     if !passing {
         return Verdict::Final(Box::new(refusal));
     }
+    // An election is over within a fraction of a second: our own short waits fit it better.
+    let electing = refusal.reason == NOT_LEADER;
     Verdict::Again {
         cause: cause_of(status),
         transport,
-        retry_after: refusal.retry_after,
+        retry_after: refusal.retry_after.filter(|_| !electing),
     }
 }
 
@@ -137,35 +138,29 @@ impl Jitter {
 
 #[cfg(test)]
 mod tests {
-    use std::collections::HashMap as Facts;
-
-    use tonic_types::{ErrorDetails, StatusExt};
+    use muster_proto::status::{error, not_leader};
 
     use super::*;
 
-    fn status(code: Code, reason: &str, leader: Option<&str>) -> Status {
-        let facts: Facts<String, String> = leader
-            .map(|leader| ("leader".to_owned(), leader.to_owned()))
-            .into_iter()
-            .collect();
-        let details = ErrorDetails::with_error_info(reason, "muster.dev", facts);
-        Status::with_error_details(code, "told", details)
+    fn status(code: Code, reason: &str) -> Status {
+        error(code, reason, "told", &[])
     }
 
     #[test]
     fn a_redirect_names_the_leader() {
-        let verdict = judge(&status(Code::Unavailable, NOT_LEADER, Some("b:2")));
+        let verdict = judge(&not_leader(Some("b:2")));
         assert!(matches!(verdict, Verdict::Redirect { leader } if leader == "b:2"));
     }
 
     #[test]
     fn an_election_is_waited_for() {
         for leader in [None, Some("")] {
-            let verdict = judge(&status(Code::Unavailable, NOT_LEADER, leader));
+            let verdict = judge(&not_leader(leader));
             assert!(matches!(
                 verdict,
                 Verdict::Again {
                     transport: false,
+                    retry_after: None,
                     ..
                 }
             ));
@@ -180,7 +175,7 @@ mod tests {
             (Code::ResourceExhausted, "QUEUE_FULL"),
             (Code::Unavailable, HOST_UNREACHABLE),
         ] {
-            let verdict = judge(&status(code, reason, None));
+            let verdict = judge(&status(code, reason));
             assert!(
                 matches!(&verdict, Verdict::Final(refusal) if refusal.reason == reason),
                 "{verdict:?}"

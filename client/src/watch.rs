@@ -138,7 +138,12 @@ impl Watch {
         let request = v1::WatchRequest {
             from_revision: self.position.map(Revision::get),
             job_ids: self.filter.jobs.iter().map(|job| job.get()).collect(),
-            kinds: self.filter.kinds.iter().map(|kind| (*kind).into()).collect(),
+            kinds: self
+                .filter
+                .kinds
+                .iter()
+                .map(|kind| (*kind).into())
+                .collect(),
         };
         let operation = Operation {
             name: OPERATION,

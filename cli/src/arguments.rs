@@ -1,0 +1,101 @@
+//! The command line's grammar.
+
+use clap::{Parser, Subcommand};
+
+use crate::command;
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// Muster: a scheduler for GPU clusters that survives the death of its leader.
+#[derive(Debug, Parser)]
+#[command(name = "muster", version, about, long_about = None, max_term_width = 100)]
+#[command(
+    after_help = "Exit codes: 0 done, 1 error, 2 accepted but not placed in time, 3 the awaited \
+job failed, 4 it was cancelled, 64 usage, 124 timed out"
+)]
+pub(crate) struct CommandLine {
+    #[command(flatten)]
+    options: Options,
+    #[command(subcommand)]
+    noun: Noun,
+}
+
+#[derive(Debug, Subcommand)]
+enum Noun {
+    /// Submit jobs, follow them, find out why they wait
+    #[command(subcommand)]
+    Job(command::job::Verb),
+    /// Machines that run workers
+    #[command(subcommand)]
+    Host(command::host::Verb),
+    /// Accelerators
+    #[command(subcommand)]
+    Gpu(command::gpu::Verb),
+    /// Where jobs wait
+    #[command(subcommand)]
+    Queue(command::queue::Verb),
+    /// The scheduler replicas and the cluster as a whole
+    #[command(subcommand)]
+    Cluster(command::cluster::Verb),
+    /// Take hosts out of placement (as `host block`)
+    BlockHost(command::host::Block),
+    /// Let hosts back in (as `host unblock`)
+    UnblockHost(command::host::Unblock),
+    /// Take GPUs out of placement (as `gpu block`)
+    BlockGpu(command::gpu::Block),
+    /// Let GPUs back in (as `gpu unblock`)
+    UnblockGpu(command::gpu::Unblock),
+    /// Run a scheduler replica
+    Scheduler(command::scheduler::Scheduler),
+    /// Print a completion script for a shell
+    Completion(command::completion::Completion),
+}
+
+/// Reads the command line. Help and errors are printed here.
+pub(crate) fn parse() -> Result<CommandLine, Exit> {
+    CommandLine::try_parse().map_err(|error| {
+        // If even that cannot be printed, the exit code is all that is left.
+        drop(error.print());
+        if error.use_stderr() {
+            Exit::Usage
+        } else {
+            Exit::Ok
+        }
+    })
+}
+
+impl CommandLine {
+    /// Does what was asked for.
+    pub(crate) fn run(self) -> Result<Exit, Failure> {
+        let options = &self.options;
+        let request = match self.noun {
+            Noun::Scheduler(scheduler) => return scheduler.run(),
+            Noun::Completion(completion) => return completion.run(options),
+            request => request,
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
+        runtime.block_on(request.run(options))
+    }
+}
+
+impl Noun {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Job(verb) => verb.run(options).await,
+            Self::Host(verb) => verb.run(options).await,
+            Self::Gpu(verb) => verb.run(options).await,
+            Self::Queue(verb) => verb.run(options).await,
+            Self::Cluster(verb) => verb.run(options).await,
+            Self::BlockHost(block) => block.run(options).await,
+            Self::UnblockHost(unblock) => unblock.run(options).await,
+            Self::BlockGpu(block) => block.run(options).await,
+            Self::UnblockGpu(unblock) => unblock.run(options).await,
+            Self::Scheduler(scheduler) => scheduler.run(),
+            Self::Completion(completion) => completion.run(options),
+        }
+    }
+}

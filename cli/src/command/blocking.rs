@@ -1,0 +1,158 @@
+//! What blocking and unblocking hosts and GPUs have in common.
+
+use std::time::Duration;
+
+use clap::Args;
+use jiff::Timestamp;
+use muster_client::Client;
+use muster_proto::v1;
+
+use crate::connection::current_user;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, render_document, to_json_line};
+use crate::parse;
+use crate::view::ImpactView;
+
+/// Options of every block.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct BlockOptions {
+    /// Why; everybody who meets the block will read it
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+    /// What you saw, for those who look into it later
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    evidence: String,
+    /// End the block by itself after this time
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    expires: Option<Duration>,
+    /// Change nothing; print which jobs would be hit
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// One thing to block or unblock, and how it is called.
+#[derive(Clone, Debug)]
+pub(crate) struct Target {
+    /// For people: the host's name, the GPU's UUID.
+    pub(crate) name: String,
+    /// For the wire.
+    pub(crate) wire: v1::BlockTarget,
+}
+
+impl Target {
+    /// A host.
+    pub(crate) fn host(name: String) -> Self {
+        let target = v1::block_target::Target::Host(name.clone());
+        Self::new(name, target)
+    }
+
+    /// A GPU.
+    pub(crate) fn gpu(uuid: String) -> Self {
+        let target = v1::block_target::Target::Gpu(uuid.clone());
+        Self::new(uuid, target)
+    }
+
+    fn new(name: String, target: v1::block_target::Target) -> Self {
+        let wire = v1::BlockTarget {
+            target: Some(target),
+        };
+        Self { name, wire }
+    }
+}
+
+impl BlockOptions {
+    /// Whether nothing is to be changed.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Blocks every target, with a drain deadline where tasks must leave; tells what that hits.
+    ///
+    /// One target's failure does not keep the others from being blocked.
+    pub(crate) async fn block(
+        &self,
+        client: &Client,
+        screen: &Screen,
+        targets: &[Target],
+        drain: Option<Duration>,
+    ) -> Result<Exit, Failure> {
+        let mut impacts = Vec::new();
+        let mut failed = false;
+        for target in targets {
+            let answer = client.block(self.request(target, drain)).await;
+            match answer {
+                Ok(answer) => impacts.push(ImpactView::new(&target.name, self.dry_run, answer)),
+                Err(error) => {
+                    failed = true;
+                    Failure::from(error).print();
+                }
+            }
+        }
+        print(screen, &impacts, drain.is_some())?;
+        Ok(if failed { Exit::Error } else { Exit::Ok })
+    }
+
+    fn request(&self, target: &Target, drain: Option<Duration>) -> v1::BlockRequest {
+        let deadline = |span: Duration| {
+            let now_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+            let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+            now_ms.saturating_add(span_ms)
+        };
+        v1::BlockRequest {
+            request_id: String::new(),
+            target: Some(target.wire.clone()),
+            reason: self.reason.clone(),
+            author: current_user(),
+            evidence: self.evidence.clone(),
+            expires_at_ms: self.expires.map(deadline),
+            drain_deadline_ms: drain.map(deadline),
+            dry_run: self.dry_run,
+        }
+    }
+}
+
+fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Failure> {
+    let text = match screen.format {
+        Format::Table | Format::Wide => {
+            let texts = impacts
+                .iter()
+                .map(|impact| impact.render(drain, screen.now()));
+            texts.collect()
+        }
+        Format::Name => impacts
+            .iter()
+            .map(|impact| format!("{}\n", impact.target))
+            .collect(),
+        Format::Jsonl => {
+            let lines: Result<Vec<String>, Failure> = impacts.iter().map(to_json_line).collect();
+            lines?.concat()
+        }
+        Format::Json | Format::Yaml => render_document(screen.format, &impacts)?,
+    };
+    screen.data(&text)
+}
+
+/// Lets every target back in; one's failure does not keep the others out.
+pub(crate) async fn unblock(
+    client: &Client,
+    screen: &Screen,
+    targets: &[Target],
+) -> Result<Exit, Failure> {
+    let mut exit = Exit::Ok;
+    for target in targets {
+        match client.unblock(target.wire.clone(), &current_user()).await {
+            Ok(_) if screen.is_table() => screen.data(&format!("{} unblocked\n", target.name))?,
+            Ok(_) if screen.format == Format::Name => screen.data(&format!("{}\n", target.name))?,
+            Ok(revision) => {
+                let done = serde_json::json!({"target": target.name, "revision": revision});
+                screen.data(&to_json_line(&done)?)?;
+            }
+            Err(error) => {
+                exit = Exit::Error;
+                Failure::from(error).print();
+            }
+        }
+    }
+    Ok(exit)
+}

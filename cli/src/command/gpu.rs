@@ -1,0 +1,180 @@
+//! `muster gpu`.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use muster_client::Client;
+use muster_core::ids::GpuUuid;
+use muster_proto::v1;
+
+use super::blocking::{self, BlockOptions, Target};
+use super::listing::show;
+use crate::connection::{Freshness, Options};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::parse;
+use crate::view::GpuView;
+
+/// What to do with GPUs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show GPUs
+    List(List),
+    /// Take GPUs out of placement; what runs there goes on
+    Block(Block),
+    /// Let GPUs back in
+    Unblock(Unblock),
+}
+
+/// `muster gpu list`
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// GPUs of these hosts, as node[01-16]; all if none is given
+    hosts: Vec<String>,
+    /// Only GPUs of this model
+    #[arg(long, default_value = "")]
+    model: String,
+    /// Only GPUs that could be given out now
+    #[arg(long)]
+    free: bool,
+    /// Only GPUs that are blocked or faulted, by themselves or with their host
+    #[arg(long)]
+    out: bool,
+    /// Show the list again whenever something changes
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster gpu block`
+#[derive(Debug, Args)]
+pub(crate) struct Block {
+    /// GPUs, by UUID or as HOST:INDEX (node[01-04]:3)
+    #[arg(required = true)]
+    gpus: Vec<String>,
+    #[command(flatten)]
+    options: BlockOptions,
+}
+
+/// `muster gpu unblock`
+#[derive(Debug, Args)]
+pub(crate) struct Unblock {
+    /// GPUs, by UUID or as HOST:INDEX (node[01-04]:3)
+    #[arg(required = true)]
+    gpus: Vec<String>,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::List(list) => list.run(options).await,
+            Self::Block(block) => block.run(options).await,
+            Self::Unblock(unblock) => unblock.run(options).await,
+        }
+    }
+}
+
+impl List {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let request = v1::ListGpusRequest {
+            hosts: parse::expand_all(&self.hosts).map_err(Failure::usage)?,
+            model: self.model,
+            free_only: self.free,
+            out_only: self.out,
+            consistency: self.freshness.consistency().into(),
+            ..v1::ListGpusRequest::default()
+        };
+        let client = options.connect().await?;
+        show(&client, &options.screen(), self.watch, async || {
+            let (revision, gpus) = client.list_gpus(request.clone()).await?;
+            Ok((revision, gpus.into_iter().map(GpuView::from).collect()))
+        })
+        .await
+    }
+}
+
+impl Block {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let wanted = Wanted::parse_all(&self.gpus)?;
+        let client = options.connect().await?;
+        let targets = resolve(&client, wanted).await?;
+        let screen = options.screen();
+        self.options.block(&client, &screen, &targets, None).await
+    }
+}
+
+impl Unblock {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let wanted = Wanted::parse_all(&self.gpus)?;
+        let client = options.connect().await?;
+        let targets = resolve(&client, wanted).await?;
+        blocking::unblock(&client, &options.screen(), &targets).await
+    }
+}
+
+/// A GPU as the user named it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Wanted {
+    Uuid(GpuUuid),
+    Place { host: String, index: u32 },
+}
+
+impl Wanted {
+    fn parse_all(texts: &[String]) -> Result<Vec<Self>, Failure> {
+        let mut wanted = Vec::new();
+        for text in texts {
+            Self::parse(text, &mut wanted)?;
+        }
+        Ok(wanted)
+    }
+
+    fn parse(text: &str, wanted: &mut Vec<Self>) -> Result<(), Failure> {
+        if let Ok(uuid) = text.parse() {
+            wanted.push(Self::Uuid(uuid));
+            return Ok(());
+        }
+        let unusable = || {
+            let message = format!("`{text}` names no GPU");
+            Failure::usage(message).help("give a UUID (GPU-...) or HOST:INDEX (node01:3)")
+        };
+        let (hosts, index) = text.rsplit_once(':').ok_or_else(unusable)?;
+        let index = index.parse().map_err(|_| unusable())?;
+        let hosts = parse::expand(hosts).map_err(Failure::usage)?;
+        wanted.extend(hosts.into_iter().map(|host| Self::Place { host, index }));
+        Ok(())
+    }
+}
+
+/// The UUID of every GPU; the cluster is only asked if some are named by their place.
+async fn resolve(client: &Client, wanted: Vec<Wanted>) -> Result<Vec<Target>, Failure> {
+    let hosts = wanted.iter().filter_map(|gpu| match gpu {
+        Wanted::Place { host, .. } => Some(host.clone()),
+        Wanted::Uuid(_) => None,
+    });
+    let hosts: Vec<String> = hosts.collect();
+    let mut places = BTreeMap::new();
+    if !hosts.is_empty() {
+        let request = v1::ListGpusRequest {
+            hosts,
+            ..v1::ListGpusRequest::default()
+        };
+        let (_, gpus) = client.list_gpus(request).await?;
+        places.extend(
+            gpus.into_iter()
+                .map(|gpu| ((gpu.host, gpu.index), gpu.uuid)),
+        );
+    }
+    let targets = wanted.into_iter().map(|gpu| match gpu {
+        Wanted::Uuid(uuid) => Ok(Target::gpu(uuid.to_string())),
+        Wanted::Place { host, index } => {
+            let missing = Failure::new(format!("host `{host}` has no GPU of index {index}"));
+            let found = places.remove(&(host, index)).map(Target::gpu);
+            found.ok_or_else(|| missing.help("`muster gpu list` shows the GPUs"))
+        }
+    });
+    targets.collect()
+}

@@ -1,0 +1,220 @@
+//! `muster host`.
+
+use std::time::Duration;
+
+use clap::{Args, Subcommand, ValueEnum};
+use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_proto::v1;
+
+use super::blocking::{self, BlockOptions, Target};
+use super::listing::show;
+use crate::connection::{Freshness, Options};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Screen;
+use crate::parse;
+use crate::view::HostView;
+
+/// What to do with hosts.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show hosts
+    List(List),
+    /// Take hosts out of placement; what runs there goes on
+    Block(Block),
+    /// Let hosts back in
+    Unblock(Unblock),
+    /// Take hosts out of placement and move what runs there away
+    Drain(Drain),
+}
+
+/// `muster host list`
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Hosts, as node[01-16]; all if none is given
+    hosts: Vec<String>,
+    /// Only hosts of this health
+    #[arg(long, value_enum)]
+    health: Vec<Health>,
+    /// Only blocked hosts
+    #[arg(long)]
+    blocked: bool,
+    /// Show the list again whenever something changes
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// How the leader sees a host.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Health {
+    /// Its heartbeats arrive
+    Up,
+    /// Some are missing
+    Suspect,
+    /// It is taken for dead
+    Lost,
+}
+
+/// `muster host block`
+#[derive(Debug, Args)]
+pub(crate) struct Block {
+    /// Hosts, as node[01-16]
+    #[arg(required = true)]
+    hosts: Vec<String>,
+    #[command(flatten)]
+    options: BlockOptions,
+}
+
+/// `muster host unblock`
+#[derive(Debug, Args)]
+pub(crate) struct Unblock {
+    /// Hosts, as node[01-16]
+    #[arg(required = true)]
+    hosts: Vec<String>,
+}
+
+/// `muster host drain`
+#[derive(Debug, Args)]
+pub(crate) struct Drain {
+    /// Hosts, as node[01-16]
+    #[arg(required = true)]
+    hosts: Vec<String>,
+    /// Time that tasks get to save their work and leave; then they are killed
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, default_value = "5m")]
+    grace: Duration,
+    #[command(flatten)]
+    options: BlockOptions,
+    /// Wait until nothing runs there any more
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: stop waiting after this time, with exit code 124
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::List(list) => list.run(options).await,
+            Self::Block(block) => block.run(options).await,
+            Self::Unblock(unblock) => unblock.run(options).await,
+            Self::Drain(drain) => drain.run(options).await,
+        }
+    }
+}
+
+impl List {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let request = v1::ListHostsRequest {
+            names: parse::expand_all(&self.hosts).map_err(Failure::usage)?,
+            healths: self
+                .health
+                .iter()
+                .map(|health| health.wire().into())
+                .collect(),
+            blocked_only: self.blocked,
+            consistency: self.freshness.consistency().into(),
+            ..v1::ListHostsRequest::default()
+        };
+        let client = options.connect().await?;
+        show(&client, &options.screen(), self.watch, async || {
+            let (revision, hosts) = client.list_hosts(request.clone()).await?;
+            Ok((revision, hosts.into_iter().map(HostView::from).collect()))
+        })
+        .await
+    }
+}
+
+impl Health {
+    fn wire(self) -> v1::HostHealth {
+        match self {
+            Self::Up => v1::HostHealth::Up,
+            Self::Suspect => v1::HostHealth::Suspect,
+            Self::Lost => v1::HostHealth::Lost,
+        }
+    }
+}
+
+impl Block {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let targets = targets(&self.hosts)?;
+        let client = options.connect().await?;
+        let screen = options.screen();
+        self.options.block(&client, &screen, &targets, None).await
+    }
+}
+
+impl Unblock {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let targets = targets(&self.hosts)?;
+        let client = options.connect().await?;
+        blocking::unblock(&client, &options.screen(), &targets).await
+    }
+}
+
+impl Drain {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let targets = targets(&self.hosts)?;
+        let client = options.connect().await?;
+        let screen = options.screen();
+        let grace = Some(self.grace);
+        let exit = self
+            .options
+            .block(&client, &screen, &targets, grace)
+            .await?;
+        if exit != Exit::Ok || !self.wait || self.options.dry_run() {
+            return Ok(exit);
+        }
+        client.discover().await?;
+        let names = targets.into_iter().map(|target| target.name).collect();
+        let empty = wait_until_empty(&client, &screen, names);
+        match self.timeout {
+            None => empty.await.map(|()| Exit::Ok),
+            Some(timeout) => match tokio::time::timeout(timeout, empty).await {
+                Ok(waited) => waited.map(|()| Exit::Ok),
+                Err(_) => Ok(Exit::TimedOut),
+            },
+        }
+    }
+}
+
+async fn wait_until_empty(
+    client: &Client,
+    screen: &Screen,
+    names: Vec<String>,
+) -> Result<(), Failure> {
+    let request = v1::ListHostsRequest {
+        names,
+        ..v1::ListHostsRequest::default()
+    };
+    let filter = WatchFilter {
+        jobs: Vec::new(),
+        kinds: vec![v1::EventKind::AttemptEnded],
+    };
+    loop {
+        let (revision, hosts) = client.list_hosts(request.clone()).await?;
+        let tasks: u32 = hosts.iter().map(|host| host.tasks).sum();
+        if tasks == 0 {
+            return Ok(());
+        }
+        screen.progress(&format!("{tasks} tasks are still there"));
+        let mut watch = client.watch(Some(revision), filter.clone());
+        loop {
+            match watch.next().await {
+                Ok(WatchUpdate::Events { .. }) | Err(ClientError::Compacted { .. }) => break,
+                Ok(WatchUpdate::Bookmark { .. } | WatchUpdate::Resumed { .. }) => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+}
+
+fn targets(hosts: &[String]) -> Result<Vec<Target>, Failure> {
+    let names = parse::expand_all(hosts).map_err(Failure::usage)?;
+    Ok(names.into_iter().map(Target::host).collect())
+}

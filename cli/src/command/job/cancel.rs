@@ -1,0 +1,72 @@
+//! `muster job cancel`.
+
+use std::time::Duration;
+
+use clap::Args;
+use muster_core::ids::JobId;
+
+use super::wait::{Ended, Goal, wait_for};
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, to_json_line};
+use crate::parse;
+
+/// `muster job cancel`
+#[derive(Debug, Args)]
+pub(crate) struct Cancel {
+    /// Jobs, by id
+    #[arg(required = true)]
+    jobs: Vec<u64>,
+    /// Why; kept with the job
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    reason: String,
+    /// Wait until nothing of the jobs runs any more
+    #[arg(long)]
+    wait: bool,
+    /// With --wait: stop waiting after this time, with exit code 124
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+impl Cancel {
+    /// Does it. One job's failure does not keep the others from being cancelled.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let screen = options.screen();
+        let author = current_user();
+        let mut asked = Vec::new();
+        for job in self.jobs.iter().copied().map(JobId) {
+            match client.cancel_job(job, &author, &self.reason).await {
+                Ok(revision) => {
+                    asked.push(job);
+                    screen.data(&match screen.format {
+                        Format::Table | Format::Wide => format!("job {job} is being cancelled\n"),
+                        Format::Name => format!("{job}\n"),
+                        _ => to_json_line(&serde_json::json!({"job": job, "revision": revision}))?,
+                    })?;
+                }
+                Err(error) => Failure::from(error).about(&format!("job {job}")).print(),
+            }
+        }
+        let exit = if asked.len() == self.jobs.len() {
+            Exit::Ok
+        } else {
+            Exit::Error
+        };
+        if !self.wait || asked.is_empty() {
+            return Ok(exit);
+        }
+        client.discover().await?;
+        let ended = wait_for(&client, &screen, &asked, Goal::Finished, self.timeout).await?;
+        Ok(match ended {
+            Ended::TimedOut | Ended::NotPlaced => Exit::TimedOut,
+            Ended::Well | Ended::Cancelled | Ended::Failed => exit,
+        })
+    }
+}

@@ -1,0 +1,188 @@
+//! `muster job events`.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use muster_client::{Client, ClientError, Watch, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision};
+use muster_core::time::TimeMs;
+use muster_proto::v1;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, to_json_line};
+use crate::view::{EventView, HostNames};
+
+/// `muster job events`
+///
+/// Without a job: the events of the whole cluster.
+#[derive(Debug, Args)]
+pub(crate) struct Events {
+    /// The job, by id; everything if none is given
+    job: Option<u64>,
+    /// Go on with new events until the job has ended, whichever replica dies meanwhile
+    #[arg(short, long)]
+    follow: bool,
+    /// Begin after this revision, where an earlier run ended
+    #[arg(long, value_name = "REVISION")]
+    since: Option<u64>,
+}
+
+impl Events {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let screen = options.screen();
+        let client = options.connect_to_follow().await?;
+        let (filter, began, until) = self.bounds(&client).await?;
+        let from = self.since.map_or(began, Revision);
+        let mut stream = Printer {
+            hosts: host_names(&client).await?,
+            client,
+            screen,
+            watch_filter: filter,
+        };
+        stream.print_all(from, until).await
+    }
+
+    /// What to watch, where to begin, and where to end unless events are followed.
+    async fn bounds(
+        &self,
+        client: &Client,
+    ) -> Result<(WatchFilter, Revision, Option<Revision>), ClientError> {
+        let consistency = v1::Consistency::Linearizable;
+        let Some(job) = self.job.map(JobId) else {
+            let status = client.status(consistency).await?;
+            let now = Revision(status.revision);
+            let began = if self.follow { now } else { Revision(0) };
+            return Ok((WatchFilter::default(), began, (!self.follow).then_some(now)));
+        };
+        // A job's id is the revision of its submission.
+        let began = Revision(job.get().saturating_sub(1));
+        let detail = client.get_job(job, 1, consistency).await?;
+        let until = (!self.follow || detail.is_finished()).then_some(detail.revision);
+        Ok((WatchFilter::job(job), began, until))
+    }
+}
+
+/// Prints events as they come.
+struct Printer {
+    client: Client,
+    screen: Screen,
+    hosts: HostNames,
+    watch_filter: WatchFilter,
+}
+
+impl Printer {
+    async fn print_all(
+        &mut self,
+        from: Revision,
+        until: Option<Revision>,
+    ) -> Result<Exit, Failure> {
+        let mut watch = self.client.watch(Some(from), self.watch_filter.clone());
+        loop {
+            let position = match watch.next().await {
+                Ok(WatchUpdate::Events {
+                    revision,
+                    time,
+                    events,
+                }) => {
+                    let over = self.is_over(&events);
+                    self.print(revision, time, events).await?;
+                    if over {
+                        return Ok(Exit::Ok);
+                    }
+                    revision
+                }
+                Ok(WatchUpdate::Bookmark { revision }) => revision,
+                Ok(WatchUpdate::Resumed { replica, cause }) => {
+                    self.screen
+                        .progress(&format!("note: {cause}; goes on with {replica}"));
+                    continue;
+                }
+                Err(ClientError::Compacted { compacted, .. }) => {
+                    watch = self.skip_to(compacted);
+                    continue;
+                }
+                Err(error) => return Err(error.into()),
+            };
+            if until.is_some_and(|until| position >= until) {
+                return Ok(Exit::Ok);
+            }
+        }
+    }
+
+    /// Older events are gone: says so, and goes on with those that are left.
+    fn skip_to(&self, compacted: Revision) -> Watch {
+        self.screen.progress(&format!(
+            "note: events up to revision {compacted} are forgotten; begins after that"
+        ));
+        self.client
+            .watch(Some(compacted), self.watch_filter.clone())
+    }
+
+    /// Whether the one job that is watched has ended.
+    fn is_over(&self, events: &[v1::Event]) -> bool {
+        let finished =
+            |event: &v1::Event| matches!(event.kind, Some(v1::event::Kind::JobFinished(_)));
+        !self.watch_filter.jobs.is_empty() && events.iter().any(finished)
+    }
+
+    async fn print(
+        &mut self,
+        revision: Revision,
+        time: TimeMs,
+        events: Vec<v1::Event>,
+    ) -> Result<(), Failure> {
+        self.learn_hosts(&events).await?;
+        let mut text = String::new();
+        for event in events {
+            let Some(view) = EventView::new(revision.get(), time.0, event, &self.hosts) else {
+                continue;
+            };
+            text.push_str(&match self.screen.format {
+                Format::Table | Format::Wide => view.line(),
+                Format::Name => format!("{}\n", view.revision()),
+                Format::Yaml => format!(
+                    "---\n{}",
+                    crate::output::render_document(Format::Yaml, &view)?
+                ),
+                Format::Json | Format::Jsonl => to_json_line(&view)?,
+            });
+        }
+        self.screen.data(&text)
+    }
+
+    /// Reads the hosts again if an event names one that joined since.
+    async fn learn_hosts(&mut self, events: &[v1::Event]) -> Result<(), ClientError> {
+        let unknown = events
+            .iter()
+            .flat_map(host_ids)
+            .any(|id| !self.hosts.contains_key(&id));
+        if unknown {
+            self.hosts = host_names(&self.client).await?;
+        }
+        Ok(())
+    }
+}
+
+fn host_ids(event: &v1::Event) -> Vec<u32> {
+    use v1::event::Kind;
+    match &event.kind {
+        Some(Kind::AttemptPlaced(event)) => event.host_ids.clone(),
+        Some(Kind::TaskStarted(event)) => vec![event.host_id],
+        Some(Kind::TaskExited(event)) => vec![event.host_id],
+        Some(Kind::TaskLost(event)) => vec![event.host_id],
+        _ => Vec::new(),
+    }
+}
+
+async fn host_names(client: &Client) -> Result<HostNames, ClientError> {
+    let request = v1::ListHostsRequest {
+        consistency: v1::Consistency::Stale.into(),
+        ..v1::ListHostsRequest::default()
+    };
+    let (_, hosts) = client.list_hosts(request).await?;
+    let names: BTreeMap<u32, String> = hosts.into_iter().map(|host| (host.id, host.name)).collect();
+    Ok(names)
+}

@@ -1,0 +1,36 @@
+//! `muster job explain`.
+
+use clap::Args;
+use muster_core::ids::JobId;
+
+use crate::connection::{Freshness, Options};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document};
+use crate::view::ExplanationView;
+
+/// `muster job explain`
+#[derive(Debug, Args)]
+pub(crate) struct Explain {
+    /// The job, by id
+    job: u64,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+impl Explain {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let screen = options.screen();
+        let consistency = self.freshness.consistency();
+        let answer = client.explain_job(JobId(self.job), consistency).await?;
+        let view = ExplanationView::from(answer);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => view.render(screen.now()),
+            Format::Name => format!("{}\n", self.job),
+            format => render_document(format, &view)?,
+        })?;
+        Ok(Exit::Ok)
+    }
+}

@@ -1,0 +1,42 @@
+//! `muster job get`.
+
+use clap::Args;
+use muster_core::ids::JobId;
+
+use crate::connection::{Freshness, Options};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document};
+use crate::view::JobDetailView;
+
+/// `muster job get`
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// The job, by id
+    job: u64,
+    /// Show so many of its units at most
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    units: usize,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+impl Get {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let screen = options.screen();
+        let units_max = self.units.max(1);
+        let consistency = self.freshness.consistency();
+        let detail = client
+            .get_job(JobId(self.job), units_max, consistency)
+            .await?;
+        let view = JobDetailView::from(detail);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => view.render(&screen),
+            Format::Name => format!("{}\n", self.job),
+            format => render_document(format, &view)?,
+        })?;
+        Ok(Exit::Ok)
+    }
+}

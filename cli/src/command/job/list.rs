@@ -1,0 +1,104 @@
+//! `muster job list`.
+
+use clap::{Args, ValueEnum};
+use muster_proto::v1;
+
+use crate::command::listing::show;
+use crate::connection::{Freshness, Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::view::JobView;
+
+/// `muster job list`
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// Only jobs of this queue
+    #[arg(long, default_value = "", hide_default_value = true)]
+    queue: String,
+    /// Only jobs of this user
+    #[arg(long, default_value = "", hide_default_value = true)]
+    user: String,
+    /// Only your own jobs
+    #[arg(long, conflicts_with = "user")]
+    me: bool,
+    /// Only jobs whose name contains this text
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
+    name: String,
+    /// Only jobs in these phases, comma separated
+    #[arg(long, value_enum, value_delimiter = ',')]
+    phase: Vec<Phase>,
+    /// Only jobs that have not ended
+    #[arg(long, conflicts_with = "phase")]
+    live: bool,
+    /// Show so many jobs at most
+    #[arg(long, value_name = "COUNT", default_value = "100")]
+    limit: usize,
+    /// Show the list again whenever something changes
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// Where a job stands.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Phase {
+    /// It waits
+    Queued,
+    /// It holds resources
+    Running,
+    /// It is being ended
+    Cancelling,
+    /// It ended well
+    Succeeded,
+    /// It ended badly
+    Failed,
+    /// It was ended on request
+    Cancelled,
+}
+
+impl Phase {
+    const LIVE: [Self; 3] = [Self::Queued, Self::Running, Self::Cancelling];
+
+    fn wire(self) -> v1::JobPhase {
+        match self {
+            Self::Queued => v1::JobPhase::Queued,
+            Self::Running => v1::JobPhase::Running,
+            Self::Cancelling => v1::JobPhase::Cancelling,
+            Self::Succeeded => v1::JobPhase::Succeeded,
+            Self::Failed => v1::JobPhase::Failed,
+            Self::Cancelled => v1::JobPhase::Cancelled,
+        }
+    }
+}
+
+impl List {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let phases = if self.live {
+            &Phase::LIVE[..]
+        } else {
+            &self.phase
+        };
+        let request = v1::ListJobsRequest {
+            queue: self.queue,
+            user: if self.me { current_user() } else { self.user },
+            phases: phases.iter().map(|phase| phase.wire().into()).collect(),
+            name: self.name,
+            consistency: self.freshness.consistency().into(),
+            ..v1::ListJobsRequest::default()
+        };
+        let limit = self.limit.max(1);
+        let client = options.connect().await?;
+        show(&client, &options.screen(), self.watch, async || {
+            let (revision, jobs) = client.list_jobs(request.clone(), limit).await?;
+            Ok((revision, jobs.into_iter().map(JobView::from).collect()))
+        })
+        .await
+    }
+}

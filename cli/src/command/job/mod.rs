@@ -1,0 +1,53 @@
+//! `muster job`.
+
+mod cancel;
+mod events;
+mod explain;
+mod get;
+mod list;
+mod logs;
+mod submit;
+mod wait;
+
+use clap::Subcommand;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// What to do with jobs.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Submit jobs, from flags or from files
+    Submit(Box<submit::Submit>),
+    /// Show jobs, newest first
+    List(list::List),
+    /// Show everything about a job
+    Get(get::Get),
+    /// Why a job waits, and what would let it run
+    Explain(explain::Explain),
+    /// End jobs
+    Cancel(cancel::Cancel),
+    /// Show a task's output
+    Logs(logs::Logs),
+    /// Wait until jobs have ended; the exit code tells how
+    Wait(wait::Wait),
+    /// What happened to a job, or to everything
+    Events(events::Events),
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Submit(submit) => submit.run(options).await,
+            Self::List(list) => list.run(options).await,
+            Self::Get(get) => get.run(options).await,
+            Self::Explain(explain) => explain.run(options).await,
+            Self::Cancel(cancel) => cancel.run(options).await,
+            Self::Logs(logs) => logs.run(options).await,
+            Self::Wait(wait) => wait.run(options).await,
+            Self::Events(events) => events.run(options).await,
+        }
+    }
+}

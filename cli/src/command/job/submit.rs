@@ -1,0 +1,216 @@
+//! `muster job submit`.
+
+mod flags;
+
+use std::io::Read;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use muster_client::Client;
+use muster_core::ids::JobId;
+use muster_core::limits::SPEC_BYTES_MAX;
+use serde::Serialize;
+
+use self::flags::SpecFlags;
+use super::wait::{Goal, wait_for};
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::job_file::{NamedSpec, read_jobs};
+use crate::output::{Format, Screen, render_document, to_json_line};
+use crate::parse;
+use crate::strict_yaml::FileError;
+
+/// Largest job file: room for hundreds of the largest specifications.
+const FILE_BYTES_MAX: u64 = 256 * SPEC_BYTES_MAX as u64;
+
+/// `muster job submit`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+muster job submit --gpus 2 --tasks 4 --gang -- python train.py
+muster job submit -f job.yaml --wait")]
+pub(crate) struct Submit {
+    /// Job files in YAML or JSON, `-` for standard input; a file may hold several jobs
+    #[arg(short, long, value_name = "FILE")]
+    file: Vec<String>,
+    #[command(flatten)]
+    flags: SpecFlags,
+    /// Idempotency key: within 24 hours the same key is the same job
+    #[arg(long, value_name = "UUID", conflicts_with = "file")]
+    request_id: Option<String>,
+    /// Check everything, on the cluster too, and submit nothing
+    #[arg(long)]
+    dry_run: bool,
+    /// Wait until the jobs run or have finished
+    #[arg(long, value_name = "GOAL", num_args = 0..=1, default_missing_value = "finished", require_equals = true)]
+    wait: Option<Awaited>,
+    /// With --wait: stop waiting after this time (exit code 2 if a job was not placed, else 124)
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "wait")]
+    timeout: Option<Duration>,
+}
+
+/// What `--wait` waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Awaited {
+    /// Until all tasks of the job run
+    Running,
+    /// Until the job has ended
+    Finished,
+}
+
+/// The answer to one submission.
+#[derive(Debug, Serialize)]
+struct Accepted {
+    job: u64,
+    name: String,
+    revision: u64,
+    repeated: bool,
+    dry_run: bool,
+}
+
+impl Submit {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let jobs = self.read()?;
+        let screen = options.screen();
+        let client = options.connect().await?;
+        let mut accepted = Vec::new();
+        for job in jobs {
+            let answer = self.send(&client, job).await;
+            match answer {
+                Ok(answer) => accepted.push(answer),
+                Err(failure) => {
+                    print(&screen, &accepted)?;
+                    return Err(failure);
+                }
+            }
+        }
+        print(&screen, &accepted)?;
+        self.await_all(&client, &screen, &accepted).await
+    }
+
+    /// All jobs, every one checked, before any is sent.
+    fn read(&self) -> Result<Vec<NamedSpec>, Failure> {
+        if self.file.is_empty() {
+            return Ok(vec![self.flags.spec()?]);
+        }
+        if let Some(flag) = self.flags.given() {
+            let message = format!("{flag} cannot be used with --file");
+            return Err(Failure::usage(message).help("write it into the file"));
+        }
+        let mut jobs = Vec::new();
+        for file in &self.file {
+            let (name, text) = read_file(file)?;
+            let read = read_jobs(&name, &text, &current_user()).map_err(|errors| {
+                let lines = errors.iter().map(FileError::to_string).collect();
+                Failure::list(lines)
+                    .help("nothing was submitted; docs/job-file.md describes the format")
+                    .exiting(Exit::Usage)
+            });
+            jobs.extend(read?);
+        }
+        Ok(jobs)
+    }
+
+    async fn send(&self, client: &Client, job: NamedSpec) -> Result<Accepted, Failure> {
+        let name = job.spec.name.clone();
+        let refused = |error| Failure::from(error).about(&job.origin);
+        if self.dry_run {
+            client.validate_job(job.spec).await.map_err(refused)?;
+            return Ok(Accepted {
+                job: 0,
+                name,
+                revision: 0,
+                repeated: false,
+                dry_run: true,
+            });
+        }
+        let submitted = match &self.request_id {
+            Some(id) => client.submit_job_as(id, job.spec).await,
+            None => client.submit_job(job.spec).await,
+        };
+        let submitted = submitted.map_err(refused)?;
+        Ok(Accepted {
+            job: submitted.job.get(),
+            name,
+            revision: submitted.revision.get(),
+            repeated: submitted.repeated,
+            dry_run: false,
+        })
+    }
+
+    async fn await_all(
+        &self,
+        client: &Client,
+        screen: &Screen,
+        accepted: &[Accepted],
+    ) -> Result<Exit, Failure> {
+        let (Some(awaited), false) = (self.wait, self.dry_run) else {
+            return Ok(Exit::Ok);
+        };
+        let goal = match awaited {
+            Awaited::Running => Goal::Running,
+            Awaited::Finished => Goal::Finished,
+        };
+        let jobs: Vec<JobId> = accepted.iter().map(|job| JobId(job.job)).collect();
+        client.discover().await?;
+        let ended = wait_for(client, screen, &jobs, goal, self.timeout).await?;
+        Ok(ended.exit())
+    }
+}
+
+/// The name and text of a file.
+fn read_file(file: &str) -> Result<(String, String), Failure> {
+    let unreadable = |error: std::io::Error| Failure::usage(format!("cannot read {file}: {error}"));
+    let mut text = String::new();
+    let (name, read) = if file == "-" {
+        let stdin = std::io::stdin().lock();
+        let read = stdin.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        ("<stdin>".to_owned(), read)
+    } else {
+        let open = std::fs::File::open(file).map_err(unreadable)?;
+        let read = open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
+        (file.to_owned(), read)
+    };
+    read.map_err(unreadable)?;
+    if text.len() as u64 > FILE_BYTES_MAX {
+        let message =
+            format!("{name} is over the limit of {FILE_BYTES_MAX} bytes (FILE_BYTES_MAX)");
+        return Err(Failure::usage(message));
+    }
+    Ok((name, text))
+}
+
+fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {
+    let text = match screen.format {
+        Format::Table | Format::Wide => accepted.iter().map(sentence).collect(),
+        Format::Name => accepted
+            .iter()
+            .map(|job| format!("{}\n", job.job))
+            .collect(),
+        Format::Jsonl => {
+            let lines: Result<Vec<String>, Failure> = accepted.iter().map(to_json_line).collect();
+            lines?.concat()
+        }
+        Format::Json | Format::Yaml => match accepted {
+            [one] => render_document(screen.format, one)?,
+            several => render_document(screen.format, &several)?,
+        },
+    };
+    screen.data(&text)
+}
+
+fn sentence(job: &Accepted) -> String {
+    let Accepted {
+        job,
+        name,
+        repeated,
+        dry_run,
+        ..
+    } = job;
+    match (dry_run, repeated) {
+        (true, _) => format!("{name} is valid (dry run, nothing was submitted)\n"),
+        (false, true) => format!("job {job} ({name}) had been submitted before\n"),
+        (false, false) => format!("job {job} ({name}) submitted\n"),
+    }
+}

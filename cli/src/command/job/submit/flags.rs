@@ -1,0 +1,181 @@
+//! The simple case: a job of one task group, by flags.
+
+use std::time::Duration;
+
+use clap::Args;
+use muster_core::spec::{JobSpec, validate};
+use muster_proto::v1;
+
+use crate::connection::current_user;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::job_file::NamedSpec;
+use crate::parse::{self, CpuCount, HumanSize};
+
+/// A job of one task group.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Job")]
+pub(crate) struct SpecFlags {
+    /// Its name; the program's if none is given
+    #[arg(long)]
+    name: Option<String>,
+    /// The queue it waits in (default)
+    #[arg(long)]
+    queue: Option<String>,
+    /// Higher goes first (0)
+    #[arg(long, allow_negative_numbers = true)]
+    priority: Option<i32>,
+    /// All tasks start together or not at all, and restart together
+    #[arg(long)]
+    gang: bool,
+    /// Number of tasks (1)
+    #[arg(long, value_name = "COUNT")]
+    tasks: Option<u32>,
+    /// Whole GPUs per task
+    #[arg(long, value_name = "COUNT")]
+    gpus: Option<u32>,
+    /// Acceptable GPU models, comma separated
+    #[arg(long, value_name = "MODELS", value_delimiter = ',')]
+    gpu_model: Vec<String>,
+    /// CPUs per task: 4 or 0.5
+    #[arg(long, value_name = "COUNT", value_parser = parse::cpu_count)]
+    cpus: Option<CpuCount>,
+    /// Memory per task: 16GiB
+    #[arg(long, value_name = "SIZE", value_parser = parse::size)]
+    memory: Option<HumanSize>,
+    /// At most so many tasks on one host
+    #[arg(long, value_name = "COUNT")]
+    tasks_per_host: Option<u32>,
+    /// An environment variable: NAME=VALUE
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::assignment)]
+    env: Vec<(String, String)>,
+    /// Absolute path to run in; the task's own scratch folder if none is given
+    #[arg(long, value_name = "FOLDER")]
+    workdir: Option<String>,
+    /// Failures of the job's own that are forgiven (0)
+    #[arg(long, value_name = "COUNT")]
+    retries: Option<u32>,
+    /// Wait before the first retry, doubled for every further one
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "retries")]
+    backoff: Option<Duration>,
+    /// Time between asking a task to stop and killing it (30s)
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    stop_grace: Option<Duration>,
+    /// How long a task goes on without contact to any leader (45s, gangs 5m)
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    partition_grace: Option<Duration>,
+    /// A label: NAME=VALUE
+    #[arg(long, value_name = "NAME=VALUE", value_parser = parse::assignment)]
+    label: Vec<(String, String)>,
+    /// The program and its arguments, after `--`
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+impl SpecFlags {
+    /// The first flag that is given, if any.
+    pub(crate) fn given(&self) -> Option<&'static str> {
+        let given = [
+            ("--name", self.name.is_some()),
+            ("--queue", self.queue.is_some()),
+            ("--priority", self.priority.is_some()),
+            ("--gang", self.gang),
+            ("--tasks", self.tasks.is_some()),
+            ("--gpus", self.gpus.is_some()),
+            ("--gpu-model", !self.gpu_model.is_empty()),
+            ("--cpus", self.cpus.is_some()),
+            ("--memory", self.memory.is_some()),
+            ("--tasks-per-host", self.tasks_per_host.is_some()),
+            ("--env", !self.env.is_empty()),
+            ("--workdir", self.workdir.is_some()),
+            ("--retries", self.retries.is_some()),
+            ("--stop-grace", self.stop_grace.is_some()),
+            ("--partition-grace", self.partition_grace.is_some()),
+            ("--label", !self.label.is_empty()),
+            ("a command", !self.command.is_empty()),
+        ];
+        given
+            .iter()
+            .find(|(_, given)| *given)
+            .map(|(flag, _)| *flag)
+    }
+
+    /// The job, checked.
+    pub(crate) fn spec(&self) -> Result<NamedSpec, Failure> {
+        if self.command.is_empty() {
+            let message = "nothing to run: neither a command nor a job file is given";
+            return Err(Failure::usage(message).help(
+                "muster job submit [--gpus 2] [--tasks 4] -- COMMAND [ARGUMENTS], or -f FILE",
+            ));
+        }
+        let spec = self.wire();
+        let violations = validate(&JobSpec::from(spec.clone()));
+        if violations.is_empty() {
+            let origin = "the command line".to_owned();
+            return Ok(NamedSpec { origin, spec });
+        }
+        let lines = violations
+            .iter()
+            .map(|violation| format!("{}: {}", flag_of(&violation.field), violation.rule));
+        Err(Failure::list(lines.collect()).exiting(Exit::Usage))
+    }
+
+    fn wire(&self) -> v1::JobSpec {
+        let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let program = self.command.first().map_or("", String::as_str);
+        let name = program.rsplit('/').next().unwrap_or(program);
+        v1::JobSpec {
+            name: self.name.clone().unwrap_or_else(|| name.to_owned()),
+            user: current_user(),
+            queue: self.queue.clone(),
+            priority: self.priority.unwrap_or_default(),
+            gang: self.gang,
+            groups: vec![self.group()],
+            retry: self.retries.map(|retries_max| v1::RetryPolicy {
+                retries_max,
+                backoff_ms: self.backoff.map_or(0, ms),
+            }),
+            partition_grace_ms: self.partition_grace.map(ms),
+            stop_grace_ms: self.stop_grace.map(ms),
+            labels: self.label.iter().cloned().collect(),
+        }
+    }
+
+    fn group(&self) -> v1::TaskGroup {
+        v1::TaskGroup {
+            name: None,
+            count: self.tasks,
+            resources: Some(v1::Resources {
+                gpus: self.gpus.unwrap_or_default(),
+                gpu_models: self.gpu_model.clone(),
+                cpus_milli: self.cpus.map_or(0, |cpus| cpus.milli),
+                memory_mib: self.memory.map_or(0, |memory| memory.mib),
+            }),
+            command: self.command.clone(),
+            environment: self.env.iter().cloned().collect(),
+            working_directory: self.workdir.clone(),
+            tasks_per_host_max: self.tasks_per_host,
+        }
+    }
+}
+
+/// The flag that sets a field of the specification.
+fn flag_of(field: &str) -> &str {
+    match field {
+        "name" => "--name",
+        "user" => "the user (MUSTER_USER)",
+        "queue" => "--queue",
+        "priority" => "--priority",
+        "labels" => "--label",
+        "retry.retries_max" => "--retries",
+        "partition_grace_ms" => "--partition-grace",
+        "stop_grace_ms" => "--stop-grace",
+        "groups" | "groups[0].count" => "--tasks",
+        "groups[0].command" => "the command",
+        "groups[0].resources.gpus" => "--gpus",
+        "groups[0].tasks_per_host_max" => "--tasks-per-host",
+        "groups[0].working_directory" => "--workdir",
+        "groups[0].environment" => "--env",
+        other => other,
+    }
+}

@@ -1,0 +1,170 @@
+//! `muster job wait`, and the waiting of `job submit --wait`.
+
+use std::time::Duration;
+
+use clap::Args;
+use muster_client::{Client, ClientError, JobDetail};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Screen, render_rows};
+use crate::parse;
+use crate::view::{ExplanationView, JobView, job_phase};
+
+/// `muster job wait`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "Exit codes: 0 all succeeded, 3 one failed, 4 one was cancelled, \
+2 not placed within --timeout, 124 placed but not ended within --timeout"
+)]
+pub(crate) struct Wait {
+    /// Jobs, by id
+    #[arg(required = true)]
+    jobs: Vec<u64>,
+    /// Stop waiting after this time
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    timeout: Option<Duration>,
+}
+
+/// What is waited for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// All tasks of the job run, or it has ended.
+    Running,
+    /// The job has ended.
+    Finished,
+}
+
+/// How the waiting for several jobs ended: the worst of all.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Ended {
+    /// Every job reached the goal and none ended badly.
+    Well,
+    /// A job was cancelled.
+    Cancelled,
+    /// A job failed.
+    Failed,
+    /// The time was over, every job had been placed.
+    TimedOut,
+    /// The time was over, and a job had not been placed.
+    NotPlaced,
+}
+
+impl Ended {
+    /// The exit code for it.
+    pub(super) fn exit(self) -> Exit {
+        match self {
+            Self::Well => Exit::Ok,
+            Self::Cancelled => Exit::JobCancelled,
+            Self::Failed => Exit::JobFailed,
+            Self::TimedOut => Exit::TimedOut,
+            Self::NotPlaced => Exit::NotPlaced,
+        }
+    }
+}
+
+impl Goal {
+    fn is_reached(self, detail: &JobDetail) -> bool {
+        let counts = detail.job.counts.unwrap_or_default();
+        let all_running = counts.waiting + counts.placed + counts.stopping == 0;
+        detail.is_finished() || (self == Self::Running && all_running)
+    }
+}
+
+impl Wait {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let screen = options.screen();
+        let client = options.connect_to_follow().await?;
+        let jobs: Vec<JobId> = self.jobs.iter().copied().map(JobId).collect();
+        let ended = wait_for(&client, &screen, &jobs, Goal::Finished, self.timeout).await?;
+        print(&client, &screen, &jobs).await?;
+        Ok(ended.exit())
+    }
+}
+
+/// Waits for all jobs; what became of each is told on stderr.
+pub(super) async fn wait_for(
+    client: &Client,
+    screen: &Screen,
+    jobs: &[JobId],
+    goal: Goal,
+    timeout: Option<Duration>,
+) -> Result<Ended, Failure> {
+    let deadline = timeout.map(|timeout| tokio::time::Instant::now() + timeout);
+    let mut worst = Ended::Well;
+    for job in jobs {
+        let reached = client.wait_job_until(*job, |detail| goal.is_reached(detail));
+        let reached = match deadline {
+            None => Some(reached.await?),
+            Some(deadline) => match tokio::time::timeout_at(deadline, reached).await {
+                Ok(reached) => Some(reached?),
+                Err(_) => None,
+            },
+        };
+        let ended = match reached {
+            Some(detail) => ended(&detail),
+            None => out_of_time(client, screen, *job).await?,
+        };
+        if let Some(detail) = &reached_phase(ended) {
+            screen.progress(&format!("job {job} {detail}"));
+        }
+        worst = worst.max(ended);
+    }
+    Ok(worst)
+}
+
+fn ended(detail: &JobDetail) -> Ended {
+    match detail.phase() {
+        v1::JobPhase::Failed => Ended::Failed,
+        v1::JobPhase::Cancelled => Ended::Cancelled,
+        _ => Ended::Well,
+    }
+}
+
+fn reached_phase(ended: Ended) -> Option<&'static str> {
+    match ended {
+        Ended::Failed => Some("failed"),
+        Ended::Cancelled => Some("was cancelled"),
+        Ended::Well | Ended::TimedOut | Ended::NotPlaced => None,
+    }
+}
+
+/// The time is over: tells where the job stands, and why it waits if it does.
+async fn out_of_time(client: &Client, screen: &Screen, job: JobId) -> Result<Ended, ClientError> {
+    let consistency = v1::Consistency::Linearizable;
+    let detail = client.get_job(job, 1, consistency).await?;
+    if detail.is_finished() {
+        return Ok(ended(&detail));
+    }
+    let counts = detail.job.counts.unwrap_or_default();
+    let never_placed = detail.phase() == v1::JobPhase::Queued
+        && counts.succeeded + counts.failed + counts.cancelled == 0;
+    if !never_placed {
+        let phase = job_phase(detail.phase());
+        screen.progress(&format!("timed out: job {job} is {phase}"));
+        return Ok(Ended::TimedOut);
+    }
+    let explained = client.explain_job(job, consistency).await?;
+    let explained = ExplanationView::from(explained);
+    screen.progress(&format!(
+        "timed out: job {job} waits: {}",
+        explained.summary()
+    ));
+    Ok(Ended::NotPlaced)
+}
+
+/// Prints the jobs as they stand now.
+async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), Failure> {
+    let mut rows = Vec::new();
+    let mut revision = 0;
+    for job in jobs {
+        let detail = client.get_job(*job, 1, v1::Consistency::Stale).await?;
+        revision = revision.max(detail.revision.get());
+        rows.push(JobView::from(detail.job));
+    }
+    screen.data(&render_rows(screen, revision, &rows)?)
+}

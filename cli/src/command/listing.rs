@@ -1,0 +1,59 @@
+//! Printing a list once, or again whenever something changes.
+
+use std::time::Duration;
+
+use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_core::ids::Revision;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Row, Screen, render_rows};
+
+/// Changes within this time are shown together.
+const SETTLE: Duration = Duration::from_millis(200);
+/// A picture is never older than this, even if nothing changes: it shows relative times.
+const REFRESH: Duration = Duration::from_secs(10);
+
+/// Prints what `read` gives; with `watch`, again after every event, for ever.
+pub(crate) async fn show<R: Row>(
+    client: &Client,
+    screen: &Screen,
+    watch: bool,
+    read: impl AsyncFn() -> Result<(Revision, Vec<R>), ClientError>,
+) -> Result<Exit, Failure> {
+    let (revision, rows) = read().await?;
+    let text = render_rows(screen, revision.get(), &rows)?;
+    if !watch {
+        screen.data(&text)?;
+        return Ok(Exit::Ok);
+    }
+    client.discover().await?;
+    screen.redraw(&text)?;
+    let mut events = client.watch(Some(revision), WatchFilter::default());
+    loop {
+        let changed = tokio::time::timeout(REFRESH, next_change(&mut events, screen)).await;
+        if let Ok(changed) = changed {
+            changed?;
+            tokio::time::sleep(SETTLE).await;
+        }
+        let (revision, rows) = read().await?;
+        screen.redraw(&render_rows(screen, revision.get(), &rows)?)?;
+        events = client.watch(Some(revision), WatchFilter::default());
+    }
+}
+
+async fn next_change(
+    events: &mut muster_client::Watch,
+    screen: &Screen,
+) -> Result<(), ClientError> {
+    loop {
+        match events.next().await {
+            Ok(WatchUpdate::Events { .. }) | Err(ClientError::Compacted { .. }) => return Ok(()),
+            Ok(WatchUpdate::Bookmark { .. }) => {}
+            Ok(WatchUpdate::Resumed { replica, cause }) => {
+                screen.progress(&format!("note: {cause}; goes on with {replica}"));
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}

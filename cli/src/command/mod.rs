@@ -1,0 +1,11 @@
+//! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
+
+mod blocking;
+pub(crate) mod cluster;
+pub(crate) mod completion;
+pub(crate) mod gpu;
+pub(crate) mod host;
+pub(crate) mod job;
+mod listing;
+pub(crate) mod queue;
+pub(crate) mod scheduler;

@@ -1,0 +1,124 @@
+//! Which cluster a command talks to, and how patiently.
+
+use std::env;
+use std::time::Duration;
+
+use clap::Args;
+use muster_client::{Client, ClientConfig};
+use muster_proto::v1::Consistency;
+
+use crate::contexts;
+use crate::failure::Failure;
+use crate::output::{Format, Screen};
+use crate::parse;
+
+/// Longest that one request takes, all tries together, where nothing else is said.
+const DEADLINE: Duration = Duration::from_secs(15);
+
+/// Options of every command.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct Options {
+    /// Scheduler replicas as host:port, comma separated; one is enough [env: MUSTER_ADDR]
+    #[arg(long, global = true, value_name = "ADDRESSES", value_delimiter = ',')]
+    address: Vec<String>,
+    /// A cluster of ~/.config/muster/contexts.yaml [env: MUSTER_CONTEXT]
+    #[arg(long, global = true, value_name = "NAME")]
+    context: Option<String>,
+    /// Longest that one request may take (15s), all tries together
+    #[arg(long, global = true, value_name = "DURATION", value_parser = parse::duration)]
+    deadline: Option<Duration>,
+    /// Form of the output
+    #[arg(
+        short,
+        long,
+        global = true,
+        value_enum,
+        default_value_t,
+        value_name = "FORMAT"
+    )]
+    output: Format,
+    /// Tables without a line of titles
+    #[arg(long, global = true)]
+    no_headers: bool,
+    /// No progress notes on stderr
+    #[arg(short, long, global = true)]
+    quiet: bool,
+}
+
+impl Options {
+    /// Where results go.
+    pub(crate) fn screen(&self) -> Screen {
+        Screen {
+            format: self.output,
+            headers: !self.no_headers,
+            quiet: self.quiet,
+        }
+    }
+
+    /// A client for one request: nothing is sent but that.
+    pub(crate) async fn connect(&self) -> Result<Client, Failure> {
+        let defaults = ClientConfig::default();
+        let config = ClientConfig {
+            deadline: self.deadline.unwrap_or(DEADLINE),
+            unreachable_deadline: Duration::ZERO,
+            discover: false,
+            addresses: self.addresses()?.unwrap_or(defaults.addresses),
+            ..ClientConfig::default()
+        };
+        Ok(Client::connect(config).await?)
+    }
+
+    /// A client that will follow something: it knows all replicas, so that any may die.
+    pub(crate) async fn connect_to_follow(&self) -> Result<Client, Failure> {
+        let client = self.connect().await?;
+        client.discover().await?;
+        Ok(client)
+    }
+
+    /// The replicas: as given, else of the named context, else by `MUSTER_ADDR`, else of the current
+    /// context.
+    fn addresses(&self) -> Result<Option<Vec<String>>, Failure> {
+        if !self.address.is_empty() {
+            return Ok(Some(self.address.clone()));
+        }
+        let context = self.context.clone().or_else(|| variable("MUSTER_CONTEXT"));
+        if self.context.is_none()
+            && let Some(list) = variable("MUSTER_ADDR")
+        {
+            let addresses = list.split(',').map(|address| address.trim().to_owned());
+            return Ok(Some(addresses.collect()));
+        }
+        contexts::addresses(context.as_deref())
+    }
+}
+
+/// How fresh a read must be.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct Freshness {
+    /// Let any replica answer with what it has: works without a leader, may be out of date
+    #[arg(long)]
+    stale: bool,
+}
+
+impl Freshness {
+    /// As the wire has it.
+    pub(crate) fn consistency(self) -> Consistency {
+        if self.stale {
+            Consistency::Stale
+        } else {
+            Consistency::Linearizable
+        }
+    }
+}
+
+/// Who runs the command: the author of what it does.
+pub(crate) fn current_user() -> String {
+    ["MUSTER_USER", "USER", "LOGNAME"]
+        .iter()
+        .find_map(|name| variable(name))
+        .unwrap_or_else(|| format!("uid-{}", rustix::process::getuid().as_raw()))
+}
+
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().filter(|value| !value.is_empty())
+}

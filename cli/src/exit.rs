@@ -1,0 +1,43 @@
+//! Exit codes: documented in `docs/cli-json.md`, and stable.
+
+use std::process::ExitCode;
+
+/// How the command ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Exit {
+    /// It did what it was asked to.
+    Ok,
+    /// It could not.
+    Error,
+    /// The job was accepted and found no place before the time was over.
+    NotPlaced,
+    /// The awaited job ended badly.
+    JobFailed,
+    /// The awaited job was cancelled.
+    JobCancelled,
+    /// The command line or a file is not valid.
+    Usage,
+    /// The time was over.
+    TimedOut,
+}
+
+impl Exit {
+    /// The number that the shell sees.
+    pub(crate) const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Error => 1,
+            Self::NotPlaced => 2,
+            Self::JobFailed => 3,
+            Self::JobCancelled => 4,
+            Self::Usage => 64,
+            Self::TimedOut => 124,
+        }
+    }
+}
+
+impl From<Exit> for ExitCode {
+    fn from(exit: Exit) -> Self {
+        Self::from(exit.code())
+    }
+}

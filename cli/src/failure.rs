@@ -1,0 +1,146 @@
+//! Failures as a user meets them: what failed and why, and what to do.
+
+use muster_client::{ClientError, Refusal};
+
+use crate::exit::Exit;
+use crate::output::{Tone, note, paint};
+
+/// Why a command failed.
+#[derive(Debug)]
+pub(crate) struct Failure {
+    /// What failed and why; one line each.
+    lines: Vec<String>,
+    /// What to do.
+    help: Option<String>,
+    exit: Exit,
+}
+
+impl Failure {
+    /// A failure that says what failed and why.
+    pub(crate) fn new(message: impl Into<String>) -> Self {
+        Self {
+            lines: vec![message.into()],
+            help: None,
+            exit: Exit::Error,
+        }
+    }
+
+    /// What the user wrote is not usable.
+    pub(crate) fn usage(message: impl Into<String>) -> Self {
+        Self::new(message).exiting(Exit::Usage)
+    }
+
+    /// Several things are wrong at once.
+    pub(crate) fn list(lines: Vec<String>) -> Self {
+        Self {
+            lines,
+            help: None,
+            exit: Exit::Error,
+        }
+    }
+
+    /// Something that cannot happen did.
+    pub(crate) fn internal(error: &dyn std::error::Error) -> Self {
+        Self::new(format!("internal error: {error}")).help("please report this as a bug")
+    }
+
+    /// Whoever read our output went away: nothing to tell, nobody to tell it to.
+    pub(crate) fn reader_gone() -> Self {
+        Self {
+            lines: Vec::new(),
+            help: None,
+            exit: Exit::Ok,
+        }
+    }
+
+    /// Says what each line is about.
+    #[must_use]
+    pub(crate) fn about(mut self, subject: &str) -> Self {
+        for line in &mut self.lines {
+            *line = format!("{subject}: {line}");
+        }
+        self
+    }
+
+    /// Adds what to do.
+    #[must_use]
+    pub(crate) fn help(mut self, help: impl Into<String>) -> Self {
+        self.help = Some(help.into());
+        self
+    }
+
+    /// Sets how the command ends.
+    #[must_use]
+    pub(crate) fn exiting(mut self, exit: Exit) -> Self {
+        self.exit = exit;
+        self
+    }
+
+    /// How the command ends.
+    pub(crate) fn exit(&self) -> Exit {
+        self.exit
+    }
+
+    /// Prints it to stderr.
+    pub(crate) fn print(&self) {
+        for line in &self.lines {
+            note(&format!("{} {line}", paint("error:", Tone::Bad)));
+        }
+        if let Some(help) = &self.help {
+            note(&format!(" {} {help}", paint("help:", Tone::Good)));
+        }
+    }
+}
+
+impl From<ClientError> for Failure {
+    fn from(error: ClientError) -> Self {
+        let help = help(&error);
+        let lines = match error.refusal() {
+            Some(refusal) if !refusal.violations.is_empty() => violations(refusal),
+            _ => vec![error.to_string()],
+        };
+        let failure = Self::list(lines);
+        match help {
+            Some(help) => failure.help(help),
+            None => failure,
+        }
+    }
+}
+
+fn violations(refusal: &Refusal) -> Vec<String> {
+    let violations = refusal.violations.iter();
+    violations.map(ToString::to_string).collect()
+}
+
+/// What to do about an error, where that is known.
+fn help(error: &ClientError) -> Option<String> {
+    let text = match error {
+        ClientError::Unreachable { .. } => {
+            "is the cluster running? `muster dev` starts one here; name the replicas of another with \
+             --address host:port[,host:port...] or MUSTER_ADDR"
+        }
+        ClientError::DeadlineExceeded { .. } => {
+            "the cluster may be choosing a leader, or has lost its majority: `muster cluster status \
+             --stale` shows what a single replica sees; --deadline gives more time"
+        }
+        ClientError::Config { .. } => {
+            "give --address host:port[,host:port...], MUSTER_ADDR, or a context"
+        }
+        ClientError::Compacted { .. } | ClientError::Malformed { .. } => return None,
+        ClientError::Refused { refusal, .. } => return refused(refusal).map(str::to_owned),
+    };
+    Some(text.to_owned())
+}
+
+fn refused(refusal: &Refusal) -> Option<&'static str> {
+    Some(match refusal.reason.as_str() {
+        "UNKNOWN_JOB" => "`muster job list` shows the jobs that the cluster remembers",
+        "UNKNOWN_HOST" => "`muster host list` shows the hosts",
+        "UNKNOWN_GPU" => "`muster gpu list` shows the GPUs",
+        "UNKNOWN_QUEUE" => "`muster queue list` shows the queues, `muster queue set` makes one",
+        "QUEUE_FULL" => "wait, cancel jobs, or raise the limit with `muster queue set`",
+        "NO_LOGS" => "the task has not started yet; -f waits for it",
+        "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
+        _ => return None,
+    })
+}

@@ -1,0 +1,10 @@
+//! Job files: what users write in YAML or JSON, and its way to the wire and back.
+//!
+//! `docs/job-file.md` documents the format.
+
+mod group;
+mod read;
+mod schema;
+
+pub(crate) use read::{NamedSpec, read_jobs};
+pub(crate) use schema::JobFile;

@@ -1,0 +1,98 @@
+//! How results are shown: tables for people, JSON and YAML for programs, names for shells.
+
+mod json;
+mod screen;
+mod table;
+mod times;
+
+use clap::ValueEnum;
+use jiff::Timestamp;
+use serde::Serialize;
+
+pub(crate) use json::{to_json, to_json_line};
+pub(crate) use screen::{Screen, note};
+pub(crate) use table::{Cell, Column, Table, Tone, paint};
+pub(crate) use times::{ago, instant, span, until};
+
+use crate::failure::Failure;
+
+/// In which form results are shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Aligned columns for people
+    #[default]
+    Table,
+    /// As `table`, with more columns
+    Wide,
+    /// One JSON document
+    Json,
+    /// One JSON document a line
+    Jsonl,
+    /// One YAML document
+    Yaml,
+    /// Names or ids only, one a line
+    Name,
+}
+
+/// Something that can be a row of a table.
+pub(crate) trait Row: Serialize {
+    /// The columns; those marked wide are only shown by `-o wide`.
+    const COLUMNS: &'static [Column];
+    /// Key of the rows in JSON and YAML documents: `jobs`.
+    const KEY: &'static str;
+
+    /// One cell for every column; `now` is what relative times refer to.
+    fn cells(&self, now: Timestamp) -> Vec<Cell>;
+
+    /// What names the row on a command line.
+    fn name(&self) -> String;
+}
+
+/// Renders a list of rows that was read at a revision.
+pub(crate) fn render_rows<R: Row>(
+    screen: &Screen,
+    revision: u64,
+    rows: &[R],
+) -> Result<String, Failure> {
+    Ok(match screen.format {
+        Format::Table | Format::Wide => render_table(screen, rows),
+        Format::Name => {
+            let names: Vec<String> = rows.iter().map(|row| row.name() + "\n").collect();
+            names.concat()
+        }
+        Format::Jsonl => {
+            let lines: Result<Vec<String>, Failure> = rows.iter().map(to_json_line).collect();
+            lines?.concat()
+        }
+        Format::Json | Format::Yaml => {
+            let mut document = serde_json::Map::new();
+            document.insert("revision".to_owned(), revision.into());
+            let rows = serde_json::to_value(rows).map_err(|error| Failure::internal(&error))?;
+            document.insert(R::KEY.to_owned(), rows);
+            render_document(screen.format, &document)?
+        }
+    })
+}
+
+/// Renders one result for programs; tables are the caller's.
+pub(crate) fn render_document<T: Serialize>(
+    format: Format,
+    document: &T,
+) -> Result<String, Failure> {
+    match format {
+        Format::Yaml => {
+            serde_saphyr::to_string(document).map_err(|error| Failure::internal(&error))
+        }
+        Format::Jsonl => to_json_line(document),
+        Format::Json | Format::Table | Format::Wide | Format::Name => to_json(document),
+    }
+}
+
+fn render_table<R: Row>(screen: &Screen, rows: &[R]) -> String {
+    let wide = screen.format == Format::Wide;
+    let mut table = Table::new(R::COLUMNS, wide);
+    for row in rows {
+        table.push(row.cells(screen.now()));
+    }
+    table.render(screen.headers)
+}

@@ -1,0 +1,111 @@
+//! Running a scheduler or a worker: settings from a file, signals, and the way out.
+
+use std::future::Future;
+use std::io;
+use std::path::Path;
+
+use serde::de::DeserializeOwned;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::oneshot;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::strict_yaml::parse_config;
+
+/// Reads a settings file (YAML, or JSON by its extension); the defaults if none is given.
+pub(crate) fn read_settings<Settings: DeserializeOwned + Default>(
+    file: Option<&Path>,
+) -> Result<Settings, Failure> {
+    let Some(file) = file else {
+        return Ok(Settings::default());
+    };
+    let name = file.display().to_string();
+    let text = std::fs::read_to_string(file)
+        .map_err(|error| Failure::usage(format!("cannot read {name}: {error}")))?;
+    parse_config(&name, &text).map_err(|error| Failure::usage(error.to_string()))
+}
+
+/// Runs a service until it ends by itself or is told to: the first SIGTERM or SIGINT asks it to stop
+/// gracefully, the second one ends it at once.
+pub(crate) fn run<Running, Error>(start: impl FnOnce(Shutdown) -> Running) -> Result<Exit, Failure>
+where
+    Running: Future<Output = Result<(), Error>>,
+    Error: std::error::Error,
+{
+    let failed = |error: io::Error| Failure::new(format!("cannot start the runtime: {error}"));
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build()
+        .map_err(failed)?;
+    let ended = runtime.block_on(async {
+        let mut signals = Signals::new().map_err(failed)?;
+        let (ask, asked) = oneshot::channel();
+        let service = start(Shutdown(asked));
+        tokio::select! {
+            result = service => result.map_err(|error| Failure::new(chain(&error))),
+            () = signals.twice(ask) => {
+                Err(Failure::new("ended by a second signal, without waiting for a graceful stop"))
+            }
+        }
+    });
+    // Whatever still runs would only delay the end: the service has stopped, or is not waited for.
+    runtime.shutdown_background();
+    ended.map(|()| Exit::Ok)
+}
+
+/// Completes when the service should stop.
+pub(crate) struct Shutdown(oneshot::Receiver<()>);
+
+impl Shutdown {
+    /// Waits for the first signal.
+    pub(crate) async fn requested(self) {
+        // The sender lives as long as the service runs, so an error cannot come before a signal.
+        drop(self.0.await);
+    }
+}
+
+struct Signals {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Signals {
+    fn new() -> io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+        })
+    }
+
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+
+    /// Asks for a graceful stop at the first signal, returns at the second.
+    async fn twice(&mut self, ask: oneshot::Sender<()>) {
+        self.next().await;
+        tracing::info!("asked to stop; another signal ends it at once");
+        if ask.send(()).is_err() {
+            tracing::debug!("the service stops already");
+        }
+        self.next().await;
+    }
+}
+
+/// An error with all its causes on one line.
+fn chain(error: &dyn std::error::Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let cause_text = cause.to_string();
+        if !text.ends_with(&cause_text) {
+            text.push_str(": ");
+            text.push_str(&cause_text);
+        }
+        source = cause.source();
+    }
+    text
+}

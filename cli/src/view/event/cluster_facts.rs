@@ -1,0 +1,104 @@
+//! Events about replicas, hosts, GPUs, blocks and queues.
+
+use muster_proto::v1;
+use muster_proto::v1::event::Kind;
+use serde_json::json;
+
+use super::Facts;
+use crate::output::{Tone, instant};
+use crate::view::word;
+
+/// What an event about the cluster says; none if it is about a job.
+pub(super) fn of(kind: &Kind) -> Option<Facts> {
+    machines(kind).or_else(|| decisions(kind))
+}
+
+fn facts(kind: &'static str, tone: Tone, text: String, detail: serde_json::Value) -> Facts {
+    Facts {
+        kind,
+        job: None,
+        text,
+        detail,
+        tone,
+    }
+}
+
+fn machines(kind: &Kind) -> Option<Facts> {
+    Some(match kind {
+        Kind::LeaderBegan(event) => {
+            let (replica, epoch) = (event.replica_id, event.leadership_epoch);
+            let text = format!("replica {replica} leads (epoch {epoch})");
+            let detail = json!({"replica": replica, "leadership_epoch": epoch});
+            facts("leader_began", Tone::Waiting, text, detail)
+        }
+        Kind::HostRegistered(event) => {
+            let text = format!("{} with {} GPUs", event.name, event.gpus);
+            let detail = json!({"host_id": event.host_id, "name": event.name, "gpus": event.gpus});
+            facts("host_registered", Tone::Good, text, detail)
+        }
+        Kind::HostHealthChanged(event) => {
+            let health = word(event.health().as_str_name(), "HOST_HEALTH_");
+            let tone = match event.health() {
+                v1::HostHealth::Up => Tone::Good,
+                v1::HostHealth::Lost => Tone::Bad,
+                _ => Tone::Waiting,
+            };
+            let text = format!("{} is {health}", event.name);
+            let detail = json!({"host_id": event.host_id, "name": event.name, "health": health});
+            facts("host_health_changed", tone, text, detail)
+        }
+        Kind::GpuHealthChanged(event) => {
+            let fault = event
+                .health
+                .as_ref()
+                .and_then(|health| health.fault.as_ref());
+            let (tone, health) = match fault {
+                Some(fault) => (Tone::Bad, format!("{}: {}", fault.signal, fault.detail)),
+                None => (Tone::Good, "healthy".to_owned()),
+            };
+            let text = format!("{} on {}: {health}", event.gpu, event.host);
+            let detail = json!({
+                "gpu": event.gpu, "host": event.host, "signal": fault.map(|fault| &fault.signal),
+                "detail": fault.map(|fault| &fault.detail),
+            });
+            facts("gpu_health_changed", tone, text, detail)
+        }
+        _ => return None,
+    })
+}
+
+fn decisions(kind: &Kind) -> Option<Facts> {
+    Some(match kind {
+        Kind::Blocked(event) => {
+            let target = target_name(event.target.as_ref());
+            let block = event.block.clone().unwrap_or_default();
+            let text = format!("{target} by {}: {}", block.author, block.reason);
+            let detail = json!({
+                "target": target, "author": block.author, "reason": block.reason,
+                "evidence": block.evidence, "expires_at": block.expires_at_ms.map(instant),
+                "drain_deadline": block.drain_deadline_ms.map(instant),
+            });
+            facts("blocked", Tone::Waiting, text, detail)
+        }
+        Kind::Unblocked(event) => {
+            let target = target_name(event.target.as_ref());
+            let text = format!("{target} by {}", event.author);
+            let detail = json!({"target": target, "author": event.author});
+            facts("unblocked", Tone::Good, text, detail)
+        }
+        Kind::QueueSet(event) => {
+            let detail = json!({"name": event.name});
+            facts("queue_set", Tone::Plain, event.name.clone(), detail)
+        }
+        _ => return None,
+    })
+}
+
+fn target_name(target: Option<&v1::BlockTarget>) -> String {
+    use v1::block_target::Target;
+    match target.and_then(|target| target.target.as_ref()) {
+        Some(Target::Host(name)) => format!("host {name}"),
+        Some(Target::Gpu(uuid)) => uuid.clone(),
+        None => "something".to_owned(),
+    }
+}

@@ -1,0 +1,180 @@
+//! Events about jobs.
+
+use muster_proto::v1;
+use muster_proto::v1::event::Kind;
+use serde_json::json;
+
+use super::{Facts, HostNames, host_list, host_name};
+use crate::output::{Tone, instant};
+use crate::view::{describe_exit, describe_stop, job_phase, phase_tone, word};
+
+/// What an event about a job says; none if it is about something else.
+pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
+    let (job, facts) = job_level(kind)
+        .or_else(|| attempt_level(kind, hosts))
+        .or_else(|| task_level(kind, hosts))?;
+    Some(Facts {
+        job: Some(job),
+        ..facts
+    })
+}
+
+fn facts(kind: &'static str, tone: Tone, text: String, detail: serde_json::Value) -> Facts {
+    Facts {
+        kind,
+        job: None,
+        text,
+        detail,
+        tone,
+    }
+}
+
+fn job_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
+        Kind::JobSubmitted(event) => {
+            let text = format!("{} by {} to queue {}", event.name, event.user, event.queue);
+            let detail = json!({"name": event.name, "user": event.user, "queue": event.queue});
+            (
+                event.job_id,
+                facts("job_submitted", Tone::Plain, text, detail),
+            )
+        }
+        Kind::JobCancelRequested(event) => {
+            let text = format!("by {}: {}", event.author, event.reason);
+            let detail = json!({"author": event.author, "reason": event.reason});
+            (
+                event.job_id,
+                facts("job_cancel_requested", Tone::Waiting, text, detail),
+            )
+        }
+        Kind::JobFinished(event) => {
+            let phase = job_phase(event.phase());
+            let text = if event.reason.is_empty() {
+                phase.clone()
+            } else {
+                format!("{phase}: {}", event.reason)
+            };
+            let tone = phase_tone(&phase);
+            let detail = json!({"phase": phase, "reason": event.reason});
+            (event.job_id, facts("job_finished", tone, text, detail))
+        }
+        Kind::JobPruned(event) => {
+            let text = "forgotten: it ended long ago".to_owned();
+            (
+                event.job_id,
+                facts("job_pruned", Tone::Faint, text, json!({})),
+            )
+        }
+        _ => return None,
+    })
+}
+
+fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
+    Some(match kind {
+        Kind::AttemptPlaced(event) => {
+            let names = host_list(&event.host_ids, hosts);
+            let (unit, number, gpus) = (event.unit, event.number, event.gpus);
+            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "number": number, "host_ids": event.host_ids,
+                "gpus": gpus,
+            });
+            (
+                event.job_id,
+                facts("attempt_placed", Tone::Plain, text, detail),
+            )
+        }
+        Kind::AttemptRunning(event) => {
+            let text = format!("unit {}: all tasks run", event.unit);
+            let detail = json!({"unit": event.unit, "epoch": event.epoch});
+            (
+                event.job_id,
+                facts("attempt_running", Tone::Good, text, detail),
+            )
+        }
+        Kind::AttemptStopping(event) => {
+            let reason = event.reason.as_ref().map(describe_stop).unwrap_or_default();
+            let text = format!("unit {}: {reason}", event.unit);
+            let detail = json!({"unit": event.unit, "epoch": event.epoch, "reason": reason});
+            (
+                event.job_id,
+                facts("attempt_stopping", Tone::Waiting, text, detail),
+            )
+        }
+        Kind::AttemptEnded(event) => {
+            let text = format!("unit {}: {}", event.unit, event.detail);
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "host_ids": event.host_ids,
+                "detail": event.detail,
+            });
+            (
+                event.job_id,
+                facts("attempt_ended", Tone::Plain, text, detail),
+            )
+        }
+        Kind::UnitRequeued(event) => {
+            let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
+            let text = format!("unit {}: to be run again ({reason})", event.unit);
+            let not_before = (event.not_before_ms > 0).then(|| instant(event.not_before_ms));
+            let detail = json!({"unit": event.unit, "reason": reason, "not_before": not_before});
+            (
+                event.job_id,
+                facts("unit_requeued", Tone::Waiting, text, detail),
+            )
+        }
+        Kind::CheckpointCommitted(event) => {
+            let text = format!("unit {}: step {} at {}", event.unit, event.step, event.path);
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "step": event.step, "path": event.path,
+                "size_bytes": event.size_bytes,
+            });
+            (
+                event.job_id,
+                facts("checkpoint_committed", Tone::Good, text, detail),
+            )
+        }
+        _ => return None,
+    })
+}
+
+fn task_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
+    Some(match kind {
+        Kind::TaskStarted(event) => {
+            let text = format!("task {} on {}", event.task, host_name(event.host_id, hosts));
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "task": event.task,
+                "host_id": event.host_id,
+            });
+            (
+                event.job_id,
+                facts("task_started", Tone::Plain, text, detail),
+            )
+        }
+        Kind::TaskExited(event) => {
+            let clean = event.exit.as_ref().is_some_and(is_clean);
+            let tone = if clean { Tone::Plain } else { Tone::Bad };
+            let exit = event.exit.clone().map(describe_exit).unwrap_or_default();
+            let host = host_name(event.host_id, hosts);
+            let text = format!("task {} on {host}: {exit}", event.task);
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "task": event.task,
+                "host_id": event.host_id, "exit": exit,
+            });
+            (event.job_id, facts("task_exited", tone, text, detail))
+        }
+        Kind::TaskLost(event) => {
+            let host = host_name(event.host_id, hosts);
+            let text = format!("task {} on {host}: {}", event.task, event.detail);
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "task": event.task,
+                "host_id": event.host_id, "detail": event.detail,
+            });
+            (event.job_id, facts("task_lost", Tone::Bad, text, detail))
+        }
+        _ => return None,
+    })
+}
+
+fn is_clean(exit: &v1::Exit) -> bool {
+    exit.code == Some(0)
+}

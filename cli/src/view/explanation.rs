@@ -1,0 +1,183 @@
+//! Why a job waits.
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use super::word::job_phase;
+use crate::output::{Cell, Column, Table, Tone, instant, paint, until};
+
+const CLASS_COLUMNS: &[Column] = &[
+    Column::new("GPU MODEL"),
+    Column::new("ACCEPTABLE"),
+    Column::new("HOSTS"),
+    Column::new("OUT"),
+    Column::new("WITH ROOM"),
+    Column::new("GPUS"),
+    Column::new("FREE"),
+    Column::new("HELD"),
+    Column::new("OUT"),
+];
+
+/// Why a job waits, counted over the hosts.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ExplanationView {
+    revision: u64,
+    phase: String,
+    summary: String,
+    blocker: Option<Value>,
+    unit: u32,
+    units_waiting: u64,
+    jobs_ahead: u64,
+    host_classes: Vec<ClassView>,
+    #[serde(skip)]
+    blocker_wire: Option<v1::Blocker>,
+}
+
+/// Hosts of one GPU model.
+#[derive(Clone, Debug, Serialize)]
+struct ClassView {
+    gpu_model: String,
+    acceptable: bool,
+    hosts: u32,
+    hosts_not_accepting: u32,
+    hosts_with_room: u32,
+    gpus: u32,
+    gpus_free: u32,
+    gpus_held: u32,
+    gpus_out: u32,
+}
+
+impl From<v1::ExplainJobResponse> for ExplanationView {
+    fn from(answer: v1::ExplainJobResponse) -> Self {
+        Self {
+            revision: answer.revision,
+            phase: job_phase(answer.phase()),
+            summary: answer.summary,
+            blocker: answer.blocker.as_ref().and_then(blocker_json),
+            unit: answer.unit,
+            units_waiting: answer.units_waiting,
+            jobs_ahead: answer.jobs_ahead,
+            host_classes: answer.classes.into_iter().map(ClassView::from).collect(),
+            blocker_wire: answer.blocker,
+        }
+    }
+}
+
+impl From<v1::HostClass> for ClassView {
+    fn from(class: v1::HostClass) -> Self {
+        Self {
+            gpu_model: class.gpu_model,
+            acceptable: class.acceptable,
+            hosts: class.hosts,
+            hosts_not_accepting: class.hosts_not_accepting,
+            hosts_with_room: class.hosts_with_room,
+            gpus: class.gpus,
+            gpus_free: class.gpus_free,
+            gpus_held: class.gpus_held,
+            gpus_out: class.gpus_out,
+        }
+    }
+}
+
+impl ExplanationView {
+    /// One line that says it all, for progress notes.
+    pub(crate) fn summary(&self) -> &str {
+        &self.summary
+    }
+
+    /// For people.
+    pub(crate) fn render(&self, now: Timestamp) -> String {
+        let mut text = format!("{}\n", self.summary);
+        if let Some(blocker) = self
+            .blocker_wire
+            .as_ref()
+            .and_then(|blocker| advice(blocker, now))
+        {
+            text.push_str(&format!("{}\n", paint(&blocker, Tone::Waiting)));
+        }
+        if self.units_waiting > 0 {
+            let (units, ahead) = (self.units_waiting, self.jobs_ahead);
+            text.push_str(&format!(
+                "{units} units wait, {ahead} jobs of the queue come first\n"
+            ));
+        }
+        if self.host_classes.is_empty() {
+            return text;
+        }
+        let mut table = Table::new(CLASS_COLUMNS, false);
+        for class in &self.host_classes {
+            table.push(class.cells());
+        }
+        text.push('\n');
+        text.push_str(&table.render(true));
+        text
+    }
+}
+
+impl ClassView {
+    fn cells(&self) -> Vec<Cell> {
+        let model = if self.gpu_model.is_empty() {
+            "(no GPU)"
+        } else {
+            &self.gpu_model
+        };
+        let counts = [
+            self.hosts,
+            self.hosts_not_accepting,
+            self.hosts_with_room,
+            self.gpus,
+            self.gpus_free,
+            self.gpus_held,
+            self.gpus_out,
+        ];
+        let head = [
+            model.into(),
+            if self.acceptable { "yes" } else { "no" }.into(),
+        ];
+        let counts = counts.iter().map(|count| Cell::from(count.to_string()));
+        head.into_iter().chain(counts).collect()
+    }
+}
+
+/// What would help.
+fn advice(blocker: &v1::Blocker, now: Timestamp) -> Option<String> {
+    use v1::blocker::Kind;
+    Some(match blocker.kind.as_ref()? {
+        Kind::BackOff(wait) => format!("it is tried again {}", until(now, wait.until_ms)),
+        Kind::Cancelling(_) => return None,
+        Kind::NoSuchHost(missing) => {
+            format!(
+                "no host could ever run it: {} is asked for; ask for less, or add hosts",
+                missing.need
+            )
+        }
+        Kind::ExceedsCluster(size) => format!(
+            "ask for {} GPUs at most, or add hosts: it asks for {}",
+            size.have_gpus, size.need_gpus
+        ),
+        Kind::Resources(short) => format!(
+            "{} of its {} tasks would fit now; {} GPUs are free, it needs {}",
+            short.fits_tasks, short.need_tasks, short.free_gpus, short.need_gpus
+        ),
+        Kind::Behind(ahead) => format!("job {} comes first", ahead.ahead_job_id),
+    })
+}
+
+fn blocker_json(blocker: &v1::Blocker) -> Option<Value> {
+    use v1::blocker::Kind;
+    Some(match blocker.kind.as_ref()? {
+        Kind::BackOff(wait) => json!({"kind": "back_off", "until": instant(wait.until_ms)}),
+        Kind::Cancelling(_) => json!({"kind": "cancelling"}),
+        Kind::NoSuchHost(missing) => json!({"kind": "no_such_host", "need": missing.need}),
+        Kind::ExceedsCluster(size) => json!({
+            "kind": "exceeds_cluster", "need_gpus": size.need_gpus, "have_gpus": size.have_gpus,
+        }),
+        Kind::Resources(short) => json!({
+            "kind": "resources", "need_gpus": short.need_gpus, "free_gpus": short.free_gpus,
+            "fits_tasks": short.fits_tasks, "need_tasks": short.need_tasks,
+        }),
+        Kind::Behind(ahead) => json!({"kind": "behind", "job": ahead.ahead_job_id}),
+    })
+}

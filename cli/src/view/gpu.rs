@@ -1,0 +1,133 @@
+//! A GPU in a list.
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::block::BlockView;
+use crate::output::{Cell, Column, Row, Tone, ago, instant};
+use crate::parse::format_mib;
+
+/// A GPU.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct GpuView {
+    uuid: String,
+    host: String,
+    index: u32,
+    model: String,
+    memory_mib: u64,
+    state: &'static str,
+    fault: Option<FaultView>,
+    health_since: String,
+    block: Option<BlockView>,
+    holder: Option<HolderView>,
+    #[serde(skip)]
+    health_since_ms: u64,
+}
+
+/// Why a GPU is unfit.
+#[derive(Clone, Debug, Serialize)]
+struct FaultView {
+    signal: String,
+    detail: String,
+}
+
+/// Who has a GPU.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct HolderView {
+    job: u64,
+    unit: u32,
+    epoch: u64,
+    task: u32,
+}
+
+impl From<v1::Gpu> for GpuView {
+    fn from(gpu: v1::Gpu) -> Self {
+        let fault = gpu.health.and_then(|health| health.fault);
+        let state = match (&fault, &gpu.block, &gpu.holder) {
+            (Some(_), _, _) => "faulted",
+            (_, Some(_), _) => "blocked",
+            (_, _, Some(_)) => "held",
+            (None, None, None) => "free",
+        };
+        Self {
+            uuid: gpu.uuid,
+            host: gpu.host,
+            index: gpu.index,
+            model: gpu.model,
+            memory_mib: gpu.memory_mib,
+            state,
+            fault: fault.map(|fault| FaultView {
+                signal: fault.signal,
+                detail: fault.detail,
+            }),
+            health_since: instant(gpu.health_since_ms),
+            block: gpu.block.map(BlockView::from),
+            holder: gpu.holder.map(|holder| HolderView {
+                job: holder.job_id,
+                unit: holder.unit,
+                epoch: holder.epoch,
+                task: holder.task,
+            }),
+            health_since_ms: gpu.health_since_ms,
+        }
+    }
+}
+
+impl GpuView {
+    fn tone(&self) -> Tone {
+        match self.state {
+            "faulted" => Tone::Bad,
+            "blocked" => Tone::Waiting,
+            _ => Tone::Good,
+        }
+    }
+
+    fn reason(&self, now: Timestamp) -> String {
+        let fault = self.fault.as_ref();
+        let fault = fault.map(|fault| format!("{}: {}", fault.signal, fault.detail));
+        let block = self.block.as_ref().map(|block| block.text(now));
+        let reasons: Vec<String> = fault.into_iter().chain(block).collect();
+        reasons.join("; ")
+    }
+}
+
+impl Row for GpuView {
+    const COLUMNS: &'static [Column] = &[
+        Column::new("HOST"),
+        Column::new("INDEX"),
+        Column::new("MODEL"),
+        Column::new("STATE"),
+        Column::new("JOB"),
+        Column::wide("TASK"),
+        Column::new("UUID"),
+        Column::wide("MEMORY"),
+        Column::wide("SINCE"),
+        Column::new("REASON"),
+    ];
+    const KEY: &'static str = "gpus";
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        let holder = |text: fn(&HolderView) -> String| self.holder.as_ref().map(text);
+        vec![
+            (*self.host).into(),
+            self.index.to_string().into(),
+            (*self.model).into(),
+            Cell::toned(self.state, self.tone()),
+            holder(|holder| holder.job.to_string())
+                .unwrap_or_default()
+                .into(),
+            holder(|holder| holder.task.to_string())
+                .unwrap_or_default()
+                .into(),
+            (*self.uuid).into(),
+            format_mib(self.memory_mib).into(),
+            Cell::toned(ago(now, self.health_since_ms), Tone::Faint),
+            self.reason(now).into(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.uuid.clone()
+    }
+}

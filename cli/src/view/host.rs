@@ -1,0 +1,185 @@
+//! A host in a list.
+
+use std::collections::BTreeMap;
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::block::BlockView;
+use super::word::word;
+use crate::output::{Cell, Column, Row, Tone, ago, instant};
+use crate::parse::{CpuCount, format_mib};
+
+/// A host.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct HostView {
+    name: String,
+    id: u32,
+    address: String,
+    state: &'static str,
+    health: String,
+    health_since: String,
+    block: Option<BlockView>,
+    gpus: GpuCountsView,
+    gpu_models: Vec<String>,
+    tasks: u32,
+    cpus: f64,
+    cpus_used: f64,
+    memory_mib: u64,
+    memory_mib_used: u64,
+    labels: BTreeMap<String, String>,
+    registered_at: String,
+    worker_id: String,
+    incarnation: u64,
+    boot_id: String,
+    #[serde(skip)]
+    cpus_milli: (u32, u32),
+    #[serde(skip)]
+    health_since_ms: u64,
+}
+
+/// GPUs of a host by use.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct GpuCountsView {
+    total: u32,
+    free: u32,
+    held: u32,
+    blocked: u32,
+    faulted: u32,
+}
+
+impl From<v1::Host> for HostView {
+    fn from(host: v1::Host) -> Self {
+        let gpus = GpuCountsView::count(&host.gpus);
+        let mut gpu_models: Vec<String> = host.gpus.iter().map(|gpu| gpu.model.clone()).collect();
+        gpu_models.dedup();
+        let cpus = |milli: u32| f64::from(milli) / 1_000.0;
+        Self {
+            state: state(&host, gpus),
+            health: word(host.health().as_str_name(), "HOST_HEALTH_"),
+            name: host.name,
+            id: host.id,
+            address: host.address,
+            health_since: instant(host.health_since_ms),
+            block: host.block.map(BlockView::from),
+            gpus,
+            gpu_models,
+            tasks: host.tasks,
+            cpus: cpus(host.cpus_milli),
+            cpus_used: cpus(host.cpus_milli_used),
+            memory_mib: host.memory_mib,
+            memory_mib_used: host.memory_mib_used,
+            labels: host.labels,
+            registered_at: instant(host.registered_at_ms),
+            worker_id: host.worker_id,
+            incarnation: host.incarnation,
+            boot_id: host.boot_id,
+            cpus_milli: (host.cpus_milli_used, host.cpus_milli),
+            health_since_ms: host.health_since_ms,
+        }
+    }
+}
+
+impl GpuCountsView {
+    fn count(gpus: &[v1::Gpu]) -> Self {
+        let mut counts = Self::default();
+        for gpu in gpus {
+            counts.total += 1;
+            let faulted = gpu
+                .health
+                .as_ref()
+                .is_some_and(|health| health.fault.is_some());
+            let counter = match (gpu.holder.is_some(), faulted, gpu.block.is_some()) {
+                (true, _, _) => &mut counts.held,
+                (_, true, _) => &mut counts.faulted,
+                (_, _, true) => &mut counts.blocked,
+                _ => &mut counts.free,
+            };
+            *counter += 1;
+        }
+        counts
+    }
+}
+
+/// One word that Slurm users know: `idle mixed allocated draining drained blocked suspect lost`.
+fn state(host: &v1::Host, gpus: GpuCountsView) -> &'static str {
+    match host.health() {
+        v1::HostHealth::Lost => return "lost",
+        v1::HostHealth::Suspect => return "suspect",
+        v1::HostHealth::Up | v1::HostHealth::Unspecified => {}
+    }
+    if let Some(block) = &host.block {
+        return match (block.drain_deadline_ms.is_some(), host.tasks > 0) {
+            (true, true) => "draining",
+            (true, false) => "drained",
+            (false, _) => "blocked",
+        };
+    }
+    if host.tasks == 0 {
+        "idle"
+    } else if gpus.free > 0 || gpus.total == 0 {
+        "mixed"
+    } else {
+        "allocated"
+    }
+}
+
+impl HostView {
+    fn tone(&self) -> Tone {
+        match self.state {
+            "lost" => Tone::Bad,
+            "suspect" | "blocked" | "draining" | "drained" => Tone::Waiting,
+            _ => Tone::Good,
+        }
+    }
+}
+
+impl Row for HostView {
+    const COLUMNS: &'static [Column] = &[
+        Column::new("NAME"),
+        Column::new("STATE"),
+        Column::new("GPUS"),
+        Column::new("FREE"),
+        Column::new("TASKS"),
+        Column::new("MODEL"),
+        Column::wide("CPUS"),
+        Column::wide("MEMORY"),
+        Column::wide("ADDRESS"),
+        Column::wide("SINCE"),
+        Column::new("REASON"),
+    ];
+    const KEY: &'static str = "hosts";
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        let (cpus_used, cpus) = self.cpus_milli;
+        let cpu = |milli: u32| CpuCount { milli }.to_string();
+        let reason = match &self.block {
+            Some(block) => block.text(now),
+            None if self.gpus.faulted > 0 => format!("{} GPUs faulted", self.gpus.faulted),
+            None => String::new(),
+        };
+        vec![
+            (*self.name).into(),
+            Cell::toned(self.state, self.tone()),
+            self.gpus.total.to_string().into(),
+            self.gpus.free.to_string().into(),
+            self.tasks.to_string().into(),
+            self.gpu_models.join(",").into(),
+            format!("{}/{}", cpu(cpus_used), cpu(cpus)).into(),
+            format!(
+                "{}/{}",
+                format_mib(self.memory_mib_used),
+                format_mib(self.memory_mib)
+            )
+            .into(),
+            (*self.address).into(),
+            Cell::toned(ago(now, self.health_since_ms), Tone::Faint),
+            reason.into(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}

@@ -1,0 +1,113 @@
+//! What a block hits.
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+
+use crate::output::{Cell, Column, Row, Table};
+
+/// What the block of one host or GPU hits.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ImpactView {
+    pub(crate) target: String,
+    revision: u64,
+    dry_run: bool,
+    gpus: u32,
+    gpus_free: u32,
+    jobs_total: u32,
+    jobs: Vec<ImpactedJobView>,
+}
+
+/// A job that a block hits.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ImpactedJobView {
+    id: u64,
+    name: String,
+    user: String,
+    queue: String,
+    units: u32,
+    gpus: u32,
+}
+
+impl ImpactView {
+    /// The answer to the block, or dry run, of a target.
+    pub(crate) fn new(target: &str, dry_run: bool, answer: v1::BlockResponse) -> Self {
+        let impact = answer.impact.unwrap_or_default();
+        let jobs = impact.jobs.into_iter().map(ImpactedJobView::from);
+        Self {
+            target: target.to_owned(),
+            revision: answer.revision,
+            dry_run,
+            gpus: impact.gpus,
+            gpus_free: impact.gpus_free,
+            jobs_total: impact.jobs_total,
+            jobs: jobs.collect(),
+        }
+    }
+
+    /// One line, and a table of the jobs that are hit.
+    pub(crate) fn render(&self, drain: bool, now: Timestamp) -> String {
+        let done = match (self.dry_run, drain) {
+            (true, true) => "would be drained",
+            (true, false) => "would be blocked",
+            (false, true) => "draining",
+            (false, false) => "blocked",
+        };
+        let fate = if drain { "moved away" } else { "going on" };
+        let mut text = format!(
+            "{} {done}: {} GPUs out of placement ({} of them free), {} jobs {fate}\n",
+            self.target, self.gpus, self.gpus_free, self.jobs_total
+        );
+        if self.jobs.is_empty() {
+            return text;
+        }
+        let mut table = Table::new(ImpactedJobView::COLUMNS, false);
+        for job in &self.jobs {
+            table.push(job.cells(now));
+        }
+        for line in table.render(true).lines() {
+            text.push_str(&format!("  {line}\n"));
+        }
+        text
+    }
+}
+
+impl From<v1::ImpactedJob> for ImpactedJobView {
+    fn from(job: v1::ImpactedJob) -> Self {
+        Self {
+            id: job.job_id,
+            name: job.name,
+            user: job.user,
+            queue: job.queue,
+            units: job.units,
+            gpus: job.gpus,
+        }
+    }
+}
+
+impl Row for ImpactedJobView {
+    const COLUMNS: &'static [Column] = &[
+        Column::new("ID"),
+        Column::new("NAME"),
+        Column::new("USER"),
+        Column::new("QUEUE"),
+        Column::new("UNITS"),
+        Column::new("GPUS"),
+    ];
+    const KEY: &'static str = "jobs";
+
+    fn cells(&self, _now: Timestamp) -> Vec<Cell> {
+        vec![
+            self.id.to_string().into(),
+            (*self.name).into(),
+            (*self.user).into(),
+            (*self.queue).into(),
+            self.units.to_string().into(),
+            self.gpus.to_string().into(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}

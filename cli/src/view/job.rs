@@ -1,0 +1,220 @@
+//! A job in a list.
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::word::{job_phase, phase_tone};
+use crate::output::{Cell, Column, Row, Tone, ago, instant, span};
+
+/// A job without its units.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct JobView {
+    id: u64,
+    name: String,
+    user: String,
+    queue: String,
+    priority: i32,
+    gang: bool,
+    phase: String,
+    tasks: u64,
+    gpus_asked: u64,
+    gpus_held: u64,
+    units: CountsView,
+    submitted_at: String,
+    finished_at: Option<String>,
+    finish_reason: String,
+    cancel: Option<CancelView>,
+    #[serde(skip)]
+    submitted_at_ms: u64,
+    #[serde(skip)]
+    finished_at_ms: Option<u64>,
+}
+
+/// How many units are in each phase.
+#[derive(Clone, Copy, Debug, Default, Serialize)]
+struct CountsView {
+    waiting: u64,
+    placed: u64,
+    running: u64,
+    stopping: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+}
+
+/// Who asked for a job's end.
+#[derive(Clone, Debug, Serialize)]
+struct CancelView {
+    author: String,
+    reason: String,
+    at: String,
+}
+
+impl From<v1::Job> for JobView {
+    fn from(job: v1::Job) -> Self {
+        let phase = job_phase(job.phase());
+        let spec = job.spec.unwrap_or_default();
+        let count = |group: &v1::TaskGroup| u64::from(group.count.unwrap_or(1));
+        let gpus = |group: &v1::TaskGroup| {
+            let each = group.resources.as_ref().map_or(0, |needs| needs.gpus);
+            count(group) * u64::from(each)
+        };
+        Self {
+            id: job.id,
+            tasks: spec.groups.iter().map(count).sum(),
+            gpus_asked: spec.groups.iter().map(gpus).sum(),
+            name: spec.name,
+            user: spec.user,
+            queue: spec.queue.unwrap_or_default(),
+            priority: spec.priority,
+            gang: spec.gang,
+            phase,
+            gpus_held: job.gpus_held,
+            units: job.counts.map(CountsView::from).unwrap_or_default(),
+            submitted_at: instant(job.submitted_at_ms),
+            finished_at: job.finished_at_ms.map(instant),
+            finish_reason: job.finish_reason,
+            cancel: job.cancel.map(|cancel| CancelView {
+                author: cancel.author,
+                reason: cancel.reason,
+                at: instant(cancel.at_ms),
+            }),
+            submitted_at_ms: job.submitted_at_ms,
+            finished_at_ms: job.finished_at_ms,
+        }
+    }
+}
+
+impl From<v1::UnitCounts> for CountsView {
+    fn from(counts: v1::UnitCounts) -> Self {
+        Self {
+            waiting: counts.waiting,
+            placed: counts.placed,
+            running: counts.running,
+            stopping: counts.stopping,
+            succeeded: counts.succeeded,
+            failed: counts.failed,
+            cancelled: counts.cancelled,
+        }
+    }
+}
+
+impl CountsView {
+    /// The counts that are not zero: `3 running, 1 waiting`.
+    fn text(self) -> String {
+        let counts = [
+            (self.running, "running"),
+            (self.placed, "placed"),
+            (self.stopping, "stopping"),
+            (self.waiting, "waiting"),
+            (self.succeeded, "succeeded"),
+            (self.failed, "failed"),
+            (self.cancelled, "cancelled"),
+        ];
+        let texts = counts.iter().filter(|(count, _)| *count > 0);
+        let texts: Vec<String> = texts
+            .map(|(count, name)| format!("{count} {name}"))
+            .collect();
+        texts.join(", ")
+    }
+}
+
+impl JobView {
+    /// Lines of `key value` for people.
+    pub(crate) fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
+        let plain = |text: String| Cell::from(text);
+        let shape = if self.gang {
+            "one gang"
+        } else {
+            "independent of each other"
+        };
+        let mut facts = vec![
+            ("Job", plain(self.id.to_string())),
+            ("Name", plain(self.name.clone())),
+            ("User", plain(self.user.clone())),
+            (
+                "Queue",
+                plain(format!("{}, priority {}", self.queue, self.priority)),
+            ),
+            ("Phase", Cell::toned(&*self.phase, phase_tone(&self.phase))),
+            ("Tasks", plain(format!("{}, {shape}", self.tasks))),
+            ("Units", plain(self.units.text())),
+            (
+                "GPUs",
+                plain(format!(
+                    "{} held of {} asked for",
+                    self.gpus_held, self.gpus_asked
+                )),
+            ),
+            (
+                "Submitted",
+                plain(format!(
+                    "{} ({})",
+                    self.submitted_at,
+                    ago(now, self.submitted_at_ms)
+                )),
+            ),
+        ];
+        if let (Some(at), Some(ms)) = (&self.finished_at, self.finished_at_ms) {
+            facts.push(("Finished", plain(format!("{at} ({})", ago(now, ms)))));
+        }
+        if !self.finish_reason.is_empty() {
+            facts.push(("Reason", Cell::toned(&*self.finish_reason, Tone::Bad)));
+        }
+        if let Some(cancel) = &self.cancel {
+            let reason = if cancel.reason.is_empty() {
+                "no reason given"
+            } else {
+                &cancel.reason
+            };
+            facts.push((
+                "Cancelled",
+                plain(format!("by {}: {reason}", cancel.author)),
+            ));
+        }
+        facts
+    }
+}
+
+impl Row for JobView {
+    const COLUMNS: &'static [Column] = &[
+        Column::new("ID"),
+        Column::new("NAME"),
+        Column::new("USER"),
+        Column::new("QUEUE"),
+        Column::wide("PRIORITY"),
+        Column::new("PHASE"),
+        Column::new("TASKS"),
+        Column::new("GPUS"),
+        Column::new("SUBMITTED"),
+        Column::wide("TOOK"),
+        Column::wide("UNITS"),
+        Column::new("REASON"),
+    ];
+    const KEY: &'static str = "jobs";
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        let took = self
+            .finished_at_ms
+            .map(|finished| span(finished.saturating_sub(self.submitted_at_ms)));
+        vec![
+            self.id.to_string().into(),
+            (*self.name).into(),
+            (*self.user).into(),
+            (*self.queue).into(),
+            self.priority.to_string().into(),
+            Cell::toned(&*self.phase, phase_tone(&self.phase)),
+            format!("{}{}", self.tasks, if self.gang { " gang" } else { "" }).into(),
+            format!("{}/{}", self.gpus_held, self.gpus_asked).into(),
+            Cell::toned(ago(now, self.submitted_at_ms), Tone::Faint),
+            took.unwrap_or_default().into(),
+            self.units.text().into(),
+            (*self.finish_reason).into(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.id.to_string()
+    }
+}

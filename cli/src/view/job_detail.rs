@@ -1,0 +1,142 @@
+//! A job with everything that is known about it.
+
+use muster_client::JobDetail;
+use serde::Serialize;
+
+use super::job::JobView;
+use super::unit::UnitView;
+use super::word::phase_tone;
+use crate::job_file::JobFile;
+use crate::output::{Cell, Column, Screen, Table, Tone, ago, span};
+use crate::parse::compress;
+
+const TASK_COLUMNS: &[Column] = &[
+    Column::new("TASK"),
+    Column::new("PHASE"),
+    Column::new("HOST"),
+    Column::new("GPUS"),
+    Column::wide("GPU IDS"),
+    Column::new("EXIT"),
+];
+const PAST_COLUMNS: &[Column] = &[
+    Column::new("UNIT"),
+    Column::new("ATTEMPT"),
+    Column::new("LASTED"),
+    Column::new("HOSTS"),
+    Column::new("ENDED"),
+];
+
+/// A job, its specification and its units.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct JobDetailView {
+    revision: u64,
+    #[serde(flatten)]
+    job: JobView,
+    spec: JobFile,
+    unit_list: Vec<UnitView>,
+    more_units: bool,
+}
+
+impl From<JobDetail> for JobDetailView {
+    fn from(detail: JobDetail) -> Self {
+        let spec = detail.job.spec.as_ref().map(JobFile::from);
+        Self {
+            revision: detail.revision.get(),
+            spec: spec.unwrap_or_default(),
+            job: JobView::from(detail.job),
+            unit_list: detail.units.into_iter().map(UnitView::from).collect(),
+            more_units: detail.more_units,
+        }
+    }
+}
+
+impl JobDetailView {
+    /// Everything for people: facts, tasks that run, attempts that ended, the newest checkpoints.
+    pub(crate) fn render(&self, screen: &Screen) -> String {
+        let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
+        for (key, value) in self.job.facts(screen.now()) {
+            facts.push(vec![Cell::toned(key, Tone::Faint), value]);
+        }
+        for (position, group) in self.spec.groups.iter().flatten().enumerate() {
+            let command = group.command.join(" ");
+            let name = group.name.as_deref().unwrap_or_default();
+            let key = if position == 0 { "Command" } else { "" };
+            let text = if name == "main" {
+                command
+            } else {
+                format!("{name}: {command}")
+            };
+            facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
+        }
+        self.push_checkpoints(&mut facts, screen);
+        let mut text = facts.render(false);
+        text.push_str(&self.render_tasks(screen));
+        text.push_str(&self.render_past());
+        if self.more_units {
+            text.push_str("\n(more units: --units shows more)\n");
+        }
+        text
+    }
+
+    fn push_checkpoints(&self, facts: &mut Table, screen: &Screen) {
+        for unit in &self.unit_list {
+            let Some(newest) = unit.checkpoints.last() else {
+                continue;
+            };
+            let age = ago(screen.now(), newest.committed_at_ms);
+            let text = format!("step {}, {age}: {}", newest.step, newest.path);
+            facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+        }
+    }
+
+    fn render_tasks(&self, screen: &Screen) -> String {
+        let wide = screen.format == crate::output::Format::Wide;
+        let mut table = Table::new(TASK_COLUMNS, wide);
+        let mut rows = 0;
+        for attempt in self
+            .unit_list
+            .iter()
+            .filter_map(|unit| unit.attempt.as_ref())
+        {
+            for task in &attempt.tasks {
+                rows += 1;
+                let exit = task.exit.as_ref().map(super::unit::ExitView::text);
+                table.push(vec![
+                    task.index.to_string().into(),
+                    Cell::toned(&*task.phase, phase_tone(&task.phase)),
+                    (*task.host).into(),
+                    task.gpus.len().to_string().into(),
+                    task.gpus.join(" ").into(),
+                    exit.or_else(|| attempt.stop_reason.clone())
+                        .unwrap_or_default()
+                        .into(),
+                ]);
+            }
+        }
+        if rows == 0 {
+            return String::new();
+        }
+        format!("\n{}", table.render(true))
+    }
+
+    fn render_past(&self) -> String {
+        let mut table = Table::new(PAST_COLUMNS, false);
+        let mut rows = 0;
+        for unit in &self.unit_list {
+            for past in &unit.past {
+                rows += 1;
+                table.push(vec![
+                    unit.index.to_string().into(),
+                    past.number.to_string().into(),
+                    span(past.lasted_ms).into(),
+                    compress(&past.hosts).into(),
+                    (*past.detail).into(),
+                ]);
+            }
+        }
+        if rows == 0 {
+            return String::new();
+        }
+        format!("\n{}", table.render(true))
+    }
+}

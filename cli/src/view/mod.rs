@@ -1,0 +1,28 @@
+//! What is shown of the cluster's answers: one type per thing, the same for tables and for programs.
+//!
+//! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
+
+mod block;
+mod event;
+mod explanation;
+mod gpu;
+mod host;
+mod impact;
+mod job;
+mod job_detail;
+mod queue;
+mod status;
+mod unit;
+mod word;
+
+pub(crate) use event::{EventView, HostNames};
+pub(crate) use explanation::ExplanationView;
+pub(crate) use gpu::GpuView;
+pub(crate) use host::HostView;
+pub(crate) use impact::ImpactView;
+pub(crate) use job::JobView;
+pub(crate) use job_detail::JobDetailView;
+pub(crate) use queue::QueueView;
+pub(crate) use status::StatusView;
+pub(crate) use unit::{describe_exit, describe_stop};
+pub(crate) use word::{job_phase, phase_tone, word};

@@ -1,0 +1,216 @@
+//! The cluster as a whole.
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::word::word;
+use crate::output::{Cell, Column, Table, Tone, ago, instant, span};
+
+const REPLICA_COLUMNS: &[Column] = &[
+    Column::new("REPLICA"),
+    Column::new("ROLE"),
+    Column::new("ADDRESS"),
+    Column::new("BEHIND"),
+    Column::new("HEARD"),
+];
+
+/// Who leads, how the replicas are, and counts of everything.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct StatusView {
+    cluster_id: String,
+    version: String,
+    revision: u64,
+    time: String,
+    answered_by: u64,
+    leader: Option<u64>,
+    leader_address: String,
+    term: u64,
+    leadership_epoch: u64,
+    leader_since: Option<String>,
+    replicas: Vec<ReplicaView>,
+    jobs: JobCountsView,
+    hosts: HostCountsView,
+    gpus: GpuCountsView,
+    #[serde(skip)]
+    leader_since_ms: u64,
+}
+
+/// One replica.
+#[derive(Clone, Debug, Serialize)]
+struct ReplicaView {
+    id: u64,
+    role: String,
+    address: String,
+    matched_index: Option<u64>,
+    lag_entries: Option<u64>,
+    heard_ago_ms: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct JobCountsView {
+    queued: u64,
+    running: u64,
+    cancelling: u64,
+    succeeded: u64,
+    failed: u64,
+    cancelled: u64,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct HostCountsView {
+    up: u32,
+    suspect: u32,
+    lost: u32,
+    blocked: u32,
+}
+
+#[derive(Clone, Copy, Debug, Serialize)]
+struct GpuCountsView {
+    total: u64,
+    free: u64,
+    held: u64,
+    blocked: u64,
+    faulted: u64,
+    unreachable: u64,
+}
+
+impl From<v1::GetStatusResponse> for StatusView {
+    fn from(status: v1::GetStatusResponse) -> Self {
+        let jobs = status.jobs.unwrap_or_default();
+        let hosts = status.hosts.unwrap_or_default();
+        let gpus = status.gpus.unwrap_or_default();
+        Self {
+            cluster_id: status.cluster_id,
+            version: status.version,
+            revision: status.revision,
+            time: instant(status.time_ms),
+            answered_by: status.replica_id,
+            leader: status.leader_id,
+            leader_address: status.leader_address,
+            term: status.term,
+            leadership_epoch: status.leadership_epoch,
+            leader_since: (status.leader_since_ms > 0).then(|| instant(status.leader_since_ms)),
+            replicas: status.replicas.into_iter().map(ReplicaView::from).collect(),
+            jobs: JobCountsView {
+                queued: jobs.queued,
+                running: jobs.running,
+                cancelling: jobs.cancelling,
+                succeeded: jobs.succeeded,
+                failed: jobs.failed,
+                cancelled: jobs.cancelled,
+            },
+            hosts: HostCountsView {
+                up: hosts.up,
+                suspect: hosts.suspect,
+                lost: hosts.lost,
+                blocked: hosts.blocked,
+            },
+            gpus: GpuCountsView {
+                total: gpus.total,
+                free: gpus.free,
+                held: gpus.held,
+                blocked: gpus.blocked,
+                faulted: gpus.faulted,
+                unreachable: gpus.unreachable,
+            },
+            leader_since_ms: status.leader_since_ms,
+        }
+    }
+}
+
+impl From<v1::Replica> for ReplicaView {
+    fn from(replica: v1::Replica) -> Self {
+        Self {
+            id: replica.id,
+            role: word(replica.role().as_str_name(), "REPLICA_ROLE_")
+                .replace("unspecified", "unknown"),
+            address: replica.address,
+            matched_index: replica.matched_index,
+            lag_entries: replica.lag_entries,
+            heard_ago_ms: replica.heard_ago_ms,
+        }
+    }
+}
+
+impl StatusView {
+    /// The cluster's name.
+    pub(crate) fn cluster_id(&self) -> &str {
+        &self.cluster_id
+    }
+
+    /// For people.
+    pub(crate) fn render(&self, now: Timestamp) -> String {
+        let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
+        for (key, value) in self.facts(now) {
+            facts.push(vec![Cell::toned(key, Tone::Faint), value]);
+        }
+        let mut replicas = Table::new(REPLICA_COLUMNS, false);
+        for replica in &self.replicas {
+            replicas.push(replica.cells());
+        }
+        format!("{}\n{}", facts.render(false), replicas.render(true))
+    }
+
+    fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
+        let leader = match self.leader {
+            Some(leader) => Cell::toned(
+                format!(
+                    "replica {leader} at {}, since {} (term {}, epoch {})",
+                    self.leader_address,
+                    ago(now, self.leader_since_ms),
+                    self.term,
+                    self.leadership_epoch
+                ),
+                Tone::Good,
+            ),
+            None => Cell::toned(
+                format!("none known to replica {}", self.answered_by),
+                Tone::Bad,
+            ),
+        };
+        let (jobs, hosts, gpus) = (self.jobs, self.hosts, self.gpus);
+        let jobs = format!(
+            "{} running, {} queued, {} cancelling; {} succeeded, {} failed, {} cancelled",
+            jobs.running, jobs.queued, jobs.cancelling, jobs.succeeded, jobs.failed, jobs.cancelled
+        );
+        let hosts = format!(
+            "{} up, {} suspect, {} lost; {} blocked",
+            hosts.up, hosts.suspect, hosts.lost, hosts.blocked
+        );
+        let gpus = format!(
+            "{} held and {} free of {}; {} blocked, {} faulted, {} unreachable",
+            gpus.held, gpus.free, gpus.total, gpus.blocked, gpus.faulted, gpus.unreachable
+        );
+        vec![
+            (
+                "Cluster",
+                format!("{} (version {})", self.cluster_id, self.version).into(),
+            ),
+            ("Leader", leader),
+            ("Revision", self.revision.to_string().into()),
+            ("Jobs", jobs.into()),
+            ("Hosts", hosts.into()),
+            ("GPUs", gpus.into()),
+        ]
+    }
+}
+
+impl ReplicaView {
+    fn cells(&self) -> Vec<Cell> {
+        let tone = match &*self.role {
+            "leader" => Tone::Good,
+            "follower" | "learner" => Tone::Plain,
+            _ => Tone::Waiting,
+        };
+        let lag = self.lag_entries.map(|lag| format!("{lag} entries"));
+        let heard = self.heard_ago_ms.map(|ms| format!("{} ago", span(ms)));
+        vec![
+            self.id.to_string().into(),
+            Cell::toned(&*self.role, tone),
+            (*self.address).into(),
+            lag.unwrap_or_default().into(),
+            heard.unwrap_or_default().into(),
+        ]
+    }
+}

@@ -1,0 +1,206 @@
+//! A unit of a job with its attempts.
+
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::word::word;
+use crate::output::instant;
+
+/// A unit: the whole gang, or one independent task.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct UnitView {
+    pub(crate) index: u32,
+    pub(crate) phase: String,
+    pub(crate) attempts: u32,
+    failures: u32,
+    pub(crate) restart_reason: String,
+    not_before: Option<String>,
+    pub(crate) attempt: Option<AttemptView>,
+    pub(crate) past: Vec<PastAttemptView>,
+    pub(crate) checkpoints: Vec<CheckpointView>,
+}
+
+/// The current attempt.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct AttemptView {
+    epoch: u64,
+    pub(crate) number: u32,
+    placed_at: String,
+    running_at: Option<String>,
+    pub(crate) stop_reason: Option<String>,
+    pub(crate) tasks: Vec<TaskView>,
+}
+
+/// One task of an attempt.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TaskView {
+    pub(crate) index: u32,
+    pub(crate) host: String,
+    pub(crate) gpus: Vec<String>,
+    pub(crate) phase: String,
+    pub(crate) exit: Option<ExitView>,
+}
+
+/// How a process ended.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ExitView {
+    code: Option<i32>,
+    signal: Option<i32>,
+    out_of_memory: bool,
+    lease_expired: bool,
+    start_error: Option<String>,
+}
+
+/// An attempt that ended.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct PastAttemptView {
+    epoch: u64,
+    pub(crate) number: u32,
+    placed_at: String,
+    running_at: Option<String>,
+    ended_at: String,
+    pub(crate) detail: String,
+    exit: Option<ExitView>,
+    pub(crate) hosts: Vec<String>,
+    #[serde(skip)]
+    pub(crate) lasted_ms: u64,
+}
+
+/// A committed checkpoint.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct CheckpointView {
+    epoch: u64,
+    pub(crate) step: u64,
+    pub(crate) path: String,
+    size_bytes: u64,
+    digest: String,
+    committed_at: String,
+    #[serde(skip)]
+    pub(crate) committed_at_ms: u64,
+}
+
+impl From<v1::Unit> for UnitView {
+    fn from(unit: v1::Unit) -> Self {
+        Self {
+            index: unit.index,
+            phase: word(unit.phase().as_str_name(), "UNIT_PHASE_"),
+            attempts: unit.attempts,
+            failures: unit.failures,
+            restart_reason: word(unit.restart_reason().as_str_name(), "RESTART_REASON_"),
+            not_before: (unit.not_before_ms > 0).then(|| instant(unit.not_before_ms)),
+            attempt: unit.attempt.map(AttemptView::from),
+            past: unit.past.into_iter().map(PastAttemptView::from).collect(),
+            checkpoints: unit
+                .checkpoints
+                .into_iter()
+                .map(CheckpointView::from)
+                .collect(),
+        }
+    }
+}
+
+impl From<v1::Attempt> for AttemptView {
+    fn from(attempt: v1::Attempt) -> Self {
+        let stop_reason = attempt.stop.as_ref().and_then(|stop| stop.reason.as_ref());
+        Self {
+            epoch: attempt.epoch,
+            number: attempt.number,
+            placed_at: instant(attempt.placed_at_ms),
+            running_at: attempt.running_at_ms.map(instant),
+            stop_reason: stop_reason.map(describe_stop),
+            tasks: attempt.tasks.into_iter().map(TaskView::from).collect(),
+        }
+    }
+}
+
+impl From<v1::TaskRun> for TaskView {
+    fn from(task: v1::TaskRun) -> Self {
+        Self {
+            index: task.task,
+            phase: word(task.phase().as_str_name(), "TASK_PHASE_"),
+            host: task.host,
+            gpus: task.gpus,
+            exit: task.exit.map(ExitView::from),
+        }
+    }
+}
+
+impl From<v1::Exit> for ExitView {
+    fn from(exit: v1::Exit) -> Self {
+        Self {
+            code: exit.code,
+            signal: exit.signal,
+            out_of_memory: exit.out_of_memory,
+            lease_expired: exit.lease_expired,
+            start_error: exit.start_error,
+        }
+    }
+}
+
+impl From<v1::PastAttempt> for PastAttemptView {
+    fn from(past: v1::PastAttempt) -> Self {
+        Self {
+            epoch: past.epoch,
+            number: past.number,
+            placed_at: instant(past.placed_at_ms),
+            running_at: past.running_at_ms.map(instant),
+            ended_at: instant(past.ended_at_ms),
+            lasted_ms: past.ended_at_ms.saturating_sub(past.placed_at_ms),
+            detail: past.detail,
+            exit: past.exit.map(ExitView::from),
+            hosts: past.hosts,
+        }
+    }
+}
+
+impl From<v1::Checkpoint> for CheckpointView {
+    fn from(checkpoint: v1::Checkpoint) -> Self {
+        Self {
+            epoch: checkpoint.epoch,
+            step: checkpoint.step,
+            path: checkpoint.path,
+            size_bytes: checkpoint.size_bytes,
+            digest: checkpoint.digest,
+            committed_at: instant(checkpoint.committed_at_ms),
+            committed_at_ms: checkpoint.committed_at_ms,
+        }
+    }
+}
+
+impl ExitView {
+    /// In words: `exit code 1`, `signal 9, out of memory`.
+    pub(crate) fn text(&self) -> String {
+        let mut text = match (&self.start_error, self.code, self.signal) {
+            (Some(error), _, _) => format!("not started: {error}"),
+            (None, Some(code), _) => format!("exit code {code}"),
+            (None, None, Some(signal)) => format!("signal {signal}"),
+            (None, None, None) => "ended in an unknown way".to_owned(),
+        };
+        if self.out_of_memory {
+            text.push_str(", out of memory");
+        }
+        if self.lease_expired {
+            text.push_str(", its lease ran out");
+        }
+        text
+    }
+}
+
+/// How a process ended, in words.
+pub(crate) fn describe_exit(exit: v1::Exit) -> String {
+    ExitView::from(exit).text()
+}
+
+/// Why an attempt is stopped, in words.
+pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
+    use v1::stop_reason::Kind;
+    match &reason.kind {
+        Some(Kind::Cancelled(_)) => "the job was cancelled".to_owned(),
+        Some(Kind::MemberFailed(_)) => "a task of the gang failed".to_owned(),
+        Some(Kind::MemberLost(_)) => "a task of the gang was lost".to_owned(),
+        Some(Kind::GpuFault(gpu)) => format!("{gpu} is unfit"),
+        Some(Kind::DrainHostId(host)) => format!("host {host} is drained"),
+        Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
+        None => "a reason that this version does not know".to_owned(),
+    }
+}

@@ -1,0 +1,27 @@
+//! Members of the wire's enumerations as the words that users see.
+
+use muster_proto::v1;
+
+use crate::output::Tone;
+
+/// `JOB_PHASE_QUEUED` without its prefix, in small letters: `queued`.
+pub(crate) fn word(name: &str, prefix: &str) -> String {
+    name.strip_prefix(prefix)
+        .unwrap_or(name)
+        .to_ascii_lowercase()
+}
+
+/// A job's phase.
+pub(crate) fn job_phase(phase: v1::JobPhase) -> String {
+    word(phase.as_str_name(), "JOB_PHASE_")
+}
+
+/// What the phase of a job, unit or task says about it.
+pub(crate) fn phase_tone(phase: &str) -> Tone {
+    match phase {
+        "running" | "succeeded" => Tone::Good,
+        "failed" | "fenced" | "gone" => Tone::Bad,
+        "cancelled" => Tone::Faint,
+        _ => Tone::Waiting,
+    }
+}

@@ -1,0 +1,199 @@
+//! The services of a fake replica.
+
+use std::pin::Pin;
+
+use futures::Stream;
+use muster_proto::v1;
+use muster_proto::v1::cluster_service_server::ClusterService;
+use muster_proto::v1::job_service_server::JobService;
+use muster_proto::v1::watch_service_server::WatchService;
+use tonic::{Request, Response, Status};
+
+use super::{Act, Part, Replica, lock};
+
+type Parts<T> = Pin<Box<dyn Stream<Item = Part<T>> + Send>>;
+
+impl Replica {
+    fn note(&self, call: String) {
+        lock(&self.calls).push(call);
+    }
+
+    /// Does what the script says, with `serve` for a good answer.
+    async fn act<T>(&self, serve: impl FnOnce() -> T) -> Result<Response<T>, Status> {
+        let act = lock(&self.acts).pop_front().unwrap_or(Act::Serve);
+        match act {
+            Act::Serve => Ok(Response::new(serve())),
+            Act::ServeAndLose(status) => {
+                serve();
+                Err(status)
+            }
+            Act::Refuse(status) => Err(status),
+            Act::Hang => std::future::pending().await,
+        }
+    }
+
+    fn submit(&self, request: v1::SubmitJobRequest) -> v1::SubmitJobResponse {
+        let mut jobs = lock(&self.cluster.jobs);
+        let next = jobs.len() as u64 + 1;
+        let repeated = jobs.contains_key(&request.request_id);
+        let job_id = *jobs.entry(request.request_id).or_insert(next);
+        v1::SubmitJobResponse {
+            job_id,
+            revision: job_id,
+            repeated,
+        }
+    }
+
+    fn job(&self, id: u64) -> v1::GetJobResponse {
+        let mut phases = lock(&self.phases);
+        let phase = match phases.len() {
+            0 => v1::JobPhase::Queued,
+            1 => phases[0],
+            _ => phases.pop_front().unwrap_or_default(),
+        };
+        v1::GetJobResponse {
+            revision: 1,
+            job: Some(v1::Job {
+                id,
+                phase: phase.into(),
+                ..v1::Job::default()
+            }),
+            ..v1::GetJobResponse::default()
+        }
+    }
+}
+
+/// The parts of a script, then nothing more without an end, as with a live stream; a script that is
+/// missing ends at once.
+fn stream<T: Send + 'static>(parts: Option<Vec<Part<T>>>) -> Parts<T> {
+    use futures::StreamExt;
+    match parts {
+        None => Box::pin(futures::stream::empty()),
+        Some(parts) => Box::pin(futures::stream::iter(parts).chain(futures::stream::pending())),
+    }
+}
+
+#[tonic::async_trait]
+impl JobService for Replica {
+    type StreamLogsStream = Parts<v1::StreamLogsResponse>;
+
+    async fn submit_job(
+        &self,
+        request: Request<v1::SubmitJobRequest>,
+    ) -> Result<Response<v1::SubmitJobResponse>, Status> {
+        let request = request.into_inner();
+        self.note(format!("submit {}", request.request_id));
+        self.act(|| self.submit(request)).await
+    }
+
+    async fn get_job(
+        &self,
+        request: Request<v1::GetJobRequest>,
+    ) -> Result<Response<v1::GetJobResponse>, Status> {
+        let id = request.into_inner().job_id;
+        self.note(format!("get {id}"));
+        self.act(|| self.job(id)).await
+    }
+
+    async fn list_jobs(
+        &self,
+        request: Request<v1::ListJobsRequest>,
+    ) -> Result<Response<v1::ListJobsResponse>, Status> {
+        let request = request.into_inner();
+        self.note(format!("list {} {:?}", request.page_size, request.page_token));
+        let first: u64 = request.page_token.parse().unwrap_or(0);
+        let last = first + 2;
+        self.act(|| v1::ListJobsResponse {
+            revision: 7 + first,
+            jobs: (first..last)
+                .map(|id| v1::Job {
+                    id,
+                    ..v1::Job::default()
+                })
+                .collect(),
+            next_page_token: if last < 5 { last.to_string() } else { String::new() },
+        })
+        .await
+    }
+
+    async fn cancel_job(
+        &self,
+        _: Request<v1::CancelJobRequest>,
+    ) -> Result<Response<v1::CancelJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn explain_job(
+        &self,
+        _: Request<v1::ExplainJobRequest>,
+    ) -> Result<Response<v1::ExplainJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn stream_logs(
+        &self,
+        request: Request<v1::StreamLogsRequest>,
+    ) -> Result<Response<Self::StreamLogsStream>, Status> {
+        let request = request.into_inner();
+        self.note(format!("logs {} {:?}", request.attempt, request.start));
+        let parts = lock(&self.logs).pop_front();
+        self.act(|| stream(parts)).await
+    }
+}
+
+#[tonic::async_trait]
+impl ClusterService for Replica {
+    async fn get_status(
+        &self,
+        _: Request<v1::GetStatusRequest>,
+    ) -> Result<Response<v1::GetStatusResponse>, Status> {
+        self.note("status".to_owned());
+        let addresses = lock(&self.cluster.members).clone();
+        let replicas = addresses.into_iter().map(|address| v1::Replica {
+            address,
+            ..v1::Replica::default()
+        });
+        self.act(|| v1::GetStatusResponse {
+            replicas: replicas.collect(),
+            leader_address: lock(&self.cluster.leader).clone(),
+            ..v1::GetStatusResponse::default()
+        })
+        .await
+    }
+
+    async fn list_hosts(
+        &self,
+        _: Request<v1::ListHostsRequest>,
+    ) -> Result<Response<v1::ListHostsResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn list_gpus(
+        &self,
+        _: Request<v1::ListGpusRequest>,
+    ) -> Result<Response<v1::ListGpusResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn list_queues(
+        &self,
+        _: Request<v1::ListQueuesRequest>,
+    ) -> Result<Response<v1::ListQueuesResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+}
+
+#[tonic::async_trait]
+impl WatchService for Replica {
+    type WatchStream = Parts<v1::WatchResponse>;
+
+    async fn watch(
+        &self,
+        request: Request<v1::WatchRequest>,
+    ) -> Result<Response<Self::WatchStream>, Status> {
+        let from = request.into_inner().from_revision;
+        self.note(format!("watch {from:?}"));
+        let parts = lock(&self.watches).pop_front();
+        self.act(|| stream(parts)).await
+    }
+}
