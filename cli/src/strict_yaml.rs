@@ -149,22 +149,22 @@ fn parse_document<T: DeserializeOwned>(
     let parsed = serde_saphyr::with_deserializer_from_str_with_options(text, options, |source| {
         T::deserialize(serde_path_to_error::Deserializer::new(source, &mut track))
     });
-    parsed.map_err(|error| {
-        FileError {
-            file: file.to_owned(),
-            position: error
-                .location()
-                .map(|place| (place.line() + lines_before, place.column())),
-            field: known_path(track.path()),
-            message: message(&error),
-        }
+    parsed.map_err(|error| FileError {
+        file: file.to_owned(),
+        position: error
+            .location()
+            .map(|place| (place.line() + lines_before, place.column())),
+        field: known_path(&track.path()),
+        message: message(&error),
     })
 }
 
 /// The path of a field, without the step that could not be named because its key was not read.
 fn known_path(path: &serde_path_to_error::Path) -> String {
     let text = path.to_string();
-    let known = text.strip_suffix('?').map_or(&*text, |text| text.trim_end_matches('.'));
+    let known = text
+        .strip_suffix('?')
+        .map_or(&*text, |text| text.trim_end_matches('.'));
     if known == "." {
         return String::new();
     }
@@ -173,9 +173,8 @@ fn known_path(path: &serde_path_to_error::Path) -> String {
 
 /// What an error says, without the place, which is printed before it.
 fn message(error: &serde_saphyr::Error) -> String {
-    if let serde_saphyr::Error::DuplicateMappingKey { key, .. } = error.without_snippet() {
-        let key = key.as_deref().unwrap_or("a key");
-        return format!("`{key}` is given twice");
+    if let Some(text) = plain_message(error.without_snippet()) {
+        return text;
     }
     let text = error.without_snippet().to_string();
     let place = error
@@ -185,6 +184,30 @@ fn message(error: &serde_saphyr::Error) -> String {
         Some(bare) => bare,
         None => text,
     }
+}
+
+/// The commonest errors in words that do not need knowledge of the parser.
+fn plain_message(error: &serde_saphyr::Error) -> Option<String> {
+    use serde_saphyr::Error;
+    Some(match error {
+        Error::DuplicateMappingKey { key, .. } => {
+            let key = key.as_deref().unwrap_or("a key");
+            format!("`{key}` is given twice")
+        }
+        Error::InvalidScalar { ty, .. } => match *ty {
+            "u8" | "u16" | "u32" | "u64" => "must be a whole number, 0 or more".to_owned(),
+            "i8" | "i16" | "i32" | "i64" => "must be a whole number".to_owned(),
+            "bool" => "must be true or false".to_owned(),
+            other => format!("must be a {other}"),
+        },
+        Error::Unexpected { expected, .. } => match *expected {
+            "sequence start" => "must be a list, as in [a, b]".to_owned(),
+            "mapping start" => "must be a map, as in {a: b}".to_owned(),
+            "string scalar" => "must be a text".to_owned(),
+            other => format!("must be a {other}"),
+        },
+        _ => return None,
+    })
 }
 
 #[cfg(test)]

@@ -66,7 +66,11 @@ async fn a_lost_answer_makes_no_second_job() {
     assert_eq!(submitted.job, JobId(1));
     assert!(submitted.repeated);
     assert_eq!(lock(&cluster.jobs).len(), 1);
-    assert_eq!(first.calls(), second.calls(), "both tries carry one request id");
+    assert_eq!(
+        first.calls(),
+        second.calls(),
+        "both tries carry one request id"
+    );
 }
 
 #[tokio::test]
@@ -123,7 +127,10 @@ async fn a_cluster_without_a_leader_is_given_up_at_the_deadline() {
     config.deadline = Duration::from_millis(200);
     let client = Client::connect(config).await.unwrap();
     let error = client.submit_job(v1::JobSpec::default()).await.unwrap_err();
-    assert!(matches!(error, ClientError::DeadlineExceeded { .. }), "{error}");
+    assert!(
+        matches!(error, ClientError::DeadlineExceeded { .. }),
+        "{error}"
+    );
     assert!(error.to_string().contains("knows no leader"), "{error}");
 }
 
@@ -131,14 +138,22 @@ async fn a_cluster_without_a_leader_is_given_up_at_the_deadline() {
 async fn a_refusal_comes_at_once_with_its_facts() {
     let (_cluster, replica, _) = two_replicas();
     let facts = [("queue", "night".to_owned()), ("limit", "3".to_owned())];
-    let refusal = error(Code::ResourceExhausted, "QUEUE_FULL", "queue `night` is full", &facts);
+    let refusal = error(
+        Code::ResourceExhausted,
+        "QUEUE_FULL",
+        "queue `night` is full",
+        &facts,
+    );
     replica.will([Act::Refuse(refusal)]);
     let client = client(&[&replica.address]).await;
     let error = client.submit_job(v1::JobSpec::default()).await.unwrap_err();
     assert_eq!(error.reason(), Some("QUEUE_FULL"));
     let refusal = error.refusal().unwrap();
     assert_eq!(refusal.metadata["limit"], "3");
-    assert_eq!(error.to_string(), "cannot submit the job: queue `night` is full");
+    assert_eq!(
+        error.to_string(),
+        "cannot submit the job: queue `night` is full"
+    );
     assert_eq!(replica.calls().len(), 1);
 }
 
@@ -149,7 +164,10 @@ async fn discovery_learns_members_and_leader() {
     let mut config = config(&[&first.address]);
     config.discover = true;
     let client = Client::connect(config).await.unwrap();
-    assert_eq!(client.addresses(), [first.address.clone(), second.address.clone()]);
+    assert_eq!(
+        client.addresses(),
+        [first.address.clone(), second.address.clone()]
+    );
     client.submit_job(v1::JobSpec::default()).await.unwrap();
     assert_eq!(second.calls().len(), 1);
 }
@@ -187,7 +205,14 @@ async fn a_watch_goes_on_elsewhere_without_gap_or_duplicate() {
             WatchUpdate::Resumed { cause, .. } => format!("resumed: {cause}"),
         });
     }
-    let expected = ["events 2", "events 3", "bookmark 4", "resumed: replica stops", "events 6", "events 7"];
+    let expected = [
+        "events 2",
+        "events 3",
+        "bookmark 4",
+        "resumed: replica stops",
+        "events 6",
+        "events 7",
+    ];
     assert_eq!(seen, expected);
     assert_eq!(watch.position(), Some(Revision(7)));
     assert_eq!(second.calls(), ["watch Some(4)"]);
@@ -201,12 +226,30 @@ async fn a_watch_survives_that_its_replica_is_killed() {
     let client = client(&[&first.address, &second.address]).await;
     let mut watch = client.watch(Some(Revision(1)), WatchFilter::default());
     let update = watch.next().await.unwrap();
-    assert!(matches!(update, WatchUpdate::Events { revision: Revision(2), .. }), "{update:?}");
+    assert!(
+        matches!(
+            update,
+            WatchUpdate::Events {
+                revision: Revision(2),
+                ..
+            }
+        ),
+        "{update:?}"
+    );
     first.kill();
     let update = watch.next().await.unwrap();
     assert!(matches!(update, WatchUpdate::Resumed { .. }), "{update:?}");
     let update = watch.next().await.unwrap();
-    assert!(matches!(update, WatchUpdate::Events { revision: Revision(3), .. }), "{update:?}");
+    assert!(
+        matches!(
+            update,
+            WatchUpdate::Events {
+                revision: Revision(3),
+                ..
+            }
+        ),
+        "{update:?}"
+    );
 }
 
 #[tokio::test]

@@ -153,15 +153,15 @@ mod tests {
             ),
             (
                 "name: a\nname: b\ncommand: [x]\n",
-                "job.yaml:2:1: duplicate",
+                "job.yaml:2:1: `name` is given twice",
             ),
             (
                 "name: a\ncommand: [x]\nenvironment:\n  A: '1'\n  A: '2'\n",
-                "job.yaml:5:3: environment: duplicate",
+                "job.yaml:5:3: environment: `A` is given twice",
             ),
             (
                 "name: a\ncommand: [x]\ntasks: many\n",
-                "job.yaml:3:8: tasks: ",
+                "job.yaml:3:8: tasks: must be a whole number, 0 or more",
             ),
             ("name: a\ncommand: python x\n", "job.yaml:2:10: command: "),
             (
@@ -173,7 +173,10 @@ mod tests {
                 "job.yaml:4:11: resources.memory: `16G` is not a size: the unit is unknown",
             ),
             ("command: [x]\n", "job.yaml:1:1: missing field"),
-            ("name: a\ncommand: [x\n", "job.yaml:3:1:"),
+            (
+                "name: a\ncommand: [x\n",
+                "job.yaml:2:10: command: unclosed bracket",
+            ),
         ];
         for (text, expected) in cases {
             let found = errors(text);

@@ -100,7 +100,10 @@ impl JobService for Replica {
         request: Request<v1::ListJobsRequest>,
     ) -> Result<Response<v1::ListJobsResponse>, Status> {
         let request = request.into_inner();
-        self.note(format!("list {} {:?}", request.page_size, request.page_token));
+        self.note(format!(
+            "list {} {:?}",
+            request.page_size, request.page_token
+        ));
         let first: u64 = request.page_token.parse().unwrap_or(0);
         let last = first + 2;
         self.act(|| v1::ListJobsResponse {
@@ -111,7 +114,11 @@ impl JobService for Replica {
                     ..v1::Job::default()
                 })
                 .collect(),
-            next_page_token: if last < 5 { last.to_string() } else { String::new() },
+            next_page_token: if last < 5 {
+                last.to_string()
+            } else {
+                String::new()
+            },
         })
         .await
     }
