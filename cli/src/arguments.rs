@@ -48,6 +48,8 @@ enum Noun {
     UnblockGpu(command::gpu::Unblock),
     /// Run a scheduler replica
     Scheduler(command::scheduler::Scheduler),
+    /// Run a worker's agent
+    Worker(command::worker::Worker),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
 }
@@ -71,6 +73,7 @@ impl CommandLine {
         let options = &self.options;
         let request = match self.noun {
             Noun::Scheduler(scheduler) => return scheduler.run(),
+            Noun::Worker(worker) => return worker.run(),
             Noun::Completion(completion) => return completion.run(options),
             request => request,
         };
@@ -95,6 +98,7 @@ impl Noun {
             Self::BlockGpu(block) => block.run(options).await,
             Self::UnblockGpu(unblock) => unblock.run(options).await,
             Self::Scheduler(scheduler) => scheduler.run(),
+            Self::Worker(worker) => worker.run(),
             Self::Completion(completion) => completion.run(options),
         }
     }

@@ -18,17 +18,32 @@ mod service;
 mod strict_yaml;
 mod view;
 
+use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    match arguments::parse() {
-        Ok(command) => match command.run() {
-            Ok(exit) => exit.into(),
-            Err(failure) => {
-                failure.print();
-                failure.exit().into()
-            }
-        },
-        Err(exit) => exit.into(),
+    if let Some(directory) = supervised() {
+        return muster_worker::supervisor::main(&directory);
+    }
+    let command = match arguments::parse() {
+        Ok(command) => command,
+        Err(exit) => return exit.into(),
+    };
+    match command.run() {
+        Ok(exit) => exit.into(),
+        Err(failure) => {
+            failure.print();
+            failure.exit().into()
+        }
+    }
+}
+
+/// The task directory of `muster supervise DIRECTORY`: for workers, and hidden from people.
+fn supervised() -> Option<PathBuf> {
+    let words: Vec<OsString> = std::env::args_os().skip(1).take(3).collect();
+    match words.as_slice() {
+        [verb, directory] if verb == "supervise" => Some(PathBuf::from(directory)),
+        _ => None,
     }
 }

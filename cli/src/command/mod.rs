@@ -9,3 +9,4 @@ pub(crate) mod job;
 mod listing;
 pub(crate) mod queue;
 pub(crate) mod scheduler;
+pub(crate) mod worker;

@@ -1,0 +1,206 @@
+//! The built binary against nothing: exit codes, and errors that name the way out.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+use std::io::Write;
+use std::process::{Command, Output, Stdio};
+
+/// Nothing listens on this port: the kernel has just given it out, and it was given back.
+fn nowhere() -> String {
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().to_string()
+}
+
+/// The binary, without anything of the user's surroundings.
+fn muster(words: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_muster"));
+    command
+        .args(words)
+        .env_clear()
+        .env("USER", "ada")
+        .stdin(Stdio::null());
+    command
+}
+
+fn run(words: &[&str]) -> Output {
+    muster(words).output().unwrap()
+}
+
+fn code(output: &Output) -> i32 {
+    output.status.code().unwrap()
+}
+
+fn stderr(output: &Output) -> String {
+    String::from_utf8(output.stderr.clone()).unwrap()
+}
+
+fn stdout(output: &Output) -> String {
+    String::from_utf8(output.stdout.clone()).unwrap()
+}
+
+#[test]
+fn help_and_version_succeed_on_stdout() {
+    for words in [&["--version"][..], &["--help"], &["job", "submit", "--help"]] {
+        let output = run(words);
+        assert_eq!(code(&output), 0, "{words:?}");
+        assert!(!output.stdout.is_empty(), "{words:?}");
+        assert!(output.stderr.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn usage_errors_exit_with_64() {
+    let cases: [&[&str]; 9] = [
+        &[],
+        &["nonsense"],
+        &["job", "submit", "--gpus", "many", "--", "x"],
+        &["job", "submit", "--memory", "16G", "--", "x"],
+        &["job", "submit"],
+        &["job", "submit", "--tasks", "0", "--", "x"],
+        &["host", "block", "node01"],
+        &["host", "block", "node[3-1]", "--reason", "x"],
+        &["gpu", "block", "nothing", "--reason", "x"],
+    ];
+    for words in cases {
+        let output = run(words);
+        assert_eq!(code(&output), 64, "{words:?}\n{}", stderr(&output));
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn a_missing_reason_is_named() {
+    let text = stderr(&run(&["block-host", "node01"]));
+    assert!(text.contains("--reason <TEXT>"), "{text}");
+}
+
+#[test]
+fn a_broken_rule_names_its_flag() {
+    let output = run(&["job", "submit", "--gpus", "65", "--tasks", "0", "--", "x"]);
+    let expected = "error: --tasks: must be at least 1\n\
+                    error: --gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n";
+    assert_eq!(stderr(&output), expected);
+}
+
+#[test]
+fn an_absent_cluster_is_named_with_the_way_out() {
+    let address = nowhere();
+    let cases: [&[&str]; 8] = [
+        &["job", "submit", "--", "true"],
+        &["job", "list"],
+        &["job", "events", "-f"],
+        &["job", "logs", "1", "-f"],
+        &["job", "wait", "1"],
+        &["host", "list"],
+        &["cluster", "status"],
+        &["unblock-gpu", "GPU-01234567-89ab-cdef-0011-223344556677"],
+    ];
+    for words in cases {
+        let output = muster(words).env("MUSTER_ADDR", &address).output().unwrap();
+        let text = stderr(&output);
+        assert_eq!(code(&output), 1, "{words:?}\n{text}");
+        assert!(text.contains(&address), "{words:?}\n{text}");
+        assert!(text.contains("onnection refused"), "{words:?}\n{text}");
+        assert!(text.contains("--address host:port"), "{words:?}\n{text}");
+        assert!(output.stdout.is_empty(), "{words:?}");
+    }
+}
+
+#[test]
+fn all_addresses_of_a_list_are_tried() {
+    let (one, two) = (nowhere(), nowhere());
+    let output = run(&["cluster", "status", "--address", &format!("{one},{two}")]);
+    let text = stderr(&output);
+    assert!(text.contains(&one) && text.contains(&two), "{text}");
+}
+
+#[test]
+fn an_address_that_is_none_is_refused() {
+    let text = stderr(&run(&["cluster", "status", "--address", "not an address"]));
+    let expected = "error: the client's setting `addresses` is not usable: `not an address` is not host:port\n";
+    assert!(text.starts_with(expected), "{text}");
+}
+
+#[test]
+fn contexts_name_clusters() {
+    let folder = tempfile::tempdir().unwrap();
+    std::fs::create_dir(folder.path().join("muster")).unwrap();
+    let (lab, office) = (nowhere(), nowhere());
+    let text = format!(
+        "current: lab\ncontexts:\n  lab: {{addresses: [\"{lab}\"]}}\n  office: {{addresses: [\"{office}\"]}}\n"
+    );
+    std::fs::write(folder.path().join("muster/contexts.yaml"), text).unwrap();
+    let status = |words: &[&str]| {
+        let mut command = muster(&["cluster", "status"]);
+        command.args(words).env("XDG_CONFIG_HOME", folder.path());
+        stderr(&command.output().unwrap())
+    };
+    assert!(status(&[]).contains(&lab));
+    assert!(status(&["--context", "office"]).contains(&office));
+    let text = status(&["--context", "home"]);
+    assert!(text.contains("there is no context `home`"), "{text}");
+    assert!(text.contains("it has lab, office"), "{text}");
+}
+
+#[test]
+fn a_bad_job_file_is_told_with_line_and_column_before_anything_is_sent() {
+    let mut child = muster(&["job", "submit", "-f", "-", "--address", &nowhere()])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let text = b"name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\nresources:\n  gpus: 65\n";
+    child.stdin.take().unwrap().write_all(text).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(code(&output), 64);
+    let expected = "error: <stdin>:7:9: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n";
+    assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
+}
+
+#[test]
+fn a_file_and_flags_do_not_mix() {
+    let output = run(&["job", "submit", "-f", "job.yaml", "--gpus", "1"]);
+    assert_eq!(code(&output), 64);
+    assert!(stderr(&output).contains("--gpus cannot be used with --file"));
+}
+
+#[test]
+fn a_job_file_that_is_absent_is_named() {
+    let output = run(&["job", "submit", "-f", "/nowhere/job.yaml"]);
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
+    assert!(text.contains("cannot read /nowhere/job.yaml: No such file"), "{text}");
+}
+
+#[test]
+fn settings_of_a_replica_are_read_strictly() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("scheduler.yaml");
+    std::fs::write(&file, "cluster_id: lab\nraft:\n  heartbeat: 5\n").unwrap();
+    let output = run(&["scheduler", "--config", file.to_str().unwrap()]);
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
+    assert!(text.contains("scheduler.yaml:3:3: raft.heartbeat: unknown field"), "{text}");
+}
+
+#[test]
+fn settings_of_a_replica_that_cannot_work_are_named() {
+    let output = run(&["scheduler", "--replica-id", "7"]);
+    assert_eq!(code(&output), 64);
+    assert!(stderr(&output).contains("peers"), "{}", stderr(&output));
+}
+
+#[test]
+fn completion_scripts_know_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let output = run(&["completion", shell]);
+        assert_eq!(code(&output), 0);
+        assert!(stdout(&output).contains("block-host"), "{shell}");
+    }
+}
+
+#[test]
+fn errors_have_no_colour_where_nobody_sees_it() {
+    let output = run(&["job", "submit", "--tasks", "0", "--", "x"]);
+    assert!(!stderr(&output).contains('\u{1b}'));
+}
