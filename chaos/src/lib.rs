@@ -6,5 +6,7 @@
 
 pub mod check;
 pub mod cluster;
+pub mod demo;
+pub mod dev;
 pub mod sim;
 pub mod workload;

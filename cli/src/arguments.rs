@@ -50,6 +50,13 @@ enum Noun {
     Scheduler(command::scheduler::Scheduler),
     /// Run a worker's agent
     Worker(command::worker::Worker),
+    /// Watch a cluster train a model while its parts are killed
+    Demo(command::demo::Demo),
+    /// Run a small cluster on this machine to play with
+    Dev(command::demo::Dev),
+    /// Prove that it survives: simulate clusters under faults
+    #[command(subcommand)]
+    Chaos(command::demo::Chaos),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
 }
@@ -74,6 +81,9 @@ impl CommandLine {
         let request = match self.noun {
             Noun::Scheduler(scheduler) => return scheduler.run(),
             Noun::Worker(worker) => return worker.run(),
+            Noun::Demo(demo) => return demo.run(),
+            Noun::Dev(dev) => return dev.run(),
+            Noun::Chaos(chaos) => return chaos.run(),
             Noun::Completion(completion) => return completion.run(options),
             request => request,
         };
@@ -99,6 +109,9 @@ impl Noun {
             Self::UnblockGpu(unblock) => unblock.run(options).await,
             Self::Scheduler(scheduler) => scheduler.run(),
             Self::Worker(worker) => worker.run(),
+            Self::Demo(demo) => demo.run(),
+            Self::Dev(dev) => dev.run(),
+            Self::Chaos(chaos) => chaos.run(),
             Self::Completion(completion) => completion.run(options),
         }
     }

@@ -16,6 +16,7 @@ use std::time::Duration;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_scheduler::{RaftTimings, SchedulerConfig};
+use muster_worker::{GpuConfig, WorkerConfig};
 use serde_json::json;
 
 pub use folder::ClusterFolder;
@@ -23,6 +24,8 @@ pub use ports::free_addresses;
 pub use process::ManagedProcess;
 pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
+/// Memory of a simulated GPU.
+const GPU_MEMORY_MIB: u64 = 81_920;
 /// How long a process that is asked to end may take before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
 
@@ -309,15 +312,21 @@ impl LocalCluster {
 
     fn add_worker(&mut self, index: usize) -> Result<(), ClusterError> {
         let mut member = self.member("worker", format!("node{:02}", index + 1))?;
-        let config = json!({
-            "name": member.name,
-            "address": "127.0.0.1",
-            "schedulers": self.addresses(),
-            "data_dir": member.folder.join("data"),
-            "checkpoint_root": self.shared_folder().join("checkpoints"),
-            "gpus": {"simulated": {"count": self.options.gpus_per_host, "model": self.options.gpu_model}},
-        });
-        write_config(&member, &config)?;
+        let config = WorkerConfig {
+            name: Some(member.name.clone()),
+            address: Some("127.0.0.1".to_owned()),
+            schedulers: self.addresses(),
+            data_dir: member.folder.join("data"),
+            checkpoint_root: Some(self.shared_folder().join("checkpoints")),
+            gpus: GpuConfig::Simulated {
+                count: self.options.gpus_per_host,
+                model: self.options.gpu_model.clone(),
+                memory_mib: GPU_MEMORY_MIB,
+                timeline: None,
+            },
+            ..WorkerConfig::default()
+        };
+        write_config(&member, &json!(config))?;
         member.start(&self.options.binary)?;
         self.workers.push(member);
         Ok(())

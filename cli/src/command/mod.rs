@@ -3,6 +3,7 @@
 mod blocking;
 pub(crate) mod cluster;
 pub(crate) mod completion;
+pub(crate) mod demo;
 pub(crate) mod gpu;
 pub(crate) mod host;
 pub(crate) mod job;

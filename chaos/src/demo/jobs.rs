@@ -1,0 +1,95 @@
+//! The jobs of the demo: one training, and a stream of small ones from the trace.
+
+use std::path::Path;
+
+use muster_proto::v1;
+
+use super::options::{
+    CHECKPOINT_SECONDS, PARTITION_GRACE_MS, RANKS, RANKS_PER_HOST_MAX, STEP_MS, STOP_GRACE_MS,
+    TRAINING_STEPS,
+};
+use crate::workload::TraceJob;
+
+/// A trace's second lasts this many milliseconds in the demo: its median job (1,321 s) about a second.
+const MILLISECONDS_PER_1000_SECONDS: u64 = 900;
+/// Run times in the demo, in milliseconds: long ones are cut.
+const RUN_MS: std::ops::RangeInclusive<u64> = 50..=6_000;
+/// Largest job of the stream, in GPUs: the cluster must hold it with a host missing.
+const GPUS_MAX: u32 = 16;
+
+/// The variable that names the folder in which tasks lock the GPUs they hold.
+pub(super) const LEDGER_VARIABLE: &str = "GPU_LEDGER_DIR";
+
+/// The arguments of the training, the same with and without a cluster.
+pub(super) fn training_arguments(step_ms: u64, report: &Path) -> Vec<String> {
+    [
+        ("--steps", TRAINING_STEPS.to_string()),
+        ("--step-ms", step_ms.to_string()),
+        ("--checkpoint-seconds", CHECKPOINT_SECONDS.to_string()),
+        ("--peer-timeout-seconds", "5".to_owned()),
+        ("--report", report.display().to_string()),
+    ]
+    .into_iter()
+    .flat_map(|(name, value)| [name.to_owned(), value])
+    .collect()
+}
+
+/// The training job.
+pub(super) fn training(trainer: &Path, report: &Path, ledger: &Path) -> v1::JobSpec {
+    let mut command = vec![trainer.display().to_string()];
+    command.extend(training_arguments(STEP_MS, report));
+    let group = v1::TaskGroup {
+        tasks_per_host_max: Some(RANKS_PER_HOST_MAX),
+        ..group("ranks", RANKS, 1, command, ledger)
+    };
+    job("training", 10, true, group)
+}
+
+/// A job of the stream, as a stand-in process that lasts as long as the trace says, speeded up.
+pub(super) fn stand_in(trace: &TraceJob, trainer: &Path, ledger: &Path) -> v1::JobSpec {
+    let run_ms = trace.duration_s * MILLISECONDS_PER_1000_SECONDS / 1_000;
+    let command = vec![
+        trainer.display().to_string(),
+        "busy".to_owned(),
+        "--milliseconds".to_owned(),
+        run_ms.clamp(*RUN_MS.start(), *RUN_MS.end()).to_string(),
+    ];
+    let tasks = trace.tasks.min(GPUS_MAX / trace.gpus_per_task.clamp(1, 8)).max(1);
+    let group = group("main", tasks, trace.gpus_per_task.min(8), command, ledger);
+    // Large jobs first, or the small ones would never leave them enough room.
+    job(&trace.name, i32::from(trace.gpus() >= 8), tasks > 1, group)
+}
+
+fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSpec {
+    v1::JobSpec {
+        name: name.to_owned(),
+        user: "demo".to_owned(),
+        priority,
+        gang,
+        groups: vec![group],
+        partition_grace_ms: Some(PARTITION_GRACE_MS),
+        stop_grace_ms: Some(STOP_GRACE_MS),
+        retry: Some(v1::RetryPolicy { retries_max: 5, backoff_ms: 200 }),
+        ..v1::JobSpec::default()
+    }
+}
+
+fn group(name: &str, count: u32, gpus: u32, command: Vec<String>, ledger: &Path) -> v1::TaskGroup {
+    let environment =
+        [(LEDGER_VARIABLE.to_owned(), ledger.display().to_string())].into_iter().collect();
+    v1::TaskGroup {
+        name: Some(name.to_owned()),
+        count: Some(count),
+        resources: Some(v1::Resources { gpus, ..v1::Resources::default() }),
+        command,
+        environment,
+        ..v1::TaskGroup::default()
+    }
+}
+
+/// A job that shows whether writes are acknowledged: it does nothing for a moment.
+pub(super) fn probe(trainer: &Path) -> v1::JobSpec {
+    let command = ["busy", "--milliseconds", "10"].map(str::to_owned);
+    let command = std::iter::once(trainer.display().to_string()).chain(command).collect();
+    job("probe", 5, false, v1::TaskGroup { command, count: Some(1), name: Some("main".to_owned()), ..v1::TaskGroup::default() })
+}

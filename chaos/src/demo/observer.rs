@@ -1,0 +1,131 @@
+//! Follows all events through every failover, and lets the stage wait for what it expects.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_client::{Client, WatchFilter, WatchUpdate};
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::{JobId, Revision};
+use tokio::sync::Notify;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::scoreboard::Scoreboard;
+use super::timeline::{Timeline, Voice};
+
+/// An event with the time at which it was seen here.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// When.
+    pub at: Instant,
+    /// What.
+    pub event: Event,
+}
+
+/// Everything seen so far.
+#[derive(Debug, Default)]
+pub struct Observed {
+    events: Mutex<Vec<Seen>>,
+    training: Mutex<Option<JobId>>,
+    arrived: Notify,
+    /// What is counted.
+    pub board: Mutex<Scoreboard>,
+}
+
+/// What was awaited did not happen.
+#[derive(Debug, thiserror::Error)]
+#[error("{what} did not happen within {} s", patience.as_secs())]
+pub struct Missed {
+    what: String,
+    patience: Duration,
+}
+
+impl Observed {
+    /// Number of events seen so far: a place to wait from.
+    #[must_use]
+    pub fn here(&self) -> usize {
+        lock(&self.events).len()
+    }
+
+    /// Names the training job, whose events go to the timeline.
+    pub fn follow(&self, training: JobId) {
+        *lock(&self.training) = Some(training);
+    }
+
+    /// The first event from place `from` on for which `expected` holds.
+    ///
+    /// # Errors
+    /// [`Missed`] after `patience`.
+    pub async fn wait_for(
+        &self,
+        what: &str,
+        from: usize,
+        patience: Duration,
+        expected: impl Fn(&Event) -> bool,
+    ) -> Result<Seen, Missed> {
+        let search = async {
+            let mut position = from;
+            loop {
+                let arrived = self.arrived.notified();
+                tokio::pin!(arrived);
+                arrived.as_mut().enable();
+                {
+                    let events = lock(&self.events);
+                    if let Some(found) = events[position..].iter().find(|seen| expected(&seen.event)) {
+                        return found.clone();
+                    }
+                    position = events.len();
+                }
+                arrived.await;
+            }
+        };
+        tokio::time::timeout(patience, search)
+            .await
+            .map_err(|_| Missed { what: what.to_owned(), patience })
+    }
+
+    /// The newest event seen before `end` for which `wanted` holds.
+    #[must_use]
+    pub fn newest_before(&self, end: Instant, wanted: impl Fn(&Event) -> bool) -> Option<Seen> {
+        let events = lock(&self.events);
+        let found = events.iter().rev().find(|seen| seen.at < end && wanted(&seen.event));
+        found.cloned()
+    }
+
+    fn take(&self, event: Event, timeline: Timeline) {
+        timeline.tell(&event, *lock(&self.training));
+        lock(&self.board).observe(&event);
+        lock(&self.events).push(Seen { at: Instant::now(), event });
+        self.arrived.notify_waiters();
+    }
+}
+
+/// Watches from the first revision on, until it is aborted.
+#[must_use]
+pub fn observe(client: Client, observed: Arc<Observed>, timeline: Timeline) -> JoinHandle<()> {
+    tokio::spawn(async move {
+        let mut watch = client.watch(Some(Revision(0)), WatchFilter::default());
+        loop {
+            match watch.next().await {
+                Ok(WatchUpdate::Events { revision, time, events }) => {
+                    for event in events {
+                        match EventKind::try_from(event) {
+                            Ok(kind) => observed.take(Event { revision, time, kind }, timeline),
+                            Err(error) => timeline.say(Voice::Fault, &format!("odd event: {error}")),
+                        }
+                    }
+                }
+                Ok(WatchUpdate::Bookmark { .. }) => {}
+                Ok(WatchUpdate::Resumed { replica, .. }) => {
+                    timeline.say(Voice::Cluster, &format!("the event stream goes on at {replica}"));
+                }
+                Err(error) => timeline.say(Voice::Fault, &format!("event stream: {error}")),
+            }
+        }
+    })
+}
+
+/// Locks; a panic elsewhere ends the demo anyway.
+pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,194 @@
+//! What the demo measures, and the table that it ends with.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::time::Duration;
+
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::JobId;
+use muster_core::lifecycle::JobPhase;
+
+/// One fault and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct FaultRecord {
+    /// What was broken.
+    pub name: String,
+    /// How long until the cluster knew (a new leader wrote, a host was lost, a GPU was out).
+    pub detected: Duration,
+    /// How long until the training ran again; none if it never stopped.
+    pub resumed: Option<Duration>,
+    /// GPU-seconds of training done since the last checkpoint, to be done again.
+    pub lost_gpu_seconds: f64,
+}
+
+/// Everything counted.
+#[derive(Clone, Debug, Default)]
+pub struct Scoreboard {
+    /// Faults in order.
+    pub faults: Vec<FaultRecord>,
+    /// Jobs whose submission was acknowledged.
+    acknowledged: BTreeSet<JobId>,
+    /// How each job that ended did.
+    finished: BTreeMap<JobId, JobPhase>,
+    /// Two owners of one GPU at once, as the tasks themselves saw it.
+    pub double_allocations: Vec<String>,
+    /// Digest of the weights of the run with faults, and of the one without.
+    pub digests: Option<(String, String)>,
+}
+
+impl Scoreboard {
+    /// A submission was acknowledged.
+    pub fn acknowledged(&mut self, job: JobId) {
+        self.acknowledged.insert(job);
+    }
+
+    /// An event was seen.
+    pub fn observe(&mut self, event: &Event) {
+        if let EventKind::JobFinished { job, phase, .. } = &event.kind {
+            self.finished.insert(*job, *phase);
+        }
+    }
+
+    /// Acknowledged jobs.
+    #[must_use]
+    pub fn submitted(&self) -> usize {
+        self.acknowledged.len()
+    }
+
+    /// Acknowledged jobs that ended well.
+    #[must_use]
+    pub fn completed(&self) -> usize {
+        let well = |job: &&JobId| self.finished.get(job) == Some(&JobPhase::Succeeded);
+        self.acknowledged.iter().filter(well).count()
+    }
+
+    /// Acknowledged jobs that have not ended well: lost, failed or still under way.
+    #[must_use]
+    pub fn missing(&self) -> Vec<JobId> {
+        let well = |job: &JobId| self.finished.get(job) == Some(&JobPhase::Succeeded);
+        self.acknowledged
+            .iter()
+            .copied()
+            .filter(|job| !well(job))
+            .collect()
+    }
+
+    /// Whether every promise held.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        self.missing().is_empty()
+            && self.submitted() > 0
+            && self.double_allocations.is_empty()
+            && self
+                .digests
+                .as_ref()
+                .is_some_and(|(faulty, calm)| faulty == calm)
+    }
+}
+
+impl fmt::Display for Scoreboard {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(
+            formatter,
+            "{:<42} {:>10} {:>12} {:>16}",
+            "fault", "noticed", "training", "work lost"
+        )?;
+        writeln!(
+            formatter,
+            "{:<42} {:>10} {:>12} {:>16}",
+            "", "after", "back after", "GPU-seconds"
+        )?;
+        for fault in &self.faults {
+            let resumed = fault.resumed.map_or_else(
+                || "never away".to_owned(),
+                |after| format!("{:.2} s", after.as_secs_f64()),
+            );
+            writeln!(
+                formatter,
+                "{:<42} {:>8.2} s {resumed:>12} {:>16.1}",
+                fault.name,
+                fault.detected.as_secs_f64(),
+                fault.lost_gpu_seconds,
+            )?;
+        }
+        writeln!(formatter)?;
+        writeln!(
+            formatter,
+            "{:<42} {:>10}",
+            "jobs acknowledged",
+            self.submitted()
+        )?;
+        writeln!(
+            formatter,
+            "{:<42} {:>10}",
+            "jobs completed",
+            self.completed()
+        )?;
+        writeln!(
+            formatter,
+            "{:<42} {:>10}",
+            "jobs lost",
+            self.missing().len()
+        )?;
+        writeln!(
+            formatter,
+            "{:<42} {:>10}",
+            "double allocations",
+            self.double_allocations.len()
+        )?;
+        let weights = match &self.digests {
+            Some((faulty, calm)) if faulty == calm => format!("bit-identical ({faulty})"),
+            Some((faulty, calm)) => format!("DIFFERENT: {faulty}, undisturbed {calm}"),
+            None => "NOT COMPARED".to_owned(),
+        };
+        writeln!(
+            formatter,
+            "{:<42} {weights}",
+            "final weights against an undisturbed run"
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Revision;
+    use muster_core::time::TimeMs;
+
+    use super::*;
+
+    fn finished(job: u64, phase: JobPhase) -> Event {
+        let kind = EventKind::JobFinished {
+            job: JobId(job),
+            phase,
+            reason: String::new(),
+        };
+        Event {
+            revision: Revision(1),
+            time: TimeMs(1),
+            kind,
+        }
+    }
+
+    #[test]
+    fn it_holds_only_if_everything_held() {
+        let mut board = Scoreboard::default();
+        assert!(!board.holds(), "nothing was tried");
+        board.acknowledged(JobId(1));
+        board.digests = Some(("a".to_owned(), "a".to_owned()));
+        assert!(!board.holds(), "the job has not ended");
+        board.observe(&finished(1, JobPhase::Succeeded));
+        assert!(board.holds());
+        board.double_allocations.push("GPU-1".to_owned());
+        assert!(!board.holds(), "a GPU was given twice");
+    }
+
+    #[test]
+    fn different_weights_are_shouted() {
+        let board = Scoreboard {
+            digests: Some(("a".to_owned(), "b".to_owned())),
+            ..Scoreboard::default()
+        };
+        assert!(board.to_string().contains("DIFFERENT"));
+        assert!(!board.holds());
+    }
+}

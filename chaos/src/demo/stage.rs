@@ -1,0 +1,189 @@
+//! The stage: the cluster, its client, and what the play does to them.
+
+use std::fs;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_client::{Client, ClientConfig, ClientError};
+use muster_core::event::EventKind;
+use muster_core::ids::JobId;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::observer::{Observed, lock, observe};
+use super::options::{DemoOptions, FINISH_PATIENCE, PATIENCE};
+use super::scoreboard::Scoreboard;
+use super::timeline::{Timeline, Voice};
+use super::{DemoError, jobs, reference, stream};
+use crate::cluster::{ClusterOptions, LocalCluster, processes_of};
+use crate::workload::{PhillyGenerator, TraceJob, read_philly};
+
+/// Jobs of the trace's beginning that are left out: the cluster was being filled then.
+const TRACE_JOBS_SKIPPED: usize = 1_000;
+/// Seed of the generated stream.
+const STREAM_SEED: u64 = 2_017;
+/// Pause between two looks at something that has no event.
+const POLL: std::time::Duration = std::time::Duration::from_millis(50);
+
+/// Everything on stage.
+pub(super) struct Stage {
+    pub(super) options: DemoOptions,
+    pub(super) cluster: LocalCluster,
+    pub(super) client: Client,
+    pub(super) observed: Arc<Observed>,
+    pub(super) timeline: Timeline,
+    pub(super) training: JobId,
+    watcher: JoinHandle<()>,
+}
+
+impl Stage {
+    /// Starts the cluster.
+    pub(super) async fn set(options: DemoOptions, timeline: Timeline) -> Result<Self, DemoError> {
+        let mut shape = ClusterOptions::small(options.binary.clone());
+        shape.keep = options.keep;
+        timeline.say(
+            Voice::Stage,
+            &format!(
+                "starting {} replicas and {} workers with {} GPUs each, as processes on loopback",
+                shape.replicas, shape.workers, shape.gpus_per_host
+            ),
+        );
+        let cluster = LocalCluster::start(shape)?;
+        timeline.say(Voice::Stage, &format!("data and logs: {}", cluster.folder().display()));
+        let config = ClientConfig { discover: false, ..ClientConfig::new(cluster.addresses()) };
+        let client = Client::connect(config).await?;
+        let observed = Arc::new(Observed::default());
+        let watcher = observe(client.clone(), Arc::clone(&observed), timeline);
+        let training = JobId(0);
+        Ok(Self { options, cluster, client, observed, timeline, training, watcher })
+    }
+
+    pub(super) fn say(&self, voice: Voice, text: &str) {
+        self.timeline.say(voice, text);
+    }
+
+    /// The counts so far.
+    pub(super) fn board(&self) -> Scoreboard {
+        lock(&self.observed.board).clone()
+    }
+
+    /// Counts an acknowledged job.
+    pub(super) fn acknowledge(&self, job: JobId) {
+        lock(&self.observed.board).acknowledged(job);
+    }
+
+    /// Trains without any scheduler, for the comparison at the end.
+    pub(super) async fn train_undisturbed(&self) -> Result<String, DemoError> {
+        let began = Instant::now();
+        self.say(Voice::Stage, "training once undisturbed, without a scheduler, for comparison");
+        let folder = self.cluster.folder().join("undisturbed");
+        let digest = reference::train_undisturbed(&self.options.trainer, &folder).await?;
+        self.say(
+            Voice::Training,
+            &format!(
+                "undisturbed run: weights {digest} after {:.1} s at full speed",
+                began.elapsed().as_secs_f64()
+            ),
+        );
+        Ok(digest)
+    }
+
+    /// Waits until somebody leads and every worker is registered.
+    pub(super) async fn await_cluster(&self) -> Result<(), DemoError> {
+        crate::dev::await_ready(&self.cluster).await?;
+        let workers = self.cluster.workers().len();
+        self.say(Voice::Recovery, &format!("a leader leads, {workers} workers are registered"));
+        Ok(())
+    }
+
+    fn report_path(&self) -> PathBuf {
+        self.cluster.shared_folder().join("training-report.json")
+    }
+
+    fn ledger(&self) -> PathBuf {
+        self.cluster.shared_folder().join("gpu-ledger")
+    }
+
+    /// Submits the training and waits until it has its first checkpoint.
+    pub(super) async fn start_training(&mut self) -> Result<(), DemoError> {
+        fs::create_dir_all(self.ledger()).map_err(|error| DemoError::Broken(error.to_string()))?;
+        let spec = jobs::training(&self.options.trainer, &self.report_path(), &self.ledger());
+        let job = self.client.submit_job(spec).await?.job;
+        self.training = job;
+        self.observed.follow(job);
+        self.acknowledge(job);
+        self.say(Voice::Stage, &format!("job {job}: a training of 4 ranks, 1 GPU each"));
+        let committed = |event: &muster_core::event::Event| {
+            matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job)
+        };
+        self.observed.wait_for("the first checkpoint", 0, PATIENCE, committed).await?;
+        Ok(())
+    }
+
+    /// Starts the stream of small jobs.
+    pub(super) fn start_stream(
+        &self,
+    ) -> Result<JoinHandle<Result<Vec<JobId>, ClientError>>, DemoError> {
+        let count = self.options.jobs;
+        let trace: Vec<TraceJob> = match &self.options.trace {
+            Some(path) => {
+                self.say(Voice::Stage, &format!("replaying {count} jobs of the Philly trace"));
+                read_philly(path, TRACE_JOBS_SKIPPED, count)?
+            }
+            None => {
+                self.say(Voice::Stage, &format!("{count} jobs with the Philly distribution"));
+                PhillyGenerator::new(STREAM_SEED).take(count).collect()
+            }
+        };
+        let ledger = self.ledger();
+        let specs =
+            trace.iter().map(|job| jobs::stand_in(job, &self.options.trainer, &ledger)).collect();
+        Ok(tokio::spawn(stream::submit_all(self.client.clone(), specs)))
+    }
+
+    /// Waits until every acknowledged job has ended; returns the digest of the training's weights.
+    pub(super) async fn await_finish(&self) -> Result<String, DemoError> {
+        self.say(Voice::Stage, "no more faults: every job may end now");
+        let deadline = Instant::now() + FINISH_PATIENCE;
+        while !self.board().missing().is_empty() && Instant::now() < deadline {
+            tokio::time::sleep(POLL).await;
+        }
+        let missing = self.board().missing();
+        if !missing.is_empty() {
+            self.say(Voice::Fault, &format!("jobs that did not end well: {missing:?}"));
+        }
+        Ok(reference::read_digest(&self.report_path())?)
+    }
+
+    /// Compares the weights and reads what the tasks themselves saw of their GPUs.
+    pub(super) fn settle_accounts(&self, faulty: String, calm: String) -> Result<(), DemoError> {
+        let ledger = self.ledger();
+        let locks = fs::read_dir(&ledger).map_err(|error| DemoError::Broken(error.to_string()))?;
+        if locks.count() == 0 {
+            return Err(DemoError::Broken("no task ever locked a GPU".to_owned()));
+        }
+        let conflicts = fs::read_to_string(ledger.join("conflicts")).unwrap_or_default();
+        let mut board = lock(&self.observed.board);
+        board.double_allocations = conflicts.lines().map(str::to_owned).collect();
+        board.digests = Some((faulty, calm));
+        Ok(())
+    }
+
+    /// Ends everything and makes sure that nothing is left.
+    pub(super) async fn strike(self) -> Result<(), DemoError> {
+        self.watcher.abort();
+        let folder = self.cluster.folder().to_owned();
+        let cluster = self.cluster;
+        tokio::task::spawn_blocking(move || cluster.stop())
+            .await
+            .map_err(|_| DemoError::Broken("stopping the cluster panicked".to_owned()))??;
+        let left = processes_of(&folder);
+        if !left.is_empty() {
+            return Err(DemoError::Broken(format!("processes are left: {left:?}")));
+        }
+        if self.options.keep {
+            self.timeline.say(Voice::Stage, &format!("kept: {}", folder.display()));
+        }
+        Ok(())
+    }
+}

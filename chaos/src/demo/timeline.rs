@@ -1,0 +1,204 @@
+//! The live timeline: one line a happening, readable while it scrolls.
+
+use std::io::Write;
+use std::time::Instant;
+
+use anstyle::{AnsiColor, Style};
+use muster_core::command::{BlockTarget, GpuHealth, HostHealth};
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::JobId;
+
+/// Who a line is about: decides its colour and its sign.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Voice {
+    /// The demo itself says what it does.
+    Stage,
+    /// The demo breaks something.
+    Fault,
+    /// The cluster recovers from something.
+    Recovery,
+    /// The cluster reports something ordinary.
+    Cluster,
+    /// The training job.
+    Training,
+}
+
+impl Voice {
+    const fn style(self) -> Style {
+        let style = Style::new();
+        match self {
+            Self::Stage => style.bold(),
+            Self::Fault => color(style, AnsiColor::Red).bold(),
+            Self::Recovery => color(style, AnsiColor::Green),
+            Self::Cluster => style.dimmed(),
+            Self::Training => color(style, AnsiColor::Cyan),
+        }
+    }
+
+    const fn sign(self) -> char {
+        match self {
+            Self::Stage => '>',
+            Self::Fault => '!',
+            Self::Recovery => '+',
+            Self::Cluster => ' ',
+            Self::Training => '*',
+        }
+    }
+}
+
+const fn color(style: Style, color: AnsiColor) -> Style {
+    style.fg_color(Some(anstyle::Color::Ansi(color)))
+}
+
+/// Prints lines with the seconds since the demo began.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeline {
+    began: Instant,
+}
+
+impl Timeline {
+    /// Begins now.
+    #[must_use]
+    pub fn begin() -> Self {
+        Self {
+            began: Instant::now(),
+        }
+    }
+
+    /// Prints one line to standard output; colours only where it is a terminal.
+    pub fn say(&self, voice: Voice, text: &str) {
+        let style = voice.style();
+        let mut output = anstream::stdout().lock();
+        // A closed output (`muster demo | head`) is no reason to stop in the middle.
+        let _unread = writeln!(
+            output,
+            "{:7.2}s {style}{} {text}{style:#}",
+            self.began.elapsed().as_secs_f64(),
+            voice.sign(),
+        );
+    }
+
+    /// Prints a text as it is.
+    pub fn print(&self, text: &str) {
+        // As above: nobody may be reading any more.
+        let _unread = writeln!(anstream::stdout().lock(), "{text}");
+    }
+
+    /// Prints an event that people want to see; the others stay silent.
+    pub fn tell(&self, event: &Event, training: Option<JobId>) {
+        if let Some((voice, text)) = describe(&event.kind, training) {
+            self.say(voice, &text);
+        }
+    }
+}
+
+/// What an event says to people, if it is worth a line.
+fn describe(kind: &EventKind, training: Option<JobId>) -> Option<(Voice, String)> {
+    let line = match kind {
+        EventKind::LeaderBegan { replica, epoch } => (
+            Voice::Recovery,
+            format!("replica {replica} leads, leadership epoch {epoch}"),
+        ),
+        EventKind::HostHealthChanged { name, health, .. } => match health {
+            HostHealth::Up => (Voice::Recovery, format!("{name} is back")),
+            HostHealth::Suspect => (
+                Voice::Cluster,
+                format!("{name} is silent: nothing new is placed there"),
+            ),
+            HostHealth::Lost => (
+                Voice::Recovery,
+                format!("{name} is lost: its lease is over"),
+            ),
+        },
+        EventKind::GpuHealthChanged {
+            gpu,
+            host_name,
+            health,
+            ..
+        } => match health {
+            GpuHealth::Healthy => (
+                Voice::Recovery,
+                format!("{gpu} on {host_name} is fit again"),
+            ),
+            GpuHealth::Faulted { signal, .. } => (
+                Voice::Recovery,
+                format!("{gpu} on {host_name} is out of placement ({signal})"),
+            ),
+        },
+        EventKind::Blocked { target, block } => (
+            Voice::Recovery,
+            format!(
+                "{} is blocked by {}: {}",
+                target_name(target),
+                block.author,
+                block.reason
+            ),
+        ),
+        EventKind::Unblocked { target, author } => (
+            Voice::Recovery,
+            format!("{} is let back in by {author}", target_name(target)),
+        ),
+        other if training.is_some() && other.job() == training => {
+            return describe_training(other).map(|text| (Voice::Training, text));
+        }
+        _ => return None,
+    };
+    Some(line)
+}
+
+fn describe_training(kind: &EventKind) -> Option<String> {
+    Some(match kind {
+        EventKind::AttemptPlaced {
+            number,
+            hosts,
+            gpus,
+            ..
+        } => {
+            format!(
+                "training: attempt {number} gets {gpus} GPUs on {} hosts",
+                hosts.len()
+            )
+        }
+        EventKind::AttemptRunning { .. } => "training: all ranks run".to_owned(),
+        EventKind::AttemptStopping { reason, .. } => format!("training: stopping, {reason:?}"),
+        EventKind::AttemptEnded { detail, .. } => format!("training: attempt ended, {detail}"),
+        EventKind::CheckpointCommitted { step, .. } => {
+            format!("training: checkpoint of step {step} committed")
+        }
+        EventKind::JobFinished { phase, .. } => format!("training: {phase:?}"),
+        _ => return None,
+    })
+}
+
+fn target_name(target: &BlockTarget) -> String {
+    match target {
+        BlockTarget::Host(name) => name.clone(),
+        BlockTarget::Gpu(uuid) => uuid.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{LeadershipEpoch, ReplicaId};
+
+    use super::*;
+
+    #[test]
+    fn other_jobs_do_not_flood_the_timeline() {
+        let finished = EventKind::JobPruned { job: JobId(3) };
+        assert_eq!(describe(&finished, Some(JobId(4))), None);
+    }
+
+    #[test]
+    fn a_new_leader_is_worth_a_line() {
+        let began = EventKind::LeaderBegan {
+            replica: ReplicaId(2),
+            epoch: LeadershipEpoch(9),
+        };
+        let (voice, text) = describe(&began, None).unwrap_or((Voice::Stage, String::new()));
+        assert_eq!(
+            (voice, text.as_str()),
+            (Voice::Recovery, "replica 2 leads, leadership epoch 9")
+        );
+    }
+}
