@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 /// Declares a `Copy` newtype over an unsigned integer with `Display`, `FromStr` and `get`.
 macro_rules! integer_id {
@@ -85,9 +85,34 @@ impl Revision {
     }
 }
 
+/// Serialises a UUID as its text for people (JSON, YAML) and as its number elsewhere.
+macro_rules! uuid_serde {
+    ($name:ident) => {
+        impl Serialize for $name {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                if serializer.is_human_readable() {
+                    serializer.collect_str(self)
+                } else {
+                    self.0.serialize(serializer)
+                }
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $name {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                if deserializer.is_human_readable() {
+                    let text = String::deserialize(deserializer)?;
+                    text.parse().map_err(serde::de::Error::custom)
+                } else {
+                    u128::deserialize(deserializer).map(Self)
+                }
+            }
+        }
+    };
+}
+
 /// A GPU, known by the UUID that its driver reports, never by its index alone.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct GpuUuid(pub u128);
 
 impl fmt::Display for GpuUuid {
@@ -108,23 +133,10 @@ impl FromStr for GpuUuid {
     }
 }
 
-impl From<GpuUuid> for String {
-    fn from(uuid: GpuUuid) -> Self {
-        uuid.to_string()
-    }
-}
-
-impl TryFrom<String> for GpuUuid {
-    type Error = InvalidUuid;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+uuid_serde!(GpuUuid);
 
 /// The client's idempotency key: the same key is the same request, answered the same way for 24 hours.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(into = "String", try_from = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct RequestId(pub u128);
 
 impl fmt::Display for RequestId {
@@ -143,19 +155,7 @@ impl FromStr for RequestId {
     }
 }
 
-impl From<RequestId> for String {
-    fn from(id: RequestId) -> Self {
-        id.to_string()
-    }
-}
-
-impl TryFrom<String> for RequestId {
-    type Error = InvalidUuid;
-
-    fn try_from(text: String) -> Result<Self, Self::Error> {
-        text.parse()
-    }
-}
+uuid_serde!(RequestId);
 
 /// A text that is not a UUID of the form `xxxxxxxx-xxxx-xxxx-xxxx-xxxxxxxxxxxx`.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -45,8 +45,8 @@ impl StateMachine for State {
     }
 
     fn state_hash(&self) -> u64 {
-        // The copy shares its records with the original; only the hashes it computes are its own.
-        Self::state_hash(&mut self.clone())
+        // The inherent function, not this one.
+        Self::state_hash(self)
     }
 }
 

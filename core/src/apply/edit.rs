@@ -51,7 +51,6 @@ impl Step<'_> {
         let result = change(Arc::make_mut(host));
         let after = HostEntries::of(host);
         self.state.index.replace_host(id, &before, &after);
-        self.state.digest.touch_host(id);
         result
     }
 
@@ -64,7 +63,6 @@ impl Step<'_> {
             .get_mut(&id)
             .expect("hosts named by the state exist");
         Arc::make_mut(host).desired_revision = revision;
-        self.state.digest.touch_host(id);
     }
 
     /// A job that a command names.

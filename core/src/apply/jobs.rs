@@ -64,7 +64,6 @@ impl Step<'_> {
             },
         };
         self.state.jobs.insert(id, Arc::new(job));
-        self.state.digest.touch_job(id);
         self.index_waiting(id, true);
         self.emit(EventKind::JobSubmitted {
             job: id,

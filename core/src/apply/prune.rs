@@ -36,7 +36,6 @@ impl Step<'_> {
     fn forget_job(&mut self, entry: (TimeMs, JobId)) {
         self.state.index.finished.remove(&entry);
         self.state.jobs.remove(&entry.1);
-        self.state.digest.touch_job(entry.1);
         self.emit(EventKind::JobPruned { job: entry.1 });
     }
 }

@@ -4,8 +4,8 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
-mod digest;
 mod events;
+mod hash;
 mod host;
 mod index;
 mod job;
@@ -18,7 +18,6 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-pub use digest::Digest;
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host};
 pub(crate) use index::HostEntries;
@@ -70,8 +69,6 @@ pub struct State {
     pub events: EventLog,
     /// Derived look-ups.
     pub index: Index,
-    /// Derived hashes, for comparing replicas.
-    pub digest: Digest,
 }
 
 impl Default for State {
@@ -92,7 +89,6 @@ impl Default for State {
             requests: RequestLog::default(),
             events: EventLog::default(),
             index: Index::default(),
-            digest: Digest::default(),
         }
     }
 }
@@ -116,11 +112,9 @@ impl State {
         self.host_names.get(name).and_then(|id| self.host(*id))
     }
 
-    /// The job with this id, to be changed; it is hashed anew.
+    /// The job with this id, to be changed.
     pub(crate) fn job_mut(&mut self, id: JobId) -> Option<&mut Job> {
-        let job = self.jobs.get_mut(&id)?;
-        self.digest.touch_job(id);
-        Some(Arc::make_mut(job))
+        self.jobs.get_mut(&id).map(Arc::make_mut)
     }
 
     /// The GPU with this identity and its host.

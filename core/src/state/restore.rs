@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::ids::{RequestId, Revision};
 use crate::state::{
-    Digest, EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
+    EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
 };
 use crate::time::TimeMs;
 
@@ -63,10 +63,8 @@ impl State {
             requests: RequestLog::restore(parts.requests),
             events: parts.events,
             index: Index::default(),
-            digest: Digest::default(),
         };
         state.index = Index::rebuild(&state);
-        state.digest = Digest::of_all(&state);
         state
     }
 }

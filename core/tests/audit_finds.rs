@@ -1,0 +1,163 @@
+//! The audit finds what it is there to find: each planted corruption, by its rule.
+
+use std::sync::Arc;
+
+use muster_core::audit::{Rule, audit};
+use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, UnitIndex};
+use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_core::state::{Attempt, Host, Job, State, Unit};
+use muster_core::testing::{Cluster, gang, single};
+
+/// A running gang on hosts 1 and 2, a placed array with a waiting rest, a finished job.
+fn sound() -> (State, JobId, JobId) {
+    let mut cluster = Cluster::with_hosts(3, 2);
+    let train = cluster.submit(gang("train", 3, 1));
+    cluster.place_all(train);
+    cluster.start_all(train);
+    let sweep = cluster.submit(single("sweep", 9, 1));
+    cluster.place_all(sweep);
+    let done = cluster.submit(single("done", 1, 0));
+    cluster.place_all(done);
+    cluster.finish_all(done);
+    assert_eq!(audit(&cluster.state), []);
+    (cluster.state, train, sweep)
+}
+
+fn job(state: &mut State, id: JobId) -> &mut Job {
+    Arc::make_mut(state.jobs.get_mut(&id).expect("the job was submitted"))
+}
+
+fn unit(state: &mut State, id: JobId) -> &mut Unit {
+    let units = &mut job(state, id).units;
+    Arc::make_mut(units.get_mut(&UnitIndex(0)).expect("the unit was placed"))
+}
+
+fn attempt(state: &mut State, id: JobId) -> &mut Attempt {
+    let attempt = unit(state, id).attempt.as_mut();
+    Arc::make_mut(attempt.expect("the unit has an attempt"))
+}
+
+fn host(state: &mut State, id: u32) -> &mut Host {
+    let host = state.hosts.get_mut(&HostId(id));
+    Arc::make_mut(host.expect("the host was registered"))
+}
+
+/// Plants a corruption and expects a finding of a rule.
+fn found(rule: Rule, plant: impl FnOnce(&mut State, JobId, JobId)) {
+    let (mut state, train, sweep) = sound();
+    plant(&mut state, train, sweep);
+    let findings = audit(&state);
+    assert!(
+        findings.iter().any(|finding| finding.rule == rule),
+        "no finding of {rule:?} among {findings:#?}"
+    );
+}
+
+#[test]
+fn a_gpu_of_two_attempts() {
+    found(Rule::GpuExclusivity, |state, train, sweep| {
+        let gpu = attempt(state, train).tasks[0].gpus[0];
+        attempt(state, sweep).tasks[0].gpus[0] = gpu;
+    });
+    found(Rule::GpuExclusivity, |state, _, _| {
+        host(state, 1).gpus[0].holder = None;
+    });
+}
+
+#[test]
+fn a_gang_that_lacks_a_task() {
+    found(Rule::GangAtomicity, |state, train, _| {
+        attempt(state, train).tasks.pop();
+    });
+    found(Rule::GangAtomicity, |state, train, _| {
+        attempt(state, train).tasks[1].phase = TaskPhase::Fenced;
+    });
+}
+
+#[test]
+fn phases_that_do_not_fit() {
+    found(Rule::Lifecycle, |state, train, _| {
+        unit(state, train).phase = UnitPhase::Placed;
+    });
+    found(Rule::Lifecycle, |state, train, _| {
+        job(state, train).phase = JobPhase::Queued;
+    });
+    found(Rule::Lifecycle, |state, train, _| {
+        job(state, train).counts.running = 0;
+    });
+    found(Rule::Lifecycle, |state, train, _| {
+        job(state, train).finished_at = Some(Default::default());
+    });
+}
+
+#[test]
+fn work_that_nobody_sees() {
+    found(Rule::Limbo, |state, _, _| state.index.waiting.clear());
+    found(Rule::Limbo, |state, _, sweep| {
+        unit(state, sweep).attempt = None;
+    });
+    found(Rule::Limbo, |state, _, sweep| {
+        job(state, sweep).requeued.clear();
+        job(state, sweep).first_untouched = UnitIndex(0);
+    });
+    found(Rule::Limbo, |state, train, _| {
+        for run in &mut attempt(state, train).tasks {
+            run.phase = TaskPhase::Gone;
+        }
+    });
+}
+
+#[test]
+fn epochs_that_do_not_increase() {
+    found(Rule::Epochs, |state, train, _| {
+        attempt(state, train).epoch = AttemptEpoch(u64::MAX);
+    });
+    found(Rule::Epochs, |state, train, _| {
+        unit(state, train).attempts = 7;
+    });
+    found(Rule::Leadership, |state, train, _| {
+        attempt(state, train).leader = LeadershipEpoch(99);
+    });
+    found(Rule::Leadership, |state, _, _| {
+        state.leadership.epoch = LeadershipEpoch(u64::MAX);
+    });
+}
+
+#[test]
+fn sums_that_do_not_add_up() {
+    found(Rule::Capacity, |state, _, _| {
+        host(state, 1).cpus_milli_used += 1;
+    });
+    found(Rule::QueueUsage, |state, _, _| {
+        let queue = state.queues.get_mut("default").expect("it always exists");
+        Arc::make_mut(queue).live_jobs += 1;
+    });
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).failures = 5;
+    });
+}
+
+#[test]
+fn an_index_that_offers_what_is_out() {
+    found(Rule::Derived, |state, _, _| {
+        host(state, 3).health = HostHealth::Lost;
+    });
+    found(Rule::Derived, |state, _, _| {
+        host(state, 1).gpus[1].health = GpuHealth::Faulted {
+            signal: "xid-79".to_owned(),
+            detail: String::new(),
+        };
+        host(state, 1).gpus[1].holder = None;
+        state.index.free.clear();
+    });
+    found(Rule::Derived, |state, _, _| state.index.on_host.clear());
+    found(Rule::Derived, |state, _, _| state.index.finished.clear());
+}
+
+#[test]
+fn names_that_lead_nowhere() {
+    found(Rule::Identity, |state, _, _| state.host_names.clear());
+    found(Rule::Identity, |state, _, _| state.gpu_hosts.clear());
+    found(Rule::Identity, |state, _, _| state.revision = Revision(3));
+}
