@@ -6,7 +6,6 @@
 
 mod command;
 mod error;
-mod packed;
 mod state;
 
 pub use command::{COMMAND_FORMAT, decode_command, encode_command};

@@ -1,5 +1,7 @@
 //! How a conversion refuses a field.
 
+use std::convert::Infallible;
+
 use muster_core::rejection::Rejection;
 use muster_core::spec::Violation;
 
@@ -36,6 +38,12 @@ impl InvalidField {
     #[must_use]
     pub fn within_item(self, list: &str, position: usize) -> Self {
         self.within(&format!("{list}[{position}]"))
+    }
+}
+
+impl From<Infallible> for InvalidField {
+    fn from(never: Infallible) -> Self {
+        match never {}
     }
 }
 

@@ -14,9 +14,11 @@ mod ids;
 mod job;
 mod lifecycle;
 mod outcome;
+pub(crate) mod packed;
 mod registration;
 mod request;
 mod spec;
+mod twin;
 
 pub use field::InvalidField;
 pub use host::{gpu_to_wire, host_to_wire};
@@ -27,3 +29,4 @@ pub use request::{
 };
 
 pub(crate) use field::{enumeration, required};
+pub(crate) use twin::{Twin, twin_variants};

@@ -1,5 +1,6 @@
 //! The core's refusals as statuses: one arm a kind.
 
+use std::fmt::Display;
 use std::time::Duration;
 
 use muster_core::rejection::Rejection;
@@ -127,89 +128,71 @@ const fn retry_of(rejection: &Rejection) -> Option<Duration> {
     }
 }
 
-fn metadata_of(rejection: &Rejection) -> Vec<(&'static str, String)> {
+fn metadata_of(rejection: &Rejection) -> Metadata {
     match rejection {
         Rejection::StaleLeader { given, current } => {
-            vec![
-                ("given", given.to_string()),
-                ("current", current.to_string()),
-            ]
+            texts(&[("given", given), ("current", current)])
         }
-        Rejection::UnknownQueue(queue) => vec![("queue", queue.clone())],
-        Rejection::QueueFull { queue, limit } => vec![
-            ("queue", queue.clone()),
-            ("limit_name", "live_jobs_max".to_owned()),
-            ("limit", limit.to_string()),
-        ],
-        Rejection::UnknownJob(job) => vec![("job", job.to_string())],
+        Rejection::UnknownQueue(queue) => texts(&[("queue", queue)]),
+        Rejection::QueueFull { queue, limit } => texts(&[
+            ("queue", queue),
+            ("limit_name", &"live_jobs_max"),
+            ("limit", limit),
+        ]),
+        Rejection::UnknownJob(job) => texts(&[("job", job)]),
         Rejection::JobFinished { job, phase } => {
-            vec![
-                ("job", job.to_string()),
-                ("phase", v1::JobPhase::from(*phase).as_str_name().to_owned()),
-            ]
+            let phase = v1::JobPhase::from(*phase).as_str_name();
+            texts(&[("job", job), ("phase", &phase)])
         }
         Rejection::UnknownUnit { job, unit } | Rejection::PlacementShape { job, unit, .. } => {
-            vec![("job", job.to_string()), ("unit", unit.to_string())]
+            texts(&[("job", job), ("unit", unit)])
         }
-        Rejection::UnitPhase { job, unit, phase } => vec![
-            ("job", job.to_string()),
-            ("unit", unit.to_string()),
-            (
-                "phase",
-                v1::UnitPhase::from(*phase).as_str_name().to_owned(),
-            ),
-        ],
-        Rejection::StaleAttempt { job, unit, given } => vec![
-            ("job", job.to_string()),
-            ("unit", unit.to_string()),
-            ("given", given.to_string()),
-        ],
-        Rejection::UnknownTask { job, epoch, task } => vec![
-            ("job", job.to_string()),
-            ("epoch", epoch.to_string()),
-            ("task", task.to_string()),
-        ],
-        Rejection::TaskTransition { job, task, .. } => {
-            vec![("job", job.to_string()), ("task", task.to_string())]
+        Rejection::UnitPhase { job, unit, phase } => {
+            let phase = v1::UnitPhase::from(*phase).as_str_name();
+            texts(&[("job", job), ("unit", unit), ("phase", &phase)])
         }
-        Rejection::PlacementInfeasible { host, .. } => vec![("host", host.to_string())],
+        Rejection::StaleAttempt { job, unit, given } => {
+            texts(&[("job", job), ("unit", unit), ("given", given)])
+        }
+        Rejection::UnknownTask { job, epoch, task } => {
+            texts(&[("job", job), ("epoch", epoch), ("task", task)])
+        }
+        Rejection::TaskTransition { job, task, .. } => texts(&[("job", job), ("task", task)]),
+        Rejection::PlacementInfeasible { host, .. } => texts(&[("host", host)]),
         Rejection::UnknownHost(name) | Rejection::HostIdentityTaken(name) => {
-            vec![("host", name.clone())]
+            texts(&[("host", name)])
         }
-        Rejection::UnknownGpu(gpu) => vec![("gpu", gpu.to_string())],
+        Rejection::UnknownGpu(gpu) => texts(&[("gpu", gpu)]),
         Rejection::StaleIncarnation {
             name,
             given,
             current,
-        } => vec![
-            ("host", name.clone()),
-            ("given", given.to_string()),
-            ("current", current.to_string()),
-        ],
-        Rejection::GpuClaimedTwice { gpu, holder } => {
-            vec![("gpu", gpu.to_string()), ("host", holder.clone())]
-        }
-        Rejection::NotBlocked(target) => vec![("target", target.clone())],
+        } => texts(&[("host", name), ("given", given), ("current", current)]),
+        Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
+        Rejection::NotBlocked(target) => texts(&[("target", target)]),
         Rejection::CheckpointOutOfOrder {
             job,
             given,
             current,
-        } => vec![
-            ("job", job.to_string()),
-            ("given", given.to_string()),
-            ("current", current.to_string()),
-        ],
+        } => texts(&[("job", job), ("given", given), ("current", current)]),
         Rejection::ClusterFull {
             limit_name, limit, ..
-        } => vec![
-            ("limit_name", limit_name.clone()),
-            ("limit", limit.to_string()),
-        ],
+        } => texts(&[("limit_name", limit_name), ("limit", limit)]),
         Rejection::RequestReused
         | Rejection::InvalidSpec(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Vec::new(),
     }
+}
+
+/// `ErrorInfo.metadata` before it is cut.
+type Metadata = Vec<(&'static str, String)>;
+
+fn texts(values: &[(&'static str, &dyn Display)]) -> Metadata {
+    values
+        .iter()
+        .map(|(key, value)| (*key, value.to_string()))
+        .collect()
 }
 
 #[cfg(test)]

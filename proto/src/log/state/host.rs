@@ -7,9 +7,9 @@ use muster_core::ids::{HostId, Revision};
 use muster_core::state::{Gpu, Host};
 use muster_core::time::TimeMs;
 
+use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
 use crate::convert::{enumeration, required};
 use crate::log::error::Field;
-use crate::log::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
 use crate::log::v1;
 
 /// GPU models, each kept once however many GPUs there are.

@@ -7,9 +7,9 @@ use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, 
 use muster_core::state::{Attempt, Job, PastAttempt, StopOrder, TaskRun, Unit};
 use muster_core::time::TimeMs;
 
+use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
-use crate::log::packed::{pack_gpus, unpack_gpus};
 use crate::log::v1;
 
 /// A job without its units.

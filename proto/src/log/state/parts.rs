@@ -12,9 +12,9 @@ use muster_core::time::TimeMs;
 use super::host::Models;
 use super::job::OpenUnit;
 use super::{host, job};
+use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
-use crate::log::packed::{pack_request, unpack_request};
 use crate::log::v1;
 use crate::log::v1::state_record::Kind;
 

@@ -3,29 +3,28 @@
 use bytes::Bytes;
 use muster_core::ids::{GpuUuid, RequestId};
 
-use super::error::Field;
-use crate::convert::InvalidField;
+use super::InvalidField;
 
 /// Bytes of one UUID.
 const UUID_BYTES: usize = 16;
 
-pub(super) fn pack_request(request: RequestId) -> Bytes {
+pub(crate) fn pack_request(request: RequestId) -> Bytes {
     Bytes::copy_from_slice(&request.0.to_be_bytes())
 }
 
-pub(super) fn unpack_request(field: &str, bytes: &[u8]) -> Field<RequestId> {
+pub(crate) fn unpack_request(field: &str, bytes: &[u8]) -> Result<RequestId, InvalidField> {
     unpack(field, bytes).map(RequestId)
 }
 
-pub(super) fn pack_gpu(gpu: GpuUuid) -> Bytes {
+pub(crate) fn pack_gpu(gpu: GpuUuid) -> Bytes {
     Bytes::copy_from_slice(&gpu.0.to_be_bytes())
 }
 
-pub(super) fn unpack_gpu(field: &str, bytes: &[u8]) -> Field<GpuUuid> {
+pub(crate) fn unpack_gpu(field: &str, bytes: &[u8]) -> Result<GpuUuid, InvalidField> {
     unpack(field, bytes).map(GpuUuid)
 }
 
-pub(super) fn pack_gpus(gpus: &[GpuUuid]) -> Bytes {
+pub(crate) fn pack_gpus(gpus: &[GpuUuid]) -> Bytes {
     let mut packed = Vec::with_capacity(gpus.len() * UUID_BYTES);
     for gpu in gpus {
         packed.extend_from_slice(&gpu.0.to_be_bytes());
@@ -33,7 +32,7 @@ pub(super) fn pack_gpus(gpus: &[GpuUuid]) -> Bytes {
     packed.into()
 }
 
-pub(super) fn unpack_gpus(field: &str, bytes: &[u8]) -> Field<Vec<GpuUuid>> {
+pub(crate) fn unpack_gpus(field: &str, bytes: &[u8]) -> Result<Vec<GpuUuid>, InvalidField> {
     if !bytes.len().is_multiple_of(UUID_BYTES) {
         let rule = format!("{} bytes are not whole UUIDs", bytes.len());
         return Err(InvalidField::new(field, rule));
@@ -44,7 +43,7 @@ pub(super) fn unpack_gpus(field: &str, bytes: &[u8]) -> Field<Vec<GpuUuid>> {
         .collect()
 }
 
-fn unpack(field: &str, bytes: &[u8]) -> Field<u128> {
+fn unpack(field: &str, bytes: &[u8]) -> Result<u128, InvalidField> {
     <[u8; UUID_BYTES]>::try_from(bytes)
         .map(u128::from_be_bytes)
         .map_err(|_| InvalidField::new(field, format!("{} bytes are not a UUID", bytes.len())))

@@ -1,0 +1,195 @@
+//! Fields and variants that have the same meaning in the core and on the wire.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use muster_core::command::{
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, StopReason,
+};
+use muster_core::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
+    UnitIndex,
+};
+use muster_core::lifecycle::JobPhase;
+use muster_core::spec::JobSpec;
+use muster_core::state::RestartReason;
+use muster_core::time::TimeMs;
+
+use super::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
+use super::{InvalidField, enumeration, gpu_uuid, required};
+use crate::v1;
+
+/// A core value that a wire field of type `Wire` carries.
+pub(crate) trait Twin<Wire>: Sized {
+    /// The wire field.
+    fn to_wire(&self) -> Wire;
+
+    /// The core value; refusals name `field`.
+    fn from_wire(field: &str, wire: Wire) -> Result<Self, InvalidField>;
+}
+
+/// Generates both directions between a core enumeration and a oneof whose members are messages of the same
+/// names: `Variant { core_field: wire_field, ... }`. Members of another shape follow after `also`, as two
+/// match arms each: core to wire, and wire to core.
+macro_rules! twin_variants {
+    (
+        $to:ident, $from:ident: $core:ident <=> $kind:ident in $wire:ident {
+            $($variant:ident { $($field:ident: $name:ident),+ $(,)? },)+
+        }
+        $(also { $($core_arm:pat => $to_wire:expr, $wire_arm:pat => $from_wire:expr;)+ })?
+    ) => {
+        fn $to(value: &$core) -> $kind {
+            match value {
+                $($core::$variant { $($field),+ } => $kind::$variant($wire::$variant {
+                    $($name: $crate::convert::Twin::to_wire($field),)+
+                }),)+
+                $($($core_arm => $to_wire,)+)?
+            }
+        }
+
+        fn $from(kind: $kind) -> Result<$core, $crate::convert::InvalidField> {
+            Ok(match kind {
+                $($kind::$variant(wire) => $core::$variant {
+                    $($field: $crate::convert::Twin::from_wire(
+                        concat!(stringify!($variant), ".", stringify!($name)),
+                        wire.$name,
+                    )?,)+
+                },)+
+                $($($wire_arm => $from_wire,)+)?
+            })
+        }
+    };
+}
+pub(crate) use twin_variants;
+
+/// Values that are their own wire form.
+macro_rules! same {
+    ($($kind:ty),+) => {$(
+        impl Twin<$kind> for $kind {
+            fn to_wire(&self) -> $kind {
+                self.clone()
+            }
+
+            fn from_wire(_: &str, wire: $kind) -> Result<Self, InvalidField> {
+                Ok(wire)
+            }
+        }
+    )+};
+}
+same!(String, u32, u64);
+
+/// Newtypes over a number.
+macro_rules! numbers {
+    ($($name:ident($inner:ty)),+ $(,)?) => {$(
+        impl Twin<$inner> for $name {
+            fn to_wire(&self) -> $inner {
+                self.0
+            }
+
+            fn from_wire(_: &str, wire: $inner) -> Result<Self, InvalidField> {
+                Ok(Self(wire))
+            }
+        }
+    )+};
+}
+numbers!(
+    JobId(u64),
+    HostId(u32),
+    ReplicaId(u64),
+    TaskIndex(u32),
+    UnitIndex(u32),
+    AttemptEpoch(u64),
+    LeadershipEpoch(u64),
+    TimeMs(u64),
+);
+
+/// Enumerations without data.
+macro_rules! enumerations {
+    ($($name:ident),+) => {$(
+        impl Twin<i32> for $name {
+            fn to_wire(&self) -> i32 {
+                v1::$name::from(*self).into()
+            }
+
+            fn from_wire(field: &str, wire: i32) -> Result<Self, InvalidField> {
+                enumeration::<v1::$name, _>(field, wire)
+            }
+        }
+    )+};
+}
+enumerations!(JobPhase, RestartReason, HostHealth);
+
+/// Messages that must be present.
+macro_rules! messages {
+    ($($name:ident),+) => {$(
+        impl Twin<Option<v1::$name>> for $name {
+            fn to_wire(&self) -> Option<v1::$name> {
+                Some(self.into())
+            }
+
+            fn from_wire(field: &str, wire: Option<v1::$name>) -> Result<Self, InvalidField> {
+                let result = Self::try_from(required(field, wire)?);
+                result.map_err(|invalid| InvalidField::from(invalid).within(field))
+            }
+        }
+    )+};
+}
+messages!(
+    Block,
+    BlockTarget,
+    Exit,
+    GpuHealth,
+    StopReason,
+    JobSpec,
+    HostRegistration
+);
+
+impl<Wire, Core: Twin<Wire>> Twin<Wire> for Arc<Core> {
+    fn to_wire(&self) -> Wire {
+        self.as_ref().to_wire()
+    }
+
+    fn from_wire(field: &str, wire: Wire) -> Result<Self, InvalidField> {
+        Core::from_wire(field, wire).map(Self::new)
+    }
+}
+
+impl Twin<Vec<u32>> for Vec<HostId> {
+    fn to_wire(&self) -> Vec<u32> {
+        self.iter().map(|host| host.get()).collect()
+    }
+
+    fn from_wire(_: &str, wire: Vec<u32>) -> Result<Self, InvalidField> {
+        Ok(wire.into_iter().map(HostId).collect())
+    }
+}
+
+impl Twin<String> for GpuUuid {
+    fn to_wire(&self) -> String {
+        self.to_string()
+    }
+
+    fn from_wire(field: &str, wire: String) -> Result<Self, InvalidField> {
+        gpu_uuid(field, &wire)
+    }
+}
+
+impl Twin<Bytes> for GpuUuid {
+    fn to_wire(&self) -> Bytes {
+        pack_gpu(*self)
+    }
+
+    fn from_wire(field: &str, wire: Bytes) -> Result<Self, InvalidField> {
+        unpack_gpu(field, &wire)
+    }
+}
+
+impl Twin<Bytes> for RequestId {
+    fn to_wire(&self) -> Bytes {
+        pack_request(*self)
+    }
+
+    fn from_wire(field: &str, wire: Bytes) -> Result<Self, InvalidField> {
+        unpack_request(field, &wire)
+    }
+}
