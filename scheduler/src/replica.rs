@@ -45,6 +45,10 @@ const TRANSFER_TIMEOUT: Duration = Duration::from_secs(2);
 const DRAIN_TIMEOUT: Duration = Duration::from_secs(2);
 /// Longest wait for connections to close at a stop.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(500);
+/// Bytes that one HTTP/2 stream may send before it is answered: a large batch of log entries.
+const STREAM_WINDOW_BYTES: u32 = 2 << 20;
+/// Bytes that one connection may send before it is answered.
+const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 /// How often an idle connection is tried, and how long the answer may take: a host that lost its power
 /// frees its places.
 const KEEP_ALIVE: Duration = Duration::from_secs(10);
@@ -235,6 +239,8 @@ async fn serve(
     // small message to a worker waits 40 ms for the acknowledgement of the one before.
     let incoming = TcpIncoming::from(listener).with_nodelay(Some(true));
     Server::builder()
+        .initial_stream_window_size(Some(STREAM_WINDOW_BYTES))
+        .initial_connection_window_size(Some(CONNECTION_WINDOW_BYTES))
         .http2_keepalive_interval(Some(KEEP_ALIVE))
         .http2_keepalive_timeout(Some(KEEP_ALIVE))
         .max_concurrent_streams(Some(config.limits.streams_per_connection_max))

@@ -6,7 +6,9 @@ mod support;
 use muster_proto::status::ErrorReport;
 use muster_proto::v1;
 use muster_proto::v1::{Consistency, HostHealth, JobPhase};
-use support::{FakeWorker, Group, TIMINGS, WorkerOptions, eventually, gang, job};
+use support::{
+    FakeWorker, Group, PRINTED_BYTES, TIMINGS, WorkerOptions, eventually, gang, job, printed_at,
+};
 use tokio::time::{Duration, Instant, timeout};
 use tonic::Code;
 
@@ -366,6 +368,90 @@ async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
     };
     client.admin().unblock(unblock).await.unwrap();
     reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn output_reaches_a_slow_reader_whole_through_a_follower() {
+    let group = Group::start().await;
+    let _worker = worker_of(&group, 1).await;
+    let follower = group.follower().await;
+    let client = group.client(follower);
+    let submitted = client.submit(REQUEST, gang("prints", 2)).await.unwrap();
+    reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
+    let request = v1::StreamLogsRequest {
+        job_id: submitted.job_id,
+        task: 1,
+        ..v1::StreamLogsRequest::default()
+    };
+    let mut output = client
+        .jobs()
+        .stream_logs(request)
+        .await
+        .unwrap()
+        .into_inner();
+    let mut position = 0;
+    while let Some(piece) = output.message().await.unwrap() {
+        assert_eq!(
+            piece.offset_bytes, position,
+            "neither a gap nor a repetition"
+        );
+        if position == 0 {
+            assert_eq!((piece.host.as_str(), piece.attempt), ("node1", 1));
+        }
+        assert!(
+            piece
+                .data
+                .iter()
+                .zip(position..)
+                .all(|(byte, at)| *byte == printed_at(at))
+        );
+        position += piece.data.len() as u64;
+        // The worker does not wait for its reader.
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(position, PRINTED_BYTES);
+
+    let unknown = v1::StreamLogsRequest { task: 7, ..request };
+    let error = client.jobs().stream_logs(unknown).await.unwrap_err();
+    assert_eq!(error.code(), Code::NotFound, "{error}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_injected_fault_takes_out_its_gpu_and_no_other() {
+    let group = Group::start().await;
+    let worker = worker_of(&group, 1).await;
+    let follower = group.follower().await;
+    let client = group.client(follower);
+    let submitted = client.submit(REQUEST, gang("train", 8)).await.unwrap();
+    reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
+    let gpu = client.host("node1").await.unwrap().gpus[3].uuid.clone();
+    let inject = v1::InjectGpuFaultRequest {
+        host: "node1".to_owned(),
+        gpu: gpu.clone(),
+        fault: Some(v1::GpuFault {
+            signal: "xid-79".to_owned(),
+            detail: "fell off the bus".to_owned(),
+        }),
+    };
+    client
+        .admin()
+        .inject_gpu_fault(inject.clone())
+        .await
+        .unwrap();
+    eventually("the gang leaves the broken GPU and waits", || async {
+        let is_queued = client.phase(submitted.job_id).await == Some(JobPhase::Queued);
+        let status = client.status(Consistency::Linearizable).await.ok()?;
+        let gpus = status.gpus?;
+        (is_queued && (gpus.faulted, gpus.free) == (1, 7)).then_some(())
+    })
+    .await;
+    let healed = v1::InjectGpuFaultRequest {
+        fault: None,
+        ..inject
+    };
+    client.admin().inject_gpu_fault(healed).await.unwrap();
+    reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
+    assert_eq!(worker.look(|seen| seen.tasks.len()), 8);
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -38,8 +38,11 @@ pub(crate) async fn write(
 }
 
 async fn attempts(context: &Context, write: Kind, deadline: Instant) -> Result<Outcome, Status> {
-    local_write::check(&write)?;
     let mut leadership = context.handle.leadership();
+    if !leadership.borrow().is_self {
+        // The leader checks when it converts; here a bad request need not wait for one.
+        local_write::check(&write)?;
+    }
     loop {
         let now = leadership.borrow_and_update().clone();
         let result = match &now.leader {

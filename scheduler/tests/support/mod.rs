@@ -9,7 +9,7 @@ use std::time::Duration;
 
 pub(crate) use client::{Client, gang, job};
 pub(crate) use group::{Group, TIMINGS};
-pub(crate) use worker::{FakeWorker, WorkerOptions};
+pub(crate) use worker::{FakeWorker, PRINTED_BYTES, WorkerOptions, printed_at};
 
 /// How long a test waits for a state before it fails.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);

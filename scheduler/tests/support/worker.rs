@@ -76,6 +76,8 @@ pub(crate) struct Seen {
     pub(crate) rejected: Option<v1::Rejected>,
     /// Reason of the error that ended its last stream.
     pub(crate) ended: Option<String>,
+    /// Faults of its GPUs.
+    pub(crate) faults: BTreeMap<String, v1::GpuFault>,
     units: BTreeMap<(u64, u32), u32>,
     desired_revision: u64,
     /// Tasks exit at once with this code.
@@ -176,7 +178,7 @@ impl Session {
                 message = incoming.message() => match message? {
                     Some(message) => {
                         is_welcome |= matches!(message.kind, Some(FromLeader::Welcome(_)));
-                        self.take(message.kind.unwrap());
+                        self.take(message.kind.unwrap(), &outgoing);
                     }
                     None => return Ok(()),
                 },
@@ -192,7 +194,7 @@ impl Session {
         }
     }
 
-    fn take(&self, message: FromLeader) {
+    fn take(&self, message: FromLeader, outgoing: &mpsc::Sender<v1::WorkerMessage>) {
         let mut seen = self.seen.lock().unwrap();
         match message {
             FromLeader::Welcome(welcome) => {
@@ -206,7 +208,22 @@ impl Session {
                 self.changed.notify_one();
             }
             FromLeader::BeatAck(ack) => seen.acknowledged = ack.sequence,
-            FromLeader::LogRequest(_) | FromLeader::LogCancel(_) | FromLeader::InjectFault(_) => {}
+            FromLeader::LogRequest(request) => {
+                tokio::spawn(print(request, outgoing.clone()));
+            }
+            FromLeader::LogCancel(_) => {}
+            FromLeader::InjectFault(inject) => {
+                seen.faults.remove(&inject.gpu);
+                seen.faults
+                    .extend(inject.fault.map(|fault| (inject.gpu, fault)));
+                let result = v1::InjectResult {
+                    id: inject.id,
+                    error: None,
+                };
+                let kind = Some(ToLeader::InjectResult(result));
+                outgoing.try_send(v1::WorkerMessage { kind }).unwrap();
+                self.changed.notify_one();
+            }
         }
     }
 
@@ -225,6 +242,7 @@ impl Session {
                 }),
                 checkpoint: None,
             });
+        let faults = &seen.faults;
         let gpus = self
             .options
             .registration()
@@ -232,7 +250,9 @@ impl Session {
             .into_iter()
             .map(|gpu| v1::GpuStatus {
                 uuid: gpu.uuid,
-                health: Some(v1::GpuHealth { fault: None }),
+                health: Some(v1::GpuHealth {
+                    fault: faults.get(&gpu.uuid).cloned(),
+                }),
             });
         v1::Beat {
             sequence,
@@ -292,4 +312,34 @@ impl Seen {
 async fn send(to: &mpsc::Sender<v1::WorkerMessage>, kind: ToLeader) {
     // A broken stream shows at its other end.
     drop(to.send(v1::WorkerMessage { kind: Some(kind) }).await);
+}
+
+/// Bytes that every task has printed.
+pub(crate) const PRINTED_BYTES: u64 = 200_000;
+
+/// Sends everything from where it was asked to, as fast as the stream takes it.
+async fn print(request: v1::LogRequest, outgoing: mpsc::Sender<v1::WorkerMessage>) {
+    const CHUNK_BYTES: u64 = 1_000;
+    let mut offset = match request.start {
+        Some(v1::log_request::Start::OffsetBytes(offset)) => offset,
+        Some(v1::log_request::Start::TailLines(_)) | None => 0,
+    };
+    while offset < PRINTED_BYTES {
+        let end = (offset + CHUNK_BYTES).min(PRINTED_BYTES);
+        let data: Vec<u8> = (offset..end).map(printed_at).collect();
+        let chunk = v1::LogChunk {
+            id: request.id,
+            offset_bytes: offset,
+            data: data.into(),
+            end: end == PRINTED_BYTES,
+            error: None,
+        };
+        send(&outgoing, ToLeader::LogChunk(chunk)).await;
+        offset = end;
+    }
+}
+
+/// The byte that every task has printed at a position.
+pub(crate) fn printed_at(position: u64) -> u8 {
+    u8::try_from(position % 251).unwrap()
 }
