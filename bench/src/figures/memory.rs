@@ -1,0 +1,148 @@
+//! Memory of a replica with 100,000 waiting jobs, and how soon replicas are back after `kill -9`.
+
+use std::time::Duration;
+
+use muster_client::Client;
+use muster_core::ids::Revision;
+use muster_proto::v1;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::cpu;
+use crate::fleet::{Fleet, FleetShape};
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+use crate::specs;
+use crate::testbed::{REPLICAS, Shape, Testbed};
+
+/// Wanted memory for 100,000 jobs, in MiB.
+const MEMORY_WANTED_MIB: f64 = 300.0;
+/// Wanted time to be back, in seconds.
+const RESTART_WANTED_S: f64 = 2.0;
+const FLEET: FleetShape = FleetShape {
+    hosts: 1,
+    gpus_per_host: 8,
+    connections: 1,
+};
+const PATIENCE: Duration = Duration::from_secs(60);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// Longest answer of a replica that is not up yet.
+const TRY: Duration = Duration::from_millis(500);
+
+pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut testbed = Testbed::start(bench, Shape::REPLICAS_ONLY).await?;
+    let fleet = Fleet::start(FLEET, &testbed.addresses())?;
+    fleet.await_welcomed(FLEET.hosts, PATIENCE).await?;
+    testbed.fill(FLEET.hosts * FLEET.gpus_per_host).await?;
+    let before = memory(&testbed)?;
+    let jobs = bench.pick(100_000, 5_000);
+    bench.say(&format!("   loading {jobs} jobs"));
+    testbed.load_jobs(jobs, specs::single()).await?;
+    testbed.await_in_step().await?;
+    let after = memory(&testbed)?;
+    let grown: Samples = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let shown: Vec<String> = after.iter().map(|mib| format!("{mib:.0}")).collect();
+    let mut rows = vec![Row {
+        what: "memory that a replica grew by".to_owned(),
+        conditions: format!(
+            "{jobs} waiting jobs of one task, submitted one by one; anonymous resident memory, in all {} MiB",
+            shown.join(", ")
+        ),
+        unit: "MiB",
+        values: Values::runs(&grown),
+        goal: Some(Goal::AtMost(MEMORY_WANTED_MIB)),
+    }];
+    rows.push(restarts(bench, &mut testbed, jobs, false).await?);
+    rows.push(restarted_memory(&testbed, jobs)?);
+    rows.push(restarts(bench, &mut testbed, jobs, true).await?);
+    drop(fleet);
+    testbed.stop()?;
+    Ok(rows)
+}
+
+fn memory(testbed: &Testbed) -> anyhow::Result<Vec<f64>> {
+    testbed.pids().into_iter().map(cpu::memory_mib).collect()
+}
+
+/// What a replica needs that has only read the state, and did not take in the jobs one by one.
+fn restarted_memory(testbed: &Testbed, jobs: u64) -> anyhow::Result<Row> {
+    let smallest = memory(testbed)?.into_iter().fold(f64::NAN, f64::min);
+    Ok(Row {
+        what: "whole memory of a replica after a restart".to_owned(),
+        conditions: format!("{jobs} waiting jobs; the smallest of the {REPLICAS} replicas"),
+        unit: "MiB",
+        values: Values::One(smallest),
+        goal: None,
+    })
+}
+
+/// Kills followers one after another, or the whole group, and times their return.
+async fn restarts(
+    bench: &Bench,
+    testbed: &mut Testbed,
+    jobs: u64,
+    whole_group: bool,
+) -> anyhow::Result<Row> {
+    let mut times = Samples::default();
+    for _ in 0..bench.pick(5, 1) {
+        testbed.await_in_step().await?;
+        let took = if whole_group {
+            restart_group(testbed).await?
+        } else {
+            restart_follower(testbed).await?
+        };
+        times.push(took.as_secs_f64());
+    }
+    let what = if whole_group {
+        "restart of all replicas at once: start to the next acknowledged submit"
+    } else {
+        "restart of a follower: start until it has caught up"
+    };
+    Ok(Row {
+        what: what.to_owned(),
+        conditions: format!("{jobs} waiting jobs; after kill -9; {} runs", times.len()),
+        unit: "s",
+        values: Values::runs(&times),
+        goal: Some(Goal::AtMost(RESTART_WANTED_S)),
+    })
+}
+
+async fn restart_follower(testbed: &mut Testbed) -> anyhow::Result<Duration> {
+    let follower = (testbed.leader().await? + 1) % REPLICAS;
+    testbed.shoot(follower)?;
+    testbed.bury(follower)?;
+    let newest = testbed.client().submit_job(specs::single()).await?.revision;
+    let client = testbed.client_of(follower).await?;
+    let began = Instant::now();
+    testbed.revive(follower)?;
+    timeout(PATIENCE, await_revision(&client, newest)).await?;
+    Ok(began.elapsed())
+}
+
+async fn await_revision(client: &Client, wanted: Revision) {
+    loop {
+        // Until the replica listens every try fails, which is what is being timed.
+        let answer = timeout(TRY, client.status(v1::Consistency::Stale)).await;
+        if let Ok(Ok(status)) = answer
+            && status.revision >= wanted.get()
+        {
+            return;
+        }
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+async fn restart_group(testbed: &mut Testbed) -> anyhow::Result<Duration> {
+    for index in 0..REPLICAS {
+        testbed.shoot(index)?;
+    }
+    for index in 0..REPLICAS {
+        testbed.bury(index)?;
+    }
+    let began = Instant::now();
+    for index in 0..REPLICAS {
+        testbed.revive(index)?;
+    }
+    testbed.client().submit_job(specs::single()).await?;
+    Ok(began.elapsed())
+}

@@ -1,0 +1,29 @@
+//! One file a figure.
+
+mod beats;
+mod cli;
+mod failover;
+mod lost;
+mod memory;
+mod place;
+mod snapshot;
+mod start;
+mod submit;
+
+use crate::options::{Bench, Figure};
+use crate::row::Row;
+
+/// Measures one figure.
+pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    match figure {
+        Figure::Submit => submit::measure(bench).await,
+        Figure::Place => place::measure(bench).await,
+        Figure::Failover => failover::measure(bench).await,
+        Figure::Lost => lost::measure(bench).await,
+        Figure::Start => start::measure(bench).await,
+        Figure::Cli => cli::measure(bench).await,
+        Figure::Beats => beats::measure(bench).await,
+        Figure::Memory => memory::measure(bench).await,
+        Figure::Snapshot => snapshot::measure(bench).await,
+    }
+}

@@ -1,0 +1,139 @@
+//! How soon tasks run: one task on an idle cluster, and a gang of 64 GPUs on 8 hosts, on real workers.
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context as _, ensure};
+use muster_client::{WatchFilter, WatchUpdate};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use tokio::time::{Instant, sleep, timeout};
+
+use crate::clock;
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+use crate::specs;
+use crate::testbed::{Shape, Testbed};
+
+const HOSTS: usize = 8;
+const GPUS_PER_HOST: u32 = 8;
+/// Wanted from the acknowledgement to the first instruction, in milliseconds.
+const START_WANTED: Goal = Goal::Percentiles {
+    p50: 10.0,
+    p99: 30.0,
+};
+/// Wanted from the submit of the gang until all its tasks run, in milliseconds.
+const GANG_WANTED: Goal = Goal::AtMost(90.0);
+const PATIENCE: Duration = Duration::from_secs(30);
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+/// Pause between two samples, so that each finds the cluster idle.
+const REST: Duration = Duration::from_millis(50);
+
+pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let shape = Shape {
+        workers: HOSTS,
+        gpus_per_host: GPUS_PER_HOST,
+    };
+    let testbed = Testbed::start(bench, shape).await?;
+    let folder = tempfile::tempdir().context("making a folder for the stamps")?;
+    let mut rows = vec![single(bench, &testbed, folder.path()).await?];
+    let hosts = u32::try_from(HOSTS)?;
+    rows.push(gang(bench, &testbed, hosts, GPUS_PER_HOST).await?);
+    rows.push(gang(bench, &testbed, hosts * GPUS_PER_HOST, 1).await?);
+    testbed.stop()?;
+    Ok(rows)
+}
+
+/// Tasks that write the time into a file, one after another.
+async fn single(bench: &Bench, testbed: &Testbed, folder: &Path) -> anyhow::Result<Row> {
+    let mut times = Samples::default();
+    for number in 0..bench.pick(200, 20) {
+        let path = folder.join(format!("stamp-{number}"));
+        let script = format!("echo $EPOCHREALTIME > {}", path.display());
+        let spec = specs::job(false, 1, 1, None, &["bash", "-c", &script]);
+        let submitted = testbed.client().submit_job(spec).await?;
+        let acknowledged = clock::wall();
+        let started = stamp(&path).await?;
+        times.push((started.as_secs_f64() - acknowledged.as_secs_f64()) * 1e3);
+        timeout(PATIENCE, testbed.client().wait_job(submitted.job))
+            .await
+            .context("a task did not end")??;
+        sleep(REST).await;
+    }
+    Ok(Row {
+        what: "acknowledgement of a submit to the first instruction of its task".to_owned(),
+        conditions: format!(
+            "idle cluster, 3 replicas, {HOSTS} real workers, the task is bash and its start is included; {} tasks",
+            times.len()
+        ),
+        unit: "ms",
+        values: Values::percentiles(&times),
+        goal: Some(START_WANTED),
+    })
+}
+
+/// Waits for the time that a task wrote: seconds since the epoch, to the microsecond, and a line's end.
+async fn stamp(path: &Path) -> anyhow::Result<Duration> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        if let Some(line) = text.strip_suffix('\n') {
+            let seconds: f64 = line.parse().context("the task's stamp")?;
+            return Ok(Duration::from_secs_f64(seconds));
+        }
+        ensure!(Instant::now() < deadline, "a task did not start");
+        sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Gangs over all GPUs, one after another.
+async fn gang(bench: &Bench, testbed: &Testbed, tasks: u32, gpus: u32) -> anyhow::Result<Row> {
+    let mut times = Samples::default();
+    let tasks_per_host = tasks / u32::try_from(HOSTS)?;
+    for _ in 0..bench.pick(20, 3) {
+        let mut spec = specs::job(true, tasks, gpus, Some(tasks_per_host), &["sleep", "600"]);
+        spec.stop_grace_ms = Some(1_000);
+        let began = Instant::now();
+        let submitted = testbed.client().submit_job(spec).await?;
+        let running = await_running(testbed, submitted.job);
+        timeout(PATIENCE, running)
+            .await
+            .context("a gang does not run")??;
+        times.push_ms(began.elapsed());
+        testbed
+            .client()
+            .cancel_job(submitted.job, "bench", "it ran")
+            .await?;
+        timeout(PATIENCE, testbed.client().wait_job(submitted.job))
+            .await
+            .context("a gang did not end")??;
+        sleep(REST).await;
+    }
+    Ok(Row {
+        what: format!("gang of {tasks} tasks x {gpus} GPUs: submit to all tasks running"),
+        conditions: format!(
+            "{HOSTS} real workers x {GPUS_PER_HOST} GPUs beside 3 replicas on this machine; seen by a watching client; {} gangs",
+            times.len()
+        ),
+        unit: "ms",
+        values: Values::percentiles(&times),
+        goal: Some(GANG_WANTED),
+    })
+}
+
+/// Watches until the job's attempt runs as a whole.
+async fn await_running(testbed: &Testbed, job: JobId) -> anyhow::Result<()> {
+    let filter = WatchFilter {
+        jobs: vec![job],
+        kinds: vec![v1::EventKind::AttemptRunning],
+    };
+    // A job's id is the revision of its submission.
+    let from = muster_core::ids::Revision(job.get());
+    let mut watch = testbed.client().watch(Some(from), filter);
+    loop {
+        if let WatchUpdate::Events { .. } = watch.next().await? {
+            return Ok(());
+        }
+    }
+}

@@ -1,0 +1,164 @@
+//! What one simulated worker is and holds.
+
+use std::collections::BTreeMap;
+
+use muster_proto::v1;
+use muster_proto::v1::worker_task_phase::{Kind as Phase, Plain};
+use uuid::Uuid;
+
+use crate::fleet::TaskLife;
+
+/// Exit code of a process that obeyed SIGTERM.
+const EXIT_TERMINATED: i32 = 143;
+
+/// A task and how it is said to stand.
+struct Held {
+    unit: u32,
+    epoch: u64,
+    phase: Phase,
+}
+
+/// A host that starts nothing.
+pub(super) struct SimulatedHost {
+    number: u32,
+    worker_id: Uuid,
+    gpus: Vec<String>,
+    /// By job and task.
+    tasks: BTreeMap<(u64, u32), Held>,
+    /// Newest leadership that was accepted.
+    pub(super) leader: u64,
+    desired_revision: u64,
+}
+
+impl SimulatedHost {
+    pub(super) fn new(number: u32, gpus: u32) -> Self {
+        let gpu = |index| format!("GPU-00000000-0000-{index:04x}-0000-{number:012x}");
+        Self {
+            number,
+            worker_id: Uuid::new_v4(),
+            gpus: (0..gpus).map(gpu).collect(),
+            tasks: BTreeMap::new(),
+            leader: 0,
+            desired_revision: 0,
+        }
+    }
+
+    /// Position among all workers.
+    pub(super) const fn number(&self) -> u32 {
+        self.number
+    }
+
+    pub(super) fn hello(&self) -> v1::Hello {
+        let gpus = (0..).zip(&self.gpus).map(|(index, uuid)| v1::GpuDescription {
+            uuid: uuid.clone(),
+            index,
+            model: "H100".to_owned(),
+            memory_mib: 81_920,
+        });
+        let registration = v1::HostRegistration {
+            name: format!("sim{:05}", self.number),
+            address: "127.0.0.1".to_owned(),
+            worker_id: self.worker_id.to_string(),
+            incarnation: 1,
+            boot_id: "simulated".to_owned(),
+            gpus: gpus.collect(),
+            cpus_milli: 128_000,
+            memory_mib: 2_097_152,
+            ..v1::HostRegistration::default()
+        };
+        v1::Hello {
+            registration: Some(registration),
+            leadership_epoch: self.leader,
+            version: "bench".to_owned(),
+        }
+    }
+
+    /// Takes over what the leader wants; returns how many tasks are new.
+    pub(super) fn obey(&mut self, desired: v1::DesiredState, life: TaskLife) -> u64 {
+        self.desired_revision = desired.revision;
+        let mut kept = BTreeMap::new();
+        let mut new = 0;
+        for task in desired.tasks {
+            if is_final(task.acknowledged()) {
+                continue;
+            }
+            let key = (task.job_id, task.task);
+            let known = self.tasks.remove(&key);
+            let known = known.filter(|held| held.epoch == task.epoch);
+            new += u64::from(known.is_none());
+            let mut held = known.unwrap_or_else(|| Held {
+                unit: task.unit,
+                epoch: task.epoch,
+                phase: first_phase(life),
+            });
+            if task.stop.is_some() && !matches!(held.phase, Phase::Exited(_)) {
+                held.phase = exited(EXIT_TERMINATED);
+            }
+            kept.insert(key, held);
+        }
+        self.tasks = kept;
+        new
+    }
+
+    /// Ends every task well.
+    pub(super) fn end_tasks(&mut self) {
+        for held in self.tasks.values_mut() {
+            if !matches!(held.phase, Phase::Exited(_)) {
+                held.phase = exited(0);
+            }
+        }
+    }
+
+    /// A heartbeat; with everything the worker knows if that changed.
+    pub(super) fn beat(&self, sequence: u64, acknowledged: u64, has_changed: bool) -> v1::Beat {
+        v1::Beat {
+            sequence,
+            acknowledged,
+            leadership_epoch: self.leader,
+            desired_revision: self.desired_revision,
+            status: has_changed.then(|| self.status()),
+        }
+    }
+
+    fn status(&self) -> v1::WorkerStatus {
+        let tasks = self.tasks.iter().map(|((job, task), held)| v1::TaskStatus {
+            job_id: *job,
+            task: *task,
+            unit: held.unit,
+            epoch: held.epoch,
+            phase: Some(v1::WorkerTaskPhase {
+                kind: Some(held.phase.clone()),
+            }),
+            checkpoint: None,
+        });
+        let gpus = self.gpus.iter().map(|uuid| v1::GpuStatus {
+            uuid: uuid.clone(),
+            health: Some(v1::GpuHealth { fault: None }),
+        });
+        v1::WorkerStatus {
+            tasks: tasks.collect(),
+            gpus: gpus.collect(),
+        }
+    }
+}
+
+fn first_phase(life: TaskLife) -> Phase {
+    match life {
+        TaskLife::Run => Phase::Running(Plain {}),
+        TaskLife::End => exited(0),
+    }
+}
+
+fn exited(code: i32) -> Phase {
+    Phase::Exited(v1::Exit {
+        code: Some(code),
+        ..v1::Exit::default()
+    })
+}
+
+fn is_final(phase: v1::TaskPhase) -> bool {
+    matches!(
+        phase,
+        v1::TaskPhase::Exited | v1::TaskPhase::Gone | v1::TaskPhase::Fenced
+    )
+}

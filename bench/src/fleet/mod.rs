@@ -1,0 +1,143 @@
+//! Thousands of simulated workers in this process: they register, beat, and say of every task they are
+//! given that it runs (or has ended), without starting anything.
+
+mod host;
+mod links;
+mod session;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use anyhow::bail;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time::{Instant, sleep};
+
+use crate::fleet::host::SimulatedHost;
+use crate::fleet::links::Links;
+use crate::fleet::session::Session;
+
+/// Pause between two looks at the counters.
+const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// Time over which the workers' first connections are spread, for every thousand of them.
+const JOIN_SPREAD_PER_THOUSAND: Duration = Duration::from_millis(200);
+
+/// What becomes of the tasks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum TaskLife {
+    /// They run until they are told to stop.
+    Run,
+    /// They end well at once, those that run already too.
+    End,
+}
+
+/// How many workers of which size.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct FleetShape {
+    /// Workers, each a host of its own.
+    pub(crate) hosts: u32,
+    /// GPUs of each.
+    pub(crate) gpus_per_host: u32,
+    /// HTTP/2 connections that all share.
+    pub(crate) connections: usize,
+}
+
+/// What all workers have seen together.
+#[derive(Debug, Default)]
+struct Counters {
+    welcomed: AtomicU64,
+    assigned: AtomicU64,
+    beats: AtomicU64,
+    acknowledged: AtomicU64,
+    refused: AtomicU64,
+}
+
+/// Running workers; they fall silent when this is dropped.
+pub(crate) struct Fleet {
+    counters: Arc<Counters>,
+    life: watch::Sender<TaskLife>,
+    _workers: JoinSet<()>,
+}
+
+impl Fleet {
+    /// Starts the workers; they find the leader among `addresses` by themselves.
+    pub(crate) fn start(shape: FleetShape, addresses: &[String]) -> anyhow::Result<Self> {
+        let counters = Arc::new(Counters::default());
+        let links = Arc::new(Links::new(addresses, shape.connections)?);
+        let (life, _) = watch::channel(TaskLife::Run);
+        let spread = JOIN_SPREAD_PER_THOUSAND * shape.hosts / 1_000;
+        let mut workers = JoinSet::new();
+        for number in 0..shape.hosts {
+            let session = Session {
+                host: SimulatedHost::new(number, shape.gpus_per_host),
+                links: Arc::clone(&links),
+                counters: Arc::clone(&counters),
+                life: life.subscribe(),
+                phase: f64::from(number) / f64::from(shape.hosts),
+            };
+            workers.spawn(session.run(spread));
+        }
+        Ok(Self {
+            counters,
+            life,
+            _workers: workers,
+        })
+    }
+
+    /// Decides what becomes of tasks from now on.
+    pub(crate) fn set_life(&self, life: TaskLife) {
+        self.life.send_replace(life);
+    }
+
+    /// Tasks that workers were given so far, every attempt counted once.
+    pub(crate) fn assigned(&self) -> u64 {
+        self.counters.assigned.load(Ordering::Relaxed)
+    }
+
+    /// Beats that were sent and acknowledged so far.
+    pub(crate) fn beats(&self) -> (u64, u64) {
+        let counters = &self.counters;
+        let sent = counters.beats.load(Ordering::Relaxed);
+        (sent, counters.acknowledged.load(Ordering::Relaxed))
+    }
+
+    /// Waits until so many workers were welcomed.
+    pub(crate) async fn await_welcomed(&self, hosts: u32, patience: Duration) -> anyhow::Result<()> {
+        let read = || self.counters.welcomed.load(Ordering::Relaxed);
+        self.reach("welcomed workers", u64::from(hosts), patience, read)
+            .await?;
+        Ok(())
+    }
+
+    /// Waits until workers were given so many tasks in all; returns when that was.
+    pub(crate) async fn await_assigned(
+        &self,
+        tasks: u64,
+        patience: Duration,
+    ) -> anyhow::Result<Instant> {
+        self.reach("assigned tasks", tasks, patience, || self.assigned())
+            .await
+    }
+
+    async fn reach(
+        &self,
+        what: &str,
+        wanted: u64,
+        patience: Duration,
+        read: impl Fn() -> u64,
+    ) -> anyhow::Result<Instant> {
+        let deadline = Instant::now() + patience;
+        loop {
+            let (count, now) = (read(), Instant::now());
+            if count >= wanted {
+                return Ok(now);
+            }
+            if now > deadline {
+                let refused = self.counters.refused.load(Ordering::Relaxed);
+                bail!("{count} of {wanted} {what} ({refused} workers refused) after {patience:?}");
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+}

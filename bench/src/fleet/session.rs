@@ -1,0 +1,166 @@
+//! One simulated worker's streams, one after another.
+
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use muster_proto::status::ErrorReport;
+use muster_proto::v1;
+use muster_proto::v1::leader_message::Kind as FromLeader;
+use muster_proto::v1::worker_message::Kind as ToLeader;
+use muster_proto::v1::worker_service_client::WorkerServiceClient;
+use tokio::sync::{mpsc, watch};
+use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep};
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::Status;
+
+use crate::fleet::host::SimulatedHost;
+use crate::fleet::links::Links;
+use crate::fleet::{Counters, TaskLife};
+
+/// Messages to the leader that may wait.
+const OUTGOING_MAX: usize = 8;
+/// Pause between two streams.
+const RECONNECT_PAUSE: Duration = Duration::from_millis(200);
+
+/// A worker.
+pub(super) struct Session {
+    pub(super) host: SimulatedHost,
+    pub(super) links: Arc<Links>,
+    pub(super) counters: Arc<Counters>,
+    pub(super) life: watch::Receiver<TaskLife>,
+    /// Where in a period its beats lie, from 0 to 1.
+    pub(super) phase: f64,
+}
+
+/// One stream.
+struct Stream {
+    outgoing: mpsc::Sender<v1::WorkerMessage>,
+    sequence: u64,
+    acknowledged: u64,
+    /// None before the worker is welcomed.
+    beats: Option<Interval>,
+}
+
+impl Session {
+    /// Goes on until the task is dropped; begins somewhere within `spread`.
+    pub(super) async fn run(mut self, spread: Duration) {
+        sleep(spread.mul_f64(self.phase)).await;
+        loop {
+            let number = self.host.number() as usize;
+            let (tried, channel) = self.links.to_leader(number);
+            let ended = self.connect(WorkerServiceClient::new(channel)).await;
+            if let Err(status) = ended {
+                let report = ErrorReport::of(&status);
+                let leader = report.metadata.get("leader");
+                self.links.redirect(tried, leader.map(String::as_str));
+            }
+            sleep(RECONNECT_PAUSE.mul_f64(0.5 + self.phase)).await;
+        }
+    }
+
+    async fn connect(
+        &mut self,
+        mut client: WorkerServiceClient<tonic::transport::Channel>,
+    ) -> Result<(), Status> {
+        let (outgoing, receiver) = mpsc::channel(OUTGOING_MAX);
+        let mut stream = Stream {
+            outgoing,
+            sequence: 0,
+            acknowledged: 0,
+            beats: None,
+        };
+        stream.send(ToLeader::Hello(self.host.hello())).await;
+        let incoming = client.session(ReceiverStream::new(receiver)).await?;
+        let mut incoming = incoming.into_inner();
+        loop {
+            tokio::select! {
+                message = incoming.message() => {
+                    let Some(message) = message? else { return Ok(()) };
+                    if self.take(message, &mut stream).await.is_break() {
+                        return Ok(());
+                    }
+                }
+                () = stream.is_due() => stream.beat(self, false).await,
+                changed = self.life.changed() => {
+                    if changed.is_err() {
+                        return Ok(());
+                    }
+                    if *self.life.borrow_and_update() == TaskLife::End {
+                        self.host.end_tasks();
+                        stream.beat(self, true).await;
+                    }
+                }
+            }
+        }
+    }
+
+    async fn take(&mut self, message: v1::LeaderMessage, stream: &mut Stream) -> ControlFlow<()> {
+        match message.kind {
+            Some(FromLeader::Welcome(welcome)) => {
+                self.host.leader = welcome.leadership_epoch;
+                self.counters.welcomed.fetch_add(1, Ordering::Relaxed);
+                let period = welcome.timings.map_or(1, |timings| timings.beat_ms.max(1));
+                stream.begin_beats(Duration::from_millis(period), self.phase);
+                stream.beat(self, true).await;
+            }
+            Some(FromLeader::Desired(desired)) => {
+                let life = *self.life.borrow();
+                let new = self.host.obey(desired, life);
+                self.counters.assigned.fetch_add(new, Ordering::Relaxed);
+                stream.beat(self, true).await;
+            }
+            Some(FromLeader::BeatAck(ack)) => {
+                stream.acknowledged = ack.sequence;
+                self.counters.acknowledged.fetch_add(1, Ordering::Relaxed);
+            }
+            Some(FromLeader::Rejected(_)) => {
+                self.counters.refused.fetch_add(1, Ordering::Relaxed);
+                return ControlFlow::Break(());
+            }
+            // Nobody asks a simulated worker for output or faults.
+            Some(
+                FromLeader::LogRequest(_) | FromLeader::LogCancel(_) | FromLeader::InjectFault(_),
+            )
+            | None => {}
+        }
+        ControlFlow::Continue(())
+    }
+}
+
+impl Stream {
+    fn begin_beats(&mut self, period: Duration, phase: f64) {
+        let first = Instant::now() + period.mul_f64(phase);
+        let mut beats = interval_at(first, period);
+        beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        self.beats = Some(beats);
+    }
+
+    /// Returns when the next beat is due; never before the worker is welcomed.
+    async fn is_due(&mut self) {
+        match &mut self.beats {
+            Some(beats) => {
+                beats.tick().await;
+            }
+            None => std::future::pending().await,
+        }
+    }
+
+    async fn beat(&mut self, session: &Session, has_changed: bool) {
+        if self.beats.is_none() {
+            return;
+        }
+        self.sequence += 1;
+        session.counters.beats.fetch_add(1, Ordering::Relaxed);
+        let beat = session
+            .host
+            .beat(self.sequence, self.acknowledged, has_changed);
+        self.send(ToLeader::Beat(beat)).await;
+    }
+
+    async fn send(&self, kind: ToLeader) {
+        // A broken stream shows at its other end.
+        drop(self.outgoing.send(v1::WorkerMessage { kind: Some(kind) }).await);
+    }
+}

@@ -1,0 +1,240 @@
+//! A cluster of real processes to measure, with a client.
+
+use std::time::Duration;
+
+use anyhow::{Context as _, bail, ensure};
+use muster_chaos::cluster::{ClusterOptions, LocalCluster};
+use muster_client::{Client, ClientConfig};
+use muster_core::timings::Timings;
+use muster_proto::v1;
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::{Instant, sleep};
+
+use crate::cpu;
+use crate::load::{Until, closed_loop};
+use crate::options::Bench;
+use crate::specs;
+
+/// Longest wait for a cluster to begin, or for a replica to be in step again.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Pause between two looks at the cluster.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// Log entries that a replica in step may be behind: more are on the way under load.
+const LAG_ENTRIES_MAX: u64 = 256;
+/// Replicas of every measured cluster.
+pub(crate) const REPLICAS: usize = 3;
+/// Submits in flight while jobs are loaded.
+const LOADING_IN_FLIGHT: usize = 256;
+
+/// What a measured cluster has beside its replicas.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Shape {
+    /// Real workers.
+    pub(crate) workers: usize,
+    /// Simulated GPUs of each.
+    pub(crate) gpus_per_host: u32,
+}
+
+impl Shape {
+    /// No worker.
+    pub(crate) const REPLICAS_ONLY: Self = Self {
+        workers: 0,
+        gpus_per_host: 0,
+    };
+}
+
+/// A running cluster.
+pub(crate) struct Testbed {
+    cluster: LocalCluster,
+    client: Client,
+}
+
+impl Testbed {
+    /// Starts three replicas and the workers, with the product's default clocks, and waits for a leader and
+    /// for every worker.
+    pub(crate) async fn start(bench: &Bench, shape: Shape) -> anyhow::Result<Self> {
+        let cluster = LocalCluster::start(ClusterOptions {
+            replicas: REPLICAS,
+            workers: shape.workers,
+            gpus_per_host: shape.gpus_per_host,
+            timings: Timings::default(),
+            ..ClusterOptions::small(bench.binary.clone())
+        })?;
+        let config = ClientConfig {
+            deadline: PATIENCE,
+            per_try_deadline: Duration::from_secs(30),
+            backoff_max: Duration::from_millis(100),
+            ..ClientConfig::new(cluster.addresses())
+        };
+        let client = Client::connect(config)
+            .await
+            .with_context(|| format!("reaching the cluster in {}", cluster.folder().display()))?;
+        let testbed = Self { cluster, client };
+        testbed.await_in_step().await?;
+        let workers = u32::try_from(shape.workers)?;
+        testbed
+            .await_status("all workers", |status| {
+                status.hosts.is_some_and(|hosts| hosts.up >= workers)
+            })
+            .await?;
+        testbed.client.discover().await?;
+        Ok(testbed)
+    }
+
+    /// A patient client of all replicas.
+    pub(crate) fn client(&self) -> &Client {
+        &self.client
+    }
+
+    /// Addresses of all replicas.
+    pub(crate) fn addresses(&self) -> Vec<String> {
+        self.cluster.addresses()
+    }
+
+    /// A client of one replica alone.
+    pub(crate) async fn client_of(&self, index: usize) -> anyhow::Result<Client> {
+        let config = ClientConfig {
+            discover: false,
+            deadline: PATIENCE,
+            backoff_base: Duration::from_millis(5),
+            backoff_max: Duration::from_millis(20),
+            ..ClientConfig::new([self.addresses()[index].clone()])
+        };
+        Ok(Client::connect(config).await?)
+    }
+
+    /// Index of the replica that leads.
+    pub(crate) async fn leader(&self) -> anyhow::Result<usize> {
+        let status = self
+            .await_status("a leader", |status| status.leader_id.is_some())
+            .await?;
+        let id = status.leader_id.context("no leader")?;
+        Ok(usize::try_from(id)? - 1)
+    }
+
+    /// Process ids of the replicas that run.
+    pub(crate) fn pids(&self) -> Vec<i32> {
+        let replicas = self.cluster.replicas().iter();
+        replicas.filter_map(|replica| replica.pid()).collect()
+    }
+
+    /// Process id of one replica.
+    pub(crate) fn pid(&self, index: usize) -> anyhow::Result<i32> {
+        self.cluster.replicas()[index]
+            .pid()
+            .context("the replica does not run")
+    }
+
+    /// Processor time that all running replicas have used.
+    pub(crate) fn cpu(&self) -> anyhow::Result<Duration> {
+        cpu::used_by_all(&self.pids())
+    }
+
+    /// Kills a replica and does not wait for its end; [`Testbed::bury`] does.
+    pub(crate) fn shoot(&self, index: usize) -> anyhow::Result<()> {
+        let pid = Pid::from_raw(self.pid(index)?).context("a process id is not 0")?;
+        kill_process(pid, Signal::KILL).context("killing a replica")
+    }
+
+    /// Waits for the end of a replica that was shot.
+    pub(crate) fn bury(&mut self, index: usize) -> anyhow::Result<()> {
+        Ok(self.cluster.kill_replica(index)?)
+    }
+
+    /// Starts a dead replica again.
+    pub(crate) fn revive(&mut self, index: usize) -> anyhow::Result<()> {
+        Ok(self.cluster.start_replica(index)?)
+    }
+
+    /// Waits until the status fulfils something.
+    pub(crate) async fn await_status(
+        &self,
+        what: &str,
+        is_reached: impl Fn(&v1::GetStatusResponse) -> bool,
+    ) -> anyhow::Result<v1::GetStatusResponse> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            let status = self.client.status(v1::Consistency::Linearizable).await?;
+            if is_reached(&status) {
+                return Ok(status);
+            }
+            if Instant::now() > deadline {
+                bail!(
+                    "waited {} s for {what}; the cluster says {status:?}",
+                    PATIENCE.as_secs()
+                );
+            }
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Waits until every replica follows the leader closely.
+    pub(crate) async fn await_in_step(&self) -> anyhow::Result<()> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            // Only the leader knows how far the others are.
+            let leader = self.leader().await?;
+            let status = self.client_of(leader).await?;
+            let status = status.status(v1::Consistency::Stale).await?;
+            if is_in_step(&status) {
+                return Ok(());
+            }
+            ensure!(
+                Instant::now() < deadline,
+                "the replicas are not in step after {} s: {:?}",
+                PATIENCE.as_secs(),
+                status.replicas
+            );
+            sleep(LOOK_EVERY).await;
+        }
+    }
+
+    /// Submits so many jobs of one task each, every one with a request of its own.
+    pub(crate) async fn load_jobs(&self, count: u64, spec: v1::JobSpec) -> anyhow::Result<()> {
+        let client = self.client.clone();
+        closed_loop(LOADING_IN_FLIGHT, Until::Done(count), move |_| {
+            let (client, spec) = (client.clone(), spec.clone());
+            async move {
+                client.submit_job(spec).await?;
+                Ok(())
+            }
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Fills every GPU of small simulated hosts with one job, so that all jobs after it wait behind it as on
+    /// a busy cluster.
+    pub(crate) async fn fill(&self, gpus: u32) -> anyhow::Result<()> {
+        let mut filler = specs::array(gpus, 1);
+        filler.priority = specs::PRIORITY_FIRST;
+        self.client.submit_job(filler).await?;
+        self.await_status("a full cluster", |status| {
+            status
+                .gpus
+                .is_some_and(|counts| counts.held == u64::from(gpus))
+        })
+        .await?;
+        Ok(())
+    }
+
+    /// Ends all processes and removes their files.
+    pub(crate) fn stop(self) -> anyhow::Result<()> {
+        Ok(self.cluster.stop()?)
+    }
+}
+
+fn is_in_step(status: &v1::GetStatusResponse) -> bool {
+    let others = status
+        .replicas
+        .iter()
+        .filter(|replica| Some(replica.id) != status.leader_id);
+    let (all, close) = others.fold((0, 0), |(all, close), replica| {
+        let is_close = replica.matched_index.is_some()
+            && replica
+                .lag_entries
+                .is_some_and(|lag| lag <= LAG_ENTRIES_MAX);
+        (all + 1, close + usize::from(is_close))
+    });
+    all + 1 == REPLICAS && close == all
+}
