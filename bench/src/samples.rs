@@ -56,9 +56,7 @@ impl Samples {
         let step = |position: u64| position as f64 * width;
         let cells: Vec<String> = counts
             .iter()
-            .map(|(position, count)| {
-                format!("{}-{}: {count}", step(*position), step(position + 1))
-            })
+            .map(|(position, count)| format!("{}-{}: {count}", step(*position), step(position + 1)))
             .collect();
         cells.join(", ")
     }

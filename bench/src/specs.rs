@@ -23,7 +23,8 @@ pub(crate) fn single() -> v1::JobSpec {
     const OVERHEAD_BYTES: usize = 16;
     let mut spec = array(1, 1);
     let missing = PAYLOAD_BYTES.saturating_sub(spec.encoded_len() + OVERHEAD_BYTES);
-    spec.labels.insert("payload".to_owned(), "x".repeat(missing));
+    spec.labels
+        .insert("payload".to_owned(), "x".repeat(missing));
     spec
 }
 

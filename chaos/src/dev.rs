@@ -87,7 +87,9 @@ pub async fn run(
     let cluster = LocalCluster::start(options)?;
     let outcome = serve(&cluster, shutdown, ready).await;
     let stopped = tokio::task::spawn_blocking(move || cluster.stop());
-    let stopped = stopped.await.map_err(|error| DevError::Describe(io::Error::other(error)))?;
+    let stopped = stopped
+        .await
+        .map_err(|error| DevError::Describe(io::Error::other(error)))?;
     outcome?;
     Ok(stopped?)
 }
@@ -112,18 +114,25 @@ async fn serve(
 /// # Errors
 /// [`DevError::NotReady`] after a minute.
 pub async fn await_ready(cluster: &LocalCluster) -> Result<(), DevError> {
-    let config = ClientConfig { discover: false, ..ClientConfig::new(cluster.addresses()) };
+    let config = ClientConfig {
+        discover: false,
+        ..ClientConfig::new(cluster.addresses())
+    };
     let client = Client::connect(config).await?;
     let deadline = Instant::now() + READY_PATIENCE;
     while Instant::now() < deadline {
         if let Ok(status) = client.status(v1::Consistency::Linearizable).await
-            && status.hosts.is_some_and(|hosts| hosts.up as usize == cluster.workers().len())
+            && status
+                .hosts
+                .is_some_and(|hosts| hosts.up as usize == cluster.workers().len())
         {
             return Ok(());
         }
         tokio::time::sleep(POLL).await;
     }
-    Err(DevError::NotReady { folder: cluster.folder().to_owned() })
+    Err(DevError::NotReady {
+        folder: cluster.folder().to_owned(),
+    })
 }
 
 fn describe(cluster: &LocalCluster) -> DevCluster {

@@ -39,7 +39,11 @@ fn stdout(output: &Output) -> String {
 
 #[test]
 fn help_and_version_succeed_on_stdout() {
-    for words in [&["--version"][..], &["--help"], &["job", "submit", "--help"]] {
+    for words in [
+        &["--version"][..],
+        &["--help"],
+        &["job", "submit", "--help"],
+    ] {
         let output = run(words);
         assert_eq!(code(&output), 0, "{words:?}");
         assert!(!output.stdout.is_empty(), "{words:?}");
@@ -153,7 +157,8 @@ fn a_bad_job_file_is_told_with_line_and_column_before_anything_is_sent() {
     child.stdin.take().unwrap().write_all(text).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 64);
-    let expected = "error: <stdin>:7:9: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n";
+    let expected =
+        "error: <stdin>:7:9: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n";
     assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
 }
 
@@ -169,7 +174,10 @@ fn a_job_file_that_is_absent_is_named() {
     let output = run(&["job", "submit", "-f", "/nowhere/job.yaml"]);
     assert_eq!(code(&output), 64);
     let text = stderr(&output);
-    assert!(text.contains("cannot read /nowhere/job.yaml: No such file"), "{text}");
+    assert!(
+        text.contains("cannot read /nowhere/job.yaml: No such file"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -180,7 +188,10 @@ fn settings_of_a_replica_are_read_strictly() {
     let output = run(&["scheduler", "--config", file.to_str().unwrap()]);
     assert_eq!(code(&output), 64);
     let text = stderr(&output);
-    assert!(text.contains("scheduler.yaml:3:3: raft.heartbeat: unknown field"), "{text}");
+    assert!(
+        text.contains("scheduler.yaml:3:3: raft.heartbeat: unknown field"),
+        "{text}"
+    );
 }
 
 #[test]

@@ -60,7 +60,10 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         shares[leader].len(),
         window.as_secs()
     );
-    let rows = [(leader, "leader", Some(Goal::AtMost(WANTED_PERCENT))), (follower, "follower", None)];
+    let rows = [
+        (leader, "leader", Some(Goal::AtMost(WANTED_PERCENT))),
+        (follower, "follower", None),
+    ];
     let rows = rows.map(|(index, role, goal)| Row {
         what: format!("heartbeats: processor time of a {role}"),
         conditions: conditions.clone(),

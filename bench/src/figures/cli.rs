@@ -45,7 +45,9 @@ async fn submit_ms(bench: &Bench, address: &str) -> anyhow::Result<f64> {
         .stdout(Stdio::null())
         .stderr(Stdio::piped());
     let began = Instant::now();
-    let child = command.spawn().context("starting the command line program")?;
+    let child = command
+        .spawn()
+        .context("starting the command line program")?;
     let output = child.wait_with_output().await?;
     let took = began.elapsed();
     ensure!(

@@ -76,7 +76,10 @@ async fn kill_leader(testbed: &mut Testbed) -> anyhow::Result<Duration> {
     testbed.shoot(leader)?;
     let submitted = client.submit_job(specs::single()).await?;
     let took = began.elapsed();
-    ensure!(!submitted.repeated, "a fresh request was taken for a repetition");
+    ensure!(
+        !submitted.repeated,
+        "a fresh request was taken for a repetition"
+    );
     testbed.bury(leader)?;
     testbed.revive(leader)?;
     Ok(took)

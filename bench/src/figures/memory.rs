@@ -40,7 +40,11 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     testbed.load_jobs(jobs, specs::single()).await?;
     testbed.await_in_step().await?;
     let after = memory(&testbed)?;
-    let grown: Samples = after.iter().zip(&before).map(|(after, before)| after - before).collect();
+    let grown: Samples = after
+        .iter()
+        .zip(&before)
+        .map(|(after, before)| after - before)
+        .collect();
     let shown: Vec<String> = after.iter().map(|mib| format!("{mib:.0}")).collect();
     let mut rows = vec![Row {
         what: "memory that a replica grew by".to_owned(),

@@ -78,21 +78,40 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         floor.array(gpus, &mut series).await?;
     }
     let conditions = format!("one array of {gpus} tasks; from its submit");
-    rows.push(floor.row("single-GPU tasks placed", &conditions, SINGLES_WANTED, &series));
+    rows.push(floor.row(
+        "single-GPU tasks placed",
+        &conditions,
+        SINGLES_WANTED,
+        &series,
+    ));
 
     let kinds = [
-        ("single-GPU jobs placed", singles(gpus - u64::from(GPUS_PER_HOST)), SINGLES_WANTED),
-        ("8-GPU gangs placed (8 tasks each)", gangs(gang_jobs), GANGS_WANTED),
+        (
+            "single-GPU jobs placed",
+            singles(gpus - u64::from(GPUS_PER_HOST)),
+            SINGLES_WANTED,
+        ),
+        (
+            "8-GPU gangs placed (8 tasks each)",
+            gangs(gang_jobs),
+            GANGS_WANTED,
+        ),
     ];
     for (what, wave, wanted) in kinds {
         let (mut queued, mut streamed) = (Series::default(), Series::default());
         for _ in 0..runs {
             bench.say(&format!("   {what}: {} jobs, queued", wave.jobs));
             floor.queued(&wave, &mut queued).await?;
-            bench.say(&format!("   {what}: {} jobs, submitted meanwhile", wave.jobs));
+            bench.say(&format!(
+                "   {what}: {} jobs, submitted meanwhile",
+                wave.jobs
+            ));
             floor.streamed(&wave, &mut streamed).await?;
         }
-        let conditions = format!("{} jobs wait already; from the moment they may go", wave.jobs);
+        let conditions = format!(
+            "{} jobs wait already; from the moment they may go",
+            wave.jobs
+        );
         rows.push(floor.row(what, &conditions, wanted, &queued));
         let conditions = format!(
             "{} jobs submitted one by one, {IN_FLIGHT} in flight; from the first submit",
@@ -232,7 +251,9 @@ impl<'a> StopWatch<'a> {
         let placements = placements as f64;
         let took = ended.duration_since(self.began);
         series.rates.push(placements / took.as_secs_f64());
-        series.leader_us.push(cpu.as_secs_f64() * MICROS / placements);
+        series
+            .leader_us
+            .push(cpu.as_secs_f64() * MICROS / placements);
         Ok(())
     }
 }

@@ -120,7 +120,10 @@ impl Probed {
     }
 
     /// Proposes one command after another until `is_over`.
-    async fn probe(&mut self, is_over: impl Fn(&Handle<State>) -> bool) -> anyhow::Result<Duration> {
+    async fn probe(
+        &mut self,
+        is_over: impl Fn(&Handle<State>) -> bool,
+    ) -> anyhow::Result<Duration> {
         let began = Instant::now();
         let mut longest = Duration::ZERO;
         loop {

@@ -108,7 +108,11 @@ async fn compare(
             others.note(loaded, etcd.cpu()? - before.0, cpu::used_here()? - before.1);
         }
     }
-    let factor = if in_flight == IN_FLIGHT_TWICE { 2.0 } else { 1.0 };
+    let factor = if in_flight == IN_FLIGHT_TWICE {
+        2.0
+    } else {
+        1.0
+    };
     let goal = etcd.map(|_| Goal::AtLeast(others.rates.median() * factor));
     let mut rows = vec![muster.row("durable submits", in_flight, goal)];
     if etcd.is_some() {

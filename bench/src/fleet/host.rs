@@ -49,12 +49,14 @@ impl SimulatedHost {
     }
 
     pub(super) fn hello(&self) -> v1::Hello {
-        let gpus = (0..).zip(&self.gpus).map(|(index, uuid)| v1::GpuDescription {
-            uuid: uuid.clone(),
-            index,
-            model: "H100".to_owned(),
-            memory_mib: 81_920,
-        });
+        let gpus = (0..)
+            .zip(&self.gpus)
+            .map(|(index, uuid)| v1::GpuDescription {
+                uuid: uuid.clone(),
+                index,
+                model: "H100".to_owned(),
+                memory_mib: 81_920,
+            });
         let registration = v1::HostRegistration {
             name: format!("sim{:05}", self.number),
             address: "127.0.0.1".to_owned(),

@@ -59,8 +59,8 @@ impl Links {
         });
         let next = known.unwrap_or((tried + 1) % self.replicas.len());
         // Another worker may have found out first: its finding is as good, and kept.
-        let _found = self
-            .target
-            .compare_exchange(tried, next, Ordering::Relaxed, Ordering::Relaxed);
+        let _found =
+            self.target
+                .compare_exchange(tried, next, Ordering::Relaxed, Ordering::Relaxed);
     }
 }

@@ -103,7 +103,11 @@ impl Fleet {
     }
 
     /// Waits until so many workers were welcomed.
-    pub(crate) async fn await_welcomed(&self, hosts: u32, patience: Duration) -> anyhow::Result<()> {
+    pub(crate) async fn await_welcomed(
+        &self,
+        hosts: u32,
+        patience: Duration,
+    ) -> anyhow::Result<()> {
         let read = || self.counters.welcomed.load(Ordering::Relaxed);
         self.reach("welcomed workers", u64::from(hosts), patience, read)
             .await?;

@@ -161,6 +161,10 @@ impl Stream {
 
     async fn send(&self, kind: ToLeader) {
         // A broken stream shows at its other end.
-        drop(self.outgoing.send(v1::WorkerMessage { kind: Some(kind) }).await);
+        drop(
+            self.outgoing
+                .send(v1::WorkerMessage { kind: Some(kind) })
+                .await,
+        );
     }
 }

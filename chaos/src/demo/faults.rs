@@ -37,10 +37,11 @@ async fn calm(stage: &Stage) -> Result<(), DemoError> {
     let from = stage.observed.here();
     tokio::time::sleep(CALM).await;
     let job = stage.training;
-    let committed = move |event: &Event| {
-        matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job)
-    };
-    stage.observed.wait_for("a checkpoint", from, PATIENCE, committed).await?;
+    let committed = move |event: &Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+    stage
+        .observed
+        .wait_for("a checkpoint", from, PATIENCE, committed)
+        .await?;
     Ok(())
 }
 
@@ -63,9 +64,10 @@ fn record(
 /// Training done between the newest checkpoint before `fault` and the fault, over all ranks.
 fn lost_gpu_seconds(stage: &Stage, fault: Instant) -> f64 {
     let job = stage.training;
-    let checkpoint = stage.observed.newest_before(fault, |event| {
-        matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job)
-    });
+    let checkpoint = stage.observed.newest_before(
+        fault,
+        |event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job),
+    );
     let since = checkpoint.map_or(Duration::ZERO, |seen| fault.duration_since(seen.at));
     since.as_secs_f64() * f64::from(RANKS)
 }
@@ -73,17 +75,27 @@ fn lost_gpu_seconds(stage: &Stage, fault: Instant) -> f64 {
 /// Waits until the training runs again with all ranks.
 async fn training_resumed(stage: &Stage, from: usize) -> Result<Instant, DemoError> {
     let job = stage.training;
-    let running = move |event: &Event| {
-        matches!(&event.kind, EventKind::AttemptRunning { job: of, .. } if *of == job)
-    };
-    Ok(stage.observed.wait_for("the training's return", from, PATIENCE, running).await?.at)
+    let running = move |event: &Event| matches!(&event.kind, EventKind::AttemptRunning { job: of, .. } if *of == job);
+    Ok(stage
+        .observed
+        .wait_for("the training's return", from, PATIENCE, running)
+        .await?
+        .at)
 }
 
 /// The training's current attempt: its number, and host and GPU of each rank.
 async fn whereabouts(stage: &Stage) -> Result<(u32, Vec<(String, String)>), DemoError> {
-    let detail = stage.client.get_job(stage.training, 1, v1::Consistency::Linearizable).await?;
-    let attempt = detail.units.into_iter().next().and_then(|unit| unit.attempt);
-    let attempt = attempt.ok_or_else(|| DemoError::Broken("the training does not run".to_owned()))?;
+    let detail = stage
+        .client
+        .get_job(stage.training, 1, v1::Consistency::Linearizable)
+        .await?;
+    let attempt = detail
+        .units
+        .into_iter()
+        .next()
+        .and_then(|unit| unit.attempt);
+    let attempt =
+        attempt.ok_or_else(|| DemoError::Broken("the training does not run".to_owned()))?;
     let ranks = attempt.tasks.into_iter().map(|task| {
         let gpu = task.gpus.into_iter().next().unwrap_or_default();
         (task.host, gpu)
@@ -92,16 +104,25 @@ async fn whereabouts(stage: &Stage) -> Result<(u32, Vec<(String, String)>), Demo
 }
 
 fn worker_index(stage: &Stage, name: &str) -> Result<usize, DemoError> {
-    let position = stage.cluster.workers().iter().position(|worker| worker.name == name);
+    let position = stage
+        .cluster
+        .workers()
+        .iter()
+        .position(|worker| worker.name == name);
     position.ok_or_else(|| DemoError::Broken(format!("host {name} is none of ours")))
 }
 
 async fn kill_leader(stage: &mut Stage) -> Result<(), DemoError> {
     let status = stage.client.status(v1::Consistency::Linearizable).await?;
     let leader = status.leader_id.unwrap_or_default();
-    let index = usize::try_from(leader).unwrap_or_default().saturating_sub(1);
+    let index = usize::try_from(leader)
+        .unwrap_or_default()
+        .saturating_sub(1);
     let (attempt_before, _) = whereabouts(stage).await?;
-    stage.say(Voice::Fault, &format!("kill -9 of replica {leader}, the leader, in mid-training"));
+    stage.say(
+        Voice::Fault,
+        &format!("kill -9 of replica {leader}, the leader, in mid-training"),
+    );
     let began = Instant::now();
     stage.cluster.kill_replica(index)?;
     let probe = super::jobs::probe(&stage.options.trainer);
@@ -110,12 +131,17 @@ async fn kill_leader(stage: &mut Stage) -> Result<(), DemoError> {
     stage.acknowledge(job);
     stage.say(
         Voice::Recovery,
-        &format!("first write acknowledged again after {:.2} s", (written - began).as_secs_f64()),
+        &format!(
+            "first write acknowledged again after {:.2} s",
+            (written - began).as_secs_f64()
+        ),
     );
     stage.cluster.start_replica(index)?;
     let (attempt_after, _) = whereabouts(stage).await?;
     if attempt_after != attempt_before {
-        return Err(DemoError::Broken("the training was restarted by a leader's death".to_owned()));
+        return Err(DemoError::Broken(
+            "the training was restarted by a leader's death".to_owned(),
+        ));
     }
     record(stage, "leader killed", (began, written), None);
     Ok(())
@@ -125,7 +151,10 @@ async fn kill_agent(stage: &mut Stage) -> Result<(), DemoError> {
     let (attempt_before, ranks) = whereabouts(stage).await?;
     let host = ranks[0].0.clone();
     let index = worker_index(stage, &host)?;
-    stage.say(Voice::Fault, &format!("kill -9 of the agent of {host}; its tasks go on"));
+    stage.say(
+        Voice::Fault,
+        &format!("kill -9 of the agent of {host}; its tasks go on"),
+    );
     let from = stage.observed.here();
     let began = Instant::now();
     stage.cluster.kill_agent(index)?;
@@ -135,9 +164,14 @@ async fn kill_agent(stage: &mut Stage) -> Result<(), DemoError> {
     host_health(stage, from, &host, HostHealth::Up).await?;
     let (attempt_after, _) = whereabouts(stage).await?;
     if attempt_after != attempt_before {
-        return Err(DemoError::Broken("the training was restarted by an agent's death".to_owned()));
+        return Err(DemoError::Broken(
+            "the training was restarted by an agent's death".to_owned(),
+        ));
     }
-    stage.say(Voice::Recovery, &format!("{host} has adopted its running tasks"));
+    stage.say(
+        Voice::Recovery,
+        &format!("{host} has adopted its running tasks"),
+    );
     record(stage, "agent killed", (began, suspect), None);
     Ok(())
 }
@@ -170,12 +204,18 @@ async fn lose_gpu(stage: &mut Stage) -> Result<(), DemoError> {
         signal: "xid-79".to_owned(),
         detail: "GPU has fallen off the bus (demo)".to_owned(),
     };
-    stage.client.inject_gpu_fault(&host, &gpu, Some(fault)).await?;
+    stage
+        .client
+        .inject_gpu_fault(&host, &gpu, Some(fault))
+        .await?;
     let noticed = move |event: &Event| {
         matches!(&event.kind, EventKind::GpuHealthChanged { gpu: of, health, .. }
             if of.to_string() == gpu && *health != GpuHealth::Healthy)
     };
-    let seen = stage.observed.wait_for("the GPU's fault", from, PATIENCE, noticed).await?;
+    let seen = stage
+        .observed
+        .wait_for("the GPU's fault", from, PATIENCE, noticed)
+        .await?;
     let resumed = training_resumed(stage, from).await?;
     record(stage, "GPU off the bus", (began, seen.at), Some(resumed));
     Ok(())
@@ -207,7 +247,12 @@ async fn block_host(stage: &mut Stage) -> Result<(), DemoError> {
         .await?;
     tokio::time::sleep(BLOCKED).await;
     stage.client.unblock(target, "demo").await?;
-    record(stage, "host blocked by hand, let go", (began, blocked.at), None);
+    record(
+        stage,
+        "host blocked by hand, let go",
+        (began, blocked.at),
+        None,
+    );
     Ok(())
 }
 
@@ -223,5 +268,9 @@ async fn host_health(
         matches!(&event.kind, EventKind::HostHealthChanged { name: of, health, .. }
             if *of == name && *health == expected)
     };
-    Ok(stage.observed.wait_for(&what, from, PATIENCE, changed).await?.at)
+    Ok(stage
+        .observed
+        .wait_for(&what, from, PATIENCE, changed)
+        .await?
+        .at)
 }

@@ -54,7 +54,10 @@ pub(super) fn stand_in(trace: &TraceJob, trainer: &Path, ledger: &Path) -> v1::J
         "--milliseconds".to_owned(),
         run_ms.clamp(*RUN_MS.start(), *RUN_MS.end()).to_string(),
     ];
-    let tasks = trace.tasks.min(GPUS_MAX / trace.gpus_per_task.clamp(1, 8)).max(1);
+    let tasks = trace
+        .tasks
+        .min(GPUS_MAX / trace.gpus_per_task.clamp(1, 8))
+        .max(1);
     let group = group("main", tasks, trace.gpus_per_task.min(8), command, ledger);
     // Large jobs first, or the small ones would never leave them enough room.
     job(&trace.name, i32::from(trace.gpus() >= 8), tasks > 1, group)
@@ -69,18 +72,25 @@ fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSp
         groups: vec![group],
         partition_grace_ms: Some(PARTITION_GRACE_MS),
         stop_grace_ms: Some(STOP_GRACE_MS),
-        retry: Some(v1::RetryPolicy { retries_max: 5, backoff_ms: 200 }),
+        retry: Some(v1::RetryPolicy {
+            retries_max: 5,
+            backoff_ms: 200,
+        }),
         ..v1::JobSpec::default()
     }
 }
 
 fn group(name: &str, count: u32, gpus: u32, command: Vec<String>, ledger: &Path) -> v1::TaskGroup {
-    let environment =
-        [(LEDGER_VARIABLE.to_owned(), ledger.display().to_string())].into_iter().collect();
+    let environment = [(LEDGER_VARIABLE.to_owned(), ledger.display().to_string())]
+        .into_iter()
+        .collect();
     v1::TaskGroup {
         name: Some(name.to_owned()),
         count: Some(count),
-        resources: Some(v1::Resources { gpus, ..v1::Resources::default() }),
+        resources: Some(v1::Resources {
+            gpus,
+            ..v1::Resources::default()
+        }),
         command,
         environment,
         ..v1::TaskGroup::default()
@@ -90,6 +100,18 @@ fn group(name: &str, count: u32, gpus: u32, command: Vec<String>, ledger: &Path)
 /// A job that shows whether writes are acknowledged: it does nothing for a moment.
 pub(super) fn probe(trainer: &Path) -> v1::JobSpec {
     let command = ["busy", "--milliseconds", "10"].map(str::to_owned);
-    let command = std::iter::once(trainer.display().to_string()).chain(command).collect();
-    job("probe", 5, false, v1::TaskGroup { command, count: Some(1), name: Some("main".to_owned()), ..v1::TaskGroup::default() })
+    let command = std::iter::once(trainer.display().to_string())
+        .chain(command)
+        .collect();
+    job(
+        "probe",
+        5,
+        false,
+        v1::TaskGroup {
+            command,
+            count: Some(1),
+            name: Some("main".to_owned()),
+            ..v1::TaskGroup::default()
+        },
+    )
 }

@@ -69,7 +69,10 @@ pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
     timeline.print(&format!("\n{board}"));
     let holds = board.holds();
     let (voice, verdict) = if holds {
-        (Voice::Recovery, "every promise held; no process and no file is left behind")
+        (
+            Voice::Recovery,
+            "every promise held; no process and no file is left behind",
+        )
     } else {
         (Voice::Fault, "A PROMISE WAS BROKEN, see the table")
     };
@@ -83,11 +86,12 @@ async fn play(stage: &mut Stage) -> Result<(), DemoError> {
     stage.start_training().await?;
     let stream = stage.start_stream()?;
     faults::play_all(stage).await?;
-    let submitted = stream.await.map_err(|_| DemoError::Broken("the job stream died".to_owned()))?;
+    let submitted = stream
+        .await
+        .map_err(|_| DemoError::Broken("the job stream died".to_owned()))?;
     for job in submitted? {
         stage.acknowledge(job);
     }
     let faulty = stage.await_finish().await?;
     stage.settle_accounts(faulty, calm)
 }
-

@@ -15,7 +15,7 @@ use super::timeline::{Timeline, Voice};
 
 /// An event with the time at which it was seen here.
 #[derive(Clone, Debug)]
-pub struct Seen {
+pub(super) struct Seen {
     /// When.
     pub at: Instant,
     /// What.
@@ -24,7 +24,7 @@ pub struct Seen {
 
 /// Everything seen so far.
 #[derive(Debug, Default)]
-pub struct Observed {
+pub(super) struct Observed {
     events: Mutex<Vec<Seen>>,
     training: Mutex<Option<JobId>>,
     arrived: Notify,
@@ -43,12 +43,12 @@ pub struct Missed {
 impl Observed {
     /// Number of events seen so far: a place to wait from.
     #[must_use]
-    pub fn here(&self) -> usize {
+    pub(super) fn here(&self) -> usize {
         lock(&self.events).len()
     }
 
     /// Names the training job, whose events go to the timeline.
-    pub fn follow(&self, training: JobId) {
+    pub(super) fn follow(&self, training: JobId) {
         *lock(&self.training) = Some(training);
     }
 
@@ -56,7 +56,7 @@ impl Observed {
     ///
     /// # Errors
     /// [`Missed`] after `patience`.
-    pub async fn wait_for(
+    pub(super) async fn wait_for(
         &self,
         what: &str,
         from: usize,
@@ -71,7 +71,9 @@ impl Observed {
                 arrived.as_mut().enable();
                 {
                     let events = lock(&self.events);
-                    if let Some(found) = events[position..].iter().find(|seen| expected(&seen.event)) {
+                    if let Some(found) =
+                        events[position..].iter().find(|seen| expected(&seen.event))
+                    {
                         return found.clone();
                     }
                     position = events.len();
@@ -81,43 +83,76 @@ impl Observed {
         };
         tokio::time::timeout(patience, search)
             .await
-            .map_err(|_| Missed { what: what.to_owned(), patience })
+            .map_err(|_| Missed {
+                what: what.to_owned(),
+                patience,
+            })
     }
 
     /// The newest event seen before `end` for which `wanted` holds.
     #[must_use]
-    pub fn newest_before(&self, end: Instant, wanted: impl Fn(&Event) -> bool) -> Option<Seen> {
+    pub(super) fn newest_before(
+        &self,
+        end: Instant,
+        wanted: impl Fn(&Event) -> bool,
+    ) -> Option<Seen> {
         let events = lock(&self.events);
-        let found = events.iter().rev().find(|seen| seen.at < end && wanted(&seen.event));
+        let found = events
+            .iter()
+            .rev()
+            .find(|seen| seen.at < end && wanted(&seen.event));
         found.cloned()
     }
 
     fn take(&self, event: Event, timeline: Timeline) {
         timeline.tell(&event, *lock(&self.training));
         lock(&self.board).observe(&event);
-        lock(&self.events).push(Seen { at: Instant::now(), event });
+        lock(&self.events).push(Seen {
+            at: Instant::now(),
+            event,
+        });
         self.arrived.notify_waiters();
     }
 }
 
 /// Watches from the first revision on, until it is aborted.
 #[must_use]
-pub fn observe(client: Client, observed: Arc<Observed>, timeline: Timeline) -> JoinHandle<()> {
+pub(super) fn observe(
+    client: Client,
+    observed: Arc<Observed>,
+    timeline: Timeline,
+) -> JoinHandle<()> {
     tokio::spawn(async move {
         let mut watch = client.watch(Some(Revision(0)), WatchFilter::default());
         loop {
             match watch.next().await {
-                Ok(WatchUpdate::Events { revision, time, events }) => {
+                Ok(WatchUpdate::Events {
+                    revision,
+                    time,
+                    events,
+                }) => {
                     for event in events {
                         match EventKind::try_from(event) {
-                            Ok(kind) => observed.take(Event { revision, time, kind }, timeline),
-                            Err(error) => timeline.say(Voice::Fault, &format!("odd event: {error}")),
+                            Ok(kind) => observed.take(
+                                Event {
+                                    revision,
+                                    time,
+                                    kind,
+                                },
+                                timeline,
+                            ),
+                            Err(error) => {
+                                timeline.say(Voice::Fault, &format!("odd event: {error}"))
+                            }
                         }
                     }
                 }
                 Ok(WatchUpdate::Bookmark { .. }) => {}
                 Ok(WatchUpdate::Resumed { replica, .. }) => {
-                    timeline.say(Voice::Cluster, &format!("the event stream goes on at {replica}"));
+                    timeline.say(
+                        Voice::Cluster,
+                        &format!("the event stream goes on at {replica}"),
+                    );
                 }
                 Err(error) => timeline.say(Voice::Fault, &format!("event stream: {error}")),
             }

@@ -22,7 +22,13 @@ impl DemoOptions {
     /// The demo with these binaries.
     #[must_use]
     pub fn new(binary: PathBuf, trainer: PathBuf) -> Self {
-        Self { binary, trainer, trace: None, jobs: 150, keep: false }
+        Self {
+            binary,
+            trainer,
+            trace: None,
+            jobs: 150,
+            keep: false,
+        }
     }
 }
 

@@ -52,16 +52,21 @@ fn failed(operation: String) -> impl FnOnce(io::Error) -> ReferenceError {
 ///
 /// # Errors
 /// [`ReferenceError`] names the rank and its output.
-pub async fn train_undisturbed(trainer: &Path, folder: &Path) -> Result<String, ReferenceError> {
+pub(super) async fn train_undisturbed(
+    trainer: &Path,
+    folder: &Path,
+) -> Result<String, ReferenceError> {
     fs::create_dir_all(folder).map_err(failed(format!("making {}", folder.display())))?;
     let master = free_addresses(1).map_err(failed("drawing a free port".to_owned()))?[0];
     let report = folder.join("report.json");
     let mut ranks = Vec::new();
     for rank in 0..RANKS {
         let output = folder.join(format!("rank-{rank}.log"));
-        let file = fs::File::create(&output)
-            .map_err(failed(format!("creating {}", output.display())))?;
-        let copy = file.try_clone().map_err(failed("sharing a log".to_owned()))?;
+        let file =
+            fs::File::create(&output).map_err(failed(format!("creating {}", output.display())))?;
+        let copy = file
+            .try_clone()
+            .map_err(failed("sharing a log".to_owned()))?;
         let child = Command::new(trainer)
             .args(training_arguments(0, &report))
             .env("RANK", rank.to_string())
@@ -77,9 +82,16 @@ pub async fn train_undisturbed(trainer: &Path, folder: &Path) -> Result<String, 
         ranks.push((rank, output, child));
     }
     for (rank, output, mut child) in ranks {
-        let status = child.wait().await.map_err(failed(format!("awaiting rank {rank}")))?;
+        let status = child
+            .wait()
+            .await
+            .map_err(failed(format!("awaiting rank {rank}")))?;
         if !status.success() {
-            return Err(ReferenceError::Rank { rank, status, output });
+            return Err(ReferenceError::Rank {
+                rank,
+                status,
+                output,
+            });
         }
     }
     read_digest(&report)
@@ -89,13 +101,16 @@ pub async fn train_undisturbed(trainer: &Path, folder: &Path) -> Result<String, 
 ///
 /// # Errors
 /// If the file is missing or damaged.
-pub fn read_digest(report: &Path) -> Result<String, ReferenceError> {
+pub(super) fn read_digest(report: &Path) -> Result<String, ReferenceError> {
     #[derive(serde::Deserialize)]
     struct Report {
         weights_digest: String,
     }
     let bytes = fs::read(report).map_err(failed(format!("reading {}", report.display())))?;
-    let parsed: Report = serde_json::from_slice(&bytes)
-        .map_err(|source| ReferenceError::Report { path: report.to_owned(), source })?;
+    let parsed: Report =
+        serde_json::from_slice(&bytes).map_err(|source| ReferenceError::Report {
+            path: report.to_owned(),
+            source,
+        })?;
     Ok(parsed.weights_digest)
 }

@@ -49,13 +49,27 @@ impl Stage {
             ),
         );
         let cluster = LocalCluster::start(shape)?;
-        timeline.say(Voice::Stage, &format!("data and logs: {}", cluster.folder().display()));
-        let config = ClientConfig { discover: false, ..ClientConfig::new(cluster.addresses()) };
+        timeline.say(
+            Voice::Stage,
+            &format!("data and logs: {}", cluster.folder().display()),
+        );
+        let config = ClientConfig {
+            discover: false,
+            ..ClientConfig::new(cluster.addresses())
+        };
         let client = Client::connect(config).await?;
         let observed = Arc::new(Observed::default());
         let watcher = observe(client.clone(), Arc::clone(&observed), timeline);
         let training = JobId(0);
-        Ok(Self { options, cluster, client, observed, timeline, training, watcher })
+        Ok(Self {
+            options,
+            cluster,
+            client,
+            observed,
+            timeline,
+            training,
+            watcher,
+        })
     }
 
     pub(super) fn say(&self, voice: Voice, text: &str) {
@@ -75,7 +89,10 @@ impl Stage {
     /// Trains without any scheduler, for the comparison at the end.
     pub(super) async fn train_undisturbed(&self) -> Result<String, DemoError> {
         let began = Instant::now();
-        self.say(Voice::Stage, "training once undisturbed, without a scheduler, for comparison");
+        self.say(
+            Voice::Stage,
+            "training once undisturbed, without a scheduler, for comparison",
+        );
         let folder = self.cluster.folder().join("undisturbed");
         let digest = reference::train_undisturbed(&self.options.trainer, &folder).await?;
         self.say(
@@ -92,7 +109,10 @@ impl Stage {
     pub(super) async fn await_cluster(&self) -> Result<(), DemoError> {
         crate::dev::await_ready(&self.cluster).await?;
         let workers = self.cluster.workers().len();
-        self.say(Voice::Recovery, &format!("a leader leads, {workers} workers are registered"));
+        self.say(
+            Voice::Recovery,
+            &format!("a leader leads, {workers} workers are registered"),
+        );
         Ok(())
     }
 
@@ -112,11 +132,14 @@ impl Stage {
         self.training = job;
         self.observed.follow(job);
         self.acknowledge(job);
-        self.say(Voice::Stage, &format!("job {job}: a training of 4 ranks, 1 GPU each"));
-        let committed = |event: &muster_core::event::Event| {
-            matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job)
-        };
-        self.observed.wait_for("the first checkpoint", 0, PATIENCE, committed).await?;
+        self.say(
+            Voice::Stage,
+            &format!("job {job}: a training of 4 ranks, 1 GPU each"),
+        );
+        let committed = |event: &muster_core::event::Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+        self.observed
+            .wait_for("the first checkpoint", 0, PATIENCE, committed)
+            .await?;
         Ok(())
     }
 
@@ -127,17 +150,25 @@ impl Stage {
         let count = self.options.jobs;
         let trace: Vec<TraceJob> = match &self.options.trace {
             Some(path) => {
-                self.say(Voice::Stage, &format!("replaying {count} jobs of the Philly trace"));
+                self.say(
+                    Voice::Stage,
+                    &format!("replaying {count} jobs of the Philly trace"),
+                );
                 read_philly(path, TRACE_JOBS_SKIPPED, count)?
             }
             None => {
-                self.say(Voice::Stage, &format!("{count} jobs with the Philly distribution"));
+                self.say(
+                    Voice::Stage,
+                    &format!("{count} jobs with the Philly distribution"),
+                );
                 PhillyGenerator::new(STREAM_SEED).take(count).collect()
             }
         };
         let ledger = self.ledger();
-        let specs =
-            trace.iter().map(|job| jobs::stand_in(job, &self.options.trainer, &ledger)).collect();
+        let specs = trace
+            .iter()
+            .map(|job| jobs::stand_in(job, &self.options.trainer, &ledger))
+            .collect();
         Ok(tokio::spawn(stream::submit_all(self.client.clone(), specs)))
     }
 
@@ -150,7 +181,10 @@ impl Stage {
         }
         let missing = self.board().missing();
         if !missing.is_empty() {
-            self.say(Voice::Fault, &format!("jobs that did not end well: {missing:?}"));
+            self.say(
+                Voice::Fault,
+                &format!("jobs that did not end well: {missing:?}"),
+            );
         }
         Ok(reference::read_digest(&self.report_path())?)
     }
@@ -182,7 +216,8 @@ impl Stage {
             return Err(DemoError::Broken(format!("processes are left: {left:?}")));
         }
         if self.options.keep {
-            self.timeline.say(Voice::Stage, &format!("kept: {}", folder.display()));
+            self.timeline
+                .say(Voice::Stage, &format!("kept: {}", folder.display()));
         }
         Ok(())
     }

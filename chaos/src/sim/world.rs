@@ -9,7 +9,7 @@ use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, explain};
 use muster_core::state::State;
 use muster_core::timings::Timings;
-use muster_raft_store::{Handle, StateMachine as _};
+use muster_raft_store::Handle;
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
 };

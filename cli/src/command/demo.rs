@@ -37,7 +37,9 @@ impl Demo {
     /// Does it.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let binary = own_binary()?;
-        let trainer = self.trainer.unwrap_or_else(|| binary.with_file_name("muster-trainer"));
+        let trainer = self
+            .trainer
+            .unwrap_or_else(|| binary.with_file_name("muster-trainer"));
         if !trainer.is_file() {
             return Err(Failure::usage(format!(
                 "{} is not there; build it with `make build`, or name it with --trainer",
@@ -116,8 +118,13 @@ fn announce(cluster: &DevCluster, ready_file: Option<&std::path::Path>) -> io::R
     }
     let mut output = io::stdout().lock();
     writeln!(output, "export MUSTER_ADDR={}", cluster.addresses.join(","))?;
-    writeln!(output, "# {} replicas, {} workers, logs in {}; Ctrl-C ends them",
-        cluster.replicas.len(), cluster.workers.len(), cluster.folder.display())?;
+    writeln!(
+        output,
+        "# {} replicas, {} workers, logs in {}; Ctrl-C ends them",
+        cluster.replicas.len(),
+        cluster.workers.len(),
+        cluster.folder.display()
+    )?;
     for (process, metrics) in cluster.replicas.iter().zip(&cluster.metrics) {
         writeln!(output, "# {}: http://{metrics}/metrics", process.name)?;
     }
@@ -149,13 +156,20 @@ impl Chaos {
     /// Does it.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let Self::Sim(sim) = self;
-        let options =
-            SweepOptions { first: sim.first, seeds: sim.seeds, faults_s: sim.faults_seconds };
+        let options = SweepOptions {
+            first: sim.first,
+            seeds: sim.seeds,
+            faults_s: sim.faults_seconds,
+        };
         let mut output = io::stdout();
         let report = sweep(options, &mut output)
             .and_then(|report| write!(output, "{report}").map(|()| report))
             .map_err(|error| Failure::new(format!("cannot simulate: {error}")))?;
-        Ok(if report.holds() { Exit::Ok } else { Exit::Error })
+        Ok(if report.holds() {
+            Exit::Ok
+        } else {
+            Exit::Error
+        })
     }
 }
 
