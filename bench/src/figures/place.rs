@@ -58,7 +58,7 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let floor = Floor::build(bench).await?;
     let gpus = u64::from(floor.hosts * GPUS_PER_HOST);
     // One host is given to the job that holds the others up, and its seven other GPUs stay free.
-    let gangs = u64::from(floor.hosts) - 1;
+    let gang_jobs = u64::from(floor.hosts) - 1;
     let singles = |jobs| Wave {
         spec: specs::single(),
         jobs,
@@ -69,7 +69,6 @@ pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
         jobs,
         tasks_per_job: u64::from(GPUS_PER_HOST),
     };
-    let gang_jobs = u64::from(floor.hosts) - 1;
     let runs = bench.pick(3, 1);
     let mut rows = Vec::new();
 

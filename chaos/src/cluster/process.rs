@@ -4,9 +4,10 @@ use std::fs::File;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
 
 /// Pause between two looks at an ending process.
 const EXIT_POLL: Duration = Duration::from_millis(5);
@@ -69,6 +70,10 @@ impl ManagedProcess {
     ///
     /// # Errors
     /// If the kernel does not know the child.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "cleaning up happens in destructors too, where nothing can be awaited"
+    )]
     pub fn stop(&mut self, patience: Duration) -> io::Result<ExitStatus> {
         if self.is_running()? {
             kill_process(self.pid(), Signal::TERM)?;

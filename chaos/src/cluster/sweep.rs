@@ -7,9 +7,10 @@
 use std::fs;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::process::{Pid, Signal, getpid, kill_process};
+use tokio::time::Instant;
 
 /// How long a killed process may take to leave the process table.
 const REAP_TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,8 +56,17 @@ pub fn kill_all(folder: &Path) -> Result<usize, StillAlive> {
             // A process that has gone meanwhile is what we want.
             killed += usize::from(kill_process(pid, Signal::KILL).is_ok());
         }
-        std::thread::sleep(REAP_POLL);
+        pause();
     }
+}
+
+/// Lets killed processes go.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cleaning up happens in destructors too, where nothing can be awaited"
+)]
+fn pause() {
+    std::thread::sleep(REAP_POLL);
 }
 
 /// Processes that survive a SIGKILL.

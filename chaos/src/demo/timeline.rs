@@ -1,12 +1,12 @@
 //! The live timeline: one line a happening, readable while it scrolls.
 
 use std::io::Write;
-use std::time::Instant;
 
 use anstyle::{AnsiColor, Style};
 use muster_core::command::{BlockTarget, GpuHealth, HostHealth};
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::JobId;
+use tokio::time::Instant;
 
 /// Who a line is about: decides its colour and its sign.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -58,12 +58,12 @@ impl Gateway {
         self.lock().inputs.remove(&replica);
     }
 
-    /// Opens a stream and presents the worker; none if the replica cannot be reached.
+    /// Opens a stream from a worker to a replica and presents the worker; none if the replica cannot be
+    /// reached.
     pub async fn dial(
         &self,
         network: &SimNetwork,
-        worker: NodeId,
-        replica: NodeId,
+        (worker, replica): (NodeId, NodeId),
         registration: Arc<HostRegistration>,
         leader_seen: LeadershipEpoch,
     ) -> Option<Stream> {

@@ -173,11 +173,14 @@ impl SimHost {
     }
 }
 
+/// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
+const REPORTS_MAX: usize = 1_024;
+
 /// What an agent process holds in memory.
 struct AgentDriver {
     host: SimHost,
     agent: Agent,
-    reports: mpsc::UnboundedReceiver<(Owner, SupervisorReport)>,
+    reports: mpsc::Receiver<(Owner, SupervisorReport)>,
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
     pending: Vec<Action>,
     next_replica: usize,
@@ -191,11 +194,7 @@ enum Ended {
 
 impl AgentDriver {
     fn recover(host: SimHost) -> Self {
-        #[expect(
-            clippy::disallowed_methods,
-            reason = "one simulated host reports a handful of tasks"
-        )]
-        let (report, reports) = mpsc::unbounded_channel();
+        let (report, reports) = mpsc::channel(REPORTS_MAX);
         host.supervisors.attach(report);
         let found = host.supervisors.alive().into_iter().map(found);
         let records = lock(&host.disk).journal.clone();
@@ -221,8 +220,7 @@ impl AgentDriver {
                 .gateway
                 .dial(
                     &self.host.network,
-                    self.host.agent_node(),
-                    replica,
+                    (self.host.agent_node(), replica),
                     self.host.registration(),
                     self.agent.leader(),
                 )

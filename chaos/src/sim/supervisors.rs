@@ -9,6 +9,7 @@ use muster_core::agent::SupervisorReport;
 use muster_core::command::Exit;
 use muster_core::desired::TaskAssignment;
 use muster_core::time::MonotonicMs;
+use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use super::clock::SimClock;
@@ -40,7 +41,7 @@ pub struct Supervisors {
 #[derive(Debug, Default)]
 struct Inner {
     tasks: BTreeMap<Owner, Supervised>,
-    agent: Option<mpsc::UnboundedSender<(Owner, SupervisorReport)>>,
+    agent: Option<mpsc::Sender<(Owner, SupervisorReport)>>,
 }
 
 #[derive(Clone, Debug)]
@@ -97,7 +98,7 @@ impl Supervisors {
     }
 
     /// An agent begins to listen; an earlier one hears nothing more.
-    pub fn attach(&self, agent: mpsc::UnboundedSender<(Owner, SupervisorReport)>) {
+    pub fn attach(&self, agent: mpsc::Sender<(Owner, SupervisorReport)>) {
         self.lock().agent = Some(agent);
     }
 
@@ -204,8 +205,12 @@ impl Supervisors {
 
     fn report(&self, owner: Owner, report: SupervisorReport) {
         if let Some(agent) = &self.lock().agent {
-            // A dead agent hears it from `alive` when it is back.
-            let _unheard = agent.send((owner, report));
+            // A dead agent hears it from `alive` when it is back; a living one has room for every task.
+            let heard = agent.try_send((owner, report));
+            assert!(
+                !matches!(heard, Err(TrySendError::Full(_))),
+                "{owner:?} reports into a full channel"
+            );
         }
     }
 
