@@ -30,6 +30,8 @@ const GPU_MODEL: &str = "H100";
 const JOURNAL_SYNC: Duration = Duration::from_micros(700);
 /// Pause between two attempts to reach a leader.
 const DIAL_PAUSE: Duration = Duration::from_millis(150);
+/// How long a leader may take to welcome a worker: it commits the registration meanwhile.
+const WELCOME_MAX: Duration = Duration::from_secs(3);
 /// Beats without an acknowledgement after which a stream is given up.
 const UNANSWERED_BEATS_MAX: u64 = 4;
 
@@ -57,6 +59,21 @@ pub struct SimHost {
     supervisors: Supervisors,
     disk: Arc<Mutex<HostDisk>>,
     gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
+    /// The memory of the agent process that runs (or ran last), and its stream: shared so that a report
+    /// can tell them.
+    agent: Arc<Mutex<Agent>>,
+    link: Arc<Mutex<AgentLink>>,
+}
+
+/// An agent's stream, for reports.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AgentLink {
+    /// The replica that it is connected to.
+    pub replica: Option<NodeId>,
+    /// Sequence of the last beat on this stream.
+    pub sequence: u64,
+    /// Newest acknowledged sequence on this stream.
+    pub acknowledged: u64,
 }
 
 /// What survives a kill of everything.
@@ -91,7 +108,39 @@ impl SimHost {
             supervisors,
             disk: Arc::default(),
             gpus: Arc::new(Mutex::new(gpus)),
+            agent: Arc::default(),
+            link: Arc::default(),
         }
+    }
+
+    /// Its name in the cluster.
+    #[must_use]
+    pub fn name(&self) -> String {
+        format!("node{:02}", self.settings.number)
+    }
+
+    /// What its agent knows.
+    #[must_use]
+    pub fn agent(&self) -> Agent {
+        lock(&self.agent).clone()
+    }
+
+    /// Its agent's stream.
+    #[must_use]
+    pub fn link(&self) -> AgentLink {
+        *lock(&self.link)
+    }
+
+    /// What its monotonic clock shows.
+    #[must_use]
+    pub fn now(&self) -> muster_core::time::MonotonicMs {
+        self.clock.monotonic()
+    }
+
+    /// Its supervisors.
+    #[must_use]
+    pub const fn supervisors(&self) -> &Supervisors {
+        &self.supervisors
     }
 
     /// The node of its agent.
@@ -153,7 +202,7 @@ impl SimHost {
         let number = self.settings.number;
         let gpus = self.gpus().into_iter().zip(0..);
         Arc::new(HostRegistration {
-            name: format!("node{number:02}"),
+            name: self.name(),
             address: format!("10.0.0.{number}"),
             worker_id: RequestId(u128::from(number) + 1),
             incarnation: disk.incarnation,
@@ -179,7 +228,6 @@ const REPORTS_MAX: usize = 1_024;
 /// What an agent process holds in memory.
 struct AgentDriver {
     host: SimHost,
-    agent: Agent,
     reports: mpsc::Receiver<(Owner, SupervisorReport)>,
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
     pending: Vec<Action>,
@@ -200,9 +248,10 @@ impl AgentDriver {
         let records = lock(&host.disk).journal.clone();
         let (agent, pending) = Agent::recover(records, found);
         let next_replica = host.settings.number as usize;
+        *lock(&host.agent) = agent;
+        *lock(&host.link) = AgentLink::default();
         Self {
             host,
-            agent,
             reports,
             known_gpus: BTreeMap::new(),
             pending,
@@ -214,6 +263,7 @@ impl AgentDriver {
         let pending = std::mem::take(&mut self.pending);
         self.act(pending).await;
         loop {
+            let leader_seen = lock(&self.host.agent).leader();
             let replica = self.host.replicas[self.next_replica % self.host.replicas.len()];
             let dialled = self
                 .host
@@ -222,13 +272,17 @@ impl AgentDriver {
                     &self.host.network,
                     (self.host.agent_node(), replica),
                     self.host.registration(),
-                    self.agent.leader(),
+                    leader_seen,
                 )
                 .await;
             let ended = match dialled {
-                Some(stream) => self.serve(stream).await,
+                Some(stream) => {
+                    lock(&self.host.link).replica = Some(replica);
+                    self.serve(stream).await
+                }
                 None => Ended::Closed,
             };
+            *lock(&self.host.link) = AgentLink::default();
             if matches!(ended, Ended::Closed) {
                 self.next_replica += 1;
             }
@@ -245,7 +299,29 @@ impl AgentDriver {
         self.step(Input::Tick).await;
     }
 
+    /// Waits for the welcome, as the real session does: what is said before it is not listened to.
+    async fn be_welcomed(&mut self, stream: &mut Stream) -> Result<(), Ended> {
+        let deadline = Instant::now() + WELCOME_MAX;
+        loop {
+            tokio::select! {
+                biased;
+                message = stream.down.recv() => match message {
+                    Some(ToWorker::Welcome { .. }) => return Ok(()),
+                    Some(ToWorker::Close(reason)) => return Err(self.closed(reason)),
+                    Some(_) | None => return Err(Ended::Closed),
+                },
+                Some((owner, report)) = self.reports.recv() => {
+                    self.heard(owner, report).await;
+                }
+                () = tokio::time::sleep_until(deadline) => return Err(Ended::Closed),
+            }
+        }
+    }
+
     async fn serve(&mut self, mut stream: Stream) -> Ended {
+        if let Err(ended) = self.be_welcomed(&mut stream).await {
+            return ended;
+        }
         self.step(Input::StreamOpened).await;
         let mut sequence = 0;
         let mut whole = true;
@@ -259,6 +335,7 @@ impl AgentDriver {
                     Some(message) => {
                         if let ToWorker::BeatAck { sequence, .. } = &message {
                             acknowledged = *sequence;
+                            lock(&self.host.link).acknowledged = acknowledged;
                         }
                         self.told(message).await
                     }
@@ -277,12 +354,10 @@ impl AgentDriver {
             whole |= changed;
             if changed || next_beat <= Instant::now() {
                 sequence += 1;
+                lock(&self.host.link).sequence = sequence;
                 self.step(Input::BeatSent { sequence }).await;
-                if stream
-                    .up
-                    .try_send(self.agent.beat(sequence, whole))
-                    .is_err()
-                {
+                let beat = lock(&self.host.agent).beat(sequence, whole);
+                if stream.up.try_send(beat).is_err() {
                     return Ended::Closed;
                 }
                 whole = false;
@@ -338,7 +413,8 @@ impl AgentDriver {
 
     /// One step of the agent; true if the leader should hear of it at once.
     async fn step(&mut self, input: Input) -> bool {
-        let actions = self.agent.step(input, self.host.clock.monotonic());
+        let now = self.host.clock.monotonic();
+        let actions = lock(&self.host.agent).step(input, now);
         let tell = actions.contains(&Action::SendStatus);
         self.act(actions).await;
         tell

@@ -15,6 +15,7 @@ pub mod peers;
 pub mod replicas;
 pub mod report;
 pub mod runtime;
+pub mod stuck;
 pub mod supervisors;
 pub mod sweep;
 pub mod transport;

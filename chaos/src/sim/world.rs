@@ -29,6 +29,7 @@ use super::peers::{ShadowService, ShadowServices, SimPeers};
 use super::replicas::{Replicas, StartError};
 use super::report::{Report, Violation};
 use super::runtime::{NodeId, spawn_on};
+use super::stuck::describe_stuck;
 use crate::check::{Acknowledged, Exclusivity};
 
 /// Heartbeats of simulated clusters: fast, so that a short run sees many leases end.
@@ -257,6 +258,12 @@ impl World {
         self.random.random()
     }
 
+    /// Processes that run on any host.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        lock(&self.book).running()
+    }
+
     /// Records that something must not have happened.
     pub fn violate(&self, violation: Violation) {
         lock(&self.violations).push(violation);
@@ -322,7 +329,7 @@ impl World {
         }
         while !self.settled() {
             if Instant::now() > deadline {
-                self.violate(Violation::Stuck(self.describe_stuck()));
+                self.violate(Violation::Stuck(describe_stuck(self)));
                 return;
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -346,31 +353,6 @@ impl World {
                 .up()
                 .iter()
                 .all(|(_, handle)| ended(handle))
-    }
-
-    fn describe_stuck(&self) -> String {
-        let mut lines = vec![format!("{} processes run", lock(&self.book).running())];
-        for (node, handle) in self.replicas.registry.up() {
-            handle.with_state(|state| {
-                let live: Vec<_> = state
-                    .jobs
-                    .values()
-                    .filter(|job| !job.phase.is_terminal())
-                    .map(|job| {
-                        let blocker =
-                            explain(state, job.id, state.time).and_then(|told| told.blocker);
-                        format!("job {} {:?} {blocker:?}", job.id, job.phase)
-                    })
-                    .collect();
-                lines.push(format!(
-                    "replica {} at revision {}: {}",
-                    node.0,
-                    state.revision,
-                    live.join(" ")
-                ));
-            });
-        }
-        lines.join("; ")
     }
 
     /// Judges the final states.
