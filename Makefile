@@ -5,6 +5,8 @@ SHELL := /bin/bash
 
 # Number of simulated clusters that `make sim` runs.
 SEEDS ?= 200
+# A trace that the demo replays where it is present; its published distribution elsewhere.
+PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
 # Further arguments: `make demo ARGS=--keep`.
 ARGS ?=
 
@@ -19,7 +21,7 @@ help: ## list the targets
 
 .PHONY: demo
 demo: build ## a cluster of 3 replicas and 4 workers trains a model while leader, agent, host and GPU die
-	$(MUSTER_BIN) demo $(ARGS)
+	$(MUSTER_BIN) demo $(if $(wildcard $(PHILLY_TRACE)),--trace $(PHILLY_TRACE)) $(ARGS)
 
 .PHONY: dev
 dev: build ## leave such a cluster running to play with (Ctrl-C stops it)

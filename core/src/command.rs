@@ -4,6 +4,7 @@
 //! one, so nothing that a deposed leader still proposes takes effect.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -318,6 +319,19 @@ pub enum StopReason {
     },
     /// A higher priority needs the resources.
     Preempted,
+}
+
+impl fmt::Display for StopReason {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cancelled => formatter.write_str("the job was cancelled"),
+            Self::MemberFailed => formatter.write_str("a task of the gang failed"),
+            Self::MemberLost => formatter.write_str("a task of the gang was lost"),
+            Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
+            Self::Drain { host } => write!(formatter, "host {host} is drained"),
+            Self::Preempted => formatter.write_str("a higher priority needs the resources"),
+        }
+    }
 }
 
 /// What a block is put on.

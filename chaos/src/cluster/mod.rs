@@ -16,6 +16,7 @@ use std::time::Duration;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_scheduler::{RaftTimings, SchedulerConfig};
+use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, WorkerConfig};
 use serde_json::json;
 
@@ -38,8 +39,10 @@ pub struct ClusterOptions {
     pub replicas: usize,
     /// Workers, each a host of its own.
     pub workers: usize,
-    /// Simulated GPUs of each host, where the machine has no real ones.
+    /// Simulated GPUs of each host.
     pub gpus_per_host: u32,
+    /// Whether the first host has the machine's real GPUs, through NVML.
+    pub real_gpus: bool,
     /// Model of the simulated GPUs.
     pub gpu_model: String,
     /// Heartbeats and leases.
@@ -60,6 +63,7 @@ impl ClusterOptions {
             replicas: 3,
             workers: 4,
             gpus_per_host: 8,
+            real_gpus: false,
             gpu_model: "H100".to_owned(),
             timings: Timings {
                 beat_ms: 500,
@@ -70,6 +74,12 @@ impl ClusterOptions {
             keep: false,
         }
     }
+}
+
+/// Number of real GPUs that the driver of this machine knows; 0 without a driver.
+#[must_use]
+pub fn real_gpus() -> usize {
+    NvmlBackend::open().map_or(0, |backend| backend.inventory().len())
 }
 
 /// A cluster that cannot be run.
@@ -283,6 +293,13 @@ impl LocalCluster {
         Ok(())
     }
 
+    /// The host with the machine's real GPUs, if any has.
+    #[must_use]
+    pub fn real_gpu_host(&self) -> Option<&str> {
+        let first = self.workers.first()?;
+        self.options.real_gpus.then_some(&first.name)
+    }
+
     fn take_folder(&mut self) -> Result<ClusterFolder, ClusterError> {
         let empty = ClusterFolder::create(false).map_err(failed("making a folder"))?;
         Ok(std::mem::replace(&mut self.folder, empty))
@@ -318,18 +335,25 @@ impl LocalCluster {
             schedulers: self.addresses(),
             data_dir: member.folder.join("data"),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
-            gpus: GpuConfig::Simulated {
-                count: self.options.gpus_per_host,
-                model: self.options.gpu_model.clone(),
-                memory_mib: GPU_MEMORY_MIB,
-                timeline: None,
-            },
+            gpus: self.gpus_of(index),
             ..WorkerConfig::default()
         };
         write_config(&member, &json!(config))?;
         member.start(&self.options.binary)?;
         self.workers.push(member);
         Ok(())
+    }
+
+    fn gpus_of(&self, worker: usize) -> GpuConfig {
+        if self.options.real_gpus && worker == 0 {
+            return GpuConfig::Nvml;
+        }
+        GpuConfig::Simulated {
+            count: self.options.gpus_per_host,
+            model: self.options.gpu_model.clone(),
+            memory_mib: GPU_MEMORY_MIB,
+            timeline: None,
+        }
     }
 
     fn member(&self, role: &'static str, name: String) -> Result<Member, ClusterError> {

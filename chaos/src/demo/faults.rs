@@ -51,7 +51,7 @@ fn record(
     (began, detected): (Instant, Instant),
     resumed: Option<Instant>,
 ) {
-    let lost = resumed.map_or(0.0, |_| lost_gpu_seconds(stage, began));
+    let lost = resumed.map_or(0.0, |resumed| lost_gpu_seconds(stage, began, resumed));
     let fault = FaultRecord {
         name: name.to_owned(),
         detected: detected.duration_since(began),
@@ -61,14 +61,17 @@ fn record(
     lock(&stage.observed.board).faults.push(fault);
 }
 
-/// Training done between the newest checkpoint before `fault` and the fault, over all ranks.
-fn lost_gpu_seconds(stage: &Stage, fault: Instant) -> f64 {
+/// Training done between the checkpoint from which it `resumed` and the `fault`, over all ranks; nothing if
+/// the ranks could still write one after the fault.
+fn lost_gpu_seconds(stage: &Stage, fault: Instant, resumed: Instant) -> f64 {
     let job = stage.training;
     let checkpoint = stage.observed.newest_before(
-        fault,
+        resumed,
         |event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job),
     );
-    let since = checkpoint.map_or(Duration::ZERO, |seen| fault.duration_since(seen.at));
+    let since = checkpoint.map_or(Duration::ZERO, |seen| {
+        fault.saturating_duration_since(seen.at)
+    });
     since.as_secs_f64() * f64::from(RANKS)
 }
 
@@ -196,7 +199,11 @@ async fn kill_host(stage: &mut Stage) -> Result<(), DemoError> {
 
 async fn lose_gpu(stage: &mut Stage) -> Result<(), DemoError> {
     let (_, ranks) = whereabouts(stage).await?;
-    let (host, gpu) = ranks[ranks.len() - 1].clone();
+    let real_host = stage.cluster.real_gpu_host();
+    let on_simulated = ranks.into_iter().rfind(|(host, _)| real_host != Some(host));
+    let (host, gpu) = on_simulated.ok_or_else(|| {
+        DemoError::Broken("every rank has a real GPU, which cannot be made to fail".to_owned())
+    })?;
     stage.say(Voice::Fault, &format!("{gpu} of {host} falls off the bus"));
     let from = stage.observed.here();
     let began = Instant::now();

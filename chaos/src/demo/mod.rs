@@ -59,6 +59,7 @@ pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
     let mut stage = Stage::set(options, timeline).await?;
     let played = play(&mut stage).await;
     let board = stage.board();
+    let kept = stage.options.keep;
     let struck = stage.strike().await;
     if let Err(error) = played {
         timeline.say(Voice::Fault, &format!("the demo stops: {error}"));
@@ -69,14 +70,14 @@ pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
     timeline.print(&format!("\n{board}"));
     let holds = board.holds();
     let (voice, verdict) = if holds {
-        (
-            Voice::Recovery,
-            "every promise held; no process and no file is left behind",
-        )
+        let left = if kept { "" } else { " and no file" };
+        let text = format!("every promise held; no process{left} is left behind");
+        (Voice::Recovery, text)
     } else {
-        (Voice::Fault, "A PROMISE WAS BROKEN, see the table")
+        let text = "A PROMISE WAS BROKEN, see the table".to_owned();
+        (Voice::Fault, text)
     };
-    timeline.say(voice, verdict);
+    timeline.say(voice, &verdict);
     Ok(holds)
 }
 
@@ -86,12 +87,9 @@ async fn play(stage: &mut Stage) -> Result<(), DemoError> {
     stage.start_training().await?;
     let stream = stage.start_stream()?;
     faults::play_all(stage).await?;
-    let submitted = stream
+    stream
         .await
-        .map_err(|_| DemoError::Broken("the job stream died".to_owned()))?;
-    for job in submitted? {
-        stage.acknowledge(job);
-    }
+        .map_err(|_| DemoError::Broken("the job stream died".to_owned()))??;
     let faulty = stage.await_finish().await?;
     stage.settle_accounts(faulty, calm)
 }

@@ -154,7 +154,10 @@ pub(super) fn observe(
                         &format!("the event stream goes on at {replica}"),
                     );
                 }
-                Err(error) => timeline.say(Voice::Fault, &format!("event stream: {error}")),
+                Err(error) => {
+                    timeline.say(Voice::Fault, &format!("the event stream ended: {error}"));
+                    return;
+                }
             }
         }
     })

@@ -28,6 +28,8 @@ pub struct Scoreboard {
     pub faults: Vec<FaultRecord>,
     /// Jobs whose submission was acknowledged.
     acknowledged: BTreeSet<JobId>,
+    /// Jobs of which a unit runs.
+    running: BTreeSet<JobId>,
     /// How each job that ended did.
     finished: BTreeMap<JobId, JobPhase>,
     /// Two owners of one GPU at once, as the tasks themselves saw it.
@@ -44,8 +46,17 @@ impl Scoreboard {
 
     /// An event was seen.
     pub fn observe(&mut self, event: &Event) {
-        if let EventKind::JobFinished { job, phase, .. } = &event.kind {
-            self.finished.insert(*job, *phase);
+        match &event.kind {
+            EventKind::AttemptRunning { job, .. } => {
+                self.running.insert(*job);
+            }
+            EventKind::AttemptEnded { job, .. } => {
+                self.running.remove(job);
+            }
+            EventKind::JobFinished { job, phase, .. } => {
+                self.finished.insert(*job, *phase);
+            }
+            _ => {}
         }
     }
 
@@ -71,6 +82,18 @@ impl Scoreboard {
             .copied()
             .filter(|job| !well(job))
             .collect()
+    }
+
+    /// How far the jobs are, once there are several.
+    #[must_use]
+    pub fn progress(&self) -> Option<String> {
+        let text = format!(
+            "jobs: {} acknowledged, {} running, {} completed",
+            self.submitted(),
+            self.running.len(),
+            self.completed()
+        );
+        (self.submitted() > 1).then_some(text)
     }
 
     /// Whether every promise held.

@@ -15,13 +15,15 @@ use super::options::{DemoOptions, FINISH_PATIENCE, PATIENCE};
 use super::scoreboard::Scoreboard;
 use super::timeline::{Timeline, Voice};
 use super::{DemoError, jobs, reference, stream};
-use crate::cluster::{ClusterOptions, LocalCluster, processes_of};
+use crate::cluster::{ClusterOptions, LocalCluster, processes_of, real_gpus};
 use crate::workload::{PhillyGenerator, TraceJob, read_philly};
 
 /// Jobs of the trace's beginning that are left out: the cluster was being filled then.
 const TRACE_JOBS_SKIPPED: usize = 1_000;
 /// Seed of the generated stream.
 const STREAM_SEED: u64 = 2_017;
+/// Pause between two lines about the jobs.
+const PROGRESS: std::time::Duration = std::time::Duration::from_secs(5);
 /// Pause between two looks at something that has no event.
 const POLL: std::time::Duration = std::time::Duration::from_millis(50);
 
@@ -34,6 +36,7 @@ pub(super) struct Stage {
     pub(super) timeline: Timeline,
     pub(super) training: JobId,
     watcher: JoinHandle<()>,
+    progress: JoinHandle<()>,
 }
 
 impl Stage {
@@ -41,13 +44,9 @@ impl Stage {
     pub(super) async fn set(options: DemoOptions, timeline: Timeline) -> Result<Self, DemoError> {
         let mut shape = ClusterOptions::small(options.binary.clone());
         shape.keep = options.keep;
-        timeline.say(
-            Voice::Stage,
-            &format!(
-                "starting {} replicas and {} workers with {} GPUs each, as processes on loopback",
-                shape.replicas, shape.workers, shape.gpus_per_host
-            ),
-        );
+        let real_gpus = real_gpus();
+        shape.real_gpus = real_gpus > 0;
+        timeline.say(Voice::Stage, &describe(&shape, real_gpus));
         let cluster = LocalCluster::start(shape)?;
         timeline.say(
             Voice::Stage,
@@ -60,6 +59,7 @@ impl Stage {
         let client = Client::connect(config).await?;
         let observed = Arc::new(Observed::default());
         let watcher = observe(client.clone(), Arc::clone(&observed), timeline);
+        let progress = tokio::spawn(report_progress(Arc::clone(&observed), timeline));
         let training = JobId(0);
         Ok(Self {
             options,
@@ -69,6 +69,7 @@ impl Stage {
             timeline,
             training,
             watcher,
+            progress,
         })
     }
 
@@ -144,9 +145,7 @@ impl Stage {
     }
 
     /// Starts the stream of small jobs.
-    pub(super) fn start_stream(
-        &self,
-    ) -> Result<JoinHandle<Result<Vec<JobId>, ClientError>>, DemoError> {
+    pub(super) fn start_stream(&self) -> Result<JoinHandle<Result<(), ClientError>>, DemoError> {
         let count = self.options.jobs;
         let trace: Vec<TraceJob> = match &self.options.trace {
             Some(path) => {
@@ -169,7 +168,8 @@ impl Stage {
             .iter()
             .map(|job| jobs::stand_in(job, &self.options.trainer, &ledger))
             .collect();
-        Ok(tokio::spawn(stream::submit_all(self.client.clone(), specs)))
+        let submitted = stream::submit_all(self.client.clone(), Arc::clone(&self.observed), specs);
+        Ok(tokio::spawn(submitted))
     }
 
     /// Waits until every acknowledged job has ended; returns the digest of the training's weights.
@@ -179,6 +179,7 @@ impl Stage {
         while !self.board().missing().is_empty() && Instant::now() < deadline {
             tokio::time::sleep(POLL).await;
         }
+        self.progress.abort();
         let missing = self.board().missing();
         if !missing.is_empty() {
             self.say(
@@ -206,6 +207,7 @@ impl Stage {
     /// Ends everything and makes sure that nothing is left.
     pub(super) async fn strike(self) -> Result<(), DemoError> {
         self.watcher.abort();
+        self.progress.abort();
         let folder = self.cluster.folder().to_owned();
         let cluster = self.cluster;
         tokio::task::spawn_blocking(move || cluster.stop())
@@ -216,9 +218,41 @@ impl Stage {
             return Err(DemoError::Broken(format!("processes are left: {left:?}")));
         }
         if self.options.keep {
-            self.timeline
-                .say(Voice::Stage, &format!("kept: {}", folder.display()));
+            let kept = format!("kept for inspection: {}", folder.display());
+            self.timeline.say(Voice::Stage, &kept);
+        } else if folder.exists() {
+            let left = format!("{} is left behind", folder.display());
+            return Err(DemoError::Broken(left));
         }
         Ok(())
     }
+}
+
+/// Says every few seconds how far the jobs are, until it is aborted.
+async fn report_progress(observed: Arc<Observed>, timeline: Timeline) {
+    let mut ticks = tokio::time::interval(PROGRESS);
+    loop {
+        ticks.tick().await;
+        let progress = lock(&observed.board).progress();
+        if let Some(progress) = progress {
+            timeline.say(Voice::Cluster, &progress);
+        }
+    }
+}
+
+fn describe(shape: &ClusterOptions, real_gpus: usize) -> String {
+    let ClusterOptions {
+        replicas,
+        workers,
+        gpus_per_host,
+        ..
+    } = shape;
+    let real = match real_gpus {
+        0 => String::new(),
+        count => format!(" (node01: the {count} real ones of this machine)"),
+    };
+    format!(
+        "starting {replicas} replicas and {workers} workers with {gpus_per_host} simulated GPUs \
+         each{real}, as processes on loopback"
+    )
 }

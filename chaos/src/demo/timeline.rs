@@ -160,12 +160,12 @@ fn describe_training(kind: &EventKind) -> Option<String> {
             )
         }
         EventKind::AttemptRunning { .. } => "training: all ranks run".to_owned(),
-        EventKind::AttemptStopping { reason, .. } => format!("training: stopping, {reason:?}"),
-        EventKind::AttemptEnded { detail, .. } => format!("training: attempt ended, {detail}"),
+        EventKind::AttemptStopping { reason, .. } => format!("training: stopping, {reason}"),
+        EventKind::AttemptEnded { detail, .. } => format!("training: attempt ended: {detail}"),
         EventKind::CheckpointCommitted { step, .. } => {
             format!("training: checkpoint of step {step} committed")
         }
-        EventKind::JobFinished { phase, .. } => format!("training: {phase:?}"),
+        EventKind::JobFinished { phase, .. } => format!("training: {phase:?}").to_lowercase(),
         _ => return None,
     })
 }

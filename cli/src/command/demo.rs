@@ -4,7 +4,7 @@ use std::io::{self, Write};
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
-use muster_chaos::cluster::ClusterOptions;
+use muster_chaos::cluster::{ClusterOptions, real_gpus};
 use muster_chaos::demo::{DemoError, DemoOptions};
 use muster_chaos::dev::{self, DevCluster};
 use muster_chaos::sim::sweep::{SweepOptions, sweep};
@@ -99,6 +99,7 @@ impl Dev {
             workers: self.workers,
             gpus_per_host: self.gpus,
             keep: self.keep,
+            real_gpus: real_gpus() > 0,
             ..ClusterOptions::small(own_binary()?)
         };
         let ready_file = self.ready_file;

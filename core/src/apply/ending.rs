@@ -16,6 +16,7 @@ use crate::time::TimeMs;
 impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
+        let hosts = self.state.hosts.clone();
         let job = self.job_mut(id);
         let attempt = job
             .unit_mut(unit)
@@ -24,7 +25,7 @@ impl Step<'_> {
             .expect("the unit was found to have an attempt");
         let spec = Arc::clone(&job.spec);
         let known = job.unit(unit).expect("the unit was found to have a record");
-        let verdict = verdict::judge(job, known, &attempt);
+        let verdict = verdict::judge(&hosts, job, known, &attempt);
         self.release(id, unit, &spec, &attempt);
         let hosts = attempt.hosts();
         self.emit(EventKind::AttemptEnded {

@@ -1,11 +1,19 @@
 //! What an attempt's end means for its unit: one pure function, so that the rules stand in one place.
 
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
 use crate::apply::task_reports::{ended_well, exit_code};
 use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, StopReason};
+use crate::ids::HostId;
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::RetryPolicy;
-use crate::state::{Attempt, Job, RestartReason, TaskRun, Unit};
+use crate::state::{Attempt, Host, Job, RestartReason, TaskRun, Unit};
+
+/// All hosts, for their names.
+type Hosts = OrdMap<HostId, Arc<Host>>;
 
 /// What becomes of a unit whose attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,7 +51,8 @@ pub(super) enum Verdict {
 /// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
 ///   a gang often notice a dead host before the leader does.
 /// - Otherwise the task whose bad end was committed first decides; a lost member is never charged.
-pub(super) fn judge(job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
+pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
+    let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
         return Verdict::Cancelled;
     }
@@ -57,7 +66,7 @@ pub(super) fn judge(job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
             detail: describe(run),
         };
     }
-    if let Some((reason, detail)) = stopped_from_outside(attempt) {
+    if let Some((reason, detail)) = stopped_from_outside(attempt, hosts) {
         return Verdict::Requeued {
             reason,
             charged: false,
@@ -76,8 +85,10 @@ pub(super) fn judge(job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
         Some(run) if lost || run.exit.is_none() => {
             infrastructure(describe(run), start_delay_ms(unit, attempt))
         }
-        Some(run) if had_start_error(run.exit.as_ref()) => judge_start_error(run, unit, attempt),
-        Some(run) => judge_exit(run, unit, &job.spec.retry),
+        Some(run) if had_start_error(run.exit.as_ref()) => {
+            judge_start_error(describe(run), unit, attempt)
+        }
+        Some(run) => judge_exit(run, describe(run), unit, &job.spec.retry),
         None => infrastructure("it was stopped".to_owned(), 0),
     }
 }
@@ -87,8 +98,7 @@ pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.task(attempt.decisive?)
 }
 
-fn judge_exit(run: &TaskRun, unit: &Unit, retry: &RetryPolicy) -> Verdict {
-    let detail = describe(run);
+fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, retry: &RetryPolicy) -> Verdict {
     if exit_code(run) == Some(EXIT_RUN_AGAIN) {
         return Verdict::Requeued {
             reason: RestartReason::User,
@@ -112,8 +122,7 @@ fn judge_exit(run: &TaskRun, unit: &Unit, retry: &RetryPolicy) -> Verdict {
 }
 
 /// A task that could not be started is tried again ever more slowly, and not for ever.
-fn judge_start_error(run: &TaskRun, unit: &Unit, attempt: &Attempt) -> Verdict {
-    let detail = describe(run);
+fn judge_start_error(detail: String, unit: &Unit, attempt: &Attempt) -> Verdict {
     let in_a_row = 1 + unit
         .past
         .iter()
@@ -167,9 +176,10 @@ fn doubled(backoff_ms: u64, times: u64) -> u64 {
 }
 
 /// Why the attempt was stopped, if neither a member of its own nor a user ended it.
-fn stopped_from_outside(attempt: &Attempt) -> Option<(RestartReason, String)> {
+fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReason, String)> {
     match &attempt.stop.as_ref()?.reason {
         StopReason::Drain { host } => {
+            let host = host_name(*host, hosts);
             Some((RestartReason::Admin, format!("host {host} was drained")))
         }
         StopReason::Preempted => Some((RestartReason::Preempt, "preempted".to_owned())),
@@ -178,11 +188,17 @@ fn stopped_from_outside(attempt: &Attempt) -> Option<(RestartReason, String)> {
     }
 }
 
+/// What people call a host.
+fn host_name(host: HostId, hosts: &Hosts) -> String {
+    hosts
+        .get(&host)
+        .map_or_else(|| host.to_string(), |known| known.name.to_string())
+}
+
 /// How a task ended, for people.
-pub(super) fn describe(run: &TaskRun) -> String {
-    let TaskRun {
-        task, host, phase, ..
-    } = run;
+fn describe(run: &TaskRun, hosts: &Hosts) -> String {
+    let TaskRun { task, phase, .. } = run;
+    let host = host_name(run.host, hosts);
     let Some(exit) = &run.exit else {
         let what = match phase {
             TaskPhase::Fenced => "lost: its lease ran out",
