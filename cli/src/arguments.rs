@@ -52,6 +52,8 @@ enum Noun {
     Worker(command::worker::Worker),
     /// Watch a cluster train a model while its parts are killed
     Demo(command::demo::Demo),
+    /// Submit the jobs of a trace, faster than they happened
+    Replay(command::replay::Replay),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
     /// Prove that it survives: simulate clusters under faults
@@ -109,6 +111,7 @@ impl Noun {
             Self::UnblockGpu(unblock) => unblock.run(options).await,
             Self::Scheduler(scheduler) => scheduler.run(),
             Self::Worker(worker) => worker.run(),
+            Self::Replay(replay) => replay.run(options).await,
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),
             Self::Chaos(chaos) => chaos.run(),

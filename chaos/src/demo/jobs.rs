@@ -1,6 +1,7 @@
 //! The jobs of the demo: one training, and a stream of small ones from the trace.
 
 use std::path::Path;
+use std::time::Duration;
 
 use muster_proto::v1;
 
@@ -10,10 +11,9 @@ use super::options::{
 };
 use crate::workload::TraceJob;
 
-/// A trace's second lasts this many milliseconds in the demo: its median job (1,321 s) about a second.
-const MILLISECONDS_PER_1000_SECONDS: u64 = 900;
-/// Run times in the demo, in milliseconds: long ones are cut.
-const RUN_MS: std::ops::RangeInclusive<u64> = 50..=6_000;
+/// Shortest and longest run time of the stream's jobs: days are cut, however fast they are replayed.
+const RUN_MIN: Duration = Duration::from_millis(50);
+const RUN_MAX: Duration = Duration::from_secs(12);
 /// Largest job of the stream, in GPUs: the cluster must hold it with a host missing.
 const GPUS_MAX: u32 = 16;
 
@@ -46,13 +46,18 @@ pub(super) fn training(trainer: &Path, report: &Path, ledger: &Path) -> v1::JobS
 }
 
 /// A job of the stream, as a stand-in process that lasts as long as the trace says, speeded up.
-pub(super) fn stand_in(trace: &TraceJob, trainer: &Path, ledger: &Path) -> v1::JobSpec {
-    let run_ms = trace.duration_s * MILLISECONDS_PER_1000_SECONDS / 1_000;
+pub(super) fn stand_in(
+    trace: &TraceJob,
+    run_for: Duration,
+    trainer: &Path,
+    ledger: &Path,
+) -> v1::JobSpec {
+    let run_for = run_for.clamp(RUN_MIN, RUN_MAX);
     let command = vec![
         trainer.display().to_string(),
         "busy".to_owned(),
         "--milliseconds".to_owned(),
-        run_ms.clamp(*RUN_MS.start(), *RUN_MS.end()).to_string(),
+        run_for.as_millis().to_string(),
     ];
     let tasks = trace
         .tasks

@@ -16,10 +16,12 @@ use super::scoreboard::Scoreboard;
 use super::timeline::{Timeline, Voice};
 use super::{DemoError, jobs, reference, stream};
 use crate::cluster::{ClusterOptions, LocalCluster, processes_of, real_gpus};
-use crate::workload::{PhillyGenerator, TraceJob, read_philly};
+use crate::workload::{Pace, PhillyGenerator, TraceJob, read_philly};
 
 /// Jobs of the trace's beginning that are left out: the cluster was being filled then.
 const TRACE_JOBS_SKIPPED: usize = 1_000;
+/// How long the stream lasts: as long as the faults.
+const STREAM_SPAN: std::time::Duration = std::time::Duration::from_secs(40);
 /// Seed of the generated stream.
 const STREAM_SEED: u64 = 2_017;
 /// Pause between two lines about the jobs.
@@ -147,26 +149,31 @@ impl Stage {
     /// Starts the stream of small jobs.
     pub(super) fn start_stream(&self) -> Result<JoinHandle<Result<(), ClientError>>, DemoError> {
         let count = self.options.jobs;
-        let trace: Vec<TraceJob> = match &self.options.trace {
-            Some(path) => {
-                self.say(
-                    Voice::Stage,
-                    &format!("replaying {count} jobs of the Philly trace"),
-                );
-                read_philly(path, TRACE_JOBS_SKIPPED, count)?
-            }
+        let (trace, origin): (Vec<TraceJob>, _) = match &self.options.trace {
+            Some(path) => (
+                read_philly(path, TRACE_JOBS_SKIPPED, count)?,
+                "of the Philly trace",
+            ),
             None => {
-                self.say(
-                    Voice::Stage,
-                    &format!("{count} jobs with the Philly distribution"),
-                );
-                PhillyGenerator::new(STREAM_SEED).take(count).collect()
+                let generated = PhillyGenerator::new(STREAM_SEED).take(count).collect();
+                (generated, "drawn from Philly's published distribution")
             }
         };
+        let pace = Pace::within(&trace, STREAM_SPAN);
+        self.say(
+            Voice::Stage,
+            &format!(
+                "replaying {count} jobs {origin}, {:.0} times as fast",
+                pace.speed_up()
+            ),
+        );
         let ledger = self.ledger();
         let specs = trace
             .iter()
-            .map(|job| jobs::stand_in(job, &self.options.trainer, &ledger))
+            .map(|job| {
+                let spec = jobs::stand_in(job, pace.run_for(job), &self.options.trainer, &ledger);
+                (pace.submit_after(job), spec)
+            })
             .collect();
         let submitted = stream::submit_all(self.client.clone(), Arc::clone(&self.observed), specs);
         Ok(tokio::spawn(submitted))

@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use muster_client::{Client, ClientError};
 use muster_proto::v1;
+use tokio::time::Instant;
 
 use super::observer::{Observed, lock};
 
-/// Pause between two submissions.
-const PAUSE: Duration = Duration::from_millis(350);
+/// A job and how long after the stream's beginning it is submitted.
+pub(super) type Submission = (Duration, v1::JobSpec);
 
 /// Submits every job, through whatever happens to the cluster, and counts the acknowledged ones.
 ///
@@ -18,12 +19,13 @@ const PAUSE: Duration = Duration::from_millis(350);
 pub(super) async fn submit_all(
     client: Client,
     observed: Arc<Observed>,
-    jobs: Vec<v1::JobSpec>,
+    jobs: Vec<Submission>,
 ) -> Result<(), ClientError> {
-    for job in jobs {
+    let began = Instant::now();
+    for (after, job) in jobs {
+        tokio::time::sleep_until(began + after).await;
         let job = client.submit_job(job).await?.job;
         lock(&observed.board).acknowledged(job);
-        tokio::time::sleep(PAUSE).await;
     }
     Ok(())
 }

@@ -1,9 +1,11 @@
 //! Streams of jobs: replayed from a real trace, or drawn from its published distribution.
 
 mod generator;
+mod pace;
 mod trace;
 
 pub use generator::PhillyGenerator;
+pub use pace::Pace;
 pub use trace::{TraceError, read_philly};
 
 /// One job of a stream, before it is scaled to a cluster.

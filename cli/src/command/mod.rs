@@ -9,5 +9,6 @@ pub(crate) mod host;
 pub(crate) mod job;
 mod listing;
 pub(crate) mod queue;
+pub(crate) mod replay;
 pub(crate) mod scheduler;
 pub(crate) mod worker;

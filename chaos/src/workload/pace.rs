@@ -1,0 +1,90 @@
+//! How a trace's seconds become real ones.
+
+use std::time::Duration;
+
+use super::TraceJob;
+
+/// A stream replayed faster than it happened: submissions and run times are divided by the same factor.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Pace {
+    origin_s: u64,
+    speed_up: f64,
+}
+
+impl Pace {
+    /// `speed_up` trace seconds in one real second; the first job is submitted at once.
+    #[must_use]
+    pub fn faster(jobs: &[TraceJob], speed_up: f64) -> Self {
+        let origin_s = jobs.iter().map(|job| job.submit_s).min().unwrap_or(0);
+        Self {
+            origin_s,
+            speed_up: speed_up.max(f64::MIN_POSITIVE),
+        }
+    }
+
+    /// All submissions within `span`.
+    #[must_use]
+    pub fn within(jobs: &[TraceJob], span: Duration) -> Self {
+        let last_s = jobs.iter().map(|job| job.submit_s).max().unwrap_or(0);
+        let real_time = Self::faster(jobs, 1.0);
+        let length_s = last_s.saturating_sub(real_time.origin_s).max(1);
+        Self {
+            speed_up: Duration::from_secs(length_s).as_secs_f64() / span.as_secs_f64(),
+            ..real_time
+        }
+    }
+
+    /// Trace seconds in one real second.
+    #[must_use]
+    pub const fn speed_up(&self) -> f64 {
+        self.speed_up
+    }
+
+    /// How long after the first submission this one happens.
+    #[must_use]
+    pub fn submit_after(&self, job: &TraceJob) -> Duration {
+        self.shrink(job.submit_s.saturating_sub(self.origin_s))
+    }
+
+    /// How long the job runs.
+    #[must_use]
+    pub fn run_for(&self, job: &TraceJob) -> Duration {
+        self.shrink(job.duration_s)
+    }
+
+    fn shrink(&self, seconds: u64) -> Duration {
+        Duration::from_secs(seconds).div_f64(self.speed_up)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(submit_s: u64, duration_s: u64) -> TraceJob {
+        TraceJob {
+            name: "j".to_owned(),
+            submit_s,
+            duration_s,
+            tasks: 1,
+            gpus_per_task: 1,
+        }
+    }
+
+    #[test]
+    fn the_first_job_is_submitted_at_once_and_the_last_at_the_end_of_the_span() {
+        let jobs = [job(1_000, 600), job(1_300, 60), job(7_000, 1)];
+        let pace = Pace::within(&jobs, Duration::from_secs(60));
+        assert_eq!(pace.submit_after(&jobs[0]), Duration::ZERO);
+        assert_eq!(pace.submit_after(&jobs[1]), Duration::from_secs(3));
+        assert_eq!(pace.submit_after(&jobs[2]), Duration::from_secs(60));
+        assert_eq!(pace.run_for(&jobs[0]), Duration::from_secs(6));
+    }
+
+    #[test]
+    fn jobs_that_were_submitted_in_one_second_do_not_divide_by_zero() {
+        let jobs = [job(5, 10), job(5, 10)];
+        let pace = Pace::within(&jobs, Duration::from_secs(10));
+        assert_eq!(pace.submit_after(&jobs[1]), Duration::ZERO);
+    }
+}

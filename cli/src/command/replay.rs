@@ -1,0 +1,339 @@
+//! `muster replay`: a trace's jobs, submitted to a running cluster faster than they happened.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use muster_chaos::workload::{Pace, PhillyGenerator, TraceJob, read_philly};
+use muster_client::{Client, WatchFilter, WatchUpdate};
+use muster_core::event::EventKind;
+use muster_core::ids::{JobId, Revision};
+use muster_core::lifecycle::JobPhase;
+use muster_core::time::TimeMs;
+use muster_proto::v1;
+use serde::Serialize;
+use tokio::time::{Instant, MissedTickBehavior, interval, sleep_until};
+
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document, span};
+use crate::parse;
+
+/// Pause between two notes on the progress.
+const PROGRESS: Duration = Duration::from_secs(2);
+
+/// `muster replay`
+///
+/// Every job is a `sleep` that lasts as long as the trace says, divided by the speed-up like the times of
+/// submission. Ends with how the jobs did and how long they waited.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+muster replay philly_jobs.csv.gz --skip 1000 --jobs 500 --speed-up 600
+muster replay --jobs 50        (no file: jobs drawn from Philly's published distribution)")]
+pub(crate) struct Replay {
+    /// A trace with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task (CSV, may be gzipped)
+    #[arg(value_name = "FILE")]
+    trace: Option<PathBuf>,
+    /// Jobs to submit
+    #[arg(long, default_value_t = 100, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    jobs: u64,
+    /// Jobs of the trace's beginning to leave out
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    skip: usize,
+    /// Trace seconds in one real second
+    #[arg(long, default_value_t = 600.0, value_name = "FACTOR", value_parser = speed_up)]
+    speed_up: f64,
+    /// Longest that a job may run; longer ones are cut
+    #[arg(long, default_value = "1m", value_name = "DURATION", value_parser = parse::duration)]
+    run_max: Duration,
+    /// Most GPUs of one job; larger ones are cut
+    #[arg(long, default_value_t = 8, value_name = "COUNT", value_parser = clap::value_parser!(u32).range(1..))]
+    gpus_max: u32,
+    /// Seed of the jobs that are drawn without a file
+    #[arg(long, default_value_t = 2_017, conflicts_with = "trace")]
+    seed: u64,
+    /// Queue to submit to
+    #[arg(long, value_name = "NAME")]
+    queue: Option<String>,
+}
+
+impl Replay {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let jobs = self.read()?;
+        let screen = options.screen();
+        let client = options.connect_to_follow().await?;
+        let pace = Pace::faster(&jobs, self.speed_up);
+        let progress = |tally: &Tally| screen.progress(&tally.progress(jobs.len()));
+        let tally = self.play(&client, &jobs, pace, progress).await?;
+        let report = tally.report();
+        let text = match screen.format {
+            Format::Table | Format::Wide | Format::Name => report.sentences(),
+            format => render_document(format, &report)?,
+        };
+        screen.data(&text)?;
+        Ok(report.exit())
+    }
+
+    fn read(&self) -> Result<Vec<TraceJob>, Failure> {
+        let count = usize::try_from(self.jobs).unwrap_or(usize::MAX);
+        let Some(path) = &self.trace else {
+            let generator = PhillyGenerator::new(self.seed);
+            return Ok(generator.skip(self.skip).take(count).collect());
+        };
+        let jobs = read_philly(path, self.skip, count)
+            .map_err(|error| Failure::usage(crate::service::chain(&error)))?;
+        if jobs.is_empty() {
+            let message = format!(
+                "{} has no job after the first {}",
+                path.display(),
+                self.skip
+            );
+            return Err(Failure::usage(message));
+        }
+        Ok(jobs)
+    }
+
+    async fn play(
+        &self,
+        client: &Client,
+        jobs: &[TraceJob],
+        pace: Pace,
+        progress: impl Fn(&Tally),
+    ) -> Result<Tally, Failure> {
+        let status = client.status(v1::Consistency::Linearizable).await?;
+        let mut watch = client.watch(Some(Revision(status.revision)), WatchFilter::default());
+        let mut ticks = interval(PROGRESS);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let began = Instant::now();
+        let mut waiting = jobs.iter().peekable();
+        let mut tally = Tally::default();
+        while waiting.peek().is_some() || !tally.is_complete() {
+            let next = waiting.peek().map(|job| began + pace.submit_after(job));
+            tokio::select! {
+                () = sleep_until(next.unwrap_or(began)), if next.is_some() => {
+                    if let Some(job) = waiting.next() {
+                        let submitted = client.submit_job(self.spec(job, pace)).await?;
+                        tally.mine(submitted.job);
+                    }
+                }
+                update = watch.next() => {
+                    if let WatchUpdate::Events { time, events, .. } = update? {
+                        events.into_iter().for_each(|event| tally.take(time, event));
+                    }
+                }
+                _ = ticks.tick() => progress(&tally),
+            }
+        }
+        Ok(tally)
+    }
+
+    fn spec(&self, job: &TraceJob, pace: Pace) -> v1::JobSpec {
+        let seconds = pace.run_for(job).min(self.run_max).as_secs_f64();
+        let gpus = job.gpus_per_task.min(self.gpus_max);
+        let tasks = job.tasks.min(self.gpus_max / gpus).max(1);
+        let group = v1::TaskGroup {
+            name: Some("main".to_owned()),
+            count: Some(tasks),
+            command: vec!["sleep".to_owned(), format!("{seconds:.3}")],
+            resources: Some(v1::Resources {
+                gpus,
+                ..v1::Resources::default()
+            }),
+            ..v1::TaskGroup::default()
+        };
+        v1::JobSpec {
+            name: job.name.clone(),
+            user: current_user(),
+            queue: self.queue.clone(),
+            gang: tasks > 1,
+            groups: vec![group],
+            ..v1::JobSpec::default()
+        }
+    }
+}
+
+fn speed_up(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if f64::is_normal(factor) && factor > 0.0 => Ok(factor),
+        _ => Err("a number above 0 is needed: trace seconds in one real second".to_owned()),
+    }
+}
+
+/// What became of one job.
+#[derive(Clone, Copy, Debug, Default)]
+struct Fate {
+    submitted: Option<TimeMs>,
+    first_placed: Option<TimeMs>,
+    ended: Option<JobPhase>,
+}
+
+/// What became of every job that was seen; others submit to the cluster too.
+#[derive(Debug, Default)]
+struct Tally {
+    fates: BTreeMap<JobId, Fate>,
+    mine: Vec<JobId>,
+}
+
+impl Tally {
+    fn mine(&mut self, job: JobId) {
+        self.mine.push(job);
+    }
+
+    fn take(&mut self, time: TimeMs, event: v1::Event) {
+        match EventKind::try_from(event) {
+            Ok(EventKind::JobSubmitted { job, .. }) => {
+                self.fates.entry(job).or_default().submitted = Some(time);
+            }
+            Ok(EventKind::AttemptPlaced { job, .. }) => {
+                let fate = self.fates.entry(job).or_default();
+                fate.first_placed = fate.first_placed.or(Some(time));
+            }
+            Ok(EventKind::JobFinished { job, phase, .. }) => {
+                self.fates.entry(job).or_default().ended = Some(phase);
+            }
+            // Other facts, and those of a newer version, say nothing about waiting and ending.
+            Ok(_) | Err(_) => {}
+        }
+    }
+
+    fn fates(&self) -> impl Iterator<Item = Fate> {
+        self.mine
+            .iter()
+            .map(|job| self.fates.get(job).copied().unwrap_or_default())
+    }
+
+    fn is_complete(&self) -> bool {
+        self.fates().all(|fate| fate.ended.is_some())
+    }
+
+    fn ended(&self, phase: JobPhase) -> usize {
+        self.fates()
+            .filter(|fate| fate.ended == Some(phase))
+            .count()
+    }
+
+    fn progress(&self, of: usize) -> String {
+        let placed = self
+            .fates()
+            .filter(|fate| fate.first_placed.is_some())
+            .count();
+        let ended = self.fates().filter(|fate| fate.ended.is_some()).count();
+        format!(
+            "{} of {of} submitted, {placed} placed, {ended} ended",
+            self.mine.len()
+        )
+    }
+
+    fn report(&self) -> Report {
+        let mut waits_ms: Vec<u64> = self
+            .fates()
+            .filter_map(|fate| Some(fate.first_placed?.0.saturating_sub(fate.submitted?.0)))
+            .collect();
+        waits_ms.sort_unstable();
+        let quantile = |percent: usize| {
+            let last = waits_ms.len().saturating_sub(1);
+            waits_ms.get(last * percent / 100).copied()
+        };
+        Report {
+            jobs: self.mine.len(),
+            succeeded: self.ended(JobPhase::Succeeded),
+            failed: self.ended(JobPhase::Failed),
+            cancelled: self.ended(JobPhase::Cancelled),
+            waited_ms: Waited {
+                median: quantile(50),
+                p95: quantile(95),
+                max: quantile(100),
+            },
+        }
+    }
+}
+
+/// The end of a replay.
+#[derive(Debug, Serialize)]
+struct Report {
+    jobs: usize,
+    succeeded: usize,
+    failed: usize,
+    cancelled: usize,
+    waited_ms: Waited,
+}
+
+/// Milliseconds from a submission to its first placement; none if no job was placed.
+#[derive(Debug, Serialize)]
+struct Waited {
+    median: Option<u64>,
+    p95: Option<u64>,
+    max: Option<u64>,
+}
+
+impl Report {
+    fn sentences(&self) -> String {
+        let time = |ms: Option<u64>| ms.map_or_else(|| "-".to_owned(), span);
+        let Waited { median, p95, max } = self.waited_ms;
+        format!(
+            "{} jobs: {} succeeded, {} failed, {} cancelled\n\
+             waited for their GPUs: median {}, 95% {}, longest {}\n",
+            self.jobs,
+            self.succeeded,
+            self.failed,
+            self.cancelled,
+            time(median),
+            time(p95),
+            time(max)
+        )
+    }
+
+    fn exit(&self) -> Exit {
+        if self.failed > 0 {
+            Exit::JobFailed
+        } else if self.cancelled > 0 {
+            Exit::JobCancelled
+        } else {
+            Exit::Ok
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_own_jobs_count_and_waiting_ends_with_the_first_placement() {
+        let mut tally = Tally::default();
+        tally.mine(JobId(1));
+        assert!(
+            !tally.is_complete(),
+            "a job that nothing is known of has not ended"
+        );
+        tally.fates.insert(
+            JobId(1),
+            Fate {
+                submitted: Some(TimeMs(1_000)),
+                first_placed: Some(TimeMs(1_250)),
+                ended: Some(JobPhase::Succeeded),
+            },
+        );
+        let other = Fate {
+            ended: Some(JobPhase::Failed),
+            ..Fate::default()
+        };
+        tally.fates.insert(JobId(2), other);
+        assert!(tally.is_complete());
+        let report = tally.report();
+        assert_eq!((report.jobs, report.succeeded, report.failed), (1, 1, 0));
+        assert_eq!(report.waited_ms.max, Some(250));
+        assert_eq!(report.exit(), Exit::Ok);
+    }
+
+    #[test]
+    fn a_speed_up_is_a_number_above_zero() {
+        assert_eq!(speed_up("2.5"), Ok(2.5));
+        for wrong in ["0", "-1", "NaN", "inf", "fast"] {
+            assert!(speed_up(wrong).is_err(), "{wrong}");
+        }
+    }
+}
