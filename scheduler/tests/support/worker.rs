@@ -249,10 +249,10 @@ impl Session {
             .gpus
             .into_iter()
             .map(|gpu| v1::GpuStatus {
-                uuid: gpu.uuid,
                 health: Some(v1::GpuHealth {
                     fault: faults.get(&gpu.uuid).cloned(),
                 }),
+                uuid: gpu.uuid,
             });
         v1::Beat {
             sequence,
