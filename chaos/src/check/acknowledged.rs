@@ -1,6 +1,6 @@
 //! I4 and I5: what was acknowledged exists, once, under the id that was answered.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::{JobId, RequestId};
 use muster_core::lifecycle::JobPhase;
@@ -9,6 +9,7 @@ use muster_core::state::{Answer, State};
 /// Submissions and cancels that a client was told about.
 #[derive(Clone, Debug, Default)]
 pub struct Acknowledged {
+    asked: BTreeSet<RequestId>,
     jobs: BTreeMap<RequestId, JobId>,
     cancels: Vec<JobId>,
     contradictions: Vec<LostWrite>,
@@ -48,9 +49,37 @@ pub enum LostWrite {
         /// What the state holds.
         kept: Option<Answer>,
     },
+    /// I5: requests were carried out more than once.
+    #[error("{requests} requests made {jobs} jobs")]
+    TooMany {
+        /// Submissions that were ever sent, answered or not.
+        requests: usize,
+        /// Jobs in the state.
+        jobs: usize,
+    },
+    /// I9: a linearizable read after the answer did not see the job.
+    #[error(
+        "job {job} was acknowledged, and a later linearizable read on replica {replica} does not see it"
+    )]
+    Unseen {
+        /// Which job.
+        job: JobId,
+        /// Who was asked.
+        replica: u32,
+    },
 }
 
 impl Acknowledged {
+    /// A client is about to send a submission.
+    pub fn asked(&mut self, request: RequestId) {
+        self.asked.insert(request);
+    }
+
+    /// A linearizable read on a replica did not see an acknowledged job.
+    pub fn unseen(&mut self, job: JobId, replica: u32) {
+        self.contradictions.push(LostWrite::Unseen { job, replica });
+    }
+
     /// A client got this answer to a submission.
     pub fn submitted(&mut self, request: RequestId, job: JobId) {
         if let Some(first) = self.jobs.insert(request, job)
@@ -86,10 +115,22 @@ impl Acknowledged {
         self.jobs.values().copied()
     }
 
+    /// Answers that contradict each other, or what was read after them, in order.
+    #[must_use]
+    pub fn contradictions(&self) -> &[LostWrite] {
+        &self.contradictions
+    }
+
     /// Everything that `state` does not honour.
     #[must_use]
     pub fn judge(&self, state: &State) -> Vec<LostWrite> {
-        let mut found = self.contradictions.clone();
+        let mut found = Vec::new();
+        if state.jobs.len() > self.asked.len() {
+            found.push(LostWrite::TooMany {
+                requests: self.asked.len(),
+                jobs: state.jobs.len(),
+            });
+        }
         for (request, told) in &self.jobs {
             if state.job(*told).is_none() {
                 found.push(LostWrite::Job(*told));
@@ -122,22 +163,55 @@ impl Acknowledged {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::testing::{Cluster, single};
+
     use super::*;
 
     #[test]
     fn a_job_that_the_state_does_not_know_is_lost() {
         let mut acknowledged = Acknowledged::default();
+        acknowledged.asked(RequestId(1));
         acknowledged.submitted(RequestId(1), JobId(5));
         let found = acknowledged.judge(&State::default());
         assert!(found.contains(&LostWrite::Job(JobId(5))));
+        assert!(matches!(found[1], LostWrite::OtherAnswer { .. }));
     }
 
     #[test]
     fn two_answers_to_one_request_are_noticed() {
         let mut acknowledged = Acknowledged::default();
         acknowledged.submitted(RequestId(1), JobId(5));
+        acknowledged.submitted(RequestId(1), JobId(5));
+        assert_eq!(acknowledged.contradictions(), []);
         acknowledged.submitted(RequestId(1), JobId(6));
-        let found = acknowledged.judge(&State::default());
-        assert!(matches!(found[0], LostWrite::TwoJobs { .. }));
+        acknowledged.unseen(JobId(6), 3);
+        assert!(matches!(
+            acknowledged.contradictions(),
+            [
+                LostWrite::TwoJobs { .. },
+                LostWrite::Unseen { replica: 3, .. }
+            ]
+        ));
+    }
+
+    #[test]
+    fn an_undone_cancel_and_a_job_too_many_are_noticed() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let job = cluster.submit(single("kept", 1, 1));
+        let mut acknowledged = Acknowledged::default();
+        acknowledged.cancelled(job);
+        let found = acknowledged.judge(&cluster.state);
+        assert!(matches!(
+            found.as_slice(),
+            [
+                LostWrite::TooMany {
+                    requests: 0,
+                    jobs: 1
+                },
+                LostWrite::Cancel { .. }
+            ]
+        ));
+        acknowledged.asked(RequestId(1));
+        assert_eq!(acknowledged.judge(&cluster.state).len(), 1);
     }
 }

@@ -3,10 +3,10 @@
 //! Fed by tasks (simulated or real), never by the scheduler, so that a scheduler that is wrong about its
 //! own state is still caught.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, GpuUuid};
+use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, UnitIndex};
 
 /// A task's attempt, as the driver sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -50,38 +50,54 @@ pub enum Overlap {
         /// The one that starts.
         second: AttemptEpoch,
     },
+    /// I2: an attempt is started twice.
+    #[error("attempt {epoch} of {key:?} is started a second time")]
+    Again {
+        /// Which.
+        key: TaskKey,
+        /// The attempt.
+        epoch: AttemptEpoch,
+    },
+    /// I6: members of one gang run in two attempts.
+    #[error(
+        "attempt {second} of {key:?} starts while {member:?} of the same gang runs in attempt {first}"
+    )]
+    Gang {
+        /// The task that starts.
+        key: TaskKey,
+        /// Its attempt.
+        second: AttemptEpoch,
+        /// A member that still runs.
+        member: TaskKey,
+        /// In which attempt.
+        first: AttemptEpoch,
+    },
 }
 
 /// The book.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusivity {
     gpus: BTreeMap<GpuUuid, Owner>,
-    running: BTreeMap<TaskKey, AttemptEpoch>,
+    running: BTreeMap<TaskKey, (AttemptEpoch, UnitIndex)>,
     newest: BTreeMap<TaskKey, AttemptEpoch>,
+    ended_well: BTreeSet<Owner>,
     overlaps: Vec<Overlap>,
     starts: u64,
 }
 
 impl Exclusivity {
-    /// A process starts and takes its GPUs.
-    pub fn started(&mut self, owner: Owner, gpus: &[GpuUuid]) {
+    /// A process of a unit starts and takes its GPUs.
+    pub fn started(&mut self, owner: Owner, unit: UnitIndex, gpus: &[GpuUuid]) {
         self.starts += 1;
-        if let Some(first) = self.running.insert(owner.key, owner.epoch) {
+        self.check_gang(owner, unit);
+        if let Some((first, _)) = self.running.insert(owner.key, (owner.epoch, unit)) {
             self.overlaps.push(Overlap::Task {
                 key: owner.key,
                 first,
                 second: owner.epoch,
             });
         }
-        let newest = self.newest.entry(owner.key).or_insert(owner.epoch);
-        if owner.epoch < *newest {
-            self.overlaps.push(Overlap::Backwards {
-                key: owner.key,
-                first: *newest,
-                second: owner.epoch,
-            });
-        }
-        *newest = owner.epoch.max(*newest);
+        self.check_epoch(owner);
         for gpu in gpus {
             if let Some(holder) = self.gpus.insert(*gpu, owner) {
                 self.overlaps.push(Overlap::Gpu {
@@ -94,11 +110,55 @@ impl Exclusivity {
     }
 
     /// A process is gone and its GPUs are free, whatever the scheduler believes.
-    pub fn ended(&mut self, owner: Owner) {
-        if self.running.get(&owner.key) == Some(&owner.epoch) {
+    pub fn ended(&mut self, owner: Owner, exit_code: Option<i32>) {
+        if exit_code == Some(0) {
+            self.ended_well.insert(owner);
+        }
+        let running = self.running.get(&owner.key);
+        if running.is_some_and(|(epoch, _)| *epoch == owner.epoch) {
             self.running.remove(&owner.key);
         }
         self.gpus.retain(|_, holder| *holder != owner);
+    }
+
+    /// Whether a process of this attempt ended with exit code 0.
+    #[must_use]
+    pub fn ended_well(&self, owner: Owner) -> bool {
+        self.ended_well.contains(&owner)
+    }
+
+    fn check_epoch(&mut self, owner: Owner) {
+        let Owner { key, epoch } = owner;
+        let Some(first) = self.newest.insert(key, epoch) else {
+            return;
+        };
+        if epoch < first {
+            self.newest.insert(key, first);
+            self.overlaps.push(Overlap::Backwards {
+                key,
+                first,
+                second: epoch,
+            });
+        } else if epoch == first {
+            self.overlaps.push(Overlap::Again { key, epoch });
+        }
+    }
+
+    fn check_gang(&mut self, owner: Owner, unit: UnitIndex) {
+        let first = member(owner.key.job, 0);
+        let last = member(owner.key.job, u32::MAX);
+        let other = self
+            .running
+            .range(first..=last)
+            .find(|(key, (epoch, of))| **key != owner.key && *of == unit && *epoch != owner.epoch);
+        if let Some((member, (epoch, _))) = other {
+            self.overlaps.push(Overlap::Gang {
+                key: owner.key,
+                second: owner.epoch,
+                member: *member,
+                first: *epoch,
+            });
+        }
     }
 
     /// Everything that must not have happened, in order.
@@ -120,19 +180,22 @@ impl Exclusivity {
     }
 }
 
+fn member(job: JobId, task: u32) -> TaskKey {
+    TaskKey {
+        job,
+        task: TaskIndex(task),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use muster_core::ids::{JobId, TaskIndex};
-
     use super::*;
 
+    const UNIT: UnitIndex = UnitIndex(0);
+
     fn owner(job: u64, epoch: u64) -> Owner {
-        let key = TaskKey {
-            job: JobId(job),
-            task: TaskIndex(0),
-        };
         Owner {
-            key,
+            key: member(JobId(job), 0),
             epoch: AttemptEpoch(epoch),
         }
     }
@@ -140,22 +203,53 @@ mod tests {
     #[test]
     fn a_gpu_that_was_given_back_may_be_taken() {
         let mut book = Exclusivity::default();
-        book.started(owner(1, 10), &[GpuUuid(7)]);
-        book.ended(owner(1, 10));
-        book.started(owner(2, 11), &[GpuUuid(7)]);
-        assert!(book.overlaps().is_empty());
+        book.started(owner(1, 10), UNIT, &[GpuUuid(7)]);
+        book.ended(owner(1, 10), None);
+        book.started(owner(2, 11), UNIT, &[GpuUuid(7)]);
+        assert_eq!(book.overlaps(), []);
     }
 
     #[test]
     fn each_kind_of_overlap_is_noticed() {
         let mut book = Exclusivity::default();
-        book.started(owner(1, 10), &[GpuUuid(7)]);
-        book.started(owner(2, 11), &[GpuUuid(7)]);
+        book.started(owner(1, 10), UNIT, &[GpuUuid(7)]);
+        book.started(owner(2, 11), UNIT, &[GpuUuid(7)]);
         assert!(matches!(book.overlaps(), [Overlap::Gpu { .. }]));
-        book.started(owner(2, 12), &[]);
+        book.started(owner(2, 12), UNIT, &[]);
         assert!(matches!(book.overlaps(), [_, Overlap::Task { .. }]));
-        book.ended(owner(2, 12));
-        book.started(owner(2, 11), &[]);
+        book.ended(owner(2, 12), None);
+        book.started(owner(2, 11), UNIT, &[]);
         assert!(matches!(book.overlaps(), [_, _, Overlap::Backwards { .. }]));
+        book.ended(owner(2, 11), None);
+        book.started(owner(2, 12), UNIT, &[]);
+        assert!(matches!(book.overlaps(), [_, _, _, Overlap::Again { .. }]));
+    }
+
+    #[test]
+    fn a_gang_in_two_attempts_is_noticed() {
+        let task = |task, epoch| Owner {
+            key: member(JobId(1), task),
+            epoch: AttemptEpoch(epoch),
+        };
+        let mut book = Exclusivity::default();
+        book.started(task(0, 10), UNIT, &[]);
+        book.started(task(1, 10), UNIT, &[]);
+        book.ended(task(0, 10), None);
+        // A unit of its own may start whenever it likes.
+        book.started(task(2, 11), UnitIndex(2), &[]);
+        assert_eq!(book.overlaps(), []);
+        book.started(task(0, 12), UNIT, &[]);
+        assert!(matches!(book.overlaps(), [Overlap::Gang { .. }]));
+    }
+
+    #[test]
+    fn only_exit_code_0_is_a_good_end() {
+        let mut book = Exclusivity::default();
+        for (epoch, code) in [(1, None), (2, Some(1)), (3, Some(0))] {
+            book.started(owner(1, epoch), UNIT, &[]);
+            book.ended(owner(1, epoch), code);
+        }
+        let well = [1, 2, 3].map(|epoch| book.ended_well(owner(1, epoch)));
+        assert_eq!(well, [false, false, true]);
     }
 }

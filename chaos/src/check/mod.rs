@@ -1,7 +1,13 @@
 //! Oracles: what the outside world saw, judged without asking the scheduler.
 
 mod acknowledged;
+mod agreement;
 mod exclusivity;
+mod obedience;
+mod success;
 
 pub use acknowledged::{Acknowledged, LostWrite};
+pub use agreement::{Agreement, Disagreement};
 pub use exclusivity::{Exclusivity, Overlap, Owner};
+pub use obedience::{Obedience, StaleOrder};
+pub use success::{PhantomSuccess, phantom_successes};

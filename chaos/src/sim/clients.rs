@@ -2,7 +2,7 @@
 //! remember every answer.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::command::Command;
@@ -13,10 +13,11 @@ use muster_raft_store::{Handle, ProposeError};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::coverage::Situation;
+use super::judges::Judges;
 use super::network::SimNetwork;
 use super::runtime::NodeId;
 use super::transport::Registry;
-use crate::check::Acknowledged;
 
 /// How long a user waits for one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -32,8 +33,8 @@ pub struct SimClient {
     pub network: SimNetwork,
     /// The replicas that are up.
     pub registry: Registry<State>,
-    /// What was answered.
-    pub acknowledged: Arc<Mutex<Acknowledged>>,
+    /// Who remembers what was answered.
+    pub judges: Judges,
     /// Draws of this user.
     pub random: ChaCha8Rng,
     /// Leases of the jobs that are submitted, in milliseconds.
@@ -47,40 +48,74 @@ impl SimClient {
             let request = RequestId(self.random.random());
             let spec = Arc::new(self.draw_job());
             let submit = Command::SubmitJob { request, spec };
-            if let Some(Answer::Job(job)) = self.insist(submit).await {
-                self.note(|book| book.submitted(request, job));
-                self.maybe_repeat_or_cancel(job).await;
+            self.judges.with(|seen| seen.acknowledged.asked(request));
+            if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
+                self.judges
+                    .with(|seen| seen.acknowledged.submitted(request, job));
+                self.go_on_about(request, job, submit).await;
             }
             let pause_ms = self.random.random_range(50..3_000);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
         }
     }
 
-    async fn maybe_repeat_or_cancel(&mut self, job: JobId) {
-        if self.random.random_range(0..12) == 0 {
-            let pause_ms = self.random.random_range(0..4_000);
-            tokio::time::sleep(Duration::from_millis(pause_ms)).await;
-            let request = RequestId(self.random.random());
-            let (author, reason) = ("user".to_owned(), "changed my mind".to_owned());
-            let cancel = Command::CancelJob {
-                request,
-                job,
-                author,
-                reason,
-            };
-            if self.insist(cancel).await.is_some() {
-                self.note(|book| book.cancelled(job));
+    /// Reads an acknowledged job back, submits it once more as a client does that lost the answer, cancels
+    /// it, or none of it.
+    async fn go_on_about(&mut self, request: RequestId, job: JobId, submit: Command) {
+        match self.random.random_range(0..12) {
+            0 => self.cancel(job).await,
+            1 => {
+                if let Some(Answer::Job(again)) = self.insist(submit).await {
+                    self.judges.with(|seen| {
+                        seen.coverage.reached(Situation::RequestRepeated);
+                        seen.acknowledged.submitted(request, again);
+                    });
+                }
             }
+            2..6 => self.read_back(job).await,
+            _ => {}
         }
     }
 
-    fn note(&self, write: impl FnOnce(&mut Acknowledged)) {
-        write(
-            &mut self
-                .acknowledged
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner),
-        );
+    async fn cancel(&mut self, job: JobId) {
+        let pause_ms = self.random.random_range(0..4_000);
+        tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        let request = RequestId(self.random.random());
+        let (author, reason) = ("user".to_owned(), "changed my mind".to_owned());
+        let cancel = Command::CancelJob {
+            request,
+            job,
+            author,
+            reason,
+        };
+        if self.insist(cancel).await.is_some() {
+            self.judges.with(|seen| {
+                seen.coverage.reached(Situation::Cancelled);
+                seen.acknowledged.cancelled(job);
+            });
+        }
+    }
+
+    /// Asks any replica, once: one that answers must know the job.
+    async fn read_back(&mut self, job: JobId) {
+        let replicas = self.registry.up();
+        if replicas.is_empty() {
+            return;
+        }
+        let (node, handle) = replicas[self.random.random_range(0..replicas.len())].clone();
+        let served = async move {
+            handle.read_linearizable().await.ok()?;
+            Some(handle.with_state(|state| state.job(job).is_some()))
+        };
+        let asked = self.network.exchange(self.node, node, served);
+        if let Ok(Some(Some(is_seen))) = tokio::time::timeout(TRY_TIMEOUT, asked).await {
+            self.judges.with(|seen| {
+                seen.coverage.reached(Situation::ReadBack);
+                if !is_seen {
+                    seen.acknowledged.unseen(job, node.0);
+                }
+            });
+        }
     }
 
     /// Repeats a command under its request id until it is answered; none if it was refused.

@@ -38,6 +38,8 @@ struct Medium {
     lies_about_sync: bool,
     /// Writes and syncs fail while it is set.
     full: bool,
+    /// Whether a write of this mount failed because of that.
+    ran_out_of_space: bool,
 }
 
 #[derive(Clone, Debug, Default)]
@@ -81,6 +83,7 @@ impl SimDisk {
     pub fn mount(&self, sync_latency: Duration) -> MountedDisk {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
+        medium.ran_out_of_space = false;
         MountedDisk {
             medium: Arc::clone(&self.medium),
             mount: medium.mount,
@@ -89,8 +92,9 @@ impl SimDisk {
     }
 
     /// A kill: everything staged is gone, and of the changes that were not synced only the first `kept`
-    /// of 1,000 parts are left, because the operating system had written those out by itself.
-    pub fn kill(&self, kept_permille: usize) {
+    /// of 1,000 parts are left, because the operating system had written those out by itself. Returns how
+    /// many changes are lost.
+    pub fn kill(&self, kept_permille: usize) -> usize {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.staged.clear();
@@ -100,6 +104,7 @@ impl SimDisk {
             medium.durable.change(change);
         }
         medium.visible = medium.durable.clone();
+        pending.len() - kept
     }
 
     /// Loses everything, as a replaced disk does.
@@ -113,6 +118,12 @@ impl SimDisk {
         };
     }
 
+    /// Whether a write failed for want of space since the disk was mounted last.
+    #[must_use]
+    pub fn ran_out_of_space(&self) -> bool {
+        lock(&self.medium).ran_out_of_space
+    }
+
     /// Lets the disk run full, or frees space.
     pub fn set_full(&self, full: bool) {
         lock(&self.medium).full = full;
@@ -121,8 +132,9 @@ impl SimDisk {
 
 impl MountedDisk {
     fn writable(&self) -> io::Result<MutexGuard<'_, Medium>> {
-        let medium = self.readable()?;
+        let mut medium = self.readable()?;
         if medium.full {
+            medium.ran_out_of_space = true;
             return Err(io::Error::from(io::ErrorKind::StorageFull));
         }
         Ok(medium)

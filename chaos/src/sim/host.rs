@@ -3,14 +3,14 @@
 //! Two nodes: the agent's, which is killed alone when only the agent dies, and the host's own, on which
 //! the supervisors live.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::command::{GpuDescription, GpuHealth, HostRegistration};
-use muster_core::desired::TaskAssignment;
+use muster_core::desired::{DesiredState, TaskAssignment};
 use muster_core::ids::{GpuUuid, RequestId};
 use muster_core::timings::Timings;
 use muster_scheduler::leader::{CloseReason, ToWorker};
@@ -18,11 +18,14 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::clock::SimClock;
+use super::coverage::Situation;
 use super::gateway::{Gateway, Stream};
+use super::judges::Judges;
+use super::mutant::Mutant;
 use super::network::SimNetwork;
 use super::runtime::{NodeId, kill, spawn_on};
 use super::supervisors::{Behaviour, Supervisors};
-use crate::check::{Exclusivity, Owner};
+use crate::check::Owner;
 
 /// Model of the simulated GPUs.
 const GPU_MODEL: &str = "H100";
@@ -44,8 +47,8 @@ pub struct HostSettings {
     pub gpus: u32,
     /// Periods of the heartbeat protocol.
     pub timings: Timings,
-    /// A mutant: supervisors take every lease for this many times as long.
-    pub lease_stretch: u64,
+    /// A known bug, switched on.
+    pub mutant: Option<Mutant>,
 }
 
 /// A host with everything that survives its agent.
@@ -57,12 +60,15 @@ pub struct SimHost {
     gateway: Gateway,
     replicas: Vec<NodeId>,
     supervisors: Supervisors,
+    judges: Judges,
     disk: Arc<Mutex<HostDisk>>,
     gpus: Arc<Mutex<BTreeMap<GpuUuid, GpuHealth>>>,
     /// The memory of the agent process that runs (or ran last), and its stream: shared so that a report
     /// can tell them.
     agent: Arc<Mutex<Agent>>,
     link: Arc<Mutex<AgentLink>>,
+    /// Whether an old order is to arrive once more.
+    repeats_order: Arc<Mutex<bool>>,
 }
 
 /// An agent's stream, for reports.
@@ -92,9 +98,9 @@ impl SimHost {
         clock: SimClock,
         (network, gateway): (SimNetwork, Gateway),
         replicas: Vec<NodeId>,
-        book: Arc<Mutex<Exclusivity>>,
+        judges: Judges,
     ) -> Self {
-        let supervisors = Supervisors::new(clock.clone(), book);
+        let supervisors = Supervisors::new(clock.clone(), judges.clone());
         let first = u128::from(settings.number) << 32;
         let gpus = (0..u128::from(settings.gpus))
             .map(|index| (GpuUuid(first + index), GpuHealth::Healthy))
@@ -106,10 +112,12 @@ impl SimHost {
             gateway,
             replicas,
             supervisors,
+            judges,
             disk: Arc::default(),
             gpus: Arc::new(Mutex::new(gpus)),
             agent: Arc::default(),
             link: Arc::default(),
+            repeats_order: Arc::default(),
         }
     }
 
@@ -197,6 +205,15 @@ impl SimHost {
         lock(&self.gpus).insert(gpu, health);
     }
 
+    /// Lets an order that its agent has had arrive once more.
+    pub fn repeat_order(&self) {
+        *lock(&self.repeats_order) = true;
+    }
+
+    fn reached(&self, situation: Situation) {
+        self.judges.with(|seen| seen.coverage.reached(situation));
+    }
+
     fn registration(&self) -> Arc<HostRegistration> {
         let disk = lock(&self.disk);
         let number = self.settings.number;
@@ -225,6 +242,9 @@ impl SimHost {
 /// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
 const REPORTS_MAX: usize = 1_024;
 
+/// Orders that may arrive once more.
+const OLD_ORDERS_MAX: usize = 8;
+
 /// What an agent process holds in memory.
 struct AgentDriver {
     host: SimHost,
@@ -232,6 +252,8 @@ struct AgentDriver {
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
     pending: Vec<Action>,
     next_replica: usize,
+    /// The last orders, oldest first.
+    old_orders: VecDeque<DesiredState>,
 }
 
 /// Why a stream is over.
@@ -247,6 +269,10 @@ impl AgentDriver {
         let found = host.supervisors.alive().into_iter().map(found);
         let records = lock(&host.disk).journal.clone();
         let (agent, pending) = Agent::recover(records, found);
+        let adopted = agent.tasks().values().filter(|task| task.is_alive());
+        for _ in adopted {
+            host.reached(Situation::TaskAdopted);
+        }
         let next_replica = host.settings.number as usize;
         *lock(&host.agent) = agent;
         *lock(&host.link) = AgentLink::default();
@@ -256,6 +282,7 @@ impl AgentDriver {
             known_gpus: BTreeMap::new(),
             pending,
             next_replica,
+            old_orders: VecDeque::new(),
         }
     }
 
@@ -344,6 +371,7 @@ impl AgentDriver {
                 Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
                 () = tokio::time::sleep_until(next_beat) => {
                     whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
+                    whole |= self.hear_old_order().await;
                     if sequence > acknowledged + UNANSWERED_BEATS_MAX {
                         return Ended::Closed;
                     }
@@ -385,12 +413,50 @@ impl AgentDriver {
 
     async fn told(&mut self, message: ToWorker) -> bool {
         match message {
-            ToWorker::Desired(desired) => self.step(Input::Desired(*desired)).await,
+            ToWorker::Desired(order) => {
+                if self.old_orders.len() == OLD_ORDERS_MAX {
+                    self.old_orders.pop_front();
+                }
+                self.old_orders.push_back((*order).clone());
+                self.ordered(*order).await
+            }
             ToWorker::BeatAck { leader, sequence } => {
                 self.step(Input::BeatAcknowledged { leader, sequence })
                     .await
             }
             _ => false,
+        }
+    }
+
+    /// An order arrives, new or old; the judges hear whether the agent acts on it.
+    async fn ordered(&mut self, mut order: DesiredState) -> bool {
+        let (leader, revision) = (order.leader, order.revision);
+        if self.host.settings.mutant == Some(Mutant::ObeyOldOrders) {
+            let agent = lock(&self.host.agent);
+            order.leader = leader.max(agent.leader());
+            order.revision = revision.max(agent.desired_revision());
+        }
+        let told = order.revision;
+        let tell = self.step(Input::Desired(order)).await;
+        if lock(&self.host.agent).desired_revision() == told {
+            let host = self.host.settings.number;
+            self.host
+                .judges
+                .with(|seen| seen.obedience.obeyed(host, leader, revision));
+        } else {
+            self.host.reached(Situation::OldOrderRefused);
+        }
+        tell
+    }
+
+    /// The network may bring an order once more.
+    async fn hear_old_order(&mut self) -> bool {
+        if !std::mem::take(&mut *lock(&self.host.repeats_order)) {
+            return false;
+        }
+        match self.old_orders.front().cloned() {
+            Some(order) => self.ordered(order).await,
+            None => false,
         }
     }
 
@@ -422,11 +488,15 @@ impl AgentDriver {
 
     async fn act(&mut self, actions: Vec<Action>) {
         let supervisors = self.host.supervisors.clone();
-        let stretch = self.host.settings.lease_stretch;
+        let mutant = self.host.settings.mutant;
+        let stretch = Mutant::lease_stretch(mutant);
         for action in actions {
             match action {
                 Action::Journal(record) => {
                     tokio::time::sleep(JOURNAL_SYNC).await;
+                    if mutant == Some(Mutant::ForgetfulJournal) {
+                        continue;
+                    }
                     lock(&self.host.disk).journal.push(record);
                 }
                 Action::Start {

@@ -6,9 +6,12 @@
 
 pub mod clients;
 pub mod clock;
+pub mod coverage;
 pub mod disk;
 pub mod gateway;
 pub mod host;
+pub mod judges;
+pub mod mutant;
 pub mod nemesis;
 pub mod network;
 pub mod peers;

@@ -2,13 +2,15 @@
 //! recover, so that every failure is a bug.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use muster_core::command::GpuHealth;
 use muster_core::ids::GpuUuid;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
 
-use super::report::Violation;
+use super::report::{Incident, Report, Violation};
 use super::runtime::NodeId;
 use super::world::World;
 
@@ -19,34 +21,43 @@ const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
 #[derive(Clone, Debug)]
 pub struct Nemesis {
     random: ChaCha8Rng,
+    began: Instant,
     agents_down: BTreeSet<usize>,
     hosts_down: BTreeSet<usize>,
+    disks_full: BTreeSet<u32>,
     gpus_out: Vec<(usize, GpuUuid)>,
-    counts: BTreeMap<&'static str, u64>,
+    faults: BTreeMap<&'static str, u64>,
+    repairs: BTreeMap<&'static str, u64>,
+    incidents: Vec<Incident>,
 }
 
 impl Nemesis {
-    /// A nemesis that draws from `seed`.
+    /// A nemesis that draws from `seed`, in a world that begins now.
     #[must_use]
     pub fn new(seed: u64) -> Self {
         Self {
             random: ChaCha8Rng::seed_from_u64(seed),
+            began: Instant::now(),
             agents_down: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
+            disks_full: BTreeSet::new(),
             gpus_out: Vec::new(),
-            counts: BTreeMap::new(),
+            faults: BTreeMap::new(),
+            repairs: BTreeMap::new(),
+            incidents: Vec::new(),
         }
     }
 
-    /// Faults so far, by kind.
-    #[must_use]
-    pub const fn counts(&self) -> &BTreeMap<&'static str, u64> {
-        &self.counts
+    /// Writes down what it did.
+    pub fn tell(self, report: &mut Report) {
+        report.faults = self.faults;
+        report.repairs = self.repairs;
+        report.incidents = self.incidents;
     }
 
     /// Breaks or repairs one thing.
     pub async fn act(&mut self, world: &mut World) {
-        match self.random.random_range(0..20) {
+        match self.random.random_range(0..23) {
             0..3 => self.kill_replica(world),
             3..5 => self.isolate_replica(world),
             5 => self.cut_one_way(world),
@@ -55,24 +66,39 @@ impl Nemesis {
             9 => self.isolate_host(world),
             10 => self.break_gpu(world),
             11 => self.step_clock(world),
-            12..14 => world.network.heal(),
-            14..17 => self.start_replicas(world).await,
+            12 => self.fill_disk(world),
+            13..15 => self.repeat_order(world),
+            15..17 => self.heal_links(world),
+            17..20 => self.start_replicas(world).await,
             _ => self.start_hosts(world),
         }
     }
 
     /// Repairs everything.
     pub async fn repair(&mut self, world: &mut World) {
-        world.network.heal();
+        self.heal_links(world);
         self.start_replicas(world).await;
         self.start_hosts(world);
         for (host, gpu) in std::mem::take(&mut self.gpus_out) {
             world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
+            self.repaired("GPU healed", format_args!("{gpu} of {}", host_name(host)));
         }
     }
 
-    fn count(&mut self, fault: &'static str) {
-        *self.counts.entry(fault).or_default() += 1;
+    fn broke(&mut self, fault: &'static str, what: fmt::Arguments<'_>) {
+        *self.faults.entry(fault).or_default() += 1;
+        self.note(fault, what);
+    }
+
+    fn repaired(&mut self, repair: &'static str, what: fmt::Arguments<'_>) {
+        *self.repairs.entry(repair).or_default() += 1;
+        self.note(repair, what);
+    }
+
+    fn note(&mut self, kind: &str, what: fmt::Arguments<'_>) {
+        let at_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let what = format!("{kind}: {what}");
+        self.incidents.push(Incident { at_ms, what });
     }
 
     fn draw_replica(&mut self, world: &World) -> u32 {
@@ -87,7 +113,7 @@ impl Nemesis {
         let id = self.draw_replica(world);
         if world.replicas.is_up(id) {
             world.kill_replica(id);
-            self.count("replica killed");
+            self.broke("replica killed", format_args!("{id}"));
         }
     }
 
@@ -95,7 +121,7 @@ impl Nemesis {
         let id = self.draw_replica(world);
         let everybody = everybody(world);
         world.network.isolate(NodeId(id), everybody);
-        self.count("replica isolated");
+        self.broke("replica isolated", format_args!("{id}"));
     }
 
     fn cut_one_way(&mut self, world: &World) {
@@ -103,14 +129,17 @@ impl Nemesis {
         let from = everybody[self.random.random_range(0..everybody.len())];
         let to = NodeId(self.draw_replica(world));
         world.network.cut(from, to);
-        self.count("one-way cut");
+        self.broke(
+            "one-way cut",
+            format_args!("node {} to replica {}", from.0, to.0),
+        );
     }
 
     fn kill_agent(&mut self, world: &World) {
         let host = self.draw_host(world);
         if !self.hosts_down.contains(&host) && self.agents_down.insert(host) {
             world.hosts[host].kill_agent();
-            self.count("agent killed");
+            self.broke("agent killed", format_args!("{}", host_name(host)));
         }
     }
 
@@ -119,7 +148,7 @@ impl Nemesis {
         if self.hosts_down.insert(host) {
             self.agents_down.remove(&host);
             world.hosts[host].kill_host();
-            self.count("host killed");
+            self.broke("host killed", format_args!("{}", host_name(host)));
         }
     }
 
@@ -128,7 +157,7 @@ impl Nemesis {
         world
             .network
             .isolate(world.hosts[host].agent_node(), everybody(world));
-        self.count("host isolated");
+        self.broke("host isolated", format_args!("{}", host_name(host)));
     }
 
     fn break_gpu(&mut self, world: &World) {
@@ -141,7 +170,7 @@ impl Nemesis {
         };
         world.hosts[host].set_gpu(gpu, health);
         self.gpus_out.push((host, gpu));
-        self.count("GPU lost");
+        self.broke("GPU lost", format_args!("{gpu} of {}", host_name(host)));
     }
 
     fn step_clock(&mut self, world: &World) {
@@ -150,15 +179,51 @@ impl Nemesis {
             .random
             .random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
         world.replicas.nodes[id as usize - 1].clock.step_wall(by_ms);
-        self.count("clock stepped");
+        self.broke(
+            "clock stepped",
+            format_args!("replica {id} by {by_ms:+} ms"),
+        );
     }
 
+    fn fill_disk(&mut self, world: &World) {
+        let id = self.draw_replica(world);
+        if self.disks_full.insert(id) {
+            world.replicas.set_disk_full(id, true);
+            self.broke("disk full", format_args!("replica {id}"));
+        }
+    }
+
+    fn repeat_order(&mut self, world: &World) {
+        let host = self.draw_host(world);
+        world.hosts[host].repeat_order();
+        self.broke("old order repeated", format_args!("{}", host_name(host)));
+    }
+
+    fn heal_links(&mut self, world: &World) {
+        world.network.heal();
+        self.repaired("links healed", format_args!("all"));
+    }
+
+    /// Starts what is down; a replica whose disk was full gets space and, because it may have stopped, a new
+    /// start.
     async fn start_replicas(&mut self, world: &mut World) {
+        for id in std::mem::take(&mut self.disks_full) {
+            world.replicas.set_disk_full(id, false);
+            if world.replicas.is_up(id) {
+                world.kill_replica(id);
+            }
+            self.repaired("disk freed", format_args!("replica {id}"));
+        }
         for id in 1..=world.replicas_count() {
-            if !world.replicas.is_up(id)
-                && let Err(error) = world.start_replica(id).await
-            {
-                world.violate(Violation::Start(error.to_string()));
+            if world.replicas.is_up(id) {
+                continue;
+            }
+            match world.start_replica(id).await {
+                Ok(()) => self.repaired("replica restarted", format_args!("{id}")),
+                Err(error) => {
+                    let refusal = format!("({id}) did not start: {error}");
+                    world.judges.violate(Violation::Replica(refusal));
+                }
             }
         }
     }
@@ -167,12 +232,18 @@ impl Nemesis {
         for host in std::mem::take(&mut self.agents_down) {
             let seed = world.seed();
             world.hosts[host].start_agent(seed);
+            self.repaired("agent restarted", format_args!("{}", host_name(host)));
         }
         for host in std::mem::take(&mut self.hosts_down) {
             let seed = world.seed();
             world.hosts[host].boot(seed);
+            self.repaired("host booted", format_args!("{}", host_name(host)));
         }
     }
+}
+
+fn host_name(host: usize) -> String {
+    format!("node{host:02}")
 }
 
 fn everybody(world: &World) -> Vec<NodeId> {

@@ -8,11 +8,15 @@ use std::time::Duration;
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 use tokio::sync::oneshot;
+use tokio::time::Instant;
 
 use super::runtime::{NodeId, spawn_on};
 
 /// Latency of one message, in microseconds.
 const LATENCY_US: std::ops::Range<u64> = 100..2_000;
+/// FNV-1a's offset and prime, for 64 bits.
+const TRACE_SEED: u64 = 0xcbf2_9ce4_8422_2325;
+const TRACE_FACTOR: u64 = 0x0000_0100_0000_01b3;
 /// Latency of the one message in a hundred that is slow, in microseconds.
 const SLOW_LATENCY_US: std::ops::Range<u64> = 2_000..60_000;
 
@@ -31,6 +35,9 @@ struct Links {
     lives: BTreeMap<NodeId, u64>,
     down: BTreeSet<NodeId>,
     messages: u64,
+    /// Digest of the time, the ends and the fate of every message.
+    trace: u64,
+    began: Instant,
 }
 
 impl SimNetwork {
@@ -43,6 +50,8 @@ impl SimNetwork {
             lives: BTreeMap::new(),
             down: BTreeSet::new(),
             messages: 0,
+            trace: TRACE_SEED,
+            began: Instant::now(),
         };
         Self {
             links: Arc::new(Mutex::new(links)),
@@ -86,6 +95,12 @@ impl SimNetwork {
         self.lock().messages
     }
 
+    /// Digest of the time, the ends and the fate of every message so far.
+    #[must_use]
+    pub fn trace(&self) -> u64 {
+        self.lock().trace
+    }
+
     /// Waits as long as one message takes; false if it is lost on the way.
     pub async fn travel(&self, from: NodeId, to: NodeId) -> bool {
         let (latency, lives) = {
@@ -94,9 +109,11 @@ impl SimNetwork {
             (links.draw_latency(), links.lives_of(from, to))
         };
         tokio::time::sleep(latency).await;
-        let links = self.lock();
+        let mut links = self.lock();
         let same_lives = links.lives_of(from, to) == lives;
-        same_lives && !links.cut.contains(&(from, to)) && !links.down.contains(&to)
+        let arrives = same_lives && !links.cut.contains(&(from, to)) && !links.down.contains(&to);
+        links.note(from, to, arrives);
+        arrives
     }
 
     /// Runs `serve` on `to` for a request from `from`; `None` if the request or its answer is lost.
@@ -127,6 +144,19 @@ impl SimNetwork {
 }
 
 impl Links {
+    fn note(&mut self, from: NodeId, to: NodeId, arrives: bool) {
+        let elapsed_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        let words = [
+            elapsed_us,
+            u64::from(from.0),
+            u64::from(to.0),
+            u64::from(arrives),
+        ];
+        for word in words {
+            self.trace = (self.trace ^ word).wrapping_mul(TRACE_FACTOR);
+        }
+    }
+
     fn draw_latency(&mut self) -> Duration {
         let range = if self.random.random_range(0..100) == 0 {
             SLOW_LATENCY_US

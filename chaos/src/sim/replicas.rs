@@ -2,6 +2,7 @@
 //! again on what its disk still holds.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_raft_store::sim::Seams;
@@ -47,6 +48,14 @@ pub struct ReplicaNode {
     disk: SimDisk,
 }
 
+impl ReplicaNode {
+    /// Whether a write failed for want of space since the replica was started last.
+    #[must_use]
+    pub fn ran_out_of_space(&self) -> bool {
+        self.disk.ran_out_of_space()
+    }
+}
+
 /// All replicas of a world.
 #[derive(Debug)]
 pub struct Replicas<M: StateMachine> {
@@ -57,6 +66,7 @@ pub struct Replicas<M: StateMachine> {
     /// The links.
     pub network: SimNetwork,
     random: ChaCha8Rng,
+    snapshots: Arc<AtomicU64>,
 }
 
 impl<M: StateMachine> Replicas<M> {
@@ -81,7 +91,14 @@ impl<M: StateMachine> Replicas<M> {
             registry: Registry::default(),
             network,
             random,
+            snapshots: Arc::default(),
         }
+    }
+
+    /// Snapshots that replicas installed so far.
+    #[must_use]
+    pub fn snapshots_installed(&self) -> u64 {
+        self.snapshots.load(Ordering::Relaxed)
     }
 
     /// How a replica is reached.
@@ -120,6 +137,7 @@ impl<M: StateMachine> Replicas<M> {
             from: replica.node,
             network: self.network.clone(),
             registry: self.registry.clone(),
+            snapshots: Arc::clone(&self.snapshots),
         };
         let seams = Seams {
             log: Arc::clone(&disk) as _,
@@ -141,13 +159,14 @@ impl<M: StateMachine> Replicas<M> {
         Ok(handle)
     }
 
-    /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced.
-    pub fn kill(&mut self, id: u32) {
+    /// Kills a replica as `kill -9` and a power cut do: all its tasks, and what was not synced. Returns how
+    /// many writes are lost.
+    pub fn kill(&mut self, id: u32) -> usize {
         let replica = &self.nodes[id as usize - 1];
         self.network.node_down(replica.node);
         drop(self.registry.close(&Self::peer(id).address));
         kill(replica.node);
-        replica.disk.kill(self.random.random_range(0..=1_000));
+        replica.disk.kill(self.random.random_range(0..=1_000))
     }
 
     /// Lets a replica's disk run full, or frees space on it.

@@ -3,7 +3,11 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::check::{LostWrite, Overlap};
+use super::coverage::Coverage;
+use crate::check::{Disagreement, LostWrite, Overlap, PhantomSuccess, StaleOrder};
+
+/// Violations that a report prints; the others are counted.
+const VIOLATIONS_PRINTED_MAX: usize = 8;
 
 /// Something that must never happen.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -11,25 +15,46 @@ pub enum Violation {
     /// The independent linter found something in a replica's state.
     #[error("audit: {0}")]
     Audit(String),
-    /// Two attempts held one GPU, or ran one task.
-    #[error(transparent)]
+    /// Two attempts held one GPU, ran one task or one gang, or one was started twice.
+    #[error("exclusivity: {0}")]
     Overlap(#[from] Overlap),
+    /// A worker acted on an old order.
+    #[error("fencing: {0}")]
+    Disobedience(#[from] StaleOrder),
     /// An acknowledgement is not honoured.
-    #[error(transparent)]
+    #[error("acknowledged: {0}")]
     Lost(#[from] LostWrite),
-    /// Replicas at rest differ.
-    #[error("replicas differ: {0}")]
-    Divergence(String),
-    /// A replica refused to start on its own disk.
-    #[error("a replica did not start: {0}")]
-    Start(String),
+    /// A success that never ran.
+    #[error("success: {0}")]
+    Phantom(#[from] PhantomSuccess),
+    /// Replicas differ.
+    #[error("agreement: {0}")]
+    Divergence(#[from] Disagreement),
+    /// Replicas do not come to the same revision although nothing is broken.
+    #[error("agreement: replicas at rest stand at revisions {0:?}")]
+    Apart(Vec<u64>),
+    /// A replica refused to start on its own disk, or stopped by itself.
+    #[error("a replica {0}")]
+    Replica(String),
+    /// Code of the product or of the simulation panicked.
+    #[error("panic: {0}")]
+    Panic(String),
     /// Nothing is broken any more, and still something does not end.
     #[error("no progress in the quiet phase: {0}")]
     Stuck(String),
 }
 
-/// The outcome of one world; equal for equal options.
+/// A fault or a repair.
 #[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// Milliseconds since the world began.
+    pub at_ms: u64,
+    /// What happened.
+    pub what: String,
+}
+
+/// The outcome of one world; equal for equal options.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// Its seed.
     pub seed: u64,
@@ -47,12 +72,24 @@ pub struct Report {
     pub task_starts: u64,
     /// Messages sent.
     pub messages: u64,
+    /// Digest of the time, the ends and the fate of every message.
+    pub trace: u64,
+    /// States of replicas that were audited.
+    pub audits: u64,
+    /// How often two replicas' states were compared at one revision.
+    pub compared: u64,
     /// Final revision.
     pub revision: u64,
     /// Final state hash.
     pub state_hash: u64,
     /// Faults by kind.
     pub faults: BTreeMap<&'static str, u64>,
+    /// Repairs by kind.
+    pub repairs: BTreeMap<&'static str, u64>,
+    /// What it went through.
+    pub coverage: Coverage,
+    /// All faults and repairs, in order.
+    pub incidents: Vec<Incident>,
 }
 
 impl fmt::Display for Report {
@@ -61,7 +98,7 @@ impl fmt::Display for Report {
         write!(
             formatter,
             "seed {:>6}  {:>3} faults  {:>4} jobs ({} well, {} badly, {} cancelled)  {:>4} starts  \
-             revision {:>5}  hash {:016x}",
+             revision {:>5}  hash {:016x}  trace {:016x}",
             self.seed,
             faults,
             self.acknowledged,
@@ -71,9 +108,13 @@ impl fmt::Display for Report {
             self.task_starts,
             self.revision,
             self.state_hash,
+            self.trace,
         )?;
-        for violation in &self.violations {
+        for violation in self.violations.iter().take(VIOLATIONS_PRINTED_MAX) {
             write!(formatter, "\n    VIOLATION {violation}")?;
+        }
+        if let Some(more @ 1..) = self.violations.len().checked_sub(VIOLATIONS_PRINTED_MAX) {
+            write!(formatter, "\n    and {more} violations more")?;
         }
         Ok(())
     }

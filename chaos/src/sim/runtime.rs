@@ -4,10 +4,12 @@
 //! Every task belongs to the node whose task spawned it, so that killing a node drops all its tasks at
 //! once, as `kill -9` does. Time is tokio's paused clock: it jumps to the next timer when nothing can run.
 
+use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -33,6 +35,7 @@ pub type SimRuntime = DeterministicRng<KillableRuntime>;
 
 thread_local! {
     static CURRENT: Cell<NodeId> = const { Cell::new(NodeId::WORLD) };
+    static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static TASKS: RefCell<BTreeMap<NodeId, Vec<AbortHandle>>> = const { RefCell::new(BTreeMap::new()) };
 }
 
@@ -69,6 +72,22 @@ pub fn kill(node: NodeId) -> usize {
     alive
 }
 
+/// What tasks of this world panicked with since the last call: a panic is never just a task that ended.
+#[must_use]
+pub fn take_panics() -> Vec<String> {
+    PANICS.take()
+}
+
+/// The message of a panic.
+#[must_use]
+pub fn panic_message(payload: &(dyn Any + Send)) -> String {
+    let text = payload
+        .downcast_ref::<&str>()
+        .map(|text| (*text).to_owned());
+    text.or_else(|| payload.downcast_ref::<String>().cloned())
+        .unwrap_or_else(|| "a panic without a message".to_owned())
+}
+
 /// Runs a world to its end: one thread, paused clock, every random draw from `seed`.
 ///
 /// # Errors
@@ -78,6 +97,7 @@ where
     F: Future<Output = T>,
 {
     TASKS.with_borrow_mut(BTreeMap::clear);
+    PANICS.with_borrow_mut(Vec::clear);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
         .start_paused(true)
@@ -111,9 +131,13 @@ impl<F: Future> Future for OnNode<F> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let outer = CURRENT.replace(self.node);
-        let polled = self.future.as_mut().poll(context);
+        let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(context)));
         CURRENT.set(outer);
-        polled
+        polled.unwrap_or_else(|payload| {
+            PANICS.with_borrow_mut(|panics| panics.push(panic_message(&*payload)));
+            // The runtime does with it what it does with every panic of a task.
+            resume_unwind(payload)
+        })
     }
 }
 

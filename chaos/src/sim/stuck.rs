@@ -19,7 +19,10 @@ const JOBS_DESCRIBED_MAX: usize = 5;
 /// supervisors of its host say.
 #[must_use]
 pub fn describe_stuck(world: &World) -> String {
-    let mut text = format!("{} processes run", world.running());
+    let mut text = format!(
+        "{} processes run",
+        world.judges.with(|seen| seen.book.running())
+    );
     let mut newest: Option<State> = None;
     for (node, handle) in world.replicas.registry.up() {
         let state = handle.fork();

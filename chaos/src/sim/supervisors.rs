@@ -13,7 +13,9 @@ use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
 use super::clock::SimClock;
-use crate::check::{Exclusivity, Owner};
+use super::coverage::Situation;
+use super::judges::Judges;
+use crate::check::Owner;
 
 /// Signal number of a kill.
 const SIGKILL: i32 = 9;
@@ -35,7 +37,7 @@ pub struct Supervisors {
     inner: Arc<Mutex<Inner>>,
     changed: Arc<Notify>,
     clock: SimClock,
-    book: Arc<Mutex<Exclusivity>>,
+    judges: Judges,
 }
 
 #[derive(Debug, Default)]
@@ -88,12 +90,12 @@ impl Supervised {
 impl Supervisors {
     /// No supervisors yet.
     #[must_use]
-    pub fn new(clock: SimClock, book: Arc<Mutex<Exclusivity>>) -> Self {
+    pub fn new(clock: SimClock, judges: Judges) -> Self {
         Self {
             inner: Arc::default(),
             changed: Arc::default(),
             clock,
-            book,
+            judges,
         }
     }
 
@@ -129,7 +131,8 @@ impl Supervisors {
             kill_at: None,
             exit: None,
         };
-        self.book(|book| book.started(owner, &assignment.gpus));
+        self.judges
+            .with(|seen| seen.book.started(owner, assignment.unit, &assignment.gpus));
         self.lock().tasks.insert(owner, task);
         self.report(owner, SupervisorReport::Started);
         self.changed.notify_one();
@@ -165,7 +168,7 @@ impl Supervisors {
     pub fn die(&self) {
         let mut inner = self.lock();
         for owner in std::mem::take(&mut inner.tasks).into_keys() {
-            self.book(|book| book.ended(owner));
+            self.judges.with(|seen| seen.book.ended(owner, None));
         }
         inner.agent = None;
     }
@@ -197,7 +200,14 @@ impl Supervisors {
         let due = inner.tasks.values().filter_map(Supervised::due).min();
         drop(inner);
         for (owner, exit) in ended {
-            self.book(|book| book.ended(owner));
+            self.judges.with(|seen| {
+                seen.book.ended(owner, exit.code);
+                if exit.lease_expired {
+                    seen.coverage.reached(Situation::LeaseRanOut);
+                } else if exit.signal.is_some() {
+                    seen.coverage.reached(Situation::GraceRanOut);
+                }
+            });
             self.report(owner, SupervisorReport::Exited(exit));
         }
         due
@@ -212,10 +222,6 @@ impl Supervisors {
                 "{owner:?} reports into a full channel"
             );
         }
-    }
-
-    fn book(&self, write: impl FnOnce(&mut Exclusivity)) {
-        write(&mut self.book.lock().unwrap_or_else(PoisonError::into_inner));
     }
 
     // A panic while the lock is held ends the world anyway; what is behind it is plain data.

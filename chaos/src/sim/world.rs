@@ -1,9 +1,8 @@
 //! A whole simulated cluster: replicas with their leader loops, hosts, users, a nemesis, and the judges.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::audit::audit;
 use muster_core::ids::{JobId, ReplicaId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, explain};
@@ -21,16 +20,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::clients::{SimClient, draws};
 use super::clock::SimClock;
+use super::coverage::Situation;
 use super::gateway::Gateway;
 use super::host::{HostSettings, SimHost};
+use super::judges::Judges;
+use super::mutant::Mutant;
 use super::nemesis::Nemesis;
 use super::network::SimNetwork;
 use super::peers::{ShadowService, ShadowServices, SimPeers};
 use super::replicas::{Replicas, StartError};
 use super::report::{Report, Violation};
-use super::runtime::{NodeId, spawn_on};
+use super::runtime::{NodeId, spawn_on, take_panics};
 use super::stuck::describe_stuck;
-use crate::check::{Acknowledged, Exclusivity};
 
 /// Heartbeats of simulated clusters: fast, so that a short run sees many leases end.
 const TIMINGS: Timings = Timings {
@@ -40,8 +41,6 @@ const TIMINGS: Timings = Timings {
 };
 /// Leases of simulated jobs.
 const PARTITION_GRACE_MS: u64 = 6_000;
-/// Pause between two looks of the auditor at one replica.
-const AUDIT_EVERY: Duration = Duration::from_millis(250);
 /// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// First node number of users.
@@ -58,15 +57,6 @@ pub struct WorldOptions {
     pub mutant: Option<Mutant>,
 }
 
-/// Known bugs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Mutant {
-    /// Replicas acknowledge before anything is synced.
-    AckBeforeSync,
-    /// Supervisors let tasks run three times as long as their lease.
-    LongLease,
-}
-
 /// A cluster under test.
 #[derive(Debug)]
 pub struct World {
@@ -81,10 +71,8 @@ pub struct World {
     gateway: Gateway,
     shadows: ShadowServices,
     random: ChaCha8Rng,
-    book: Arc<Mutex<Exclusivity>>,
-    acknowledged: Arc<Mutex<Acknowledged>>,
-    violations: Arc<Mutex<Vec<Violation>>>,
-    leaderships: Arc<Mutex<u64>>,
+    /// Who watches.
+    pub judges: Judges,
 }
 
 /// Runs one world to its end.
@@ -110,10 +98,7 @@ impl World {
             gateway: Gateway::default(),
             shadows: ShadowServices::default(),
             random,
-            book: Arc::default(),
-            acknowledged: Arc::default(),
-            violations: Arc::default(),
-            leaderships: Arc::default(),
+            judges: Judges::default(),
         };
         world.add_hosts();
         world
@@ -132,28 +117,19 @@ impl World {
                 number,
                 gpus: self.random.random_range(2..9),
                 timings: TIMINGS,
-                lease_stretch: if self.options.mutant == Some(Mutant::LongLease) {
-                    3
-                } else {
-                    1
-                },
+                mutant: self.options.mutant,
             };
             let clock = SimClock::new(began, self.random.random_range(-9..10));
             let links = (self.network.clone(), self.gateway.clone());
-            let host = SimHost::new(
-                settings,
-                clock,
-                links,
-                nodes.clone(),
-                Arc::clone(&self.book),
-            );
+            let host = SimHost::new(settings, clock, links, nodes.clone(), self.judges.clone());
             self.hosts.push(host);
         }
     }
 
     async fn run(mut self) -> Report {
         if let Err(error) = self.found().await {
-            self.violate(Violation::Start(error.to_string()));
+            let refusal = format!("did not start: {error}");
+            self.judges.violate(Violation::Replica(refusal));
             return self.report();
         }
         for host in &self.hosts {
@@ -163,7 +139,7 @@ impl World {
         let faults = Duration::from_secs(self.options.faults_s);
         let mut nemesis = Nemesis::new(self.random.random());
         let end = Instant::now() + faults;
-        while Instant::now() < end && self.healthy() {
+        while Instant::now() < end && self.judges.content() {
             let pause_ms = self.random.random_range(200..4_000);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             nemesis.act(&mut self).await;
@@ -172,7 +148,7 @@ impl World {
         self.quiet(users).await;
         self.judge();
         let mut report = self.report();
-        report.faults = nemesis.counts().clone();
+        nemesis.tell(&mut report);
         report
     }
 
@@ -184,7 +160,8 @@ impl World {
         if let Some((_, first)) = self.replicas.registry.up().into_iter().next()
             && let Err(error) = first.initialize(self.replicas.members()).await
         {
-            self.violate(Violation::Start(error.to_string()));
+            let refusal = format!("did not form the group: {error}");
+            self.judges.violate(Violation::Replica(refusal));
         }
         Ok(())
     }
@@ -220,7 +197,7 @@ impl World {
                 network: self.network.clone(),
                 services: self.shadows.clone(),
             },
-            clock: machine.clock,
+            clock: machine.clock.clone(),
             shadows,
             directory: Arc::new(WorkerDirectory::default()),
             inputs: received,
@@ -236,7 +213,8 @@ impl World {
             seed,
             leader_loop.run(CancellationToken::new()),
         );
-        self.start_auditor(machine.node, handle);
+        self.start_auditor(machine.node, handle.clone());
+        self.start_warden(id, handle);
         Ok(())
     }
 
@@ -245,7 +223,10 @@ impl World {
         let node = NodeId(id);
         self.gateway.close(node);
         self.shadows.close(node);
-        self.replicas.kill(id);
+        if self.replicas.kill(id) > 0 {
+            self.judges
+                .with(|seen| seen.coverage.reached(Situation::WritesLost));
+        }
     }
 
     /// A draw from the world's seed.
@@ -258,21 +239,6 @@ impl World {
         self.random.random()
     }
 
-    /// Processes that run on any host.
-    #[must_use]
-    pub fn running(&self) -> usize {
-        lock(&self.book).running()
-    }
-
-    /// Records that something must not have happened.
-    pub fn violate(&self, violation: Violation) {
-        lock(&self.violations).push(violation);
-    }
-
-    fn healthy(&self) -> bool {
-        lock(&self.violations).is_empty() && lock(&self.book).overlaps().is_empty()
-    }
-
     fn start_users(&mut self) -> Vec<tokio::sync::oneshot::Receiver<()>> {
         let jobs = usize::try_from(self.options.faults_s / 4).unwrap_or(usize::MAX);
         (0..self.random.random_range(1..4))
@@ -281,7 +247,7 @@ impl World {
                     node: NodeId(CLIENT_NODES + user),
                     network: self.network.clone(),
                     registry: self.replicas.registry.clone(),
-                    acknowledged: Arc::clone(&self.acknowledged),
+                    judges: self.judges.clone(),
                     random: draws(self.options.seed, user),
                     partition_grace_ms: PARTITION_GRACE_MS,
                 };
@@ -296,40 +262,53 @@ impl World {
             .collect()
     }
 
+    /// A replica may stop by itself only because its disk is full.
+    fn start_warden(&self, id: u32, handle: Handle<State>) {
+        let judges = self.judges.clone();
+        let machine = self.replicas.nodes[id as usize - 1].clone();
+        spawn_on(machine.node, u64::from(id), async move {
+            let mut leadership = handle.leadership();
+            if leadership.wait_for(|now| now.stopped).await.is_err() {
+                return;
+            }
+            if machine.ran_out_of_space() {
+                judges.with(|seen| seen.coverage.reached(Situation::DiskStopped));
+            } else {
+                let reason = handle.status().stopped;
+                let stopped = format!("({id}) stopped by itself: {reason:?}");
+                judges.violate(Violation::Replica(stopped));
+            }
+        });
+    }
+
+    /// Looks at every state that a replica shows.
     fn start_auditor(&self, node: NodeId, handle: Handle<State>) {
-        let violations = Arc::clone(&self.violations);
-        let leaderships = Arc::clone(&self.leaderships);
+        let judges = self.judges.clone();
         spawn_on(node, u64::from(node.0), async move {
             let mut applied = handle.applied();
             while applied.changed().await.is_ok() {
-                let findings = handle.with_state(|state| {
-                    let mut epoch = lock(&leaderships);
-                    *epoch = state.leadership.epoch.get().max(*epoch);
-                    audit(state)
-                });
-                let found = findings
-                    .into_iter()
-                    .map(|finding| Violation::Audit(finding.to_string()));
-                lock(&violations).extend(found);
-                tokio::time::sleep(AUDIT_EVERY).await;
+                judges.audit(node.0, &handle.fork());
             }
         });
     }
 
     /// Waits until every acknowledged job has ended and no process is left.
     async fn quiet(&self, users: Vec<tokio::sync::oneshot::Receiver<()>>) {
+        if !self.judges.content() {
+            return;
+        }
         let deadline = Instant::now() + QUIET_MAX;
         for finished in users {
             if tokio::time::timeout_at(deadline, finished).await.is_err() {
-                self.violate(Violation::Stuck(
+                self.judges.violate(Violation::Stuck(
                     "a user's request is never answered".to_owned(),
                 ));
                 return;
             }
         }
-        while !self.settled() {
+        while !self.settled() && self.judges.content() {
             if Instant::now() > deadline {
-                self.violate(Violation::Stuck(describe_stuck(self)));
+                self.judges.violate(Violation::Stuck(describe_stuck(self)));
                 return;
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
@@ -339,66 +318,60 @@ impl World {
     }
 
     fn settled(&self) -> bool {
+        let (running, jobs) = self.judges.with(|seen| {
+            let jobs: Vec<JobId> = seen.acknowledged.jobs().collect();
+            (seen.book.running(), jobs)
+        });
         let ended = |handle: &Handle<State>| {
-            handle.with_state(|state| {
-                lock(&self.acknowledged)
-                    .jobs()
-                    .all(|job| has_ended_or_never_can(state, job))
-            })
+            handle.with_state(|state| jobs.iter().all(|job| has_ended_or_never_can(state, *job)))
         };
-        lock(&self.book).running() == 0
-            && self
-                .replicas
-                .registry
-                .up()
-                .iter()
-                .all(|(_, handle)| ended(handle))
+        let up = self.replicas.registry.up();
+        running == 0 && up.iter().all(|(_, handle)| ended(handle))
     }
 
     /// Judges the final states.
     fn judge(&self) {
         let up = self.replicas.registry.up();
-        let mut hashes = std::collections::BTreeMap::new();
+        let mut revisions = Vec::new();
         for (node, handle) in &up {
-            handle.with_state(|state| {
-                hashes
-                    .entry((state.revision, state.state_hash()))
-                    .or_insert_with(Vec::new)
-                    .push(node.0);
-                let lost = lock(&self.acknowledged).judge(state);
-                lock(&self.violations).extend(lost.into_iter().map(Violation::Lost));
-            });
+            let state = handle.fork();
+            revisions.push(state.revision.get());
+            self.judges.judge_final(node.0, &state);
         }
-        if hashes.len() != 1 {
-            self.violate(Violation::Divergence(format!("{hashes:?}")));
+        if revisions.windows(2).any(|pair| pair[0] != pair[1]) {
+            self.judges.violate(Violation::Apart(revisions));
         }
     }
 
     fn report(self) -> Report {
-        let mut violations = std::mem::take(&mut *lock(&self.violations));
-        violations.extend(
-            lock(&self.book)
-                .overlaps()
-                .iter()
-                .cloned()
-                .map(Violation::Overlap),
-        );
         let last = self.replicas.registry.up().into_iter().next();
         let state = last.map(|(_, handle)| handle.fork()).unwrap_or_default();
+        let snapshots = self.replicas.snapshots_installed();
         let in_phase = |phase| state.jobs.values().filter(|job| job.phase == phase).count() as u64;
-        Report {
-            seed: self.options.seed,
-            violations,
-            acknowledged: lock(&self.acknowledged).len() as u64,
-            succeeded: in_phase(JobPhase::Succeeded),
-            failed: in_phase(JobPhase::Failed),
-            cancelled: in_phase(JobPhase::Cancelled),
-            task_starts: lock(&self.book).starts(),
-            messages: self.network.messages(),
-            revision: state.revision.get(),
-            state_hash: state.state_hash(),
-            faults: std::collections::BTreeMap::new(),
-        }
+        self.judges.with(|seen| {
+            let panics = take_panics().into_iter().map(Violation::Panic);
+            seen.violations.extend(panics);
+            seen.coverage.read_events(&state);
+            seen.coverage
+                .reached_times(Situation::SnapshotInstalled, snapshots);
+            Report {
+                seed: self.options.seed,
+                violations: seen.found().collect(),
+                acknowledged: seen.acknowledged.len() as u64,
+                succeeded: in_phase(JobPhase::Succeeded),
+                failed: in_phase(JobPhase::Failed),
+                cancelled: in_phase(JobPhase::Cancelled),
+                task_starts: seen.book.starts(),
+                messages: self.network.messages(),
+                trace: self.network.trace(),
+                audits: seen.audits,
+                compared: seen.agreement.compared(),
+                revision: state.revision.get(),
+                state_hash: state.state_hash(),
+                coverage: seen.coverage.clone(),
+                ..Report::default()
+            }
+        })
     }
 }
 
@@ -417,11 +390,6 @@ fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
                     .and_then(|told| told.blocker)
                     .is_some_and(never)
     })
-}
-
-// A panic while a lock is held ends the world anyway; what is behind it is plain data.
-fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
-    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

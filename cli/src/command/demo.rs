@@ -151,6 +151,12 @@ pub(crate) struct Sim {
     /// Simulated seconds with faults in each cluster
     #[arg(long, default_value_t = 60, value_name = "SECONDS")]
     faults_seconds: u64,
+    /// A line for every world, not only for those that fail
+    #[arg(long)]
+    all_lines: bool,
+    /// Do not prove that the judges find the known bugs
+    #[arg(long)]
+    skip_mutants: bool,
 }
 
 impl Chaos {
@@ -161,6 +167,8 @@ impl Chaos {
             first: sim.first,
             seeds: sim.seeds,
             faults_s: sim.faults_seconds,
+            all_lines: sim.all_lines,
+            mutants: !sim.skip_mutants,
         };
         let mut output = io::stdout();
         let report = sweep(options, &mut output)

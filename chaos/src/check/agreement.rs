@@ -1,0 +1,99 @@
+//! I11: replicas that have applied the same revision hold the same state.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::Revision;
+
+/// Every state hash that any replica showed.
+#[derive(Clone, Debug, Default)]
+pub struct Agreement {
+    seen: BTreeMap<Revision, Shown>,
+    compared: u64,
+    found: Vec<Disagreement>,
+}
+
+/// Who showed a hash first.
+#[derive(Clone, Copy, Debug)]
+struct Shown {
+    replica: u32,
+    hash: u64,
+}
+
+/// Two replicas differ at one revision.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "at revision {revision} replica {first} has state hash {first_hash:016x} and replica {second} has {second_hash:016x}"
+)]
+pub struct Disagreement {
+    /// At which revision.
+    pub revision: Revision,
+    /// The replica that showed it first.
+    pub first: u32,
+    /// Its hash.
+    pub first_hash: u64,
+    /// The replica that differs.
+    pub second: u32,
+    /// Its hash.
+    pub second_hash: u64,
+}
+
+impl Agreement {
+    /// A replica has this state hash at this revision.
+    pub fn shown(&mut self, replica: u32, revision: Revision, hash: u64) {
+        let first = *self.seen.entry(revision).or_insert(Shown { replica, hash });
+        self.compared += u64::from(first.replica != replica);
+        if first.hash != hash {
+            self.found.push(Disagreement {
+                revision,
+                first: first.replica,
+                first_hash: first.hash,
+                second: replica,
+                second_hash: hash,
+            });
+        }
+    }
+
+    /// How often two replicas were compared.
+    #[must_use]
+    pub const fn compared(&self) -> u64 {
+        self.compared
+    }
+
+    /// Everything that must not have happened, in order.
+    #[must_use]
+    pub fn found(&self) -> &[Disagreement] {
+        &self.found
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn equal_revisions_with_other_hashes_are_noticed() {
+        let mut agreement = Agreement::default();
+        agreement.shown(1, Revision(7), 70);
+        agreement.shown(2, Revision(7), 70);
+        agreement.shown(2, Revision(8), 80);
+        assert_eq!((agreement.compared(), agreement.found()), (1, &[][..]));
+        agreement.shown(3, Revision(8), 81);
+        assert!(matches!(
+            agreement.found(),
+            [Disagreement {
+                revision: Revision(8),
+                first: 2,
+                second: 3,
+                ..
+            }]
+        ));
+    }
+
+    #[test]
+    fn a_replica_that_comes_back_with_another_past_is_noticed() {
+        let mut agreement = Agreement::default();
+        agreement.shown(1, Revision(7), 70);
+        agreement.shown(1, Revision(7), 71);
+        assert_eq!(agreement.found().len(), 1);
+    }
+}

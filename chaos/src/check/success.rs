@@ -1,0 +1,89 @@
+//! P5: what the state calls a success has really run to its end, once.
+
+use muster_core::desired::TaskKey;
+use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
+use muster_core::lifecycle::UnitPhase;
+use muster_core::state::{Job, State};
+
+use super::{Exclusivity, Owner};
+
+/// The state says that a unit ended well, and no process of a task of it did.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "unit {unit} of job {job} counts as success, but attempt {epoch} of its task {task} never ended with exit code 0"
+)]
+pub struct PhantomSuccess {
+    /// Whose.
+    pub job: JobId,
+    /// Which unit.
+    pub unit: UnitIndex,
+    /// The attempt that is said to have ended well.
+    pub epoch: AttemptEpoch,
+    /// The task.
+    pub task: TaskIndex,
+}
+
+/// Units that succeeded in the books only.
+#[must_use]
+pub fn phantom_successes(state: &State, book: &Exclusivity) -> Vec<PhantomSuccess> {
+    let jobs = state.jobs.values();
+    jobs.flat_map(|job| of_job(job, book)).collect()
+}
+
+fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
+    let succeeded = job
+        .units
+        .iter()
+        .filter(|(_, unit)| unit.phase == UnitPhase::Succeeded);
+    let mut found = Vec::new();
+    for (index, unit) in succeeded {
+        let Some(last) = unit.past.last() else {
+            continue;
+        };
+        let tasks = job.tasks_of(*index).map(TaskIndex);
+        let phantoms = tasks.filter(|task| {
+            let key = TaskKey {
+                job: job.id,
+                task: *task,
+            };
+            let epoch = last.epoch;
+            !book.ended_well(Owner { key, epoch })
+        });
+        found.extend(phantoms.map(|task| PhantomSuccess {
+            job: job.id,
+            unit: *index,
+            epoch: last.epoch,
+            task,
+        }));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::testing::{Cluster, single};
+
+    use super::*;
+
+    #[test]
+    fn a_success_without_a_process_that_ended_well_is_noticed() {
+        let mut cluster = Cluster::with_hosts(1, 2);
+        let job = cluster.submit(single("done", 1, 1));
+        cluster.place_all(job);
+        cluster.finish_all(job);
+        let mut book = Exclusivity::default();
+        let found = phantom_successes(&cluster.state, &book);
+        assert_eq!(found.len(), 1);
+        let key = TaskKey {
+            job,
+            task: found[0].task,
+        };
+        let owner = Owner {
+            key,
+            epoch: found[0].epoch,
+        };
+        book.started(owner, found[0].unit, &[]);
+        book.ended(owner, Some(0));
+        assert_eq!(phantom_successes(&cluster.state, &book), []);
+    }
+}

@@ -1,0 +1,164 @@
+//! What a world went through: a check that was never put to the test proves nothing.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use muster_core::command::{HostHealth, StopReason};
+use muster_core::event::EventKind;
+use muster_core::state::{RestartReason, State};
+
+/// A situation that the checks are there for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Situation {
+    /// A replica began to lead.
+    Leadership,
+    /// A kill of a replica lost writes that were not synced.
+    WritesLost,
+    /// A replica stopped because its disk was full.
+    DiskStopped,
+    /// A replica lagged so far that it installed a snapshot.
+    SnapshotInstalled,
+    /// A request that had been answered was sent again.
+    RequestRepeated,
+    /// A linearizable read followed an acknowledgement.
+    ReadBack,
+    /// A cancel was acknowledged.
+    Cancelled,
+    /// A gang was placed.
+    GangPlaced,
+    /// A unit was run again because of a fault.
+    RunAgain,
+    /// A task was given up: its lease was over, or its worker knew nothing of it.
+    TaskLost,
+    /// A host was declared lost.
+    HostLost,
+    /// An attempt was stopped because of a GPU.
+    GpuStopped,
+    /// An agent that came back took over a running task.
+    TaskAdopted,
+    /// A supervisor killed its task at the end of the lease.
+    LeaseRanOut,
+    /// A supervisor killed a task that did not heed the request to stop.
+    GraceRanOut,
+    /// An old order arrived once more, and the agent did not act on it.
+    OldOrderRefused,
+}
+
+impl Situation {
+    /// All of them.
+    pub const ALL: [Self; 16] = [
+        Self::Leadership,
+        Self::WritesLost,
+        Self::DiskStopped,
+        Self::SnapshotInstalled,
+        Self::RequestRepeated,
+        Self::ReadBack,
+        Self::Cancelled,
+        Self::GangPlaced,
+        Self::RunAgain,
+        Self::TaskLost,
+        Self::HostLost,
+        Self::GpuStopped,
+        Self::TaskAdopted,
+        Self::LeaseRanOut,
+        Self::GraceRanOut,
+        Self::OldOrderRefused,
+    ];
+
+    const fn words(self) -> &'static str {
+        match self {
+            Self::Leadership => "leaderships begun",
+            Self::WritesLost => "kills that lost unsynced writes",
+            Self::DiskStopped => "replicas stopped by a full disk",
+            Self::SnapshotInstalled => "snapshots installed",
+            Self::RequestRepeated => "answered requests repeated",
+            Self::ReadBack => "linearizable reads after an answer",
+            Self::Cancelled => "cancels acknowledged",
+            Self::GangPlaced => "gangs placed",
+            Self::RunAgain => "units run again after a fault",
+            Self::TaskLost => "tasks given up",
+            Self::HostLost => "hosts declared lost",
+            Self::GpuStopped => "attempts stopped for a GPU",
+            Self::TaskAdopted => "tasks adopted by a new agent",
+            Self::LeaseRanOut => "tasks killed at the end of a lease",
+            Self::GraceRanOut => "tasks killed at the end of a grace",
+            Self::OldOrderRefused => "old orders refused",
+        }
+    }
+}
+
+impl fmt::Display for Situation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.pad(self.words())
+    }
+}
+
+/// How often each situation came.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Coverage(BTreeMap<Situation, u64>);
+
+impl Coverage {
+    /// A situation came.
+    pub fn reached(&mut self, situation: Situation) {
+        self.reached_times(situation, 1);
+    }
+
+    /// A situation came so many times.
+    pub fn reached_times(&mut self, situation: Situation, times: u64) {
+        *self.0.entry(situation).or_default() += times;
+    }
+
+    /// How often a situation came.
+    #[must_use]
+    pub fn times(&self, situation: Situation) -> u64 {
+        self.0.get(&situation).copied().unwrap_or_default()
+    }
+
+    /// Situations that never came.
+    pub fn missing(&self) -> impl Iterator<Item = Situation> + '_ {
+        let all = Situation::ALL.into_iter();
+        all.filter(|situation| self.times(*situation) == 0)
+    }
+
+    /// Adds another world's.
+    pub fn add(&mut self, other: &Self) {
+        for (situation, times) in &other.0 {
+            self.reached_times(*situation, *times);
+        }
+    }
+
+    /// Counts what the events of a state tell.
+    pub fn read_events(&mut self, state: &State) {
+        for (_, events) in state.events.iter() {
+            for event in events.iter() {
+                if let Some(situation) = situation_of(state, &event.kind) {
+                    self.reached(situation);
+                }
+            }
+        }
+    }
+}
+
+fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
+    match kind {
+        EventKind::LeaderBegan { .. } => Some(Situation::Leadership),
+        EventKind::AttemptPlaced { job, .. } => state
+            .job(*job)
+            .is_some_and(|job| job.spec.gang)
+            .then_some(Situation::GangPlaced),
+        EventKind::UnitRequeued {
+            reason: RestartReason::Infra,
+            ..
+        } => Some(Situation::RunAgain),
+        EventKind::TaskLost { .. } => Some(Situation::TaskLost),
+        EventKind::HostHealthChanged {
+            health: HostHealth::Lost,
+            ..
+        } => Some(Situation::HostLost),
+        EventKind::AttemptStopping {
+            reason: StopReason::GpuFault { .. },
+            ..
+        } => Some(Situation::GpuStopped),
+        _ => None,
+    }
+}
