@@ -11,7 +11,7 @@ use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
 
 use super::report::{Incident, Report, Violation};
-use super::runtime::NodeId;
+use super::runtime::{NodeId, freeze, thaw};
 use super::world::World;
 
 /// Largest step of a wall clock, in milliseconds: one hour.
@@ -25,6 +25,7 @@ pub struct Nemesis {
     agents_down: BTreeSet<usize>,
     hosts_down: BTreeSet<usize>,
     disks_full: BTreeSet<u32>,
+    frozen: BTreeSet<NodeId>,
     gpus_out: Vec<(usize, GpuUuid)>,
     faults: BTreeMap<&'static str, u64>,
     repairs: BTreeMap<&'static str, u64>,
@@ -41,6 +42,7 @@ impl Nemesis {
             agents_down: BTreeSet::new(),
             hosts_down: BTreeSet::new(),
             disks_full: BTreeSet::new(),
+            frozen: BTreeSet::new(),
             gpus_out: Vec::new(),
             faults: BTreeMap::new(),
             repairs: BTreeMap::new(),
@@ -57,7 +59,7 @@ impl Nemesis {
 
     /// Breaks or repairs one thing.
     pub async fn act(&mut self, world: &mut World) {
-        match self.random.random_range(0..23) {
+        match self.random.random_range(0..28) {
             0..3 => self.kill_replica(world),
             3..5 => self.isolate_replica(world),
             5 => self.cut_one_way(world),
@@ -68,8 +70,12 @@ impl Nemesis {
             11 => self.step_clock(world),
             12 => self.fill_disk(world),
             13..15 => self.repeat_order(world),
-            15..17 => self.heal_links(world),
-            17..20 => self.start_replicas(world).await,
+            15 => self.freeze_replica(world),
+            16 => self.freeze_agent(world),
+            17..19 => self.heal_links(world),
+            19..22 => self.start_replicas(world).await,
+            22 => self.thaw(),
+            23..26 => self.start_agents(world),
             _ => self.start_hosts(world),
         }
     }
@@ -77,7 +83,9 @@ impl Nemesis {
     /// Repairs everything.
     pub async fn repair(&mut self, world: &mut World) {
         self.heal_links(world);
+        self.thaw();
         self.start_replicas(world).await;
+        self.start_agents(world);
         self.start_hosts(world);
         for (host, gpu) in std::mem::take(&mut self.gpus_out) {
             world.hosts[host].set_gpu(gpu, GpuHealth::Healthy);
@@ -199,6 +207,31 @@ impl Nemesis {
         self.broke("old order repeated", format_args!("{}", host_name(host)));
     }
 
+    fn freeze_replica(&mut self, world: &World) {
+        let id = self.draw_replica(world);
+        if world.replicas.is_up(id) && self.frozen.insert(NodeId(id)) {
+            freeze(NodeId(id));
+            self.broke("replica frozen", format_args!("{id}"));
+        }
+    }
+
+    fn freeze_agent(&mut self, world: &World) {
+        let host = self.draw_host(world);
+        let node = world.hosts[host].agent_node();
+        let is_down = self.agents_down.contains(&host) || self.hosts_down.contains(&host);
+        if !is_down && self.frozen.insert(node) {
+            freeze(node);
+            self.broke("agent frozen", format_args!("{}", host_name(host)));
+        }
+    }
+
+    fn thaw(&mut self) {
+        for node in std::mem::take(&mut self.frozen) {
+            thaw(node);
+            self.repaired("node thawed", format_args!("{}", node.0));
+        }
+    }
+
     fn heal_links(&mut self, world: &World) {
         world.network.heal();
         self.repaired("links healed", format_args!("all"));
@@ -228,12 +261,15 @@ impl Nemesis {
         }
     }
 
-    fn start_hosts(&mut self, world: &mut World) {
+    fn start_agents(&mut self, world: &mut World) {
         for host in std::mem::take(&mut self.agents_down) {
             let seed = world.seed();
             world.hosts[host].start_agent(seed);
             self.repaired("agent restarted", format_args!("{}", host_name(host)));
         }
+    }
+
+    fn start_hosts(&mut self, world: &mut World) {
         for host in std::mem::take(&mut self.hosts_down) {
             let seed = world.seed();
             world.hosts[host].boot(seed);

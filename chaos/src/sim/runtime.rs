@@ -11,7 +11,7 @@ use std::future::Future;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use openraft_rt::deterministic_rng::DeterministicRng;
@@ -35,6 +35,8 @@ pub type SimRuntime = DeterministicRng<KillableRuntime>;
 
 thread_local! {
     static CURRENT: Cell<NodeId> = const { Cell::new(NodeId::WORLD) };
+    /// The nodes that do nothing now, each with those who would do something.
+    static FROZEN: RefCell<BTreeMap<NodeId, Vec<Waker>>> = const { RefCell::new(BTreeMap::new()) };
     static PANICS: RefCell<Vec<String>> = const { RefCell::new(Vec::new()) };
     static TASKS: RefCell<BTreeMap<NodeId, Vec<AbortHandle>>> = const { RefCell::new(BTreeMap::new()) };
 }
@@ -60,8 +62,22 @@ where
     register(node, handle.abort_handle());
 }
 
+/// Freezes a node, as SIGSTOP does: none of its tasks does anything until [`thaw`], while time goes on.
+pub fn freeze(node: NodeId) {
+    FROZEN.with_borrow_mut(|frozen| {
+        frozen.entry(node).or_default();
+    });
+}
+
+/// Lets a frozen node go on.
+pub fn thaw(node: NodeId) {
+    let woken = FROZEN.with_borrow_mut(|frozen| frozen.remove(&node));
+    woken.into_iter().flatten().for_each(Waker::wake);
+}
+
 /// Drops every task of `node`; returns how many were alive.
 pub fn kill(node: NodeId) -> usize {
+    thaw(node);
     let tasks = TASKS
         .with_borrow_mut(|tasks| tasks.remove(&node))
         .unwrap_or_default();
@@ -97,6 +113,7 @@ where
     F: Future<Output = T>,
 {
     TASKS.with_borrow_mut(BTreeMap::clear);
+    FROZEN.with_borrow_mut(BTreeMap::clear);
     PANICS.with_borrow_mut(Vec::clear);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_time()
@@ -120,6 +137,17 @@ fn register(node: NodeId, task: AbortHandle) {
     });
 }
 
+/// Whether a node does nothing now; if so, `waker` is woken once it goes on.
+fn is_frozen(node: NodeId, waker: &Waker) -> bool {
+    FROZEN.with_borrow_mut(|frozen| {
+        let sleepers = frozen.get_mut(&node);
+        sleepers.is_some_and(|sleepers| {
+            sleepers.push(waker.clone());
+            true
+        })
+    })
+}
+
 /// A future that is polled in the name of its node.
 struct OnNode<F> {
     node: NodeId,
@@ -130,6 +158,9 @@ impl<F: Future> Future for OnNode<F> {
     type Output = F::Output;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        if is_frozen(self.node, context.waker()) {
+            return Poll::Pending;
+        }
         let outer = CURRENT.replace(self.node);
         let polled = catch_unwind(AssertUnwindSafe(|| self.future.as_mut().poll(context)));
         CURRENT.set(outer);
@@ -251,5 +282,31 @@ mod tests {
         })
         .unwrap();
         assert_eq!(ticks.load(Ordering::Relaxed), 10);
+    }
+
+    #[test]
+    fn a_frozen_node_does_nothing_until_it_goes_on() {
+        let ticks = Arc::new(AtomicU32::new(0));
+        let counted = Arc::clone(&ticks);
+        let seen = run_world(1, async move {
+            let seen = Arc::clone(&counted);
+            spawn_on(NodeId(1), 7, async move {
+                loop {
+                    SimRuntime::sleep(Duration::from_secs(1)).await;
+                    counted.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            freeze(NodeId(1));
+            tokio::time::sleep(Duration::from_secs(60)).await;
+            let frozen = seen.load(Ordering::Relaxed);
+            thaw(NodeId(1));
+            tokio::time::sleep(Duration::from_millis(2_500)).await;
+            (frozen, seen.load(Ordering::Relaxed))
+        })
+        .unwrap();
+        // The timer that fell due meanwhile fires at once, the next ones a second apart.
+        assert_eq!(seen, (2, 5));
+        assert_eq!(ticks.load(Ordering::Relaxed), 5);
     }
 }

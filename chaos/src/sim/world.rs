@@ -139,7 +139,7 @@ impl World {
         let faults = Duration::from_secs(self.options.faults_s);
         let mut nemesis = Nemesis::new(self.random.random());
         let end = Instant::now() + faults;
-        while Instant::now() < end && self.judges.content() {
+        while Instant::now() < end && self.goes_on() {
             let pause_ms = self.random.random_range(200..4_000);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
             nemesis.act(&mut self).await;
@@ -150,6 +150,10 @@ impl World {
         let mut report = self.report();
         nemesis.tell(&mut report);
         report
+    }
+
+    fn goes_on(&self) -> bool {
+        self.judges.content() || Mutant::goes_on(self.options.mutant)
     }
 
     /// Starts all replicas and forms the group.
@@ -294,7 +298,7 @@ impl World {
 
     /// Waits until every acknowledged job has ended and no process is left.
     async fn quiet(&self, users: Vec<tokio::sync::oneshot::Receiver<()>>) {
-        if !self.judges.content() {
+        if !self.goes_on() {
             return;
         }
         let deadline = Instant::now() + QUIET_MAX;
@@ -306,7 +310,7 @@ impl World {
                 return;
             }
         }
-        while !self.settled() && self.judges.content() {
+        while !self.settled() && self.goes_on() {
             if Instant::now() > deadline {
                 self.judges.violate(Violation::Stuck(describe_stuck(self)));
                 return;
