@@ -88,7 +88,8 @@ impl List {
         };
         let client = options.connect().await?;
         show(&client, &options.screen(), self.watch, async || {
-            let (revision, gpus) = client.list_gpus(request.clone()).await?;
+            let (revision, mut gpus) = client.list_gpus(request.clone()).await?;
+            gpus.sort_by(|a, b| (&a.host, a.index).cmp(&(&b.host, b.index)));
             Ok((revision, gpus.into_iter().map(GpuView::from).collect()))
         })
         .await

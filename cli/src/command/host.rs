@@ -121,7 +121,9 @@ impl List {
         };
         let client = options.connect().await?;
         show(&client, &options.screen(), self.watch, async || {
-            let (revision, hosts) = client.list_hosts(request.clone()).await?;
+            let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
+            // People look for names; the order of registration says nothing to them.
+            hosts.sort_by(|a, b| a.name.cmp(&b.name));
             Ok((revision, hosts.into_iter().map(HostView::from).collect()))
         })
         .await
