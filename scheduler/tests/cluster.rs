@@ -106,7 +106,10 @@ async fn running_work_and_writes_survive_a_killed_leader() {
         .await
         .unwrap();
     reaches(&group, leader, submitted.job_id, JobPhase::Running).await;
-    let epochs = worker.look(|seen| seen.tasks.clone());
+    let epochs = eventually("the worker holds the gang", || async {
+        worker.look(|seen| (seen.tasks.len() == 8).then(|| seen.tasks.clone()))
+    })
+    .await;
 
     group.kill(leader);
     let survivor = group.alive()[0];
@@ -383,14 +386,16 @@ async fn output_reaches_a_slow_reader_whole_through_a_follower() {
         task: 1,
         ..v1::StreamLogsRequest::default()
     };
-    let mut output = client
-        .jobs()
-        .stream_logs(request)
-        .await
-        .unwrap()
-        .into_inner();
+    // The worker may be on its way to another replica; a reader tries again.
+    let (mut output, first) = eventually("the worker is asked for its output", || async {
+        let mut output = client.jobs().stream_logs(request).await.ok()?.into_inner();
+        let first = output.message().await.ok()?;
+        Some((output, first))
+    })
+    .await;
+    let mut next = first;
     let mut position = 0;
-    while let Some(piece) = output.message().await.unwrap() {
+    while let Some(piece) = next {
         assert_eq!(
             piece.offset_bytes, position,
             "neither a gap nor a repetition"
@@ -408,6 +413,7 @@ async fn output_reaches_a_slow_reader_whole_through_a_follower() {
         position += piece.data.len() as u64;
         // The worker does not wait for its reader.
         tokio::task::yield_now().await;
+        next = output.message().await.unwrap();
     }
     assert_eq!(position, PRINTED_BYTES);
 
