@@ -1,0 +1,352 @@
+//! The agent's process on a simulated host: the real `core::agent` with a stream, a journal and supervisors.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::time::Duration;
+
+use muster_core::agent::{Action, Agent, Found, Input, SupervisorReport};
+use muster_core::beat::WorkerTaskPhase;
+use muster_core::command::GpuHealth;
+use muster_core::desired::{DesiredState, TaskAssignment};
+use muster_core::ids::GpuUuid;
+use muster_core::time::MonotonicMs;
+use muster_scheduler::leader::{CloseReason, ToWorker};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{AgentLink, SimHost, lock};
+use crate::check::Owner;
+use crate::sim::clock::SimClock;
+use crate::sim::coverage::Situation;
+use crate::sim::gateway::Stream;
+use crate::sim::mutant::Mutant;
+use crate::sim::supervisors::Behaviour;
+
+/// Time that one journal record takes to reach the disk.
+const JOURNAL_SYNC: Duration = Duration::from_micros(700);
+/// Pause between two attempts to reach a leader.
+const DIAL_PAUSE: Duration = Duration::from_millis(150);
+/// How long a leader may take to welcome a worker: it commits the registration meanwhile.
+const WELCOME_MAX: Duration = Duration::from_secs(3);
+/// Beats without an acknowledgement after which a stream is given up.
+const UNANSWERED_BEATS_MAX: u64 = 4;
+/// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
+const REPORTS_MAX: usize = 1_024;
+
+/// Orders that may arrive once more.
+const OLD_ORDERS_MAX: usize = 8;
+
+/// What an agent process holds in memory.
+pub(super) struct AgentDriver {
+    host: SimHost,
+    reports: mpsc::Receiver<(Owner, SupervisorReport)>,
+    known_gpus: BTreeMap<GpuUuid, GpuHealth>,
+    pending: Vec<Action>,
+    next_replica: usize,
+    /// The last orders, oldest first.
+    old_orders: VecDeque<DesiredState>,
+}
+
+/// Why a stream is over.
+enum Ended {
+    Closed,
+    Redirected,
+}
+
+impl AgentDriver {
+    pub(super) fn recover(host: SimHost) -> Self {
+        let (report, reports) = mpsc::channel(REPORTS_MAX);
+        host.supervisors.attach(report);
+        let found = host.supervisors.alive().into_iter().map(found);
+        let records = lock(&host.disk).journal.clone();
+        let (agent, pending) = Agent::recover(records, found);
+        let adopted = agent.tasks().values().filter(|task| task.is_alive());
+        for _ in adopted {
+            host.reached(Situation::TaskAdopted);
+        }
+        let next_replica = host.settings.number as usize;
+        *lock(&host.agent) = agent;
+        *lock(&host.link) = AgentLink::default();
+        Self {
+            host,
+            reports,
+            known_gpus: BTreeMap::new(),
+            pending,
+            next_replica,
+            old_orders: VecDeque::new(),
+        }
+    }
+
+    pub(super) async fn run(mut self) {
+        let pending = std::mem::take(&mut self.pending);
+        self.act(pending).await;
+        loop {
+            let leader_seen = lock(&self.host.agent).leader();
+            let replica = self.host.replicas[self.next_replica % self.host.replicas.len()];
+            let dialled = self
+                .host
+                .gateway
+                .dial(
+                    &self.host.network,
+                    (self.host.agent_node(), replica),
+                    self.host.registration(),
+                    leader_seen,
+                )
+                .await;
+            let ended = match dialled {
+                Some(stream) => {
+                    lock(&self.host.link).replica = Some(replica);
+                    self.serve(stream).await
+                }
+                None => Ended::Closed,
+            };
+            *lock(&self.host.link) = AgentLink::default();
+            if matches!(ended, Ended::Closed) {
+                self.next_replica += 1;
+            }
+            self.wait_between_streams().await;
+        }
+    }
+
+    /// Supervisors are heard also while there is no stream.
+    async fn wait_between_streams(&mut self) {
+        tokio::time::sleep(DIAL_PAUSE).await;
+        while let Ok((owner, report)) = self.reports.try_recv() {
+            self.heard(owner, report).await;
+        }
+        self.step(Input::Tick).await;
+    }
+
+    /// Waits for the welcome, as the real session does: what is said before it is not listened to.
+    async fn be_welcomed(&mut self, stream: &mut Stream) -> Result<(), Ended> {
+        let deadline = Instant::now() + WELCOME_MAX;
+        loop {
+            tokio::select! {
+                biased;
+                message = stream.down.recv() => match message {
+                    Some(ToWorker::Welcome { .. }) => return Ok(()),
+                    Some(ToWorker::Close(reason)) => return Err(self.closed(reason)),
+                    Some(_) | None => return Err(Ended::Closed),
+                },
+                Some((owner, report)) = self.reports.recv() => {
+                    self.heard(owner, report).await;
+                }
+                () = tokio::time::sleep_until(deadline) => return Err(Ended::Closed),
+            }
+        }
+    }
+
+    async fn serve(&mut self, mut stream: Stream) -> Ended {
+        if let Err(ended) = self.be_welcomed(&mut stream).await {
+            return ended;
+        }
+        self.step(Input::StreamOpened).await;
+        let mut sequence = 0;
+        let mut whole = true;
+        let mut next_beat = Instant::now();
+        let mut acknowledged = 0;
+        loop {
+            let changed = tokio::select! {
+                biased;
+                message = stream.down.recv() => match message {
+                    Some(ToWorker::Close(reason)) => return self.closed(reason),
+                    Some(message) => {
+                        if let ToWorker::BeatAck { sequence, .. } = &message {
+                            acknowledged = *sequence;
+                            lock(&self.host.link).acknowledged = acknowledged;
+                        }
+                        self.told(message).await
+                    }
+                    None => return Ended::Closed,
+                },
+                Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
+                () = tokio::time::sleep_until(next_beat) => {
+                    whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
+                    whole |= self.hear_old_order().await;
+                    if sequence > acknowledged + UNANSWERED_BEATS_MAX {
+                        return Ended::Closed;
+                    }
+                    next_beat = Instant::now();
+                    false
+                }
+            };
+            whole |= changed;
+            if changed || next_beat <= Instant::now() {
+                sequence += 1;
+                lock(&self.host.link).sequence = sequence;
+                self.step(Input::BeatSent { sequence }).await;
+                let beat = lock(&self.host.agent).beat(sequence, whole);
+                if stream.up.try_send(beat).is_err() {
+                    return Ended::Closed;
+                }
+                whole = false;
+                next_beat =
+                    Instant::now() + Duration::from_millis(self.host.settings.timings.beat_ms);
+            }
+        }
+    }
+
+    fn closed(&mut self, reason: CloseReason) -> Ended {
+        if let CloseReason::NotLeader {
+            leader: Some(leader),
+        } = &reason
+            && let Some(position) = self
+                .host
+                .replicas
+                .iter()
+                .position(|node| u64::from(node.0) == leader.id)
+        {
+            self.next_replica = position;
+            return Ended::Redirected;
+        }
+        Ended::Closed
+    }
+
+    async fn told(&mut self, message: ToWorker) -> bool {
+        match message {
+            ToWorker::Desired(order) => {
+                if self.old_orders.len() == OLD_ORDERS_MAX {
+                    self.old_orders.pop_front();
+                }
+                self.old_orders.push_back((*order).clone());
+                self.ordered(*order).await
+            }
+            ToWorker::BeatAck { leader, sequence } => {
+                self.step(Input::BeatAcknowledged { leader, sequence })
+                    .await
+            }
+            _ => false,
+        }
+    }
+
+    /// An order arrives, new or old; the judges hear whether the agent acts on it.
+    async fn ordered(&mut self, mut order: DesiredState) -> bool {
+        let (leader, revision) = (order.leader, order.revision);
+        if self.host.settings.mutant == Some(Mutant::ObeyOldOrders) {
+            let agent = lock(&self.host.agent);
+            order.leader = leader.max(agent.leader());
+            order.revision = revision.max(agent.desired_revision());
+        }
+        let told = order.revision;
+        let tell = self.step(Input::Desired(order)).await;
+        if lock(&self.host.agent).desired_revision() == told {
+            let host = self.host.settings.number;
+            self.host
+                .judges
+                .with(|seen| seen.obedience.obeyed(host, leader, revision));
+        } else {
+            self.host.reached(Situation::OldOrderRefused);
+        }
+        tell
+    }
+
+    /// The network may bring an order once more.
+    async fn hear_old_order(&mut self) -> bool {
+        if !std::mem::take(&mut *lock(&self.host.repeats_order)) {
+            return false;
+        }
+        match self.old_orders.front().cloned() {
+            Some(order) => self.ordered(order).await,
+            None => false,
+        }
+    }
+
+    async fn heard(&mut self, owner: Owner, report: SupervisorReport) -> bool {
+        let Owner { key, epoch } = owner;
+        self.step(Input::Supervisor { key, epoch, report }).await
+    }
+
+    async fn look_at_gpus(&mut self) -> bool {
+        let seen = lock(&self.host.gpus).clone();
+        let mut changed = false;
+        for (gpu, health) in seen {
+            if self.known_gpus.get(&gpu) != Some(&health) {
+                self.known_gpus.insert(gpu, health.clone());
+                changed |= self.step(Input::GpuHealth { gpu, health }).await;
+            }
+        }
+        changed
+    }
+
+    /// One step of the agent; true if the leader should hear of it at once.
+    async fn step(&mut self, input: Input) -> bool {
+        let now = self.host.clock.monotonic();
+        let actions = lock(&self.host.agent).step(input, now);
+        let tell = actions.contains(&Action::SendStatus);
+        self.act(actions).await;
+        tell
+    }
+
+    async fn act(&mut self, actions: Vec<Action>) {
+        let supervisors = self.host.supervisors.clone();
+        let mutant = self.host.settings.mutant;
+        let stretch = Mutant::lease_stretch(mutant);
+        for action in actions {
+            match action {
+                Action::Journal(record) => {
+                    tokio::time::sleep(JOURNAL_SYNC).await;
+                    if mutant == Some(Mutant::ForgetfulJournal) {
+                        continue;
+                    }
+                    lock(&self.host.disk).journal.push(record);
+                }
+                Action::Start {
+                    assignment,
+                    deadline,
+                } => {
+                    let deadline = stretched(&self.host.clock, deadline, stretch);
+                    supervisors.start(&assignment, deadline, behaviour(&assignment));
+                }
+                Action::Stop {
+                    key,
+                    epoch,
+                    grace_ms,
+                    ..
+                } => {
+                    supervisors.stop(Owner { key, epoch }, grace_ms);
+                }
+                Action::ExtendLease {
+                    key,
+                    epoch,
+                    deadline,
+                } => {
+                    let deadline = stretched(&self.host.clock, deadline, stretch);
+                    supervisors.extend(Owner { key, epoch }, deadline);
+                }
+                Action::Release { key, epoch } => supervisors.release(Owner { key, epoch }),
+                Action::SendStatus => {}
+            }
+        }
+    }
+}
+
+fn stretched(clock: &SimClock, deadline: MonotonicMs, stretch: u64) -> MonotonicMs {
+    let now = clock.monotonic();
+    now.after(deadline.since(now).saturating_mul(stretch))
+}
+
+fn found((owner, deadline, report): (Owner, MonotonicMs, SupervisorReport)) -> Found {
+    let phase = match report {
+        SupervisorReport::Exited(exit) => WorkerTaskPhase::Exited(exit),
+        SupervisorReport::Started => WorkerTaskPhase::Running,
+        SupervisorReport::Vanished { detail } => WorkerTaskPhase::Gone { detail },
+    };
+    Found {
+        key: owner.key,
+        epoch: owner.epoch,
+        phase,
+        deadline,
+    }
+}
+
+/// A simulated task's behaviour stands in its environment.
+fn behaviour(assignment: &TaskAssignment) -> Behaviour {
+    let number = |name: &str, default: u64| {
+        let text = assignment.environment.get(name);
+        text.and_then(|text| text.parse().ok()).unwrap_or(default)
+    };
+    Behaviour {
+        run_ms: number("RUN_MS", 1_000),
+        exit_code: i32::try_from(number("EXIT_CODE", 0)).unwrap_or(1),
+        heeds_stop: number("HEEDS_STOP", 1) == 1,
+    }
+}
