@@ -1,7 +1,6 @@
 //! The one table of legal transitions for tasks, units and jobs.
 //!
-//! `apply` asks it before it changes a phase, `audit` asks it again afterwards, `docs/invariants.md`
-//! prints it. Terminal phases are absorbing.
+//! `apply` asks it before it changes a phase. Terminal phases are absorbing.
 
 use serde::{Deserialize, Serialize};
 

@@ -38,10 +38,13 @@ pub const PRIORITY_MAX: i32 = 1_000_000;
 pub const STOP_GRACE_MS_MAX: u64 = 3_600_000;
 /// Longest `partition_grace`: one day.
 pub const PARTITION_GRACE_MS_MAX: u64 = 86_400_000;
-/// Shortest `partition_grace`: a worker must be able to fence itself within it.
-pub const PARTITION_GRACE_MS_MIN: u64 = 2_000;
+/// Shortest `partition_grace`: a worker must be able to fence itself within it, also with a supervisor that
+/// is frozen. `Timings::partition_grace_ms_min` is what a cluster's heartbeats ask for.
+pub const PARTITION_GRACE_MS_MIN: u64 = 5_000;
 /// Events kept for watches that resume; older revisions answer `OUT_OF_RANGE`.
 pub const EVENTS_KEPT_MAX: usize = 200_000;
+/// Answers kept under their request ids: a day at 115 requests a second, about 2 GiB of memory.
+pub const REQUESTS_KEPT_MAX: usize = 10_000_000;
 /// How long an answer is kept under its request id: 24 hours.
 pub const REQUEST_KEPT_MS: u64 = 86_400_000;
 /// How long a finished job can be read: seven days.

@@ -8,6 +8,8 @@
 
 use serde::{Deserialize, Serialize};
 
+use crate::limits;
+
 /// Periods of the heartbeat protocol, in milliseconds; the same on all replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Timings {
@@ -30,6 +32,22 @@ impl Default for Timings {
     }
 }
 
+impl Timings {
+    /// Shortest `partition_grace` with which a task survives a beat that is lost: its worker must not fence
+    /// itself before the next one is acknowledged.
+    #[must_use]
+    pub const fn partition_grace_ms_min(&self) -> u64 {
+        let beats = BEATS_PER_LEASE_MIN * self.beat_ms;
+        if beats > limits::PARTITION_GRACE_MS_MIN {
+            beats
+        } else {
+            limits::PARTITION_GRACE_MS_MIN
+        }
+    }
+}
+
+/// Beats within a lease at least: `fence_after_ms` of three is more than two.
+const BEATS_PER_LEASE_MIN: u64 = 3;
 /// Largest drift between two clocks, in parts per thousand: a hundred times what NTP tolerates.
 pub const CLOCK_DRIFT_PERMILLE: u64 = 10;
 /// Longest time that killing a task's processes may take; a quarter of the lease where that is less.
@@ -62,8 +80,26 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_shortest_lease_survives_a_lost_beat() {
+        for beat_ms in [500, 2_000, 5_000, 30_000] {
+            let timings = Timings {
+                beat_ms,
+                ..Timings::default()
+            };
+            let fence = fence_after_ms(timings.partition_grace_ms_min());
+            assert!(fence > 2 * beat_ms, "{beat_ms}: {fence}");
+        }
+    }
+
+    #[test]
     fn a_fenced_worker_is_done_before_the_lease_is_over() {
-        for lease in [2_000u64, 9_000, 45_000, 300_000, 86_400_000] {
+        for lease in [
+            limits::PARTITION_GRACE_MS_MIN,
+            9_000,
+            45_000,
+            300_000,
+            86_400_000,
+        ] {
             let fence = fence_after_ms(lease);
             // The worker's clock runs slow, the leader's fast: the worst case.
             let true_time = (fence + kill_ms(lease)) * 1_000 / (1_000 - CLOCK_DRIFT_PERMILLE);

@@ -2,6 +2,9 @@
 
 use std::time::Duration;
 
+use muster_core::limits::PARTITION_GRACE_MS_MIN;
+use muster_core::timings::kill_ms;
+
 /// Bytes of one line on a supervisor's or a task's control socket.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
@@ -39,8 +42,13 @@ pub const LOG_DRAIN_MAX: Duration = Duration::from_secs(5);
 pub const LEASE_TICK: Duration = Duration::from_millis(500);
 /// Pause between two attempts to kill what is left of a task.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);
-/// How far past its deadline a supervisor may be before the agent takes it for frozen and kills it.
-pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 2_000;
+/// How far past its deadline a supervisor may be before the agent, which looks every `LEASE_TICK`, takes it
+/// for frozen and kills it: within the time that the shortest lease sets aside for killing.
+pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
+const _: () = assert!(
+    SUPERVISOR_OVERDUE_MS_MAX as u128 + LEASE_TICK.as_millis()
+        < kill_ms(PARTITION_GRACE_MS_MIN) as u128
+);
 /// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
 /// Bytes of a data directory's path: a Unix socket's path has 107, ours need 50 behind it.

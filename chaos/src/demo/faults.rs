@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use muster_core::command::{GpuHealth, HostHealth};
 use muster_core::event::{Event, EventKind};
+use muster_core::ids::HostId;
 use muster_proto::v1;
 use tokio::time::Instant;
 
@@ -231,6 +232,7 @@ async fn lose_gpu(stage: &mut Stage) -> Result<(), DemoError> {
 async fn block_host(stage: &mut Stage) -> Result<(), DemoError> {
     let (_, ranks) = whereabouts(stage).await?;
     let host = ranks[0].0.clone();
+    let host_id = host_id(stage, &host).await?;
     stage.say(Voice::Fault, &format!("an admin blocks {host}"));
     let from = stage.observed.here();
     let began = Instant::now();
@@ -252,8 +254,25 @@ async fn block_host(stage: &mut Stage) -> Result<(), DemoError> {
             matches!(event.kind, EventKind::Blocked { .. })
         })
         .await?;
+    let blocked_from = stage.observed.here();
     tokio::time::sleep(BLOCKED).await;
+    if stage
+        .observed
+        .any_since(blocked_from, |event| places_on(event, host_id))
+    {
+        let broken = format!("something was placed on {host} while it was blocked");
+        return Err(DemoError::Broken(broken));
+    }
     stage.client.unblock(target, "demo").await?;
+    stage
+        .observed
+        .wait_for(
+            "a placement on the host that was let go",
+            blocked_from,
+            PATIENCE,
+            |event| places_on(event, host_id),
+        )
+        .await?;
     record(
         stage,
         "host blocked by hand, let go",
@@ -261,6 +280,20 @@ async fn block_host(stage: &mut Stage) -> Result<(), DemoError> {
         None,
     );
     Ok(())
+}
+
+/// Whether an event is an attempt placed on this host.
+fn places_on(event: &Event, host: HostId) -> bool {
+    matches!(&event.kind, EventKind::AttemptPlaced { hosts, .. } if hosts.contains(&host))
+}
+
+async fn host_id(stage: &Stage, name: &str) -> Result<HostId, DemoError> {
+    let request = v1::ListHostsRequest::default();
+    let (_, hosts) = stage.client.list_hosts(request).await?;
+    let known = hosts.into_iter().find(|host| host.name == name);
+    known
+        .map(|host| HostId(host.id))
+        .ok_or_else(|| DemoError::Broken(format!("host {name} is none of ours")))
 }
 
 async fn host_health(

@@ -89,6 +89,13 @@ impl Observed {
             })
     }
 
+    /// Whether `wanted` holds for an event from place `from` on.
+    pub(super) fn any_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> bool {
+        lock(&self.events)[from..]
+            .iter()
+            .any(|seen| wanted(&seen.event))
+    }
+
     /// The newest event seen before `end` for which `wanted` holds.
     #[must_use]
     pub(super) fn newest_before(

@@ -73,6 +73,15 @@ impl Scoreboard {
         self.acknowledged.iter().filter(well).count()
     }
 
+    /// Acknowledged jobs that have ended, but not well.
+    #[must_use]
+    pub fn failed(&self) -> Vec<JobId> {
+        self.missing()
+            .into_iter()
+            .filter(|job| self.finished.contains_key(job))
+            .collect()
+    }
+
     /// Acknowledged jobs that have not ended well: lost, failed or still under way.
     #[must_use]
     pub fn missing(&self) -> Vec<JobId> {
@@ -150,8 +159,14 @@ impl fmt::Display for Scoreboard {
         writeln!(
             formatter,
             "{:<42} {:>10}",
+            "jobs failed",
+            self.failed().len()
+        )?;
+        writeln!(
+            formatter,
+            "{:<42} {:>10}",
             "jobs lost",
-            self.missing().len()
+            self.missing().len() - self.failed().len()
         )?;
         writeln!(
             formatter,
@@ -199,6 +214,9 @@ mod tests {
         board.acknowledged(JobId(1));
         board.digests = Some(("a".to_owned(), "a".to_owned()));
         assert!(!board.holds(), "the job has not ended");
+        board.observe(&finished(1, JobPhase::Failed));
+        assert_eq!(board.failed(), [JobId(1)]);
+        assert!(!board.holds(), "the job failed");
         board.observe(&finished(1, JobPhase::Succeeded));
         assert!(board.holds());
         board.double_allocations.push("GPU-1".to_owned());

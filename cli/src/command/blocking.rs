@@ -10,7 +10,7 @@ use muster_proto::v1;
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, Screen, render_document, to_json_line};
+use crate::output::{Format, Screen, render_documents};
 use crate::parse;
 use crate::view::ImpactView;
 
@@ -124,11 +124,7 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
             .iter()
             .map(|impact| format!("{}\n", impact.target))
             .collect(),
-        Format::Jsonl => {
-            let lines: Result<Vec<String>, Failure> = impacts.iter().map(to_json_line).collect();
-            lines?.concat()
-        }
-        Format::Json | Format::Yaml => render_document(screen.format, &impacts)?,
+        format => render_documents(format, &impacts)?,
     };
     screen.data(&text)
 }
@@ -140,19 +136,22 @@ pub(crate) async fn unblock(
     targets: &[Target],
 ) -> Result<Exit, Failure> {
     let mut exit = Exit::Ok;
+    let mut done = Vec::new();
     for target in targets {
         match client.unblock(target.wire.clone(), &current_user()).await {
             Ok(_) if screen.is_table() => screen.data(&format!("{} unblocked\n", target.name))?,
             Ok(_) if screen.format == Format::Name => screen.data(&format!("{}\n", target.name))?,
             Ok(revision) => {
-                let done = serde_json::json!({"target": target.name, "revision": revision});
-                screen.data(&to_json_line(&done)?)?;
+                done.push(serde_json::json!({"target": target.name, "revision": revision}));
             }
             Err(error) => {
                 exit = Exit::Error;
                 Failure::from(error).print();
             }
         }
+    }
+    if !screen.is_table() && screen.format != Format::Name {
+        screen.data(&render_documents(screen.format, &done)?)?;
     }
     Ok(exit)
 }

@@ -88,6 +88,20 @@ pub(crate) fn render_document<T: Serialize>(
     }
 }
 
+/// Renders several results for programs: a list, or a line each.
+pub(crate) fn render_documents<T: Serialize>(
+    format: Format,
+    documents: &[T],
+) -> Result<String, Failure> {
+    match format {
+        Format::Jsonl => {
+            let lines: Result<Vec<String>, Failure> = documents.iter().map(to_json_line).collect();
+            Ok(lines?.concat())
+        }
+        format => render_document(format, &documents),
+    }
+}
+
 fn render_table<R: Row>(screen: &Screen, rows: &[R]) -> String {
     let wide = screen.format == Format::Wide;
     let mut table = Table::new(R::COLUMNS, wide);

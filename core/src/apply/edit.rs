@@ -7,6 +7,7 @@ use crate::apply::fingerprint::Request;
 use crate::event::EventKind;
 use crate::ids::{AttemptEpoch, HostId, JobId, RequestId, UnitIndex};
 use crate::lifecycle::{JobPhase, UnitPhase};
+use crate::limits;
 use crate::rejection::Rejection;
 use crate::state::{Answer, Attempt, Host, HostEntries, Job, State, StoredAnswer, Unit};
 
@@ -26,6 +27,13 @@ impl Step<'_> {
             } else {
                 Err(Rejection::RequestReused)
             };
+        }
+        if self.state.requests.len() >= limits::REQUESTS_KEPT_MAX {
+            return Err(Rejection::ClusterFull {
+                what: "answers kept for repeated requests".to_owned(),
+                limit_name: "REQUESTS_KEPT_MAX".to_owned(),
+                limit: limits::REQUESTS_KEPT_MAX as u64,
+            });
         }
         let answer = carry_out(self)?;
         self.state.requests.insert(

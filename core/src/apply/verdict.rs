@@ -75,7 +75,7 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
         };
     }
     if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
-        return infrastructure(describe(run), 0);
+        return infrastructure(describe(run), start_delay_ms(unit, attempt));
     }
     let lost = attempt
         .stop

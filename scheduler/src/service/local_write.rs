@@ -1,8 +1,12 @@
 //! A client's write on the leader: a command in the log, or an order to a worker.
 
+use muster_core::apply::apply;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, Revision};
-use muster_core::state::Answer;
+use muster_core::rejection::Rejection;
+use muster_core::spec::Violation;
+use muster_core::state::{Answer, State};
+use muster_core::time::TimeMs;
 use muster_proto::convert::{
     block_command, cancel_command, gpu_uuid, set_queue_command, submit_command, unblock_command,
 };
@@ -75,6 +79,41 @@ fn command(
     converted.map_err(|rejection| status::status_of(&rejection))
 }
 
+/// Refuses what would be refused now, by trying it on a copy of the state.
+fn rehearse(context: &Context, command: &Command) -> Result<v1::SubmitJobResponse, Status> {
+    let mut copy = context.handle.with_state(State::clone);
+    let revision = copy.revision;
+    let time = TimeMs(context.handle.now_ms());
+    apply(&mut copy, time, command)
+        .result
+        .map_err(|rejection| status::status_of(&rejection))?;
+    Ok(v1::SubmitJobResponse {
+        job_id: 0,
+        revision: revision.get(),
+        repeated: false,
+    })
+}
+
+/// The workers of this cluster beat too seldom for a shorter lease: every attempt would be fenced at once.
+fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
+    let Command::SubmitJob { spec, .. } = command else {
+        return Ok(());
+    };
+    let timings = context.config.timings;
+    let least_ms = timings.partition_grace_ms_min();
+    if spec.partition_grace_ms >= least_ms {
+        return Ok(());
+    }
+    let violation = Violation {
+        field: "partition_grace_ms".to_owned(),
+        rule: format!(
+            "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
+            timings.beat_ms
+        ),
+    };
+    Err(status::status_of(&Rejection::InvalidSpec(vec![violation])))
+}
+
 /// Proposes one command and answers with its revision and answer.
 async fn propose(context: &Context, command: Command) -> Result<(Revision, Answer), Status> {
     let outcomes = context
@@ -98,13 +137,9 @@ async fn submit(
 ) -> Result<v1::SubmitJobResponse, Status> {
     let is_rehearsal = request.validate_only;
     let command = command(submit_command(request))?;
+    check_lease(context, &command)?;
     if is_rehearsal {
-        let revision = context.handle.with_state(|state| state.revision);
-        return Ok(v1::SubmitJobResponse {
-            job_id: 0,
-            revision: revision.get(),
-            repeated: false,
-        });
+        return rehearse(context, &command);
     }
     let (revision, answer) = propose(context, command).await?;
     let Answer::Job(JobId(job_id)) = answer else {

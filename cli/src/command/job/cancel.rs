@@ -9,7 +9,7 @@ use super::wait::{Ended, Goal, wait_for};
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{Format, to_json_line};
+use crate::output::{Format, render_documents};
 use crate::parse;
 
 /// `muster job cancel`
@@ -40,19 +40,24 @@ impl Cancel {
         let client = options.connect().await?;
         let screen = options.screen();
         let author = current_user();
-        let mut asked = Vec::new();
+        let (mut asked, mut done) = (Vec::new(), Vec::new());
         for job in self.jobs.iter().copied().map(JobId) {
             match client.cancel_job(job, &author, &self.reason).await {
                 Ok(revision) => {
                     asked.push(job);
-                    screen.data(&match screen.format {
-                        Format::Table | Format::Wide => format!("job {job} is being cancelled\n"),
-                        Format::Name => format!("{job}\n"),
-                        _ => to_json_line(&serde_json::json!({"job": job, "revision": revision}))?,
-                    })?;
+                    match screen.format {
+                        Format::Table | Format::Wide => {
+                            screen.data(&format!("job {job} is being cancelled\n"))?;
+                        }
+                        Format::Name => screen.data(&format!("{job}\n"))?,
+                        _ => done.push(serde_json::json!({"job": job, "revision": revision})),
+                    }
                 }
                 Err(error) => Failure::from(error).about(&format!("job {job}")).print(),
             }
+        }
+        if !screen.is_table() && screen.format != Format::Name {
+            screen.data(&render_documents(screen.format, &done)?)?;
         }
         let exit = if asked.len() == self.jobs.len() {
             Exit::Ok

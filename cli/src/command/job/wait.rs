@@ -162,7 +162,9 @@ async fn print(client: &Client, screen: &Screen, jobs: &[JobId]) -> Result<(), F
     let mut rows = Vec::new();
     let mut revision = 0;
     for job in jobs {
-        let detail = client.get_job(*job, 1, v1::Consistency::Stale).await?;
+        let detail = client
+            .get_job(*job, 1, v1::Consistency::Linearizable)
+            .await?;
         revision = revision.max(detail.revision.get());
         rows.push(JobView::from(detail.job));
     }
