@@ -27,8 +27,8 @@ struct Medium {
     visible: Contents,
     /// What survives a kill for certain.
     durable: Contents,
-    /// Changes after `durable`, in order.
-    pending: Vec<LogChange>,
+    /// Writes after `durable`, in order; each is atomic.
+    pending: Vec<Vec<LogChange>>,
     /// Published snapshots (durable) and staged ones (lost at a kill).
     published: BTreeMap<String, Arc<[u8]>>,
     staged: BTreeMap<String, Arc<[u8]>>,
@@ -91,16 +91,16 @@ impl SimDisk {
         }
     }
 
-    /// A kill: everything staged is gone, and of the changes that were not synced only the first `kept`
-    /// of 1,000 parts are left, because the operating system had written those out by itself. Returns how
-    /// many changes are lost.
+    /// A kill: everything staged is gone, and of the writes that were not synced only the first `kept` of
+    /// 1,000 parts are left, because the operating system had written those out by itself. No write is torn:
+    /// the real log's batches have checksums. Returns how many writes are lost.
     pub fn kill(&self, kept_permille: usize) -> usize {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.staged.clear();
         let pending = std::mem::take(&mut medium.pending);
         let kept = pending.len() * kept_permille.min(1_000) / 1_000;
-        for change in &pending[..kept] {
+        for change in pending[..kept].iter().flatten() {
             medium.durable.change(change);
         }
         medium.visible = medium.durable.clone();
@@ -155,7 +155,7 @@ impl MountedDisk {
         }
         let count = upto.min(medium.pending.len());
         let synced: Vec<_> = medium.pending.drain(..count).collect();
-        for change in &synced {
+        for change in synced.iter().flatten() {
             medium.durable.change(change);
         }
         Ok(())
@@ -165,10 +165,10 @@ impl MountedDisk {
 impl LogDisk for MountedDisk {
     fn write(&self, changes: Vec<LogChange>) -> io::Result<()> {
         let mut medium = self.writable()?;
-        for change in changes {
-            medium.visible.change(&change);
-            medium.pending.push(change);
+        for change in &changes {
+            medium.visible.change(change);
         }
+        medium.pending.push(changes);
         Ok(())
     }
 
@@ -295,4 +295,31 @@ impl SnapshotWrite for StagedSnapshot {
 // A panic while the lock is held ends the world anyway; what is behind it is plain data.
 fn lock(medium: &Mutex<Medium>) -> MutexGuard<'_, Medium> {
     medium.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    fn put(index: u64) -> LogChange {
+        LogChange::PutEntry {
+            index,
+            record: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_kill_loses_whole_writes_from_some_point_on() {
+        for kept_permille in 0..=1_000 {
+            let disk = SimDisk::new(false);
+            let mounted = disk.mount(Duration::ZERO);
+            mounted.write(vec![put(1), put(2), put(3)]).unwrap();
+            mounted.write(vec![put(4), put(5)]).unwrap();
+            let lost = disk.kill(kept_permille);
+            assert!(mounted.write(vec![put(6)]).is_err(), "it was killed");
+            let left = disk.mount(Duration::ZERO).read_entries(0, 9, 99).unwrap();
+            assert_eq!(left.len(), [5, 3, 0][lost]);
+        }
+    }
 }

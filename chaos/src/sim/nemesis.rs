@@ -254,7 +254,7 @@ impl Nemesis {
             match world.start_replica(id).await {
                 Ok(()) => self.repaired("replica restarted", format_args!("{id}")),
                 Err(error) => {
-                    let refusal = format!("({id}) did not start: {error}");
+                    let refusal = format!("({id}) did not start: {}", chain(&error));
                     world.judges.violate(Violation::Replica(refusal));
                 }
             }
@@ -276,6 +276,13 @@ impl Nemesis {
             self.repaired("host booted", format_args!("{}", host_name(host)));
         }
     }
+}
+
+/// An error with everything that caused it.
+fn chain(error: &dyn std::error::Error) -> String {
+    let causes = std::iter::successors(Some(error), |error| error.source());
+    let words: Vec<String> = causes.map(ToString::to_string).collect();
+    words.join(": ")
 }
 
 fn host_name(host: usize) -> String {
