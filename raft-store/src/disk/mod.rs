@@ -7,6 +7,7 @@
 mod directory;
 mod rocks;
 mod rocks_flusher;
+mod synced_mark;
 
 use std::io::{self, Read, Write};
 

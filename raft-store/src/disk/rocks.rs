@@ -3,6 +3,11 @@
 //! Writes go to the write-ahead log's buffer without a sync; one thread flushes and syncs the
 //! write-ahead log for all that wait. The order of the write-ahead log is the order of writes, so
 //! whatever survives a crash is a prefix of them.
+//!
+//! A crash may cut the last write short, and that write was not acknowledged. Any other damage is
+//! refused: RocksDB checks every record and the sizes of closed files, and the synced mark tells a
+//! write that was cut off from one that was acknowledged and is lost. Files are not recycled for
+//! that: in a recycled file a damaged record looks like the remains of an older one.
 
 use std::fmt;
 use std::io;
@@ -15,6 +20,7 @@ use rocksdb::{
 };
 
 use super::rocks_flusher::Flusher;
+use super::synced_mark::SyncedMark;
 use super::{LogChange, LogDisk, MetaKey, Synced};
 use crate::identity::DirectoryLock;
 
@@ -25,8 +31,6 @@ const META: &str = "meta";
 const MEMTABLE_BYTES: usize = 64 * 1024 * 1024;
 /// Write-ahead logs are cut when they hold this much.
 const WAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
-/// Write-ahead log files kept for reuse: a sync into written blocks is twice as fast.
-const WAL_FILES_RECYCLED: usize = 4;
 /// Files RocksDB may keep open.
 const OPEN_FILES_MAX: i32 = 256;
 /// Bytes of RocksDB's own log files.
@@ -43,12 +47,20 @@ pub struct RocksLog {
 }
 
 impl RocksLog {
-    /// Opens or creates the database at `path`.
+    /// Opens or creates the database at `path`. Damage to anything that was acknowledged is
+    /// [`io::ErrorKind::InvalidData`].
     pub fn open(path: impl Into<PathBuf>) -> io::Result<Self> {
         let path = path.into();
         let database = Arc::new(open_database(&path).map_err(to_io)?);
+        let mark = SyncedMark::open(&path)?;
+        check_end(database.latest_sequence_number(), mark.read()?)?;
         let for_flusher = Arc::clone(&database);
-        let flusher = Flusher::start(move || for_flusher.flush_wal(true).map_err(to_io))?;
+        let flusher = Flusher::start(move || {
+            // Taken first: what is written during the sync may miss it.
+            let written = for_flusher.latest_sequence_number();
+            for_flusher.flush_wal(true).map_err(to_io)?;
+            mark.write(written)
+        })?;
         Ok(Self {
             path,
             flusher,
@@ -168,9 +180,9 @@ fn open_database(path: &Path) -> Result<DB, rocksdb::Error> {
     options.create_if_missing(true);
     options.create_missing_column_families(true);
     options.set_manual_wal_flush(true);
-    // A torn tail is what a crash leaves; anything before it that is damaged must not be skipped.
-    options.set_wal_recovery_mode(DBRecoveryMode::PointInTime);
-    options.set_recycle_log_file_num(WAL_FILES_RECYCLED);
+    options.set_wal_recovery_mode(DBRecoveryMode::TolerateCorruptedTailRecords);
+    options.set_recycle_log_file_num(0);
+    options.set_track_and_verify_wals_in_manifest(true);
     options.set_max_total_wal_size(WAL_BYTES_MAX);
     options.set_max_open_files(OPEN_FILES_MAX);
     options.set_paranoid_checks(true);
@@ -178,6 +190,17 @@ fn open_database(path: &Path) -> Result<DB, rocksdb::Error> {
     options.set_max_log_file_size(INFO_LOG_BYTES_MAX);
     let families = [LOG, META].map(|name| ColumnFamilyDescriptor::new(name, family_options()));
     DB::open_cf_descriptors(&options, path, families)
+}
+
+/// Refuses a write-ahead log that ends before what was acknowledged.
+fn check_end(last: u64, synced: u64) -> io::Result<()> {
+    if last >= synced {
+        return Ok(());
+    }
+    Err(io::Error::new(
+        io::ErrorKind::InvalidData,
+        format!("its write-ahead log ends at write {last}, write {synced} was acknowledged"),
+    ))
 }
 
 fn family_options() -> Options {

@@ -7,7 +7,7 @@ use crate::codec::record;
 use crate::disk::LogDisk;
 use crate::error::OpenError;
 use crate::state_machine::StateMachine;
-use crate::types::LogId;
+use crate::types::{LogId, Vote};
 
 /// Bytes of log checked at a time.
 const PART_BYTES: usize = 8 * 1024 * 1024;
@@ -28,6 +28,20 @@ impl<M: StateMachine> LogStore<M> {
         }
         Ok(())
     }
+}
+
+/// Refuses a vote older than the last entry: a vote is stored before any entry of its term, and a
+/// replica that has forgotten one could vote twice.
+pub(super) fn check_vote(vote: Option<&Vote>, last: LogId) -> Result<(), OpenError> {
+    let voted = vote.map_or(0, |vote| vote.leader_id.term);
+    let written = last.leader_id.term;
+    if voted >= written {
+        return Ok(());
+    }
+    Err(OpenError::Corrupt {
+        what: "the log's record \"vote\"".to_owned(),
+        detail: format!("it is of term {voted}, the log holds an entry of term {written}"),
+    })
 }
 
 /// Checks that entries `from..=last` are all there and unharmed.

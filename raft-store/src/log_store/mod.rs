@@ -83,6 +83,7 @@ impl<M: StateMachine> LogStore<M> {
         if let Some(last) = last {
             let from = purged.map_or(0, |id| id.index + 1);
             check::check_entries(&*disk, from, last.index)?;
+            check::check_vote(vote.as_ref(), last)?;
         }
         let tail = Tail {
             vote,
