@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use futures::future::{BoxFuture, FutureExt as _};
 use futures::stream::BoxStream;
-use muster_proto::raft::v1::{PeerRequest, PeerResponse};
+use muster_proto::raft::v1::{HelloResponse, PeerRequest, PeerResponse};
 use openraft::async_runtime::watch::WatchReceiver as _;
 use openraft::errors::{
     ClientWriteError, ForwardToLeader, InitializeError, LinearizableReadError, RaftError,
@@ -120,14 +120,21 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         }
     }
 
-    /// Learns which incarnation a member is; members may still be starting.
+    /// Learns which incarnation a member is.
     async fn admit(&self, peer: &Peer) -> Result<Node, MembershipError> {
-        if peer.id == self.config.replica_id {
-            return Ok(Node {
-                address: peer.address.clone(),
-                incarnation: self.network.identity.incarnation,
-            });
-        }
+        let incarnation = if peer.id == self.config.replica_id {
+            self.network.identity.incarnation
+        } else {
+            self.meet(peer).await?.incarnation
+        };
+        Ok(Node {
+            address: peer.address.clone(),
+            incarnation,
+        })
+    }
+
+    /// Asks a member who it is; members may still be starting.
+    async fn meet(&self, peer: &Peer) -> Result<HelloResponse, MembershipError> {
         let stranger = Node {
             address: peer.address.clone(),
             incarnation: 0,
@@ -136,12 +143,7 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         let deadline = <R::Instant as openraft::Instant>::now() + self.patience();
         loop {
             match client.hello().await {
-                Ok(incarnation) => {
-                    return Ok(Node {
-                        incarnation,
-                        ..stranger
-                    });
-                }
+                Ok(answer) => return Ok(answer),
                 Err(error) if R::Instant::now() >= deadline => {
                     return Err(MembershipError::Unreachable {
                         peer: peer.clone(),
@@ -153,14 +155,43 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
         }
     }
 
+    /// Asks the members of a new group who they are, and refuses unless every other one belongs to
+    /// none: where some replicas have lost their data, the empty ones would outvote those that
+    /// still hold the log.
+    async fn meet_strangers(
+        &self,
+        members: &[Peer],
+    ) -> Result<BTreeMap<u64, Node>, MembershipError> {
+        let (this, others): (Vec<_>, Vec<_>) = members
+            .iter()
+            .partition(|peer| peer.id == self.config.replica_id);
+        let asked = others
+            .into_iter()
+            .map(|peer| async move { (peer, self.meet(peer).await) });
+        let answers = futures::future::join_all(asked).await;
+        // One member of a group decides, whoever else is silent.
+        for (peer, answer) in &answers {
+            if matches!(answer, Ok(answer) if answer.belongs_to_group == Some(true)) {
+                return Err(MembershipError::PeerHasGroup {
+                    peer: (*peer).clone(),
+                });
+            }
+        }
+        let mut nodes = BTreeMap::new();
+        for peer in this {
+            nodes.insert(peer.id, self.admit(peer).await?);
+        }
+        for (peer, answer) in answers {
+            nodes.insert(peer.id, to_stranger(peer, &answer?)?);
+        }
+        Ok(nodes)
+    }
+
     async fn form_group(&self, members: Vec<Peer>) -> Result<(), MembershipError> {
         if matches!(self.raft.is_initialized().await, Ok(true)) {
             return Err(MembershipError::AlreadyInitialized);
         }
-        let mut nodes = BTreeMap::new();
-        for peer in &members {
-            nodes.insert(peer.id, self.admit(peer).await?);
-        }
+        let nodes = self.meet_strangers(&members).await?;
         self.raft
             .initialize(nodes)
             .await
@@ -238,6 +269,20 @@ impl<M: StateMachine, R: Runtime> RaftEngine<M, R> {
             MembershipError::Refused(format!("replica {to} did not take over: {error}"))
         })
     }
+}
+
+/// A member of a new group, where it says that it belongs to none.
+fn to_stranger(peer: &Peer, answer: &HelloResponse) -> Result<Node, MembershipError> {
+    if answer.belongs_to_group.is_none() {
+        return Err(MembershipError::Unreachable {
+            peer: peer.clone(),
+            detail: "its build does not tell whether it belongs to a group".to_owned(),
+        });
+    }
+    Ok(Node {
+        address: peer.address.clone(),
+        incarnation: answer.incarnation,
+    })
 }
 
 fn to_membership_error<M: StateMachine, R: Runtime>(

@@ -78,6 +78,16 @@ pub enum MembershipError {
     /// The group has members already.
     #[error("the group is already initialized")]
     AlreadyInitialized,
+    /// A replica that was to found a new group with this one has given a vote or holds a log:
+    /// the group exists, and this replica's data is missing or new.
+    #[error(
+        "{peer} belongs to a group already, so no new one is founded: restore this replica's data \
+         directory, or have that group remove this replica and add it again"
+    )]
+    PeerHasGroup {
+        /// The replica that belongs to a group.
+        peer: Peer,
+    },
     /// The change breaks a rule of membership changes.
     #[error("the change is refused: {0}")]
     Refused(String),

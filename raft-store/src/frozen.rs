@@ -298,6 +298,14 @@ fn responses() {
             "response_hello",
             Answer::Hello(proto::HelloResponse {
                 incarnation: 0xfeed_f00d,
+                belongs_to_group: None,
+            }),
+        ),
+        (
+            "response_hello_of_member",
+            Answer::Hello(proto::HelloResponse {
+                incarnation: 0xfeed_f00d,
+                belongs_to_group: Some(true),
             }),
         ),
         (

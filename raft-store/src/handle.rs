@@ -187,7 +187,7 @@ impl<M: StateMachine> Handle<M> {
     }
 
     /// Forms a new group of these members, once, from one of them. All must be running: each is
-    /// asked which incarnation it is.
+    /// asked which incarnation it is, and whether it belongs to a group already, which refuses.
     pub async fn initialize(&self, members: Vec<Peer>) -> Result<(), MembershipError> {
         self.inner.engine.initialize(members).await
     }

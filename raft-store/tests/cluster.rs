@@ -8,7 +8,7 @@ mod support;
 use std::collections::BTreeSet;
 
 use group::Cluster;
-use muster_raft_store::ProposeError;
+use muster_raft_store::{Config, MembershipError, ProposeError};
 use support::counter::Add;
 use support::eventually;
 use tempfile::TempDir;
@@ -145,4 +145,43 @@ async fn an_emptied_replica_rejoins_only_as_a_new_member() {
     let state = cluster.converge().await;
     assert_eq!(state.totals["a"], 15);
     assert_eq!(handle.status().voters.len(), 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn emptied_replicas_do_not_found_a_second_group_beside_the_survivor() {
+    let impatient = |config: &mut Config| config.peer_timeout_ms = 500;
+    let mut cluster = Cluster::start(impatient).await;
+    cluster.add("a", 1).await;
+    cluster.converge().await;
+    for node in &mut cluster.nodes {
+        node.kill();
+    }
+    for emptied in 0..2 {
+        cluster.nodes[emptied].directory = TempDir::new().unwrap();
+        cluster.nodes[emptied].start(impatient).await;
+    }
+    let members: Vec<_> = cluster.nodes.iter().map(|node| node.peer()).collect();
+    let survivor = members[2].clone();
+
+    // As long as the survivor is silent, it is waited for by name.
+    let refused = cluster.nodes[0].handle().initialize(members.clone()).await;
+    assert!(
+        matches!(&refused, Err(MembershipError::Unreachable { peer, .. }) if *peer == survivor),
+        "{refused:?}"
+    );
+    cluster.nodes[2].start(impatient).await;
+    let refused = cluster.nodes[0].handle().initialize(members).await;
+    assert_eq!(
+        refused,
+        Err(MembershipError::PeerHasGroup {
+            peer: survivor.clone()
+        })
+    );
+    let message = refused.unwrap_err().to_string();
+    assert!(message.starts_with(&survivor.to_string()), "{message}");
+    for emptied in 0..2 {
+        let status = cluster.nodes[emptied].handle().status();
+        assert_eq!((status.last_log_index, status.leader), (None, None));
+    }
+    assert!(cluster.nodes[2].handle().status().last_log_index.is_some());
 }

@@ -29,6 +29,7 @@ pub(crate) async fn found(
         .iter()
         .map(|(id, address)| Peer::new(id.get(), address))
         .collect();
+    let mut told = String::new();
     while handle.status().voters.is_empty() && !stop.is_cancelled() {
         match handle.initialize(members.clone()).await {
             Ok(()) => {
@@ -37,7 +38,7 @@ pub(crate) async fn found(
             }
             Err(MembershipError::AlreadyInitialized | MembershipError::Stopped) => return Ok(()),
             Err(error @ MembershipError::Refused(_)) => return Err(Error::Bootstrap(error)),
-            Err(error) => tracing::debug!(%error, "the group cannot be founded yet"),
+            Err(error) => tell_once(&mut told, &error),
         }
         tokio::select! {
             () = stop.cancelled() => {}
@@ -45,4 +46,19 @@ pub(crate) async fn found(
         }
     }
     Ok(())
+}
+
+/// Says what founding waits for, once for each thing: a lost data directory looks like a new one until the
+/// others are asked, and somebody must look after it.
+fn tell_once(told: &mut String, error: &MembershipError) {
+    let reason = error.to_string();
+    if *told == reason {
+        return;
+    }
+    if matches!(error, MembershipError::PeerHasGroup { .. }) {
+        tracing::error!(%error, "the group is not founded");
+    } else {
+        tracing::warn!(%error, "the group cannot be founded yet");
+    }
+    *told = reason;
 }

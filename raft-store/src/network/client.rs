@@ -118,11 +118,11 @@ impl PeerClient {
         }
     }
 
-    /// The peer's incarnation.
-    pub(crate) async fn hello(&self) -> Result<u64, TransportError> {
+    /// The peer's incarnation, and whether it belongs to a group.
+    pub(crate) async fn hello(&self) -> Result<proto::HelloResponse, TransportError> {
         let body = Body::Hello(proto::HelloRequest {});
         match self.call(body, self.network.peer_timeout).await? {
-            Answer::Hello(answer) => Ok(answer.incarnation),
+            Answer::Hello(answer) => Ok(answer),
             _ => Err(unexpected_answer()),
         }
     }

@@ -134,10 +134,16 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
             Body::SnapshotChunk(chunk) => self.snapshot_chunk(request.from, chunk).await,
             Body::Transfer(transfer) => self.transfer(transfer).await,
             Body::ReadIndex(proto::ReadIndexRequest {}) => self.read_index().await,
-            Body::Hello(proto::HelloRequest {}) => Ok(Answer::Hello(proto::HelloResponse {
-                incarnation: self.identity.incarnation,
-            })),
+            Body::Hello(proto::HelloRequest {}) => self.hello().await,
         }
+    }
+
+    async fn hello(&self) -> Result<Answer, proto::Refusal> {
+        let belongs_to_group = self.raft.is_initialized().await.map_err(stopped)?;
+        Ok(Answer::Hello(proto::HelloResponse {
+            incarnation: self.identity.incarnation,
+            belongs_to_group: Some(belongs_to_group),
+        }))
     }
 
     async fn vote(&self, request: proto::VoteRequest, pre: bool) -> Result<Answer, proto::Refusal> {

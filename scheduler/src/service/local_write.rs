@@ -228,7 +228,9 @@ pub(crate) fn membership_status(error: &MembershipError) -> Status {
         | MembershipError::Stopped => {
             status::error(Code::Unavailable, "UNREACHABLE", &message, &[])
         }
-        MembershipError::AlreadyInitialized | MembershipError::Refused(_) => {
+        MembershipError::AlreadyInitialized
+        | MembershipError::PeerHasGroup { .. }
+        | MembershipError::Refused(_) => {
             status::error(Code::FailedPrecondition, "REFUSED", &message, &[])
         }
     }
