@@ -9,11 +9,13 @@ use crate::codec::convert;
 use crate::disk::SnapshotWrite;
 use crate::snapshot::{SnapshotFile, SnapshotStore};
 use crate::state_machine::DecodeError;
-use crate::types::{SnapshotMeta, Vote};
+use crate::types::{LogId, SnapshotMeta, Vote};
 
 /// Why a chunk was not taken.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ChunkError {
+    #[error("another snapshot is being installed")]
+    Busy,
     #[error("chunk at offset {found}, expected {expected}")]
     OutOfOrder { expected: u64, found: u64 },
     #[error(transparent)]
@@ -29,14 +31,17 @@ pub(crate) struct Received {
     pub(crate) file: SnapshotFile,
 }
 
-/// Takes chunks in order; a chunk at offset 0 starts anew.
+/// Takes chunks in order; a chunk at offset 0 starts anew, in a file of its own. While a snapshot
+/// is installed no other is taken: they would only pile up behind it.
 pub(crate) struct SnapshotReceiver {
     snapshots: Arc<SnapshotStore>,
     current: Option<Transfer>,
+    installing: bool,
 }
 
 struct Transfer {
     from: u64,
+    last: Option<LogId>,
     file: SnapshotFile,
     offset: u64,
     writer: Box<dyn SnapshotWrite>,
@@ -47,24 +52,29 @@ impl SnapshotReceiver {
         Self {
             snapshots,
             current: None,
+            installing: false,
         }
     }
 
-    /// Takes a chunk; the last one gives the finished, still staged file.
+    /// Takes a chunk; the last one gives the finished, still staged file, and no other transfer is
+    /// taken until [`SnapshotReceiver::installed`].
     pub(crate) fn take(
         &mut self,
         from: u64,
         chunk: &proto::SnapshotChunk,
     ) -> Result<Option<Received>, ChunkError> {
+        if self.installing {
+            return Err(ChunkError::Busy);
+        }
         if crc32fast::hash(&chunk.data) != chunk.checksum {
             return Err(DecodeError::malformed("the checksum of a chunk does not match").into());
         }
+        let vote = convert::vote_from_proto(chunk.vote)?;
         let meta = SnapshotMeta {
             last_log_id: convert::optional_log_id(chunk.last)?,
             last_membership: convert::stored_membership_from_proto(chunk.membership.clone())?,
         };
-        let file = self.snapshots.file(meta.last_log_id.as_ref());
-        let mut transfer = self.resume(from, file, chunk.offset)?;
+        let mut transfer = self.resume(from, meta.last_log_id, chunk.offset)?;
         transfer.writer.write_all(&chunk.data)?;
         transfer.offset += chunk.data.len() as u64;
         if !chunk.done {
@@ -72,33 +82,39 @@ impl SnapshotReceiver {
             return Ok(None);
         }
         transfer.writer.finish()?;
+        self.installing = true;
         Ok(Some(Received {
-            vote: convert::vote_from_proto(chunk.vote)?,
+            vote,
             meta,
             file: transfer.file,
         }))
     }
 
+    /// The snapshot given out last is installed, or refused for good.
+    pub(crate) fn installed(&mut self) {
+        self.installing = false;
+    }
+
     fn resume(
         &mut self,
         from: u64,
-        file: SnapshotFile,
+        last: Option<LogId>,
         offset: u64,
     ) -> Result<Transfer, ChunkError> {
+        let current = self.current.take();
         if offset == 0 {
-            let writer = self.snapshots.disk().create(&file.name)?;
+            let (file, writer) = self.snapshots.create(last.as_ref())?;
             return Ok(Transfer {
                 from,
+                last,
                 file,
                 offset,
                 writer,
             });
         }
-        match self.current.take() {
+        match current {
             Some(transfer)
-                if transfer.from == from
-                    && transfer.file.name == file.name
-                    && transfer.offset == offset =>
+                if transfer.from == from && transfer.last == last && transfer.offset == offset =>
             {
                 Ok(transfer)
             }
@@ -107,5 +123,124 @@ impl SnapshotReceiver {
                 found: offset,
             }),
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+mod tests {
+    use std::io::Read as _;
+    use std::path::Path;
+
+    use bytes::Bytes;
+    use tempfile::TempDir;
+
+    use super::*;
+    use crate::disk::SnapshotDirectory;
+    use crate::types::{LeaderId, StoredMembership};
+
+    fn receiver(folder: &Path) -> (Arc<SnapshotStore>, SnapshotReceiver) {
+        let disk = Arc::new(SnapshotDirectory::open(folder).unwrap());
+        let store = Arc::new(SnapshotStore::new(disk, "test".to_owned()));
+        (Arc::clone(&store), SnapshotReceiver::new(store))
+    }
+
+    /// A part of a snapshot that always covers the same position.
+    fn chunk(offset: u64, data: &'static [u8], done: bool) -> proto::SnapshotChunk {
+        let leader_id = LeaderId {
+            term: 2,
+            node_id: 1,
+        };
+        let vote = Vote {
+            leader_id,
+            committed: true,
+        };
+        proto::SnapshotChunk {
+            vote: Some(convert::vote_to_proto(&vote)),
+            last: Some(convert::log_id_to_proto(&LogId::new(leader_id, 9))),
+            membership: Some(convert::stored_membership_to_proto(
+                &StoredMembership::default(),
+            )),
+            offset,
+            data: Bytes::from_static(data),
+            checksum: crc32fast::hash(data),
+            done,
+        }
+    }
+
+    fn content(file: &SnapshotFile) -> String {
+        let mut text = String::new();
+        file.open().unwrap().read_to_string(&mut text).unwrap();
+        text
+    }
+
+    fn files(folder: &Path) -> usize {
+        std::fs::read_dir(folder).unwrap().count()
+    }
+
+    #[test]
+    fn a_transfer_of_the_same_position_leaves_the_file_that_is_installed_alone() {
+        let folder = TempDir::new().unwrap();
+        let (store, mut receiver) = receiver(folder.path());
+        assert!(
+            receiver
+                .take(1, &chunk(0, b"fir", false))
+                .unwrap()
+                .is_none()
+        );
+        let first = receiver.take(1, &chunk(3, b"st", true)).unwrap().unwrap();
+
+        let busy = receiver.take(2, &chunk(0, b"sec", false));
+        assert!(matches!(busy, Err(ChunkError::Busy)));
+        receiver.installed();
+        // openraft may still hold the first one.
+        assert!(
+            receiver
+                .take(2, &chunk(0, b"sec", false))
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(content(&first.file), "first");
+        store.publish(&first.file).unwrap();
+        let second = receiver.take(2, &chunk(3, b"ond", true)).unwrap().unwrap();
+        assert_eq!(content(&first.file), "first");
+        assert_eq!(content(&second.file), "second");
+        store.publish(&second.file).unwrap();
+        assert_eq!(content(&store.newest().unwrap().unwrap()), "second");
+    }
+
+    #[test]
+    fn what_is_not_published_is_removed() {
+        let folder = TempDir::new().unwrap();
+        let (store, mut receiver) = receiver(folder.path());
+        assert!(
+            receiver
+                .take(1, &chunk(0, b"fir", false))
+                .unwrap()
+                .is_none()
+        );
+        // Another leader begins anew; then a chunk is out of order.
+        assert!(
+            receiver
+                .take(2, &chunk(0, b"sec", false))
+                .unwrap()
+                .is_none()
+        );
+        assert_eq!(files(folder.path()), 1);
+        let lost = receiver.take(1, &chunk(3, b"st", true));
+        assert!(matches!(lost, Err(ChunkError::OutOfOrder { .. })));
+        assert_eq!(files(folder.path()), 0);
+
+        // openraft refuses a snapshot that it does not need.
+        let refused = receiver.take(1, &chunk(0, b"all", true)).unwrap().unwrap();
+        assert_eq!(files(folder.path()), 1);
+        drop(refused);
+        receiver.installed();
+        assert_eq!(files(folder.path()), 0);
+
+        let kept = receiver.take(1, &chunk(0, b"all", true)).unwrap().unwrap();
+        store.publish(&kept.file).unwrap();
+        drop(kept);
+        assert_eq!(content(&store.newest().unwrap().unwrap()), "all");
     }
 }

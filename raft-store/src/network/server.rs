@@ -9,14 +9,14 @@ use openraft::{Raft, ReadPolicy, Snapshot};
 use proto::peer_request::Body;
 use proto::peer_response::Body as Answer;
 use proto::refusal::Reason;
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, oneshot};
 
 use super::SnapshotReceiver;
 use super::convert as wire;
-use super::receiver::ChunkError;
+use super::receiver::{ChunkError, Received};
 use crate::applier::Applier;
 use crate::codec::convert;
-use crate::sim::Runtime;
+use crate::sim::{Runtime, detach};
 use crate::state_machine::{DecodeError, StateMachine};
 use crate::types::Types;
 
@@ -177,6 +177,7 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
     ) -> Result<Answer, proto::Refusal> {
         let taken = self.receiver.lock().await.take(from, &chunk);
         let received = taken.map_err(|error| match &error {
+            ChunkError::Busy => refuse(Reason::SnapshotBusy, error),
             ChunkError::OutOfOrder { .. } => refuse(Reason::SnapshotOutOfOrder, error),
             ChunkError::Malformed(_) => refuse(Reason::Malformed, error),
             ChunkError::Disk(_) => refuse(Reason::Stopped, error),
@@ -187,15 +188,25 @@ impl<M: StateMachine, R: Runtime> Server<M, R> {
                 vote: chunk.vote,
             }));
         };
-        let snapshot = Snapshot {
-            meta: received.meta,
-            snapshot: received.file,
-        };
-        let response = self
-            .raft
-            .install_full_snapshot(received.vote, snapshot)
-            .await
-            .map_err(stopped)?;
+        self.install(received).await
+    }
+
+    /// Installs a snapshot to the end, even where its sender has given up waiting: until then no
+    /// other is taken.
+    async fn install(&self, received: Received) -> Result<Answer, proto::Refusal> {
+        let (raft, receiver) = (self.raft.clone(), Arc::clone(&self.receiver));
+        let (sender, installed) = oneshot::channel();
+        detach::<R>(async move {
+            let snapshot = Snapshot {
+                meta: received.meta,
+                snapshot: received.file,
+            };
+            let result = raft.install_full_snapshot(received.vote, snapshot).await;
+            receiver.lock().await.installed();
+            // The sender may have given up.
+            drop(sender.send(result));
+        });
+        let response = installed.await.map_err(stopped)?.map_err(stopped)?;
         Ok(Answer::Snapshot(proto::SnapshotResponse {
             vote: Some(convert::vote_to_proto(&response.vote)),
         }))

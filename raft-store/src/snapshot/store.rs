@@ -3,6 +3,7 @@
 use std::fmt;
 use std::io::{self, Write as _};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use muster_proto::raft::v1::SnapshotHeader;
 use tokio::time::Instant;
@@ -25,6 +26,27 @@ const KEPT: usize = 2;
 pub(crate) struct SnapshotFile {
     pub(crate) name: String,
     disk: Arc<dyn SnapshotDisk>,
+    // Held, not read: the last clone of an unpublished file removes it.
+    staging: Option<Arc<Staging>>,
+}
+
+/// Removes a staged file that was not published.
+struct Staging {
+    name: String,
+    disk: Arc<dyn SnapshotDisk>,
+    published: AtomicBool,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        if self.published.load(Ordering::Acquire) {
+            return;
+        }
+        // What stays behind is removed at the next start.
+        if let Err(error) = self.disk.remove(&self.name) {
+            tracing::warn!(%error, name = self.name, "a staged snapshot was not removed");
+        }
+    }
 }
 
 impl SnapshotFile {
@@ -44,30 +66,60 @@ impl fmt::Debug for SnapshotFile {
 pub(crate) struct SnapshotStore {
     disk: Arc<dyn SnapshotDisk>,
     cluster_id: String,
+    /// Tells files of one position apart: two transfers, or a transfer and a snapshot of our own.
+    serial: AtomicU64,
 }
 
 impl SnapshotStore {
     pub(crate) fn new(disk: Arc<dyn SnapshotDisk>, cluster_id: String) -> Self {
-        Self { disk, cluster_id }
+        Self {
+            disk,
+            cluster_id,
+            serial: AtomicU64::new(0),
+        }
     }
 
     pub(crate) fn disk(&self) -> &dyn SnapshotDisk {
         &*self.disk
     }
 
-    /// The file that covers the log up to `last`. Names sort by position.
-    pub(crate) fn file(&self, last: Option<&LogId>) -> SnapshotFile {
+    /// Starts a staged file that covers the log up to `last`, of a name that no other has. Names sort
+    /// by position.
+    pub(crate) fn create(
+        &self,
+        last: Option<&LogId>,
+    ) -> io::Result<(SnapshotFile, Box<dyn SnapshotWrite>)> {
         let (index, term, node) = last.map_or((0, 0, 0), |id| {
             (id.index, id.leader_id.term, id.leader_id.node_id)
         });
-        self.file_named(format!("{index:020}-{term:020}-{node:020}{SUFFIX}"))
+        let published = self.published()?;
+        let name = loop {
+            let serial = self.serial.fetch_add(1, Ordering::Relaxed);
+            let name = format!("{index:020}-{term:020}-{node:020}-{serial:010}{SUFFIX}");
+            // An earlier run may have used the number.
+            if !published.contains(&name) {
+                break name;
+            }
+        };
+        let writer = self.disk.create(&name)?;
+        let staging = Staging {
+            name: name.clone(),
+            disk: Arc::clone(&self.disk),
+            published: AtomicBool::new(false),
+        };
+        let file = SnapshotFile {
+            staging: Some(Arc::new(staging)),
+            ..self.file_named(name)
+        };
+        Ok((file, writer))
     }
 
-    /// The file of that name.
+    /// The published file of that name.
     pub(crate) fn file_named(&self, name: String) -> SnapshotFile {
         SnapshotFile {
             name,
             disk: Arc::clone(&self.disk),
+            staging: None,
         }
     }
 
@@ -86,14 +138,13 @@ impl SnapshotStore {
         applied: &Applied<M>,
     ) -> io::Result<(SnapshotMeta, SnapshotFile)> {
         let started = Instant::now();
-        let file = self.file(applied.last.as_ref());
+        let (file, staged) = self.create(applied.last.as_ref())?;
         let header = SnapshotHeader {
             cluster_id: self.cluster_id.clone(),
             last: applied.last.as_ref().map(convert::log_id_to_proto),
             membership: Some(convert::stored_membership_to_proto(&applied.membership)),
             revision: applied.state.revision(),
         };
-        let staged = self.disk.create(&file.name)?;
         let mut writer = SnapshotWriter::start(staged, &header)?;
         applied.state.write_snapshot(&mut writer)?;
         writer.flush()?;
@@ -117,6 +168,9 @@ impl SnapshotStore {
             copy.finish()?;
         }
         self.disk.publish(&file.name)?;
+        if let Some(staging) = &file.staging {
+            staging.published.store(true, Ordering::Release);
+        }
         let names = self.published()?;
         for name in names.iter().rev().skip(KEPT) {
             self.disk.remove(name)?;
