@@ -85,11 +85,9 @@ impl Driver {
         actions: Vec<muster_core::agent::Action>,
         late: Vec<Input>,
     ) -> Result<(), Error> {
-        let healthy = self.gpus.inventory().iter().map(|gpu| Input::GpuHealth {
-            gpu: gpu.uuid,
-            health: muster_core::command::GpuHealth::Healthy,
-        });
-        let inputs: Vec<Input> = healthy.chain(late).collect();
+        let gpus = self.gpus.all().into_iter();
+        let seen = gpus.map(|(gpu, health)| Input::GpuHealth { gpu, health });
+        let inputs: Vec<Input> = seen.chain(late).collect();
         self.carry_out(actions).await?;
         for input in inputs {
             let actions = self.agent.step(input, self.clock.now());
@@ -183,14 +181,18 @@ fn absolute(path: PathBuf) -> Result<PathBuf, Error> {
 
 fn open_gpus(config: &GpuConfig, host: &str) -> Result<Box<dyn GpuBackend>, Error> {
     match config {
-        GpuConfig::Nvml => Ok(Box::new(NvmlBackend::open()?)),
-        GpuConfig::Auto => match NvmlBackend::open() {
+        GpuConfig::Nvml | GpuConfig::Auto => match NvmlBackend::open() {
             Ok(backend) => Ok(Box::new(backend)),
-            Err(GpuError::NoNvml(error)) => {
+            Err(GpuError::NoNvml(error)) if *config == GpuConfig::Auto => {
                 tracing::info!(%error, "no NVML on this host: it offers no GPUs");
                 Ok(no_gpus(host))
             }
-            Err(error) => Err(error.into()),
+            Err(error @ GpuError::NoNvml(_)) => Err(error.into()),
+            // The tasks of an earlier agent need this one more than a list of GPUs.
+            Err(error) => {
+                tracing::error!(%error, "the driver lists no GPUs: this host offers none");
+                Ok(no_gpus(host))
+            }
         },
         GpuConfig::Simulated {
             count,

@@ -1,6 +1,6 @@
 //! Watches the GPUs on a thread of its own, because a driver's call can hang for ever.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -28,6 +28,8 @@ pub(crate) struct GpuMonitor {
     clock: LeaseClock,
     /// When the backend last answered.
     answered_ms: Arc<AtomicU64>,
+    /// What the backend last said of every GPU: true again once it has been silent.
+    known: BTreeMap<GpuUuid, GpuHealth>,
     silent: bool,
 }
 
@@ -48,8 +50,14 @@ impl GpuMonitor {
         let (sender, changes) = channel(INBOX_MAX);
         let clock = LeaseClock::start();
         let answered_ms = Arc::new(AtomicU64::new(clock.now().0));
+        let inventory = backend.inventory().to_vec();
+        let known = inventory
+            .iter()
+            .map(|gpu| (gpu.uuid, GpuHealth::Healthy))
+            .collect();
         let monitor = Self {
-            inventory: backend.inventory().to_vec(),
+            inventory,
+            known,
             injector: backend.injector(),
             changes,
             clock,
@@ -68,43 +76,51 @@ impl GpuMonitor {
         &self.inventory
     }
 
-    /// The next change; never returns if there will be none.
+    /// The health of every GPU as the backend last said it.
+    pub(crate) fn all(&self) -> Vec<HealthChange> {
+        let known = self.known.iter();
+        known.map(|(gpu, health)| (*gpu, health.clone())).collect()
+    }
+
+    /// The next change to be shown; never returns if there will be none. Safe to be cancelled.
     pub(crate) async fn changed(&mut self) -> HealthChange {
-        match self.changes.recv().await {
-            Some(change) => change,
-            None => std::future::pending().await,
+        while let Some((gpu, health)) = self.changes.recv().await {
+            self.known.insert(gpu, health.clone());
+            // While the backend counts as silent, its GPUs show that; then all of this is shown.
+            if !self.silent {
+                return (gpu, health);
+            }
         }
+        std::future::pending().await
     }
 
     /// What to say of all GPUs because the backend fell silent or speaks again; nothing if neither.
     pub(crate) fn check_silence(&mut self) -> Vec<HealthChange> {
-        let silence_ms = self
-            .clock
-            .now()
-            .0
-            .saturating_sub(self.answered_ms.load(Ordering::Relaxed));
+        let answered_ms = self.answered_ms.load(Ordering::Relaxed);
+        self.hear_silence(self.clock.now().0.saturating_sub(answered_ms))
+    }
+
+    fn hear_silence(&mut self, silence_ms: u64) -> Vec<HealthChange> {
         let silent = silence_ms > SILENCE_MS_MAX;
         if silent == self.silent {
             return Vec::new();
         }
         self.silent = silent;
-        let health = if silent {
-            faulted(
-                "no-data",
-                format!("the driver has not answered for {silence_ms} ms"),
-            )
-        } else {
-            GpuHealth::Healthy
-        };
-        let all = self.inventory.iter();
-        all.map(|gpu| (gpu.uuid, health.clone())).collect()
+        if !silent {
+            return self.all();
+        }
+        let health = faulted(
+            "no-data",
+            format!("the driver has not answered for {silence_ms} ms"),
+        );
+        let gpus = self.known.keys();
+        gpus.map(|gpu| (*gpu, health.clone())).collect()
     }
 
     /// Makes a simulated GPU show a health from now on.
     pub(crate) fn inject(&self, gpu: GpuUuid, health: GpuHealth) -> Result<(), InjectError> {
         let injector = self.injector.as_ref().ok_or(InjectError::Real)?;
-        let known: BTreeSet<GpuUuid> = self.inventory.iter().map(|gpu| gpu.uuid).collect();
-        if !known.contains(&gpu) {
+        if !self.known.contains_key(&gpu) {
             return Err(InjectError::Unknown(gpu));
         }
         injector
@@ -133,5 +149,55 @@ fn watch(
                 std::thread::park_timeout(ERROR_PAUSE);
             }
         }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+    use crate::gpu::{SimulatedBackend, Timeline};
+
+    #[tokio::test]
+    async fn a_fault_is_still_there_when_the_driver_speaks_again() {
+        let timeline = Timeline::parse("0,1,xid-79").unwrap();
+        let backend = SimulatedBackend::new("host-1", 3, "H100", 81_920, timeline);
+        let mut monitor = GpuMonitor::start(Box::new(backend)).unwrap();
+        let fault = monitor.changed().await;
+        let silence = monitor.hear_silence(SILENCE_MS_MAX + 1);
+        assert_eq!(silence.len(), 3);
+        for (_, health) in silence {
+            assert!(
+                matches!(&health, GpuHealth::Faulted { signal, .. } if signal == "no-data"),
+                "{health:?}"
+            );
+        }
+        assert_eq!(monitor.hear_silence(SILENCE_MS_MAX + 2), vec![]);
+        let restored = monitor.hear_silence(0);
+        assert!(restored.contains(&fault), "{restored:?}");
+        let healthy = restored
+            .iter()
+            .filter(|(_, health)| *health == GpuHealth::Healthy);
+        assert_eq!(healthy.count(), 2);
+        assert_eq!(monitor.hear_silence(0), vec![]);
+    }
+
+    #[tokio::test]
+    async fn what_changes_during_the_silence_shows_after_it() {
+        let backend = SimulatedBackend::new("host-1", 2, "H100", 81_920, Timeline::default());
+        let mut monitor = GpuMonitor::start(Box::new(backend)).unwrap();
+        monitor.hear_silence(SILENCE_MS_MAX + 1);
+        let gpu = monitor.inventory()[0].uuid;
+        let fault = (gpu, faulted("ecc-uncorrectable", "by a test"));
+        monitor.inject(gpu, fault.1.clone()).unwrap();
+        let shown = tokio::time::timeout(Duration::from_secs(20), async {
+            while !monitor.all().contains(&fault) {
+                // Hidden for now, so this never returns by itself.
+                let pause = Duration::from_millis(5);
+                drop(tokio::time::timeout(pause, monitor.changed()).await);
+            }
+        });
+        shown.await.unwrap();
+        assert!(monitor.hear_silence(0).contains(&fault));
     }
 }

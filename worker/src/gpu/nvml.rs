@@ -6,6 +6,7 @@
 //! not read here.
 
 use std::collections::BTreeMap;
+use std::error::Error as _;
 use std::time::Duration;
 
 use muster_core::command::{GpuDescription, GpuHealth};
@@ -39,17 +40,16 @@ pub struct NvmlBackend {
 }
 
 impl NvmlBackend {
-    /// Loads the library and lists the GPUs.
+    /// Loads the library and lists the GPUs that answer. One that does not is left out: the cluster shows
+    /// a GPU that it knows and that is not listed as missing, and the others' tasks go on.
     ///
     /// # Errors
-    /// [`GpuError::NoNvml`] if there is no driver; else what it answered.
+    /// [`GpuError::NoNvml`] if there is no driver; else why it cannot count the GPUs.
     pub fn open() -> Result<Self, GpuError> {
         // Leaked once per process: event sets borrow it for as long as the monitor lives.
         let nvml: &'static Nvml = Box::leak(Box::new(Nvml::init().map_err(GpuError::NoNvml)?));
         let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
-        let gpus = (0..count)
-            .map(|index| describe(nvml, index))
-            .collect::<Result<Vec<_>, _>>()?;
+        let gpus = answering(count, |index| describe(nvml, index));
         let mut backend = Self {
             nvml,
             gpus,
@@ -68,10 +68,18 @@ impl NvmlBackend {
     fn subscribe(&self) -> Option<EventSet<'static>> {
         let mut events = self.nvml.create_event_set().ok()?;
         for gpu in &self.gpus {
-            let device = self.nvml.device_by_index(gpu.index).ok()?;
-            events = device
-                .register_events(EventTypes::CRITICAL_XID_ERROR, events)
-                .ok()?;
+            // One that is lost meanwhile, or offers no events, must not cost the others theirs.
+            let Ok(device) = self.nvml.device_by_index(gpu.index) else {
+                continue;
+            };
+            let offers = device
+                .supported_event_types()
+                .is_ok_and(|types| types.contains(EventTypes::CRITICAL_XID_ERROR));
+            if offers {
+                events = device
+                    .register_events(EventTypes::CRITICAL_XID_ERROR, events)
+                    .ok()?;
+            }
         }
         Some(events)
     }
@@ -167,6 +175,22 @@ fn asking(what: &'static str) -> impl FnOnce(NvmlError) -> GpuError {
     move |source| GpuError::Nvml { what, source }
 }
 
+/// Those of so many GPUs that can be described, in index order.
+fn answering(
+    count: u32,
+    describe: impl Fn(u32) -> Result<GpuDescription, GpuError>,
+) -> Vec<GpuDescription> {
+    let described = |index| {
+        describe(index)
+            .inspect_err(|error| {
+                let cause = error.source().map(ToString::to_string);
+                tracing::error!(index, %error, cause, "a GPU does not answer: it is not offered");
+            })
+            .ok()
+    };
+    (0..count).filter_map(described).collect()
+}
+
 fn describe(nvml: &Nvml, index: u32) -> Result<GpuDescription, GpuError> {
     let device = nvml.device_by_index(index).map_err(asking("a GPU"))?;
     let uuid = device.uuid().map_err(asking("a GPU's UUID"))?;
@@ -213,6 +237,23 @@ mod tests {
             };
             assert_eq!(signal, expected);
         }
+    }
+
+    #[test]
+    fn a_lost_gpu_is_left_out_and_the_others_are_listed() {
+        let gpus = answering(4, |index| {
+            if index == 2 {
+                return Err(asking("a GPU")(NvmlError::GpuLost));
+            }
+            Ok(GpuDescription {
+                uuid: GpuUuid(u128::from(index)),
+                index,
+                model: "H100".to_owned(),
+                memory_mib: 81_920,
+            })
+        });
+        let listed: Vec<u32> = gpus.iter().map(|gpu| gpu.index).collect();
+        assert_eq!(listed, vec![0, 1, 3]);
     }
 
     #[test]
