@@ -32,6 +32,8 @@ mod session;
 pub mod supervisor;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
+#[cfg(test)]
+mod testing;
 
 pub use config::{ConfigError, GpuConfig, WorkerConfig};
 pub use error::Error;

@@ -1,7 +1,8 @@
 //! Finds the tasks that an earlier agent of this host left running.
 //!
 //! Before anything new may start, every directory is in one of these cases: its task ended (the record
-//! says how), its supervisor lives and answers (it is taken over), or neither (what is left is killed).
+//! says how), its supervisor lives and answers (it is taken over), or neither (what is left is killed, and
+//! what cannot be killed now keeps its GPUs until it is dead).
 
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
@@ -28,6 +29,8 @@ const RETRY: Duration = Duration::from_millis(10);
 enum Case {
     Ended(Found),
     Alive(Found, Launched),
+    /// No supervisor answers, and something of the task cannot be killed now.
+    Unkillable(Found, Option<ProcessIdentity>),
     Dead,
 }
 
@@ -56,6 +59,14 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
                 adopted.found.push(found);
                 runner.hold(id, deadline_ms, |orders, inbox| {
                     Link::new(id, directory, orders, inbox).run(launched)
+                });
+            }
+            Case::Unkillable(mut found, supervisor) => {
+                let deadline_ms = found.deadline.0;
+                found.deadline = clock.at_boottime_ms(deadline_ms);
+                adopted.found.push(found);
+                runner.hold(id, deadline_ms, |orders, inbox| {
+                    Link::new(id, directory, orders, inbox).end(supervisor)
                 });
             }
             Case::Dead => {}
@@ -102,17 +113,16 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
         std::thread::park_timeout(RETRY);
     }
     // It may have ended well between our last look and its end.
-    if directory.exit()?.is_none() && !leftovers::kill_all(directory, supervisor) {
-        tracing::warn!(%id, "what is left of a task cannot be killed");
-    }
-    match directory.exit()? {
-        Some(record) => Ok(Case::Ended(found(
-            id,
-            WorkerTaskPhase::Exited(record.exit),
-            0,
-        ))),
-        None => Ok(Case::Dead),
-    }
+    let is_gone = directory.exit()?.is_some() || leftovers::kill_all(directory, supervisor);
+    Ok(match directory.exit()? {
+        Some(record) => Case::Ended(found(id, WorkerTaskPhase::Exited(record.exit), 0)),
+        None if is_gone => Case::Dead,
+        None => {
+            tracing::warn!(%id, "what is left of a task cannot be killed: its GPUs stay taken");
+            let dying = found(id, WorkerTaskPhase::Stopping, boottime_ms());
+            Case::Unkillable(dying, supervisor)
+        }
+    })
 }
 
 /// Connects to a supervisor and asks how it stands.
@@ -164,5 +174,81 @@ fn found(id: RunId, phase: WorkerTaskPhase, deadline_boottime_ms: u64) -> Found 
         epoch: id.epoch,
         phase,
         deadline: muster_core::time::MonotonicMs(deadline_boottime_ms),
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::path::PathBuf;
+
+    use muster_core::agent::SupervisorReport;
+
+    use super::*;
+    use crate::clock::LeaseClock;
+    use crate::inbox::{Incoming, inbox};
+    use crate::runner::RunnerConfig;
+    use crate::supervisor::{LogLimits, SPEC_FORMAT, TaskSpec};
+    use crate::testing;
+
+    fn config(home: &Path) -> RunnerConfig {
+        RunnerConfig {
+            supervisor: PathBuf::from("/nonexistent/muster"),
+            tasks: home.join("tasks"),
+            logs: home.join("logs"),
+            checkpoints: home.join("checkpoints"),
+            checkpoint_scan_ms: 1_000,
+            log_limits: LogLimits::default(),
+            cgroup_root: None,
+        }
+    }
+
+    /// The directory of a task whose supervisor is dead.
+    fn orphan(config: &RunnerConfig, cgroup: Option<PathBuf>) -> (RunId, TaskDirectory) {
+        let assignment = testing::assignment();
+        let id = RunId::of(&assignment);
+        let directory = TaskDirectory::below(&config.tasks, id);
+        let spec = TaskSpec {
+            format: SPEC_FORMAT,
+            assignment,
+            deadline_boottime_ms: 0,
+            log_directory: config.logs.clone(),
+            log_limits: config.log_limits,
+            checkpoint_directory: config.checkpoints.clone(),
+            checkpoint_scan_ms: config.checkpoint_scan_ms,
+            cgroup,
+        };
+        directory.create(&spec).unwrap();
+        let dead = ProcessIdentity {
+            pid: i32::MAX,
+            start_ticks: 1,
+        };
+        directory.claim(dead).unwrap();
+        (id, directory)
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_killed_keeps_its_gpus_until_it_is_dead() {
+        let home = tempfile::tempdir().unwrap();
+        let config = config(home.path());
+        // To all appearances it holds a process that no kill ends.
+        let cgroup = home.path().join("cgroup");
+        std::fs::create_dir(&cgroup).unwrap();
+        std::fs::write(cgroup.join("cgroup.procs"), "hanging\n").unwrap();
+        let (id, _directory) = orphan(&config, Some(cgroup.clone()));
+        let (outbox, mut inbox) = inbox();
+        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let adopted = runner.adopt().await.unwrap();
+        assert_eq!(adopted.found.len(), 1);
+        assert_eq!(adopted.found[0].phase, WorkerTaskPhase::Stopping);
+        assert!(inbox.try_recv().is_err());
+        std::fs::write(cgroup.join("cgroup.procs"), "").unwrap();
+        let reported = tokio::time::timeout(Duration::from_secs(20), inbox.recv());
+        let Some(Incoming::Supervisor(of, SupervisorReport::Vanished { .. })) =
+            reported.await.unwrap()
+        else {
+            panic!("not reported as vanished");
+        };
+        assert_eq!(of, id);
     }
 }

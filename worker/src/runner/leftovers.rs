@@ -4,6 +4,7 @@
 //! by its session, its process group, its cgroup, and by the control directory in its environment.
 
 use std::fs;
+use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use crate::process::{ProcessEntry, ProcessIdentity, kill_pid};
@@ -15,15 +16,23 @@ const ROUNDS_MAX: usize = 200;
 const ROUND_PAUSE: std::time::Duration = std::time::Duration::from_millis(10);
 
 /// Kills a supervisor and all of its task, and waits until they are gone. False: some cannot be killed
-/// now (they hang in the kernel).
+/// now (they hang in the kernel), or nobody can tell.
 pub(super) fn kill_all(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> bool {
-    let recorded = directory.supervisor().ok().flatten();
+    kill_all_of(directory, supervisor, ProcessEntry::all).unwrap_or_else(|error| {
+        tracing::warn!(path = %directory.path().display(), %error, "looking for what is left of a task failed");
+        false
+    })
+}
+
+fn kill_all_of(
+    directory: &TaskDirectory,
+    supervisor: Option<ProcessIdentity>,
+    processes: impl Fn() -> io::Result<Vec<ProcessEntry>>,
+) -> io::Result<bool> {
+    let recorded = readable(directory.supervisor())?;
     let supervisors: Vec<ProcessIdentity> = supervisor.into_iter().chain(recorded).collect();
-    let main = directory.process().ok().flatten();
-    let cgroup = directory
-        .read_spec()
-        .ok()
-        .flatten()
+    let main = readable(directory.process())?;
+    let cgroup = readable(directory.read_spec())?
         .and_then(|spec| spec.cgroup)
         .map(|path| Cgroup::at(&path));
     for _ in 0..ROUNDS_MAX {
@@ -33,7 +42,7 @@ pub(super) fn kill_all(directory: &TaskDirectory, supervisor: Option<ProcessIden
         if let Some(cgroup) = &cgroup {
             cgroup.kill();
         }
-        let mut rest = members(directory, main);
+        let mut rest = members(directory, main, processes()?);
         for pid in &rest {
             kill_pid(*pid);
         }
@@ -44,18 +53,29 @@ pub(super) fn kill_all(directory: &TaskDirectory, supervisor: Option<ProcessIden
                 .map(|one| one.pid),
         );
         if rest.is_empty() && cgroup.as_ref().is_none_or(Cgroup::is_empty) {
-            return true;
+            return Ok(true);
         }
         std::thread::park_timeout(ROUND_PAUSE);
     }
-    false
+    Ok(false)
 }
 
-fn members(directory: &TaskDirectory, main: Option<ProcessIdentity>) -> Vec<i32> {
+/// What a file says. One that was torn by the death of its writer says nothing, now or later.
+fn readable<T>(read: io::Result<Option<T>>) -> io::Result<Option<T>> {
+    match read {
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(None),
+        other => other,
+    }
+}
+
+fn members(
+    directory: &TaskDirectory,
+    main: Option<ProcessIdentity>,
+    processes: Vec<ProcessEntry>,
+) -> Vec<i32> {
     let mut mark = b"MUSTER_CTL_DIR=".to_vec();
     mark.extend(directory.control().as_os_str().as_bytes());
-    ProcessEntry::all()
-        .unwrap_or_default()
+    processes
         .into_iter()
         .filter(|entry| !entry.is_dead())
         .filter(|entry| {
@@ -72,4 +92,22 @@ fn members(directory: &TaskDirectory, main: Option<ProcessIdentity>) -> Vec<i32>
 fn carries(pid: i32, mark: &[u8]) -> bool {
     fs::read(format!("/proc/{pid}/environ"))
         .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_looked_for_is_not_gone() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("7-0-11"));
+        let unreadable = || Err(io::ErrorKind::PermissionDenied.into());
+        assert!(kill_all_of(&directory, None, unreadable).is_err());
+        assert!(kill_all_of(&directory, None, || Ok(Vec::new())).unwrap());
+        // Nor is a supervisor whose record cannot be read now.
+        fs::create_dir_all(directory.path().join("claim.json")).unwrap();
+        assert!(!kill_all(&directory, None));
+    }
 }

@@ -86,6 +86,16 @@ impl Link {
             }
         };
         let report = self.conclude(ending, supervisor, child).await;
+        self.report(report).await;
+    }
+
+    /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
+    pub(super) async fn end(self, supervisor: Option<ProcessIdentity>) {
+        let report = self.conclude(Ending::HungUp, supervisor, None).await;
+        self.report(report).await;
+    }
+
+    async fn report(&self, report: SupervisorReport) {
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
         send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
     }
