@@ -35,6 +35,8 @@ pub const CHECKPOINT_LAST_SCAN_MAX: Duration = Duration::from_secs(2);
 pub const CHECKPOINT_ENTRIES_MAX: usize = 10_000;
 /// Commits waiting for the disk in one supervisor.
 pub const COMMITS_WAITING_MAX: usize = 64;
+/// How long a supervisor waits for the flag file (its disk may hang) before it signals its task to stop.
+pub const PREEMPT_FLAG_MS_MAX: u64 = 500;
 /// How long a supervisor waits for the last output to reach the disk (it may hang).
 pub const LOG_DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How often a supervisor looks at its clock while nothing happens: after a suspend, the lease is checked

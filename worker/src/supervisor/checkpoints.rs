@@ -1,4 +1,5 @@
-//! A task's checkpoints, on a thread of its own: shared file systems hang, leases must not.
+//! A task's checkpoints, on a thread of its own: shared file systems hang, leases must not. It also records
+//! the task's process, for the same reason.
 //!
 //! A task registers a checkpoint by a line on its control socket, or by files alone: it writes
 //! `step_N.tmp/`, syncs, renames it to `step_N/` and writes `_COMMITTED` into it. That marker may hold the
@@ -21,6 +22,7 @@ use super::protocol::ControlAnswer;
 use super::spec::TaskSpec;
 use super::wake::Wake;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
+use crate::process::ProcessIdentity;
 
 /// The file that makes a directory a checkpoint.
 const MARKER: &str = "_COMMITTED";
@@ -35,6 +37,8 @@ pub(super) type ConnectionId = u64;
 /// What the checkpoint thread has to say.
 #[derive(Debug)]
 pub(super) enum CheckpointNews {
+    /// The task's process is on record, or why it is not.
+    ProcessRecorded(io::Result<()>),
     /// A checkpoint is on record; the agent should hear of it.
     Committed(CheckpointReport),
     /// The answer to a commit on a connection.
@@ -56,10 +60,11 @@ pub(super) struct CheckpointKeeper {
 }
 
 impl CheckpointKeeper {
-    /// Starts the thread; `wake` is raised whenever there is news.
+    /// Starts the thread, which first records the task's process; `wake` is raised whenever there is news.
     pub(super) fn start(
         spec: &TaskSpec,
         directory: &TaskDirectory,
+        process: ProcessIdentity,
         wake: Wake,
     ) -> io::Result<Self> {
         let (requests, inbox) = sync_channel(COMMITS_WAITING_MAX);
@@ -70,6 +75,8 @@ impl CheckpointKeeper {
             .name("checkpoints".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
+                let recorded = ledger.directory.record_process(process);
+                ledger.tell(CheckpointNews::ProcessRecorded(recorded));
                 ledger.run(&inbox);
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(());
@@ -98,6 +105,11 @@ impl CheckpointKeeper {
                     ControlAnswer::refused("the task is ending: commits are closed")
                 }
             })
+    }
+
+    /// What wakes the thread that waits for news.
+    pub(super) fn wake(&self) -> Wake {
+        self.wake.clone()
     }
 
     /// Takes the news there is.

@@ -14,6 +14,7 @@ use super::cgroup::Cgroup;
 use super::directory::TaskDirectory;
 use super::environment;
 use super::spec::TaskSpec;
+use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
 use crate::sys;
 
@@ -125,10 +126,7 @@ impl Family {
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
         }
-        let me = getpid().as_raw_nonzero().get();
-        for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
-            kill_pid(pid);
-        }
+        kill_descendants();
     }
 
     /// Lets the cgroup go once nothing lives in it.
@@ -136,6 +134,29 @@ impl Family {
         if let Some(cgroup) = self.cgroup {
             cgroup.remove();
         }
+    }
+}
+
+/// Kills all that this process has started, also when its start failed half-way, and waits until it is dead.
+pub(super) fn end_all() {
+    loop {
+        match wait(WaitOptions::NOHANG) {
+            Ok(Some(_)) | Err(Errno::INTR) => {}
+            Ok(None) => {
+                kill_descendants();
+                std::thread::park_timeout(KILL_RETRY);
+            }
+            // The only other error is that there are no children.
+            Err(_) => return,
+        }
+    }
+}
+
+/// Whoever cannot be seen now is seen in the next round: while any of them lives, there is one.
+fn kill_descendants() {
+    let me = getpid().as_raw_nonzero().get();
+    for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
+        kill_pid(pid);
     }
 }
 

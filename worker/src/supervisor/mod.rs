@@ -1,8 +1,9 @@
 //! One small process per task, which outlives the agent and alone holds the task's lease.
 //!
-//! Three threads, because two things may hang and one must not: the main thread watches the lease, the
+//! Several threads, because disks may hang and one thing must not: the main thread watches the lease, the
 //! processes and the sockets and touches no disk while the task lives; `output` copies what the task
-//! prints; `checkpoints` records commits and looks at the checkpoint directory.
+//! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
+//! `flag` writes the flag file when the task must stop.
 
 mod cgroup;
 mod checkpoints;
@@ -10,6 +11,7 @@ mod connections;
 mod directory;
 mod environment;
 mod family;
+mod flag;
 mod lease;
 mod lines;
 mod output;

@@ -9,15 +9,15 @@ use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 use super::checkpoints::{CheckpointKeeper, CheckpointNews};
 use super::connections::{Connections, Incoming};
 use super::directory::{ExitRecord, TaskDirectory};
-use super::family::Family;
+use super::family::{self, Family};
+use super::flag::FlagFile;
 use super::lease::{Lease, Verdict};
-use super::output::{OutputPump, complain};
+use super::output::OutputPump;
 use super::protocol::{AgentRequest, PreemptFlag, SupervisorMessage};
 use super::spec::{SPEC_FORMAT, TaskSpec};
 use super::wake::Wake;
 use crate::clock::{LeaseClock, wall_clock};
-use crate::files;
-use crate::limits::{KILL_RETRY, LEASE_TICK};
+use crate::limits::{KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX};
 use crate::process::ProcessIdentity;
 use crate::sys;
 
@@ -84,7 +84,9 @@ pub(super) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
         connections,
         started: None,
         checkpoint: None,
+        flag: None,
         expired: false,
+        unrecorded: None,
     }
     .run()
 }
@@ -101,12 +103,16 @@ struct Supervisor<'task> {
     clock: LeaseClock,
     lease: Lease,
     connections: Connections,
-    /// The task's main process, once it was started.
+    /// The task's main process, once it was started and is on record.
     started: Option<i32>,
     /// Newest checkpoint on record.
     checkpoint: Option<CheckpointReport>,
+    /// The flag file that the task's signal to stop waits for.
+    flag: Option<FlagFile>,
     /// True once the lease ran out on a living task.
     expired: bool,
+    /// Why the task's process could not be put on record: an agent could not find it again.
+    unrecorded: Option<io::Error>,
 }
 
 impl Supervisor<'_> {
@@ -116,7 +122,10 @@ impl Supervisor<'_> {
                 let exit = self.watch(family, pump, &keeper)?;
                 self.bury(exit)
             }
-            Err(exit) => self.bury(exit),
+            Err(exit) => {
+                family::end_all();
+                self.bury(exit)
+            }
         }
     }
 
@@ -134,20 +143,13 @@ impl Supervisor<'_> {
             Family::start(self.spec, self.directory).map_err(|error| not_started(&error))?;
         let threads =
             OutputPump::start(self.spec, outputs.stdout, outputs.stderr).and_then(|pump| {
-                let keeper = CheckpointKeeper::start(self.spec, self.directory, Wake::new()?)?;
+                let process = ProcessIdentity::of(family.main()).ok_or(io::ErrorKind::NotFound)?;
+                let wake = Wake::new()?;
+                let keeper = CheckpointKeeper::start(self.spec, self.directory, process, wake)?;
                 Ok((pump, keeper))
             });
-        let recorded = threads.and_then(|threads| {
-            let process = ProcessIdentity::of(family.main()).ok_or(io::ErrorKind::NotFound)?;
-            self.directory.record_process(process)?;
-            Ok(threads)
-        });
-        match recorded {
-            Ok((pump, keeper)) => {
-                self.started = Some(family.main());
-                self.tell_all();
-                Ok((family, pump, keeper))
-            }
+        match threads {
+            Ok((pump, keeper)) => Ok((family, pump, keeper)),
             Err(error) => {
                 family.kill();
                 Err(not_started(&format!("watching the task failed: {error}")))
@@ -170,25 +172,36 @@ impl Supervisor<'_> {
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
             let orphaned = family.status().is_some() && !self.lease.is_stopping();
             killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
+            killing |= self.unrecorded.is_some();
             if killing {
                 family.kill();
+            } else if self.flag.take_if(|flag| flag.is_settled(now)).is_some() {
+                family.terminate();
             }
             let timeout_ms = match verdict {
-                _ if killing || family.status().is_some() => milliseconds(KILL_RETRY),
-                Verdict::LivesUntil(then) => then.since(now).clamp(1, milliseconds(LEASE_TICK)),
-                Verdict::GraceOver | Verdict::LeaseOver => milliseconds(KILL_RETRY),
+                Verdict::LivesUntil(then) if !killing && family.status().is_none() => {
+                    let then = self
+                        .flag
+                        .as_ref()
+                        .map_or(then, |flag| then.min(flag.until()));
+                    then.since(now).clamp(1, milliseconds(LEASE_TICK))
+                }
+                _ => milliseconds(KILL_RETRY),
             };
             self.wait(&family, keeper, timeout_ms)?;
             self.receive(Some(&family), keeper);
-            self.publish(keeper.news());
+            self.publish(keeper.news(), family.main());
         }
+        let exit = match &self.unrecorded {
+            Some(error) => not_started(&format!("recording the task's process failed: {error}")),
+            None => Exit {
+                out_of_memory: family.ran_out_of_memory(),
+                ..exit_of(family.status(), self.expired)
+            },
+        };
         pump.finish();
         self.receive(None, keeper);
-        self.publish(keeper.finish());
-        let exit = Exit {
-            out_of_memory: family.ran_out_of_memory(),
-            ..exit_of(family.status(), self.expired)
-        };
+        self.publish(keeper.finish(), family.main());
         family.close();
         Ok(exit)
     }
@@ -212,7 +225,7 @@ impl Supervisor<'_> {
         for incoming in self.connections.receive() {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
-                Incoming::Agent(request) => self.obey(request, family),
+                Incoming::Agent(request) => self.obey(request, family, keeper),
                 Incoming::Commit(connection, report) => {
                     if let Err(answer) = keeper.commit(connection, report) {
                         self.connections.answer(connection, &answer);
@@ -222,7 +235,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn obey(&mut self, request: AgentRequest, family: Option<&Family>) {
+    fn obey(&mut self, request: AgentRequest, family: Option<&Family>, keeper: &CheckpointKeeper) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -235,8 +248,10 @@ impl Supervisor<'_> {
                 if self.lease.stop(now, grace_ms)
                     && let Some(family) = family.filter(|_| grace_ms > 0)
                 {
-                    self.raise_flag(reason, grace_ms);
-                    family.terminate();
+                    self.flag = self.raise_flag(reason, grace_ms, keeper.wake());
+                    if self.flag.is_none() {
+                        family.terminate();
+                    }
                 }
             }
             AgentRequest::Status => {
@@ -249,23 +264,31 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Writes the flag file; without it, the signal alone must do.
-    fn raise_flag(&self, reason: String, grace_ms: u64) {
+    /// Begins to write the flag file. None if that cannot begin (to say so would touch the disk as well):
+    /// then the signal alone must do.
+    fn raise_flag(&self, reason: String, grace_ms: u64, wake: Wake) -> Option<FlagFile> {
         let flag = PreemptFlag {
             reason,
             deadline_unix_ms: wall_clock().after(grace_ms).0,
             grace_ms,
         };
         let path = self.directory.control().join("preempt");
-        if let Err(error) = files::json_bytes(&flag).and_then(|bytes| files::replace(&path, &bytes))
-        {
-            complain(&format!("writing the preempt flag failed: {error}"));
-        }
+        let until = self
+            .clock
+            .now()
+            .after(PREEMPT_FLAG_MS_MAX.min(grace_ms / 2));
+        FlagFile::start(path, flag, wake, until).ok()
     }
 
-    fn publish(&mut self, news: Vec<CheckpointNews>) {
+    fn publish(&mut self, news: Vec<CheckpointNews>, main: i32) {
         for item in news {
             match item {
+                CheckpointNews::ProcessRecorded(Ok(())) => {
+                    self.started = Some(main);
+                    self.connections
+                        .tell_agent(&SupervisorMessage::Started { pid: main });
+                }
+                CheckpointNews::ProcessRecorded(Err(error)) => self.unrecorded = Some(error),
                 CheckpointNews::Committed(report) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));

@@ -3,7 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::support::{LONG_LEASE_MS, Rig, eventually, is_gone, script};
+use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script};
 use muster_core::command::Exit;
 use muster_core::desired::CheckpointRef;
 use muster_core::ids::GpuUuid;
@@ -370,4 +370,66 @@ fn a_task_inherits_no_files() {
         output.contains("/dev/null") && !output.contains("/dev/zero"),
         "{output}"
     );
+}
+
+/// Whoever writes to this path waits for ever, as on a disk that hangs.
+fn hang(path: &std::path::Path) {
+    let made = std::process::Command::new("mkfifo").arg(path).status();
+    assert!(made.unwrap().success());
+}
+
+#[test]
+fn a_disk_that_hangs_delays_neither_the_signal_nor_the_lease() {
+    let text = "trap 'echo asked > asked' TERM; echo ready > ready; while :; do sleep 0.05; done";
+    let mut rig = Rig::start(script(text), 4_000);
+    let task = rig.hear_started();
+    rig.scratch_file("ready");
+    hang(&rig.directory.control().join("preempt.new"));
+    rig.say(&stop(60_000));
+    assert_eq!(rig.scratch_file("asked"), "asked");
+    let exit = rig.hear_exit();
+    assert!(exit.lease_expired, "{exit:?}");
+    assert!(!task.is_alive());
+}
+
+#[test]
+fn a_disk_that_hangs_at_the_start_does_not_hold_the_lease_up() {
+    let lease_ms = 1_500;
+    let mut rig = Rig::start_prepared(script("sleep 1000"), lease_ms, FILES_MAX, |_, directory| {
+        hang(&directory.path().join("process.json.new"));
+    });
+    let exit = rig.hear_exit();
+    assert!(exit.lease_expired, "{exit:?}");
+    assert!(!rig.lives());
+}
+
+#[test]
+fn a_task_that_cannot_be_recorded_is_dead_when_its_end_is() {
+    let text = format!("{RUNAWAY} sleep 1000");
+    let mut rig = Rig::start_prepared(script(&text), LONG_LEASE_MS, FILES_MAX, |_, directory| {
+        std::fs::create_dir(directory.path().join("process.json.new")).unwrap();
+    });
+    let exit = rig.hear_exit();
+    assert!(!rig.lives());
+    assert!(exit.start_error.unwrap().contains("recording"));
+}
+
+#[test]
+fn wherever_a_start_fails_nothing_lives_when_the_end_is_written() {
+    let mut errors = Vec::new();
+    for files_max in 10..64 {
+        let task = script("sleep 1000");
+        let mut rig = Rig::start_prepared(task, LONG_LEASE_MS, files_max, |_, _| {});
+        match rig.try_hear() {
+            Some(SupervisorMessage::Exited(exit)) => {
+                assert!(!rig.lives(), "{files_max} files: {exit:?}");
+                errors.push(exit.start_error.unwrap());
+            }
+            Some(SupervisorMessage::Started { .. }) => break,
+            Some(other) => panic!("{files_max} files: {other:?}"),
+            // So few that the supervisor could not even say so; it has started nothing then.
+            None => assert!(!rig.lives(), "{files_max} files"),
+        }
+    }
+    assert!(!errors.is_empty());
 }

@@ -25,6 +25,8 @@ use muster_worker::supervisor::{
 pub(crate) const FIXTURE: &str = env!("CARGO_BIN_EXE_muster-worker-fixture");
 /// How long anything in these tests may take.
 pub(crate) const PATIENCE_MS: u64 = 20_000;
+/// Files that a supervisor may open, unless its test is about that.
+pub(crate) const FILES_MAX: u32 = 1_024;
 /// A lease that no test outlives.
 pub(crate) const LONG_LEASE_MS: u64 = 600_000;
 
@@ -94,6 +96,16 @@ impl Rig {
         lease_ms: u64,
         change: impl FnOnce(&mut TaskSpec),
     ) -> Self {
+        Self::start_prepared(assignment, lease_ms, FILES_MAX, |spec, _| change(spec))
+    }
+
+    /// Starts a task whose supervisor may open so many files, in a directory that is prepared first.
+    pub(crate) fn start_prepared(
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        files_max: u32,
+        prepare: impl FnOnce(&mut TaskSpec, &TaskDirectory),
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
         let mut spec = TaskSpec {
@@ -106,15 +118,21 @@ impl Rig {
             checkpoint_scan_ms: 20,
             cgroup: None,
         };
-        change(&mut spec);
+        std::fs::create_dir_all(directory.control()).unwrap();
+        prepare(&mut spec, &directory);
         directory.create(&spec).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
             .unwrap();
         // Like an agent whose own parent left a file open.
         let supervisor = Command::new("sh")
-            .args(["-c", "exec \"$0\" supervise \"$1\" 9</dev/zero", FIXTURE])
+            .args([
+                "-c",
+                "ulimit -n $2; exec \"$0\" supervise \"$1\" 9</dev/zero",
+                FIXTURE,
+            ])
             .arg(directory.path())
+            .arg(files_max.to_string())
             .stdin(Stdio::from(OwnedFd::from(theirs)))
             .spawn()
             .unwrap();
@@ -143,9 +161,27 @@ impl Rig {
 
     /// The supervisor's next message.
     pub(crate) fn hear(&mut self) -> SupervisorMessage {
+        self.try_hear().unwrap()
+    }
+
+    /// The supervisor's next message; none if it hung up.
+    pub(crate) fn try_hear(&mut self) -> Option<SupervisorMessage> {
         let mut line = String::new();
-        self.agent.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
+        let bytes = self.agent.read_line(&mut line).unwrap();
+        (bytes > 0).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    /// Whether any process lives that has the task's environment.
+    pub(crate) fn lives(&self) -> bool {
+        let mark = format!("MUSTER_CTL_DIR={}", self.directory.control().display());
+        std::fs::read_dir("/proc").unwrap().any(|entry| {
+            // What cannot be read has ended, or is nobody's task.
+            let environment = std::fs::read(entry.unwrap().path().join("environ"));
+            environment
+                .unwrap_or_default()
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == mark.as_bytes())
+        })
     }
 
     pub(crate) fn hear_started(&mut self) -> ProcessIdentity {

@@ -1,0 +1,59 @@
+//! Tells a task why it must stop: first the flag file, then the signal.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::thread;
+
+use muster_core::time::MonotonicMs;
+
+use super::output::complain;
+use super::protocol::PreemptFlag;
+use super::wake::Wake;
+use crate::files;
+
+/// Stack of the writing thread.
+const STACK_BYTES: usize = 128 << 10;
+
+/// A flag file that is being written, on a thread of its own: a disk may hang, a lease must not.
+#[derive(Debug)]
+pub(super) struct FlagFile {
+    done: Receiver<()>,
+    until: MonotonicMs,
+}
+
+impl FlagFile {
+    /// Starts writing; `wake` is raised when that has ended. Nobody should wait longer than `until`.
+    pub(super) fn start(
+        path: PathBuf,
+        flag: PreemptFlag,
+        wake: Wake,
+        until: MonotonicMs,
+    ) -> io::Result<Self> {
+        let (tell_done, done) = sync_channel(1);
+        thread::Builder::new()
+            .name("flag".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || {
+                let written =
+                    files::json_bytes(&flag).and_then(|bytes| files::replace(&path, &bytes));
+                if let Err(error) = written {
+                    complain(&format!("writing the preempt flag failed: {error}"));
+                }
+                // The receiver may have given up waiting.
+                let _ = tell_done.send(());
+                wake.raise();
+            })?;
+        Ok(Self { done, until })
+    }
+
+    /// When waiting for it ends.
+    pub(super) const fn until(&self) -> MonotonicMs {
+        self.until
+    }
+
+    /// Whether the signal may follow: the flag is written, or that failed, or takes too long.
+    pub(super) fn is_settled(&self, now: MonotonicMs) -> bool {
+        now >= self.until || !matches!(self.done.try_recv(), Err(TryRecvError::Empty))
+    }
+}
