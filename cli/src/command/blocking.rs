@@ -124,7 +124,7 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
             .iter()
             .map(|impact| format!("{}\n", impact.target))
             .collect(),
-        format => render_documents(format, &impacts)?,
+        format => render_documents(format, impacts)?,
     };
     screen.data(&text)
 }
