@@ -114,17 +114,6 @@ async fn recover(
         "the agent has found what the last one left"
     );
     let (agent, actions) = Agent::recover(records, adopted.found);
-    for id in adopted.directories {
-        let held = agent.tasks().get(&id.key);
-        let is_ours = held.is_some_and(|task| task.epoch() == id.epoch);
-        let is_released = actions.iter().any(|action| {
-            matches!(action, muster_core::agent::Action::Release { key, epoch }
-                if (*key, *epoch) == (id.key, id.epoch))
-        });
-        if !is_ours && !is_released {
-            runner.release(id);
-        }
-    }
     let late = adopted
         .checkpoints
         .into_iter()

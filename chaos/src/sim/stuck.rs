@@ -111,10 +111,10 @@ fn describe_task(run: &TaskRun, key: TaskKey, machine: Option<&SimHost>, text: &
             .tasks()
             .get(&key)
             .map(|task| (task.epoch(), task.phase.clone()));
-        let alive = machine.supervisors().alive().into_iter();
-        let supervised: Vec<_> = alive
-            .filter(|(owner, _, _)| owner.key == key)
-            .map(|(owner, _, report)| (owner.epoch, report))
+        let found = machine.supervisors().found().into_iter();
+        let supervised: Vec<_> = found
+            .filter(|found| found.key == key)
+            .map(|found| (found.epoch, found.phase))
             .collect();
         (held, supervised)
     });

@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use muster_core::agent::SupervisorReport;
+use muster_core::agent::{Found, SupervisorReport};
+use muster_core::beat::WorkerTaskPhase;
 use muster_core::command::Exit;
 use muster_core::desired::TaskAssignment;
 use muster_core::time::MonotonicMs;
@@ -48,6 +49,7 @@ struct Inner {
 
 #[derive(Clone, Debug)]
 struct Supervised {
+    assignment: Box<TaskAssignment>,
     behaviour: Behaviour,
     ends_at: MonotonicMs,
     deadline: MonotonicMs,
@@ -104,15 +106,18 @@ impl Supervisors {
         self.lock().agent = Some(agent);
     }
 
-    /// What each supervisor would say to an agent that asks, in order.
+    /// What an agent that starts finds of each supervisor, in order.
     #[must_use]
-    pub fn alive(&self) -> Vec<(Owner, MonotonicMs, SupervisorReport)> {
-        let say = |(owner, task): (&Owner, &Supervised)| {
-            let report = match &task.exit {
-                Some(exit) => SupervisorReport::Exited(exit.clone()),
-                None => SupervisorReport::Started,
-            };
-            (*owner, task.deadline, report)
+    pub fn found(&self) -> Vec<Found> {
+        let say = |(owner, task): (&Owner, &Supervised)| Found {
+            key: owner.key,
+            epoch: owner.epoch,
+            phase: match &task.exit {
+                Some(exit) => WorkerTaskPhase::Exited(exit.clone()),
+                None => WorkerTaskPhase::Running,
+            },
+            deadline: task.deadline,
+            assignment: Some(task.assignment.clone()),
         };
         self.lock().tasks.iter().map(say).collect()
     }
@@ -125,6 +130,7 @@ impl Supervisors {
         };
         let now = self.clock.monotonic();
         let task = Supervised {
+            assignment: Box::new(assignment.clone()),
             behaviour,
             ends_at: now.after(behaviour.run_ms),
             deadline,

@@ -1,5 +1,8 @@
 //! What survives the agent, and how it is read back.
 
+use std::collections::BTreeMap;
+
+use crate::agent::task::is_alive;
 use crate::agent::{Action, Agent, AgentTask, Found, JournalRecord};
 use crate::beat::WorkerTaskPhase;
 use crate::desired::{TaskAssignment, TaskKey};
@@ -10,27 +13,33 @@ impl Agent {
     /// The agent as it was when it wrote these records, with the supervisors that outlived it.
     ///
     /// A task whose supervisor is alive is adopted as it is and goes on. One without a supervisor is gone:
-    /// it is reported so, never started again. The actions put an end to supervisors that the journal does
-    /// not know.
+    /// it is reported so, never started again.
+    ///
+    /// The journal may have been lost. What was found counts as started all the same: an attempt that the
+    /// journal does not know is held like any other, on its GPUs, until the leader says that it is not
+    /// wanted. What cannot be held (an older attempt of a task, or one that nobody can tell what it was
+    /// started with) is put to an end.
     pub fn recover(
         records: impl IntoIterator<Item = JournalRecord>,
-        alive: impl IntoIterator<Item = Found>,
+        found: impl IntoIterator<Item = Found>,
     ) -> (Self, Vec<Action>) {
         let mut agent = Self::default();
         for record in records {
             agent.replay(record);
         }
         let mut actions = Vec::new();
-        let mut adopted = std::collections::BTreeSet::new();
-        for found in alive {
-            if agent.adopt(&found) {
-                adopted.insert(found.key);
-            } else {
-                actions.extend(end_of_stranger(&found));
+        // Older attempts first: a newer one of the same task takes their place.
+        let found: BTreeMap<_, Found> = found
+            .into_iter()
+            .map(|found| ((found.key, found.epoch), found))
+            .collect();
+        for one in found.values() {
+            if !agent.adopt(one) {
+                agent.meet_stranger(one, &mut actions);
             }
         }
         for (key, task) in &mut agent.tasks {
-            if task.is_alive() && !adopted.contains(key) {
+            if task.is_alive() && !found.contains_key(&(*key, task.epoch())) {
                 task.phase = WorkerTaskPhase::Gone {
                     detail: "its supervisor was gone when the agent started".to_owned(),
                 };
@@ -109,6 +118,31 @@ impl Agent {
             .filter(|task| task.epoch() == epoch)
     }
 
+    /// Takes an attempt over that is not held: holds it if that is possible, else puts an end to it.
+    fn meet_stranger(&mut self, found: &Found, actions: &mut Vec<Action>) {
+        let Found { key, epoch, .. } = *found;
+        let held_epoch = self.tasks.get(&key).map(AgentTask::epoch);
+        // One that is over and was released before has only left its remains.
+        let is_news = is_alive(&found.phase) || self.started.allows(key, epoch);
+        let assignment = found.assignment.clone().filter(|_| is_news);
+        let Some(assignment) = assignment.filter(|_| held_epoch.is_none_or(|held| held < epoch))
+        else {
+            if self.started.allows(key, epoch) {
+                self.started.insert(key, epoch);
+                actions.push(Action::Journal(JournalRecord::Released { key, epoch }));
+            }
+            actions.extend(end_of_stranger(key, epoch, &found.phase));
+            return;
+        };
+        if let Some(older) = self.tasks.remove(&key) {
+            // It was over before the newer one began.
+            actions.extend(end_of_stranger(key, older.epoch(), &older.phase));
+        }
+        actions.push(Action::Journal(JournalRecord::Starting(assignment.clone())));
+        self.hold(assignment, found.deadline);
+        self.adopt(found);
+    }
+
     /// Takes a living supervisor over; false if its attempt is not held.
     fn adopt(&mut self, found: &Found) -> bool {
         let Some(task) = self.held_mut(found.key, found.epoch) else {
@@ -122,18 +156,14 @@ impl Agent {
     }
 }
 
-/// Ends a supervisor of an attempt that is not held.
-fn end_of_stranger(found: &Found) -> [Action; 2] {
-    [
-        Action::Stop {
-            key: found.key,
-            epoch: found.epoch,
-            reason: "infra".to_owned(),
-            grace_ms: 0,
-        },
-        Action::Release {
-            key: found.key,
-            epoch: found.epoch,
-        },
-    ]
+/// Ends an attempt that is not held, and removes what is left of it.
+fn end_of_stranger(key: TaskKey, epoch: AttemptEpoch, phase: &WorkerTaskPhase) -> Vec<Action> {
+    let stop = is_alive(phase).then(|| Action::Stop {
+        key,
+        epoch,
+        reason: "infra".to_owned(),
+        grace_ms: 0,
+    });
+    let release = Action::Release { key, epoch };
+    stop.into_iter().chain([release]).collect()
 }

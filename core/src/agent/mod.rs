@@ -162,17 +162,20 @@ pub enum JournalRecord {
     },
 }
 
-/// What the driver found of an attempt's supervisor when the agent started.
+/// What the driver found of an attempt when the agent started: its supervisor, or what that left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Found {
     /// Whose.
     pub key: TaskKey,
     /// Its attempt.
     pub epoch: AttemptEpoch,
-    /// What it says of its task: running, or how it ended.
+    /// What is to be said of its task: running, stopping, or how it ended.
     pub phase: WorkerTaskPhase,
     /// When it kills its task by itself.
     pub deadline: MonotonicMs,
+    /// What it was started with; none if that was never written, or cannot be read: then nothing of it can
+    /// be held.
+    pub assignment: Option<Box<TaskAssignment>>,
 }
 
 /// A worker's memory.

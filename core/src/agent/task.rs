@@ -31,12 +31,7 @@ impl AgentTask {
     /// Whether it may still touch its resources.
     #[must_use]
     pub const fn is_alive(&self) -> bool {
-        match self.phase {
-            WorkerTaskPhase::Starting | WorkerTaskPhase::Running | WorkerTaskPhase::Stopping => {
-                true
-            }
-            WorkerTaskPhase::Exited(_) | WorkerTaskPhase::Gone { .. } => false,
-        }
+        is_alive(&self.phase)
     }
 
     /// What the leader is told about it.
@@ -48,6 +43,14 @@ impl AgentTask {
             phase: self.phase.clone(),
             checkpoint: self.checkpoint.clone(),
         }
+    }
+}
+
+/// Whether a task in this phase may still touch its resources.
+pub(super) const fn is_alive(phase: &WorkerTaskPhase) -> bool {
+    match phase {
+        WorkerTaskPhase::Starting | WorkerTaskPhase::Running | WorkerTaskPhase::Stopping => true,
+        WorkerTaskPhase::Exited(_) | WorkerTaskPhase::Gone { .. } => false,
     }
 }
 

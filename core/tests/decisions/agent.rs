@@ -47,11 +47,15 @@ pub(crate) enum Command {
     Vanished { task: String, epoch: u64 },
     /// Lets time pass.
     Wait { span_ms: u64 },
-    /// The agent is killed and starts again; these supervisors are alive: `7/0=12:running`.
+    /// The agent is killed and starts again; these supervisors are found: `7/0=12:running`,
+    /// `7/0="12,gpu:3:stopping"`, `7/0=12:0` (it has ended with that code), `7/0="12,unknown:running"` (what
+    /// it was started with is not known). What stands behind an `@` only tells keys apart.
     Restart {
         #[arg(key, many, optional)]
         found: BTreeMap<String, String>,
     },
+    /// The agent loses its journal; it shows with the next restart.
+    Lose,
     /// Prints the status that a beat would carry, and the next deadline.
     Status,
 }
@@ -126,6 +130,11 @@ impl goldenscript::Runner for AgentRunner {
                 Input::Tick
             }
             Command::Restart { found } => return self.restart(found),
+            Command::Lose => {
+                self.journal.clear();
+                self.agent = Agent::default();
+                return Ok(String::new());
+            }
             Command::Status => return Ok(self.status()),
         };
         let actions = self.agent.step(input, self.now);
@@ -138,15 +147,20 @@ impl AgentRunner {
     fn restart(&mut self, found: &BTreeMap<String, String>) -> Result<String, Box<dyn Error>> {
         let mut alive = Vec::new();
         for (key, said) in found {
-            let key = task_key(key)?;
-            let (epoch, phase) = said.split_once(':').ok_or("expected epoch:phase")?;
+            let (said, phase) = said.rsplit_once(':').ok_or("expected assignment:phase")?;
+            let known = said.strip_suffix(",unknown");
+            let key = key.split_once('@').map_or(key.as_str(), |(key, _)| key);
+            let assignment = assignment(key, known.unwrap_or(said))?;
+            let key = assignment.key;
             alive.push(Found {
                 key,
-                epoch: AttemptEpoch(epoch.parse()?),
+                epoch: assignment.epoch,
                 phase: match phase {
                     "running" => WorkerTaskPhase::Running,
+                    "stopping" => WorkerTaskPhase::Stopping,
                     code => WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 },
+                assignment: known.is_none().then(|| Box::new(assignment)),
                 deadline: self.deadlines.get(&key).copied().unwrap_or(self.now),
             });
         }

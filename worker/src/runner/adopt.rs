@@ -12,6 +12,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use muster_core::agent::Found;
 use muster_core::beat::WorkerTaskPhase;
+use muster_core::desired::TaskAssignment;
 
 use super::launch::Launched;
 use super::link::Link;
@@ -27,49 +28,64 @@ const RETRY: Duration = Duration::from_millis(10);
 
 /// What one directory holds.
 enum Case {
-    Ended(Found),
-    Alive(Found, Launched),
+    /// Nothing of it lives: it ended, or what was left is dead now.
+    Over(WorkerTaskPhase),
+    /// Its supervisor says where it stands and when its lease ends (in milliseconds of `CLOCK_BOOTTIME`).
+    Alive(WorkerTaskPhase, u64, Launched),
     /// No supervisor answers, and something of the task cannot be killed now.
-    Unkillable(Found, Option<ProcessIdentity>),
-    Dead,
+    Unkillable(Option<ProcessIdentity>),
+}
+
+impl Case {
+    fn phase(&self) -> WorkerTaskPhase {
+        match self {
+            Self::Over(phase) | Self::Alive(phase, ..) => phase.clone(),
+            Self::Unkillable(_) => WorkerTaskPhase::Stopping,
+        }
+    }
+
+    fn deadline_boottime_ms(&self) -> u64 {
+        match self {
+            Self::Alive(_, deadline_ms, _) => *deadline_ms,
+            Self::Over(_) | Self::Unkillable(_) => boottime_ms(),
+        }
+    }
 }
 
 /// Looks at every directory, at all of them at the same time.
 pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     let directories = list(&runner.config.tasks)?;
-    let examined = directories.into_iter().map(|(id, directory)| {
-        let clock = runner.clock;
-        async move {
-            let examining = directory.clone();
-            let case = tokio::task::spawn_blocking(move || examine(id, &examining)).await;
-            (id, directory, clock, case)
-        }
+    let examined = directories.into_iter().map(|(id, directory)| async move {
+        let examining = directory.clone();
+        let case = tokio::task::spawn_blocking(move || examine(id, &examining)).await;
+        (id, directory, case)
     });
     let mut adopted = Adopted::default();
-    for (id, directory, clock, case) in join_all(examined).await {
-        adopted.directories.push(id);
+    for (id, directory, case) in join_all(examined).await {
         if let Some(report) = directory.checkpoint()? {
             adopted.checkpoints.push((id, report));
         }
-        match case.map_err(io::Error::other)?? {
-            Case::Ended(found) => adopted.found.push(found),
-            Case::Alive(mut found, launched) => {
-                let deadline_ms = found.deadline.0;
-                found.deadline = clock.at_boottime_ms(deadline_ms);
-                adopted.found.push(found);
+        let case = case.map_err(io::Error::other)??;
+        adopted.found.push(Found {
+            key: id.key,
+            epoch: id.epoch,
+            phase: case.phase(),
+            deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
+            assignment: assignment(id, &directory),
+        });
+        let deadline_ms = case.deadline_boottime_ms();
+        match case {
+            Case::Over(_) => {}
+            Case::Alive(_, _, launched) => {
                 runner.hold(id, deadline_ms, |orders, inbox| {
                     Link::new(id, directory, orders, inbox).run(launched)
                 });
             }
-            Case::Unkillable(mut found, supervisor) => {
-                let deadline_ms = found.deadline.0;
-                found.deadline = clock.at_boottime_ms(deadline_ms);
-                adopted.found.push(found);
+            Case::Unkillable(supervisor) => {
                 runner.hold(id, deadline_ms, |orders, inbox| {
                     Link::new(id, directory, orders, inbox).end(supervisor)
                 });
             }
-            Case::Dead => {}
         }
     }
     Ok(adopted)
@@ -94,18 +110,17 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
     if let Some(me) = ProcessIdentity::of(std::process::id().cast_signed())
         && directory.claim(me).is_ok()
     {
-        return Ok(Case::Dead);
+        return Ok(gone());
     }
     let supervisor = directory.supervisor().unwrap_or_default();
     let until = boottime_ms() + u64::try_from(ADOPTION_MAX.as_millis()).unwrap_or(u64::MAX);
     loop {
         if let Some(record) = directory.exit()? {
-            let phase = WorkerTaskPhase::Exited(record.exit);
-            return Ok(Case::Ended(found(id, phase, 0)));
+            return Ok(Case::Over(WorkerTaskPhase::Exited(record.exit)));
         }
         let alive = supervisor.is_some_and(|process| process.is_alive());
-        if alive && let Ok((found, launched)) = reach(id, directory, supervisor) {
-            return Ok(Case::Alive(found, launched));
+        if alive && let Ok(case) = reach(directory, supervisor) {
+            return Ok(case);
         }
         if !alive || boottime_ms() >= until {
             break;
@@ -115,22 +130,17 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
     // It may have ended well between our last look and its end.
     let is_gone = directory.exit()?.is_some() || leftovers::kill_all(directory, supervisor);
     Ok(match directory.exit()? {
-        Some(record) => Case::Ended(found(id, WorkerTaskPhase::Exited(record.exit), 0)),
-        None if is_gone => Case::Dead,
+        Some(record) => Case::Over(WorkerTaskPhase::Exited(record.exit)),
+        None if is_gone => gone(),
         None => {
             tracing::warn!(%id, "what is left of a task cannot be killed: its GPUs stay taken");
-            let dying = found(id, WorkerTaskPhase::Stopping, boottime_ms());
-            Case::Unkillable(dying, supervisor)
+            Case::Unkillable(supervisor)
         }
     })
 }
 
 /// Connects to a supervisor and asks how it stands.
-fn reach(
-    id: RunId,
-    directory: &TaskDirectory,
-    supervisor: Option<ProcessIdentity>,
-) -> io::Result<(Found, Launched)> {
+fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::Result<Case> {
     let stream = UnixStream::connect(directory.agent_socket())?;
     stream.set_read_timeout(Some(ADOPTION_MAX))?;
     let mut line = serde_json::to_vec(&AgentRequest::Status)?;
@@ -165,16 +175,26 @@ fn reach(
         supervisor,
         child: None,
     };
-    Ok((found(id, phase, deadline_ms), launched))
+    Ok(Case::Alive(phase, deadline_ms, launched))
 }
 
-fn found(id: RunId, phase: WorkerTaskPhase, deadline_boottime_ms: u64) -> Found {
-    Found {
-        key: id.key,
-        epoch: id.epoch,
-        phase,
-        deadline: muster_core::time::MonotonicMs(deadline_boottime_ms),
-    }
+fn gone() -> Case {
+    Case::Over(WorkerTaskPhase::Gone {
+        detail: "its supervisor was gone when the agent started".to_owned(),
+    })
+}
+
+/// What the attempt was started with, as far as it can be read.
+fn assignment(id: RunId, directory: &TaskDirectory) -> Option<Box<TaskAssignment>> {
+    let spec = directory
+        .read_spec()
+        .inspect_err(|error| {
+            tracing::error!(%id, %error, "what a task was started with cannot be read");
+        })
+        .ok()
+        .flatten();
+    spec.map(|spec| Box::new(spec.assignment))
+        .filter(|assignment| RunId::of(assignment) == id)
 }
 
 #[cfg(test)]

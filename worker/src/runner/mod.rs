@@ -55,6 +55,8 @@ pub(crate) struct Runner {
     clock: LeaseClock,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
+    /// Releases under way: until one has ended, its directory is not there for anybody else.
+    releases: Arc<Mutex<BTreeMap<RunId, JoinHandle<()>>>>,
 }
 
 /// One supervisor as the agent holds it.
@@ -73,6 +75,7 @@ impl Runner {
             clock,
             inbox,
             handles: Arc::default(),
+            releases: Arc::default(),
         }
     }
 
@@ -81,7 +84,9 @@ impl Runner {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
         let config = Arc::clone(&self.config);
+        let release = self.releases().remove(&id);
         self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
+            ended(release).await;
             let directory = TaskDirectory::below(&config.tasks, id);
             let launched = tokio::task::spawn_blocking(move || {
                 launch::launch(&config, assignment, deadline_boottime_ms)
@@ -122,7 +127,11 @@ impl Runner {
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);
         let directory = TaskDirectory::below(&self.config.tasks, id);
-        tokio::spawn(async move {
+        let mut releases = self.releases();
+        let earlier = releases.remove(&id);
+        releases.retain(|_, release| !release.is_finished());
+        let release = tokio::spawn(async move {
+            ended(earlier).await;
             if let Some(handle) = handle
                 && tokio::time::timeout(RELEASE_MAX, handle.task)
                     .await
@@ -133,6 +142,7 @@ impl Runner {
             }
             clear(directory).await;
         });
+        releases.insert(id, release);
     }
 
     /// Finds what earlier agents of this host left: see [`adopt`].
@@ -159,6 +169,10 @@ impl Runner {
         self.handles().insert(id, handle);
     }
 
+    fn releases(&self) -> MutexGuard<'_, BTreeMap<RunId, JoinHandle<()>>> {
+        self.releases.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     fn handles(&self) -> MutexGuard<'_, BTreeMap<RunId, Handle>> {
         self.handles.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -167,12 +181,19 @@ impl Runner {
 /// What earlier agents of this host left.
 #[derive(Debug, Default)]
 pub(crate) struct Adopted {
-    /// Attempts with a supervisor, or with a record of their end.
+    /// Every attempt with a directory.
     pub(crate) found: Vec<Found>,
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
-    /// All attempts with a directory.
-    pub(crate) directories: Vec<RunId>,
+}
+
+/// Waits until an earlier release of the same attempt, if there is one, has ended.
+async fn ended(release: Option<JoinHandle<()>>) {
+    if let Some(release) = release
+        && let Err(error) = release.await
+    {
+        tracing::warn!(%error, "releasing a task failed");
+    }
 }
 
 /// Removes a task's directory and cgroup.

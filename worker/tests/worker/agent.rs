@@ -185,6 +185,25 @@ async fn a_task_outlives_its_agent_and_is_adopted() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_task_outlives_the_loss_of_the_journal_and_is_not_started_again() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script("echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; exit 4");
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let pid = host.scratch_file(&task, "pids");
+    host.kill_agent();
+    std::fs::remove_file(host.home.path().join("w/journal")).unwrap();
+    leader.inner().status = None;
+    host.restart_agent();
+    leader.eventually_task("held", running).await;
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(4));
+    assert_eq!(host.scratch_file(&task, "pids"), pid);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_ends_without_an_agent_is_reported_and_not_run_again() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);

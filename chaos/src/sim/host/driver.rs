@@ -3,8 +3,7 @@
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
-use muster_core::agent::{Action, Agent, Found, Input, SupervisorReport};
-use muster_core::beat::WorkerTaskPhase;
+use muster_core::agent::{Action, Agent, Input, SupervisorReport};
 use muster_core::command::GpuHealth;
 use muster_core::desired::{DesiredState, TaskAssignment};
 use muster_core::ids::GpuUuid;
@@ -56,7 +55,7 @@ impl AgentDriver {
     pub(super) fn recover(host: SimHost) -> Self {
         let (report, reports) = mpsc::channel(REPORTS_MAX);
         host.supervisors.attach(report);
-        let found = host.supervisors.alive().into_iter().map(found);
+        let found = host.supervisors.found();
         let records = lock(&host.disk).journal.clone();
         let (agent, pending) = Agent::recover(records, found);
         let adopted = agent.tasks().values().filter(|task| task.is_alive());
@@ -322,20 +321,6 @@ impl AgentDriver {
 fn stretched(clock: &SimClock, deadline: MonotonicMs, stretch: u64) -> MonotonicMs {
     let now = clock.monotonic();
     now.after(deadline.since(now).saturating_mul(stretch))
-}
-
-fn found((owner, deadline, report): (Owner, MonotonicMs, SupervisorReport)) -> Found {
-    let phase = match report {
-        SupervisorReport::Exited(exit) => WorkerTaskPhase::Exited(exit),
-        SupervisorReport::Started => WorkerTaskPhase::Running,
-        SupervisorReport::Vanished { detail } => WorkerTaskPhase::Gone { detail },
-    };
-    Found {
-        key: owner.key,
-        epoch: owner.epoch,
-        phase,
-        deadline,
-    }
 }
 
 /// A simulated task's behaviour stands in its environment.
