@@ -1,1 +1,29 @@
-//! placeholder
+//! The harness of the end-to-end tests: clusters of real processes, driven through the public SDK and
+//! the built `muster` binary, and the means to hurt them.
+//!
+//! Every [`Cluster`] is started by `muster dev`, has its own ports and folder, and takes everything that
+//! it started with it when it is dropped, also by a panic. A test waits for a state by [`eventually`],
+//! never for a time.
+#![forbid(unsafe_code)]
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod binary;
+mod cluster;
+mod cluster_folder;
+mod command;
+mod eventually;
+mod fake_worker;
+mod jobs;
+mod member;
+mod processes;
+mod tmpfs;
+
+pub use binary::muster_binary;
+pub use cluster::{Cluster, Shape};
+pub use command::{Run, muster};
+pub use eventually::{PATIENCE, eventually};
+pub use fake_worker::{FakeWorker, Greeting};
+pub use jobs::{only_attempt, output, printed, shell, with_gpus};
+pub use member::Member;
+pub use processes::{is_alive, kill, processes_naming, resident_mib, variable_of};
+pub use tmpfs::{Tmpfs, is_root};

@@ -1,0 +1,25 @@
+//! Where the program under test is.
+
+use std::path::PathBuf;
+
+/// The `muster` binary: `$MUSTER_BIN`, or the one that was built beside the running test.
+///
+/// # Panics
+/// If it is not there: the tests do not build it, `make build` does.
+#[must_use]
+pub fn muster_binary() -> PathBuf {
+    let binary = std::env::var_os("MUSTER_BIN").map_or_else(beside_the_test, PathBuf::from);
+    assert!(
+        binary.is_file(),
+        "{} is not there: `make build` builds it",
+        binary.display()
+    );
+    binary
+}
+
+/// Tests run as `target/debug/deps/NAME-HASH`; binaries lie one folder up.
+fn beside_the_test() -> PathBuf {
+    let test = std::env::current_exe().unwrap();
+    let folder = test.ancestors().nth(2).unwrap();
+    folder.join("muster")
+}

@@ -1,0 +1,261 @@
+//! A cluster of real processes on loopback.
+
+use std::fs::{self, File};
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use muster_client::{Client, ClientConfig};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::binary::muster_binary;
+use crate::cluster_folder::{end, sweep};
+use crate::command::{Run, muster};
+use crate::eventually::eventually;
+use crate::member::Member;
+use crate::processes::mentioning;
+use crate::tmpfs::Tmpfs;
+
+/// What a cluster is made of.
+#[derive(Clone, Copy, Debug)]
+pub struct Shape {
+    /// Scheduler replicas.
+    pub replicas: usize,
+    /// Workers, each a host of its own.
+    pub workers: usize,
+    /// Simulated GPUs of each host.
+    pub gpus: u32,
+}
+
+impl Default for Shape {
+    /// Three replicas, two workers with eight GPUs each.
+    fn default() -> Self {
+        Self {
+            replicas: 3,
+            workers: 2,
+            gpus: 8,
+        }
+    }
+}
+
+/// A cluster that `muster dev` started. Dropping it ends everything, and fails the test if something
+/// stays.
+#[derive(Debug)]
+pub struct Cluster {
+    /// Its replicas, in order of their ids from 1.
+    pub replicas: Vec<Member>,
+    /// Its workers: `node01`, `node02`, and those that were added.
+    pub workers: Vec<Member>,
+    /// gRPC addresses of its replicas.
+    pub addresses: Vec<String>,
+    /// Everything that it writes lies here.
+    pub folder: PathBuf,
+    /// Small file systems within the folder.
+    mounts: Vec<Tmpfs>,
+    dev: Child,
+    /// Files of the test itself.
+    own: TempDir,
+}
+
+impl Cluster {
+    /// Starts one and waits until it can be used.
+    ///
+    /// # Panics
+    /// If it does not come up.
+    pub async fn start(shape: Shape) -> Self {
+        let own = tempfile::Builder::new()
+            .prefix("muster-test-")
+            .tempdir()
+            .unwrap();
+        let ready_file = own.path().join("ready.json");
+        let log = File::create(own.path().join("dev.log")).unwrap();
+        let mut dev = Command::new(muster_binary())
+            .args(["dev", "--replicas", &shape.replicas.to_string()])
+            .args(["--workers", &shape.workers.to_string()])
+            .args(["--gpus", &shape.gpus.to_string()])
+            .arg("--ready-file")
+            .arg(&ready_file)
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        let described = eventually("muster dev is ready", async || {
+            let ended = dev.try_wait().unwrap();
+            let text = fs::read_to_string(own.path().join("dev.log")).unwrap_or_default();
+            assert!(ended.is_none(), "muster dev ended ({ended:?}): {text}");
+            serde_json::from_slice::<Value>(&fs::read(&ready_file).ok()?).ok()
+        })
+        .await;
+        Self::described(&described, dev, own)
+    }
+
+    fn described(value: &Value, dev: Child, own: TempDir) -> Self {
+        let members = |name: &str, role| {
+            let list = value[name].as_array().unwrap().iter();
+            list.map(|value| Member::described(role, value)).collect()
+        };
+        let addresses = value["addresses"].as_array().unwrap().iter();
+        Self {
+            replicas: members("replicas", "scheduler"),
+            workers: members("workers", "worker"),
+            addresses: addresses
+                .map(|address| address.as_str().unwrap().to_owned())
+                .collect(),
+            folder: value["folder"].as_str().unwrap().into(),
+            mounts: Vec::new(),
+            dev,
+            own,
+        }
+    }
+
+    /// A client that knows all replicas.
+    ///
+    /// # Panics
+    /// If none answers.
+    pub async fn client(&self) -> Client {
+        Client::connect(ClientConfig::new(self.addresses.clone()))
+            .await
+            .unwrap()
+    }
+
+    /// A client that begins with one replica, and learns the others from it.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    pub async fn client_of(&self, replica: usize) -> Client {
+        Client::connect(ClientConfig::new([self.addresses[replica].clone()]))
+            .await
+            .unwrap()
+    }
+
+    /// A command against the cluster, to be run by the test.
+    #[must_use]
+    pub fn command(&self, words: &[&str]) -> tokio::process::Command {
+        let mut command = muster(words);
+        command
+            .env("MUSTER_ADDR", self.addresses.join(","))
+            .current_dir(self.own.path());
+        command
+    }
+
+    /// Runs a command against the cluster to its end.
+    pub async fn muster(&self, words: &[&str]) -> Run {
+        Run::of(self.command(words), "").await
+    }
+
+    /// Runs a command against the cluster with this standard input.
+    pub async fn muster_reading(&self, words: &[&str], input: &str) -> Run {
+        Run::of(self.command(words), input).await
+    }
+
+    /// Makes a file in the folder that commands run in.
+    ///
+    /// # Panics
+    /// If it cannot be written.
+    #[must_use]
+    pub fn write(&self, name: &str, text: &str) -> PathBuf {
+        let path = self.own.path().join(name);
+        fs::write(&path, text).unwrap();
+        path
+    }
+
+    /// Index of the replica that leads, once one does and has said so to all that live.
+    pub async fn leader(&self, client: &Client) -> usize {
+        eventually("somebody leads", async || {
+            let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+            let leader = status.leader_address;
+            let index = self.addresses.iter().position(|known| *known == leader)?;
+            self.replicas[index].is_running().then_some(index)
+        })
+        .await
+    }
+
+    /// Adds a worker that is set up as `node01` is, with `edit` applied to its settings; not started.
+    /// Gives its index.
+    ///
+    /// # Panics
+    /// If its settings cannot be written.
+    pub fn add_worker(&mut self, name: &str, edit: impl FnOnce(&mut Value)) -> usize {
+        let folder = self.folder.join(name);
+        let mut settings = self.workers[0].settings();
+        settings["name"] = name.into();
+        settings["data_dir"] = folder.join("data").to_str().unwrap().into();
+        edit(&mut settings);
+        let member = self.workers[0].beside(&folder, name, &settings);
+        self.workers.push(member);
+        self.workers.len() - 1
+    }
+
+    /// Mounts a small file system somewhere in the cluster's folder; it goes with the cluster.
+    ///
+    /// # Panics
+    /// If it cannot be mounted.
+    pub fn mount(&mut self, path: &Path, size_mib: u64) {
+        assert!(path.starts_with(&self.folder), "{}", path.display());
+        self.mounts.push(Tmpfs::mount(path, size_mib));
+    }
+
+    /// The small file system that was mounted over a folder.
+    ///
+    /// # Panics
+    /// If none was.
+    #[must_use]
+    pub fn mounted(&self, path: &Path) -> &Tmpfs {
+        let mut mounts = self.mounts.iter();
+        mounts.find(|mount| mount.path() == path).unwrap()
+    }
+
+    /// Live processes of a job's tasks, supervisors excepted.
+    #[must_use]
+    pub fn processes_of(&self, job: JobId) -> Vec<i32> {
+        let folder = self.folder.to_str().unwrap();
+        let control = format!("MUSTER_CTL_DIR={folder}/");
+        let job = format!("MUSTER_JOB_ID={job}\0");
+        mentioning(&[control.as_bytes(), job.as_bytes()])
+    }
+
+    /// Live processes of a worker's host: agent, supervisors, tasks.
+    #[must_use]
+    pub fn processes_on(&self, worker: usize) -> Vec<i32> {
+        let folder = self.folder.join(&self.workers[worker].name).join("");
+        mentioning(&[folder.to_str().unwrap().as_bytes()])
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let is_failing = std::thread::panicking();
+        if is_failing {
+            self.show_logs();
+        }
+        self.workers.clear();
+        self.replicas.clear();
+        let left = sweep(&self.folder);
+        self.mounts.clear();
+        let ended = end(&mut self.dev);
+        let is_gone = !self.folder.exists();
+        drop(fs::remove_dir_all(&self.folder));
+        if !is_failing {
+            assert!(left.is_empty(), "processes survive SIGKILL: {left:?}");
+            assert!(
+                ended.is_some_and(|status| status.success()) && is_gone,
+                "muster dev ended by {ended:?}, its folder is gone: {is_gone}"
+            );
+        }
+    }
+}
+
+impl Cluster {
+    /// Prints the ends of all logs, past the capture of test output, which would come too late.
+    fn show_logs(&self) {
+        let mut screen = std::io::stderr().lock();
+        for member in self.replicas.iter().chain(&self.workers) {
+            // If even that cannot be shown, the panic's own message is all there is.
+            drop(writeln!(screen, "--- {}\n{}", member.name, member.tail()));
+        }
+    }
+}

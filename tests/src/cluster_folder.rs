@@ -1,0 +1,52 @@
+//! The last look at a cluster: nothing of it may be left.
+
+use std::path::Path;
+use std::process::{Child, ExitStatus};
+use std::time::Duration;
+
+use rustix::process::{Pid, Signal, kill_process};
+use tokio::time::Instant;
+
+use crate::processes::{in_folder, kill};
+
+/// How long something that ends may take.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// Pause between two looks.
+const POLL: Duration = Duration::from_millis(10);
+
+/// Kills every process of the cluster in this folder; those that survive it.
+pub(crate) fn sweep(folder: &Path) -> Vec<i32> {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let alive = in_folder(folder);
+        if alive.is_empty() || Instant::now() >= deadline {
+            return alive;
+        }
+        alive.iter().copied().for_each(kill);
+        pause();
+    }
+}
+
+/// Asks `muster dev` to end, and waits for it; kills it if it does not.
+pub(crate) fn end(dev: &mut Child) -> Option<ExitStatus> {
+    // It may have ended by itself, which is as good.
+    let _gone = kill_process(Pid::from_child(dev), Signal::TERM);
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        if let Ok(Some(status)) = dev.try_wait() {
+            return Some(status);
+        }
+        pause();
+    }
+    drop(dev.kill());
+    drop(dev.wait());
+    None
+}
+
+#[expect(
+    clippy::disallowed_methods,
+    reason = "cleaning up happens in destructors, where nothing can be awaited"
+)]
+fn pause() {
+    std::thread::sleep(POLL);
+}

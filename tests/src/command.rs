@@ -1,0 +1,85 @@
+//! The command line, as a user runs it.
+
+use std::process::Stdio;
+
+use serde_json::Value;
+use tokio::io::AsyncWriteExt;
+use tokio::process::Command;
+
+use crate::binary::muster_binary;
+
+/// What a command did.
+#[derive(Clone, Debug)]
+pub struct Run {
+    /// Exit code; -1 if a signal ended it.
+    pub code: i32,
+    /// Its results.
+    pub stdout: String,
+    /// What it tells people.
+    pub stderr: String,
+}
+
+impl Run {
+    /// Runs a command to its end; `input` is its standard input.
+    ///
+    /// # Panics
+    /// If it cannot be started or writes no UTF-8.
+    pub async fn of(mut command: Command, input: &str) -> Self {
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .kill_on_drop(true);
+        let mut child = command.spawn().unwrap();
+        let mut stdin = child.stdin.take().unwrap();
+        // A command that refuses its arguments reads nothing.
+        let write = async move { drop(stdin.write_all(input.as_bytes()).await) };
+        let ((), output) = tokio::join!(write, child.wait_with_output());
+        let output = output.unwrap();
+        Self {
+            code: output.status.code().unwrap_or(-1),
+            stdout: String::from_utf8(output.stdout).unwrap(),
+            stderr: String::from_utf8(output.stderr).unwrap(),
+        }
+    }
+
+    /// Asserts that it succeeded, and gives what it printed.
+    ///
+    /// # Panics
+    /// If it did not.
+    #[must_use]
+    pub fn ok(self) -> String {
+        assert_eq!(self.code, 0, "{self:?}");
+        self.stdout
+    }
+
+    /// Asserts that it succeeded, and reads what it printed as one JSON document.
+    ///
+    /// # Panics
+    /// If it did not, or printed something else.
+    #[must_use]
+    pub fn json(self) -> Value {
+        serde_json::from_str(&self.ok()).unwrap()
+    }
+
+    /// Asserts how it failed: exit code and the whole of its stderr; nothing on stdout.
+    ///
+    /// # Panics
+    /// If it ended otherwise.
+    pub fn fails(&self, code: i32, stderr: &str) {
+        assert_eq!((self.code, &*self.stderr), (code, stderr), "{self:?}");
+        assert_eq!(self.stdout, "", "{self:?}");
+    }
+}
+
+/// The command line without anything of our surroundings.
+#[must_use]
+pub fn muster(words: &[&str]) -> Command {
+    let mut command = Command::new(muster_binary());
+    command
+        .args(words)
+        .env_clear()
+        .env("USER", "ada")
+        .env("PATH", std::env::var_os("PATH").unwrap_or_default());
+    command
+}

@@ -1,0 +1,25 @@
+//! Waiting for a state.
+
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+/// How long a test waits for a state before it fails.
+pub const PATIENCE: Duration = Duration::from_secs(45);
+/// Pause between two looks.
+const POLL: Duration = Duration::from_millis(20);
+
+/// Polls until `check` gives a value.
+///
+/// # Panics
+/// After [`PATIENCE`], naming what did not come.
+pub async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        if let Some(value) = check().await {
+            return value;
+        }
+        assert!(Instant::now() < deadline, "not in time: {what}");
+        sleep(POLL).await;
+    }
+}

@@ -1,0 +1,169 @@
+//! One process of a cluster: a replica or a worker's agent.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::binary::muster_binary;
+use crate::processes::{is_alive, kill};
+
+/// Lines of a log that are shown when a test fails.
+const TAIL_LINES: usize = 25;
+
+/// A replica or a worker's agent.
+#[derive(Debug)]
+pub struct Member {
+    /// `replica-1`, `node01`.
+    pub name: String,
+    /// Its settings.
+    pub config: PathBuf,
+    /// What it prints.
+    pub log: PathBuf,
+    role: &'static str,
+    pid: i32,
+    /// Present once we started it ourselves; before that it is a child of `muster dev`.
+    child: Option<Child>,
+}
+
+impl Member {
+    /// As `muster dev` describes it.
+    pub(crate) fn described(role: &'static str, value: &Value) -> Self {
+        let text = |name: &str| value[name].as_str().unwrap().to_owned();
+        Self {
+            name: text("name"),
+            config: text("config").into(),
+            log: text("log").into(),
+            role,
+            pid: i32::try_from(value["pid"].as_i64().unwrap()).unwrap(),
+            child: None,
+        }
+    }
+
+    /// One of the same role with settings of its own, in a new folder; not started yet.
+    pub(crate) fn beside(&self, folder: &Path, name: &str, settings: &Value) -> Self {
+        fs::create_dir_all(folder).unwrap();
+        let config = folder.join("config.json");
+        fs::write(&config, settings.to_string()).unwrap();
+        Self {
+            name: name.to_owned(),
+            config,
+            log: folder.join("log"),
+            role: self.role,
+            pid: 0,
+            child: None,
+        }
+    }
+
+    /// Its process id.
+    #[must_use]
+    pub fn pid(&self) -> i32 {
+        self.pid
+    }
+
+    /// Whether it runs.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.pid != 0 && is_alive(self.pid)
+    }
+
+    /// Everything that it printed.
+    #[must_use]
+    pub fn printed(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+
+    /// The end of what it printed.
+    pub(crate) fn tail(&self) -> String {
+        let text = self.printed();
+        let lines: Vec<&str> = text.lines().collect();
+        lines[lines.len().saturating_sub(TAIL_LINES)..].join("\n")
+    }
+
+    /// Its settings.
+    ///
+    /// # Panics
+    /// If they cannot be read.
+    #[must_use]
+    pub fn settings(&self) -> Value {
+        serde_json::from_slice(&fs::read(&self.config).unwrap()).unwrap()
+    }
+
+    /// Where it keeps its data.
+    ///
+    /// # Panics
+    /// If its settings do not say so.
+    #[must_use]
+    pub fn data_dir(&self) -> PathBuf {
+        self.settings()["data_dir"].as_str().unwrap().into()
+    }
+
+    /// Kills it (`kill -9`) and waits until it is gone.
+    ///
+    /// # Panics
+    /// If our child cannot be waited for.
+    pub fn kill(&mut self) {
+        match &mut self.child {
+            Some(child) => {
+                child.kill().unwrap();
+                child.wait().unwrap();
+            }
+            None => kill(self.pid),
+        }
+        while is_alive(self.pid) {
+            std::thread::yield_now();
+        }
+    }
+
+    /// Starts it on the data that it left, with these variables beside our own.
+    ///
+    /// # Panics
+    /// If it still runs or cannot be started.
+    pub fn start_with(&mut self, variables: &[(&str, &str)]) {
+        assert!(!self.is_running(), "{} runs", self.name);
+        let log = File::options()
+            .create(true)
+            .append(true)
+            .open(&self.log)
+            .unwrap();
+        let child = Command::new(muster_binary())
+            .args([self.role, "--config"])
+            .arg(&self.config)
+            .envs(variables.iter().copied())
+            .stdin(Stdio::null())
+            .stdout(log.try_clone().unwrap())
+            .stderr(log)
+            .spawn()
+            .unwrap();
+        self.pid = child.id().cast_signed();
+        self.child = Some(child);
+    }
+
+    /// Starts it on the data that it left.
+    ///
+    /// # Panics
+    /// As [`Member::start_with`].
+    pub fn start(&mut self) {
+        self.start_with(&[]);
+    }
+
+    /// How it ended, if we started it and it has.
+    ///
+    /// # Panics
+    /// If our child cannot be waited for.
+    pub fn exit_code(&mut self) -> Option<i32> {
+        let status = self.child.as_mut()?.try_wait().unwrap()?;
+        Some(status.code().unwrap_or(-1))
+    }
+}
+
+impl Drop for Member {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.child {
+            // It may have ended by itself, which is as good.
+            drop(child.kill());
+            drop(child.wait());
+        }
+    }
+}

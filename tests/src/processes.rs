@@ -1,0 +1,79 @@
+//! Processes: those of one cluster, and what the kernel says about them.
+//!
+//! Supervisors and tasks outlive their agent on purpose, so a list of children does not name them. The
+//! cluster's folder does: it stands in the command line or the environment of each.
+
+use std::fs;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+/// Whether a process runs; zombies do not count.
+#[must_use]
+pub fn is_alive(pid: i32) -> bool {
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return false;
+    };
+    // The name may hold anything, so the state is what follows the last parenthesis.
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+}
+
+/// Kills a process (`kill -9`); one that has gone is what we want.
+pub fn kill(pid: i32) {
+    if let Some(pid) = Pid::from_raw(pid) {
+        let _gone = kill_process(pid, Signal::KILL);
+    }
+}
+
+/// Memory that a process holds, in MiB; 0 if it does not run.
+#[must_use]
+pub fn resident_mib(pid: i32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let kib = line.and_then(|line| line.trim().strip_suffix(" kB")?.parse::<u64>().ok());
+    kib.unwrap_or(0) / 1_024
+}
+
+/// A variable of a process's environment, as it was when the process started.
+#[must_use]
+pub fn variable_of(pid: i32, name: &str) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let value = variables.find_map(|variable| {
+        let (found, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
+        (found == name).then(|| value.to_owned())
+    });
+    value
+}
+
+/// Live processes whose command line or environment names this path.
+#[must_use]
+pub fn processes_naming(path: &str) -> Vec<i32> {
+    mentioning(&[path.as_bytes()])
+}
+
+/// Live processes whose command line or environment holds every one of these texts.
+pub(crate) fn mentioning(texts: &[&[u8]]) -> Vec<i32> {
+    let own = std::process::id().cast_signed();
+    let entries = fs::read_dir("/proc").unwrap();
+    entries
+        .filter_map(Result::ok)
+        .filter_map(|entry| entry.file_name().to_str()?.parse::<i32>().ok())
+        .filter(|pid| *pid != own && mentions(*pid, texts) && is_alive(*pid))
+        .collect()
+}
+
+/// Live processes of the cluster in this folder.
+pub(crate) fn in_folder(folder: &Path) -> Vec<i32> {
+    mentioning(&[folder.as_os_str().as_bytes()])
+}
+
+fn mentions(pid: i32, texts: &[&[u8]]) -> bool {
+    let mut words = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    words.extend(fs::read(format!("/proc/{pid}/environ")).unwrap_or_default());
+    texts
+        .iter()
+        .all(|text| words.windows(text.len()).any(|window| window == *text))
+}

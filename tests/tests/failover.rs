@@ -1,0 +1,244 @@
+//! What was acknowledged stays, and who follows goes on, whichever replica dies.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+
+use muster_client::{Client, ClientConfig, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision};
+use muster_proto::v1;
+use muster_tests::{Cluster, Run, Shape, eventually, shell};
+use tokio::task::JoinSet;
+
+/// Kills in one test; `make bench` does 50 of each kind.
+const TRIALS: usize = 4;
+/// Clients that submit at the same time.
+const CLIENTS: usize = 8;
+
+const NO_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 0,
+    gpus: 0,
+};
+
+/// Submits without a pause until the cluster is killed; gives all jobs that were acknowledged.
+///
+/// Deadlines are short and nothing is tried again for long: what counts is what was answered.
+async fn submit_until_dead(addresses: Vec<String>) -> Vec<JobId> {
+    let config = ClientConfig {
+        deadline: std::time::Duration::from_secs(1),
+        discover: false,
+        ..ClientConfig::new(addresses)
+    };
+    let client = Client::connect(config).await.unwrap();
+    let mut acknowledged = Vec::new();
+    while let Ok(submitted) = client.submit_job(shell("exit 0")).await {
+        acknowledged.push(submitted.job);
+    }
+    acknowledged
+}
+
+/// All jobs that the cluster knows.
+async fn known(client: &Client) -> BTreeSet<JobId> {
+    let listed = eventually("the jobs are listed", async || {
+        let request = v1::ListJobsRequest::default();
+        client.list_jobs(request, usize::MAX).await.ok()
+    })
+    .await;
+    listed.1.iter().map(|job| JobId(job.id)).collect()
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_missing_after_the_leader_is_killed() {
+    let mut cluster = Cluster::start(NO_WORKERS).await;
+    let client = cluster.client().await;
+    let mut acknowledged = BTreeSet::new();
+    for trial in 0..TRIALS {
+        let leader = cluster.leader(&client).await;
+        let mut busy = JoinSet::new();
+        for _ in 0..CLIENTS {
+            // They know the leader alone, so the last answers come from the one that dies.
+            let address = cluster.addresses[leader].clone();
+            busy.spawn(submit_until_dead(vec![address]));
+        }
+        for _ in 0..=trial {
+            acknowledged.insert(client.submit_job(shell("exit 0")).await.unwrap().job);
+        }
+        cluster.replicas[leader].kill();
+        for jobs in busy.join_all().await {
+            acknowledged.extend(jobs);
+        }
+        let known = known(&client).await;
+        let missing: Vec<&JobId> = acknowledged.difference(&known).collect();
+        assert!(missing.is_empty(), "trial {trial}: {missing:?} are missing");
+        cluster.replicas[leader].start();
+    }
+    assert!(
+        acknowledged.len() > CLIENTS * TRIALS,
+        "the cluster was busy"
+    );
+}
+
+#[tokio::test]
+async fn nothing_acknowledged_is_missing_after_all_replicas_are_killed() {
+    let mut cluster = Cluster::start(NO_WORKERS).await;
+    let client = cluster.client().await;
+    let mut acknowledged = BTreeSet::new();
+    for trial in 0..TRIALS {
+        cluster.leader(&client).await;
+        let mut busy = JoinSet::new();
+        for _ in 0..CLIENTS {
+            busy.spawn(submit_until_dead(cluster.addresses.clone()));
+        }
+        for _ in 0..=trial {
+            acknowledged.insert(client.submit_job(shell("exit 0")).await.unwrap().job);
+        }
+        for replica in &mut cluster.replicas {
+            replica.kill();
+        }
+        for jobs in busy.join_all().await {
+            acknowledged.extend(jobs);
+        }
+        for replica in &mut cluster.replicas {
+            replica.start();
+        }
+        let known = known(&client).await;
+        let missing: Vec<&JobId> = acknowledged.difference(&known).collect();
+        assert!(missing.is_empty(), "trial {trial}: {missing:?} are missing");
+    }
+    assert!(
+        acknowledged.len() > CLIENTS * TRIALS,
+        "the cluster was busy"
+    );
+}
+
+/// Kills every replica once, one after another; each comes back before the next one goes.
+async fn kill_each(cluster: &mut Cluster, client: &Client) {
+    for index in 0..cluster.replicas.len() {
+        cluster.replicas[index].kill();
+        cluster.leader(client).await;
+        client.submit_job(shell("exit 0")).await.unwrap();
+        cluster.replicas[index].start();
+        let address = cluster.addresses[index].clone();
+        let restarted = Client::connect(ClientConfig {
+            discover: false,
+            ..ClientConfig::new([address])
+        })
+        .await
+        .unwrap();
+        eventually("the replica serves again", async || {
+            let status = restarted.status(v1::Consistency::Linearizable).await;
+            status.ok().map(drop)
+        })
+        .await;
+    }
+}
+
+/// Events after `from`, up to `until` at least, and how often the watch was cut off meanwhile.
+async fn follow(
+    client: &Client,
+    from: Revision,
+    until: impl Fn(&v1::Event) -> bool,
+) -> (Vec<(Revision, Vec<v1::Event>)>, usize) {
+    let mut watch = client.watch(Some(from), WatchFilter::default());
+    let (mut seen, mut cuts) = (Vec::new(), 0);
+    loop {
+        match watch.next().await.unwrap() {
+            WatchUpdate::Events {
+                revision, events, ..
+            } => {
+                let is_last = events.iter().any(&until);
+                seen.push((revision, events));
+                if is_last {
+                    return (seen, cuts);
+                }
+            }
+            WatchUpdate::Bookmark { .. } => {}
+            WatchUpdate::Resumed { .. } => cuts += 1,
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_watch_goes_on_over_the_death_of_every_replica() {
+    let mut cluster = Cluster::start(Shape::default()).await;
+    let client = cluster.client().await;
+    let status = client.status(v1::Consistency::Linearizable).await.unwrap();
+    let from = Revision(status.revision);
+    let last = |event: &v1::Event| match &event.kind {
+        Some(v1::event::Kind::JobSubmitted(submitted)) => submitted.name == "last",
+        _ => false,
+    };
+    let follower = client.clone();
+    let following = tokio::spawn(async move { follow(&follower, from, last).await });
+    kill_each(&mut cluster, &client).await;
+    let mut sentinel = shell("exit 0");
+    sentinel.name = "last".to_owned();
+    client.submit_job(sentinel).await.unwrap();
+    let (seen, cuts) = following.await.unwrap();
+    assert!(cuts > 0, "the watch was never cut off");
+    let (expected, _) = follow(&client, from, last).await;
+    assert!(expected.len() > 3 * cluster.replicas.len());
+    assert_eq!(seen, expected, "a gap or a repetition");
+}
+
+#[tokio::test]
+async fn the_command_line_follows_a_job_over_the_death_of_every_replica() {
+    let mut cluster = Cluster::start(Shape::default()).await;
+    let client = cluster.client().await;
+    // One of twelve tasks ends every half second, so that there is news all the time.
+    let mut spec = shell("sleep $((MUSTER_TASK_INDEX / 2)); echo $MUSTER_TASK_INDEX");
+    spec.groups[0].count = Some(12);
+    let job = client.submit_job(spec).await.unwrap().job.to_string();
+    let spawned = |words: &[&str]| {
+        let command = cluster.command(words);
+        tokio::spawn(async move { Run::of(command, "").await })
+    };
+    let events = spawned(&["job", "events", "-f", &job, "-o", "jsonl"]);
+    let logs = spawned(&["job", "logs", "-f", &job, "--task", "11"]);
+    let wait = spawned(&["job", "wait", &job, "--timeout", "60s"]);
+    kill_each(&mut cluster, &client).await;
+
+    let wait = wait.await.unwrap();
+    assert_eq!(wait.code, 0, "{wait:?}");
+    assert_eq!(logs.await.unwrap().ok(), "11\n");
+    let followed = events.await.unwrap();
+    assert!(followed.stderr.contains("goes on with"), "{followed:?}");
+    let after = cluster
+        .muster(&["job", "events", &job, "-o", "jsonl"])
+        .await;
+    assert_eq!(followed.ok(), after.ok(), "a gap or a repetition");
+}
+
+#[tokio::test]
+async fn a_cluster_without_its_majority_says_so_and_shows_what_it_has() {
+    let mut cluster = Cluster::start(NO_WORKERS).await;
+    let client = cluster.client().await;
+    let job = client.submit_job(shell("exit 0")).await.unwrap().job;
+    let leader = cluster.leader(&client).await;
+    for index in (0..3).filter(|index| *index != leader) {
+        cluster.replicas[index].kill();
+    }
+    let words = ["job", "submit", "--deadline", "2s", "--", "true"];
+    let run = cluster.muster(&words).await;
+    assert_eq!((run.code, &*run.stdout), (1, ""), "{run:?}");
+    assert!(
+        run.stderr
+            .contains("error: the command line: cannot submit the job: no answer within 2 s ("),
+        "{}",
+        run.stderr
+    );
+    assert!(
+        run.stderr.contains("has lost its majority"),
+        "{}",
+        run.stderr
+    );
+    let listed = cluster.muster(&["job", "list", "--stale", "-o", "name"]);
+    assert_eq!(listed.await.ok(), format!("{job}\n"));
+    for index in (0..3).filter(|index| *index != leader) {
+        cluster.replicas[index].start();
+    }
+    eventually("it takes jobs again", async || {
+        client.submit_job(shell("exit 0")).await.ok()
+    })
+    .await;
+}

@@ -1,0 +1,198 @@
+//! The command line as a newcomer types it: wrong words, no cluster, and what programs read.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+use std::collections::BTreeSet;
+
+use muster_tests::{Cluster, Run, Shape, eventually, muster};
+use serde_json::Value;
+
+async fn run(words: &[&str]) -> Run {
+    Run::of(muster(words), "").await
+}
+
+#[tokio::test]
+async fn wrong_words_are_usage_errors_that_show_the_way() {
+    let cases: [(&[&str], &str); 7] = [
+        (&["jobs"], "a similar subcommand exists: 'job'"),
+        (&["job", "sumbit"], "a similar subcommand exists: 'submit'"),
+        (&["job", "get"], "<JOB>"),
+        (&["job", "submit"], "muster job submit"),
+        (&["job", "wait", "first"], "invalid value 'first'"),
+        (&["host", "block", "node01"], "--reason <TEXT>"),
+        (
+            &["job", "list", "-o", "xml"],
+            "[possible values: table, wide, json",
+        ),
+    ];
+    for (words, expected) in cases {
+        let run = run(words).await;
+        assert_eq!((run.code, &*run.stdout), (64, ""), "{words:?} {run:?}");
+        assert!(run.stderr.contains(expected), "{words:?}\n{}", run.stderr);
+    }
+}
+
+#[tokio::test]
+async fn without_a_cluster_the_address_and_the_way_out_are_named() {
+    let nowhere = {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        listener.local_addr().unwrap().to_string()
+    };
+    let run = run(&["job", "list", "--address", &nowhere]).await;
+    run.fails(
+        1,
+        &format!(
+            "error: cannot list jobs: no scheduler replica is reachable ({nowhere}: Connection refused \
+             (os error 111))\n help: is the cluster running? `muster dev` starts one here; name the \
+             replicas of another with --address host:port[,host:port...] or MUSTER_ADDR\n"
+        ),
+    );
+}
+
+/// The names of an object's fields.
+fn fields(value: &Value) -> BTreeSet<&str> {
+    let object = value.as_object().unwrap_or_else(|| panic!("{value}"));
+    object.keys().map(String::as_str).collect()
+}
+
+/// Asserts that an object has all fields of a list in `docs/cli-json.md`; more may be added there.
+fn has(value: &Value, names: &str) {
+    let expected: BTreeSet<&str> = names.split_whitespace().collect();
+    let found = fields(value);
+    assert!(
+        found.is_superset(&expected),
+        "without {:?}: {value:#}",
+        expected.difference(&found).collect::<Vec<_>>()
+    );
+}
+
+#[tokio::test]
+async fn json_has_the_documented_fields() {
+    let cluster = Cluster::start(Shape::default()).await;
+    let json = async |words: &str| {
+        let words: Vec<&str> = ["-o", "json"].into_iter().chain(words.split(' ')).collect();
+        cluster.muster(&words).await.json()
+    };
+    let submitted = json("job submit --gpus 1 --wait -- true").await;
+    has(&submitted, "job name revision repeated dry_run");
+    let job = submitted["job"].as_u64().unwrap();
+
+    let listed = json("job list").await;
+    has(&listed, "revision jobs");
+    let row = "id name user queue priority gang phase tasks gpus_asked gpus_held units submitted_at \
+               finished_at finish_reason cancel";
+    has(&listed["jobs"][0], row);
+    has(
+        &listed["jobs"][0]["units"],
+        "waiting placed running stopping succeeded failed cancelled",
+    );
+    assert_eq!(listed["jobs"][0]["phase"], "succeeded");
+
+    let detail = json(&format!("job get {job}")).await;
+    has(&detail, row);
+    has(&detail, "revision spec unit_list more_units");
+    let unit = &detail["unit_list"][0];
+    has(
+        unit,
+        "index phase attempts failures restart_reason not_before attempt past checkpoints",
+    );
+    let past = "epoch number placed_at running_at ended_at detail exit hosts";
+    has(&unit["past"][0], past);
+    let failed = cluster.muster(&["job", "submit", "-o", "name", "--wait", "--", "false"]);
+    let failed = json(&format!("job get {}", failed.await.stdout.trim())).await;
+    let exit = &failed["unit_list"][0]["past"][0]["exit"];
+    has(exit, "code signal out_of_memory lease_expired start_error");
+    assert_eq!(exit["code"], 1);
+
+    // What `job get` prints as a specification can be submitted again.
+    let spec = detail["spec"].to_string();
+    let words = ["job", "submit", "-f", "-", "-o", "name"];
+    let again = cluster.muster_reading(&words, &spec).await;
+    assert!(again.ok().trim().parse::<u64>().unwrap() > job);
+
+    let explained = json(&format!("job explain {job}")).await;
+    has(
+        &explained,
+        "revision phase summary blocker unit units_waiting jobs_ahead host_classes",
+    );
+    let hosts = json("host list").await;
+    has(
+        &hosts["hosts"][0],
+        "name id address state health health_since block gpus gpu_models tasks cpus cpus_used memory_mib \
+         memory_mib_used labels registered_at worker_id incarnation boot_id",
+    );
+    let gpus = json("gpu list").await;
+    assert_eq!(gpus["gpus"].as_array().unwrap().len(), 16);
+    has(
+        &gpus["gpus"][0],
+        "uuid host index model memory_mib state fault health_since block holder",
+    );
+    has(
+        &json("queue list").await["queues"][0],
+        "name live_jobs live_jobs_max",
+    );
+    let status = json("cluster status").await;
+    has(
+        &status,
+        "cluster_id version revision time answered_by leader leader_address term leadership_epoch \
+         leader_since replicas jobs hosts gpus",
+    );
+    has(
+        &status["replicas"][0],
+        "id role address matched_index lag_entries heard_ago_ms",
+    );
+    let job = job.to_string();
+    let events = cluster.muster(&["job", "events", &job, "-o", "json"]).await;
+    for line in events.ok().lines() {
+        let event = serde_json::from_str(line).unwrap();
+        has(&event, "revision time kind job text detail");
+    }
+}
+
+#[tokio::test]
+async fn exit_codes_tell_what_became_of_a_job() {
+    let cluster = Cluster::start(Shape::default()).await;
+    let code = async |words: &[&str]| cluster.muster(words).await.code;
+    assert_eq!(code(&["job", "submit", "--wait", "--", "true"]).await, 0);
+    assert_eq!(code(&["job", "submit", "--wait", "--", "false"]).await, 3);
+    let unplaceable = [
+        "job",
+        "submit",
+        "--gpus",
+        "64",
+        "--wait",
+        "--timeout",
+        "1s",
+        "--",
+        "true",
+    ];
+    assert_eq!(code(&unplaceable).await, 2);
+    let slow = [
+        "job",
+        "submit",
+        "--wait",
+        "--timeout",
+        "2s",
+        "--",
+        "sleep",
+        "1000",
+    ];
+    assert_eq!(code(&slow).await, 124);
+    let sleeper = cluster.muster(&["job", "submit", "-o", "name", "--", "sleep", "1000"]);
+    let sleeper = sleeper.await.ok();
+    assert_eq!(code(&["job", "cancel", sleeper.trim()]).await, 0);
+    assert_eq!(code(&["job", "wait", sleeper.trim()]).await, 4);
+    // A program that is not there: the attempt says so, and is tried a few times more.
+    let words = ["job", "submit", "-o", "name", "--", "no-such-program"];
+    let absent = cluster.muster(&words).await.ok();
+    let told = eventually("the first attempt has ended", async || {
+        let words = ["job", "get", absent.trim(), "-o", "json"];
+        let detail = cluster.muster(&words).await.json();
+        let exit = &detail["unit_list"][0]["past"][0]["exit"];
+        exit["start_error"].as_str().map(str::to_owned)
+    })
+    .await;
+    assert!(
+        told.contains("`no-such-program` failed: No such file"),
+        "{told}"
+    );
+}
