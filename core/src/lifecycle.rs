@@ -2,6 +2,8 @@
 //!
 //! `apply` asks it before it changes a phase. Terminal phases are absorbing.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// Where one task of an attempt stands.
@@ -104,6 +106,20 @@ impl JobPhase {
     #[must_use]
     pub const fn is_terminal(self) -> bool {
         matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled)
+    }
+}
+
+impl fmt::Display for JobPhase {
+    /// The word that users meet everywhere: in small letters.
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(match self {
+            Self::Queued => "queued",
+            Self::Running => "running",
+            Self::Cancelling => "cancelling",
+            Self::Succeeded => "succeeded",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        })
     }
 }
 

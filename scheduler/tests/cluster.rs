@@ -251,27 +251,25 @@ async fn one_stream_speaks_for_a_host() {
         ..WorkerOptions::host(1)
     };
     let newer = FakeWorker::start(newer, group.addresses());
-    eventually(
-        "the older stream is replaced, and its agent is refused as stale",
-        || async {
-            older.look(|seen| {
-                seen.rejected
-                    .as_ref()
-                    .map(|rejected| rejected.reason.clone())
-            })
-        },
-    )
+    let rejected = eventually("a copy of a worker that is alive is refused", || async {
+        newer.look(|seen| seen.rejected.clone())
+    })
     .await;
-    assert_eq!(
-        older
-            .look(|seen| seen.rejected.clone())
-            .map(|rejected| rejected.reason),
-        Some("STALE_INCARNATION".to_owned())
-    );
+    assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
+    assert!(rejected.retry, "the other one may go");
+    drop(older);
     eventually("the newer one's beats are acknowledged", || async {
         newer.look(|seen| (seen.acknowledged > 2).then_some(()))
     })
     .await;
+
+    let older = FakeWorker::start(WorkerOptions::host(1), group.addresses());
+    let rejected = eventually("the earlier start is refused as stale", || async {
+        older.look(|seen| seen.rejected.clone())
+    })
+    .await;
+    assert_eq!(rejected.reason, "STALE_INCARNATION");
+    assert!(!rejected.retry, "it never becomes the newest");
 }
 
 #[tokio::test(flavor = "multi_thread")]

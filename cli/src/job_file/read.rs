@@ -85,6 +85,8 @@ pub(crate) fn field_in_file(field: &str, short: bool) -> String {
     match in_group {
         Some("count") => "tasks".to_owned(),
         Some(field) => field.to_owned(),
+        // The short form has one group, so what is wrong with all groups together is its count.
+        None if short && field == "groups" => "tasks".to_owned(),
         None => field.to_owned(),
     }
 }
@@ -201,6 +203,15 @@ mod tests {
                 "job.yaml:8:20: working_directory: must be an absolute path",
             ]
         );
+    }
+
+    #[test]
+    fn too_many_tasks_are_placed_where_their_number_is() {
+        let rule = "1000000000 is over the limit of 1000000 (TASKS_PER_JOB_MAX)";
+        let text = "name: a\ncommand: [x]\ntasks: 1000000000\n";
+        assert_eq!(errors(text), [format!("job.yaml:3:8: tasks: {rule}")]);
+        let text = "name: a\ngroups:\n- {count: 1000000000, command: [x]}\n";
+        assert_eq!(errors(text), [format!("job.yaml:3:1: groups: {rule}")]);
     }
 
     #[test]

@@ -114,6 +114,12 @@ impl Reactor {
             .map(|(host, watch)| (*host, &watch.contact))
     }
 
+    /// What is remembered of one host's beats.
+    #[must_use]
+    pub fn contact(&self, host: HostId) -> Option<&Contact> {
+        self.watches.get(&host).map(|watch| &watch.contact)
+    }
+
     /// Takes one input and says what to do.
     pub fn step(&mut self, state: &State, input: Input, now: MonotonicMs) -> Reaction {
         let mut reaction = match input {

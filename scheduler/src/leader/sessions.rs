@@ -76,6 +76,16 @@ impl Sessions {
         self.by_id.get_mut(&id).map(|session| (id, session))
     }
 
+    /// Whether an earlier start of the same worker speaks for a host: one that has ended has closed its
+    /// stream, so two processes share one identity (a copied data directory), or a stream is half open.
+    pub(super) fn is_held_by_earlier_start(&self, host: HostId, of: &HostRegistration) -> bool {
+        let holder = self.by_host.get(&host).and_then(|id| self.by_id.get(id));
+        holder.is_some_and(|holder| {
+            holder.registration.worker_id == of.worker_id
+                && holder.registration.incarnation < of.incarnation
+        })
+    }
+
     /// Hosts that a stream speaks for.
     pub(super) fn hosts(&self) -> impl Iterator<Item = HostId> + '_ {
         self.by_host.keys().copied()

@@ -7,6 +7,7 @@ use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use muster_core::apply::Applied;
 use muster_core::beat::Beat;
+use muster_core::command::HostRegistration;
 use muster_core::desired;
 use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId, Revision};
 use muster_core::plan::plan;
@@ -257,7 +258,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     to_worker,
                 } => {
                     self.sessions.open(session, registration, to_worker);
-                    self.register(session, leader_seen, batch);
+                    self.register(state, session, leader_seen, batch);
                 }
                 LeaderInput::Beat { session, beat } => self.beat(state, session, beat, batch),
                 LeaderInput::Closed { session } => self.sessions.forget(session),
@@ -268,15 +269,40 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 
     /// A worker that has obeyed a later leader shows that this leadership is over.
-    fn register(&mut self, id: SessionId, leader_seen: LeadershipEpoch, batch: &mut CommandBatch) {
+    fn register(
+        &mut self,
+        state: &State,
+        id: SessionId,
+        leader_seen: LeadershipEpoch,
+        batch: &mut CommandBatch,
+    ) {
         if leader_seen > self.fence.epoch {
             self.sessions
                 .end(id, CloseReason::NotLeader { leader: None });
             return;
         }
-        if let Some(registration) = self.sessions.registration(id) {
-            batch.register(self.fence.epoch, id, registration);
+        let Some(registration) = self.sessions.registration(id) else {
+            return;
+        };
+        if self.is_held(state, &registration) {
+            let rejection = Rejection::HostIdentityTaken(registration.name.clone());
+            tracing::warn!(%rejection, "a worker was refused: its identity is in use");
+            self.sessions.end(id, CloseReason::Rejected(rejection));
+            return;
         }
+        batch.register(self.fence.epoch, id, registration);
+    }
+
+    /// Whether an earlier start of the same worker is still heard: the newer one would deny its tasks.
+    fn is_held(&self, state: &State, registration: &HostRegistration) -> bool {
+        let Some(host) = state.host_names.get(registration.name.as_str()) else {
+            return false;
+        };
+        let now = self.parts.clock.monotonic();
+        let suspect_ms = self.parts.settings.timings.suspect_ms;
+        let contact = self.reactor.contact(*host);
+        contact.is_some_and(|contact| now.since(contact.heard_at) < suspect_ms)
+            && self.sessions.is_held_by_earlier_start(*host, registration)
     }
 
     fn beat(&mut self, state: &State, id: SessionId, beat: Beat, batch: &mut CommandBatch) {

@@ -6,6 +6,7 @@ use futures::stream::{self, unfold};
 use futures::{Stream, StreamExt as _};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_core::lifecycle::TaskPhase;
 use muster_core::rejection::Rejection;
 use muster_core::state::{Job, State};
 use muster_proto::status::{self, ErrorReport, NOT_LEADER, status_of};
@@ -54,11 +55,27 @@ async fn through(
     request: v1::StreamLogsRequest,
 ) -> Result<Output, Status> {
     let mut client = context.peers.client(leader)?;
+    let leader = leader.to_owned();
     let pieces = client.forward_logs(request).await?.into_inner();
+    let pieces = pieces.map(move |piece| piece.map_err(|status| broken(&leader, status)));
     let stop = context.stop.clone();
-    Ok(Box::pin(
-        pieces.take_until(async move { stop.cancelled().await }),
-    ))
+    Ok(Box::pin(stream::StreamExt::take_until(
+        pieces,
+        async move { stop.cancelled().await },
+    )))
+}
+
+/// What the leader refused is its word; a connection that broke says only that it may be dead, and that
+/// the reader should ask again.
+fn broken(leader: &str, status: Status) -> Status {
+    if ErrorReport::of(&status).reason.is_empty() {
+        Status::unavailable(format!(
+            "the connection to the leader at {leader} broke: {}",
+            status.message()
+        ))
+    } else {
+        status
+    }
 }
 
 /// Where a task's output lies.
@@ -126,11 +143,16 @@ fn source(state: &State, request: &v1::StreamLogsRequest) -> Result<Source, Stat
     } else {
         UnitIndex(task.get())
     };
-    attempt(job, unit, task, request.attempt)
-        .ok_or_else(|| no_logs(request, "it has no such attempt"))
+    match attempt(job, unit, task, request.attempt) {
+        Some((source, true)) => Ok(source),
+        // Its worker has no folder for it yet, which would look like one that was removed.
+        Some((_, false)) => Err(no_logs(request, "it has not started yet")),
+        None => Err(no_logs(request, "it has no such attempt")),
+    }
 }
 
-fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<Source> {
+/// Where an attempt's output lies, and whether its task has started.
+fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<(Source, bool)> {
     let unit = job.unit(unit)?;
     let current = unit
         .attempt
@@ -138,22 +160,24 @@ fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<S
         .filter(|attempt| number == 0 || attempt.number == number);
     if let Some(attempt) = current {
         let run = attempt.tasks.iter().find(|run| run.task == task)?;
-        return Some(Source {
+        let source = Source {
             attempt: attempt.number,
             epoch: attempt.epoch,
             hosts: vec![run.host],
-        });
+        };
+        return Some((source, run.phase != TaskPhase::Assigned));
     }
     let past = unit
         .past
         .iter()
         .rev()
         .find(|past| number == 0 || past.number == number)?;
-    Some(Source {
+    let source = Source {
         attempt: past.number,
         epoch: past.epoch,
         hosts: past.hosts.clone(),
-    })
+    };
+    Some((source, true))
 }
 
 fn no_logs(request: &v1::StreamLogsRequest, detail: &str) -> Status {

@@ -1,5 +1,6 @@
 //! `WorkerService`: the wire of workers' sessions. The leader loop decides; this file translates.
 
+use std::collections::BTreeSet;
 use std::pin::Pin;
 use std::sync::Arc;
 
@@ -23,6 +24,9 @@ use crate::service::context::Context;
 
 /// Longest wait for a worker's first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// Requests for output of one stream that are remembered as called off; ids only grow.
+const CALLED_OFF_MAX: usize = 1_024;
 
 /// `WorkerService` of one replica.
 pub(crate) struct Workers(pub(crate) Context);
@@ -49,6 +53,7 @@ impl WorkerService for Workers {
             session,
             messages: request.into_inner(),
             gone: gone.clone(),
+            called_off: BTreeSet::new(),
         };
         tokio::spawn(incoming.run(to_worker));
         let outgoing = Outgoing {
@@ -70,6 +75,8 @@ struct Incoming {
     messages: Streaming<v1::WorkerMessage>,
     /// The way back to the worker is gone.
     gone: CancellationToken,
+    /// Requests for output that were called off, the newest `CALLED_OFF_MAX` of them.
+    called_off: BTreeSet<u64>,
 }
 
 impl Incoming {
@@ -151,7 +158,7 @@ impl Incoming {
     }
 
     async fn take(
-        &self,
+        &mut self,
         message: v1::WorkerMessage,
         to_worker: &mpsc::WeakSender<ToWorker>,
     ) -> Result<(), Status> {
@@ -179,16 +186,22 @@ impl Incoming {
         Ok(())
     }
 
-    /// Output that nobody wants any more is called off.
-    fn log_chunk(&self, chunk: v1::LogChunk, to_worker: &mpsc::WeakSender<ToWorker>) {
+    /// Output that nobody wants any more is called off: once, because the pieces that are on their way
+    /// would fill the queue to the worker.
+    fn log_chunk(&mut self, chunk: v1::LogChunk, to_worker: &mpsc::WeakSender<ToWorker>) {
         let id = chunk.id;
         let is_last = chunk.end;
         if !self.context.replies().chunk(self.session, chunk)
             && !is_last
+            && !self.called_off.contains(&id)
             && let Some(to_worker) = to_worker.upgrade()
-        {
             // A full queue is no reason to wait: the next unwanted piece tries again.
-            drop(to_worker.try_send(ToWorker::LogCancel { id }));
+            && to_worker.try_send(ToWorker::LogCancel { id }).is_ok()
+        {
+            self.called_off.insert(id);
+            if self.called_off.len() > CALLED_OFF_MAX {
+                self.called_off.pop_first();
+            }
         }
     }
 

@@ -1,14 +1,17 @@
 //! Carries out what the agent decided: journal first, durably, then everything else in order.
 
+use std::collections::BTreeSet;
+use std::error::Error as _;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use muster_core::agent::{Action, JournalRecord};
 use tokio::sync::{Notify, mpsc};
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until, timeout_at};
 
 use crate::error::Error;
-use crate::journal::Journal;
+use crate::journal::{Journal, JournalError};
 use crate::limits::{ACTIONS_WAITING_MAX, JOURNAL_RETRY};
 use crate::metrics;
 use crate::run_id::RunId;
@@ -43,6 +46,8 @@ pub(crate) struct Executor {
     journal: Option<Journal>,
     runner: Runner,
     work: mpsc::Receiver<Work>,
+    /// Work that came while the journal's disk refused, and needs it.
+    backlog: Vec<Work>,
     shared: Arc<Shared>,
 }
 
@@ -84,6 +89,7 @@ impl Executor {
             journal: Some(journal),
             runner,
             work,
+            backlog: Vec::new(),
             shared: Arc::clone(&shared),
         };
         let handle = ExecutorHandle {
@@ -95,43 +101,53 @@ impl Executor {
 
     /// Runs until the handle is gone.
     pub(crate) async fn run(mut self) {
-        let mut batches = Vec::with_capacity(BATCHES_PER_SYNC_MAX);
-        while self
-            .work
-            .recv_many(&mut batches, BATCHES_PER_SYNC_MAX)
-            .await
-            > 0
-        {
-            let mut records = Vec::new();
-            let mut rest = Vec::new();
-            for work in batches.drain(..) {
-                match work {
-                    Work::Actions(actions) => {
-                        for action in actions {
-                            match action {
-                                Action::Journal(record) => records.push(record),
-                                other => rest.push(other),
-                            }
+        loop {
+            let mut batches = std::mem::take(&mut self.backlog);
+            if batches.is_empty()
+                && self
+                    .work
+                    .recv_many(&mut batches, BATCHES_PER_SYNC_MAX)
+                    .await
+                    == 0
+            {
+                return;
+            }
+            self.carry_out(batches).await;
+        }
+    }
+
+    async fn carry_out(&mut self, batches: Vec<Work>) {
+        let mut records = Vec::new();
+        let mut rest = Vec::new();
+        for work in batches {
+            match work {
+                Work::Actions(actions) => {
+                    for action in actions {
+                        match action {
+                            Action::Journal(record) => records.push(record),
+                            other => rest.push(other),
                         }
                     }
-                    Work::Compact(all) => {
-                        // It says all that was decided before, these records included.
-                        records.clear();
-                        self.with_journal("rewriting", move |journal| journal.compact(&all))
-                            .await;
-                    }
+                }
+                Work::Compact(all) => {
+                    // It says all that was decided before, these records included.
+                    records.clear();
+                    self.with_journal("rewriting", &mut rest, move |journal| journal.compact(&all))
+                        .await;
                 }
             }
-            // Durable earlier than it must be is as good: no action overtakes its own record.
-            if !records.is_empty() {
-                let began = Instant::now();
-                self.with_journal("writing", move |journal| journal.append(&records))
-                    .await;
-                metrics::journal_synced(began.elapsed());
-            }
-            for action in rest {
-                self.perform(action);
-            }
+        }
+        // Durable earlier than it must be is as good: no action overtakes its own record.
+        if !records.is_empty() {
+            let began = Instant::now();
+            self.with_journal("writing", &mut rest, move |journal| {
+                journal.append(&records)
+            })
+            .await;
+            metrics::journal_synced(began.elapsed());
+        }
+        for action in rest {
+            self.perform(action);
         }
     }
 
@@ -167,12 +183,17 @@ impl Executor {
         }
     }
 
-    /// Uses the journal off the runtime's threads, again and again until the disk takes it: meanwhile
-    /// nothing is started, and leases go on.
-    async fn with_journal<F>(&mut self, operation: &'static str, mut write: F)
-    where
-        F: FnMut(&mut Journal) -> Result<(), crate::journal::JournalError> + Send + 'static,
+    /// Uses the journal off the runtime's threads, again and again until the disk takes it. Meanwhile
+    /// nothing is started; of `rest` and of what comes, all that needs no record is carried out.
+    async fn with_journal<F>(
+        &mut self,
+        operation: &'static str,
+        rest: &mut Vec<Action>,
+        mut write: F,
+    ) where
+        F: FnMut(&mut Journal) -> Result<(), JournalError> + Send + 'static,
     {
+        let mut starting = BTreeSet::new();
         loop {
             let Some(mut journal) = self.journal.take() else {
                 unreachable!("it is put back below, or this task ends");
@@ -188,16 +209,61 @@ impl Executor {
             };
             self.journal = Some(journal);
             write = again;
-            match outcome {
-                Ok(()) => break,
-                Err(error) => {
-                    tracing::error!(%error, operation, "the journal's disk refuses: trying again");
-                    tokio::time::sleep(JOURNAL_RETRY).await;
-                }
-            }
+            let Err(error) = outcome else { break };
+            let cause = error.source().map(ToString::to_string);
+            tracing::error!(%error, cause, operation, "the journal's disk refuses: trying again");
+            *rest = self.overtake(std::mem::take(rest), &mut starting);
+            self.serve(JOURNAL_RETRY, &mut starting).await;
         }
         if self.journal.as_ref().is_some_and(Journal::wants_compaction) {
             self.shared.wants_compaction.store(true, Ordering::Relaxed);
         }
+    }
+
+    /// Takes work for a while and carries out what need not wait for the journal: leases must go on, and
+    /// what fills the disk may be the very task that is to be stopped and removed.
+    async fn serve(&mut self, duration: Duration, starting: &mut BTreeSet<RunId>) {
+        let end = Instant::now() + duration;
+        while self.backlog.len() < ACTIONS_WAITING_MAX {
+            let Ok(Some(work)) = timeout_at(end, self.work.recv()).await else {
+                break;
+            };
+            let left = match work {
+                Work::Actions(actions) => Work::Actions(self.overtake(actions, starting)),
+                compact @ Work::Compact(_) => compact,
+            };
+            if !matches!(&left, Work::Actions(actions) if actions.is_empty()) {
+                self.backlog.push(left);
+            }
+        }
+        sleep_until(end).await;
+    }
+
+    /// Carries out the actions that need no record, and gives those that must wait, in order. What
+    /// concerns a task whose start waits (`starting`) waits behind it.
+    fn overtake(&self, actions: Vec<Action>, starting: &mut BTreeSet<RunId>) -> Vec<Action> {
+        let mut left = Vec::new();
+        for action in actions {
+            let must_wait = match &action {
+                Action::Journal(_) => true,
+                Action::Start { assignment, .. } => {
+                    starting.insert(RunId::of(assignment));
+                    true
+                }
+                Action::Stop { key, epoch, .. }
+                | Action::ExtendLease { key, epoch, .. }
+                | Action::Release { key, epoch } => starting.contains(&RunId {
+                    key: *key,
+                    epoch: *epoch,
+                }),
+                Action::SendStatus => false,
+            };
+            if must_wait {
+                left.push(action);
+            } else {
+                self.perform(action);
+            }
+        }
+        left
     }
 }

@@ -1,6 +1,7 @@
 //! Answers the leader's requests for tasks' output.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use muster_core::desired::TaskKey;
@@ -102,22 +103,17 @@ impl Answer {
     }
 
     async fn run(self, request: v1::LogRequest) {
-        let mut offset = match request.start {
-            None => 0,
-            Some(Start::OffsetBytes(offset)) => offset,
-            Some(Start::TailLines(lines)) => {
-                let lines = lines.min(LOG_TAIL_LINES_MAX);
-                let reader = self.reader.clone();
-                match blocking(move || reader.offset_of_last_lines(lines)).await {
-                    Ok(offset) => offset,
-                    Err(error) => return self.end(0, Some(error)).await,
-                }
-            }
+        let range = match self.range(&request).await {
+            Ok(range) => range,
+            Err(error) => return self.end(0, Some(error)).await,
         };
+        let mut offset = range.start;
         loop {
             // Asked before reading: what was written before the end is read after it is known.
             let ended = !request.follow || self.has_ended().await;
-            match self.send_all(&mut offset).await {
+            // Without following, what was there at first is all: some tasks print faster than we read.
+            let until = if request.follow { u64::MAX } else { range.end };
+            match self.send_all(&mut offset, until).await {
                 Ok(true) if ended => return self.end(offset, None).await,
                 Ok(true) => tokio::time::sleep(LOG_FOLLOW_INTERVAL).await,
                 Ok(false) => return,
@@ -126,12 +122,27 @@ impl Answer {
         }
     }
 
-    /// Sends what is there. False: nobody takes it.
-    async fn send_all(&self, offset: &mut u64) -> Result<bool, String> {
-        loop {
+    /// The positions that are asked for, of what is there now.
+    async fn range(&self, request: &v1::LogRequest) -> Result<Range<u64>, String> {
+        let reader = self.reader.clone();
+        let start = request.start;
+        blocking(move || match start {
+            None => Ok(0..reader.end()?),
+            Some(Start::OffsetBytes(offset)) => Ok(offset..reader.end()?),
+            Some(Start::TailLines(lines)) => reader.last_lines(lines.min(LOG_TAIL_LINES_MAX)),
+        })
+        .await
+    }
+
+    /// Sends what is there before a position. False: nobody takes it.
+    async fn send_all(&self, offset: &mut u64, until: u64) -> Result<bool, String> {
+        while *offset < until {
             let (reader, from) = (self.reader.clone(), *offset);
-            let piece = blocking(move || reader.read(from, LOG_CHUNK_BYTES)).await?;
-            if piece.data.is_empty() {
+            let wanted = usize::try_from(until - from).unwrap_or(usize::MAX);
+            let limit = LOG_CHUNK_BYTES.min(wanted);
+            let piece = blocking(move || reader.read(from, limit)).await?;
+            // Rotation may have taken all that was asked for.
+            if piece.data.is_empty() || piece.offset >= until {
                 return Ok(true);
             }
             *offset = piece.end();
@@ -139,6 +150,7 @@ impl Answer {
                 return Ok(false);
             }
         }
+        Ok(true)
     }
 
     async fn has_ended(&self) -> bool {

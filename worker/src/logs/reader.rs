@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Read, Seek, SeekFrom};
+use std::ops::Range;
 use std::path::PathBuf;
 
 use super::segments::{OutputStream, Segment, list};
@@ -65,42 +66,54 @@ impl LogReader {
         })
     }
 
-    /// Where the last `lines` lines begin.
+    /// Where the last `lines` lines begin, and where the last one ends: what is written meanwhile is not
+    /// theirs, or the tail of a task that prints without end would have none.
     ///
     /// # Errors
     /// What the file system says.
-    pub(crate) fn offset_of_last_lines(&self, lines: u64) -> io::Result<u64> {
-        let segments = list(&self.directory, self.stream)?;
+    pub(crate) fn last_lines(&self, lines: u64) -> io::Result<Range<u64>> {
+        let end = self.end()?;
         let mut ends_before = 0u64;
-        let mut last_byte = true;
-        for segment in segments.iter().rev() {
-            let mut file = File::open(&segment.path)?;
-            let mut end = file.metadata()?.len();
-            while end > 0 {
-                let start = end.saturating_sub(TAIL_BLOCK_BYTES);
-                let mut block = vec![0u8; usize::try_from(end - start).unwrap_or(0)];
+        let mut begin = end;
+        if lines == 0 {
+            return Ok(begin..end);
+        }
+        for segment in list(&self.directory, self.stream)?.iter().rev() {
+            let mut file = match File::open(&segment.path) {
+                // Rotated away since it was listed, and all before it.
+                Err(error) if error.kind() == io::ErrorKind::NotFound => break,
+                file => file?,
+            };
+            begin = begin.min(segment.start);
+            let mut unread = end
+                .saturating_sub(segment.start)
+                .min(file.metadata()?.len());
+            while unread > 0 {
+                let start = unread.saturating_sub(TAIL_BLOCK_BYTES);
+                let mut block = vec![0u8; usize::try_from(unread - start).unwrap_or(0)];
                 file.seek(SeekFrom::Start(start))?;
                 file.read_exact(&mut block)?;
                 for (index, byte) in block.iter().enumerate().rev() {
+                    let after = segment.start + start + index as u64 + 1;
                     // The line end that closes the last line ends no line before it.
-                    if *byte == b'\n' && !last_byte {
+                    if *byte == b'\n' && after != end {
                         ends_before += 1;
                         if ends_before == lines {
-                            return Ok(segment.start + start + index as u64 + 1);
+                            return Ok(after..end);
                         }
                     }
-                    last_byte = false;
                 }
-                end = start;
+                unread = start;
             }
         }
-        if lines == 0 {
-            return self.end();
-        }
-        Ok(segments.first().map_or(0, |segment| segment.start))
+        Ok(begin..end)
     }
 
-    fn end(&self) -> io::Result<u64> {
+    /// Position behind the last byte that is there now.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn end(&self) -> io::Result<u64> {
         match list(&self.directory, self.stream)?.last() {
             Some(segment) => Ok(segment.start + segment.path.metadata()?.len()),
             None => Ok(0),
@@ -154,11 +167,7 @@ mod tests {
     fn the_last_lines_are_found_across_segments() {
         let (_directory, reader) = written(b"one\ntwo\nthree\nfour\n");
         for (lines, offset) in [(0, 19), (1, 14), (2, 8), (3, 4), (4, 0), (9, 0)] {
-            assert_eq!(
-                reader.offset_of_last_lines(lines).unwrap(),
-                offset,
-                "{lines}"
-            );
+            assert_eq!(reader.last_lines(lines).unwrap(), offset..19, "{lines}");
         }
     }
 
@@ -166,6 +175,6 @@ mod tests {
     fn a_missing_log_is_empty() {
         let reader = LogReader::new("/nonexistent/logs".into(), OutputStream::Stderr);
         assert_eq!(reader.read(5, 10).unwrap().data, b"");
-        assert_eq!(reader.offset_of_last_lines(3).unwrap(), 0);
+        assert_eq!(reader.last_lines(3).unwrap(), 0..0);
     }
 }

@@ -12,7 +12,6 @@ use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::CheckpointReport;
-use muster_core::command::Exit;
 use muster_core::desired::TaskAssignment;
 use muster_core::time::MonotonicMs;
 use tokio::sync::{mpsc, watch};
@@ -94,12 +93,12 @@ impl Runner {
             match launched.await.unwrap_or_else(|error| Err(error.into())) {
                 Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
                 Err(error) => {
-                    let exit = could_not_start(&error.to_string());
-                    send(
-                        &inbox,
-                        Incoming::Supervisor(id, SupervisorReport::Exited(exit)),
-                    )
-                    .await;
+                    // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
+                    // not counted against the job.
+                    tracing::error!(%id, %error, "starting a supervisor failed");
+                    let detail = format!("starting its supervisor failed: {error}");
+                    let report = SupervisorReport::Vanished { detail };
+                    send(&inbox, Incoming::Supervisor(id, report)).await;
                 }
             }
         });
@@ -220,15 +219,5 @@ async fn clear(directory: TaskDirectory) {
 async fn send(inbox: &Outbox, incoming: Incoming) {
     if inbox.send(incoming).await.is_err() {
         tracing::debug!("the agent is ending: a supervisor's report is left to the next one");
-    }
-}
-
-fn could_not_start(error: &str) -> Exit {
-    Exit {
-        code: None,
-        signal: None,
-        out_of_memory: false,
-        lease_expired: false,
-        start_error: Some(format!("starting the supervisor failed: {error}")),
     }
 }

@@ -82,6 +82,7 @@ impl SessionKeeper {
     /// Looks for the leader until it is found; none if we shut down before.
     async fn open(&mut self) -> Result<Option<Opened>, Error> {
         let mut pause = Pause::new();
+        let mut told = None;
         loop {
             let hello = v1::Hello {
                 registration: Some((&self.registration).into()),
@@ -99,7 +100,7 @@ impl SessionKeeper {
                     message,
                     retry: false,
                 }) => return Err(Error::Rejected { reason, message }),
-                Err(refusal) => tracing::debug!(%refusal, "no session"),
+                Err(refusal) => note(&refusal, &mut told),
             }
             tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(None),
@@ -152,5 +153,15 @@ impl SessionKeeper {
         if self.inbox.send(incoming).await.is_err() {
             tracing::debug!("the agent is ending: nobody takes the leader's messages any more");
         }
+    }
+}
+
+/// Logs why there is no session: once, if the cluster refuses this host for now; an admin must see that.
+fn note(refusal: &Refusal, told: &mut Option<Refusal>) {
+    if !matches!(refusal, Refusal::Rejected { .. }) {
+        tracing::debug!(%refusal, "no session");
+    } else if told.as_ref() != Some(refusal) {
+        tracing::warn!(%refusal, "the cluster does not take this host now; it goes on asking");
+        *told = Some(refusal.clone());
     }
 }
