@@ -40,12 +40,10 @@ pub fn resident_mib(pid: i32) -> u64 {
 #[must_use]
 pub fn variable_of(pid: i32, name: &str) -> Option<String> {
     let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
-    let mut variables = environment.split(|byte| *byte == 0);
-    let value = variables.find_map(|variable| {
-        let (found, value) = std::str::from_utf8(variable).ok()?.split_once('=')?;
-        (found == name).then(|| value.to_owned())
-    });
-    value
+    environment
+        .split(|byte| *byte == 0)
+        .filter_map(|variable| std::str::from_utf8(variable).ok()?.split_once('='))
+        .find_map(|(found, value)| (found == name).then(|| value.to_owned()))
 }
 
 /// Live processes whose command line or environment names this path.
