@@ -16,6 +16,7 @@ mod fake_worker;
 mod jobs;
 mod member;
 mod processes;
+mod skip;
 mod tmpfs;
 
 pub use binary::muster_binary;
@@ -26,4 +27,5 @@ pub use fake_worker::{FakeWorker, Greeting};
 pub use jobs::{only_attempt, output, printed, shell, with_gpus};
 pub use member::Member;
 pub use processes::{is_alive, kill, processes_naming, resident_mib, variable_of};
+pub use skip::skip;
 pub use tmpfs::{Tmpfs, is_root};

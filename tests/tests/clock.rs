@@ -13,7 +13,7 @@ use std::time::Duration;
 use muster_client::Client;
 use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, is_alive, only_attempt, shell, with_gpus};
+use muster_tests::{Cluster, Shape, eventually, is_alive, only_attempt, shell, skip, with_gpus};
 use tokio::time::{Instant, sleep};
 
 const HOUR_S: i64 = 3_600;
@@ -90,7 +90,7 @@ async fn is_undisturbed(cluster: &Cluster, client: &Client, job: JobId, pid: i32
 #[tokio::test]
 async fn a_jump_of_the_leaders_clock_disturbs_nothing() {
     let Some((mut cluster, client)) = start().await else {
-        println!("skipped: there is no C compiler (cc)");
+        skip("there is no C compiler (cc)");
         return;
     };
     let training = with_gpus(shell("exec sleep 1000"), 1);

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use muster_client::{Client, ClientConfig};
 use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, is_root, shell};
+use muster_tests::{Cluster, Shape, eventually, is_root, shell, skip};
 
 /// Room for a replica's log in these tests, and for what fills it.
 const DISK_MIB: u64 = 48;
@@ -120,7 +120,7 @@ async fn survives_a_full_disk(cluster: &mut Cluster, client: &Client, replica: u
 #[tokio::test]
 async fn a_follower_with_a_full_disk_steps_aside_and_catches_up() {
     if !is_root() {
-        return skip();
+        return skip("mounting a small file system needs root");
     }
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
@@ -134,7 +134,7 @@ async fn a_follower_with_a_full_disk_steps_aside_and_catches_up() {
 #[tokio::test]
 async fn a_leader_with_a_full_disk_is_replaced_and_catches_up() {
     if !is_root() {
-        return skip();
+        return skip("mounting a small file system needs root");
     }
     let mut cluster = Cluster::start(Shape::default()).await;
     let client = cluster.client().await;
@@ -149,8 +149,4 @@ async fn a_leader_with_a_full_disk_is_replaced_and_catches_up() {
     })
     .await;
     survives_a_full_disk(&mut cluster, &client, chosen).await;
-}
-
-fn skip() {
-    println!("skipped: mounting a small file system needs root");
 }

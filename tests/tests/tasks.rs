@@ -10,7 +10,7 @@ use muster_core::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Shape, eventually, is_alive, is_root, only_attempt, printed, resident_mib, shell,
-    with_gpus,
+    skip, with_gpus,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -227,8 +227,4 @@ async fn a_task_that_fills_the_disk_of_its_host_hurts_only_that_host() {
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
     assert_eq!(ended.units[0].failures, 0);
     assert_eq!(printed(&client, waiting, 1).await, ["ran"]);
-}
-
-fn skip(reason: &str) {
-    println!("skipped: {reason}");
 }
