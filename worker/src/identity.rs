@@ -144,6 +144,12 @@ impl DataDirectory {
         self.path.join("logs")
     }
 
+    /// The faults of GPUs that are told only once.
+    #[must_use]
+    pub fn gpu_faults(&self) -> PathBuf {
+        self.path.join("gpu-faults.json")
+    }
+
     /// The journal.
     #[must_use]
     pub fn journal(&self) -> PathBuf {

@@ -12,7 +12,9 @@ use crate::clock::LeaseClock;
 use crate::config::{GpuConfig, WorkerConfig};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
-use crate::gpu::{GpuBackend, GpuError, GpuMonitor, NvmlBackend, SimulatedBackend, Timeline};
+use crate::gpu::{
+    FaultMemory, GpuBackend, GpuError, GpuMonitor, NvmlBackend, SimulatedBackend, Timeline,
+};
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
@@ -36,7 +38,8 @@ pub async fn run(
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = DataDirectory::take(&config.data_dir)?;
-    let monitor = GpuMonitor::start(open_gpus(&config.gpus, &name)?)?;
+    let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
+    let monitor = GpuMonitor::start(open_gpus(&config.gpus, &name)?, faults)?;
     let registration = registration(&config, &data, machine, monitor.inventory().to_vec());
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();

@@ -2,6 +2,7 @@
 //!
 //! A whole GPU is what is given out; MIG slices are not known here.
 
+mod memory;
 mod monitor;
 mod nvml;
 mod simulated;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::ids::GpuUuid;
 
+pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::GpuMonitor;
 pub use nvml::NvmlBackend;
 pub use simulated::SimulatedBackend;
@@ -44,7 +46,7 @@ pub enum GpuError {
 /// A change in a GPU's health.
 pub type HealthChange = (GpuUuid, GpuHealth);
 
-/// An admin's order to a simulated GPU: a health to show from now on.
+/// An admin's orders to a GPU: a health to show from now on.
 pub(crate) type Injector = SyncSender<HealthChange>;
 
 /// Where GPUs and their health come from. Calls may hang: they are made on a thread of their own.
@@ -58,10 +60,11 @@ pub trait GpuBackend: Send {
     /// Why nothing is known now.
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError>;
 
-    /// Where faults can be injected; none on real GPUs.
-    fn injector(&self) -> Option<SyncSender<HealthChange>> {
-        None
-    }
+    /// Where an admin's orders go.
+    fn injector(&self) -> SyncSender<HealthChange>;
+
+    /// Whether the GPUs are not there: real ones take no order but that they are repaired.
+    fn is_simulated(&self) -> bool;
 }
 
 /// The health of a GPU with a fault.

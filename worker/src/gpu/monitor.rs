@@ -9,7 +9,7 @@ use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::ids::GpuUuid;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{GpuBackend, GpuError, HealthChange, Injector, faulted};
+use super::{FaultMemory, GpuBackend, GpuError, HealthChange, Injector, faulted};
 use crate::clock::LeaseClock;
 use crate::limits::INBOX_MAX;
 
@@ -23,7 +23,8 @@ const SILENCE_MS_MAX: u64 = 120_000;
 /// The GPUs of this host and the changes in their health.
 pub(crate) struct GpuMonitor {
     inventory: Vec<GpuDescription>,
-    injector: Option<Injector>,
+    injector: Injector,
+    is_simulated: bool,
     changes: Receiver<HealthChange>,
     clock: LeaseClock,
     /// When the backend last answered.
@@ -36,7 +37,9 @@ pub(crate) struct GpuMonitor {
 /// Why a fault was not injected.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum InjectError {
-    #[error("the GPUs of this host are real: faults are injected into simulated ones only")]
+    #[error(
+        "the GPUs of this host are real: faults are injected into simulated ones only, real ones heal"
+    )]
     Real,
     #[error("this host has no GPU {0}")]
     Unknown(GpuUuid),
@@ -45,20 +48,27 @@ pub(crate) enum InjectError {
 }
 
 impl GpuMonitor {
-    /// Starts watching.
-    pub(crate) fn start(backend: Box<dyn GpuBackend>) -> Result<Self, GpuError> {
+    /// Starts watching; a GPU with a fault in memory begins with it.
+    pub(crate) fn start(
+        backend: Box<dyn GpuBackend>,
+        memory: FaultMemory,
+    ) -> Result<Self, GpuError> {
         let (sender, changes) = channel(INBOX_MAX);
         let clock = LeaseClock::start();
         let answered_ms = Arc::new(AtomicU64::new(clock.now().0));
         let inventory = backend.inventory().to_vec();
         let known = inventory
             .iter()
-            .map(|gpu| (gpu.uuid, GpuHealth::Healthy))
+            .map(|gpu| {
+                let fault = memory.fault(gpu.uuid).cloned();
+                (gpu.uuid, fault.unwrap_or(GpuHealth::Healthy))
+            })
             .collect();
         let monitor = Self {
             inventory,
             known,
             injector: backend.injector(),
+            is_simulated: backend.is_simulated(),
             changes,
             clock,
             answered_ms: Arc::clone(&answered_ms),
@@ -66,7 +76,7 @@ impl GpuMonitor {
         };
         std::thread::Builder::new()
             .name("gpus".to_owned())
-            .spawn(move || watch(backend, &sender, clock, &answered_ms))
+            .spawn(move || watch(backend, memory, &sender, clock, &answered_ms))
             .map_err(GpuError::Thread)?;
         Ok(monitor)
     }
@@ -117,13 +127,15 @@ impl GpuMonitor {
         gpus.map(|gpu| (*gpu, health.clone())).collect()
     }
 
-    /// Makes a simulated GPU show a health from now on.
+    /// Makes a simulated GPU show a health from now on. Of a real one, only says that it is repaired.
     pub(crate) fn inject(&self, gpu: GpuUuid, health: GpuHealth) -> Result<(), InjectError> {
-        let injector = self.injector.as_ref().ok_or(InjectError::Real)?;
+        if !self.is_simulated && health != GpuHealth::Healthy {
+            return Err(InjectError::Real);
+        }
         if !self.known.contains_key(&gpu) {
             return Err(InjectError::Unknown(gpu));
         }
-        injector
+        self.injector
             .try_send((gpu, health))
             .map_err(|_| InjectError::Busy)
     }
@@ -131,6 +143,7 @@ impl GpuMonitor {
 
 fn watch(
     mut backend: Box<dyn GpuBackend>,
+    mut memory: FaultMemory,
     changes: &Sender<HealthChange>,
     clock: LeaseClock,
     answered_ms: &AtomicU64,
@@ -141,7 +154,8 @@ fn watch(
                 answered_ms.store(clock.now().0, Ordering::Relaxed);
                 for change in found {
                     // Closed: the agent ends, and so do we.
-                    drop(changes.blocking_send(change));
+                    drop(changes.blocking_send(change.clone()));
+                    memory.note(&change);
                 }
             }
             Err(error) => {
@@ -158,11 +172,39 @@ mod tests {
     use super::*;
     use crate::gpu::{SimulatedBackend, Timeline};
 
+    fn memory(home: &tempfile::TempDir) -> FaultMemory {
+        FaultMemory::open(home.path().join("faults"), "this boot")
+    }
+
+    #[tokio::test]
+    async fn a_restarted_agent_still_knows_a_fault_that_was_told_once() {
+        let home = tempfile::tempdir().unwrap();
+        let backend = |timeline| {
+            let timeline = Timeline::parse(timeline).unwrap();
+            Box::new(SimulatedBackend::new("host-1", 2, "H100", 81_920, timeline))
+        };
+        let mut monitor = GpuMonitor::start(backend("0,1,xid-79"), memory(&home)).unwrap();
+        let fault = monitor.changed().await;
+        // It is shown first, then written.
+        let written = tokio::time::timeout(Duration::from_secs(20), async {
+            while memory(&home).fault(fault.0).is_none() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        written.await.unwrap();
+        drop(monitor);
+        let mut monitor = GpuMonitor::start(backend(""), memory(&home)).unwrap();
+        assert!(monitor.all().contains(&fault));
+        monitor.inject(fault.0, GpuHealth::Healthy).unwrap();
+        assert_eq!(monitor.changed().await, (fault.0, GpuHealth::Healthy));
+    }
+
     #[tokio::test]
     async fn a_fault_is_still_there_when_the_driver_speaks_again() {
         let timeline = Timeline::parse("0,1,xid-79").unwrap();
         let backend = SimulatedBackend::new("host-1", 3, "H100", 81_920, timeline);
-        let mut monitor = GpuMonitor::start(Box::new(backend)).unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let mut monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
         let fault = monitor.changed().await;
         let silence = monitor.hear_silence(SILENCE_MS_MAX + 1);
         assert_eq!(silence.len(), 3);
@@ -185,7 +227,8 @@ mod tests {
     #[tokio::test]
     async fn what_changes_during_the_silence_shows_after_it() {
         let backend = SimulatedBackend::new("host-1", 2, "H100", 81_920, Timeline::default());
-        let mut monitor = GpuMonitor::start(Box::new(backend)).unwrap();
+        let home = tempfile::tempdir().unwrap();
+        let mut monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
         monitor.hear_silence(SILENCE_MS_MAX + 1);
         let gpu = monitor.inventory()[0].uuid;
         let fault = (gpu, faulted("ecc-uncorrectable", "by a test"));

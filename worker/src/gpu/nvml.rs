@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use muster_core::command::{GpuDescription, GpuHealth};
@@ -20,6 +21,7 @@ use nvml_wrapper::event::EventSet;
 
 use super::{GpuBackend, GpuError, HealthChange, faulted};
 use crate::clock::LeaseClock;
+use crate::limits::INJECTIONS_WAITING_MAX;
 
 /// XIDs after which a GPU is unfit, by agreement of NVIDIA's catalogue and at least two operators.
 const FATAL_XIDS: [u64; 11] = [48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158];
@@ -33,10 +35,14 @@ pub struct NvmlBackend {
     events: Option<EventSet<'static>>,
     clock: LeaseClock,
     next_sweep_ms: u64,
-    /// Uncorrected ECC errors when the backend was opened: the driver counts them since its own start.
+    /// Uncorrected ECC errors when the backend was opened, or the GPU repaired: the driver counts them since
+    /// its own start.
     ecc_before: BTreeMap<GpuUuid, u64>,
-    /// What was last said of each GPU that is not healthy.
+    /// What was last said of each GPU, if anything was.
     shown: BTreeMap<GpuUuid, GpuHealth>,
+    /// GPUs that an admin calls repaired.
+    repaired: Receiver<HealthChange>,
+    injector: SyncSender<HealthChange>,
 }
 
 impl NvmlBackend {
@@ -50,6 +56,7 @@ impl NvmlBackend {
         let nvml: &'static Nvml = Box::leak(Box::new(Nvml::init().map_err(GpuError::NoNvml)?));
         let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
         let gpus = answering(count, |index| describe(nvml, index));
+        let (injector, repaired) = sync_channel(INJECTIONS_WAITING_MAX);
         let mut backend = Self {
             nvml,
             gpus,
@@ -58,6 +65,8 @@ impl NvmlBackend {
             next_sweep_ms: 0,
             ecc_before: BTreeMap::new(),
             shown: BTreeMap::new(),
+            repaired,
+            injector,
         };
         backend.ecc_before = backend.count_ecc();
         backend.events = backend.subscribe();
@@ -82,6 +91,22 @@ impl NvmlBackend {
             }
         }
         Some(events)
+    }
+
+    /// Forgets what is known of repaired GPUs; if they are not repaired, the next look shows it.
+    fn take_repaired(&mut self) -> Vec<HealthChange> {
+        let repaired: Vec<HealthChange> = self.repaired.try_iter().collect();
+        if !repaired.is_empty() {
+            let errors = self.count_ecc();
+            for (gpu, _) in &repaired {
+                self.shown.remove(gpu);
+                if let Some(count) = errors.get(gpu) {
+                    self.ecc_before.insert(*gpu, *count);
+                }
+            }
+            self.next_sweep_ms = 0;
+        }
+        repaired
     }
 
     fn count_ecc(&self) -> BTreeMap<GpuUuid, u64> {
@@ -157,17 +182,26 @@ impl GpuBackend for NvmlBackend {
     }
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
-        let mut changes: Vec<HealthChange> = self.wait_for_event(wait).into_iter().collect();
+        let mut changes = self.take_repaired();
+        changes.extend(self.wait_for_event(wait));
         let now_ms = self.clock.now().0;
         if now_ms >= self.next_sweep_ms {
             self.next_sweep_ms = now_ms + SWEEP_MS;
             changes.extend(self.sweep());
         }
-        // A fault stays until somebody repairs the GPU and restarts the agent: the driver forgets XIDs.
+        // A fault stays until the host boots or an admin calls the GPU repaired: the driver forgets XIDs.
         changes.retain(|(gpu, health)| {
             self.shown.insert(*gpu, health.clone()).as_ref() != Some(health)
         });
         Ok(changes)
+    }
+
+    fn injector(&self) -> SyncSender<HealthChange> {
+        self.injector.clone()
+    }
+
+    fn is_simulated(&self) -> bool {
+        false
     }
 }
 

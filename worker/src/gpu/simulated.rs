@@ -86,8 +86,12 @@ impl GpuBackend for SimulatedBackend {
         Ok(changes)
     }
 
-    fn injector(&self) -> Option<SyncSender<HealthChange>> {
-        Some(self.injector.clone())
+    fn injector(&self) -> SyncSender<HealthChange> {
+        self.injector.clone()
+    }
+
+    fn is_simulated(&self) -> bool {
+        true
     }
 }
 
@@ -130,7 +134,7 @@ mod tests {
         let mut backend = backend("0,2,xid-79");
         let (second, fifth) = (backend.gpus[2].uuid, backend.gpus[5].uuid);
         let order = (fifth, faulted("ecc-uncorrectable", "by an admin"));
-        backend.injector().unwrap().send(order.clone()).unwrap();
+        backend.injector().send(order.clone()).unwrap();
         let changes = backend.observe(NO_WAIT).unwrap();
         assert_eq!(
             changes,
