@@ -3,8 +3,11 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use flate2::read::GzDecoder;
+use serde::Deserialize;
+use serde::de::Error as _;
 
 use super::TraceJob;
 
@@ -31,13 +34,23 @@ pub enum TraceError {
     },
 }
 
-#[derive(serde::Deserialize)]
+#[derive(Deserialize)]
 struct Row {
     job_id: String,
+    #[serde(deserialize_with = "whole_seconds")]
     submit_s: u64,
+    #[serde(deserialize_with = "whole_seconds")]
     duration_s: u64,
     num_tasks: u32,
     gpus_per_task: u32,
+}
+
+/// Seconds, which some lines of the published trace give with a fraction (`4045910.0`), rounded to whole ones.
+fn whole_seconds<'de, D: serde::Deserializer<'de>>(field: D) -> Result<u64, D::Error> {
+    let seconds = f64::deserialize(field)?;
+    Duration::try_from_secs_f64(seconds.round())
+        .map(|time| time.as_secs())
+        .map_err(D::Error::custom)
 }
 
 /// Reads `count` jobs of a Philly trace in order of submission, from the `first` on; `.gz` is unpacked.
@@ -104,14 +117,31 @@ mod tests {
     }
 
     #[test]
-    fn a_damaged_line_is_named() {
+    fn seconds_with_a_fraction_are_rounded() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         writeln!(file, "job_id,submit_s,duration_s,num_tasks,gpus_per_task").unwrap();
-        writeln!(file, "philly-0,0,soon,1,1").unwrap();
-        let TraceError::Read { source, .. } = read_philly(file.path(), 0, 10).unwrap_err() else {
-            panic!("opened")
-        };
-        assert!(source.to_string().contains("line: 2"), "{source}");
+        writeln!(file, "philly-13,1243820,4045910.0,1,1").unwrap();
+        writeln!(file, "philly-14,1243821.4,0.6,1,1").unwrap();
+        let jobs = read_philly(file.path(), 0, 10).unwrap();
+        let times: Vec<_> = jobs
+            .iter()
+            .map(|job| (job.submit_s, job.duration_s))
+            .collect();
+        assert_eq!(times, [(1_243_820, 4_045_910), (1_243_821, 1)]);
+    }
+
+    #[test]
+    fn a_damaged_line_is_named() {
+        for damaged in ["soon", "-1", "", "NaN", "1e300"] {
+            let mut file = tempfile::NamedTempFile::new().unwrap();
+            writeln!(file, "job_id,submit_s,duration_s,num_tasks,gpus_per_task").unwrap();
+            writeln!(file, "philly-0,0,{damaged},1,1").unwrap();
+            let TraceError::Read { source, .. } = read_philly(file.path(), 0, 10).unwrap_err()
+            else {
+                panic!("opened")
+            };
+            assert!(source.to_string().contains("line: 2"), "{source}");
+        }
     }
 
     #[test]
