@@ -24,6 +24,8 @@ pub(crate) struct Operation {
 enum Outcome<Answer> {
     Answered(Answer),
     Unconnected(String),
+    /// No answer within this time.
+    Silent(Duration),
     Failed(Verdict),
 }
 
@@ -112,13 +114,7 @@ impl Client {
         };
         tokio::time::timeout(limit, whole)
             .await
-            .unwrap_or_else(|_| {
-                Outcome::Failed(Verdict::Again {
-                    cause: format!("no answer within {} s", limit.as_secs_f64()),
-                    transport: true,
-                    retry_after: None,
-                })
-            })
+            .unwrap_or(Outcome::Silent(limit))
     }
 }
 
@@ -146,11 +142,22 @@ impl Tries {
         address: String,
         outcome: Outcome<Answer>,
     ) -> Result<(), ClientError> {
+        self.round.push(address.clone());
         let cause = match outcome {
             Outcome::Answered(_) => return Ok(()),
             Outcome::Unconnected(cause) => {
                 client.members().drop_channel(&address);
                 cause
+            }
+            Outcome::Silent(limit) => {
+                self.only_unconnected = false;
+                client.members().drop_channel(&address);
+                let said_before = self.failures.iter().any(|it| it.address == address);
+                if said_before && self.remaining().is_zero() {
+                    // The operation's end cut this try short: what the replica said before tells more.
+                    return Ok(());
+                }
+                format!("no answer within {} s", limit.as_secs_f64())
             }
             Outcome::Failed(Verdict::Final(refusal)) => {
                 return Err(ClientError::Refused {
@@ -180,7 +187,6 @@ impl Tries {
         };
         tracing::debug!(%address, %cause, operation = self.operation.name, "a try failed");
         self.failures.retain(|failure| failure.address != address);
-        self.round.push(address.clone());
         self.failures.push(FailedTry { address, cause });
         Ok(())
     }

@@ -46,7 +46,7 @@ mod types;
 mod watcher;
 
 #[cfg(test)]
-#[path = "../tests/support/counter.rs"]
+#[path = "../tests/replica/support/counter.rs"]
 mod counter;
 #[cfg(test)]
 mod frozen;

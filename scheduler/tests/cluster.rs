@@ -16,7 +16,7 @@ const REQUEST: &str = "5f0c8a4e-97f3-4b6a-9a51-0d5f0f6f2a11";
 
 async fn worker_of(group: &Group, number: u32) -> FakeWorker {
     let worker = FakeWorker::start(WorkerOptions::host(number), group.addresses());
-    eventually("the worker is welcome", || async {
+    eventually("the worker is welcome", async || {
         worker.look(|seen| (seen.welcomes > 0).then_some(()))
     })
     .await;
@@ -26,7 +26,7 @@ async fn worker_of(group: &Group, number: u32) -> FakeWorker {
 async fn reaches(group: &Group, through: u64, job: u64, phase: JobPhase) {
     let client = group.client(through);
     let what = format!("job {job} is {phase:?}");
-    eventually(&what, || async {
+    eventually(&what, async || {
         (client.phase(job).await == Some(phase)).then_some(())
     })
     .await;
@@ -44,14 +44,14 @@ async fn a_job_submitted_to_a_follower_is_placed_started_and_finished() {
         .unwrap();
     assert!(!submitted.repeated);
     reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
-    eventually("the worker holds the gang", || async {
+    eventually("the worker holds the gang", async || {
         worker.look(|seen| (seen.tasks.len() == 4).then_some(()))
     })
     .await;
 
     worker.finish_tasks(0);
     reaches(&group, follower, submitted.job_id, JobPhase::Succeeded).await;
-    eventually("the worker is told to forget the gang", || async {
+    eventually("the worker is told to forget the gang", async || {
         worker.look(|seen| seen.tasks.is_empty().then_some(()))
     })
     .await;
@@ -106,7 +106,7 @@ async fn running_work_and_writes_survive_a_killed_leader() {
         .await
         .unwrap();
     reaches(&group, leader, submitted.job_id, JobPhase::Running).await;
-    let epochs = eventually("the worker holds the gang", || async {
+    let epochs = eventually("the worker holds the gang", async || {
         worker.look(|seen| (seen.tasks.len() == 8).then(|| seen.tasks.clone()))
     })
     .await;
@@ -121,7 +121,7 @@ async fn running_work_and_writes_survive_a_killed_leader() {
         .unwrap();
     assert_eq!(repeated.job_id, submitted.job_id);
     assert!(repeated.repeated);
-    eventually("the worker is welcome at the new leader", || async {
+    eventually("the worker is welcome at the new leader", async || {
         worker.look(|seen| (seen.welcomes > 1 && seen.acknowledged > 2).then_some(()))
     })
     .await;
@@ -138,7 +138,7 @@ async fn running_work_and_writes_survive_a_killed_leader() {
 async fn silence_counts_on_where_the_killed_leader_left_off() {
     let mut group = Group::start().await;
     let worker = worker_of(&group, 1).await;
-    eventually("beats are acknowledged", || async {
+    eventually("beats are acknowledged", async || {
         worker.look(|seen| (seen.acknowledged > 3).then_some(()))
     })
     .await;
@@ -148,7 +148,7 @@ async fn silence_counts_on_where_the_killed_leader_left_off() {
     let leader = group.leader().await;
     group.kill(leader);
     let client = group.client(group.alive()[0]);
-    eventually("the host is lost", || async {
+    eventually("the host is lost", async || {
         let host = client.host("node1").await?;
         (host.health() == HostHealth::Lost).then_some(())
     })
@@ -238,7 +238,7 @@ async fn one_stream_speaks_for_a_host() {
         ..WorkerOptions::host(1)
     };
     let stranger = FakeWorker::start(stranger, group.addresses());
-    let rejected = eventually("another worker of the same name is refused", || async {
+    let rejected = eventually("another worker of the same name is refused", async || {
         stranger.look(|seen| seen.rejected.clone())
     })
     .await;
@@ -251,20 +251,20 @@ async fn one_stream_speaks_for_a_host() {
         ..WorkerOptions::host(1)
     };
     let newer = FakeWorker::start(newer, group.addresses());
-    let rejected = eventually("a copy of a worker that is alive is refused", || async {
+    let rejected = eventually("a copy of a worker that is alive is refused", async || {
         newer.look(|seen| seen.rejected.clone())
     })
     .await;
     assert_eq!(rejected.reason, "HOST_IDENTITY_TAKEN");
     assert!(rejected.retry, "the other one may go");
     drop(older);
-    eventually("the newer one's beats are acknowledged", || async {
+    eventually("the newer one's beats are acknowledged", async || {
         newer.look(|seen| (seen.acknowledged > 2).then_some(()))
     })
     .await;
 
     let older = FakeWorker::start(WorkerOptions::host(1), group.addresses());
-    let rejected = eventually("the earlier start is refused as stale", || async {
+    let rejected = eventually("the earlier start is refused as stale", async || {
         older.look(|seen| seen.rejected.clone())
     })
     .await;
@@ -384,35 +384,36 @@ async fn output_reaches_a_slow_reader_whole_through_a_follower() {
         task: 1,
         ..v1::StreamLogsRequest::default()
     };
-    // The worker may be on its way to another replica; a reader tries again.
-    let (mut output, first) = eventually("the worker is asked for its output", || async {
-        let mut output = client.jobs().stream_logs(request).await.ok()?.into_inner();
-        let first = output.message().await.ok()?;
-        Some((output, first))
+    // The worker may be on its way to another replica: a reader then tries again from where it is.
+    let mut position = 0;
+    eventually("the output is read whole", async || {
+        let from = v1::StreamLogsRequest {
+            start: Some(v1::stream_logs_request::Start::OffsetBytes(position)),
+            ..request
+        };
+        let mut output = client.jobs().stream_logs(from).await.ok()?.into_inner();
+        while let Some(piece) = output.message().await.ok()? {
+            assert_eq!(
+                piece.offset_bytes, position,
+                "neither a gap nor a repetition"
+            );
+            if position == 0 {
+                assert_eq!((piece.host.as_str(), piece.attempt), ("node1", 1));
+            }
+            assert!(
+                piece
+                    .data
+                    .iter()
+                    .zip(position..)
+                    .all(|(byte, at)| *byte == printed_at(at))
+            );
+            position += piece.data.len() as u64;
+            // The worker does not wait for its reader.
+            tokio::task::yield_now().await;
+        }
+        Some(())
     })
     .await;
-    let mut next = first;
-    let mut position = 0;
-    while let Some(piece) = next {
-        assert_eq!(
-            piece.offset_bytes, position,
-            "neither a gap nor a repetition"
-        );
-        if position == 0 {
-            assert_eq!((piece.host.as_str(), piece.attempt), ("node1", 1));
-        }
-        assert!(
-            piece
-                .data
-                .iter()
-                .zip(position..)
-                .all(|(byte, at)| *byte == printed_at(at))
-        );
-        position += piece.data.len() as u64;
-        // The worker does not wait for its reader.
-        tokio::task::yield_now().await;
-        next = output.message().await.unwrap();
-    }
     assert_eq!(position, PRINTED_BYTES);
 
     let unknown = v1::StreamLogsRequest { task: 7, ..request };
@@ -442,7 +443,7 @@ async fn an_injected_fault_takes_out_its_gpu_and_no_other() {
         .inject_gpu_fault(inject.clone())
         .await
         .unwrap();
-    eventually("the gang leaves the broken GPU and waits", || async {
+    eventually("the gang leaves the broken GPU and waits", async || {
         let is_queued = client.phase(submitted.job_id).await == Some(JobPhase::Queued);
         let status = client.status(Consistency::Linearizable).await.ok()?;
         let gpus = status.gpus?;

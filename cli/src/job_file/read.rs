@@ -211,7 +211,7 @@ mod tests {
         let text = "name: a\ncommand: [x]\ntasks: 1000000000\n";
         assert_eq!(errors(text), [format!("job.yaml:3:8: tasks: {rule}")]);
         let text = "name: a\ngroups:\n- {count: 1000000000, command: [x]}\n";
-        assert_eq!(errors(text), [format!("job.yaml:3:1: groups: {rule}")]);
+        assert_eq!(errors(text), [format!("job.yaml:3:3: groups: {rule}")]);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! The checkpoint folder, by the file contract of the task environment: write `step_N.tmp/`, fsync, rename to
 //! `step_N/`, write `_COMMITTED`, fsync. A crash at any point leaves either a committed checkpoint or none.
 
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -121,26 +122,61 @@ impl CheckpointFolder {
 
     /// Removes the oldest committed checkpoints up to `newest` until `kept` are left.
     pub(crate) fn prune(&self, newest: u64, kept: u64) -> Result<(), CheckpointError> {
-        let mut steps = Vec::new();
-        for entry in fs::read_dir(&self.root).map_err(io_error("list", &self.root))? {
-            let entry = entry.map_err(io_error("list", &self.root))?;
-            let name = entry.file_name();
-            let step = name
-                .to_str()
-                .and_then(|it| it.strip_prefix("step_"))
-                .and_then(|it| it.parse().ok());
-            steps.extend(step.filter(|step: &u64| *step <= newest));
-        }
-        steps.sort_unstable_by(|left, right| right.cmp(left));
-        for step in steps.into_iter().skip(kept as usize) {
+        let mut steps = steps_in(&self.root)?;
+        steps.retain(|step| *step <= newest);
+        for step in steps.into_iter().rev().skip(kept as usize) {
             remove(&self.path_of(step))?;
         }
         Ok(())
     }
 }
 
+/// Reads the checkpoint in `path`, or, where it is gone, the newest one beside it that is newer.
+///
+/// The scheduler hears of a checkpoint with the worker's next beat. A host that was lost before may have committed
+/// newer ones, and have removed the one that the scheduler names.
+pub(crate) fn read_newest_from(path: &Path) -> Result<(PathBuf, TrainingState), CheckpointError> {
+    let named = path.file_name().and_then(step_of);
+    if let (Some(root), Some(named)) = (path.parent(), named)
+        && is_missing(path)
+        && !is_missing(root)
+    {
+        for step in steps_in(root)?
+            .into_iter()
+            .rev()
+            .filter(|step| *step > named)
+        {
+            let newer = root.join(format!("step_{step}"));
+            match read(&newer) {
+                Err(CheckpointError::Uncommitted(_)) => {}
+                read => return read.map(|state| (newer, state)),
+            }
+        }
+    }
+    read(path).map(|state| (path.to_owned(), state))
+}
+
+fn is_missing(path: &Path) -> bool {
+    matches!(path.try_exists(), Ok(false))
+}
+
+/// The steps of the checkpoint folders in `root`, in ascending order.
+fn steps_in(root: &Path) -> Result<Vec<u64>, CheckpointError> {
+    let mut steps = Vec::new();
+    for entry in fs::read_dir(root).map_err(io_error("list", root))? {
+        let entry = entry.map_err(io_error("list", root))?;
+        steps.extend(step_of(&entry.file_name()));
+    }
+    steps.sort_unstable();
+    Ok(steps)
+}
+
+fn step_of(folder: &OsStr) -> Option<u64> {
+    folder.to_str()?.strip_prefix("step_")?.parse().ok()
+}
+
 /// Reads the committed checkpoint in `path`.
-pub(crate) fn read(path: &Path) -> Result<TrainingState, CheckpointError> {
+fn read(path: &Path) -> Result<TrainingState, CheckpointError> {
     let file = path.join(STATE_FILE);
     let committed = path.join(COMMITTED_FILE);
     let bytes = fs::read(&file).map_err(io_error("read checkpoint", &file))?;
@@ -246,6 +282,25 @@ mod tests {
         fs::write(path.join(STATE_FILE), bytes).unwrap();
         let error = read(&path).unwrap_err();
         assert!(matches!(error, CheckpointError::Unusable { .. }) && error.is_permanent());
+    }
+
+    #[test]
+    fn a_checkpoint_that_is_gone_is_replaced_by_the_newest_complete_one_after_it() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(home.path()).unwrap();
+        for step in [5, 10, 15, 20] {
+            folder.write(&state(step)).unwrap();
+        }
+        fs::remove_file(folder.path_of(20).join(COMMITTED_FILE)).unwrap();
+        let resumed = |step| read_newest_from(&folder.path_of(step)).map(|(_, state)| state.step);
+        assert_eq!(resumed(5).unwrap(), 5);
+        folder.prune(15, 1).unwrap();
+        assert_eq!(resumed(5).unwrap(), 15);
+        let (path, _) = read_newest_from(&folder.path_of(5)).unwrap();
+        assert_eq!(path, folder.path_of(15));
+        // Older ones are no progress that was promised.
+        assert!(matches!(resumed(17), Err(CheckpointError::Io { .. })));
+        assert!(matches!(resumed(20), Err(CheckpointError::Uncommitted(_))));
     }
 
     #[test]

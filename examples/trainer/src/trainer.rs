@@ -196,7 +196,7 @@ impl<'a> Trainer<'a> {
         let committed = folder.write(&self.state())?;
         let delivery = self.control.commit(&committed)?;
         if delivery != Delivery::Unreachable {
-            // An agent that has not heard of this checkpoint may still name an older one to resume from.
+            // Before an agent has heard of this checkpoint an older one may be named to resume from.
             folder.prune(committed.step, self.arguments.checkpoints_kept)?;
         }
         self.last_checkpoint = now();
@@ -307,14 +307,14 @@ fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointEr
             weights,
         });
     };
-    let mut state = checkpoint::read(path)?;
+    let (path, mut state) = checkpoint::read_newest_from(path)?;
     for (what, found, wanted) in [
         ("seed", state.seed, seed),
         ("batch size", state.batch, batch),
     ] {
         if found != wanted {
             return Err(CheckpointError::OtherRun {
-                path: path.to_owned(),
+                path,
                 what,
                 found,
                 wanted,

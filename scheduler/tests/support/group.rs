@@ -91,7 +91,7 @@ impl Group {
 
     /// Waits until all replicas that run agree on a leader among them.
     pub(crate) async fn leader(&self) -> u64 {
-        eventually("the replicas agree on a leader", || async {
+        eventually("the replicas agree on a leader", async || {
             let alive = self.alive();
             let mut leaders = Vec::new();
             for id in &alive {

@@ -4,7 +4,6 @@ mod client;
 mod group;
 mod worker;
 
-use std::future::Future;
 use std::time::Duration;
 
 pub(crate) use client::{Client, gang, job};
@@ -15,10 +14,7 @@ pub(crate) use worker::{FakeWorker, PRINTED_BYTES, WorkerOptions, printed_at};
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Polls until `check` gives a value.
-pub(crate) async fn eventually<T, F>(what: &str, mut check: impl FnMut() -> F) -> T
-where
-    F: Future<Output = Option<T>>,
-{
+pub(crate) async fn eventually<T>(what: &str, mut check: impl AsyncFnMut() -> Option<T>) -> T {
     let deadline = tokio::time::Instant::now() + PATIENCE;
     loop {
         if let Some(value) = check().await {

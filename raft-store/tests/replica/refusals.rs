@@ -1,9 +1,5 @@
 //! What a replica refuses to start on, and how it ends when its disk fails.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
@@ -13,9 +9,10 @@ use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, RocksLog};
 use muster_raft_store::memory::{MemoryLog, MemoryNetwork, MemorySnapshots};
 use muster_raft_store::sim::{ProductionRuntime, Seams};
 use muster_raft_store::{Config, Handle, OpenError, Peer, ProposeError, WallClock};
-use support::counter::{Add, Counter};
-use support::{config, eventually};
 use tempfile::TempDir;
+
+use crate::support::counter::{Add, Counter};
+use crate::support::{config, eventually};
 
 async fn open(config: Config) -> Result<Handle<Counter>, OpenError> {
     Handle::open(config).await

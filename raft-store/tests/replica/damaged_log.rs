@@ -1,19 +1,16 @@
 //! Damage to the write-ahead log: what was acknowledged is never dropped in silence, what a crash
 //! cut off does not keep the replica from starting.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_raft_store::disk::{LogChange, LogDisk, MetaKey, RocksLog};
 use muster_raft_store::{Handle, OpenError, Peer};
-use support::counter::{Add, Counter};
-use support::{config, eventually};
 use tempfile::TempDir;
+
+use crate::support::counter::{Add, Counter};
+use crate::support::{config, eventually};
 
 /// Bytes of one record.
 const RECORD_BYTES: usize = 100;

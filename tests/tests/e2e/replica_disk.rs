@@ -1,6 +1,5 @@
 //! A replica whose disk is full: it stops with a clear error, the others go on, nothing acknowledged is
 //! lost, and with room it catches up.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 use std::fs;

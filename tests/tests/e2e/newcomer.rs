@@ -1,5 +1,4 @@
 //! The command line as a newcomer types it: wrong words, no cluster, and what programs read.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeSet;
 

@@ -1,17 +1,14 @@
 //! A disk that takes no more bytes: the replica stops, the process lives, nothing acknowledged is
 //! lost. The limit is the file size limit of a child process, which needs no privilege.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use muster_raft_store::{Handle, Peer, ProposeError};
-use support::counter::{Add, Counter};
-use support::{config, eventually};
 use tempfile::TempDir;
+
+use crate::support::counter::{Add, Counter};
+use crate::support::{config, eventually};
 
 /// Tells the child where to work.
 const FOLDER: &str = "MUSTER_FULL_DISK_FOLDER";
@@ -31,7 +28,10 @@ async fn a_full_disk_loses_nothing_acknowledged() {
     let status = Command::new("sh")
         .args(["-c", "trap '' XFSZ; ulimit -f \"$0\"; exec \"$@\"", BLOCKS])
         .arg(std::env::current_exe().unwrap())
-        .args(["--exact", "a_full_disk_loses_nothing_acknowledged"])
+        .args([
+            "--exact",
+            "full_disk::a_full_disk_loses_nothing_acknowledged",
+        ])
         .env(FOLDER, folder.path())
         .status()
         .unwrap();

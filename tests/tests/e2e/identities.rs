@@ -1,6 +1,5 @@
 //! Workers that claim what is not theirs: a name, a data directory, an identity, a GPU, a task.
 //! Each is refused clearly, and what it claimed goes on where it is.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::collections::BTreeMap;
 use std::fs;

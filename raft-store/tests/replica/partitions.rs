@@ -1,9 +1,5 @@
 //! Three replicas over a network in memory: cut links, and a replica that has diverged.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod support;
-
 use std::io::{Read, Write};
 use std::path::Path;
 use std::sync::Arc;
@@ -14,8 +10,9 @@ use muster_raft_store::sim::{ProductionRuntime, Seams};
 use muster_raft_store::{
     Config, DecodeError, Handle, Peer, ProposeError, ReadError, StateMachine, WallClock,
 };
-use support::counter::{Add, Counter};
-use support::{config, eventually};
+
+use crate::support::counter::{Add, Counter};
+use crate::support::{config, eventually};
 
 struct Group<M: StateMachine> {
     network: MemoryNetwork,

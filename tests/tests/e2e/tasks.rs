@@ -1,5 +1,4 @@
 //! Tasks that do not want to end, and tasks that take more than their share.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::Path;

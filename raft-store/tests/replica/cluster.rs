@@ -1,17 +1,13 @@
 //! Three replicas in one process, over gRPC on loopback and RocksDB with real syncs.
 
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
-
-mod group;
-mod support;
-
 use std::collections::BTreeSet;
 
-use group::Cluster;
 use muster_raft_store::{Config, MembershipError, ProposeError};
-use support::counter::Add;
-use support::eventually;
 use tempfile::TempDir;
+
+use crate::group::Cluster;
+use crate::support::counter::Add;
+use crate::support::eventually;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn acknowledged_commands_survive_the_leader_and_a_restart_of_all() {

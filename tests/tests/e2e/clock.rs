@@ -3,7 +3,6 @@
 //!
 //! The clock is moved by a library that is preloaded into the replicas and adds to `CLOCK_REALTIME`
 //! what a file says. Steps of single clocks under faults are the simulation's (`muster chaos sim`).
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::path::{Path, PathBuf};

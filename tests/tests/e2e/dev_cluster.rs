@@ -1,5 +1,4 @@
 //! `muster dev`: what it starts can be used, and a signal takes all of it away.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use std::fs;
 use std::process::Stdio;

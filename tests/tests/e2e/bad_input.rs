@@ -1,5 +1,4 @@
 //! Bad input gets a clear error that names the field and the rule, and leaves the cluster as it was.
-#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 use muster_client::{Client, ClientError, Refusal};
 use muster_core::ids::JobId;

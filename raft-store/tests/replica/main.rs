@@ -1,0 +1,10 @@
+//! Replicas on real disks and on disks and networks in memory, through the crate's public face.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod cluster;
+mod damaged_log;
+mod full_disk;
+mod group;
+mod partitions;
+mod refusals;
+mod support;

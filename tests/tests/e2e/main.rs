@@ -1,0 +1,12 @@
+//! The whole product as its users meet it: real processes, real disks, real kills.
+#![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod agents;
+mod bad_input;
+mod clock;
+mod dev_cluster;
+mod failover;
+mod identities;
+mod newcomer;
+mod replica_disk;
+mod tasks;
