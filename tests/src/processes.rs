@@ -9,15 +9,21 @@ use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-/// Whether a process runs; zombies do not count.
+/// Fields of `/proc/<pid>/stat` after the name: the first thread's state, and how many threads there are.
+const STATE: usize = 0;
+const THREADS: usize = 17;
+
+/// Whether any thread of a process runs: until then it holds its files and ports.
 #[must_use]
 pub fn is_alive(pid: i32) -> bool {
     let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
         return false;
     };
-    // The name may hold anything, so the state is what follows the last parenthesis.
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    // The name may hold anything, so fields are counted from the last parenthesis.
+    let fields = stat.rsplit_once(") ").map_or("", |(_, rest)| rest);
+    let fields: Vec<&str> = fields.split(' ').collect();
+    let threads = fields.get(THREADS).and_then(|it| it.parse().ok());
+    !matches!(fields.get(STATE), Some(&("Z" | "X")) | None) || threads > Some(1)
 }
 
 /// Kills a process (`kill -9`); one that has gone is what we want.

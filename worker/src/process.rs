@@ -29,7 +29,7 @@ impl ProcessIdentity {
         })
     }
 
-    /// Whether it still runs: a zombie does not.
+    /// Whether any of its threads still runs.
     #[must_use]
     pub fn is_alive(&self) -> bool {
         ProcessEntry::read(self.pid)
@@ -72,6 +72,7 @@ pub(crate) struct ProcessEntry {
     pub(crate) session: i32,
     pub(crate) start_ticks: u64,
     state: u8,
+    threads: u32,
 }
 
 impl ProcessEntry {
@@ -110,11 +111,14 @@ impl ProcessEntry {
             group: fields.get(2)?.parse().ok()?,
             session: fields.get(3)?.parse().ok()?,
             start_ticks: fields.get(19)?.parse().ok()?,
+            threads: fields.get(17)?.parse().ok()?,
         })
     }
 
+    /// Whether nothing of it runs. The state is the first thread's, which may end before the others: such a
+    /// process still holds its files, ports and GPUs.
     pub(crate) const fn is_dead(&self) -> bool {
-        matches!(self.state, b'Z' | b'X')
+        matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
 }
 
@@ -181,6 +185,7 @@ mod tests {
             session: pid,
             start_ticks: 1,
             state: b'S',
+            threads: 1,
         }
     }
 
@@ -193,6 +198,23 @@ mod tests {
             (77, 5, 6, 7)
         );
         assert_eq!(parsed.start_ticks, 424_242);
+    }
+
+    #[test]
+    fn a_process_whose_first_thread_ended_before_the_others_lives() {
+        let threads = |threads, state| {
+            let line = format!(
+                "77 (a) {state} 5 6 7 0 -1 4194560 1 2 3 4 5 6 7 8 20 0 {threads} 0 424242 1 2"
+            );
+            ProcessEntry::parse(&line).unwrap()
+        };
+        assert!(!threads(2, 'Z').is_dead() && !threads(1, 'S').is_dead());
+        assert!(threads(1, 'Z').is_dead() && threads(0, 'X').is_dead());
+        let child = ProcessEntry {
+            parent: 1,
+            ..threads(2, 'Z')
+        };
+        assert_eq!(descendants(&[entry(1, 0), child], 1), [77]);
     }
 
     #[test]

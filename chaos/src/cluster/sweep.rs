@@ -9,6 +9,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
+use muster_worker::process::ProcessIdentity;
 use rustix::process::{Pid, Signal, getpid, kill_process};
 use tokio::time::Instant;
 
@@ -34,19 +35,21 @@ pub fn processes_of(folder: &Path) -> Vec<Pid> {
 
 /// Kills every process of `folder` and waits until all are gone; returns how many there were.
 ///
-/// Looks again after each round, because a process may have forked while it was being killed.
+/// Looks again after each round, because a process may have forked while it was being killed, and believes
+/// only two looks in a row that nothing is left: a process in the middle of `exec` names nothing.
 ///
 /// # Errors
 /// If some are still alive after five seconds.
 pub fn kill_all(folder: &Path) -> Result<usize, StillAlive> {
     let deadline = Instant::now() + REAP_TIMEOUT;
-    let mut killed = 0;
+    let (mut killed, mut was_empty) = (0, false);
     loop {
         let alive = processes_of(folder);
-        if alive.is_empty() {
+        if alive.is_empty() && was_empty {
             return Ok(killed);
         }
-        if Instant::now() >= deadline {
+        was_empty = alive.is_empty();
+        if !alive.is_empty() && Instant::now() >= deadline {
             return Err(StillAlive {
                 count: alive.len(),
                 folder: folder.display().to_string(),
@@ -77,15 +80,11 @@ pub struct StillAlive {
     folder: String,
 }
 
-/// Whether a process runs; zombies do not count.
+/// Whether any thread of a process runs: until then it holds its files and ports.
 #[must_use]
 pub fn is_alive(pid: Pid) -> bool {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{}/stat", pid.as_raw_nonzero())) else {
-        return false;
-    };
-    // The name may hold anything, so the state is what follows the last parenthesis.
-    stat.rsplit_once(") ")
-        .is_some_and(|(_, rest)| !rest.starts_with(['Z', 'X']))
+    let pid = pid.as_raw_nonzero().get();
+    ProcessIdentity::of(pid).is_some_and(|process| process.is_alive())
 }
 
 fn names(pid: Pid, folder: &Path) -> bool {
@@ -127,6 +126,10 @@ mod tests {
             .spawn()
             .unwrap();
         let pid = Pid::from_child(&child);
+        // Its environment is there once its `exec` is over.
+        while processes_of(folder.path()).is_empty() {
+            pause();
+        }
         assert_eq!(processes_of(folder.path()), [pid]);
         assert_eq!(kill_all(folder.path()).unwrap(), 1);
         assert!(!child.wait().unwrap().success());

@@ -201,6 +201,8 @@ struct Reader {
     request: LogRequest,
     reply: LogReply,
     is_first: bool,
+    /// True once the last piece was read, which may hold output.
+    is_over: bool,
 }
 
 impl Reader {
@@ -238,12 +240,13 @@ impl Reader {
             request: order,
             reply,
             is_first: true,
+            is_over: false,
         })
     }
 
     /// The next piece; none at the end.
     async fn next(&mut self) -> Option<Result<v1::StreamLogsResponse, Status>> {
-        loop {
+        while !self.is_over {
             let chunk = match self.reply.next().await {
                 LogPiece::Chunk(chunk) => chunk,
                 LogPiece::Lost => return Some(Err(unreachable(&self.host_name))),
@@ -257,13 +260,15 @@ impl Reader {
             if let Some(error) = chunk.error {
                 return Some(Err(status::error(Code::NotFound, "NO_LOGS", &error, &[])));
             }
+            self.is_over = chunk.end;
             if chunk.end && chunk.data.is_empty() {
-                return None;
+                break;
             }
             let end = chunk.offset_bytes + chunk.data.len() as u64;
             self.request.start = LogStart::OffsetBytes(end);
             return Some(Ok(self.response(chunk)));
         }
+        None
     }
 
     fn response(&mut self, chunk: v1::LogChunk) -> v1::StreamLogsResponse {

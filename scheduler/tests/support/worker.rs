@@ -324,17 +324,21 @@ async fn print(request: v1::LogRequest, outgoing: mpsc::Sender<v1::WorkerMessage
         Some(v1::log_request::Start::OffsetBytes(offset)) => offset,
         Some(v1::log_request::Start::TailLines(_)) | None => 0,
     };
-    while offset < PRINTED_BYTES {
-        let end = (offset + CHUNK_BYTES).min(PRINTED_BYTES);
+    loop {
+        let end = (offset + CHUNK_BYTES).min(PRINTED_BYTES.max(offset));
         let data: Vec<u8> = (offset..end).map(printed_at).collect();
         let chunk = v1::LogChunk {
             id: request.id,
             offset_bytes: offset,
             data: data.into(),
-            end: end == PRINTED_BYTES,
+            end: end >= PRINTED_BYTES,
             error: None,
         };
+        let is_last = chunk.end;
         send(&outgoing, ToLeader::LogChunk(chunk)).await;
+        if is_last {
+            return;
+        }
         offset = end;
     }
 }
