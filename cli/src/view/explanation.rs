@@ -5,7 +5,7 @@ use muster_proto::v1;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::word::job_phase;
+use super::word::{block_target, job_phase};
 use crate::output::{Cell, Column, Table, Tone, instant, paint, until};
 
 const CLASS_COLUMNS: &[Column] = &[
@@ -27,6 +27,7 @@ pub(crate) struct ExplanationView {
     phase: String,
     summary: String,
     blocker: Option<Value>,
+    remedy: Option<Value>,
     unit: u32,
     units_waiting: u64,
     jobs_ahead: u64,
@@ -56,6 +57,7 @@ impl From<v1::ExplainJobResponse> for ExplanationView {
             phase: job_phase(answer.phase()),
             summary: answer.summary,
             blocker: answer.blocker.as_ref().and_then(blocker_json),
+            remedy: answer.remedy.as_ref().and_then(remedy_json),
             unit: answer.unit,
             units_waiting: answer.units_waiting,
             jobs_ahead: answer.jobs_ahead,
@@ -179,5 +181,28 @@ fn blocker_json(blocker: &v1::Blocker) -> Option<Value> {
             "fits_tasks": short.fits_tasks, "need_tasks": short.need_tasks,
         }),
         Kind::Behind(ahead) => json!({"kind": "behind", "job": ahead.ahead_job_id}),
+    })
+}
+
+fn remedy_json(remedy: &v1::Remedy) -> Option<Value> {
+    use v1::remedy::Kind;
+    Some(match remedy.kind.as_ref()? {
+        Kind::WaitUntilMs(until) => json!({"kind": "wait", "until": instant(*until)}),
+        Kind::PlaceAheadJobId(job) => json!({"kind": "place_ahead", "job": job}),
+        Kind::Unblock(blocked) => {
+            let targets: Vec<String> = blocked
+                .targets
+                .iter()
+                .map(|it| block_target(Some(it)))
+                .collect();
+            json!({"kind": "unblock", "targets": targets})
+        }
+        Kind::FreeGpus(lacking) => {
+            json!({"kind": "free_gpus", "gpus": lacking.gpus, "host": lacking.host})
+        }
+        Kind::FreeRoom(lacking) => {
+            json!({"kind": "free_room", "tasks": lacking.tasks, "each": lacking.each})
+        }
+        Kind::Grow(need) => json!({"kind": "grow", "need": need}),
     })
 }

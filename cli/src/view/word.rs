@@ -25,3 +25,13 @@ pub(crate) fn phase_tone(phase: &str) -> Tone {
         _ => Tone::Waiting,
     }
 }
+
+/// A host or GPU that can be blocked: `host node01`, `GPU-...`.
+pub(crate) fn block_target(target: Option<&v1::BlockTarget>) -> String {
+    use v1::block_target::Target;
+    match target.and_then(|target| target.target.as_ref()) {
+        Some(Target::Host(name)) => format!("host {name}"),
+        Some(Target::Gpu(uuid)) => uuid.clone(),
+        None => "something".to_owned(),
+    }
+}

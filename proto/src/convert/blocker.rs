@@ -1,6 +1,6 @@
-//! Why a unit is not placed.
+//! Why a unit is not placed, and what would help.
 
-use muster_core::plan::Blocker;
+use muster_core::plan::{Blocker, Remedy};
 
 use crate::v1;
 
@@ -32,6 +32,29 @@ impl From<&Blocker> for v1::Blocker {
             Blocker::Behind { ahead } => Kind::Behind(Behind {
                 ahead_job_id: ahead.get(),
             }),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl From<&Remedy> for v1::Remedy {
+    fn from(remedy: &Remedy) -> Self {
+        use v1::remedy::{FreeGpus, FreeRoom, Kind, Unblock};
+        let kind = match remedy {
+            Remedy::Wait { until } => Kind::WaitUntilMs(until.0),
+            Remedy::PlaceAhead { ahead } => Kind::PlaceAheadJobId(ahead.get()),
+            Remedy::Unblock { targets } => Kind::Unblock(Unblock {
+                targets: targets.iter().map(Into::into).collect(),
+            }),
+            Remedy::FreeGpus { gpus, host } => Kind::FreeGpus(FreeGpus {
+                gpus: *gpus,
+                host: host.clone(),
+            }),
+            Remedy::FreeRoom { tasks, each } => Kind::FreeRoom(FreeRoom {
+                tasks: *tasks,
+                each: each.clone(),
+            }),
+            Remedy::Grow { need } => Kind::Grow(need.clone()),
         };
         Self { kind: Some(kind) }
     }

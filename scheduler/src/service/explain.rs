@@ -31,6 +31,7 @@ pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, St
         units_waiting: explanation.waiting_units,
         jobs_ahead: explanation.ahead,
         classes,
+        remedy: explanation.remedy.as_ref().map(Into::into),
     })
 }
 

@@ -111,7 +111,7 @@ async fn json_has_the_documented_fields() {
     let explained = json(&format!("job explain {job}")).await;
     has(
         &explained,
-        "revision phase summary blocker unit units_waiting jobs_ahead host_classes",
+        "revision phase summary blocker remedy unit units_waiting jobs_ahead host_classes",
     );
     let hosts = json("host list").await;
     has(
@@ -194,4 +194,26 @@ async fn exit_codes_tell_what_became_of_a_job() {
         told.contains("`no-such-program` failed: No such file"),
         "{told}"
     );
+}
+
+#[tokio::test]
+async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
+    let cluster = Cluster::start(Shape::default()).await;
+    for host in ["node01", "node02"] {
+        let words = ["block-host", host, "--reason", "fan"];
+        cluster.muster(&words).await.ok();
+    }
+    let words = ["job", "submit", "--gpus", "1", "-o", "name", "--", "true"];
+    let job = cluster.muster(&words).await.ok().trim().to_owned();
+    let explained = cluster
+        .muster(&["job", "explain", &job, "-o", "json"])
+        .await
+        .json();
+    assert_eq!(explained["blocker"]["kind"], "resources", "{explained:#}");
+    assert_eq!(explained["remedy"]["kind"], "unblock", "{explained:#}");
+    assert_eq!(explained["remedy"]["targets"][0], "host node01");
+
+    cluster.muster(&["unblock-host", "node01"]).await.ok();
+    let words = ["job", "wait", &job, "--timeout", "60s"];
+    assert_eq!(cluster.muster(&words).await.code, 0);
 }

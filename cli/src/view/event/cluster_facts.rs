@@ -70,7 +70,7 @@ fn machines(kind: &Kind) -> Option<Facts> {
 fn decisions(kind: &Kind) -> Option<Facts> {
     Some(match kind {
         Kind::Blocked(event) => {
-            let target = target_name(event.target.as_ref());
+            let target = word::block_target(event.target.as_ref());
             let block = event.block.clone().unwrap_or_default();
             let text = format!("{target} by {}: {}", block.author, block.reason);
             let detail = json!({
@@ -81,7 +81,7 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             facts("blocked", Tone::Waiting, text, detail)
         }
         Kind::Unblocked(event) => {
-            let target = target_name(event.target.as_ref());
+            let target = word::block_target(event.target.as_ref());
             let text = format!("{target} by {}", event.author);
             let detail = json!({"target": target, "author": event.author});
             facts("unblocked", Tone::Good, text, detail)
@@ -92,13 +92,4 @@ fn decisions(kind: &Kind) -> Option<Facts> {
         }
         _ => return None,
     })
-}
-
-fn target_name(target: Option<&v1::BlockTarget>) -> String {
-    use v1::block_target::Target;
-    match target.and_then(|target| target.target.as_ref()) {
-        Some(Target::Host(name)) => format!("host {name}"),
-        Some(Target::Gpu(uuid)) => uuid.clone(),
-        None => "something".to_owned(),
-    }
 }
