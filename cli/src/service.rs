@@ -2,6 +2,7 @@
 
 use std::future::Future;
 use std::io;
+use std::num::NonZero;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -11,6 +12,10 @@ use tokio::sync::oneshot;
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::strict_yaml::parse_config;
+
+/// What a service does at once is answer calls: decisions and applies are one thread's work each. More threads
+/// than this only wake each other.
+const RUNTIME_THREADS_MAX: usize = 8;
 
 /// Reads a settings file (YAML, or JSON by its extension); the defaults if none is given.
 pub(crate) fn read_settings<Settings: DeserializeOwned + Default>(
@@ -34,6 +39,7 @@ where
 {
     let failed = |error: io::Error| Failure::new(format!("cannot start the runtime: {error}"));
     let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(runtime_threads())
         .enable_all()
         .build()
         .map_err(failed)?;
@@ -51,6 +57,13 @@ where
     // Whatever still runs would only delay the end: the service has stopped, or is not waited for.
     runtime.shutdown_background();
     ended.map(|()| Exit::Ok)
+}
+
+/// Threads of a service's runtime: one core is left to the threads beside it (the log's syncs, RocksDB,
+/// snapshots). On a machine of two cores one thread answers more submits than two that wake each other.
+fn runtime_threads() -> usize {
+    let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
+    cores.saturating_sub(1).clamp(1, RUNTIME_THREADS_MAX)
 }
 
 /// Completes when the service should stop.

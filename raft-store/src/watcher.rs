@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use openraft::async_runtime::Select2;
 use openraft::async_runtime::watch::WatchReceiver as _;
+use openraft::metrics::RaftServerMetrics;
 use openraft::{Instant as _, Raft, RaftMetrics, ServerState};
 use tokio::sync::watch;
 
@@ -42,6 +43,7 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
     /// Runs until the replica has stopped.
     pub(crate) async fn run(self) {
         let mut metrics = self.parts.raft.metrics();
+        let mut roles = self.parts.raft.server_metrics();
         let pause = Duration::from_millis(self.parts.timings.heartbeat_ms);
         loop {
             let current = metrics.borrow_watched().clone();
@@ -54,11 +56,30 @@ impl<M: StateMachine, R: Runtime> Watcher<M, R> {
             }
             self.snapshot_by_size().await;
             // A lost lease shows by silence, so look again even where nothing changes.
-            match R::select2(metrics.changed(), R::sleep(pause)).await {
-                Select2::First(Ok(())) | Select2::Second(()) => {}
-                Select2::First(Err(_)) => return self.publish_stopped(&current),
+            let look_again = R::sleep(pause);
+            let changed = if self.is_settled(&current, &roles.borrow_watched()) {
+                // Every entry moves the log's metrics several times, and none of that concerns anybody here.
+                R::select2(roles.changed(), look_again).await
+            } else {
+                R::select2(metrics.changed(), look_again).await
+            };
+            if let Select2::First(Err(_)) = changed {
+                return self.publish_stopped(&current);
             }
         }
+    }
+
+    /// Whether nothing but a change of roles can change who leads: the metrics are of the present roles,
+    /// and a leader has heard of its majority.
+    fn is_settled(
+        &self,
+        metrics: &RaftMetrics<Types<M, R>>,
+        roles: &RaftServerMetrics<Types<M, R>>,
+    ) -> bool {
+        let is_present = metrics.state == roles.state
+            && metrics.vote == roles.vote
+            && metrics.current_leader == roles.current_leader;
+        is_present && (metrics.state != ServerState::Leader || self.has_quorum(metrics))
     }
 
     fn publish(&self, metrics: &RaftMetrics<Types<M, R>>) {
