@@ -82,11 +82,11 @@ impl RaftTimings {
         election_ms_min: 500,
         election_ms_max: 1_000,
     };
-    /// For local NVMe, tests and demos: fails over in about 0.5 s.
+    /// For local NVMe, tests and demos: fails over in about 0.45 s.
     pub const QUICK: Self = Self {
         heartbeat_ms: 50,
-        election_ms_min: 150,
-        election_ms_max: 300,
+        election_ms_min: 100,
+        election_ms_max: 250,
     };
 }
 

@@ -27,8 +27,8 @@ use crate::identity::DirectoryLock;
 const LOG: &str = "log";
 const META: &str = "meta";
 
-/// Bytes of one memtable.
-const MEMTABLE_BYTES: usize = 64 * 1024 * 1024;
+/// Bytes of one memtable: most entries are purged from the log before they would be needed from a larger one.
+const MEMTABLE_BYTES: usize = 16 * 1024 * 1024;
 /// Write-ahead logs are cut when they hold this much.
 const WAL_BYTES_MAX: u64 = 256 * 1024 * 1024;
 /// Files RocksDB may keep open.

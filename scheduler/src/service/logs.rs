@@ -56,7 +56,10 @@ async fn through(
 ) -> Result<Output, Status> {
     let mut client = context.peers.client(leader)?;
     let leader = leader.to_owned();
-    let pieces = client.forward_logs(request).await?.into_inner();
+    let begun = client.forward_logs(request).await;
+    let pieces = begun
+        .map_err(|status| broken(&leader, status))?
+        .into_inner();
     let pieces = pieces.map(move |piece| piece.map_err(|status| broken(&leader, status)));
     let stop = context.stop.clone();
     Ok(Box::pin(stream::StreamExt::take_until(
