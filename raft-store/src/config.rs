@@ -138,7 +138,7 @@ impl Config {
             append_entries_max: 256,
             append_bytes_max: 4 * 1024 * 1024,
             cached_entries_max: 8_192,
-            cached_bytes_max: 16 * 1024 * 1024,
+            cached_bytes_max: 4 * 1024 * 1024,
             hash_every_entries: 10_000,
             peer_timeout_ms: 5_000,
         }
