@@ -16,6 +16,9 @@ const RUN_MIN: Duration = Duration::from_millis(50);
 const RUN_MAX: Duration = Duration::from_secs(12);
 /// Largest job of the stream, in GPUs: the cluster must hold it with a host missing.
 const GPUS_MAX: u32 = 16;
+/// Largest task of the stream, in GPUs: the queue is strict, so a task that wants a host to itself would hold up all
+/// others for as long as the training and a lost GPU leave none whole.
+const GPUS_PER_TASK_MAX: u32 = 4;
 
 /// The variable that names the folder in which tasks lock the GPUs they hold.
 pub(super) const LEDGER_VARIABLE: &str = "GPU_LEDGER_DIR";
@@ -59,11 +62,9 @@ pub(super) fn stand_in(
         "--milliseconds".to_owned(),
         run_for.as_millis().to_string(),
     ];
-    let tasks = trace
-        .tasks
-        .min(GPUS_MAX / trace.gpus_per_task.clamp(1, 8))
-        .max(1);
-    let group = group("main", tasks, trace.gpus_per_task.min(8), command, ledger);
+    let gpus = trace.gpus_per_task.clamp(1, GPUS_PER_TASK_MAX);
+    let tasks = (trace.gpus().min(GPUS_MAX) / gpus).max(1);
+    let group = group("main", tasks, gpus, command, ledger);
     // Large jobs first, or the small ones would never leave them enough room.
     job(&trace.name, i32::from(trace.gpus() >= 8), tasks > 1, group)
 }
