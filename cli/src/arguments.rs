@@ -54,6 +54,8 @@ enum Noun {
     Demo(command::demo::Demo),
     /// Submit the jobs of a trace, faster than they happened
     Replay(command::replay::Replay),
+    /// Play a trace through the real planner in virtual time
+    Simulate(command::simulate::Simulate),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
     /// Prove that it survives: simulate clusters under faults
@@ -86,6 +88,7 @@ impl CommandLine {
             Noun::Demo(demo) => return demo.run(),
             Noun::Dev(dev) => return dev.run(),
             Noun::Chaos(chaos) => return chaos.run(),
+            Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
             request => request,
         };
@@ -115,6 +118,7 @@ impl Noun {
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),
             Self::Chaos(chaos) => chaos.run(),
+            Self::Simulate(simulate) => simulate.run(options),
             Self::Completion(completion) => completion.run(options),
         }
     }

@@ -7,7 +7,7 @@ use super::TraceJob;
 /// A stream replayed faster than it happened: submissions and run times are divided by the same factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    origin_s: u64,
+    origin_ms: u64,
     speed_up: f64,
 }
 
@@ -15,9 +15,9 @@ impl Pace {
     /// `speed_up` trace seconds in one real second; the first job is submitted at once.
     #[must_use]
     pub fn faster(jobs: &[TraceJob], speed_up: f64) -> Self {
-        let origin_s = jobs.iter().map(|job| job.submit_s).min().unwrap_or(0);
+        let origin_ms = jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
         Self {
-            origin_s,
+            origin_ms,
             speed_up: speed_up.max(f64::MIN_POSITIVE),
         }
     }
@@ -25,11 +25,11 @@ impl Pace {
     /// All submissions within `span`.
     #[must_use]
     pub fn within(jobs: &[TraceJob], span: Duration) -> Self {
-        let last_s = jobs.iter().map(|job| job.submit_s).max().unwrap_or(0);
+        let last_ms = jobs.iter().map(|job| job.submit_ms).max().unwrap_or(0);
         let real_time = Self::faster(jobs, 1.0);
-        let length_s = last_s.saturating_sub(real_time.origin_s).max(1);
+        let length_ms = last_ms.saturating_sub(real_time.origin_ms).max(1);
         Self {
-            speed_up: Duration::from_secs(length_s).as_secs_f64() / span.as_secs_f64(),
+            speed_up: Duration::from_millis(length_ms).as_secs_f64() / span.as_secs_f64(),
             ..real_time
         }
     }
@@ -43,17 +43,17 @@ impl Pace {
     /// How long after the first submission this one happens.
     #[must_use]
     pub fn submit_after(&self, job: &TraceJob) -> Duration {
-        self.shrink(job.submit_s.saturating_sub(self.origin_s))
+        self.shrink(job.submit_ms.saturating_sub(self.origin_ms))
     }
 
-    /// How long the job runs.
+    /// How long the job runs: no time at all where the trace does not say.
     #[must_use]
     pub fn run_for(&self, job: &TraceJob) -> Duration {
-        self.shrink(job.duration_s)
+        self.shrink(job.duration_ms.unwrap_or(0))
     }
 
-    fn shrink(&self, seconds: u64) -> Duration {
-        Duration::from_secs(seconds).div_f64(self.speed_up)
+    fn shrink(&self, ms: u64) -> Duration {
+        Duration::from_millis(ms).div_f64(self.speed_up)
     }
 }
 
@@ -64,10 +64,11 @@ mod tests {
     fn job(submit_s: u64, duration_s: u64) -> TraceJob {
         TraceJob {
             name: "j".to_owned(),
-            submit_s,
-            duration_s,
+            submit_ms: submit_s * 1_000,
+            duration_ms: Some(duration_s * 1_000),
             tasks: 1,
             gpus_per_task: 1,
+            ..TraceJob::default()
         }
     }
 

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use muster_chaos::workload::{Pace, PhillyGenerator, TraceJob, read_philly};
+use muster_chaos::workload::{Pace, PhillyGenerator, TraceJob, read_jobs};
 use muster_client::{Client, WatchFilter, WatchUpdate};
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, Revision};
@@ -83,7 +83,7 @@ impl Replay {
             let generator = PhillyGenerator::new(self.seed);
             return Ok(generator.skip(self.skip).take(count).collect());
         };
-        let jobs = read_philly(path, self.skip, count)
+        let jobs = read_jobs(path, self.skip, count)
             .map_err(|error| Failure::usage(crate::service::chain(&error)))?;
         if jobs.is_empty() {
             let message = format!(
@@ -132,7 +132,7 @@ impl Replay {
 
     fn spec(&self, job: &TraceJob, pace: Pace) -> v1::JobSpec {
         let seconds = pace.run_for(job).min(self.run_max).as_secs_f64();
-        let gpus = job.gpus_per_task.min(self.gpus_max);
+        let gpus = job.gpus_per_task.clamp(1, self.gpus_max);
         let tasks = job.tasks.min(self.gpus_max / gpus).max(1);
         let group = v1::TaskGroup {
             name: Some("main".to_owned()),
