@@ -4,6 +4,9 @@ use std::time::Duration;
 
 use super::TraceJob;
 
+/// Longest span of a replay: nobody waits for more, and no clock overflows.
+const SPAN_MAX: Duration = Duration::from_hours(24 * 365 * 10);
+
 /// A stream replayed faster than it happened: submissions and run times are divided by the same factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
@@ -53,7 +56,8 @@ impl Pace {
     }
 
     fn shrink(&self, ms: u64) -> Duration {
-        Duration::from_millis(ms).div_f64(self.speed_up)
+        let seconds = Duration::from_millis(ms).as_secs_f64() / self.speed_up;
+        Duration::try_from_secs_f64(seconds).map_or(SPAN_MAX, |span| span.min(SPAN_MAX))
     }
 }
 
@@ -87,5 +91,15 @@ mod tests {
         let jobs = [job(5, 10), job(5, 10)];
         let pace = Pace::within(&jobs, Duration::from_secs(10));
         assert_eq!(pace.submit_after(&jobs[1]), Duration::ZERO);
+    }
+
+    #[test]
+    fn however_slow_the_replay_no_span_overflows() {
+        let never_s = u64::MAX / 1_000;
+        let jobs = [job(0, never_s), job(never_s, 1)];
+        let pace = Pace::faster(&jobs, f64::MIN_POSITIVE);
+        assert_eq!(pace.run_for(&jobs[0]), SPAN_MAX);
+        assert_eq!(pace.submit_after(&jobs[1]), SPAN_MAX);
+        assert!(tokio::time::Instant::now().checked_add(SPAN_MAX).is_some());
     }
 }

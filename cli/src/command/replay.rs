@@ -66,7 +66,14 @@ impl Replay {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
         let pace = Pace::faster(&jobs, self.speed_up);
-        let progress = |tally: &Tally| screen.progress(&tally.progress(jobs.len()));
+        let mut told = String::new();
+        let progress = |tally: &Tally| {
+            let progress = tally.progress(jobs.len());
+            if progress != told {
+                screen.progress(&progress);
+                told = progress;
+            }
+        };
         let tally = self.play(&client, &jobs, pace, progress).await?;
         let report = tally.report();
         let text = match screen.format {
@@ -101,7 +108,7 @@ impl Replay {
         client: &Client,
         jobs: &[TraceJob],
         pace: Pace,
-        progress: impl Fn(&Tally),
+        mut progress: impl FnMut(&Tally),
     ) -> Result<Tally, Failure> {
         let status = client.status(v1::Consistency::Linearizable).await?;
         let mut watch = client.watch(Some(Revision(status.revision)), WatchFilter::default());
