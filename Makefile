@@ -43,7 +43,7 @@ sim: build ## simulate SEEDS clusters with faults; a failure prints the one comm
 
 .PHONY: bench
 bench: build ## measure the figures of docs/benchmarks.md
-	cargo run --locked --package muster-bench -- $(ARGS)
+	$(TARGET)/debug/muster-bench $(ARGS)
 
 .PHONY: fmt
 fmt: ## format the code
