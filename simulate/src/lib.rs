@@ -17,5 +17,5 @@ mod world;
 
 pub use measure::{JobEnd, JobRecord, SizeBucket};
 pub use policy::{Policy, UnknownPolicy};
-pub use scenario::{LeftOut, Scenario, Settings};
+pub use scenario::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
 pub use world::{Outcome, Progress, SimulateError, simulate};

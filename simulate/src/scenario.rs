@@ -9,10 +9,15 @@ const NAMES_KEPT_MAX: usize = 10;
 /// Time between two checkpoints where nothing else is said: one hour.
 const CHECKPOINT_INTERVAL_MS: u64 = 3_600_000;
 
+/// Smallest load: a trace's longest clock (`SECONDS_MAX`), stretched by it, is still exact in milliseconds.
+pub const LOAD_MIN: f64 = 0.1;
+/// Largest load: everything of a year comes within half a minute.
+pub const LOAD_MAX: f64 = 1_000_000.0;
+
 /// How a simulation is run.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Settings {
-    /// Jobs come this many times as fast as in the trace.
+    /// Jobs come this many times as fast as in the trace: [`LOAD_MIN`] to [`LOAD_MAX`].
     pub load: f64,
     /// Running time between two checkpoints: what a stopped attempt did since the last one is lost; all of it if
     /// there are none.
@@ -80,6 +85,9 @@ pub struct Scenario {
 impl Scenario {
     /// Puts everything on one clock. Jobs are in order of submission; the first outage's clock begins with the
     /// first submission.
+    ///
+    /// # Panics
+    /// If the load is not within its bounds.
     #[must_use]
     pub fn new(
         cluster: Cluster,
@@ -87,6 +95,10 @@ impl Scenario {
         outages: &[Outage],
         settings: Settings,
     ) -> Self {
+        assert!(
+            (LOAD_MIN..=LOAD_MAX).contains(&settings.load),
+            "the load lies within its bounds, which whoever reads it checks"
+        );
         let mut without_duration = LeftOut::default();
         if settings.packing {
             for job in &mut jobs {
@@ -127,7 +139,7 @@ impl Scenario {
     clippy::cast_possible_truncation,
     clippy::cast_precision_loss,
     clippy::cast_sign_loss,
-    reason = "milliseconds of a trace are far below 2^52, and the load is positive"
+    reason = "milliseconds of a trace are at most 10^14, a tenth of 2^50, and the load is at least LOAD_MIN"
 )]
 fn compress(jobs: &mut [TraceJob], load: f64) {
     let origin_ms = jobs.first().map_or(0, |job| job.submit_ms);

@@ -7,7 +7,9 @@ use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, read_jobs, read_outages};
-use muster_simulate::{Outcome, Policy, Scenario, Settings, UnknownPolicy, simulate};
+use muster_simulate::{
+    LOAD_MAX, LOAD_MIN, Outcome, Policy, Scenario, Settings, UnknownPolicy, simulate,
+};
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -164,8 +166,10 @@ fn policy(text: &str) -> Result<Policy, UnknownPolicy> {
 
 fn load(text: &str) -> Result<f64, String> {
     match text.parse() {
-        Ok(factor) if f64::is_normal(factor) && factor > 0.0 => Ok(factor),
-        _ => Err("a number above 0 is needed: 2 brings jobs twice as fast".to_owned()),
+        Ok(factor) if (LOAD_MIN..=LOAD_MAX).contains(&factor) => Ok(factor),
+        _ => Err(format!(
+            "a number from {LOAD_MIN} (LOAD_MIN) to {LOAD_MAX} (LOAD_MAX) is needed: 2 brings jobs twice as fast"
+        )),
     }
 }
 
@@ -184,7 +188,7 @@ mod tests {
     fn factors_and_intervals_are_checked() {
         assert_eq!(load("1.5"), Ok(1.5));
         assert!(
-            ["0", "-1", "NaN", "inf", "x"]
+            ["0", "-1", "NaN", "inf", "x", "1e-300", "1e7"]
                 .iter()
                 .all(|text| load(text).is_err())
         );

@@ -180,7 +180,8 @@ impl Row {
     pub(super) fn seconds_ms(&self, column: &'static str) -> Result<u64, TraceError> {
         let seconds = self.decimal(column)?;
         if seconds > SECONDS_MAX {
-            return Err(self.wrong(column, "is too long"));
+            let rule = format!("is over the limit of {SECONDS_MAX} s (SECONDS_MAX)");
+            return Err(self.wrong(column, &rule));
         }
         Ok(rounded(seconds * SECOND_MS))
     }
@@ -188,7 +189,10 @@ impl Row {
     /// A number that is not negative, as whole thousandths.
     pub(super) fn milli(&self, column: &'static str) -> Result<u32, TraceError> {
         let thousandths = self.decimal(column)? * 1_000.0;
-        u32::try_from(rounded(thousandths)).map_err(|_| self.wrong(column, "is too large"))
+        u32::try_from(rounded(thousandths)).map_err(|_| {
+            let rule = format!("is over the limit of {}", u32::MAX / 1_000);
+            self.wrong(column, &rule)
+        })
     }
 
     fn decimal(&self, column: &'static str) -> Result<f64, TraceError> {
