@@ -9,8 +9,10 @@ use xxhash_rust::xxh3::xxh3_64;
 
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
-use crate::spec::{JobSpec, TaskGroup};
+use crate::quota::QueueTree;
+use crate::spec::{JobSpec, Layout, Scheduling, TaskGroup};
 use crate::time::TimeMs;
+use crate::topology::Topology;
 
 /// What a request asks for, as far as its fingerprint goes.
 pub(super) enum Request<'a> {
@@ -19,6 +21,8 @@ pub(super) enum Request<'a> {
     Block(&'a BlockTarget, &'a Block),
     Unblock(&'a BlockTarget, &'a str),
     SetQueue(&'a str, u64),
+    ConfigureQueues(&'a str, &'a QueueTree),
+    SetTopology(&'a str, &'a Topology),
 }
 
 impl Request<'_> {
@@ -54,6 +58,16 @@ impl Request<'_> {
                 fold.number(5);
                 fold.text(name);
                 fold.number(*live_jobs_max);
+            }
+            Self::ConfigureQueues(author, tree) => {
+                fold.number(6);
+                fold.text(author);
+                fold.text(&format!("{tree:?}"));
+            }
+            Self::SetTopology(author, topology) => {
+                fold.number(7);
+                fold.text(author);
+                fold.text(&format!("{topology:?}"));
             }
         }
         xxh3_64(&fold.0)
@@ -120,6 +134,9 @@ impl Fold {
         for group in &spec.groups {
             self.group(group);
         }
+        if spec.scheduling != Scheduling::default() {
+            self.text(&format!("{:?}", spec.scheduling));
+        }
     }
 
     fn group(&mut self, group: &TaskGroup) {
@@ -134,6 +151,9 @@ impl Fold {
         self.number(u64::from(group.working_directory.is_some()));
         self.text(group.working_directory.as_deref().unwrap_or(""));
         self.option(group.tasks_per_host_max.map(u64::from));
+        if group.layout != Layout::default() {
+            self.text(&format!("{:?}", group.layout));
+        }
     }
 }
 

@@ -149,6 +149,7 @@ impl Step<'_> {
             memory_mib: 0,
             cpus_milli_used: 0,
             memory_mib_used: 0,
+            claims: Vec::new(),
             labels: std::collections::BTreeMap::new(),
             registered_at: self.state.time,
             desired_revision: self.state.revision,
@@ -288,6 +289,7 @@ fn presented_gpu(described: &GpuDescription, known: Option<&Gpu>, time: TimeMs) 
         health_since: time,
         block: None,
         holder: None,
+        claim: None,
     });
     gpu.index = described.index;
     if *gpu.model != *described.model {

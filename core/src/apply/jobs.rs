@@ -35,10 +35,10 @@ impl Step<'_> {
             .queues
             .get_mut(name)
             .ok_or_else(|| Rejection::UnknownQueue(name.to_owned()))?;
-        if queue.live_jobs >= queue.live_jobs_max {
+        if queue.live_jobs >= queue.config.live_jobs_max {
             return Err(Rejection::QueueFull {
                 queue: name.to_owned(),
-                limit: queue.live_jobs_max,
+                limit: queue.config.live_jobs_max,
             });
         }
         Arc::make_mut(queue).live_jobs += 1;

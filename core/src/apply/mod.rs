@@ -6,6 +6,8 @@
 
 mod blocks;
 mod checkpoints;
+mod claims;
+mod configuration;
 mod edit;
 mod ending;
 mod fingerprint;
@@ -16,6 +18,7 @@ mod leadership;
 mod placement;
 mod prune;
 mod queues;
+mod standing;
 mod stopping;
 mod task_reports;
 mod verdict;
@@ -109,6 +112,27 @@ impl Step<'_> {
                 name,
                 live_jobs_max,
             } => self.set_queue(*request, name, *live_jobs_max),
+            Command::ConfigureQueues {
+                request,
+                author,
+                tree,
+            } => self.configure_queues(*request, author, tree),
+            Command::SetTopology {
+                request,
+                author,
+                topology,
+            } => self.set_topology(*request, author, topology),
+            Command::Claim(claiming) => self.claim(claiming),
+            Command::DropClaim {
+                job, unit, reason, ..
+            } => self.drop_claim(*job, *unit, reason),
+            Command::SetStanding {
+                job,
+                unit,
+                epoch,
+                standing,
+                ..
+            } => self.set_standing(*job, *unit, *epoch, standing),
             Command::Prune { .. } => Ok(self.prune()),
         }
     }

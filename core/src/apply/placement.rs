@@ -87,6 +87,7 @@ impl Step<'_> {
             number: attempts + 1,
             placed_at: self.state.time,
             running_at: None,
+            standing: placement.standing.clone(),
             stop: None,
             tasks: placement.tasks.iter().map(assigned).collect(),
             decisive: None,

@@ -81,11 +81,14 @@ fn hosts_of_live_tasks(attempt: &Attempt) -> Vec<HostId> {
 /// Milliseconds between asking an attempt's tasks to stop and killing them.
 pub(super) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
     match reason {
-        StopReason::GpuFault { .. } | StopReason::MemberLost | StopReason::MemberFailed => {
-            spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX)
-        }
-        StopReason::Cancelled | StopReason::Drain { .. } | StopReason::Preempted => {
-            spec.stop_grace_ms
-        }
+        StopReason::GpuFault { .. }
+        | StopReason::MemberLost
+        | StopReason::MemberFailed
+        | StopReason::Assembly => spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX),
+        StopReason::Cancelled
+        | StopReason::Drain { .. }
+        | StopReason::Preempted
+        | StopReason::RunTime
+        | StopReason::Moved => spec.stop_grace_ms,
     }
 }

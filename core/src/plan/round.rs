@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::command::Placement;
+use crate::command::{Placement, Standing};
 use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::capacity::Capacity;
 use crate::plan::order::Order;
@@ -171,6 +171,7 @@ impl<'a> Round<'a> {
                     job: job.id,
                     unit,
                     tasks: Arc::from(tasks),
+                    standing: Standing::Share,
                 });
                 Ok(())
             }

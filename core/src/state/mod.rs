@@ -19,19 +19,20 @@ use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 pub use events::{Compacted, EventLog};
-pub use host::{Gpu, Holder, Host};
+pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{HostClass, Index, Lane, WaitingKey};
 pub use job::{
-    Attempt, CancelRequest, Checkpoint, Job, PastAttempt, RestartReason, StopOrder, TaskRun, Unit,
-    UnitCounts,
+    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, RestartReason, StopOrder, TaskRun,
+    Unit, UnitCounts,
 };
-pub use queue::Queue;
+pub use queue::{History, Queue};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
 use crate::time::TimeMs;
+use crate::topology::Topology;
 
 /// Who leads, as the log says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +64,10 @@ pub struct State {
     pub gpu_hosts: OrdMap<GpuUuid, HostId>,
     /// All queues.
     pub queues: OrdMap<Arc<str>, Arc<Queue>>,
+    /// Milliseconds in which past usage comes to count half in fair shares.
+    pub history_half_life_ms: Option<u64>,
+    /// What cells there are.
+    pub topology: Arc<Topology>,
     /// Answers by request id.
     pub requests: RequestLog,
     /// Recent events.
@@ -86,6 +91,8 @@ impl Default for State {
             host_names: OrdMap::new(),
             gpu_hosts: OrdMap::new(),
             queues,
+            history_half_life_ms: None,
+            topology: Arc::default(),
             requests: RequestLog::default(),
             events: EventLog::default(),
             index: Index::default(),

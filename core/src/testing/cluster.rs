@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::apply::{Applied, apply};
 use crate::audit::audit;
 use crate::command::{
-    Command, Exit, HostRegistration, Placement, TaskOutcome, TaskPlacement, TaskReport,
+    Command, Exit, HostRegistration, Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
 };
 use crate::feasibility::Ledger;
 use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
@@ -152,6 +152,7 @@ impl Cluster {
             job: id,
             unit,
             tasks: Arc::from(tasks),
+            standing: Standing::Share,
         }))
     }
 

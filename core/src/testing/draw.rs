@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, Placement,
-    StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    Standing, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use crate::feasibility::Ledger;
 use crate::ids::{
@@ -237,6 +237,7 @@ impl<'a> Draw<'a> {
             job,
             unit,
             tasks: Arc::from(tasks),
+            standing: Standing::Share,
         })
     }
 

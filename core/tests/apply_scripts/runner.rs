@@ -161,7 +161,7 @@ impl Runner {
             let _ = writeln!(
                 text,
                 "queue {} {} of {}",
-                queue.name, queue.live_jobs, queue.live_jobs_max
+                queue.name, queue.live_jobs, queue.config.live_jobs_max
             );
             text
         })
@@ -219,6 +219,7 @@ impl Runner {
             job,
             unit,
             tasks,
+            standing: muster_core::command::Standing::Share,
         }))
     }
 
