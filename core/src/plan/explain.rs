@@ -154,7 +154,7 @@ fn turn_of(state: &State, job: &Job, now: TimeMs) -> (Option<Blocker>, usize) {
         return (None, 0);
     }
     let budget = Budget {
-        placements_max: usize::MAX,
+        steps_max: usize::MAX,
         examined_max: usize::MAX,
     };
     let lane = Lane::of(&job.spec);
@@ -165,9 +165,9 @@ fn turn_of(state: &State, job: &Job, now: TimeMs) -> (Option<Blocker>, usize) {
         if turn == job.id {
             let met = plan.blocked.last().filter(|(blocked, _)| *blocked == turn);
             let blocker = met.map(|(_, blocker)| blocker.clone());
-            return (blocker, plan.placements.len() - placed_before);
+            return (blocker, plan.steps.len() - placed_before);
         }
-        placed_before = plan.placements.len();
+        placed_before = plan.steps.len();
         if holds && round.order().is_held(&job.spec.queue, &lane) {
             return (Some(Blocker::Behind { ahead: turn }), 0);
         }

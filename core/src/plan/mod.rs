@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 pub use explain::{ClassCount, Explanation, Remedy, explain};
 
-use crate::command::Placement;
+use crate::command::{Claiming, Command, Placement};
 use crate::ids::JobId;
 use crate::state::State;
 use crate::time::TimeMs;
@@ -22,17 +22,17 @@ use crate::time::TimeMs;
 /// Bounds of one planning round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Placements to make at most.
-    pub placements_max: usize,
+    /// Steps to take at most.
+    pub steps_max: usize,
     /// Jobs to examine at most.
     pub examined_max: usize,
 }
 
 impl Default for Budget {
-    /// 4,096 placements and 65,536 examined jobs: about 10 ms of work.
+    /// 4,096 steps and 65,536 examined jobs: about 10 ms of work.
     fn default() -> Self {
         Self {
-            placements_max: 4_096,
+            steps_max: 4_096,
             examined_max: 65_536,
         }
     }
@@ -41,14 +41,34 @@ impl Default for Budget {
 /// The outcome of one planning round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to place, in order of decision.
-    pub placements: Vec<Placement>,
+    /// What to do, in order of decision; each is checked again when it is applied, and those after a refused one
+    /// may be refused for it.
+    pub steps: Vec<Command>,
     /// Jobs that were examined and not placed whole, with the first reason for each.
     pub blocked: Vec<(JobId, Blocker)>,
     /// True if the budget ended the round before everything was examined.
     pub more: bool,
-    /// When the first back-off ends that is not over yet, in stamped time: plan again then.
-    pub back_off_ends_at: Option<TimeMs>,
+    /// When the passing of time alone changes what can be decided (a back-off ends, a reservation falls due), in
+    /// stamped time: plan again then.
+    pub again_at: Option<TimeMs>,
+}
+
+impl Plan {
+    /// The placements among the steps, in order.
+    pub fn placements(&self) -> impl Iterator<Item = &Placement> {
+        self.steps.iter().filter_map(|step| match step {
+            Command::Place(placement) => Some(placement),
+            _ => None,
+        })
+    }
+
+    /// The claims among the steps, in order.
+    pub fn claims(&self) -> impl Iterator<Item = &Claiming> {
+        self.steps.iter().filter_map(|step| match step {
+            Command::Claim(claiming) => Some(claiming),
+            _ => None,
+        })
+    }
 }
 
 /// Why a job (its next waiting unit) is not placed now.

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use crate::command::{Placement, Standing};
+use crate::command::{Command, Placement, Standing};
 use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::capacity::Capacity;
 use crate::plan::order::Order;
@@ -91,7 +91,7 @@ impl<'a> Round<'a> {
         while self.step().is_some() {}
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
-        self.plan.back_off_ends_at = first.map(|(end, _, _)| *end);
+        self.plan.again_at = first.map(|(end, _, _)| *end);
         self.plan
     }
 
@@ -154,8 +154,7 @@ impl<'a> Round<'a> {
     }
 
     fn is_over_budget(&self) -> bool {
-        self.plan.placements.len() >= self.budget.placements_max
-            || self.examined >= self.budget.examined_max
+        self.plan.steps.len() >= self.budget.steps_max || self.examined >= self.budget.examined_max
     }
 
     fn place(&mut self, job: &'a Job, unit: UnitIndex) -> Result<(), Refusal> {
@@ -166,13 +165,13 @@ impl<'a> Round<'a> {
         }
         match unit::place(&mut self.capacity, job, unit) {
             Ok(tasks) => {
-                self.plan.placements.push(Placement {
+                self.plan.steps.push(Command::Place(Placement {
                     leader: self.state.leadership.epoch,
                     job: job.id,
                     unit,
                     tasks: Arc::from(tasks),
                     standing: Standing::Share,
-                });
+                }));
                 Ok(())
             }
             Err(shortage) => {

@@ -48,11 +48,11 @@ impl NamedCluster {
         assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
     }
 
-    /// Plans a round; every placement must be accepted as it is.
+    /// Plans a round; every step must be accepted as it is.
     pub(crate) fn plan(&mut self, budget: Budget) -> Plan {
         let planned = plan(&self.cluster.state, self.cluster.now, budget);
-        for placement in &planned.placements {
-            self.apply(&Command::Place(placement.clone()));
+        for step in &planned.steps {
+            self.apply(step);
         }
         planned
     }

@@ -191,12 +191,12 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
 impl PlanRunner {
     fn plan(&mut self, placements: Option<usize>) -> String {
         let mut budget = Budget::default();
-        if let Some(placements_max) = placements {
-            budget.placements_max = placements_max;
+        if let Some(steps_max) = placements {
+            budget.steps_max = steps_max;
         }
         let planned = self.named.plan(budget);
         let mut text = String::new();
-        for placement in &planned.placements {
+        for placement in planned.placements() {
             let _infallible = writeln!(text, "{}", self.named.describe(placement));
         }
         for (job, blocker) in &planned.blocked {

@@ -5,7 +5,6 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::apply::apply;
 use muster_core::audit::audit;
-use muster_core::command::Command;
 use muster_core::plan::{Blocker, Budget, explain, plan};
 use muster_core::state::State;
 use muster_core::testing::draw_command;
@@ -32,9 +31,9 @@ proptest! {
         let now = state.time;
         let planned = plan(&state, now, Budget::default());
         prop_assert_eq!(&planned, &plan(&state, now, Budget::default()), "the same twice");
-        for placement in planned.placements {
-            let applied = apply(&mut state, now, &Command::Place(placement.clone()));
-            prop_assert!(applied.result.is_ok(), "{:?}: {:?}", placement, applied.result);
+        for step in planned.steps {
+            let applied = apply(&mut state, now, &step);
+            prop_assert!(applied.result.is_ok(), "{:?}: {:?}", step, applied.result);
             let findings = audit(&state);
             prop_assert!(findings.is_empty(), "{:#?}", findings);
         }
@@ -43,13 +42,13 @@ proptest! {
     #[test]
     fn a_budget_only_cuts_the_plan_short(
         entropies in prop::collection::vec(any::<u64>(), 0..120),
-        placements_max in 0usize..8,
+        steps_max in 0usize..8,
     ) {
         let state = state_after(&entropies);
         let whole = plan(&state, state.time, Budget::default());
-        let cut = plan(&state, state.time, Budget { placements_max, ..Budget::default() });
-        let expected = &whole.placements[..placements_max.min(whole.placements.len())];
-        prop_assert_eq!(&cut.placements[..], expected);
+        let cut = plan(&state, state.time, Budget { steps_max, ..Budget::default() });
+        let expected = &whole.steps[..steps_max.min(whole.steps.len())];
+        prop_assert_eq!(&cut.steps[..], expected);
         prop_assert!(cut.more || cut == whole);
     }
 
@@ -60,7 +59,7 @@ proptest! {
         let state = state_after(&entropies);
         let planned = plan(&state, state.time, Budget::default());
         let met: BTreeMap<_, _> = planned.blocked.iter().cloned().collect();
-        let placed: BTreeSet<_> = planned.placements.iter().map(|placed| placed.job).collect();
+        let placed: BTreeSet<_> = planned.placements().map(|placed| placed.job).collect();
         for job in state.jobs.values() {
             let explained = explain(&state, job.id, state.time);
             let blocker = explained.and_then(|explained| explained.blocker);

@@ -133,8 +133,8 @@ impl goldenscript::Runner for ReactorRunner {
                 };
                 spec.partition_grace_ms = grace_ms.unwrap_or(spec.partition_grace_ms);
                 self.named.submit(name, spec);
-                for placement in self.named.plan(Budget::default()).placements {
-                    writeln!(text, "{}", self.named.describe(&placement))?;
+                for placement in self.named.plan(Budget::default()).placements() {
+                    writeln!(text, "{}", self.named.describe(placement))?;
                 }
             }
             Command::Lead { forget } => self.lead(*forget),
