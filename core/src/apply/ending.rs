@@ -10,7 +10,9 @@ use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::spec::JobSpec;
-use crate::state::{Attempt, Holder, Host, Job, PastAttempt, RestartReason, TaskRun};
+use crate::state::{
+    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, TaskRun, amounts_held,
+};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -50,6 +52,9 @@ impl Step<'_> {
 
     /// Gives an attempt's resources back to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
+        let amounts = amounts_held(&self.state.hosts, spec, attempt);
+        let part = Part::held_by(&attempt.standing);
+        self.state.index.remove_usage(spec, part, &amounts);
         let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
         for run in &attempt.tasks {
             by_host.entry(run.host).or_default().push(run);

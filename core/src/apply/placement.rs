@@ -12,7 +12,7 @@ use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, Holder, Host, Job, State, TaskRun};
+use crate::state::{Answer, Attempt, Holder, Host, Job, Part, State, TaskRun, amounts_of};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -26,6 +26,9 @@ impl Step<'_> {
             self.allocate(*host, tasks, placement, &spec);
         }
         let (job, unit) = (placement.job, placement.unit);
+        let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
+        let part = Part::held_by(&placement.standing);
+        self.state.index.add_usage(&spec, part, &amounts);
         let attempt = self.new_attempt(placement, epoch);
         let (number, hosts) = (attempt.number, attempt.hosts());
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));

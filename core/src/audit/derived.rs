@@ -25,6 +25,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("tasks", kept.tasks == rebuilt.tasks),
         ("finished", kept.finished == rebuilt.finished),
         ("expiring", kept.expiring == rebuilt.expiring),
+        ("usage", kept.usage == rebuilt.usage),
     ];
     for (part, equal) in parts {
         report.require(equal, Rule::Derived, &format!("index.{part}"), || {

@@ -9,6 +9,7 @@ mod hosts;
 mod jobs;
 mod logs;
 mod units;
+mod usage;
 
 use std::fmt;
 
@@ -31,7 +32,7 @@ pub enum Rule {
     Lifecycle,
     /// I8: what is given out adds up and fits.
     Capacity,
-    /// I8: a queue counts its unfinished jobs.
+    /// I8: a queue counts its unfinished jobs and what its work has.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
     Events,
@@ -76,6 +77,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    usage::check(state, &mut report);
     report.0
 }
 

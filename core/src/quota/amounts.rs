@@ -41,13 +41,27 @@ impl Amounts {
         *self == Self::default()
     }
 
+    /// Adds so many GPUs of one model.
+    pub fn add_gpus(&mut self, model: &str, gpus: u64) {
+        self.gpus += gpus;
+        self.count_model(model, gpus);
+    }
+
+    fn count_model(&mut self, model: &str, gpus: u64) {
+        if gpus == 0 {
+            return;
+        }
+        match self.gpus_by_model.get_mut(model) {
+            Some(count) => *count += gpus,
+            None => {
+                self.gpus_by_model.insert(model.to_owned(), gpus);
+            }
+        }
+    }
+
     /// Adds what so many tasks need, on GPUs of one model (empty where they need none).
     pub fn add_tasks(&mut self, resources: &Resources, gpu_model: &str, tasks: u64) {
-        let gpus = u64::from(resources.gpus) * tasks;
-        self.gpus += gpus;
-        if gpus > 0 {
-            *self.gpus_by_model.entry(gpu_model.to_owned()).or_default() += gpus;
-        }
+        self.add_gpus(gpu_model, u64::from(resources.gpus) * tasks);
         self.cpus_milli += u64::from(resources.cpus_milli) * tasks;
         self.memory_mib += resources.memory_mib * tasks;
     }
@@ -56,7 +70,7 @@ impl Amounts {
     pub fn add(&mut self, other: &Self) {
         self.gpus += other.gpus;
         for (model, gpus) in &other.gpus_by_model {
-            *self.gpus_by_model.entry(model.clone()).or_default() += gpus;
+            self.count_model(model, *gpus);
         }
         self.cpus_milli += other.cpus_milli;
         self.memory_mib += other.memory_mib;

@@ -9,7 +9,9 @@ use imbl::{OrdMap, OrdSet};
 
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
+use crate::quota::Amounts;
 use crate::spec::JobSpec;
+use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{Host, Job, State};
 use crate::time::TimeMs;
 
@@ -82,6 +84,8 @@ pub struct Index {
     pub finished: OrdSet<(TimeMs, JobId)>,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
+    /// What queues and their users have.
+    pub usage: UsageByQueue,
 }
 
 /// What one host contributes to the index.
@@ -149,12 +153,12 @@ impl Index {
             index.replace_host(host.id, &HostEntries::default(), &HostEntries::of(host));
         }
         for job in state.jobs.values() {
-            index.add_job(job, state.time);
+            index.add_job(state, job);
         }
         index
     }
 
-    fn add_job(&mut self, job: &Job, time: TimeMs) {
+    fn add_job(&mut self, state: &State, job: &Job) {
         if let Some(finished_at) = job.finished_at {
             self.finished.insert((finished_at, job.id));
         }
@@ -162,8 +166,12 @@ impl Index {
             self.add_waiting(&Arc::from(job.spec.queue.as_str()), job);
         }
         for (index, unit) in &job.units {
-            if unit.phase == UnitPhase::Waiting && unit.not_before > time {
+            if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
                 self.delayed.insert((unit.not_before, job.id, *index));
+            }
+            if let Some(claim) = &unit.claim {
+                let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);
+                self.add_usage(&job.spec, Part::Claimed, &amounts);
             }
             if let Some(attempt) = &unit.attempt {
                 for task in &attempt.tasks {
@@ -171,6 +179,8 @@ impl Index {
                         .insert((task.host, job.id, *index), attempt.epoch);
                     self.add_tasks(task.host, 1);
                 }
+                let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
+                self.add_usage(&job.spec, Part::held_by(&attempt.standing), &amounts);
             }
         }
     }
@@ -206,6 +216,16 @@ impl Index {
                 self.tasks.remove(&host);
             }
         }
+    }
+
+    /// A job has so much more.
+    pub(crate) fn add_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
+        usage::add(&mut self.usage, spec, part, amounts);
+    }
+
+    /// A job has so much less.
+    pub(crate) fn remove_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
+        usage::remove(&mut self.usage, spec, part, amounts);
     }
 
     /// Replaces what a host contributes.

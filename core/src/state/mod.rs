@@ -12,6 +12,7 @@ mod job;
 mod queue;
 mod requests;
 mod restore;
+mod usage;
 
 use std::sync::Arc;
 
@@ -29,6 +30,8 @@ pub use job::{
 pub use queue::{History, Queue};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
+pub(crate) use usage::Part;
+pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
 use crate::time::TimeMs;
