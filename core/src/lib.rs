@@ -21,6 +21,7 @@ pub mod plan;
 pub mod quota;
 pub mod reactor;
 pub mod rejection;
+pub mod rights;
 pub mod spec;
 pub mod state;
 pub mod testing;

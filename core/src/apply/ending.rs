@@ -53,7 +53,7 @@ impl Step<'_> {
     /// Gives an attempt's resources back to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
-        let part = Part::held_by(&attempt.standing);
+        let part = Part::held_by(attempt);
         self.state.index.remove_usage(spec, part, &amounts);
         let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
         for run in &attempt.tasks {

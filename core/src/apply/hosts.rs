@@ -227,7 +227,7 @@ impl Step<'_> {
                 continue;
             };
             let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);
-            let (spec, part) = (Arc::clone(&job.spec), Part::held_by(&attempt.standing));
+            let (spec, part) = (Arc::clone(&job.spec), Part::held_by(attempt));
             if added {
                 self.state.index.add_usage(&spec, part, &amounts);
             } else {

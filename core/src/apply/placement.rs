@@ -26,10 +26,11 @@ impl Step<'_> {
             self.allocate(*host, tasks, placement, &spec);
         }
         let (job, unit) = (placement.job, placement.unit);
-        let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
-        let part = Part::held_by(&placement.standing);
-        self.state.index.add_usage(&spec, part, &amounts);
         let attempt = self.new_attempt(placement, epoch);
+        let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
+        self.state
+            .index
+            .add_usage(&spec, Part::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.state.index.delayed.remove(&(delayed_until, job, unit));

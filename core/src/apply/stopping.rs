@@ -1,5 +1,7 @@
 //! Orders to stop an attempt before its time.
 
+use std::sync::Arc;
+
 use crate::apply::Step;
 use crate::command::StopReason;
 use crate::event::EventKind;
@@ -8,7 +10,7 @@ use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, StopOrder};
+use crate::state::{Answer, Attempt, Part, StopOrder, amounts_held};
 
 impl Step<'_> {
     pub(super) fn stop_attempt(
@@ -51,6 +53,7 @@ impl Step<'_> {
                     grace_ms,
                 });
                 let epoch = attempt.epoch;
+                self.recount(id, unit, |attempt| attempt.stop = None);
                 self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Stopping));
                 self.emit(EventKind::AttemptStopping {
                     job: id,
@@ -62,6 +65,25 @@ impl Step<'_> {
         }
         for host in hosts {
             self.touch_desired(host);
+        }
+    }
+
+    /// Moves what an attempt holds to the part of its queues' usage where it counts now; `undo` makes the attempt
+    /// what it was when it was counted.
+    pub(super) fn recount(&mut self, id: JobId, unit: UnitIndex, undo: impl FnOnce(&mut Attempt)) {
+        let job = self.state.job(id);
+        let attempt = job.and_then(|job| job.unit(unit)?.attempt.as_deref());
+        let (Some(job), Some(attempt)) = (job, attempt) else {
+            return;
+        };
+        let mut before = attempt.clone();
+        undo(&mut before);
+        let (was, is) = (Part::held_by(&before), Part::held_by(attempt));
+        if was != is {
+            let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);
+            let spec = Arc::clone(&job.spec);
+            self.state.index.remove_usage(&spec, was, &amounts);
+            self.state.index.add_usage(&spec, is, &amounts);
         }
     }
 }

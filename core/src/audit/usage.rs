@@ -47,10 +47,13 @@ fn add_job(sums: &mut Sums, models: &BTreeMap<GpuUuid, &str>, job: &Job) {
                 .map(|run| (run.task, run.gpus.as_slice()));
             let amounts = sum(models, job, tasks);
             let opportunistic = attempt.standing == Standing::Opportunistic;
+            let stopping = attempt.stop.is_some();
             spread(sums, job, |usage| {
                 usage.held.add(&amounts);
                 if opportunistic {
                     usage.opportunistic.add(&amounts);
+                } else if stopping {
+                    usage.stopping.add(&amounts);
                 }
             });
         }

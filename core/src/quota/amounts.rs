@@ -76,6 +76,21 @@ impl Amounts {
         self.memory_mib += other.memory_mib;
     }
 
+    /// What is left without another's amounts, nothing where those are more.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let by_model = self.gpus_by_model.iter().map(|(model, gpus)| {
+            let less = other.gpus_by_model.get(model).copied().unwrap_or(0);
+            (model.clone(), gpus.saturating_sub(less))
+        });
+        Self {
+            gpus: self.gpus.saturating_sub(other.gpus),
+            gpus_by_model: by_model.filter(|(_, left)| *left > 0).collect(),
+            cpus_milli: self.cpus_milli.saturating_sub(other.cpus_milli),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+        }
+    }
+
     /// Takes another's amounts off, which must be in it.
     pub fn subtract(&mut self, other: &Self) {
         self.gpus -= other.gpus;

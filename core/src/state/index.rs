@@ -180,7 +180,7 @@ impl Index {
                     self.add_tasks(task.host, 1);
                 }
                 let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
-                self.add_usage(&job.spec, Part::held_by(&attempt.standing), &amounts);
+                self.add_usage(&job.spec, Part::held_by(attempt), &amounts);
             }
         }
     }

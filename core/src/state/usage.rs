@@ -17,6 +17,8 @@ pub struct Usage {
     pub held: Amounts,
     /// The part of `held` that opportunistic attempts hold: it counts against limits, but not against guarantees.
     pub opportunistic: Amounts,
+    /// The part of `held` that other attempts hold which are being stopped: it comes free.
+    pub stopping: Amounts,
     /// What claims reserve for waiting units, whoever holds it now.
     pub claimed: Amounts,
 }
@@ -38,6 +40,8 @@ pub type UsageByQueue = OrdMap<Arc<str>, Arc<QueueUsage>>;
 pub(crate) enum Part {
     /// An attempt holds it on somebody's guarantee, or by its queue's share.
     Firm,
+    /// The same, and the attempt is being stopped.
+    Stopping,
     /// An opportunistic attempt holds it.
     Opportunistic,
     /// A claim reserves it.
@@ -45,11 +49,12 @@ pub(crate) enum Part {
 }
 
 impl Part {
-    /// The part that an attempt of this standing holds.
-    pub(crate) const fn held_by(standing: &Standing) -> Self {
-        match standing {
-            Standing::Share | Standing::Cells(_) => Self::Firm,
+    /// The part that an attempt holds.
+    pub(crate) const fn held_by(attempt: &Attempt) -> Self {
+        match attempt.standing {
             Standing::Opportunistic => Self::Opportunistic,
+            Standing::Share | Standing::Cells(_) if attempt.stop.is_some() => Self::Stopping,
+            Standing::Share | Standing::Cells(_) => Self::Firm,
         }
     }
 }
@@ -62,6 +67,10 @@ impl Usage {
     fn change(&mut self, part: Part, change: impl Fn(&mut Amounts)) {
         match part {
             Part::Firm => change(&mut self.held),
+            Part::Stopping => {
+                change(&mut self.held);
+                change(&mut self.stopping);
+            }
             Part::Opportunistic => {
                 change(&mut self.held);
                 change(&mut self.opportunistic);
