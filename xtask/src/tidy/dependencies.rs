@@ -5,8 +5,9 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 12] = [
+const ALLOWED: [(&str, &[&str]); 13] = [
     ("muster-core", &[]),
+    ("muster-scenario", &["muster-core"]),
     ("muster-proto", &["muster-core"]),
     ("muster-raft-store", &["muster-core", "muster-proto"]),
     ("muster-client", &["muster-core", "muster-proto"]),
