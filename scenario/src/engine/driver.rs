@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_core::command::Command;
 use muster_core::ids::JobId;
-use muster_core::plan::{Budget, Plan, plan};
+use muster_core::plan::{Budget, plan};
 use muster_core::rejection::Rejection;
 use muster_core::state::Answer;
 use muster_core::time::TimeMs;
@@ -161,7 +161,7 @@ impl Driver {
         let plan = plan(&self.cluster.state, self.cluster.now, Budget::default());
         let leader = self.cluster.leader();
         let mut proposed = false;
-        for command in steps(plan) {
+        for command in plan.steps {
             if self.cluster.leader() != leader {
                 break;
             }
@@ -181,9 +181,4 @@ impl Driver {
     pub(super) fn job(&self, name: &str) -> Result<JobId, Failure> {
         self.cluster.job(name)
     }
-}
-
-/// What a plan proposes, in order.
-fn steps(plan: Plan) -> Vec<Command> {
-    plan.placements.into_iter().map(Command::Place).collect()
 }
