@@ -10,6 +10,7 @@ pub mod agent;
 pub mod apply;
 pub mod audit;
 pub mod beat;
+pub mod cells;
 pub mod command;
 pub mod desired;
 pub mod event;

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::cells::{Allocation, HostLoad};
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
@@ -86,6 +87,8 @@ pub struct Index {
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
     /// What queues and their users have.
     pub usage: UsageByQueue,
+    /// Which cells are bound to which virtual cluster and which are free; empty while there is none.
+    pub allocation: Allocation,
 }
 
 /// What one host contributes to the index.
@@ -96,11 +99,15 @@ pub(crate) struct HostEntries {
     /// Free GPUs by model, if it accepts work; hosts have one or two models.
     by_model: Vec<(Arc<str>, u32)>,
     expiring: Vec<(TimeMs, Option<u32>)>,
+    load: HostLoad,
 }
 
 impl HostEntries {
     pub(crate) fn of(host: &Host) -> Self {
-        let mut entries = Self::default();
+        let mut entries = Self {
+            load: HostLoad::of(host),
+            ..Self::default()
+        };
         if host.accepts_work() {
             entries.count_free(host);
         }
@@ -155,6 +162,7 @@ impl Index {
         for job in state.jobs.values() {
             index.add_job(state, job);
         }
+        index.allocation = Allocation::rebuild(state);
         index
     }
 
@@ -233,6 +241,7 @@ impl Index {
         if before == after {
             return;
         }
+        self.allocation.set_load(host, after.load);
         for (class, count) in before.classes() {
             self.remove_free(class, count, host);
         }

@@ -1,0 +1,6 @@
+//! Tests of virtual clusters: what may be bound, what is chosen, what follows from changes.
+
+mod checks;
+mod safety;
+mod setup;
+mod speed;
