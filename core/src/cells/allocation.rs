@@ -46,6 +46,14 @@ struct Free {
     load: Load,
 }
 
+/// The ids between which those of all cells inside a host lie.
+const fn inside(host: HostId) -> (CellId, CellId) {
+    (
+        CellId::Inside(host, Level(0), GpuMask(0)),
+        CellId::Inside(host, Level(u8::MAX), GpuMask(u128::MAX)),
+    )
+}
+
 /// Why a cell cannot be bound.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BindError {
@@ -87,6 +95,8 @@ pub struct Allocation {
     free: OrdMap<CellId, Free>,
     by_kind: OrdMap<CellKind, OrdSet<(Load, CellId)>>,
     bound: OrdMap<CellId, Bound>,
+    /// Bound cells by virtual cluster and GPUs that can be given out now.
+    room: OrdSet<(Arc<str>, u32, CellId)>,
     quotas: OrdMap<(Arc<str>, CellKind), Quota>,
     /// Quota that is not bound, over all virtual clusters; no entry is 0.
     owed: OrdMap<CellKind, u32>,
@@ -161,7 +171,48 @@ impl Allocation {
             users: 0,
             pinned: Some(name),
         };
-        self.bound.insert(cell, bound);
+        self.insert_bound(cell, bound);
+    }
+
+    fn insert_bound(&mut self, cell: CellId, bound: Bound) {
+        self.bound.insert(cell.clone(), bound);
+        self.note_room(&cell);
+    }
+
+    /// Takes a bound cell out of those with room, before its hosts change.
+    pub(super) fn forget_room(&mut self, cell: &CellId) {
+        if let Some(bound) = self.bound.get(cell) {
+            let room = self.room_in(cell);
+            self.room
+                .remove(&(Arc::clone(&bound.queue), room, cell.clone()));
+        }
+    }
+
+    /// Brings a bound cell back after [`Self::forget_room`].
+    pub(super) fn note_room(&mut self, cell: &CellId) {
+        if let Some(bound) = self.bound.get(cell) {
+            let room = self.room_in(cell);
+            self.room
+                .insert((Arc::clone(&bound.queue), room, cell.clone()));
+        }
+    }
+
+    /// GPUs of a cell that can be given out now.
+    fn room_in(&self, cell: &CellId) -> u32 {
+        let load = self.ground.load(cell);
+        let gpus = self.ground.kind(cell).map_or(0, |kind| kind.gpus);
+        gpus.saturating_sub(load.bad + load.busy)
+    }
+
+    /// The cells bound to a virtual cluster, those with the least room first; without those that have none, unless all
+    /// are asked for.
+    pub(super) fn bound_with_room(&self, queue: &Arc<str>, all: bool) -> Vec<CellId> {
+        let lowest = CellId::Above(Arc::from(""));
+        self.room
+            .range((Arc::clone(queue), u32::from(!all), lowest)..)
+            .take_while(|(name, ..)| name == queue)
+            .map(|(.., cell)| cell.clone())
+            .collect()
     }
 
     /// Whether there is a virtual cluster at all.
@@ -291,7 +342,7 @@ impl Allocation {
             users: 1,
             pinned: None,
         };
-        self.bound.insert(cell.clone(), bound);
+        self.insert_bound(cell.clone(), bound);
         Ok(())
     }
 
@@ -307,6 +358,7 @@ impl Allocation {
         if bound.users > 0 || bound.pinned.is_some() {
             return;
         }
+        self.forget_room(cell);
         self.bound.remove(cell);
         if let Some(kind) = self.ground.kind(cell) {
             self.count_bound((Arc::clone(queue), kind), -1);
@@ -405,7 +457,14 @@ impl Allocation {
         if !self.active || self.ground.host_load(host) == load {
             return;
         }
+        let bound = self.bound_on(host);
+        for cell in &bound {
+            self.forget_room(cell);
+        }
         self.ground.set_load(host, load);
+        for cell in &bound {
+            self.note_room(cell);
+        }
         let around = self.ground.around(&CellId::Host(host));
         let whole: Option<CellId> = { around }.find(|cell| self.free.contains_key(cell));
         let changed = match whole {
@@ -424,10 +483,25 @@ impl Allocation {
         }
     }
 
+    /// So many more GPUs of a host are in use.
+    pub fn take(&mut self, host: HostId, gpus: GpuMask) {
+        self.set_load(host, self.ground.host_load(host).with_busy(gpus));
+    }
+
+    /// Bound cells around and inside a host.
+    fn bound_on(&self, host: HostId) -> Vec<CellId> {
+        let (first, last) = inside(host);
+        let around = self.ground.around(&CellId::Host(host));
+        let inside = self.bound.range(first..=last);
+        around
+            .filter(|cell| self.bound.contains_key(cell))
+            .chain(inside.map(|(cell, _)| cell.clone()))
+            .collect()
+    }
+
     /// Free cells inside a host, larger levels first.
     fn free_inside(&self, host: HostId) -> Vec<CellId> {
-        let first = CellId::Inside(host, Level(0), GpuMask(0));
-        let last = CellId::Inside(host, Level(u8::MAX), GpuMask(u128::MAX));
+        let (first, last) = inside(host);
         let inside = self.free.range(first..=last);
         inside.map(|(cell, _)| cell.clone()).collect()
     }

@@ -166,7 +166,10 @@ pub fn check_binding(
             return Err(format!(
                 "{} is {}, and the job asks for {}",
                 trial.ground().name(cell),
-                pinned.map_or_else(|| "not pinned".to_owned(), |name| format!("pinned as `{name}`")),
+                pinned.map_or_else(
+                    || "not pinned".to_owned(),
+                    |name| format!("pinned as `{name}`")
+                ),
                 spec.scheduling
                     .pinned_cell
                     .as_ref()
@@ -219,17 +222,8 @@ fn positions<'a>(
 }
 
 /// Which of the cells, ascending, a GPU lies in.
-fn position_in(
-    ground: &Ground,
-    cells: &[CellId],
-    host: HostId,
-    position: usize,
-) -> Option<usize> {
-    let gpu = CellId::Inside(
-        host,
-        ground.topology().gpu_level(),
-        GpuMask::one(position),
-    );
+fn position_in(ground: &Ground, cells: &[CellId], host: HostId, position: usize) -> Option<usize> {
+    let gpu = CellId::Inside(host, ground.topology().gpu_level(), GpuMask::one(position));
     ground
         .around(&gpu)
         .find_map(|cell| cells.binary_search(&cell).ok())

@@ -72,6 +72,15 @@ impl HostForm {
         Self { key, cells, models }
     }
 
+    /// GPUs of a model.
+    pub(super) fn of_model(&self, gpu_model: &str) -> GpuMask {
+        let all = self.key.models.iter().enumerate();
+        all.filter(|(_, model)| ***model == *gpu_model)
+            .fold(GpuMask::default(), |mask, (position, _)| {
+                mask.or(GpuMask::one(position))
+            })
+    }
+
     /// All GPUs of the host.
     pub(super) fn all(&self) -> GpuMask {
         self.cells[0].gpus

@@ -116,11 +116,14 @@ impl Ground {
         if !host.gpus.is_empty() {
             let mut child = CellId::Host(host.id);
             for (depth, path) in cells.above.iter().enumerate().rev() {
-                let place = self.places.entry(Arc::clone(path)).or_insert_with(|| Place {
-                    level: Level(u8::try_from(depth).unwrap_or(u8::MAX)),
-                    children: OrdSet::new(),
-                    models: OrdMap::new(),
-                });
+                let place = self
+                    .places
+                    .entry(Arc::clone(path))
+                    .or_insert_with(|| Place {
+                        level: Level(u8::try_from(depth).unwrap_or(u8::MAX)),
+                        children: OrdSet::new(),
+                        models: OrdMap::new(),
+                    });
                 place.children.insert(child);
                 for (model, gpus) in &form.models {
                     *place.models.entry(Arc::clone(model)).or_default() += gpus;
@@ -368,6 +371,41 @@ impl Ground {
         }
     }
 
+    /// The GPUs of a host that are of a model.
+    #[must_use]
+    pub fn of_model(&self, host: HostId, gpu_model: &str) -> GpuMask {
+        let Some(known) = self.hosts.get(&host) else {
+            return GpuMask::default();
+        };
+        known.form.of_model(gpu_model)
+    }
+
+    /// The cells of a kind inside a host, by first GPU.
+    pub(super) fn cells_inside(&self, host: HostId, kind: &CellKind) -> Vec<CellId> {
+        let Some(known) = self.hosts.get(&host) else {
+            return Vec::new();
+        };
+        let cells = known.form.cells.iter().enumerate();
+        cells
+            .filter(|(_, cell)| cell.kind.as_ref() == Some(kind))
+            .map(|(position, _)| id_of(host, known, position))
+            .collect()
+    }
+
+    /// GPUs of the hosts in any cell of a kind, at least; a cell inside a host counts as one.
+    pub(super) fn host_sizes(&self, kind: &CellKind) -> Vec<u32> {
+        if kind.level >= self.topology.host_level() {
+            return vec![kind.gpus];
+        }
+        let parts = self.fewest(kind).into_iter();
+        parts
+            .flat_map(|(part, count)| {
+                let sizes = self.host_sizes(part);
+                std::iter::repeat_n(sizes, count as usize).flatten()
+            })
+            .collect()
+    }
+
     /// The largest cells that have a kind.
     pub(super) fn roots(&self) -> Vec<CellId> {
         let mut roots = Vec::new();
@@ -446,7 +484,11 @@ impl Ground {
             return (place.level == level).then(|| CellId::Above(Arc::clone(path)));
         }
         if level == host_level {
-            return self.names.get(pinned.cell.as_str()).copied().map(CellId::Host);
+            return self
+                .names
+                .get(pinned.cell.as_str())
+                .copied()
+                .map(CellId::Host);
         }
         let (name, position) = pinned.cell.rsplit_once(POSITION)?;
         let id = *self.names.get(name)?;

@@ -3,7 +3,7 @@
 use std::ops::{Add, Sub};
 
 use crate::state::Host;
-use crate::topology::GpuMask;
+use crate::topology::{CellKind, GpuMask};
 
 /// GPUs of a cell that cannot be given out now. Ordered: healthy cells before others, then by what is in use.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -12,6 +12,14 @@ pub struct Load {
     pub bad: u32,
     /// GPUs that are held or claimed, of those that are not bad.
     pub busy: u32,
+}
+
+impl Load {
+    /// Whether nothing of a cell of a kind can be given out now.
+    #[must_use]
+    pub const fn is_full(&self, kind: &CellKind) -> bool {
+        self.bad + self.busy >= kind.gpus
+    }
 }
 
 impl Add for Load {
@@ -62,6 +70,15 @@ impl HostLoad {
             }
         }
         load
+    }
+
+    /// The same with more GPUs in use.
+    #[must_use]
+    pub const fn with_busy(self, gpus: GpuMask) -> Self {
+        Self {
+            bad: self.bad,
+            busy: self.busy.or(gpus.without(self.bad)),
+        }
     }
 
     /// The load of some of the host's GPUs.

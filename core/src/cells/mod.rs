@@ -15,7 +15,9 @@ mod choose;
 mod form;
 mod ground;
 mod load;
+mod pack;
 mod regrow;
+mod serve;
 mod settle;
 mod shortage;
 mod surplus;
@@ -28,6 +30,7 @@ pub use check::{check_binding, check_quotas};
 pub use choose::Wanted;
 pub use ground::Ground;
 pub use load::{HostLoad, Load};
+pub use serve::{Piece, Request, Room, Served, serve};
 pub use settle::{Settled, settle};
 pub use shortage::CellShortage;
 
@@ -43,7 +46,12 @@ fn cells_of<'a>(
         .places
         .iter()
         .enumerate()
-        .flat_map(|(position, place)| place.hosts.iter().map(move |host| (host.as_str(), position)))
+        .flat_map(|(position, place)| {
+            place
+                .hosts
+                .iter()
+                .map(move |host| (host.as_str(), position))
+        })
         .collect();
     state.hosts.values().map(move |host| {
         let cells = HostCells::of(topology, &places, host);

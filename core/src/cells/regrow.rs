@@ -21,6 +21,9 @@ impl Allocation {
         for top in trial.tops(host, cells) {
             trial.clear(&top, &mut bound);
         }
+        for cell in &bound {
+            trial.forget_room(cell);
+        }
         let kinds: Vec<_> = bound.iter().map(|cell| self.ground().kind(cell)).collect();
         trial.ground_mut().replace(host, cells);
         for top in trial.tops(host, cells) {
@@ -30,6 +33,7 @@ impl Allocation {
             if trial.ground().kind(cell) != kind || !trial.carve(cell) {
                 return false;
             }
+            trial.note_room(cell);
         }
         *self = trial;
         true

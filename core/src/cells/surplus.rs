@@ -35,14 +35,14 @@ impl Sum {
 
     /// The arithmetic for people.
     pub(super) fn text(&self, ground: &Ground, kind: &CellKind) -> String {
-        let mut text = format!(
-            "{}: {} free",
-            ground.kind_name(kind),
-            self.counts.free
-        );
+        let mut text = format!("{}: {} free", ground.kind_name(kind), self.counts.free);
         for (larger, each, left) in &self.larger {
             // Writing to a string cannot fail.
-            let _ = write!(text, " + {each} x {left} left of {}", ground.kind_name(larger));
+            let _ = write!(
+                text,
+                " + {each} x {left} left of {}",
+                ground.kind_name(larger)
+            );
         }
         let _ = write!(text, " - {} owed = {}", self.counts.owed, self.left());
         text
@@ -62,7 +62,13 @@ pub(super) fn sums<'a>(
         .chain(owed)
         .map(|kind| {
             let counts = counts(kind);
-            (kind, Sum { counts, larger: Vec::new() })
+            (
+                kind,
+                Sum {
+                    counts,
+                    larger: Vec::new(),
+                },
+            )
         })
         .collect();
     let kinds: Vec<&CellKind> = sums.keys().copied().collect();

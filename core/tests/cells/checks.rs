@@ -45,13 +45,25 @@ fn configured(quotas: &[(&str, Vec<muster_core::quota::CellQuota>)]) -> Cluster 
 fn quotas_over_the_cells_are_refused_with_the_arithmetic() {
     let cluster = EVEN.cluster();
     let fits = [
-        ("a", vec![cells("rack", "H100", 16, 1), cells("socket", "H100", 4, 1)]),
-        ("b", vec![cells("host", "H100", 8, 1), cells("socket", "H100", 4, 1)]),
+        (
+            "a",
+            vec![cells("rack", "H100", 16, 1), cells("socket", "H100", 4, 1)],
+        ),
+        (
+            "b",
+            vec![cells("host", "H100", 8, 1), cells("socket", "H100", 4, 1)],
+        ),
     ];
     assert_eq!(rules(&cluster, &fits), Vec::<String>::new());
     let over = [
-        ("a", vec![cells("rack", "H100", 16, 1), cells("socket", "H100", 4, 1)]),
-        ("b", vec![cells("host", "H100", 8, 1), cells("socket", "H100", 4, 2)]),
+        (
+            "a",
+            vec![cells("rack", "H100", 16, 1), cells("socket", "H100", 4, 1)],
+        ),
+        (
+            "b",
+            vec![cells("host", "H100", 8, 1), cells("socket", "H100", 4, 2)],
+        ),
     ];
     assert_eq!(
         rules(&cluster, &over),
@@ -92,7 +104,10 @@ fn pinned_cells_must_exist_be_of_their_kind_and_lie_apart() {
 #[test]
 fn a_binding_is_checked_as_strictly_as_the_configuration() {
     let cluster = configured(&[
-        ("a", vec![cells("host", "H100", 8, 2), cells("rack", "H100", 16, 1)]),
+        (
+            "a",
+            vec![cells("host", "H100", 8, 2), cells("rack", "H100", 16, 1)],
+        ),
         ("b", vec![cells("socket", "H100", 4, 0)]),
     ]);
     let mut allocation = Allocation::rebuild(&cluster.state);
@@ -113,7 +128,10 @@ fn a_binding_is_checked_as_strictly_as_the_configuration() {
     let refused = allocation.bind_safely(&b, &socket);
     assert_eq!(
         refused.map_err(|refusal| refusal.to_string()),
-        Err("socket node-0002:0: 0 of 0 guaranteed cells (socket of 4 H100) are bound already".to_owned())
+        Err(
+            "socket node-0002:0: 0 of 0 guaranteed cells (socket of 4 H100) are bound already"
+                .to_owned()
+        )
     );
     allocation
         .bind_safely(&a, &CellId::Host(HostId(2)))

@@ -2,5 +2,6 @@
 
 mod checks;
 mod safety;
+mod serve;
 mod setup;
 mod speed;

@@ -12,11 +12,11 @@ use proptest::prelude::*;
 
 use crate::setup::{Draw, Shape, bind_best, cells, queues, tree};
 
-const CLUSTERS: [&str; 3] = ["a", "b", "c"];
+pub(crate) const CLUSTERS: [&str; 3] = ["a", "b", "c"];
 const OPERATIONS: u64 = 60;
 
 /// A random cluster with random virtual clusters that it can honour.
-fn draw_cluster(draw: &mut Draw) -> Cluster {
+pub(crate) fn draw_cluster(draw: &mut Draw) -> Cluster {
     let even = draw.below(3) > 0;
     let sizes: &[u32] = if even { &[8] } else { &[8, 8, 4, 5] };
     let hosts: Vec<(u32, &str)> = (0..2 + draw.below(9))
@@ -30,15 +30,15 @@ fn draw_cluster(draw: &mut Draw) -> Cluster {
     let mut cluster = shape.cluster();
     let mut quotas = BTreeMap::from(CLUSTERS.map(|name| (name, Vec::new())));
     for _ in 0..draw.below(12) {
-        let quota = cells(
-            draw.pick(&["rack", "host", "host", "socket", "gpu"]),
-            draw.pick(&["H100", "A100"]),
-            *draw.pick(&[1, 2, 4, 5, 8, 16, 24]),
-            1,
-        );
+        let level: &str = *draw.pick(&["rack", "host", "host", "socket", "gpu"]);
+        let gpu_model: &str = *draw.pick(&["H100", "A100"]);
+        let quota = cells(level, gpu_model, *draw.pick(&[1, 2, 4, 5, 8, 16, 24]), 1);
         let mut more = quotas.clone();
         more.entry(*draw.pick(&CLUSTERS)).or_default().push(quota);
-        let listed: Vec<_> = more.iter().map(|(name, all)| (*name, all.clone())).collect();
+        let listed: Vec<_> = more
+            .iter()
+            .map(|(name, all)| (*name, all.clone()))
+            .collect();
         let wanted = tree(&listed);
         let topology = Arc::clone(&cluster.state.topology);
         let known = wanted
@@ -87,7 +87,10 @@ fn assert_sound(allocation: &Allocation, draw: &mut Draw) {
         let position = draw.below(open.len() as u64);
         let (name, kind) = open.swap_remove(usize::try_from(position).expect("small"));
         let found = bind_best(&mut trial, name, &kind);
-        assert!(found.is_some(), "{name} does not get its {kind:?}: {allocation:#?}");
+        assert!(
+            found.is_some(),
+            "{name} does not get its {kind:?}: {allocation:#?}"
+        );
     }
 }
 

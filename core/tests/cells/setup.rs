@@ -10,10 +10,10 @@ use muster_core::testing::{Cluster, host_of_model};
 use muster_core::topology::{CellGroup, CellId, CellKind, CellPlace, HostShape, Topology};
 
 /// Numbers that look random and follow from a seed.
-pub struct Draw(pub u64);
+pub(crate) struct Draw(pub(crate) u64);
 
 impl Draw {
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
@@ -21,7 +21,7 @@ impl Draw {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    pub fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
         let position = self.below(all.len() as u64);
         &all[usize::try_from(position).expect("a position in memory")]
     }
@@ -29,14 +29,14 @@ impl Draw {
 
 /// Hosts with so many GPUs and this model, in racks of `per_rack` (none: no racks), with sockets of `per_socket` GPUs
 /// (0: none).
-pub struct Shape<'a> {
-    pub hosts: &'a [(u32, &'a str)],
-    pub per_rack: usize,
-    pub per_socket: u32,
+pub(crate) struct Shape<'a> {
+    pub(crate) hosts: &'a [(u32, &'a str)],
+    pub(crate) per_rack: usize,
+    pub(crate) per_socket: u32,
 }
 
 impl Shape<'_> {
-    pub fn topology(&self) -> Topology {
+    pub(crate) fn topology(&self) -> Topology {
         let mut topology = Topology::default();
         if self.per_rack > 0 {
             topology.above = vec!["rack".to_owned()];
@@ -69,7 +69,7 @@ impl Shape<'_> {
         topology
     }
 
-    pub fn cluster(&self) -> Cluster {
+    pub(crate) fn cluster(&self) -> Cluster {
         let mut cluster = Cluster::new();
         cluster.audited = false;
         let command = Command::SetTopology {
@@ -99,7 +99,7 @@ fn sockets(gpus: u32, per_socket: u32) -> Vec<CellGroup> {
 }
 
 /// So many cells of a kind.
-pub fn cells(level: &str, gpu_model: &str, gpus: u32, count: u32) -> CellQuota {
+pub(crate) fn cells(level: &str, gpu_model: &str, gpus: u32, count: u32) -> CellQuota {
     CellQuota {
         level: level.to_owned(),
         gpu_model: gpu_model.to_owned(),
@@ -110,7 +110,7 @@ pub fn cells(level: &str, gpu_model: &str, gpus: u32, count: u32) -> CellQuota {
 }
 
 /// One pinned cell.
-pub fn pinned(level: &str, gpu_model: &str, gpus: u32, name: &str, cell: &str) -> CellQuota {
+pub(crate) fn pinned(level: &str, gpu_model: &str, gpus: u32, name: &str, cell: &str) -> CellQuota {
     CellQuota {
         pinned: vec![PinnedCell {
             name: name.to_owned(),
@@ -121,7 +121,7 @@ pub fn pinned(level: &str, gpu_model: &str, gpus: u32, name: &str, cell: &str) -
 }
 
 /// Virtual clusters by name.
-pub fn tree(clusters: &[(&str, Vec<CellQuota>)]) -> QueueTree {
+pub(crate) fn tree(clusters: &[(&str, Vec<CellQuota>)]) -> QueueTree {
     QueueTree {
         queues: clusters
             .iter()
@@ -138,14 +138,18 @@ pub fn tree(clusters: &[(&str, Vec<CellQuota>)]) -> QueueTree {
 }
 
 /// Queues as the checks want them.
-pub fn queues(tree: &QueueTree) -> impl Iterator<Item = (&str, &QueueConfig)> + Clone {
+pub(crate) fn queues(tree: &QueueTree) -> impl Iterator<Item = (&str, &QueueConfig)> + Clone {
     tree.queues
         .iter()
         .map(|(name, config)| (name.as_str(), config))
 }
 
 /// Binds the best cell of a kind, if one may be bound.
-pub fn bind_best(allocation: &mut Allocation, queue: &str, kind: &CellKind) -> Option<CellId> {
+pub(crate) fn bind_best(
+    allocation: &mut Allocation,
+    queue: &str,
+    kind: &CellKind,
+) -> Option<CellId> {
     let queue = Arc::from(queue);
     let wanted = Wanted {
         kind,
