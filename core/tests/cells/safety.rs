@@ -20,21 +20,21 @@ pub(crate) fn draw_cluster(draw: &mut Draw) -> Cluster {
     let even = draw.below(3) > 0;
     let sizes: &[u32] = if even { &[8] } else { &[8, 8, 4, 5] };
     let hosts: Vec<(u32, &str)> = (0..2 + draw.below(9))
-        .map(|_| (*draw.pick(sizes), *draw.pick(&["H100", "H100", "A100"])))
+        .map(|_| (draw.pick(sizes), draw.pick(&["H100", "H100", "A100"])))
         .collect();
     let shape = Shape {
         hosts: &hosts,
-        per_rack: *draw.pick(&[0, 2, 3]),
-        per_socket: *draw.pick(&[0, 4, 2]),
+        per_rack: draw.pick(&[0, 2, 3]),
+        per_socket: draw.pick(&[0, 4, 2]),
     };
     let mut cluster = shape.cluster();
     let mut quotas = BTreeMap::from(CLUSTERS.map(|name| (name, Vec::new())));
     for _ in 0..draw.below(12) {
-        let level: &str = *draw.pick(&["rack", "host", "host", "socket", "gpu"]);
-        let gpu_model: &str = *draw.pick(&["H100", "A100"]);
-        let quota = cells(level, gpu_model, *draw.pick(&[1, 2, 4, 5, 8, 16, 24]), 1);
+        let level: &str = draw.pick(&["rack", "host", "host", "socket", "gpu"]);
+        let gpu_model: &str = draw.pick(&["H100", "A100"]);
+        let quota = cells(level, gpu_model, draw.pick(&[1, 2, 4, 5, 8, 16, 24]), 1);
         let mut more = quotas.clone();
-        more.entry(*draw.pick(&CLUSTERS)).or_default().push(quota);
+        more.entry(draw.pick(&CLUSTERS)).or_default().push(quota);
         let listed: Vec<_> = more
             .iter()
             .map(|(name, all)| (*name, all.clone()))
@@ -107,7 +107,7 @@ proptest! {
         for _ in 0..OPERATIONS {
             let open = owed(&allocation);
             if draw.below(5) < 3 && !open.is_empty() {
-                let (name, kind) = draw.pick(&open).clone();
+                let (name, kind) = draw.pick(&open);
                 let cell = bind_best(&mut allocation, name, &kind);
                 prop_assert!(cell.is_some(), "{name} does not get its {kind:?}");
                 held.extend(cell.map(|cell| (name, cell)));
@@ -141,8 +141,8 @@ proptest! {
             all.push(cell);
         }
         for _ in 0..OPERATIONS {
-            let name = Arc::from(*draw.pick(&CLUSTERS));
-            let cell = draw.pick(&all).clone();
+            let name = Arc::from(draw.pick(&CLUSTERS));
+            let cell = draw.pick(&all);
             if allocation.bind_safely(&name, &cell).is_ok() {
                 assert_sound(&allocation, &mut draw);
             }
@@ -174,14 +174,14 @@ proptest! {
                     cluster.apply(&Command::SetHostHealth {
                         leader: cluster.leader(),
                         host,
-                        health: *draw.pick(&[
+                        health: draw.pick(&[
                             muster_core::command::HostHealth::Up,
                             muster_core::command::HostHealth::Lost,
                         ]),
                     });
                 }
                 _ => {
-                    let gpus = *draw.pick(&[8, 8, 4, 0]);
+                    let gpus = draw.pick(&[8, 8, 4, 0]);
                     let model = draw.pick(&["H100", "A100"]);
                     cluster.register(muster_core::testing::host_of_model(number, gpus, model));
                 }

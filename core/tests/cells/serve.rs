@@ -183,10 +183,10 @@ proptest! {
                 }
                 continue;
             }
-            let queue: &str = *draw.pick(&CLUSTERS);
-            let gpu_model: &str = *draw.pick(&["H100", "A100"]);
-            let sizes: &[u32] = *draw.pick(&[&[1, 2, 4, 8][..], &[1, 2, 3, 4, 5, 6, 7, 8], &[3, 2, 5]]);
-            let mut tasks: Vec<u32> = (0..1 + draw.below(5)).map(|_| *draw.pick(sizes)).collect();
+            let queue: &str = draw.pick(&CLUSTERS);
+            let gpu_model: &str = draw.pick(&["H100", "A100"]);
+            let sizes: &[u32] = draw.pick(&[&[1, 2, 4, 8][..], &[1, 2, 3, 4, 5, 6, 7, 8], &[3, 2, 5]]);
+            let mut tasks: Vec<u32> = (0..1 + draw.below(5)).map(|_| draw.pick(sizes)).collect();
             let asked = request(queue, None, gpu_model, &tasks);
             let room = Idle { cluster: &cluster, busy: busy.clone() };
             let served = serve(&allocation, &asked, &room);

@@ -21,9 +21,9 @@ impl Draw {
         (mixed ^ (mixed >> 31)) % bound
     }
 
-    pub(crate) fn pick<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+    pub(crate) fn pick<T: Clone>(&mut self, all: &[T]) -> T {
         let position = self.below(all.len() as u64);
-        &all[usize::try_from(position).expect("a position in memory")]
+        all[usize::try_from(position).expect("a position in memory")].clone()
     }
 }
 

@@ -1,5 +1,11 @@
 //! Bounds on time, far above what is measured, so that only a change of order fails them.
 
+#![expect(
+    clippy::disallowed_types,
+    clippy::disallowed_methods,
+    reason = "a test that measures"
+)]
+
 use std::sync::Arc;
 use std::time::Instant;
 
