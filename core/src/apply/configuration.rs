@@ -8,7 +8,7 @@ use crate::event::EventKind;
 use crate::ids::RequestId;
 use crate::quota::{self, QueueTree};
 use crate::rejection::Rejection;
-use crate::state::{Answer, Queue};
+use crate::state::{Answer, Queue, State};
 use crate::topology::{self, Topology};
 
 impl Step<'_> {
@@ -29,6 +29,13 @@ impl Step<'_> {
                     .queues
                     .insert(Arc::clone(&queue.name), Arc::new(queue));
             }
+            let State {
+                index,
+                queues,
+                jobs,
+                ..
+            } = &mut *step.state;
+            index.line_up_again(queues, jobs);
             step.state.history_half_life_ms = tree.history_half_life_ms;
             step.emit(EventKind::QueuesConfigured {
                 author: author.to_owned(),

@@ -134,13 +134,10 @@ impl Step<'_> {
             ..
         } = &mut *self.state;
         let job = jobs.get(&id).expect("jobs named by the state exist");
-        let queue = queues
-            .get(job.spec.queue.as_str())
-            .expect("queues are never removed");
         if waits {
-            index.add_waiting(&queue.name, job);
+            index.add_waiting(queues, job);
         } else {
-            index.remove_waiting(&queue.name, job);
+            index.remove_waiting(queues, job);
         }
     }
 

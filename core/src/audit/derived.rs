@@ -19,6 +19,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
     let kept = &state.index;
     let parts = [
         ("waiting", kept.waiting == rebuilt.waiting),
+        ("totals", kept.totals == rebuilt.totals),
         ("delayed", kept.delayed == rebuilt.delayed),
         ("free", kept.free == rebuilt.free),
         ("on_host", kept.on_host == rebuilt.on_host),
@@ -74,7 +75,8 @@ fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
 /// Every job with waiting units is in the sight of the planner, and no other.
 fn check_waiting(state: &State, report: &mut Report) {
     let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-    for ((queue, _), jobs) in &state.index.waiting {
+    for (line, jobs) in &state.index.waiting {
+        let queue = &line.queue;
         for (_, job) in jobs {
             *seen.entry(*job).or_default() += 1;
             let right = state

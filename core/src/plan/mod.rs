@@ -3,15 +3,18 @@
 //!
 //! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
 
+mod allowance;
+mod blocker;
 mod capacity;
 mod explain;
 mod order;
+mod places;
 mod potential;
 mod round;
+mod share;
 mod unit;
 
-use serde::{Deserialize, Serialize};
-
+pub use blocker::{Blocker, LimitKind, LimitReached, Reason, WaitingByReason};
 pub use explain::{ClassCount, Explanation, Remedy, explain};
 
 use crate::command::{Claiming, Command, Placement};
@@ -46,6 +49,8 @@ pub struct Plan {
     pub steps: Vec<Command>,
     /// Jobs that were examined and not placed whole, with the first reason for each.
     pub blocked: Vec<(JobId, Blocker)>,
+    /// Waiting jobs by what keeps them, as far as the round came: a job counts once, by its next waiting unit.
+    pub waiting: WaitingByReason,
     /// True if the budget ended the round before everything was examined.
     pub more: bool,
     /// When the passing of time alone changes what can be decided (a back-off ends, a reservation falls due), in
@@ -71,54 +76,17 @@ impl Plan {
     }
 }
 
-/// Why a job (its next waiting unit) is not placed now.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Blocker {
-    /// It waits for the end of a back-off.
-    BackOff {
-        /// Until when.
-        until: TimeMs,
-    },
-    /// The job is being cancelled.
-    Cancelling,
-    /// No host of an acceptable class exists at all, or none is large enough even when empty.
-    NoSuchHost {
-        /// What is asked for, for people.
-        need: String,
-    },
-    /// The cluster could never hold the gang, even empty and unblocked.
-    ExceedsCluster {
-        /// GPUs that the gang needs.
-        need_gpus: u64,
-        /// GPUs that acceptable hosts have in all.
-        have_gpus: u64,
-    },
-    /// Not enough is free now.
-    Resources {
-        /// GPUs that the unit needs.
-        need_gpus: u64,
-        /// GPUs free on acceptable hosts.
-        free_gpus: u64,
-        /// Tasks of the unit that could be placed now.
-        fits_tasks: u64,
-        /// Tasks that the unit has.
-        need_tasks: u64,
-    },
-    /// A job ahead of it in its queue waits for the same hosts (strict order).
-    Behind {
-        /// The job ahead.
-        ahead: JobId,
-    },
-}
-
-/// Plans one round: jobs by priority, then by age, each as far as there is room now.
+/// Plans one round: the queues by their shares, in each the jobs by its order, each as far as there is room now.
 ///
-/// Strict order: a job that waits for room holds up those behind it in its queue that compete for the same
-/// hosts ([`crate::state::Lane`]). A job that the cluster could never hold, or whose back-off is not over,
-/// holds up nobody. The units of an array are placed one by one, a gang whole or not at all, on GPUs of one
-/// model, on as few hosts as possible.
+/// At every level of the tree of queues the child goes next that has the smallest part of its guarantee, or if all
+/// have theirs, the smallest dominant share over its weight; equal shares go by the head's priority, then its age. A
+/// job that finds no room or has reached a limit lets those behind it go ahead, unless its queue says otherwise
+/// (`backfill`): then it holds up those of its queue that compete for the same hosts. A job that the cluster could
+/// never hold, or whose back-off is not over, holds up nobody. The units of an array are placed one by one, a gang
+/// whole or not at all.
 ///
-/// The cost follows from what is placed and how many lanes wait, not from the number of hosts or jobs.
+/// The cost follows from what is placed and how many lines wait ([`crate::state::Line`]), not from the number of
+/// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
     round::Round::new(state, now, budget).run()

@@ -1,8 +1,6 @@
 //! Look-ups derived from the rest of the state, kept up to date by `apply`, so that no decision scans
 //! all hosts or all jobs.
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
@@ -13,63 +11,19 @@ use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
-use crate::state::{Host, Job, State};
+use crate::state::{Host, Job, Line, Queue, State, Totals, WaitingKey};
 use crate::time::TimeMs;
 
 /// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
 
-/// Order in which jobs are considered: highest priority first, then the oldest.
-pub type WaitingKey = (Reverse<i32>, JobId);
-
-/// Which hosts the tasks of a job compete for. A waiting job holds up those behind it whose lane meets
-/// its own, and nobody else, so a full cluster is noticed after one look per lane.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
-    /// It needs no GPU.
-    Cpu,
-    /// It takes GPUs of these models, ascending.
-    Models(Arc<[String]>),
-    /// It takes GPUs of any model.
-    AnyGpu,
-}
-
-impl Lane {
-    /// The lane of a job.
-    #[must_use]
-    pub fn of(spec: &JobSpec) -> Self {
-        let asking = || spec.groups.iter().filter(|group| group.resources.gpus > 0);
-        if asking().next().is_none() {
-            return Self::Cpu;
-        }
-        if asking().any(|group| group.resources.gpu_models.is_empty()) {
-            return Self::AnyGpu;
-        }
-        let models: BTreeSet<&String> = asking()
-            .flat_map(|group| &group.resources.gpu_models)
-            .collect();
-        Self::Models(models.into_iter().cloned().collect())
-    }
-
-    /// Whether jobs of the two lanes may want the same GPUs (or both none).
-    #[must_use]
-    pub fn meets(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Cpu, Self::Cpu) => true,
-            (Self::Cpu, _) | (_, Self::Cpu) => false,
-            (Self::AnyGpu, _) | (_, Self::AnyGpu) => true,
-            (Self::Models(ours), Self::Models(theirs)) => {
-                ours.iter().any(|model| theirs.contains(model))
-            }
-        }
-    }
-}
-
 /// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units, by queue and lane ([`Lane::of`] their specification), in order.
-    pub waiting: OrdMap<(Arc<str>, Lane), OrdSet<WaitingKey>>,
+    /// Jobs with waiting units, by line ([`Line::of`]), in order.
+    pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
+    /// What the registered hosts have in all, whatever became of them.
+    pub totals: Totals,
     /// Units that wait for the end of a back-off that is not over at `State::time`, by that end (they
     /// are in `waiting` too).
     pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
@@ -91,6 +45,9 @@ pub struct Index {
     pub allocation: Allocation,
 }
 
+/// All queues by name.
+type Queues = OrdMap<Arc<str>, Arc<Queue>>;
+
 /// What one host contributes to the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct HostEntries {
@@ -100,12 +57,14 @@ pub(crate) struct HostEntries {
     by_model: Vec<(Arc<str>, u32)>,
     expiring: Vec<(TimeMs, Option<u32>)>,
     load: HostLoad,
+    totals: Totals,
 }
 
 impl HostEntries {
     pub(crate) fn of(host: &Host) -> Self {
         let mut entries = Self {
             load: HostLoad::of(host),
+            totals: Totals::of(host),
             ..Self::default()
         };
         if host.accepts_work() {
@@ -171,7 +130,7 @@ impl Index {
             self.finished.insert((finished_at, job.id));
         }
         if job.counts.waiting > 0 {
-            self.add_waiting(&Arc::from(job.spec.queue.as_str()), job);
+            self.add_waiting(&state.queues, job);
         }
         for (index, unit) in &job.units {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
@@ -194,19 +153,28 @@ impl Index {
     }
 
     /// A job has waiting units now.
-    pub(crate) fn add_waiting(&mut self, queue: &Arc<str>, job: &Job) {
-        let key = (Arc::clone(queue), Lane::of(&job.spec));
-        let entry = (Reverse(job.spec.priority), job.id);
-        self.waiting.entry(key).or_default().insert(entry);
+    pub(crate) fn add_waiting(&mut self, queues: &Queues, job: &Job) {
+        let (line, key) = Line::of(queues, job);
+        self.waiting.entry(line).or_default().insert(key);
     }
 
     /// A job has no waiting units any more.
-    pub(crate) fn remove_waiting(&mut self, queue: &Arc<str>, job: &Job) {
-        let key = (Arc::clone(queue), Lane::of(&job.spec));
-        if let Some(jobs) = self.waiting.get_mut(&key) {
-            jobs.remove(&(Reverse(job.spec.priority), job.id));
+    pub(crate) fn remove_waiting(&mut self, queues: &Queues, job: &Job) {
+        let (line, key) = Line::of(queues, job);
+        if let Some(jobs) = self.waiting.get_mut(&line) {
+            jobs.remove(&key);
             if jobs.is_empty() {
-                self.waiting.remove(&key);
+                self.waiting.remove(&line);
+            }
+        }
+    }
+
+    /// The queues were configured anew: jobs may stand in other lines now.
+    pub(crate) fn line_up_again(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
+        let lines = std::mem::take(&mut self.waiting);
+        for (_, job) in lines.values().flatten() {
+            if let Some(job) = jobs.get(job) {
+                self.add_waiting(queues, job);
             }
         }
     }
@@ -242,6 +210,7 @@ impl Index {
             return;
         }
         self.allocation.set_load(host, after.load);
+        self.totals.replace(&before.totals, &after.totals);
         for (class, count) in before.classes() {
             self.remove_free(class, count, host);
         }

@@ -9,9 +9,12 @@ mod hash;
 mod host;
 mod index;
 mod job;
+mod line;
 mod queue;
 mod requests;
 mod restore;
+mod shape;
+mod totals;
 mod usage;
 
 use std::sync::Arc;
@@ -22,15 +25,18 @@ use serde::{Deserialize, Serialize};
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
-pub use index::{HostClass, Index, Lane, WaitingKey};
+pub use index::{HostClass, Index};
 pub use job::{
     Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, RestartReason, StopOrder, TaskRun,
     Unit, UnitCounts,
 };
+pub use line::{Line, WaitingKey};
 pub use queue::{History, Queue};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
-pub(crate) use usage::Part;
+pub use shape::Shape;
+pub use totals::Totals;
+pub(crate) use usage::{Part, add as add_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};

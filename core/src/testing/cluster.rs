@@ -10,6 +10,7 @@ use crate::command::{
 use crate::feasibility::Ledger;
 use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
 use crate::lifecycle::UnitPhase;
+use crate::quota::QueueTree;
 use crate::spec::JobSpec;
 use crate::state::{Answer, Attempt, State};
 use crate::testing::builders::{exit_with, request_id};
@@ -104,6 +105,20 @@ impl Cluster {
             leader: self.leader(),
             registration: Arc::new(registration),
         })
+    }
+
+    /// Replaces the tree of queues.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn configure(&mut self, tree: QueueTree) {
+        let command = Command::ConfigureQueues {
+            request: self.next_request(),
+            author: "grace".to_owned(),
+            tree: Arc::new(tree),
+        };
+        let applied = self.apply(&command);
+        assert!(applied.result.is_ok(), "{:?}", applied.result);
     }
 
     /// Submits a job.

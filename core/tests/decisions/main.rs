@@ -40,6 +40,11 @@ fn gang_scripts() {
 }
 
 #[test]
+fn queue_scripts() {
+    run_scripts("queues", plan::PlanRunner::default);
+}
+
+#[test]
 fn reactor_scripts() {
     run_scripts("reactor", reactor::ReactorRunner::default);
 }

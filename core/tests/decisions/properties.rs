@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::apply::apply;
 use muster_core::audit::audit;
-use muster_core::plan::{Blocker, Budget, explain, plan};
+use muster_core::plan::{Budget, WaitingByReason, explain, plan};
 use muster_core::state::State;
 use muster_core::testing::draw_command;
 use proptest::prelude::*;
@@ -60,18 +60,22 @@ proptest! {
         let planned = plan(&state, state.time, Budget::default());
         let met: BTreeMap<_, _> = planned.blocked.iter().cloned().collect();
         let placed: BTreeSet<_> = planned.placements().map(|placed| placed.job).collect();
+        let mut waiting = WaitingByReason::new();
         for job in state.jobs.values() {
             let explained = explain(&state, job.id, state.time);
             let blocker = explained.and_then(|explained| explained.blocker);
+            if let Some(blocker) = &blocker {
+                *waiting.entry(blocker.reason()).or_default() += 1;
+            }
             match (met.get(&job.id), blocker) {
                 (Some(met), blocker) => prop_assert_eq!(Some(met), blocker.as_ref()),
-                (None, Some(Blocker::Behind { .. })) => prop_assert!(!placed.contains(&job.id)),
+                (None, Some(_)) => prop_assert!(!placed.contains(&job.id), "behind one that waits"),
                 (None, None) => {
                     let waits = job.counts.waiting > 0;
                     prop_assert!(!waits || placed.contains(&job.id));
                 }
-                (None, Some(other)) => prop_assert!(false, "{:?} out of nowhere", other),
             }
         }
+        prop_assert_eq!(waiting, planned.waiting, "each job is counted by its reason");
     }
 }

@@ -6,10 +6,12 @@
     reason = "measures the core from outside"
 )]
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 use muster_core::plan::{Budget, Plan, plan};
+use muster_core::quota::{QueueConfig, QueueOrder, QueueTree};
 use muster_core::state::State;
 use muster_core::testing::{Cluster, gang, single};
 use muster_core::time::TimeMs;
@@ -102,6 +104,52 @@ fn a_full_cluster_costs_next_to_nothing_whatever_waits() {
         Duration::from_millis(2),
     );
     assert_eq!(planned.placements().count(), 0);
+}
+
+/// 1,000 shapes wait, of 16 users in a fair queue: single tasks and gangs, none of which fits.
+#[test]
+fn a_thousand_shapes_cost_a_thousand_looks() {
+    let mut cluster = cluster(1_000);
+    let mut queues = BTreeMap::new();
+    queues.insert("default".to_owned(), QueueConfig::default());
+    let fair = QueueConfig {
+        order: QueueOrder::Fair,
+        ..QueueConfig::default()
+    };
+    queues.insert("fair".to_owned(), fair);
+    cluster.configure(QueueTree {
+        queues,
+        ..QueueTree::default()
+    });
+    cluster.submit(single("sweep", 8_000, 1));
+    while let planned = plan(&cluster.state, cluster.now, Budget::default())
+        && !planned.steps.is_empty()
+    {
+        for step in planned.steps {
+            cluster.apply(&step);
+        }
+    }
+    for number in 0..100_000u32 {
+        let shape = number % 1_000;
+        let mut spec = match shape % 2 {
+            0 => single("wait", 1, 1 + shape % 8),
+            _ => gang("wait", 1 + shape % 64, 1 + shape % 8),
+        };
+        spec.groups[0].resources.memory_mib = 1_024 + u64::from(shape);
+        if number % 4 == 0 {
+            spec.queue = "fair".to_owned();
+            spec.user = format!("user-{}", number % 16);
+        }
+        cluster.submit(spec);
+    }
+    let planned = measure(
+        "full cluster, 100,000 waiting jobs of 1,000 shapes",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(60),
+    );
+    assert_eq!(planned.placements().count(), 0);
+    assert_eq!(planned.waiting.values().sum::<u64>(), 100_000);
 }
 
 /// CPUs run out first on every host: 4 of 8 GPUs of the used hosts can serve nobody.
