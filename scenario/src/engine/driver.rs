@@ -118,10 +118,11 @@ impl Driver {
     /// Goes on until nothing is left to do: timers, workers' reports, and the planner if it runs by itself.
     pub(crate) fn settle(&mut self) -> Result<(), Failure> {
         for _ in 0..ROUNDS_MAX {
-            let timers = self.timers()?;
-            let reported = self.workers_obey && self.work()?;
-            let planned = self.planner_auto && self.plan_round()?;
-            if !(timers || reported || planned) {
+            // All that is known is heard before anything is planned, also by a leader that began in between.
+            if self.timers()? || (self.workers_obey && self.work()?) {
+                continue;
+            }
+            if !(self.planner_auto && self.plan_round()?) {
                 return Ok(());
             }
         }

@@ -22,7 +22,7 @@ pub(crate) fn parse(arguments: &mut Arguments) -> Result<Expectation, ScriptErro
         "waiting" => waiting(arguments),
         "claim" => Ok(Expectation::Claim {
             job: arguments.value("the job", values::text)?,
-            victims: arguments.option("victims", values::list)?,
+            victims: arguments.option("victims", values::list_or_none)?,
         }),
         "no-claim" => Ok(Expectation::NoClaim {
             job: arguments.value("the job", values::text)?,

@@ -60,7 +60,7 @@ pub(crate) const STATEMENTS: &[Grammar] = &[
         "expect",
         "expect placed|running|stopping|succeeded|failed|cancelled JOB [units=N] [on=HOST,...] [hosts=N] \
          [gpus=HOST:GPU,...] [tasks=N] [standing=share|cells|opportunistic], expect waiting JOB [because TEXT], \
-         expect claim JOB [victims=JOB,...], expect no-claim JOB, expect free GPUS [on=HOST], expect used QUEUE GPUS, \
+         expect claim JOB [victims=JOB,...|none], expect no-claim JOB, expect free GPUS [on=HOST], expect used QUEUE GPUS, \
          expect together JOB LEVEL, expect refused [TEXT]",
     ),
     of("show", "show [hosts|queues|jobs|JOB]"),

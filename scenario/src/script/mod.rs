@@ -65,6 +65,15 @@ impl Script {
         self.steps.iter().any(|step| !step.recorded.is_empty())
     }
 
+    /// The same script without the results that stand in it.
+    #[must_use]
+    pub fn without_results(mut self) -> Self {
+        for step in &mut self.steps {
+            step.recorded.clear();
+        }
+        self
+    }
+
     /// Its text with other results: `results` gives the lines of every step, by the step's first line.
     #[must_use]
     pub fn with_results(&self, results: &std::collections::BTreeMap<u32, Vec<String>>) -> String {

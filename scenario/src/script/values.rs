@@ -77,6 +77,14 @@ pub(crate) fn list(text: &str) -> Read<Vec<String>> {
     Ok(names)
 }
 
+/// Names with commas between, or `none`.
+pub(crate) fn list_or_none(text: &str) -> Read<Vec<String>> {
+    if text == "none" {
+        return Ok(Vec::new());
+    }
+    list(text)
+}
+
 /// GPUs with commas between, each as `HOST:INDEX`.
 pub(crate) fn gpus(text: &str) -> Read<Vec<GpuName>> {
     text.split(',').map(gpu).collect()
