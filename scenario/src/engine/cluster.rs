@@ -144,10 +144,32 @@ fn compare(way: &'static str, known: &State, rebuilt: &State) -> Result<(), Fail
     if names.is_empty() {
         return Ok(());
     }
-    Err(Failure::Restart {
-        way,
-        what: names.join(", "),
-    })
+    let mut what = names.join(", ");
+    if known.index != rebuilt.index {
+        what.push_str(&first_difference(&known.index, &rebuilt.index));
+    }
+    Err(Failure::Restart { way, what })
+}
+
+/// The first line in which two things differ, with the field that it lies in.
+fn first_difference(known: &impl std::fmt::Debug, rebuilt: &impl std::fmt::Debug) -> String {
+    /// Indentation of a field's name.
+    const FIELD: &str = "    ";
+    let (known, rebuilt) = (format!("{known:#?}"), format!("{rebuilt:#?}"));
+    let mut field = "";
+    let mut rebuilt = rebuilt.lines();
+    for line in known.lines() {
+        let name = line.strip_prefix(FIELD);
+        if let Some(name) = name.filter(|name| !name.starts_with([' ', '}', ')', ']'])) {
+            field = name;
+        }
+        let other = rebuilt.next().unwrap_or("nothing");
+        if line != other {
+            let (line, other) = (line.trim(), other.trim());
+            return format!(" (in `{field}` kept `{line}`, rebuilt `{other}`)");
+        }
+    }
+    " (the rebuilt one has more)".to_owned()
 }
 
 /// What a snapshot of a state would hold.
