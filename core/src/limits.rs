@@ -10,6 +10,9 @@ pub const TASKS_PER_GANG_MAX: u64 = 16_384;
 pub const GROUPS_PER_JOB_MAX: usize = 64;
 /// Encoded bytes of one job specification, about: its texts with a few bytes for each.
 pub const SPEC_BYTES_MAX: usize = 1 << 20;
+/// Encoded bytes of a tree of queues or of a topology: each travels as one message, and gRPC takes 4 MiB by default.
+/// 100,000 hosts with names of 25 bytes fit.
+pub const CONFIGURATION_BYTES_MAX: usize = 3 << 20;
 /// Bytes of a name (job, group, queue, host, user): the length of a DNS name.
 pub const NAME_BYTES_MAX: usize = 253;
 /// Bytes of a reason, a message or another free text that an operator or a worker writes.

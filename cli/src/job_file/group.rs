@@ -61,6 +61,7 @@ impl From<GroupFile> for v1::TaskGroup {
             environment: group.environment,
             working_directory: group.working_directory,
             tasks_per_host_max: group.tasks_per_host_max,
+            layout: None,
         }
     }
 }

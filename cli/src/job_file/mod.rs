@@ -6,5 +6,5 @@ mod group;
 mod read;
 mod schema;
 
-pub(crate) use read::{NamedSpec, read_jobs};
+pub(crate) use read::{NamedSpec, broken_rules, read_jobs};
 pub(crate) use schema::JobFile;

@@ -1,6 +1,6 @@
 //! Reading job files and checking every rule before anything is sent.
 
-use muster_core::spec::{JobSpec, validate};
+use muster_core::spec::{JobSpec, Violation, validate};
 use muster_proto::v1;
 
 use super::schema::JobFile;
@@ -63,13 +63,20 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
         let message = "belongs to a job without `groups`; move it into the group".to_owned();
         return vec![place(field, message)];
     }
-    let spec = JobSpec::from(job.clone().into_spec(user));
-    let violations = validate(&spec).into_iter();
+    let violations = broken_rules(job.clone().into_spec(user)).into_iter();
     let errors = violations.map(|violation| {
         let field = field_in_file(&violation.field, job.is_short());
         place(&field, violation.rule)
     });
     errors.collect()
+}
+
+/// All rules that a job breaks.
+pub(crate) fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
+    match JobSpec::try_from(spec) {
+        Ok(spec) => validate(&spec),
+        Err(invalid) => vec![invalid.into()],
+    }
 }
 
 /// The name that a field of the specification has in a job file.
@@ -191,7 +198,7 @@ mod tests {
 
     #[test]
     fn every_broken_rule_is_placed_and_named() {
-        let text = "# a comment\nname: ''\ntasks: 0\nresources:\n  gpus: 65\ncommand: [x]\n\
+        let text = "# a comment\nname: ''\ntasks: 0\nresources:\n  gpus: 129\ncommand: [x]\n\
                     stop_grace: 2h\nworking_directory: here\n";
         assert_eq!(
             errors(text),
@@ -199,7 +206,7 @@ mod tests {
                 "job.yaml:2:7: name: must not be empty",
                 "job.yaml:7:13: stop_grace: 7200000 is over the limit of 3600000 (STOP_GRACE_MS_MAX)",
                 "job.yaml:3:8: tasks: must be at least 1",
-                "job.yaml:5:9: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)",
+                "job.yaml:5:9: resources.gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)",
                 "job.yaml:8:20: working_directory: must be an absolute path",
             ]
         );

@@ -120,6 +120,7 @@ impl JobFile {
             partition_grace_ms: self.partition_grace.map(|grace| grace.ms),
             stop_grace_ms: self.stop_grace.map(|grace| grace.ms),
             labels: self.labels,
+            scheduling: None,
         }
     }
 }

@@ -201,6 +201,9 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::GpuFault(gpu)) => format!("{gpu} is unfit"),
         Some(Kind::DrainHostId(host)) => format!("host {host} is drained"),
         Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
+        Some(Kind::RunTime(_)) => "it ran as long as its job allows".to_owned(),
+        Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
+        Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
         None => "a reason that this version does not know".to_owned(),
     }
 }

@@ -107,6 +107,26 @@ impl Step<'_> {
                 checkpoint,
                 ..
             } => self.commit_checkpoint(*job, *unit, checkpoint),
+            Command::SetQueue { .. }
+            | Command::ConfigureQueues { .. }
+            | Command::SetTopology { .. } => self.configure(command),
+            Command::Claim(claiming) => self.claim(claiming),
+            Command::DropClaim {
+                job, unit, reason, ..
+            } => self.drop_claim(*job, *unit, reason),
+            Command::SetStanding {
+                job,
+                unit,
+                epoch,
+                standing,
+                ..
+            } => self.set_standing(*job, *unit, *epoch, standing),
+            Command::Prune { .. } => Ok(self.prune()),
+        }
+    }
+
+    fn configure(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        match command {
             Command::SetQueue {
                 request,
                 name,
@@ -122,18 +142,7 @@ impl Step<'_> {
                 author,
                 topology,
             } => self.set_topology(*request, author, topology),
-            Command::Claim(claiming) => self.claim(claiming),
-            Command::DropClaim {
-                job, unit, reason, ..
-            } => self.drop_claim(*job, *unit, reason),
-            Command::SetStanding {
-                job,
-                unit,
-                epoch,
-                standing,
-                ..
-            } => self.set_standing(*job, *unit, *epoch, standing),
-            Command::Prune { .. } => Ok(self.prune()),
+            other => unreachable!("{other:?} configures nothing"),
         }
     }
 

@@ -26,6 +26,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         incarnation: host.incarnation,
         boot_id: host.boot_id.clone(),
         tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
+        claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
     }
 }
 
@@ -43,6 +44,7 @@ pub fn gpu_to_wire(host: &Host, gpu: &Gpu) -> v1::Gpu {
         holder: gpu.holder.map(Into::into),
         host_id: host.id.get(),
         host: host.name.to_string(),
+        claim: gpu.claim.map(Into::into),
     }
 }
 
@@ -72,7 +74,7 @@ impl From<&Queue> for v1::Queue {
     fn from(queue: &Queue) -> Self {
         Self {
             name: queue.name.to_string(),
-            live_jobs_max: queue.live_jobs_max,
+            live_jobs_max: queue.config.live_jobs_max,
             live_jobs: queue.live_jobs,
         }
     }

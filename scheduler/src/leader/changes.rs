@@ -60,6 +60,10 @@ impl Changes {
             | EventKind::JobFinished { .. }
             | EventKind::UnitRequeued { .. }
             | EventKind::Unblocked { .. }
+            | EventKind::QueueSet { .. }
+            | EventKind::QueuesConfigured { .. }
+            | EventKind::TopologySet { .. }
+            | EventKind::ClaimDropped { .. }
             | EventKind::HostHealthChanged {
                 health: HostHealth::Up,
                 ..
@@ -77,7 +81,8 @@ impl Changes {
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
-            | EventKind::QueueSet { .. } => {}
+            | EventKind::UnitClaimed { .. }
+            | EventKind::StandingChanged { .. } => {}
         }
     }
 

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use muster_core::ids::LeadershipEpoch;
+use muster_core::plan::Plan;
 
 use crate::metrics::names;
 
@@ -31,9 +32,9 @@ pub(super) fn placed(units: u64) {
     counter!(names::PLACEMENTS_TOTAL).increment(units);
 }
 
-pub(super) fn planned(took: Duration, placements: usize) {
+pub(super) fn planned(took: Duration, plan: &Plan) {
     histogram!(names::PLAN_SECONDS).record(took);
-    counter!(names::PLANNED_TOTAL).increment(placements as u64);
+    counter!(names::PLANNED_TOTAL).increment(plan.placements().count() as u64);
 }
 
 pub(super) fn proposed(commands: usize) {

@@ -92,7 +92,15 @@ fn summary(job: &Job, explanation: &Explanation) -> String {
             "there is room; the job is about to be placed".to_owned()
         };
     };
-    let reason = match blocker {
+    let reason = reason(blocker);
+    match &explanation.remedy {
+        Some(remedy) => format!("{reason}; what would help: {remedy}"),
+        None => reason,
+    }
+}
+
+fn reason(blocker: &Blocker) -> String {
+    match blocker {
         Blocker::BackOff { .. } => "it waits for the end of its back-off".to_owned(),
         Blocker::Cancelling => "it is being cancelled".to_owned(),
         Blocker::NoSuchHost { need } => format!("no host could hold a task: it needs {need}"),
@@ -111,9 +119,13 @@ fn summary(job: &Job, explanation: &Explanation) -> String {
         Blocker::Behind { ahead } => {
             format!("job {ahead} is ahead of it and waits for the same hosts")
         }
-    };
-    match &explanation.remedy {
-        Some(remedy) => format!("{reason}; what would help: {remedy}"),
-        None => reason,
+        Blocker::Limit(limit) => limit.to_string(),
+        Blocker::Reserved { victims: 0, .. } => {
+            "resources are reserved for it; it starts when those who hold them have ended"
+                .to_owned()
+        }
+        Blocker::Reserved { victims, .. } => {
+            format!("it starts when {victims} attempts that were stopped for it have ended")
+        }
     }
 }

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use clap::Args;
-use muster_core::spec::{JobSpec, validate};
 use muster_proto::v1;
 
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_file::NamedSpec;
+use crate::job_file::{NamedSpec, broken_rules};
 use crate::parse::{self, CpuCount, HumanSize};
 
 /// A job of one task group.
@@ -109,7 +108,7 @@ impl SpecFlags {
             ));
         }
         let spec = self.wire();
-        let violations = validate(&JobSpec::from(spec.clone()));
+        let violations = broken_rules(spec.clone());
         if violations.is_empty() {
             let origin = "the command line".to_owned();
             return Ok(NamedSpec { origin, spec });
@@ -138,6 +137,7 @@ impl SpecFlags {
             partition_grace_ms: self.partition_grace.map(ms),
             stop_grace_ms: self.stop_grace.map(ms),
             labels: self.label.iter().cloned().collect(),
+            scheduling: None,
         }
     }
 
@@ -155,6 +155,7 @@ impl SpecFlags {
             environment: self.env.iter().cloned().collect(),
             working_directory: self.workdir.clone(),
             tasks_per_host_max: self.tasks_per_host,
+            layout: None,
         }
     }
 }
