@@ -57,6 +57,7 @@ impl Step<'_> {
         }
         self.once(request, &Request::SetTopology(author, topology), |step| {
             step.state.topology = Arc::clone(topology);
+            step.state.index.place_hosts(topology, &step.state.hosts);
             step.emit(EventKind::TopologySet {
                 author: author.to_owned(),
             });

@@ -156,7 +156,18 @@ impl Step<'_> {
         };
         self.state.host_names.insert(name, id);
         self.state.hosts.insert(id, Arc::new(host));
+        self.index_cells(id);
         id
+    }
+
+    /// Brings the cells of a host in line with its GPUs.
+    fn index_cells(&mut self, id: HostId) {
+        let host = self
+            .state
+            .hosts
+            .get(&id)
+            .expect("hosts named by the state exist");
+        self.state.index.place_host(&self.state.topology, host);
     }
 
     fn update_host(&mut self, id: HostId, new: bool, registration: &HostRegistration) {
@@ -186,6 +197,7 @@ impl Step<'_> {
             describe(host, registration);
             (news, returned)
         });
+        self.index_cells(id);
         self.count_usage(&revalued, true);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
@@ -271,6 +283,7 @@ impl Step<'_> {
                     host.gpus = left;
                     moved.extend::<Vec<Gpu>>(taken);
                 });
+                self.index_cells(owner);
             }
         }
         moved

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::apply::Step;
 use crate::command::{Placement, TaskPlacement};
 use crate::event::EventKind;
-use crate::feasibility::Ledger;
+use crate::feasibility::{self, Asker, Freed, Unfit};
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
@@ -182,36 +182,27 @@ fn check_hosts(
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;
-    let mut ledgers: BTreeMap<HostId, (Ledger<'_>, Vec<usize>)> = BTreeMap::new();
-    for (position, task) in placement.tasks.iter().enumerate() {
-        let host = state
-            .host(task.host)
-            .ok_or_else(|| Rejection::UnknownHost(task.host.to_string()))?;
-        let (group, _) = job
-            .spec
-            .group_of(task.task)
-            .ok_or_else(|| unknown_task(placement.job, task))?;
-        let (ledger, positions) = ledgers
-            .entry(task.host)
-            .or_insert_with(|| (Ledger::open(state, host, job), Vec::new()));
-        ledger
-            .take(group, &task.gpus)
-            .map_err(|misfit| Rejection::PlacementInfeasible {
-                host: task.host,
-                detail: misfit.to_string(),
-            })?;
-        positions.push(position);
-    }
-    Ok(ledgers
-        .into_iter()
-        .map(|(host, (_, positions))| (host, positions))
-        .collect())
+    let asker = Asker {
+        job,
+        unit: placement.unit,
+        now: state.time,
+    };
+    feasibility::check(state, asker, &placement.tasks, &Freed::default())
+        .map_err(|unfit| infeasible(placement.job, unfit))
 }
 
-fn unknown_task(job: JobId, task: &TaskPlacement) -> Rejection {
-    Rejection::UnknownTask {
-        job,
-        epoch: AttemptEpoch(0),
-        task: task.task,
+/// What a placement or a claim is refused with that does not fit.
+pub(super) fn infeasible(job: JobId, unfit: Unfit) -> Rejection {
+    match unfit {
+        Unfit::HostUnknown(host) => Rejection::UnknownHost(host.to_string()),
+        Unfit::TaskUnknown(task) => Rejection::UnknownTask {
+            job,
+            epoch: AttemptEpoch(0),
+            task,
+        },
+        Unfit::Host(host, misfit) => Rejection::PlacementInfeasible {
+            host,
+            detail: misfit.to_string(),
+        },
     }
 }

@@ -188,7 +188,9 @@ impl<'a> Round<'a> {
         }
         let found = match limited {
             true => self.find_within_limits(job, unit, &standing),
-            false => unit::place(&mut self.capacity, job, unit).map_err(Wanting::Room),
+            false => unit::place(&mut self.capacity, job, unit)
+                .map(|placed| placed.tasks)
+                .map_err(Wanting::Room),
         };
         match found {
             Ok(tasks) => {
@@ -229,7 +231,9 @@ impl<'a> Round<'a> {
         standing: &Standing,
     ) -> Result<Vec<TaskPlacement>, Wanting> {
         let mut trial = self.capacity.clone();
-        let tasks = unit::place(&mut trial, job, unit).map_err(Wanting::Room)?;
+        let tasks = unit::place(&mut trial, job, unit)
+            .map_err(Wanting::Room)?
+            .tasks;
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         if let Some(limit) = self.allowance.reached(&job.spec, standing, &amounts) {
             return Err(Wanting::Allowance(Blocker::Limit(Box::new(limit)).into()));

@@ -13,6 +13,7 @@ use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{Host, Job, Line, Queue, State, Totals, WaitingKey};
 use crate::time::TimeMs;
+use crate::topology::{HostCells, Places};
 
 /// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
@@ -27,7 +28,7 @@ pub struct Index {
     /// Units that wait for the end of a back-off that is not over at `State::time`, by that end (they
     /// are in `waiting` too).
     pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
-    /// Hosts that accept work, by class and number of free GPUs of that model, 0 included. A host with
+    /// Hosts that accept work, by class and number of GPUs of that model that are free and not claimed, 0 included. A host with
     /// two models is in two classes; the class with the empty name holds every host that accepts work,
     /// with all its free GPUs.
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
@@ -37,6 +38,12 @@ pub struct Index {
     pub tasks: OrdMap<HostId, u32>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
+    /// Units that have a claim.
+    pub claims: OrdSet<(JobId, UnitIndex)>,
+    /// The cells around and inside every host.
+    pub host_cells: OrdMap<HostId, Arc<HostCells>>,
+    /// The cells that the topology places hosts in.
+    pub places: Arc<Places>,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
     /// What queues and their users have.
@@ -84,7 +91,7 @@ impl HostEntries {
     fn count_free(&mut self, host: &Host) {
         let mut total = 0;
         for gpu in &host.gpus {
-            let free = u32::from(gpu.is_free());
+            let free = u32::from(gpu.is_free() && gpu.claim.is_none());
             total += free;
             let known = self
                 .by_model
@@ -115,6 +122,7 @@ impl Index {
     #[must_use]
     pub fn rebuild(state: &State) -> Self {
         let mut index = Self::default();
+        index.place_hosts(&state.topology, &state.hosts);
         for host in state.hosts.values() {
             index.replace_host(host.id, &HostEntries::default(), &HostEntries::of(host));
         }
@@ -135,6 +143,9 @@ impl Index {
         for (index, unit) in &job.units {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
                 self.delayed.insert((unit.not_before, job.id, *index));
+            }
+            if unit.claim.is_some() {
+                self.claims.insert((job.id, *index));
             }
             if let Some(claim) = &unit.claim {
                 let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);

@@ -7,7 +7,7 @@ use crate::audit::audit;
 use crate::command::{
     Command, Exit, HostRegistration, Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
 };
-use crate::feasibility::Ledger;
+use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::quota::QueueTree;
@@ -141,7 +141,13 @@ impl Cluster {
     pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
         let job = self.state.job(id)?;
         let mut hosts = self.state.hosts.values();
-        let mut ledger = Ledger::open(&self.state, hosts.next()?, job);
+        let asker = Asker {
+            job,
+            unit,
+            now: self.now,
+        };
+        let freed = Freed::default();
+        let mut ledger = Ledger::open(&self.state, hosts.next()?, asker, &freed);
         let mut at = *self.state.hosts.keys().next()?;
         let mut tasks = Vec::new();
         for task in job.tasks_of(unit).map(TaskIndex) {
@@ -151,7 +157,7 @@ impl Cluster {
                     Ok(gpus) => break gpus,
                     Err(_) => {
                         let host = hosts.next()?;
-                        ledger = Ledger::open(&self.state, host, job);
+                        ledger = Ledger::open(&self.state, host, asker, &freed);
                         at = host.id;
                     }
                 }

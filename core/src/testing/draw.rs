@@ -9,7 +9,7 @@ use crate::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, Placement,
     Standing, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
-use crate::feasibility::Ledger;
+use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
@@ -247,6 +247,12 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
+        let asker = Asker {
+            job,
+            unit,
+            now: state.time,
+        };
+        let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
         for task in job.tasks_of(unit).map(TaskIndex) {
@@ -258,7 +264,7 @@ impl<'a> Draw<'a> {
                 if let Some(record) = state.host(host) {
                     let ledger = ledgers
                         .entry(host)
-                        .or_insert_with(|| Ledger::open(state, record, job));
+                        .or_insert_with(|| Ledger::open(state, record, asker, &freed));
                     if let Ok(chosen) = ledger.choose(group) {
                         gpus = chosen;
                         break;

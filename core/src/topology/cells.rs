@@ -79,6 +79,18 @@ impl GpuMask {
         other.0 & !self.0 == 0
     }
 
+    /// Its lowest so many GPUs; all of them if there are fewer.
+    #[must_use]
+    pub const fn lowest(self, count: u32) -> Self {
+        let mut rest = self.0;
+        let mut left = count;
+        while left > 0 && rest != 0 {
+            rest &= rest - 1;
+            left -= 1;
+        }
+        Self(self.0 & !rest)
+    }
+
     /// Its positions, ascending.
     pub fn positions(self) -> impl Iterator<Item = usize> {
         let mut rest = self.0;
@@ -123,6 +135,34 @@ pub struct InsideCell {
     pub gpus: GpuMask,
 }
 
+/// Paths of the cells around every placed host, largest first, by the host's name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Places(BTreeMap<Box<str>, Arc<[Arc<str>]>>);
+
+impl Places {
+    /// The places that a topology names.
+    #[must_use]
+    pub fn of(topology: &Topology) -> Self {
+        let mut known: BTreeMap<String, Arc<str>> = BTreeMap::new();
+        let mut places = BTreeMap::new();
+        for place in &topology.places {
+            let around: Arc<[Arc<str>]> = paths(&place.cell)
+                .map(|path| Arc::clone(known.entry(path.clone()).or_insert(Arc::from(path))))
+                .collect();
+            for host in &place.hosts {
+                places.insert(Box::from(host.as_str()), Arc::clone(&around));
+            }
+        }
+        Self(places)
+    }
+
+    /// Paths of the cells around a host, largest first; empty if no place names it.
+    #[must_use]
+    pub fn around(&self, host: &str) -> Arc<[Arc<str>]> {
+        self.0.get(host).cloned().unwrap_or_default()
+    }
+}
+
 /// The cells around and inside one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCells {
@@ -130,20 +170,27 @@ pub struct HostCells {
     pub above: Arc<[Arc<str>]>,
     /// Cells between the host and its GPUs, by level and then by first GPU; those of one level are disjoint.
     pub inside: Arc<[InsideCell]>,
+    /// Its GPUs by model, ascending by model.
+    pub models: Arc<[(Arc<str>, GpuMask)]>,
 }
 
 impl HostCells {
-    /// The cells of a host by a topology. `places` gives every placed host's position in `topology.places`.
+    /// The cells of a host by a topology and the places that it names.
     #[must_use]
-    pub fn of(topology: &Topology, places: &BTreeMap<&str, usize>, host: &Host) -> Self {
-        let above = places
-            .get(host.name.as_ref())
-            .map(|position| paths(&topology.places[*position].cell))
-            .unwrap_or_default();
+    pub fn of(topology: &Topology, places: &Places, host: &Host) -> Self {
         Self {
-            above: above.into(),
+            above: places.around(&host.name),
             inside: inside(topology, host).into(),
+            models: models(host),
         }
+    }
+
+    /// Its GPUs of a model; all of them if the model's name is empty.
+    #[must_use]
+    pub fn of_model(&self, model: &str) -> GpuMask {
+        let of_model = |(known, _): &&(Arc<str>, GpuMask)| model.is_empty() || **known == *model;
+        let masks = self.models.iter().filter(of_model);
+        masks.fold(GpuMask::default(), |all, (_, mask)| all.or(*mask))
     }
 
     /// The cell on a level that encloses some GPUs of the host; none if there is none (a host without a
@@ -175,9 +222,19 @@ impl HostCells {
 }
 
 /// Paths of a cell and of those around it, largest first.
-fn paths(names: &[String]) -> Vec<Arc<str>> {
-    (1..=names.len())
-        .map(|depth| Arc::from(names[..depth].join(SEPARATOR)))
+fn paths(names: &[String]) -> impl Iterator<Item = String> {
+    (1..=names.len()).map(|depth| names[..depth].join(SEPARATOR))
+}
+
+fn models(host: &Host) -> Arc<[(Arc<str>, GpuMask)]> {
+    let mut models: BTreeMap<&Arc<str>, GpuMask> = BTreeMap::new();
+    for (position, gpu) in host.gpus.iter().enumerate().take(limits::GPUS_PER_HOST_MAX) {
+        let mask = models.entry(&gpu.model).or_default();
+        *mask = mask.or(GpuMask::one(position));
+    }
+    models
+        .into_iter()
+        .map(|(model, mask)| (Arc::clone(model), mask))
         .collect()
 }
 
