@@ -22,7 +22,6 @@ mod settle;
 mod shortage;
 mod surplus;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
 pub use allocation::{Allocation, BindError, Bound, Quota};
@@ -35,24 +34,14 @@ pub use settle::{Settled, settle};
 pub use shortage::CellShortage;
 
 use crate::state::{Host, State};
-use crate::topology::{HostCells, Topology};
+use crate::topology::{HostCells, Places, Topology};
 
 /// All hosts with their cells by a topology.
 fn cells_of<'a>(
     state: &'a State,
     topology: &'a Topology,
 ) -> impl Iterator<Item = (&'a Host, Arc<HostCells>)> {
-    let places: BTreeMap<&str, usize> = topology
-        .places
-        .iter()
-        .enumerate()
-        .flat_map(|(position, place)| {
-            place
-                .hosts
-                .iter()
-                .map(move |host| (host.as_str(), position))
-        })
-        .collect();
+    let places = Places::of(topology);
     state.hosts.values().map(move |host| {
         let cells = HostCells::of(topology, &places, host);
         (host.as_ref(), Arc::new(cells))
