@@ -1,5 +1,9 @@
 //! The command line's grammar.
 
+use std::error::Error as _;
+use std::num::{IntErrorKind, ParseIntError};
+
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Parser, Subcommand};
 
 use crate::command;
@@ -7,9 +11,9 @@ use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
 
-/// Muster: a scheduler for GPU clusters that survives the death of its leader.
+/// Muster: a scheduler for GPU clusters that survives the death of its leader
 #[derive(Debug, Parser)]
-#[command(name = "muster", version, about, long_about = None, max_term_width = 100)]
+#[command(name = "muster", version, long_about = None, max_term_width = 100)]
 #[command(
     after_help = "Exit codes: 0 done, 1 error, 2 accepted but not placed in time, 3 the awaited \
 job failed, 4 it was cancelled, 64 usage, 124 timed out"
@@ -54,6 +58,8 @@ enum Noun {
     Demo(command::demo::Demo),
     /// Submit the jobs of a trace, faster than they happened
     Replay(command::replay::Replay),
+    /// Play a trace through the real planner in virtual time
+    Simulate(command::simulate::Simulate),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
     /// Prove that it survives: simulate clusters under faults
@@ -65,7 +71,11 @@ enum Noun {
 
 /// Reads the command line. Help and errors are printed here.
 pub(crate) fn parse() -> Result<CommandLine, Exit> {
-    CommandLine::try_parse().map_err(|error| {
+    CommandLine::try_parse().map_err(|mut error| {
+        if let Some(tip) = tip(&error) {
+            let tip = ContextValue::StyledStrs(vec![tip.into()]);
+            error.insert(ContextKind::Suggested, tip);
+        }
         // If even that cannot be printed, the exit code is all that is left.
         drop(error.print());
         if error.use_stderr() {
@@ -74,6 +84,28 @@ pub(crate) fn parse() -> Result<CommandLine, Exit> {
             Exit::Ok
         }
     })
+}
+
+/// What to write instead, where the parser's own words do not tell.
+fn tip(error: &clap::Error) -> Option<String> {
+    let source = error.source();
+    if let Some(number) = source.and_then(|source| source.downcast_ref::<ParseIntError>()) {
+        return Some(match number.kind() {
+            IntErrorKind::PosOverflow | IntErrorKind::NegOverflow => "it is too large".to_owned(),
+            IntErrorKind::Zero => "write 1 or more".to_owned(),
+            _ => "write a whole number".to_owned(),
+        });
+    }
+    let (ErrorKind::UnknownArgument, Some(ContextValue::String(word))) =
+        (error.kind(), error.get(ContextKind::InvalidArg))
+    else {
+        return None;
+    };
+    let is_submit = error
+        .get(ContextKind::Usage)
+        .is_some_and(|usage| usage.to_string().contains("muster job submit"));
+    (is_submit && !word.starts_with('-'))
+        .then(|| format!("what is to run comes after `--`: muster job submit -- {word} ..."))
 }
 
 impl CommandLine {
@@ -86,6 +118,7 @@ impl CommandLine {
             Noun::Demo(demo) => return demo.run(),
             Noun::Dev(dev) => return dev.run(),
             Noun::Chaos(chaos) => return chaos.run(),
+            Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
             request => request,
         };
@@ -115,6 +148,7 @@ impl Noun {
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),
             Self::Chaos(chaos) => chaos.run(),
+            Self::Simulate(simulate) => simulate.run(options),
             Self::Completion(completion) => completion.run(options),
         }
     }

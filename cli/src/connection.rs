@@ -17,6 +17,7 @@ const DEADLINE: Duration = Duration::from_secs(15);
 
 /// Options of every command.
 #[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Options of every command")]
 pub(crate) struct Options {
     /// Scheduler replicas as host:port, comma separated; one is enough [env: MUSTER_ADDR]
     #[arg(long, global = true, value_name = "ADDRESSES", value_delimiter = ',')]

@@ -139,7 +139,9 @@ fn refused(refusal: &Refusal) -> Option<&'static str> {
         "UNKNOWN_GPU" => "`muster gpu list` shows the GPUs",
         "UNKNOWN_QUEUE" => "`muster queue list` shows the queues, `muster queue set` makes one",
         "QUEUE_FULL" => "wait, cancel jobs, or raise the limit with `muster queue set`",
-        "NO_LOGS" => "the task has not started yet; -f waits for it",
+        "NO_LOGS" => {
+            "`muster job get` shows the attempts; -f waits for output that is still to come"
+        }
         "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
         _ => return None,
     })

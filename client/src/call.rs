@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use tokio::time::Instant;
 use tonic::transport::Channel;
-use tonic::{Response, Status};
+use tonic::{Code, Response, Status};
 
 use crate::client::Client;
-use crate::error::{ClientError, FailedTry};
+use crate::error::{ClientError, FailedTry, Refusal};
 use crate::retry::{Backoff, Verdict, innermost, judge};
 
 /// How long a call may go on, and how it is named in errors.
@@ -159,7 +159,13 @@ impl Tries {
                 }
                 format!("no answer within {} s", limit.as_secs_f64())
             }
-            Outcome::Failed(Verdict::Final(refusal)) => {
+            Outcome::Failed(Verdict::Final(mut refusal)) => {
+                if is_strange(&refusal) {
+                    refusal.message = format!(
+                        "{address} answers, but not as a scheduler replica of this version: {}",
+                        refusal.message
+                    );
+                }
                 return Err(ClientError::Refused {
                     operation: self.operation.name,
                     refusal,
@@ -218,4 +224,9 @@ impl Tries {
         self.round.clear();
         Ok(())
     }
+}
+
+/// Whether an answer is none of a replica's: those give reasons, and know every request of their version.
+fn is_strange(refusal: &Refusal) -> bool {
+    refusal.code == Code::Unimplemented && refusal.reason == format!("{:?}", refusal.code)
 }

@@ -41,7 +41,7 @@ pub enum Rejection {
     #[error("job {0} does not exist, or ended so long ago that it is forgotten")]
     UnknownJob(JobId),
     /// The job is finished already.
-    #[error("job {job} is {phase} already")]
+    #[error("job {job} has ended already: it is {phase}")]
     JobFinished {
         /// Which job.
         job: JobId,

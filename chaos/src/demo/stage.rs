@@ -16,7 +16,7 @@ use super::scoreboard::Scoreboard;
 use super::timeline::{Timeline, Voice};
 use super::{DemoError, jobs, reference, stream};
 use crate::cluster::{ClusterOptions, LocalCluster, processes_of, real_gpus};
-use crate::workload::{Pace, PhillyGenerator, TraceJob, read_philly};
+use crate::workload::{Pace, PhillyGenerator, TraceJob, read_jobs};
 
 /// Jobs of the trace's beginning that are left out: the cluster was being filled then.
 const TRACE_JOBS_SKIPPED: usize = 1_000;
@@ -151,7 +151,7 @@ impl Stage {
         let count = self.options.jobs;
         let (trace, origin): (Vec<TraceJob>, _) = match &self.options.trace {
             Some(path) => (
-                read_philly(path, TRACE_JOBS_SKIPPED, count)?,
+                read_jobs(path, TRACE_JOBS_SKIPPED, count)?,
                 "of the Philly trace",
             ),
             None => {

@@ -17,6 +17,8 @@ const DURATION_SIGMA: f64 = 2.57;
 const ARRIVAL_MEAN_S: f64 = 100.7;
 /// GPUs of a host: larger jobs are gangs of whole hosts.
 const GPUS_PER_HOST: u32 = 8;
+/// Milliseconds of a second.
+const SECOND_MS: u64 = 1_000;
 
 /// An endless stream of jobs, the same for the same seed.
 #[derive(Debug)]
@@ -70,10 +72,11 @@ impl Iterator for PhillyGenerator {
         let gpus = self.size();
         let job = TraceJob {
             name: format!("generated-{}", self.count),
-            submit_s: self.clock_s as u64,
-            duration_s: self.duration_s().max(1.0) as u64,
+            submit_ms: SECOND_MS * self.clock_s as u64,
+            duration_ms: Some(SECOND_MS * self.duration_s().max(1.0) as u64),
             tasks: gpus.div_ceil(GPUS_PER_HOST),
             gpus_per_task: gpus.min(GPUS_PER_HOST),
+            ..TraceJob::default()
         };
         self.count += 1;
         Some(job)
@@ -96,9 +99,9 @@ mod tests {
         let jobs: Vec<_> = PhillyGenerator::new(1).take(20_000).collect();
         let single = jobs.iter().filter(|job| job.gpus() == 1).count();
         assert!((16_900..17_800).contains(&single), "{single}");
-        let mut durations: Vec<_> = jobs.iter().map(|job| job.duration_s).collect();
+        let mut durations: Vec<_> = jobs.iter().filter_map(|job| job.duration_ms).collect();
         durations.sort_unstable();
         let median = durations[durations.len() / 2];
-        assert!((1_150..1_500).contains(&median), "{median}");
+        assert!((1_150_000..1_500_000).contains(&median), "{median}");
     }
 }

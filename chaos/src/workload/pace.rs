@@ -4,10 +4,13 @@ use std::time::Duration;
 
 use super::TraceJob;
 
+/// Longest span of a replay: nobody waits for more, and no clock overflows.
+const SPAN_MAX: Duration = Duration::from_hours(24 * 365 * 10);
+
 /// A stream replayed faster than it happened: submissions and run times are divided by the same factor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Pace {
-    origin_s: u64,
+    origin_ms: u64,
     speed_up: f64,
 }
 
@@ -15,9 +18,9 @@ impl Pace {
     /// `speed_up` trace seconds in one real second; the first job is submitted at once.
     #[must_use]
     pub fn faster(jobs: &[TraceJob], speed_up: f64) -> Self {
-        let origin_s = jobs.iter().map(|job| job.submit_s).min().unwrap_or(0);
+        let origin_ms = jobs.iter().map(|job| job.submit_ms).min().unwrap_or(0);
         Self {
-            origin_s,
+            origin_ms,
             speed_up: speed_up.max(f64::MIN_POSITIVE),
         }
     }
@@ -25,11 +28,11 @@ impl Pace {
     /// All submissions within `span`.
     #[must_use]
     pub fn within(jobs: &[TraceJob], span: Duration) -> Self {
-        let last_s = jobs.iter().map(|job| job.submit_s).max().unwrap_or(0);
+        let last_ms = jobs.iter().map(|job| job.submit_ms).max().unwrap_or(0);
         let real_time = Self::faster(jobs, 1.0);
-        let length_s = last_s.saturating_sub(real_time.origin_s).max(1);
+        let length_ms = last_ms.saturating_sub(real_time.origin_ms).max(1);
         Self {
-            speed_up: Duration::from_secs(length_s).as_secs_f64() / span.as_secs_f64(),
+            speed_up: Duration::from_millis(length_ms).as_secs_f64() / span.as_secs_f64(),
             ..real_time
         }
     }
@@ -43,17 +46,18 @@ impl Pace {
     /// How long after the first submission this one happens.
     #[must_use]
     pub fn submit_after(&self, job: &TraceJob) -> Duration {
-        self.shrink(job.submit_s.saturating_sub(self.origin_s))
+        self.shrink(job.submit_ms.saturating_sub(self.origin_ms))
     }
 
-    /// How long the job runs.
+    /// How long the job runs: no time at all where the trace does not say.
     #[must_use]
     pub fn run_for(&self, job: &TraceJob) -> Duration {
-        self.shrink(job.duration_s)
+        self.shrink(job.duration_ms.unwrap_or(0))
     }
 
-    fn shrink(&self, seconds: u64) -> Duration {
-        Duration::from_secs(seconds).div_f64(self.speed_up)
+    fn shrink(&self, ms: u64) -> Duration {
+        let seconds = Duration::from_millis(ms).as_secs_f64() / self.speed_up;
+        Duration::try_from_secs_f64(seconds).map_or(SPAN_MAX, |span| span.min(SPAN_MAX))
     }
 }
 
@@ -64,10 +68,11 @@ mod tests {
     fn job(submit_s: u64, duration_s: u64) -> TraceJob {
         TraceJob {
             name: "j".to_owned(),
-            submit_s,
-            duration_s,
+            submit_ms: submit_s * 1_000,
+            duration_ms: Some(duration_s * 1_000),
             tasks: 1,
             gpus_per_task: 1,
+            ..TraceJob::default()
         }
     }
 
@@ -86,5 +91,15 @@ mod tests {
         let jobs = [job(5, 10), job(5, 10)];
         let pace = Pace::within(&jobs, Duration::from_secs(10));
         assert_eq!(pace.submit_after(&jobs[1]), Duration::ZERO);
+    }
+
+    #[test]
+    fn however_slow_the_replay_no_span_overflows() {
+        let never_s = u64::MAX / 1_000;
+        let jobs = [job(0, never_s), job(never_s, 1)];
+        let pace = Pace::faster(&jobs, f64::MIN_POSITIVE);
+        assert_eq!(pace.run_for(&jobs[0]), SPAN_MAX);
+        assert_eq!(pace.submit_after(&jobs[1]), SPAN_MAX);
+        assert!(tokio::time::Instant::now().checked_add(SPAN_MAX).is_some());
     }
 }

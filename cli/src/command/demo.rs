@@ -1,6 +1,7 @@
 //! `muster demo`, `muster dev` and `muster chaos`: clusters made for the purpose.
 
 use std::io::{self, Write};
+use std::num::NonZero;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
@@ -75,8 +76,8 @@ impl Demo {
 #[derive(Debug, Args)]
 pub(crate) struct Dev {
     /// Scheduler replicas
-    #[arg(long, default_value_t = 3, value_name = "COUNT")]
-    replicas: usize,
+    #[arg(long, default_value = "3", value_name = "COUNT")]
+    replicas: NonZero<usize>,
     /// Workers, each a host of its own
     #[arg(long, default_value_t = 4, value_name = "COUNT")]
     workers: usize,
@@ -95,7 +96,7 @@ impl Dev {
     /// Does it.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let options = ClusterOptions {
-            replicas: self.replicas,
+            replicas: self.replicas.get(),
             workers: self.workers,
             gpus_per_host: self.gpus,
             keep: self.keep,

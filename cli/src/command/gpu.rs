@@ -8,7 +8,7 @@ use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 
 use super::blocking::{self, BlockOptions, Target};
-use super::listing::show;
+use super::listing::{check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -87,12 +87,15 @@ impl List {
             ..v1::ListGpusRequest::default()
         };
         let client = options.connect().await?;
+        let consistency = self.freshness.consistency();
+        let exit = check_hosts(&client, &request.hosts, consistency).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, mut gpus) = client.list_gpus(request.clone()).await?;
             gpus.sort_by(|a, b| (&a.host, a.index).cmp(&(&b.host, b.index)));
             Ok((revision, gpus.into_iter().map(GpuView::from).collect()))
         })
-        .await
+        .await?;
+        Ok(exit)
     }
 }
 

@@ -7,7 +7,7 @@ use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_proto::v1;
 
 use super::blocking::{self, BlockOptions, Target};
-use super::listing::show;
+use super::listing::{check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -120,13 +120,16 @@ impl List {
             ..v1::ListHostsRequest::default()
         };
         let client = options.connect().await?;
+        let consistency = self.freshness.consistency();
+        let exit = check_hosts(&client, &request.names, consistency).await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
             // People look for names; the order of registration says nothing to them.
             hosts.sort_by(|a, b| a.name.cmp(&b.name));
             Ok((revision, hosts.into_iter().map(HostView::from).collect()))
         })
-        .await
+        .await?;
+        Ok(exit)
     }
 }
 

@@ -1,9 +1,11 @@
 //! Printing a list once, or again whenever something changes.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_core::ids::Revision;
+use muster_proto::v1;
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -13,6 +15,35 @@ use crate::output::{Row, Screen, render_rows};
 const SETTLE: Duration = Duration::from_millis(200);
 /// A picture is never older than this, even if nothing changes: it shows relative times.
 const REFRESH: Duration = Duration::from_secs(10);
+
+/// Tells which of the named hosts do not exist; gives how a command that lists the others ends.
+pub(crate) async fn check_hosts(
+    client: &Client,
+    names: &[String],
+    consistency: v1::Consistency,
+) -> Result<Exit, Failure> {
+    if names.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    let request = v1::ListHostsRequest {
+        names: names.to_vec(),
+        consistency: consistency.into(),
+        ..v1::ListHostsRequest::default()
+    };
+    let (_, known) = client.list_hosts(request).await?;
+    let known: BTreeSet<&str> = known.iter().map(|host| host.name.as_str()).collect();
+    let unknown = names.iter().filter(|name| !known.contains(name.as_str()));
+    let lines: Vec<String> = unknown
+        .map(|name| format!("host `{name}` does not exist"))
+        .collect();
+    if lines.is_empty() {
+        return Ok(Exit::Ok);
+    }
+    Failure::list(lines)
+        .help("`muster host list` shows the hosts")
+        .print();
+    Ok(Exit::Error)
+}
 
 /// Prints what `read` gives; with `watch`, again after every event, for ever.
 pub(crate) async fn show<R: Row>(

@@ -11,4 +11,5 @@ mod listing;
 pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod scheduler;
+pub(crate) mod simulate;
 pub(crate) mod worker;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
-use muster_chaos::workload::{Pace, PhillyGenerator, TraceJob, read_philly};
+use muster_chaos::workload::{Pace, PhillyGenerator, TraceJob, read_jobs};
 use muster_client::{Client, WatchFilter, WatchUpdate};
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, Revision};
@@ -66,7 +66,14 @@ impl Replay {
         let screen = options.screen();
         let client = options.connect_to_follow().await?;
         let pace = Pace::faster(&jobs, self.speed_up);
-        let progress = |tally: &Tally| screen.progress(&tally.progress(jobs.len()));
+        let mut told = String::new();
+        let progress = |tally: &Tally| {
+            let progress = tally.progress(jobs.len());
+            if progress != told {
+                screen.progress(&progress);
+                told = progress;
+            }
+        };
         let tally = self.play(&client, &jobs, pace, progress).await?;
         let report = tally.report();
         let text = match screen.format {
@@ -83,7 +90,7 @@ impl Replay {
             let generator = PhillyGenerator::new(self.seed);
             return Ok(generator.skip(self.skip).take(count).collect());
         };
-        let jobs = read_philly(path, self.skip, count)
+        let jobs = read_jobs(path, self.skip, count)
             .map_err(|error| Failure::usage(crate::service::chain(&error)))?;
         if jobs.is_empty() {
             let message = format!(
@@ -101,7 +108,7 @@ impl Replay {
         client: &Client,
         jobs: &[TraceJob],
         pace: Pace,
-        progress: impl Fn(&Tally),
+        mut progress: impl FnMut(&Tally),
     ) -> Result<Tally, Failure> {
         let status = client.status(v1::Consistency::Linearizable).await?;
         let mut watch = client.watch(Some(Revision(status.revision)), WatchFilter::default());
@@ -132,7 +139,7 @@ impl Replay {
 
     fn spec(&self, job: &TraceJob, pace: Pace) -> v1::JobSpec {
         let seconds = pace.run_for(job).min(self.run_max).as_secs_f64();
-        let gpus = job.gpus_per_task.min(self.gpus_max);
+        let gpus = job.gpus_per_task.clamp(1, self.gpus_max);
         let tasks = job.tasks.min(self.gpus_max / gpus).max(1);
         let group = v1::TaskGroup {
             name: Some("main".to_owned()),

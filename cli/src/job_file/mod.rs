@@ -6,5 +6,5 @@ mod group;
 mod read;
 mod schema;
 
-pub(crate) use read::{NamedSpec, broken_rules, read_jobs};
+pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use schema::JobFile;

@@ -65,8 +65,8 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
     }
     let violations = broken_rules(job.clone().into_spec(user)).into_iter();
     let errors = violations.map(|violation| {
-        let field = field_in_file(&violation.field, job.is_short());
-        place(&field, violation.rule)
+        let rule = rule_in_file(&violation);
+        place(&field_in_file(&violation.field, job.is_short()), rule)
     });
     errors.collect()
 }
@@ -95,6 +95,16 @@ pub(crate) fn field_in_file(field: &str, short: bool) -> String {
         // The short form has one group, so what is wrong with all groups together is its count.
         None if short && field == "groups" => "tasks".to_owned(),
         None => field.to_owned(),
+    }
+}
+
+/// The rule that is broken, with the unit of its numbers: files and flags write amounts in other ones.
+pub(crate) fn rule_in_file(violation: &Violation) -> String {
+    let units = [("_ms", "ms"), ("_mib", "MiB"), ("_milli", "thousandths")];
+    let mut units = units.iter();
+    match units.find(|(ending, _)| violation.field.ends_with(ending)) {
+        Some((_, unit)) => format!("{}, in {unit}", violation.rule),
+        None => violation.rule.clone(),
     }
 }
 
@@ -204,7 +214,7 @@ mod tests {
             errors(text),
             [
                 "job.yaml:2:7: name: must not be empty",
-                "job.yaml:7:13: stop_grace: 7200000 is over the limit of 3600000 (STOP_GRACE_MS_MAX)",
+                "job.yaml:7:13: stop_grace: 7200000 is over the limit of 3600000 (STOP_GRACE_MS_MAX), in ms",
                 "job.yaml:3:8: tasks: must be at least 1",
                 "job.yaml:5:9: resources.gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)",
                 "job.yaml:8:20: working_directory: must be an absolute path",

@@ -48,6 +48,14 @@ pub(crate) trait Row: Serialize {
     fn name(&self) -> String;
 }
 
+/// A number of things: `1 GPU`, `2 GPUs`.
+pub(crate) fn counted(count: impl Into<u64>, noun: &str) -> String {
+    match count.into() {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
 /// Renders a list of rows that was read at a revision.
 pub(crate) fn render_rows<R: Row>(
     screen: &Screen,

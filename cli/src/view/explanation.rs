@@ -6,7 +6,7 @@ use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::word::{block_target, job_phase, word};
-use crate::output::{Cell, Column, Table, Tone, instant, paint, until};
+use crate::output::{Cell, Column, Table, Tone, counted, instant, paint, until};
 
 const CLASS_COLUMNS: &[Column] = &[
     Column::new("GPU MODEL"),
@@ -100,10 +100,9 @@ impl ExplanationView {
             text.push_str(&format!("{}\n", paint(&blocker, Tone::Waiting)));
         }
         if self.units_waiting > 0 {
-            let (units, ahead) = (self.units_waiting, self.jobs_ahead);
-            text.push_str(&format!(
-                "{units} units wait, {ahead} jobs of the queue come first\n"
-            ));
+            let units = counted(self.units_waiting, "waiting unit");
+            let ahead = counted(self.jobs_ahead, "job");
+            text.push_str(&format!("{units}, behind {ahead} of its queue\n"));
         }
         if self.host_classes.is_empty() {
             return text;

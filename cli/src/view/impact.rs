@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use crate::output::{Cell, Column, Row, Table};
+use crate::output::{Cell, Column, Row, Table, counted};
 
 /// What the block of one host or GPU hits.
 #[derive(Clone, Debug, Serialize)]
@@ -55,8 +55,11 @@ impl ImpactView {
         };
         let fate = if drain { "moved away" } else { "going on" };
         let mut text = format!(
-            "{} {done}: {} GPUs out of placement ({} of them free), {} jobs {fate}\n",
-            self.target, self.gpus, self.gpus_free, self.jobs_total
+            "{} {done}: {} out of placement ({} free), {} {fate}\n",
+            self.target,
+            counted(self.gpus, "GPU"),
+            self.gpus_free,
+            counted(self.jobs_total, "job")
         );
         if self.jobs.is_empty() {
             return text;

@@ -168,6 +168,12 @@ mod tests {
         }
     }
 
+    /// Takes the first chunk of a transfer, with more to come.
+    fn begin(receiver: &mut SnapshotReceiver, from: u64, data: &'static [u8]) {
+        let taken = receiver.take(from, &chunk(0, data, false)).unwrap();
+        assert!(taken.is_none());
+    }
+
     fn content(file: &SnapshotFile) -> String {
         let mut text = String::new();
         file.open().unwrap().read_to_string(&mut text).unwrap();
@@ -182,24 +188,14 @@ mod tests {
     fn a_transfer_of_the_same_position_leaves_the_file_that_is_installed_alone() {
         let folder = TempDir::new().unwrap();
         let (store, mut receiver) = receiver(folder.path());
-        assert!(
-            receiver
-                .take(1, &chunk(0, b"fir", false))
-                .unwrap()
-                .is_none()
-        );
+        begin(&mut receiver, 1, b"fir");
         let first = receiver.take(1, &chunk(3, b"st", true)).unwrap().unwrap();
 
         let busy = receiver.take(2, &chunk(0, b"sec", false));
         assert!(matches!(busy, Err(ChunkError::Busy)));
         receiver.installed();
         // openraft may still hold the first one.
-        assert!(
-            receiver
-                .take(2, &chunk(0, b"sec", false))
-                .unwrap()
-                .is_none()
-        );
+        begin(&mut receiver, 2, b"sec");
         assert_eq!(content(&first.file), "first");
         store.publish(&first.file).unwrap();
         let second = receiver.take(2, &chunk(3, b"ond", true)).unwrap().unwrap();
@@ -213,19 +209,9 @@ mod tests {
     fn what_is_not_published_is_removed() {
         let folder = TempDir::new().unwrap();
         let (store, mut receiver) = receiver(folder.path());
-        assert!(
-            receiver
-                .take(1, &chunk(0, b"fir", false))
-                .unwrap()
-                .is_none()
-        );
+        begin(&mut receiver, 1, b"fir");
         // Another leader begins anew; then a chunk is out of order.
-        assert!(
-            receiver
-                .take(2, &chunk(0, b"sec", false))
-                .unwrap()
-                .is_none()
-        );
+        begin(&mut receiver, 2, b"sec");
         assert_eq!(files(folder.path()), 1);
         let lost = receiver.take(1, &chunk(3, b"st", true));
         assert!(matches!(lost, Err(ChunkError::OutOfOrder { .. })));

@@ -10,7 +10,7 @@ use muster_raft_store::{Handle, OpenError, Peer};
 use tempfile::TempDir;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually};
+use crate::support::{config, leads};
 
 /// Bytes of one record.
 const RECORD_BYTES: usize = 100;
@@ -131,10 +131,7 @@ async fn a_replica_names_its_damaged_log_and_the_way_out() {
         .initialize(vec![Peer::new(1, "127.0.0.1:1")])
         .await
         .unwrap();
-    eventually("leadership", async || {
-        handle.leadership().borrow().is_self.then_some(())
-    })
-    .await;
+    leads(&handle).await;
     for amount in 0..20 {
         handle.propose(vec![Add::new("a", amount)]).await.unwrap();
     }

@@ -8,7 +8,7 @@ use muster_raft_store::{Handle, Peer, ProposeError};
 use tempfile::TempDir;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually};
+use crate::support::{config, leads, stops};
 
 /// Tells the child where to work.
 const FOLDER: &str = "MUSTER_FULL_DISK_FOLDER";
@@ -59,10 +59,7 @@ async fn lead(folder: &Path) -> Handle<Counter> {
         let members = vec![Peer::new(1, "127.0.0.1:1")];
         handle.initialize(members).await.unwrap();
     }
-    eventually("leadership", async || {
-        handle.leadership().borrow().is_self.then_some(())
-    })
-    .await;
+    leads(&handle).await;
     handle
 }
 
@@ -82,11 +79,6 @@ async fn fill(folder: &Path) {
         matches!(error, ProposeError::Unknown | ProposeError::Stopped),
         "{error:?}"
     );
-    let mut leadership = handle.leadership();
-    leadership
-        .wait_for(|leadership| leadership.stopped)
-        .await
-        .unwrap();
-    assert!(handle.status().stopped.is_some());
+    stops(&handle).await;
     std::fs::write(folder.join("acknowledged"), acknowledged.to_string()).unwrap();
 }

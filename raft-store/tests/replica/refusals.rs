@@ -12,7 +12,7 @@ use muster_raft_store::{Config, Handle, OpenError, Peer, ProposeError, WallClock
 use tempfile::TempDir;
 
 use crate::support::counter::{Add, Counter};
-use crate::support::{config, eventually};
+use crate::support::{config, eventually, leads, stops};
 
 async fn open(config: Config) -> Result<Handle<Counter>, OpenError> {
     Handle::open(config).await
@@ -38,10 +38,7 @@ async fn lead(handle: &Handle<Counter>, id: u64) {
         .initialize(vec![Peer::new(id, "127.0.0.1:1")])
         .await
         .unwrap();
-    eventually("leadership", async || {
-        handle.leadership().borrow().is_self.then_some(())
-    })
-    .await;
+    leads(handle).await;
 }
 
 /// A data directory with some history and one snapshot.
@@ -245,12 +242,7 @@ async fn a_full_disk_stops_the_replica_and_loses_nothing_acknowledged() {
         matches!(outcome, Err(ProposeError::Unknown | ProposeError::Stopped)),
         "{outcome:?}"
     );
-    let mut leadership = handle.leadership();
-    leadership
-        .wait_for(|leadership| leadership.stopped)
-        .await
-        .unwrap();
-    assert!(handle.status().stopped.is_some());
+    stops(&handle).await;
     let after = handle.propose(vec![Add::new("a", 100)]).await;
     assert_eq!(after, Err(ProposeError::Stopped));
 
@@ -258,10 +250,7 @@ async fn a_full_disk_stops_the_replica_and_loses_nothing_acknowledged() {
     let handle = Handle::<Counter>::open_on::<ProductionRuntime>(config, seams(&disk))
         .await
         .unwrap();
-    eventually("leadership", async || {
-        handle.leadership().borrow().is_self.then_some(())
-    })
-    .await;
+    leads(&handle).await;
     handle.read_linearizable().await.unwrap();
     assert_eq!(handle.with_state(|state| state.totals["a"]), 15);
 }

@@ -7,9 +7,8 @@ use futures::{Stream, StreamExt as _};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::TaskPhase;
-use muster_core::rejection::Rejection;
 use muster_core::state::{Job, State};
-use muster_proto::status::{self, ErrorReport, NOT_LEADER, status_of};
+use muster_proto::status::{self, ErrorReport, NOT_LEADER};
 use muster_proto::v1;
 use muster_proto::v1::stream_logs_request::Start;
 use tokio::time::{Instant, timeout_at};
@@ -130,16 +129,8 @@ pub(crate) fn stream_here(
 fn source(state: &State, request: &v1::StreamLogsRequest) -> Result<Source, Status> {
     let job = find(state, JobId(request.job_id))?;
     let task = TaskIndex(request.task);
-    let unknown = || {
-        let epoch = AttemptEpoch::default();
-        status_of(&Rejection::UnknownTask {
-            job: job.id,
-            epoch,
-            task,
-        })
-    };
     if job.spec.group_of(task).is_none() {
-        return Err(unknown());
+        return Err(unknown_task(job, task));
     }
     let unit = if job.spec.gang {
         UnitIndex(0)
@@ -150,7 +141,11 @@ fn source(state: &State, request: &v1::StreamLogsRequest) -> Result<Source, Stat
         Some((source, true)) => Ok(source),
         // Its worker has no folder for it yet, which would look like one that was removed.
         Some((_, false)) => Err(no_logs(request, "it has not started yet")),
-        None => Err(no_logs(request, "it has no such attempt")),
+        None if request.attempt == 0 => Err(no_logs(request, "it has not started yet")),
+        None => Err(no_logs(
+            request,
+            "it has no such attempt, or one that is forgotten",
+        )),
     }
 }
 
@@ -181,6 +176,16 @@ fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<(
         hosts: past.hosts.clone(),
     };
     Some((source, true))
+}
+
+fn unknown_task(job: &Job, task: TaskIndex) -> Status {
+    let message = format!(
+        "job {} has no task {task}: its last one is {}",
+        job.id,
+        job.spec.tasks().saturating_sub(1)
+    );
+    let metadata = [("job", job.id.to_string()), ("task", task.to_string())];
+    status::error(Code::NotFound, "UNKNOWN_TASK", &message, &metadata)
 }
 
 fn no_logs(request: &v1::StreamLogsRequest, detail: &str) -> Status {

@@ -11,12 +11,26 @@ async fn run(words: &[&str]) -> Run {
 
 #[tokio::test]
 async fn wrong_words_are_usage_errors_that_show_the_way() {
-    let cases: [(&[&str], &str); 7] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["jobs"], "a similar subcommand exists: 'job'"),
         (&["job", "sumbit"], "a similar subcommand exists: 'submit'"),
         (&["job", "get"], "<JOB>"),
         (&["job", "submit"], "muster job submit"),
-        (&["job", "wait", "first"], "invalid value 'first'"),
+        (&["job", "wait", "first"], "tip: write a whole number"),
+        (
+            &["job", "submit", "--gpus", "-1", "--", "x"],
+            "-1 is not in 0..=",
+        ),
+        (
+            &["job", "submit", "python", "a.py"],
+            "comes after `--`: muster job submit -- python ...",
+        ),
+        (
+            &["job", "submit", "--partition-grace", "1s", "--", "x"],
+            "--partition-grace: must be at least 5000 (PARTITION_GRACE_MS_MIN), in ms",
+        ),
+        (&["job", "list", "--limit", "0"], "tip: write 1 or more"),
+        (&["dev", "--replicas", "0"], "tip: write 1 or more"),
         (&["host", "block", "node01"], "--reason <TEXT>"),
         (
             &["job", "list", "-o", "xml"],
@@ -218,4 +232,36 @@ async fn what_would_let_a_waiting_job_run_is_named_and_helps() {
     assert_eq!(cluster.muster(&words).await.code, 0);
     let words = ["job", "wait", &job, "--timeout", "60s"];
     assert_eq!(cluster.muster(&words).await.code, 0);
+}
+
+#[tokio::test]
+async fn what_does_not_exist_is_named_beside_what_does() {
+    let cluster = Cluster::start(Shape::default()).await;
+    let told = "error: host `node03` does not exist\n help: `muster host list` shows the hosts\n";
+    for noun in ["host", "gpu"] {
+        let words = [noun, "list", "node[02-03]", "-o", "json"];
+        let run = cluster.muster(&words).await;
+        assert_eq!((run.code, run.stderr.as_str()), (1, told), "{run:?}");
+        let listed: Value = serde_json::from_str(&run.stdout).unwrap();
+        let rows = listed[format!("{noun}s")].as_array().unwrap();
+        assert!(rows.iter().all(|row| row.to_string().contains("node02")));
+        assert!(!rows.is_empty());
+    }
+    // More than the cluster has, so it waits.
+    let words = ["job", "submit", "--gpus", "9", "-o", "name", "--", "true"];
+    let job = cluster.muster(&words).await.ok().trim().to_owned();
+    let logs = async |more: &[&str]| {
+        let words: Vec<&str> = ["job", "logs", &job].iter().chain(more).copied().collect();
+        let run = cluster.muster(&words).await;
+        assert_eq!(run.code, 1, "{run:?}");
+        run.stderr
+    };
+    assert!(logs(&[]).await.contains("it has not started yet"));
+    let no_task = logs(&["--task", "7"]).await;
+    assert!(
+        no_task.contains("has no task 7: its last one is 0"),
+        "{no_task}"
+    );
+    let no_attempt = logs(&["--attempt", "2"]).await;
+    assert!(no_attempt.contains("no such attempt"), "{no_attempt}");
 }

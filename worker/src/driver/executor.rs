@@ -48,6 +48,8 @@ pub(crate) struct Executor {
     work: mpsc::Receiver<Work>,
     /// Work that came while the journal's disk refused, and needs it.
     backlog: Vec<Work>,
+    /// Attempts whose start waits for the journal: all that concerns them waits behind it.
+    starting: BTreeSet<RunId>,
     shared: Arc<Shared>,
 }
 
@@ -90,6 +92,7 @@ impl Executor {
             runner,
             work,
             backlog: Vec::new(),
+            starting: BTreeSet::new(),
             shared: Arc::clone(&shared),
         };
         let handle = ExecutorHandle {
@@ -117,6 +120,7 @@ impl Executor {
     }
 
     async fn carry_out(&mut self, batches: Vec<Work>) {
+        self.starting = batches.iter().flat_map(starts).collect();
         let mut records = Vec::new();
         let mut rest = Vec::new();
         for work in batches {
@@ -193,7 +197,6 @@ impl Executor {
     ) where
         F: FnMut(&mut Journal) -> Result<(), JournalError> + Send + 'static,
     {
-        let mut starting = BTreeSet::new();
         loop {
             let Some(mut journal) = self.journal.take() else {
                 unreachable!("it is put back below, or this task ends");
@@ -212,8 +215,8 @@ impl Executor {
             let Err(error) = outcome else { break };
             let cause = error.source().map(ToString::to_string);
             tracing::error!(%error, cause, operation, "the journal's disk refuses: trying again");
-            *rest = self.overtake(std::mem::take(rest), &mut starting);
-            self.serve(JOURNAL_RETRY, &mut starting).await;
+            *rest = self.overtake(std::mem::take(rest));
+            self.serve(JOURNAL_RETRY).await;
         }
         if self.journal.as_ref().is_some_and(Journal::wants_compaction) {
             self.shared.wants_compaction.store(true, Ordering::Relaxed);
@@ -222,14 +225,14 @@ impl Executor {
 
     /// Takes work for a while and carries out what need not wait for the journal: leases must go on, and
     /// what fills the disk may be the very task that is to be stopped and removed.
-    async fn serve(&mut self, duration: Duration, starting: &mut BTreeSet<RunId>) {
+    async fn serve(&mut self, duration: Duration) {
         let end = Instant::now() + duration;
         while self.backlog.len() < ACTIONS_WAITING_MAX {
             let Ok(Some(work)) = timeout_at(end, self.work.recv()).await else {
                 break;
             };
             let left = match work {
-                Work::Actions(actions) => Work::Actions(self.overtake(actions, starting)),
+                Work::Actions(actions) => Work::Actions(self.overtake(actions)),
                 compact @ Work::Compact(_) => compact,
             };
             if !matches!(&left, Work::Actions(actions) if actions.is_empty()) {
@@ -240,19 +243,19 @@ impl Executor {
     }
 
     /// Carries out the actions that need no record, and gives those that must wait, in order. What
-    /// concerns a task whose start waits (`starting`) waits behind it.
-    fn overtake(&self, actions: Vec<Action>, starting: &mut BTreeSet<RunId>) -> Vec<Action> {
+    /// concerns a task whose start waits, waits behind it.
+    fn overtake(&mut self, actions: Vec<Action>) -> Vec<Action> {
         let mut left = Vec::new();
         for action in actions {
             let must_wait = match &action {
                 Action::Journal(_) => true,
                 Action::Start { assignment, .. } => {
-                    starting.insert(RunId::of(assignment));
+                    self.starting.insert(RunId::of(assignment));
                     true
                 }
                 Action::Stop { key, epoch, .. }
                 | Action::ExtendLease { key, epoch, .. }
-                | Action::Release { key, epoch } => starting.contains(&RunId {
+                | Action::Release { key, epoch } => self.starting.contains(&RunId {
                     key: *key,
                     epoch: *epoch,
                 }),
@@ -265,5 +268,82 @@ impl Executor {
             }
         }
         left
+    }
+}
+
+/// The attempts that a piece of work starts.
+fn starts(work: &Work) -> impl Iterator<Item = RunId> + '_ {
+    let actions = match work {
+        Work::Actions(actions) => actions.as_slice(),
+        Work::Compact(_) => &[],
+    };
+    actions.iter().filter_map(|action| match action {
+        Action::Start { assignment, .. } => Some(RunId::of(assignment)),
+        _ => None,
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use muster_core::desired::TaskAssignment;
+    use muster_core::ids::AttemptEpoch;
+
+    use super::*;
+    use crate::clock::LeaseClock;
+    use crate::inbox::inbox;
+    use crate::supervisor::TaskDirectory;
+    use crate::testing;
+
+    /// Waits until a task's directory is removed, as a release does.
+    async fn removed(directory: &TaskDirectory) {
+        let gone = tokio::time::timeout(Duration::from_secs(20), async {
+            while directory.path().exists() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        gone.await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn while_the_disk_refuses_orders_wait_behind_their_start_and_others_overtake() {
+        let home = tempfile::tempdir().unwrap();
+        let config = testing::runner_config(home.path());
+        let mut assignment = testing::assignment();
+        let [starts, ends] = [11, 12].map(|epoch| {
+            assignment.epoch = AttemptEpoch(epoch);
+            let directory = TaskDirectory::below(&config.tasks, RunId::of(&assignment));
+            std::fs::create_dir_all(directory.path()).unwrap();
+            (assignment.clone(), directory)
+        });
+        let release = |assignment: &TaskAssignment| Action::Release {
+            key: assignment.key,
+            epoch: assignment.epoch,
+        };
+        let start = Action::Start {
+            assignment: Box::new(starts.0.clone()),
+            deadline: LeaseClock::start().now(),
+        };
+        let disk = home.path().join("disk");
+        std::fs::create_dir(&disk).unwrap();
+        let (journal, _) = Journal::open(&disk.join("journal")).unwrap();
+        let (outbox, mut reports) = inbox();
+        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let (executor, handle) = Executor::new(journal, runner);
+        // What cannot be rewritten is at the head of what is taken at once.
+        std::fs::remove_dir_all(&disk).unwrap();
+        handle.compact(Vec::new()).await.unwrap();
+        handle.carry_out(vec![start]).await.unwrap();
+        tokio::spawn(executor.run());
+        tokio::task::yield_now().await;
+        let orders = vec![release(&starts.0), release(&ends.0)];
+        handle.carry_out(orders).await.unwrap();
+
+        removed(&ends.1).await;
+        assert!(starts.1.path().exists(), "released before its start");
+        assert!(reports.try_recv().is_err(), "started without a record");
+        std::fs::create_dir(&disk).unwrap();
+        assert!(reports.recv().await.is_some());
+        removed(&starts.1).await;
     }
 }

@@ -208,20 +208,8 @@ mod tests {
     use crate::clock::LeaseClock;
     use crate::inbox::{Incoming, inbox};
     use crate::runner::RunnerConfig;
-    use crate::supervisor::{LogLimits, SPEC_FORMAT, TaskSpec};
+    use crate::supervisor::{SPEC_FORMAT, TaskSpec};
     use crate::testing;
-
-    fn config(home: &Path) -> RunnerConfig {
-        RunnerConfig {
-            supervisor: PathBuf::from("/nonexistent/muster"),
-            tasks: home.join("tasks"),
-            logs: home.join("logs"),
-            checkpoints: home.join("checkpoints"),
-            checkpoint_scan_ms: 1_000,
-            log_limits: LogLimits::default(),
-            cgroup_root: None,
-        }
-    }
 
     /// The directory of a task whose supervisor is dead.
     fn orphan(config: &RunnerConfig, cgroup: Option<PathBuf>) -> (RunId, TaskDirectory) {
@@ -250,7 +238,7 @@ mod tests {
     #[tokio::test]
     async fn what_cannot_be_killed_keeps_its_gpus_until_it_is_dead() {
         let home = tempfile::tempdir().unwrap();
-        let config = config(home.path());
+        let config = testing::runner_config(home.path());
         // To all appearances it holds a process that no kill ends.
         let cgroup = home.path().join("cgroup");
         std::fs::create_dir(&cgroup).unwrap();

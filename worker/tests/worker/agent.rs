@@ -153,54 +153,44 @@ async fn a_task_is_run_reported_and_forgotten() {
     assert!(host.logs(&task).exists());
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn a_task_outlives_its_agent_and_is_adopted() {
-    let leader = Leader::start(3).await;
-    let mut host = Host::start(&[&leader]);
+/// A task lives through the death of its agent, during which `meanwhile` happens on its host, and ends under the next one.
+async fn outlives_its_agent(leader: &Leader, meanwhile: impl FnOnce(&Host)) {
+    let mut host = Host::start(&[leader]);
     let task = script("echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; exit 4");
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
     let pid = host.scratch_file(&task, "pids");
     host.kill_agent();
+    meanwhile(&host);
     leader.inner().status = None;
     host.restart_agent();
     leader.eventually_task("adopted", running).await;
-    assert_eq!(
-        leader
-            .inner()
-            .hellos
-            .last()
-            .unwrap()
-            .registration
-            .as_ref()
-            .unwrap()
-            .incarnation,
-        2
-    );
-    assert_eq!(leader.inner().hellos.last().unwrap().leadership_epoch, 3);
-    assert_eq!(host.scratch_file(&task, "pids"), pid);
     std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.code, Some(4));
+    assert_eq!(
+        host.scratch_file(&task, "pids"),
+        pid,
+        "it was started again"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_outlives_its_agent_and_is_adopted() {
+    let leader = Leader::start(3).await;
+    outlives_its_agent(&leader, |_| {}).await;
+    let hello = leader.inner().hellos.last().cloned().unwrap();
+    assert_eq!(hello.registration.unwrap().incarnation, 2);
+    assert_eq!(hello.leadership_epoch, 3);
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_outlives_the_loss_of_the_journal_and_is_not_started_again() {
     let leader = Leader::start(3).await;
-    let mut host = Host::start(&[&leader]);
-    let task = script("echo $$ >> pids; while [ ! -e done ]; do sleep 0.02; done; exit 4");
-    leader.want([task.clone()]);
-    leader.eventually_task("running", running).await;
-    let pid = host.scratch_file(&task, "pids");
-    host.kill_agent();
-    std::fs::remove_file(host.home.path().join("w/journal")).unwrap();
-    leader.inner().status = None;
-    host.restart_agent();
-    leader.eventually_task("held", running).await;
-    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
-    let exit = leader.eventually_task("the end", exited).await;
-    assert_eq!(exit.code, Some(4));
-    assert_eq!(host.scratch_file(&task, "pids"), pid);
+    let lose_journal = |host: &Host| {
+        std::fs::remove_file(host.home.path().join("w/journal")).unwrap();
+    };
+    outlives_its_agent(&leader, lose_journal).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,5 +1,7 @@
 //! `muster job list`.
 
+use std::num::NonZero;
+
 use clap::{Args, ValueEnum};
 use muster_proto::v1;
 
@@ -37,7 +39,7 @@ pub(crate) struct List {
     live: bool,
     /// Show so many jobs at most
     #[arg(long, value_name = "COUNT", default_value = "100")]
-    limit: usize,
+    limit: NonZero<usize>,
     /// Show the list again whenever something changes
     #[arg(short, long)]
     watch: bool,
@@ -93,7 +95,7 @@ impl List {
             consistency: self.freshness.consistency().into(),
             ..v1::ListJobsRequest::default()
         };
-        let limit = self.limit.max(1);
+        let limit = self.limit.get();
         let client = options.connect().await?;
         show(&client, &options.screen(), self.watch, async || {
             let (revision, jobs) = client.list_jobs(request.clone(), limit).await?;

@@ -36,7 +36,7 @@ pub(crate) struct Submit {
     #[command(flatten)]
     flags: SpecFlags,
     /// Idempotency key: within 24 hours the same key is the same job
-    #[arg(long, value_name = "UUID", conflicts_with = "file")]
+    #[arg(long, value_name = "KEY", conflicts_with = "file")]
     request_id: Option<String>,
     /// Check everything, on the cluster too, and submit nothing
     #[arg(long)]

@@ -5,7 +5,7 @@ pub(crate) mod counter;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_raft_store::{Config, Timings};
+use muster_raft_store::{Config, Handle, StateMachine, Timings};
 use tokio::time::Instant;
 
 /// How long a test waits for a state before it fails.
@@ -27,4 +27,21 @@ pub(crate) fn config(id: u64, directory: &Path) -> Config {
     let mut config = Config::new(id, "test-cluster", directory);
     config.timings = Timings::FAST;
     config
+}
+
+/// Waits until a replica leads.
+pub(crate) async fn leads<M: StateMachine>(handle: &Handle<M>) {
+    eventually("leadership", async || {
+        handle.leadership().borrow().is_self.then_some(())
+    })
+    .await;
+}
+
+/// Waits until a replica has stopped by itself, and asserts that it says why.
+pub(crate) async fn stops<M: StateMachine>(handle: &Handle<M>) {
+    eventually("the replica's end", async || {
+        handle.leadership().borrow().stopped.then_some(())
+    })
+    .await;
+    assert!(handle.status().stopped.is_some());
 }

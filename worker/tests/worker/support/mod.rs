@@ -1,8 +1,9 @@
 //! Starts real supervisors for tests and talks to them.
 
+#[path = "../../../src/testing/assignment.rs"]
+mod assignment;
 pub(crate) mod leader;
 
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::UnixStream;
@@ -11,9 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use muster_core::command::Exit;
-use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
-use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
+use muster_core::desired::{RankInfo, TaskAssignment};
 use muster_core::state::RestartReason;
 use muster_worker::clock::boottime_ms;
 use muster_worker::process::ProcessIdentity;
@@ -42,30 +41,15 @@ pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
 /// A task that runs a shell script.
 pub(crate) fn script(text: &str) -> TaskAssignment {
     TaskAssignment {
-        key: TaskKey {
-            job: JobId(7),
-            task: TaskIndex(0),
-        },
-        unit: UnitIndex(0),
-        epoch: AttemptEpoch(11),
         attempt: 2,
         restart_reason: RestartReason::Infra,
-        acknowledged: TaskPhase::Assigned,
         command: vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()],
-        environment: BTreeMap::new(),
-        working_directory: None,
-        gpus: Vec::new(),
-        cpus_milli: 1_000,
-        memory_mib: 64,
         rank: RankInfo {
             world_size: 1,
             nodes: 1,
             ..RankInfo::default()
         },
-        checkpoint: None,
-        stop_grace_ms: 30_000,
-        partition_grace_ms: 45_000,
-        stop: None,
+        ..assignment::assignment()
     }
 }
 

@@ -8,7 +8,7 @@ use muster_proto::v1;
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_file::{NamedSpec, broken_rules};
+use crate::job_file::{NamedSpec, broken_rules, rule_in_file};
 use crate::parse::{self, CpuCount, HumanSize};
 
 /// A job of one task group.
@@ -28,10 +28,10 @@ pub(crate) struct SpecFlags {
     #[arg(long)]
     gang: bool,
     /// Number of tasks (1)
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     tasks: Option<u32>,
     /// Whole GPUs per task
-    #[arg(long, value_name = "COUNT")]
+    #[arg(long, value_name = "COUNT", allow_negative_numbers = true)]
     gpus: Option<u32>,
     /// Acceptable GPU models, comma separated
     #[arg(long, value_name = "MODELS", value_delimiter = ',')]
@@ -115,7 +115,7 @@ impl SpecFlags {
         }
         let lines = violations
             .iter()
-            .map(|violation| format!("{}: {}", flag_of(&violation.field), violation.rule));
+            .map(|violation| format!("{}: {}", flag_of(&violation.field), rule_in_file(violation)));
         Err(Failure::list(lines.collect()).exiting(Exit::Usage))
     }
 

@@ -1,4 +1,6 @@
-//! What several tests of this crate need.
+//! An attempt to run; the tests in `tests/` use this file too.
+
+use std::collections::BTreeMap;
 
 use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
@@ -18,7 +20,7 @@ pub(crate) fn assignment() -> TaskAssignment {
         restart_reason: RestartReason::First,
         acknowledged: TaskPhase::Assigned,
         command: vec!["true".to_owned()],
-        environment: std::collections::BTreeMap::new(),
+        environment: BTreeMap::new(),
         working_directory: None,
         gpus: Vec::new(),
         cpus_milli: 1_000,

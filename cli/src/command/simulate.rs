@@ -1,0 +1,194 @@
+//! `muster simulate`: a trace played through the real planner in virtual time.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use muster_simulate::report::Report;
+use muster_simulate::trace::{Cluster, read_jobs, read_outages};
+use muster_simulate::{Outcome, Policy, Scenario, Settings, UnknownPolicy, simulate};
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, render_document, span};
+use crate::parse;
+use crate::service::chain;
+
+/// The bar of one policy: ended jobs out of all.
+const PROGRESS: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";
+
+/// `muster simulate`
+///
+/// Plays the jobs of a trace in virtual time; every decision is the real planner's. Prints a table, and writes
+/// a page with pictures, the figures as JSON and CSV, and a line for every job.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+muster simulate --cluster 352x8:V100 --jobs philly_jobs.csv.gz --policy fifo,queues --report out
+muster simulate --cluster cluster.csv --jobs jobs.csv --faults faults.csv.gz --load 1.5")]
+pub(crate) struct Simulate {
+    /// The hosts: a file with the columns node_id, gpus, gpu_type, cpus, mem_mib, rack, pod, or HOSTSxGPUS[:MODEL]
+    #[arg(long, value_name = "FILE|SHAPE")]
+    cluster: String,
+    /// The jobs: a file with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task and others
+    #[arg(long, value_name = "FILE")]
+    jobs: PathBuf,
+    /// Outages of hosts: a file with the columns node, start_s, end_s
+    #[arg(long, value_name = "FILE")]
+    faults: Option<PathBuf>,
+    /// Rules to go by, one run each: fifo, queues, priority
+    #[arg(long, default_value = "queues", value_name = "NAMES", value_delimiter = ',', value_parser = policy)]
+    policy: Vec<Policy>,
+    /// Jobs of the file's beginning to leave out
+    #[arg(long, default_value_t = 0, value_name = "COUNT")]
+    skip: usize,
+    /// Jobs to read at most
+    #[arg(long, value_name = "COUNT", value_parser = clap::value_parser!(u64).range(1..))]
+    jobs_max: Option<u64>,
+    /// How many times as fast as in the file jobs come
+    #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = load)]
+    load: f64,
+    /// Running time between two checkpoints (`none`: a stopped job begins anew)
+    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = checkpoint_interval)]
+    checkpoint_interval: CheckpointInterval,
+    /// All jobs come at once and never end: how many find a place?
+    #[arg(long)]
+    packing: bool,
+    /// Check all invariants of the state after every instant, or after every so many
+    #[arg(long, value_name = "INSTANTS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
+    audit: Option<u64>,
+    /// Folder for report.html, report.json and the CSV files; made if it is not there
+    #[arg(long, value_name = "FOLDER")]
+    report: Option<PathBuf>,
+}
+
+/// Time between checkpoints, if there are any.
+#[derive(Clone, Copy, Debug)]
+struct CheckpointInterval(Option<Duration>);
+
+impl Simulate {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let screen = options.screen();
+        let scenario = self.scenario()?;
+        let outcomes = self
+            .policy
+            .iter()
+            .map(|policy| play(&scenario, *policy, &screen))
+            .collect::<Result<Vec<_>, _>>()?;
+        let report = Report::new(&scenario, &outcomes);
+        if let Some(folder) = &self.report {
+            let paths = report
+                .write(folder)
+                .map_err(|error| Failure::new(chain(&error)))?;
+            for path in paths {
+                screen.progress(&format!("wrote {}", path.display()));
+            }
+        }
+        let text = match screen.format {
+            Format::Table | Format::Wide | Format::Name => report.to_string(),
+            format => render_document(format, &report)?,
+        };
+        screen.data(&text)?;
+        Ok(Exit::Ok)
+    }
+
+    fn scenario(&self) -> Result<Scenario, Failure> {
+        let unusable = |error: &dyn std::error::Error| Failure::usage(chain(error));
+        let cluster = cluster(&self.cluster)?;
+        let count = self.jobs_max.map_or(usize::MAX, |count| {
+            usize::try_from(count).unwrap_or(usize::MAX)
+        });
+        let jobs = read_jobs(&self.jobs, self.skip, count).map_err(|error| unusable(&error))?;
+        if jobs.is_empty() {
+            let (file, skip) = (self.jobs.display(), self.skip);
+            return Err(Failure::usage(format!(
+                "{file} has no job after the first {skip}"
+            )));
+        }
+        let outages = match &self.faults {
+            Some(path) => read_outages(path).map_err(|error| unusable(&error))?,
+            None => Vec::new(),
+        };
+        let interval_ms =
+            |interval: Duration| u64::try_from(interval.as_millis()).unwrap_or(u64::MAX);
+        let settings = Settings {
+            load: self.load,
+            checkpoint_interval_ms: self.checkpoint_interval.0.map(interval_ms),
+            audit_every: self.audit,
+            packing: self.packing,
+        };
+        Ok(Scenario::new(cluster, jobs, &outages, settings))
+    }
+}
+
+/// A cluster's short form, or else its file.
+fn cluster(text: &str) -> Result<Cluster, Failure> {
+    let path = Path::new(text);
+    match text.parse() {
+        Ok(cluster) => Ok(cluster),
+        Err(shape) if !path.exists() => {
+            Err(Failure::usage(format!("{shape}, and no such file is there")).about("--cluster"))
+        }
+        Err(_) => Cluster::read(path).map_err(|error| Failure::usage(chain(&error))),
+    }
+}
+
+fn play(scenario: &Scenario, policy: Policy, screen: &Screen) -> Result<Outcome, Failure> {
+    // The bar hides itself where stderr is no terminal.
+    let bar = if screen.quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(scenario.jobs() as u64)
+    };
+    let style =
+        ProgressStyle::with_template(PROGRESS).map_err(|error| Failure::internal(&error))?;
+    bar.set_style(style);
+    bar.set_prefix(policy.name());
+    let outcome = simulate(scenario, policy, &mut |progress| {
+        bar.set_position(progress.jobs_ended);
+        bar.set_message(span(progress.virtual_ms));
+    });
+    bar.finish_and_clear();
+    outcome.map_err(|error| {
+        Failure::new(chain(&error))
+            .about(&format!("policy {policy}"))
+            .help("the engine contradicts itself: please report this as a bug")
+    })
+}
+
+fn policy(text: &str) -> Result<Policy, UnknownPolicy> {
+    text.parse()
+}
+
+fn load(text: &str) -> Result<f64, String> {
+    match text.parse() {
+        Ok(factor) if f64::is_normal(factor) && factor > 0.0 => Ok(factor),
+        _ => Err("a number above 0 is needed: 2 brings jobs twice as fast".to_owned()),
+    }
+}
+
+fn checkpoint_interval(text: &str) -> Result<CheckpointInterval, String> {
+    if text == "none" {
+        return Ok(CheckpointInterval(None));
+    }
+    parse::duration(text).map(|interval| CheckpointInterval(Some(interval)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn factors_and_intervals_are_checked() {
+        assert_eq!(load("1.5"), Ok(1.5));
+        assert!(
+            ["0", "-1", "NaN", "inf", "x"]
+                .iter()
+                .all(|text| load(text).is_err())
+        );
+        assert!(checkpoint_interval("none").is_ok_and(|interval| interval.0.is_none()));
+        assert!(checkpoint_interval("soon").is_err());
+    }
+}

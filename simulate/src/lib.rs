@@ -1,0 +1,21 @@
+//! Muster's simulator: months of a real trace in seconds of virtual time, every decision taken by the real
+//! planner and carried out by the real `apply`.
+//!
+//! Nothing here decides who runs where. The simulator plays everybody else: users who submit, tasks that end,
+//! hosts that fail, and the clock. One thread; the same input gives the same report, to the byte.
+//!
+//! Start reading at [`Scenario`], then [`trace`] (what comes in), [`simulate`] (what happens) and [`report`]
+//! (what comes out).
+#![forbid(unsafe_code)]
+
+mod measure;
+mod policy;
+pub mod report;
+mod scenario;
+pub mod trace;
+mod world;
+
+pub use measure::{JobEnd, JobRecord, SizeBucket};
+pub use policy::{Policy, UnknownPolicy};
+pub use scenario::{LeftOut, Scenario, Settings};
+pub use world::{Outcome, Progress, SimulateError, simulate};

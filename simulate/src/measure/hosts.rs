@@ -1,0 +1,121 @@
+//! What is free where, and how much of it is of no use: fragmentation.
+
+use muster_core::limits;
+use muster_core::spec::JobSpec;
+use muster_core::state::Host;
+
+/// Hosts by their number of free GPUs, for one GPU model.
+type Levels = [u64; limits::GPUS_PER_HOST_MAX + 1];
+
+/// What the job at the head of the line asks for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct HeadRequest {
+    gpus_per_task: u32,
+    gpu_models: Vec<String>,
+}
+
+impl HeadRequest {
+    /// The request of the job's task group with the largest tasks, which is the hardest to place; none if it
+    /// needs no GPU.
+    pub(crate) fn of(spec: &JobSpec) -> Option<Self> {
+        let groups = spec.groups.iter().filter(|group| group.resources.gpus > 0);
+        let hardest = groups.max_by_key(|group| group.resources.gpus)?;
+        Some(Self {
+            gpus_per_task: hardest.resources.gpus,
+            gpu_models: hardest.resources.gpu_models.clone(),
+        })
+    }
+
+    fn accepts(&self, model: &str) -> bool {
+        self.gpu_models.is_empty() || self.gpu_models.iter().any(|name| name == model)
+    }
+}
+
+/// One host as last seen.
+#[derive(Clone, Copy, Debug, Default)]
+struct Seen {
+    class: usize,
+    free: u32,
+    whole: bool,
+}
+
+/// Free GPUs of all hosts, kept up to date host by host.
+#[derive(Debug, Default)]
+pub(crate) struct Hosts {
+    seen: Vec<Seen>,
+    /// GPU models; a host with several counts under its first one.
+    models: Vec<String>,
+    levels: Vec<Levels>,
+    free: u64,
+    free_whole: u64,
+}
+
+impl Hosts {
+    /// Takes a host in as it is now; hosts are known by their ids, which count from 1.
+    pub(crate) fn see(&mut self, host: &Host) {
+        let position = host.id.get() as usize;
+        if self.seen.len() <= position {
+            self.seen.resize(position + 1, Seen::default());
+        }
+        let before = self.seen[position];
+        let after = self.look_at(host);
+        if before.free > 0 {
+            self.levels[before.class][before.free as usize] -= 1;
+        }
+        if after.free > 0 {
+            self.levels[after.class][after.free as usize] += 1;
+        }
+        self.free = self.free - u64::from(before.free) + u64::from(after.free);
+        let whole = |seen: Seen| if seen.whole { u64::from(seen.free) } else { 0 };
+        self.free_whole = self.free_whole - whole(before) + whole(after);
+        self.seen[position] = after;
+    }
+
+    fn look_at(&mut self, host: &Host) -> Seen {
+        let free = if host.accepts_work() {
+            host.gpus.iter().filter(|gpu| gpu.is_free()).count()
+        } else {
+            0
+        };
+        let model = host.gpus.first().map_or("", |gpu| &gpu.model);
+        Seen {
+            class: self.class(model),
+            free: u32::try_from(free).expect("a host has at most GPUS_PER_HOST_MAX GPUs"),
+            whole: free == host.gpus.len(),
+        }
+    }
+
+    fn class(&mut self, model: &str) -> usize {
+        let known = self.models.iter().position(|name| name == model);
+        known.unwrap_or_else(|| {
+            self.models.push(model.to_owned());
+            self.levels.push([0; limits::GPUS_PER_HOST_MAX + 1]);
+            self.models.len() - 1
+        })
+    }
+
+    /// GPUs that can be given out.
+    pub(crate) const fn free(&self) -> u64 {
+        self.free
+    }
+
+    /// Free GPUs that cannot take a request for a whole host, because others of their host are in use.
+    pub(crate) const fn stranded_for_whole_host(&self) -> u64 {
+        self.free - self.free_whole
+    }
+
+    /// Free GPUs that cannot take part in a request: the wrong model, or too few together on their host for
+    /// another task.
+    pub(crate) fn stranded_for(&self, head: &HeadRequest) -> u64 {
+        let classes = self.models.iter().zip(&self.levels);
+        let useful = classes
+            .filter(|(model, _)| head.accepts(model))
+            .map(|(_, levels)| {
+                let levels = levels.iter().zip(0u32..);
+                levels
+                    .map(|(hosts, free)| hosts * u64::from(free - free % head.gpus_per_task))
+                    .sum::<u64>()
+            });
+        self.free - useful.sum::<u64>()
+    }
+}

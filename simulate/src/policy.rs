@@ -1,0 +1,195 @@
+//! Which rules a simulated cluster goes by: the one place where queues, priorities and settings of the engine are
+//! made from a trace.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::str::FromStr;
+
+use muster_core::command::Command;
+use muster_core::ids::RequestId;
+use muster_core::limits;
+use muster_core::spec::{
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, TaskGroup,
+};
+
+use crate::trace::TraceJob;
+
+/// User of jobs whose trace names none.
+const USER_UNSAID: &str = "trace";
+/// Priorities of the service classes that traces name; best-effort classes (`BE`, `Spot`) and unknown ones have 0.
+const CLASSES: [(&str, i32); 4] = [
+    ("Guaranteed", 100),
+    ("HP", 100),
+    ("LS", 100),
+    ("Burstable", 50),
+];
+
+/// Rules by which a cluster is run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Policy {
+    /// One queue for everybody, in strict order of submission.
+    Fifo,
+    /// A queue for every virtual cluster of the trace, each in strict order, without quotas.
+    Queues,
+    /// One queue, by the priority or service class of the trace, then in order of submission.
+    Priority,
+}
+
+/// A word that names no policy.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("`{0}` is no policy (known: fifo, queues, priority)")]
+pub struct UnknownPolicy(String);
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Fifo, Self::Queues, Self::Priority];
+
+    /// Its word on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Fifo => "fifo",
+            Self::Queues => "queues",
+            Self::Priority => "priority",
+        }
+    }
+
+    /// The queue in which a job waits.
+    pub(crate) fn queue(self, job: &TraceJob) -> &str {
+        match self {
+            Self::Fifo | Self::Priority => DEFAULT_QUEUE,
+            Self::Queues => queue_named(job),
+        }
+    }
+
+    fn priority(self, job: &TraceJob) -> i32 {
+        match self {
+            Self::Fifo | Self::Queues => 0,
+            Self::Priority => job.service_class.as_deref().map_or(0, priority_of_class),
+        }
+    }
+
+    /// The commands that set the engine up for these jobs, before the first of them is submitted. Request ids
+    /// count down from the largest one, so that they never meet those of submissions.
+    pub(crate) fn setup(self, jobs: &[TraceJob]) -> Vec<Command> {
+        let queues: BTreeSet<&str> = jobs.iter().map(|job| self.queue(job)).collect();
+        let named = queues.into_iter().filter(|name| *name != DEFAULT_QUEUE);
+        named
+            .zip(0u64..)
+            .map(|(name, number)| Command::SetQueue {
+                request: RequestId(u128::MAX - u128::from(number)),
+                name: name.to_owned(),
+                live_jobs_max: limits::LIVE_JOBS_PER_QUEUE_MAX,
+            })
+            .collect()
+    }
+
+    /// A job of the trace as its user would submit it.
+    ///
+    /// More than one task is a gang. A share of a GPU is rounded up to a whole one. What the trace does not say of
+    /// CPUs and memory is not asked for. A failing job is not tried again: the trace's duration is that of all
+    /// its attempts.
+    pub(crate) fn spec(self, job: &TraceJob) -> JobSpec {
+        let gang = job.tasks > 1;
+        JobSpec {
+            name: job.name.clone(),
+            user: job.user.clone().unwrap_or_else(|| USER_UNSAID.to_owned()),
+            queue: self.queue(job).to_owned(),
+            priority: self.priority(job),
+            gang,
+            groups: vec![TaskGroup {
+                name: "main".to_owned(),
+                count: job.tasks,
+                resources: Resources {
+                    gpus: job.gpus_per_task,
+                    gpu_models: job.gpu_models.clone(),
+                    cpus_milli: job.cpus_milli_per_task.unwrap_or(0),
+                    memory_mib: job.memory_mib_per_task.unwrap_or(0),
+                },
+                command: vec!["true".to_owned()],
+                environment: BTreeMap::new(),
+                working_directory: None,
+                tasks_per_host_max: None,
+            }],
+            retry: RetryPolicy {
+                retries_max: 0,
+                backoff_ms: 0,
+            },
+            partition_grace_ms: if gang {
+                GANG_PARTITION_GRACE_MS
+            } else {
+                SINGLE_PARTITION_GRACE_MS
+            },
+            stop_grace_ms: STOP_GRACE_MS,
+            labels: BTreeMap::new(),
+        }
+    }
+}
+
+/// The queue under which a job is reported, whatever the policy: its virtual cluster.
+pub(crate) fn queue_named(job: &TraceJob) -> &str {
+    job.queue.as_deref().unwrap_or(DEFAULT_QUEUE)
+}
+
+fn priority_of_class(class: &str) -> i32 {
+    let number = class.parse::<i64>().ok();
+    let clamped = number.map(|number| {
+        let limit = i64::from(limits::PRIORITY_MAX);
+        i32::try_from(number.clamp(-limit, limit)).unwrap_or(0)
+    });
+    let known = CLASSES.iter().find(|(name, _)| *name == class);
+    clamped
+        .or_else(|| known.map(|(_, priority)| *priority))
+        .unwrap_or(0)
+}
+
+impl fmt::Display for Policy {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.name())
+    }
+}
+
+impl FromStr for Policy {
+    type Err = UnknownPolicy;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let known = Self::ALL.into_iter().find(|policy| policy.name() == text);
+        known.ok_or_else(|| UnknownPolicy(text.to_owned()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn classes_and_numbers_are_priorities() {
+        for (class, priority) in [("LS", 100), ("BE", 0), ("7", 7), ("-3", -3), ("?", 0)] {
+            assert_eq!(priority_of_class(class), priority, "{class}");
+        }
+        assert_eq!(priority_of_class("99999999999"), limits::PRIORITY_MAX);
+    }
+
+    #[test]
+    fn every_policy_is_found_by_its_name() {
+        for policy in Policy::ALL {
+            assert_eq!(policy.name().parse(), Ok(policy));
+        }
+        assert!("best".parse::<Policy>().is_err());
+    }
+
+    #[test]
+    fn specifications_are_valid() {
+        let job = TraceJob {
+            name: "a".to_owned(),
+            tasks: 4,
+            gpus_per_task: 8,
+            ..TraceJob::default()
+        };
+        for policy in Policy::ALL {
+            let violations = muster_core::spec::validate(&policy.spec(&job));
+            assert!(violations.is_empty(), "{policy}: {violations:?}");
+        }
+    }
+}

@@ -1,0 +1,148 @@
+//! What comes out: figures, tables, files and pictures of one or several runs of a scenario.
+
+mod charts;
+mod figures;
+mod files;
+mod html;
+mod numbers;
+mod svg;
+mod text;
+
+use serde::Serialize;
+
+pub use figures::{Bounds, ClusterFigures, Effort, Group, JobFigures, Spread};
+pub use files::ReportError;
+
+use crate::measure::{Series, SizeBucket};
+use crate::scenario::{LeftOut, Scenario};
+use crate::world::Outcome;
+use figures::{cluster_figures, job_figures};
+use numbers::seconds;
+
+/// What was simulated.
+#[derive(Clone, Debug, Serialize)]
+pub struct Inputs {
+    /// Hosts of the cluster.
+    pub hosts: usize,
+    /// Their GPUs.
+    pub gpus: u64,
+    /// Jobs that were simulated.
+    pub jobs: usize,
+    /// How many times as fast as in the trace they came.
+    pub load: f64,
+    /// True if all came at once and none ended.
+    pub packing: bool,
+    /// Running time between two checkpoints, in seconds; none if stopped attempts lose everything.
+    pub checkpoint_interval_s: Option<f64>,
+    /// Outages of hosts.
+    pub outages: usize,
+    /// Outages of nodes that stand for no host.
+    pub outages_elsewhere: u64,
+    /// Jobs left out because their duration is not known.
+    pub without_duration: LeftOut,
+    /// Jobs that asked for a share of a GPU and got a whole one.
+    pub shares_rounded_up: u64,
+}
+
+/// One run: what a policy made of the scenario.
+#[derive(Clone, Debug, Serialize)]
+pub struct RunReport {
+    /// The policy.
+    pub policy: &'static str,
+    /// Figures of the cluster as a whole.
+    pub cluster: ClusterFigures,
+    /// What no policy can beat.
+    pub bounds: Bounds,
+    /// Figures of all jobs.
+    pub all: JobFigures,
+    /// Figures by queue (virtual cluster), by name.
+    pub by_queue: Vec<Group>,
+    /// Figures by the GPUs that a job asks for.
+    pub by_size: Vec<Group>,
+    /// Jobs that no host, or not the whole cluster, could ever hold.
+    pub fits_nowhere: LeftOut,
+    /// Jobs whose submission was refused.
+    pub refused: LeftOut,
+    /// What the engine was asked to do.
+    pub effort: Effort,
+}
+
+/// A scenario and what every policy made of it.
+#[derive(Debug, Serialize)]
+pub struct Report<'a> {
+    /// What was simulated.
+    pub inputs: Inputs,
+    /// One entry a policy.
+    pub runs: Vec<RunReport>,
+    #[serde(skip)]
+    scenario: &'a Scenario,
+    #[serde(skip)]
+    outcomes: &'a [Outcome],
+}
+
+impl<'a> Report<'a> {
+    /// Draws up the report on a scenario's runs.
+    #[must_use]
+    pub fn new(scenario: &'a Scenario, outcomes: &'a [Outcome]) -> Self {
+        let settings = &scenario.settings;
+        Self {
+            inputs: Inputs {
+                hosts: scenario.cluster.hosts.len(),
+                gpus: scenario.cluster.gpus(),
+                jobs: scenario.jobs.len(),
+                load: settings.load,
+                packing: settings.packing,
+                checkpoint_interval_s: settings.checkpoint_interval_ms.map(seconds),
+                outages: scenario.outages.len(),
+                outages_elsewhere: scenario.outages_elsewhere,
+                without_duration: scenario.without_duration.clone(),
+                shares_rounded_up: scenario.shares_rounded_up,
+            },
+            runs: outcomes
+                .iter()
+                .map(|outcome| run_report(scenario, outcome))
+                .collect(),
+            scenario,
+            outcomes,
+        }
+    }
+}
+
+fn run_report(scenario: &Scenario, outcome: &Outcome) -> RunReport {
+    let records = &outcome.records;
+    let by_queue: Vec<Group> = (0..)
+        .zip(&outcome.queues)
+        .map(|(position, name)| Group {
+            name: name.clone(),
+            jobs: job_figures(records.iter().filter(|record| record.queue == position)),
+        })
+        .collect();
+    let in_bucket = |bucket: SizeBucket| {
+        let records = records.iter();
+        records.filter(move |record| SizeBucket::of(record.gpus) == bucket)
+    };
+    let by_size = SizeBucket::ALL
+        .into_iter()
+        .map(|bucket| Group {
+            name: bucket.name().to_owned(),
+            jobs: job_figures(in_bucket(bucket)),
+        })
+        .filter(|group| group.jobs.jobs > 0)
+        .collect();
+    RunReport {
+        policy: outcome.policy.name(),
+        cluster: cluster_figures(scenario, outcome, &by_queue),
+        bounds: Bounds::of(scenario, outcome),
+        all: job_figures(records.iter()),
+        by_queue,
+        by_size,
+        fits_nowhere: outcome.fits_nowhere.clone(),
+        refused: outcome.refused.clone(),
+        effort: Effort {
+            commands: outcome.commands,
+            rounds: outcome.rounds,
+            placements: outcome.placements,
+            audits: outcome.audits,
+        },
+    }
+}

@@ -1,0 +1,266 @@
+//! Pictures with axes, written by hand: the few marks that the report needs, in colours that suit light and dark.
+
+use std::fmt::Write as _;
+
+use super::numbers::float;
+
+/// Size of the drawing area's surroundings, in pixels.
+const LEFT: f64 = 64.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 12.0;
+const BOTTOM: f64 = 40.0;
+/// Width of the drawing area, in pixels.
+const WIDTH: f64 = 820.0;
+/// About how many ticks an axis has.
+const TICKS: f64 = 6.0;
+/// Hue between one series' colour and the next, in degrees: the golden angle keeps neighbours apart.
+const HUE_STEP: f64 = 137.508;
+/// Hue of the first series.
+const HUE_FIRST: f64 = 211.0;
+/// Hues after which colours also change in lightness.
+const HUES: usize = 12;
+
+/// The colour of the series at a position.
+pub(super) fn colour(position: usize) -> String {
+    let hue = (HUE_FIRST + HUE_STEP * float(position as u64)) % 360.0;
+    let lightness = 52 + 12 * ((position / HUES) % 2);
+    format!("hsl({hue:.0} 58% {lightness}%)")
+}
+
+/// Where an axis begins and ends, and how values lie on it.
+#[derive(Clone, Debug)]
+pub(super) struct Axis {
+    label: String,
+    from: f64,
+    to: f64,
+    is_logarithmic: bool,
+    ticks: Vec<(f64, String)>,
+}
+
+impl Axis {
+    /// An axis whose ticks lie at round values.
+    pub(super) fn linear(label: &str, to: f64) -> Self {
+        let to = if to > 0.0 { to } else { 1.0 };
+        let step = round_step(to / TICKS);
+        let count = (0u64..).take_while(|tick| float(*tick) * step <= to * 1.000_001);
+        let decimals = if step < 1.0 { 2 } else { 0 };
+        Self {
+            label: label.to_owned(),
+            from: 0.0,
+            to,
+            is_logarithmic: false,
+            ticks: count
+                .map(|tick| {
+                    let value = float(tick) * step;
+                    (value, format!("{value:.decimals$}"))
+                })
+                .collect(),
+        }
+    }
+
+    /// A logarithmic axis with ticks at given values.
+    pub(super) fn logarithmic(label: &str, (from, to): (f64, f64), ticks: &[(f64, &str)]) -> Self {
+        let inside = ticks
+            .iter()
+            .filter(|(value, _)| (from..=to).contains(value));
+        Self {
+            label: label.to_owned(),
+            from,
+            to,
+            is_logarithmic: true,
+            ticks: inside
+                .map(|(value, text)| (*value, (*text).to_owned()))
+                .collect(),
+        }
+    }
+
+    /// An axis without ticks.
+    pub(super) fn rows(count: usize) -> Self {
+        Self {
+            label: String::new(),
+            from: 0.0,
+            to: float(count as u64),
+            is_logarithmic: false,
+            ticks: Vec::new(),
+        }
+    }
+
+    /// Where a value lies, from 0 to 1.
+    fn share(&self, value: f64) -> f64 {
+        let share = if self.is_logarithmic {
+            (value.max(self.from) / self.from).ln() / (self.to / self.from).ln()
+        } else {
+            (value - self.from) / (self.to - self.from)
+        };
+        share.clamp(0.0, 1.0)
+    }
+}
+
+/// The largest of 1, 2 and 5 times a power of ten that is not above the next of them after `step`.
+fn round_step(step: f64) -> f64 {
+    let power = 10f64.powf(step.log10().floor());
+    [1.0, 2.0, 5.0, 10.0]
+        .map(|factor| factor * power)
+        .into_iter()
+        .find(|candidate| *candidate >= step)
+        .unwrap_or(step)
+}
+
+/// A picture being drawn.
+pub(super) struct Picture {
+    body: String,
+    x: Axis,
+    y: Axis,
+    height: f64,
+}
+
+impl Picture {
+    /// An empty picture; the drawing area is so many pixels high.
+    pub(super) fn new(x: Axis, y: Axis, height: f64) -> Self {
+        let mut picture = Self {
+            body: String::new(),
+            x,
+            y,
+            height,
+        };
+        picture.draw_axes();
+        picture
+    }
+
+    fn at_x(&self, value: f64) -> f64 {
+        LEFT + WIDTH * self.x.share(value)
+    }
+
+    fn at_y(&self, value: f64) -> f64 {
+        TOP + self.height * (1.0 - self.y.share(value))
+    }
+
+    fn write(&mut self, mark: std::fmt::Arguments<'_>) {
+        self.body
+            .write_fmt(mark)
+            .expect("a string takes everything");
+    }
+
+    fn draw_axes(&mut self) {
+        let (bottom, right) = (TOP + self.height, LEFT + WIDTH);
+        for (value, text) in self.x.ticks.clone() {
+            let x = self.at_x(value);
+            let y = bottom + 16.0;
+            self.write(format_args!(
+                "<path class=grid d='M{x:.1} {TOP}V{bottom}'/><text x={x:.1} y={y} text-anchor=middle>{text}</text>"
+            ));
+        }
+        for (value, text) in self.y.ticks.clone() {
+            let y = self.at_y(value);
+            let (x, baseline) = (LEFT - 6.0, y + 4.0);
+            self.write(format_args!(
+                "<path class=grid d='M{LEFT} {y:.1}H{right}'/><text x={x} y={baseline:.1} text-anchor=end>{text}</text>"
+            ));
+        }
+        let (middle, below) = (LEFT + WIDTH / 2.0, bottom + 34.0);
+        let label = escape(&self.x.label);
+        self.write(format_args!(
+            "<text x={middle} y={below} text-anchor=middle>{label}</text>"
+        ));
+        let (centre, label) = (TOP + self.height / 2.0, escape(&self.y.label));
+        self.write(format_args!(
+            "<text transform='translate(14 {centre}) rotate(-90)' text-anchor=middle>{label}</text>"
+        ));
+    }
+
+    /// A line through points.
+    pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str) {
+        let path = self.path(points);
+        self.write(format_args!(
+            "<path d='{path}' fill=none stroke='{colour}' stroke-width=1.5 />"
+        ));
+    }
+
+    fn path(&self, points: &[(f64, f64)]) -> String {
+        let mut path = String::new();
+        for (position, (x, y)) in points.iter().enumerate() {
+            let letter = if position == 0 { 'M' } else { 'L' };
+            let (x, y) = (self.at_x(*x), self.at_y(*y));
+            write!(path, "{letter}{x:.1} {y:.1}").expect("a string takes everything");
+        }
+        path
+    }
+
+    /// The area between two lines, each from left to right.
+    pub(super) fn area(&mut self, lower: &[(f64, f64)], upper: &[(f64, f64)], colour: &str) {
+        let back = lower.iter().rev().copied();
+        let outline: Vec<(f64, f64)> = upper.iter().copied().chain(back).collect();
+        let path = self.path(&outline);
+        self.write(format_args!("<path d='{path}Z' fill='{colour}'/>"));
+    }
+
+    /// A bar in a row, counted from the top.
+    pub(super) fn bar(&mut self, row: usize, (from, to): (f64, f64), colour: &str, title: &str) {
+        let row_height = self.height / self.y.to;
+        let (x, y) = (self.at_x(from), TOP + row_height * float(row as u64));
+        let width = (self.at_x(to) - x).max(0.1);
+        let height = (row_height - 0.6).max(0.5);
+        let title = escape(title);
+        self.write(format_args!(
+            "<rect x={x:.1} y={y:.1} width={width:.1} height={height:.1} fill='{colour}'><title>{title}</title></rect>"
+        ));
+    }
+
+    /// A name beside a row, counted from the top.
+    pub(super) fn row_name(&mut self, row: usize, name: &str) {
+        let y = TOP + self.height / self.y.to * (float(row as u64) + 1.0);
+        let (x, name) = (LEFT - 4.0, escape(name));
+        self.write(format_args!(
+            "<text x={x} y={y:.1} text-anchor=end>{name}</text>"
+        ));
+    }
+
+    /// The picture as an `svg` element.
+    pub(super) fn finish(self) -> String {
+        let (width, height) = (LEFT + WIDTH + RIGHT, TOP + self.height + BOTTOM);
+        format!(
+            "<svg viewBox='0 0 {width} {height}' role=img>{}</svg>",
+            self.body
+        )
+    }
+}
+
+/// A text that cannot be taken for markup.
+pub(super) fn escape(text: &str) -> String {
+    let mut escaped = String::with_capacity(text.len());
+    for character in text.chars() {
+        match character {
+            '<' => escaped.push_str("&lt;"),
+            '>' => escaped.push_str("&gt;"),
+            '&' => escaped.push_str("&amp;"),
+            '"' => escaped.push_str("&quot;"),
+            '\'' => escaped.push_str("&#39;"),
+            _ => escaped.push(character),
+        }
+    }
+    escaped
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_lie_at_round_values() {
+        let ticks: Vec<String> = Axis::linear("", 129.4)
+            .ticks
+            .into_iter()
+            .map(|(_, text)| text)
+            .collect();
+        assert_eq!(ticks, ["0", "50", "100"]);
+        assert_eq!(round_step(0.16), 0.2);
+    }
+
+    #[test]
+    fn names_cannot_break_out_of_the_markup() {
+        let mut picture = Picture::new(Axis::linear("<x>", 1.0), Axis::rows(1), 10.0);
+        picture.bar(0, (0.0, 1.0), "red", "</title><script>");
+        let svg = picture.finish();
+        assert!(!svg.contains("<script>") && !svg.contains("<x>"), "{svg}");
+    }
+}

@@ -1,0 +1,205 @@
+//! The report as plain text: one line a policy to compare, then each policy's jobs by queue and size.
+
+use std::fmt;
+
+use super::figures::{Group, JobFigures, Spread};
+use super::numbers::{dash, grouped, percent, span};
+use super::{Inputs, Report, RunReport};
+use crate::scenario::LeftOut;
+
+/// Spaces between two columns.
+const GAP: &str = "  ";
+
+/// Titles of a policy's line.
+pub(super) const RUN_TITLES: [&str; 12] = [
+    "policy",
+    "delay mean",
+    "p50",
+    "p99",
+    "JCT mean",
+    "p50",
+    "p99",
+    "makespan",
+    "utilisation",
+    "fragmentation",
+    "fairness",
+    "lost GPU-hours",
+];
+
+/// Titles of a group's line.
+pub(super) const GROUP_TITLES: [&str; 12] = [
+    "jobs of",
+    "jobs",
+    "placed",
+    "finished",
+    "delay mean",
+    "p50",
+    "p99",
+    "JCT mean",
+    "p50",
+    "p99",
+    "slowdown",
+    "stopped",
+];
+
+/// A policy's line.
+pub(super) fn run_cells(run: &RunReport) -> Vec<String> {
+    let cluster = &run.cluster;
+    let mut cells = vec![run.policy.to_owned()];
+    cells.extend(spread_cells(run.all.delay));
+    cells.extend(spread_cells(run.all.completion));
+    cells.extend([
+        span(cluster.makespan_s),
+        percent(
+            cluster
+                .utilisation_until_last_submission
+                .or(cluster.utilisation),
+        ),
+        percent(cluster.fragmentation_head),
+        cluster
+            .fairness
+            .map_or_else(dash, |index| format!("{index:.3}")),
+        format!("{:.1}", run.all.lost_gpu_hours),
+    ]);
+    cells
+}
+
+/// Lines of all jobs, of every size and of every queue.
+pub(super) fn group_rows(run: &RunReport) -> Vec<Vec<String>> {
+    let line =
+        |kind: &str, group: &Group| group_cells(format!("{kind} {}", group.name), &group.jobs);
+    let sizes = run.by_size.iter().map(|group| line("GPUs", group));
+    let queues = run.by_queue.iter().map(|group| line("queue", group));
+    std::iter::once(group_cells("all".to_owned(), &run.all))
+        .chain(sizes)
+        .chain(queues)
+        .collect()
+}
+
+fn group_cells(name: String, jobs: &JobFigures) -> Vec<String> {
+    let counts = [jobs.jobs, jobs.placed, jobs.finished].map(grouped);
+    let mut cells: Vec<String> = std::iter::once(name).chain(counts).collect();
+    cells.extend(spread_cells(jobs.delay));
+    cells.extend(spread_cells(jobs.completion));
+    cells.push(
+        jobs.slowdown_mean
+            .map_or_else(dash, |slowdown| format!("{slowdown:.1}")),
+    );
+    cells.push(grouped(jobs.preemptions + jobs.interruptions));
+    cells
+}
+
+fn spread_cells(spread: Option<Spread>) -> [String; 3] {
+    spread.map_or_else(
+        || [dash(), dash(), dash()],
+        |spread| [spread.mean_s, spread.p50_s, spread.p99_s].map(span),
+    )
+}
+
+/// What was simulated, and what was left out, in sentences.
+pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
+    let mut sentences = vec![format!(
+        "{} jobs at load {} on {} hosts with {} GPUs, {} outages",
+        grouped(inputs.jobs as u64),
+        inputs.load,
+        grouped(inputs.hosts as u64),
+        grouped(inputs.gpus),
+        grouped(inputs.outages as u64)
+    )];
+    sentences.extend(left_out("have no duration", &inputs.without_duration));
+    if inputs.shares_rounded_up > 0 {
+        let count = grouped(inputs.shares_rounded_up);
+        sentences.push(format!(
+            "{count} jobs asked for a share of a GPU and get a whole one"
+        ));
+    }
+    if inputs.outages_elsewhere > 0 {
+        let count = grouped(inputs.outages_elsewhere);
+        sentences.push(format!(
+            "{count} outages are of nodes that stand for no host"
+        ));
+    }
+    sentences
+}
+
+/// What a run left out, in sentences.
+pub(super) fn run_sentences(run: &RunReport) -> Vec<String> {
+    let fits = left_out("could never be held by the cluster", &run.fits_nowhere);
+    let refused = left_out("were refused", &run.refused);
+    let unfinished = (run.all.unfinished > 0).then(|| {
+        let (count, held) = (grouped(run.all.unfinished), run.cluster.gpus_held_at_end);
+        format!(
+            "{count} jobs have not ended; {} GPUs are held at the end",
+            grouped(held)
+        )
+    });
+    [fits, refused, unfinished].into_iter().flatten().collect()
+}
+
+fn left_out(what: &str, left_out: &LeftOut) -> Option<String> {
+    if left_out.count == 0 {
+        return None;
+    }
+    let names = left_out.first.join(", ");
+    let more = if left_out.count > left_out.first.len() as u64 {
+        ", ..."
+    } else {
+        ""
+    };
+    Some(format!(
+        "{} jobs {what}: {names}{more}",
+        grouped(left_out.count)
+    ))
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for sentence in sentences(&self.inputs) {
+            writeln!(formatter, "{sentence}")?;
+        }
+        writeln!(formatter)?;
+        let runs = self.runs.iter().map(run_cells).collect::<Vec<_>>();
+        write_table(formatter, &RUN_TITLES, &runs)?;
+        if let Some(run) = self.runs.first() {
+            let bounds = run.bounds;
+            let (completion, makespan) = (span(bounds.completion_mean_s), span(bounds.makespan_s));
+            writeln!(
+                formatter,
+                "at best: JCT mean {completion} (nobody waits), makespan {makespan}"
+            )?;
+        }
+        for run in &self.runs {
+            writeln!(formatter, "\n{}", run.policy)?;
+            for sentence in run_sentences(run) {
+                writeln!(formatter, "{sentence}")?;
+            }
+            write_table(formatter, &GROUP_TITLES, &group_rows(run))?;
+        }
+        Ok(())
+    }
+}
+
+/// Columns as wide as their longest cell: the first one to the left, the others to the right.
+fn write_table(
+    formatter: &mut fmt::Formatter<'_>,
+    titles: &[&str],
+    rows: &[Vec<String>],
+) -> fmt::Result {
+    let titles: Vec<String> = titles.iter().map(|title| (*title).to_owned()).collect();
+    let lines = || std::iter::once(&titles).chain(rows);
+    let width = |column: usize| {
+        let cells = lines().filter_map(|line| line.get(column));
+        cells.map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..titles.len()).map(width).collect();
+    for line in lines() {
+        for (column, (cell, width)) in line.iter().zip(&widths).enumerate() {
+            match column {
+                0 => write!(formatter, "{cell:<width$}")?,
+                _ => write!(formatter, "{GAP}{cell:>width$}")?,
+            }
+        }
+        writeln!(formatter)?;
+    }
+    Ok(())
+}

@@ -1,0 +1,195 @@
+//! What is simulated: a cluster, the jobs that come, the hosts that fail.
+
+use serde::Serialize;
+
+use crate::trace::{Cluster, Outage, TraceJob, hosts_of_nodes};
+
+/// Names kept of things that are counted.
+const NAMES_KEPT_MAX: usize = 10;
+/// Time between two checkpoints where nothing else is said: one hour.
+const CHECKPOINT_INTERVAL_MS: u64 = 3_600_000;
+
+/// How a simulation is run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Settings {
+    /// Jobs come this many times as fast as in the trace.
+    pub load: f64,
+    /// Running time between two checkpoints: what a stopped attempt did since the last one is lost; all of it if
+    /// there are none.
+    pub checkpoint_interval_ms: Option<u64>,
+    /// The state is audited after so many instants; never if none.
+    pub audit_every: Option<u64>,
+    /// All jobs come at once and never end: how many find a place?
+    pub packing: bool,
+}
+
+impl Default for Settings {
+    /// The trace's own pace, a checkpoint every hour, no audits.
+    fn default() -> Self {
+        Self {
+            load: 1.0,
+            checkpoint_interval_ms: Some(CHECKPOINT_INTERVAL_MS),
+            audit_every: None,
+            packing: false,
+        }
+    }
+}
+
+/// Things that are counted, and the first of them by name.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct LeftOut {
+    /// How many.
+    pub count: u64,
+    /// The names of the first ones, with the reason where it is not the same for all.
+    pub first: Vec<String>,
+}
+
+impl LeftOut {
+    pub(crate) fn add(&mut self, name: impl FnOnce() -> String) {
+        self.count += 1;
+        if self.first.len() < NAMES_KEPT_MAX {
+            self.first.push(name());
+        }
+    }
+}
+
+/// A span during which a host of the cluster is gone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct HostOutage {
+    /// Position of the host in the cluster.
+    pub(crate) host: usize,
+    pub(crate) start_ms: u64,
+    pub(crate) end_ms: u64,
+}
+
+/// A cluster, the jobs that come, and the hosts that fail, on one clock: 0 is the first submission.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    pub(crate) cluster: Cluster,
+    pub(crate) jobs: Vec<TraceJob>,
+    pub(crate) outages: Vec<HostOutage>,
+    pub(crate) settings: Settings,
+    /// Jobs whose duration the trace does not say; they are not simulated, unless nothing ends anyway.
+    pub without_duration: LeftOut,
+    /// Jobs that asked for a share of a GPU and get a whole one.
+    pub shares_rounded_up: u64,
+    /// Outages of nodes that stand for no host of the cluster.
+    pub outages_elsewhere: u64,
+}
+
+impl Scenario {
+    /// Puts everything on one clock. Jobs are in order of submission; the first outage's clock begins with the
+    /// first submission.
+    #[must_use]
+    pub fn new(
+        cluster: Cluster,
+        mut jobs: Vec<TraceJob>,
+        outages: &[Outage],
+        settings: Settings,
+    ) -> Self {
+        let mut without_duration = LeftOut::default();
+        if settings.packing {
+            for job in &mut jobs {
+                (job.submit_ms, job.duration_ms) = (0, None);
+            }
+        } else {
+            jobs.retain(|job| {
+                if job.duration_ms.is_none() {
+                    without_duration.add(|| job.name.clone());
+                }
+                job.duration_ms.is_some()
+            });
+            compress(&mut jobs, settings.load);
+        }
+        let shares = jobs.iter().filter_map(|job| job.gpu_milli);
+        let shares_rounded_up = shares.filter(|milli| (1..1_000).contains(milli)).count();
+        let known = host_outages(&cluster, outages);
+        Self {
+            outages_elsewhere: (outages.len() - known.len()) as u64,
+            outages: known,
+            cluster,
+            jobs,
+            settings,
+            without_duration,
+            shares_rounded_up: shares_rounded_up as u64,
+        }
+    }
+
+    /// Jobs that are simulated.
+    #[must_use]
+    pub const fn jobs(&self) -> usize {
+        self.jobs.len()
+    }
+}
+
+/// Moves the first submission to 0 and divides the time between two by the load.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_precision_loss,
+    clippy::cast_sign_loss,
+    reason = "milliseconds of a trace are far below 2^52, and the load is positive"
+)]
+fn compress(jobs: &mut [TraceJob], load: f64) {
+    let origin_ms = jobs.first().map_or(0, |job| job.submit_ms);
+    for job in jobs {
+        let since_ms = job.submit_ms.saturating_sub(origin_ms) as f64;
+        job.submit_ms = (since_ms / load).round() as u64;
+    }
+}
+
+fn host_outages(cluster: &Cluster, outages: &[Outage]) -> Vec<HostOutage> {
+    let names: Vec<&str> = cluster
+        .hosts
+        .iter()
+        .map(|host| host.name.as_str())
+        .collect();
+    let hosts = hosts_of_nodes(outages, &names);
+    let known = outages.iter().filter_map(|outage| {
+        Some(HostOutage {
+            host: *hosts.get(&outage.node)?,
+            start_ms: outage.start_ms,
+            end_ms: outage.end_ms,
+        })
+    });
+    known.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn job(submit_ms: u64) -> TraceJob {
+        TraceJob {
+            name: submit_ms.to_string(),
+            submit_ms,
+            duration_ms: Some(1),
+            tasks: 1,
+            ..TraceJob::default()
+        }
+    }
+
+    #[test]
+    fn the_clock_begins_with_the_first_submission_and_load_compresses_it() {
+        let settings = Settings {
+            load: 2.0,
+            ..Settings::default()
+        };
+        let jobs = vec![job(1_000), job(3_000), job(3_001)];
+        let scenario = Scenario::new(Cluster::uniform(1, 8, "gpu"), jobs, &[], settings);
+        let times: Vec<u64> = scenario.jobs.iter().map(|job| job.submit_ms).collect();
+        assert_eq!(times, [0, 1_000, 1_001]);
+    }
+
+    #[test]
+    fn jobs_without_a_duration_are_counted_and_named() {
+        let endless = TraceJob {
+            duration_ms: None,
+            ..job(5)
+        };
+        let jobs = vec![job(1), endless];
+        let cluster = Cluster::uniform(1, 8, "gpu");
+        let scenario = Scenario::new(cluster, jobs, &[], Settings::default());
+        assert_eq!(scenario.jobs(), 1);
+        assert_eq!(scenario.without_duration.first, ["5"]);
+    }
+}

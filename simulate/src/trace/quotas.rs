@@ -1,0 +1,63 @@
+//! `*_vcs.csv`: GPUs promised to each virtual cluster.
+
+use std::path::Path;
+
+use super::TraceError;
+use super::table::{Column, Table};
+
+const SCHEMA: [Column; 3] = [
+    Column::required("vc"),
+    Column::optional("from_date"),
+    Column::required("gpus"),
+];
+
+/// What a virtual cluster is promised.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Quota {
+    /// Its name.
+    pub queue: String,
+    /// From which day on (`2020-09-01`); from the beginning if the source does not say.
+    pub from_date: Option<String>,
+    /// GPUs.
+    pub gpus: u64,
+}
+
+/// Reads a file of quotas, in order of the file.
+///
+/// # Errors
+/// [`TraceError`] names the file, the line and the column.
+pub fn read_quotas(path: &Path) -> Result<Vec<Quota>, TraceError> {
+    let rows = Table::open(path, &SCHEMA)?;
+    rows.map(|row| {
+        let row = row?;
+        Ok(Quota {
+            queue: row.name("vc")?,
+            from_date: row.optional_text("from_date"),
+            gpus: row.number("gpus")?,
+        })
+    })
+    .collect()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn quotas_are_read_and_their_errors_placed() {
+        let mut file = tempfile::NamedTempFile::new().unwrap();
+        writeln!(file, "vc,from_date,gpus\na,,512\nb,2020-09-01,64").unwrap();
+        let quotas = read_quotas(file.path()).unwrap();
+        assert_eq!(quotas[1].from_date.as_deref(), Some("2020-09-01"));
+        assert_eq!(quotas.iter().map(|quota| quota.gpus).sum::<u64>(), 576);
+        writeln!(file, "c,,many").unwrap();
+        let text = read_quotas(file.path()).unwrap_err().to_string();
+        assert!(
+            text.ends_with("line 4: gpus: `many` is no whole number in range"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,56 @@
+//! What is going to happen, by time.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+
+use muster_core::ids::AttemptEpoch;
+use muster_core::time::TimeMs;
+
+/// Something that happens at an instant. Of what happens at one instant, ends come first and failures before
+/// returns, so that nothing is placed on a host that fails in the same moment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Happening {
+    /// An attempt has done all that its job needs; void if it is not the current one any more.
+    WorkDone {
+        /// Position of the job in the scenario.
+        job: usize,
+        /// The attempt.
+        epoch: AttemptEpoch,
+    },
+    /// A host is lost.
+    HostLost {
+        /// Position of the host in the cluster.
+        host: usize,
+    },
+    /// A host is back.
+    HostBack {
+        /// Position of the host in the cluster.
+        host: usize,
+    },
+    /// Nothing but a reason to plan: a back-off ends.
+    Plan,
+}
+
+/// Happenings by time; of those at one instant the smallest first, so the order of insertion does not matter.
+#[derive(Debug, Default)]
+pub(super) struct Agenda(BinaryHeap<Reverse<(TimeMs, Happening)>>);
+
+impl Agenda {
+    pub(super) fn add(&mut self, at: TimeMs, happening: Happening) {
+        self.0.push(Reverse((at, happening)));
+    }
+
+    /// When the next thing happens.
+    pub(super) fn next_at(&self) -> Option<TimeMs> {
+        self.0.peek().map(|Reverse((at, _))| *at)
+    }
+
+    /// The next thing that happens at `now` or has happened before.
+    pub(super) fn due(&mut self, now: TimeMs) -> Option<Happening> {
+        let at = self.next_at()?;
+        if at > now {
+            return None;
+        }
+        self.0.pop().map(|Reverse((_, happening))| happening)
+    }
+}

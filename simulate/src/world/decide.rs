@@ -1,0 +1,87 @@
+//! The planner's turn, and the one place where its output becomes commands.
+
+use muster_core::command::Command;
+use muster_core::ids::JobId;
+use muster_core::plan::{Blocker, Budget, Plan, plan};
+
+use super::SimulateError;
+use super::agenda::Happening;
+use super::run::World;
+use crate::measure::{HeadRequest, JobEnd};
+
+/// Planning rounds at one instant after which the planner is taken to run in circles.
+const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
+/// Who withdraws jobs that fit nowhere.
+const AUTHOR: &str = "simulator";
+
+/// What a plan wants done, in order.
+fn commands(plan: &Plan) -> impl Iterator<Item = Command> + '_ {
+    plan.placements.iter().cloned().map(Command::Place)
+}
+
+impl World<'_> {
+    /// Plans until nothing is left that could be decided at this instant.
+    pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
+        for _ in 0..ROUNDS_PER_INSTANT_MAX {
+            if self.engine.state.index.waiting.is_empty() {
+                self.observer.look_at_line(None);
+                return Ok(());
+            }
+            self.rounds += 1;
+            let plan = plan(&self.engine.state, self.engine.now, Budget::default());
+            if !self.carry_out(&plan)? {
+                self.observer.look_at_line(self.head(&plan));
+                return Ok(());
+            }
+        }
+        Err(SimulateError::Restless {
+            at: self.engine.now,
+            rounds: ROUNDS_PER_INSTANT_MAX,
+        })
+    }
+
+    /// Carries a plan out; returns whether another round could decide more.
+    fn carry_out(&mut self, plan: &Plan) -> Result<bool, SimulateError> {
+        self.placements += plan.placements.len() as u64;
+        let ended_before = self.observer.attempts_ended();
+        for command in commands(plan) {
+            self.engine.carry_out(&command)?;
+            self.follow()?;
+        }
+        for (job, blocker) in &plan.blocked {
+            if let Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } = blocker {
+                self.withdraw(*job)?;
+            }
+        }
+        if let Some(at) = plan.back_off_ends_at {
+            self.agenda.add(at, Happening::Plan);
+        }
+        Ok(plan.more || self.observer.attempts_ended() != ended_before)
+    }
+
+    /// The first job that waits for room.
+    fn head(&self, plan: &Plan) -> Option<HeadRequest> {
+        let waits = |blocker: &Blocker| matches!(blocker, Blocker::Resources { .. });
+        let (job, _) = plan.blocked.iter().find(|(_, blocker)| waits(blocker))?;
+        HeadRequest::of(&self.engine.state.job(*job)?.spec)
+    }
+
+    /// A job that the cluster could never hold is taken back by its user.
+    fn withdraw(&mut self, id: JobId) -> Result<(), SimulateError> {
+        if let Some(position) = self.positions.remove(&id) {
+            let job = &self.scenario.jobs[position];
+            let (tasks, gpus) = (job.tasks, job.gpus_per_task);
+            self.fits_nowhere
+                .add(|| format!("{} ({tasks} x {gpus} GPUs)", job.name));
+            self.end_job(position, JobEnd::FitsNowhere);
+        }
+        let request = self.engine.next_request();
+        self.engine.carry_out(&Command::CancelJob {
+            request,
+            job: id,
+            author: AUTHOR.to_owned(),
+            reason: "the cluster could never hold it".to_owned(),
+        })?;
+        self.follow()
+    }
+}

@@ -1,0 +1,161 @@
+//! The real engine behind a clock that the simulation sets: commands in, events out.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use muster_core::apply::apply;
+use muster_core::audit::audit;
+use muster_core::command::{Command, GpuDescription, HostRegistration};
+use muster_core::event::EventKind;
+use muster_core::ids::{GpuUuid, LeadershipEpoch, ReplicaId, RequestId};
+use muster_core::limits;
+use muster_core::rejection::Rejection;
+use muster_core::state::{Answer, State};
+use muster_core::time::TimeMs;
+
+use super::SimulateError;
+use crate::trace::{Cluster, TraceHost};
+
+/// CPUs (in thousandths) of a host whose CPUs the source does not say: more than any job asks for.
+const CPUS_MILLI_UNSAID: u32 = u32::MAX;
+/// Memory in MiB of a host whose memory the source does not say.
+const MEMORY_MIB_UNSAID: u64 = 1 << 40;
+/// Findings of an audit that are told.
+const FINDINGS_TOLD_MAX: usize = 5;
+/// Prune commands at one instant; each forgets up to `PRUNED_PER_COMMAND_MAX` things.
+const PRUNES_PER_INSTANT_MAX: usize = 16;
+
+/// The state, its clock, and what it told since somebody last listened.
+#[derive(Debug)]
+pub(super) struct Engine {
+    pub(super) state: State,
+    pub(super) now: TimeMs,
+    /// Events not yet followed, oldest first.
+    pub(super) news: VecDeque<EventKind>,
+    pub(super) commands: u64,
+    pub(super) audits: u64,
+    requests: u64,
+}
+
+impl Engine {
+    /// A cluster with a leader and all its hosts at instant 0; host ids count from 1 in the cluster's order.
+    pub(super) fn new(cluster: &Cluster) -> Result<Self, SimulateError> {
+        let mut engine = Self {
+            state: State::default(),
+            now: TimeMs(0),
+            news: VecDeque::new(),
+            commands: 0,
+            audits: 0,
+            requests: 0,
+        };
+        engine.carry_out(&Command::LeaderBegan {
+            replica: ReplicaId(1),
+        })?;
+        for (number, host) in (1u32..).zip(&cluster.hosts) {
+            let registration = registration(number, host);
+            engine.carry_out(&Command::RegisterHost {
+                leader: engine.leader(),
+                registration: Arc::new(registration),
+            })?;
+        }
+        Ok(engine)
+    }
+
+    pub(super) const fn leader(&self) -> LeadershipEpoch {
+        self.state.leadership.epoch
+    }
+
+    /// A request id that was not used before.
+    pub(super) fn next_request(&mut self) -> RequestId {
+        self.requests += 1;
+        RequestId(u128::from(self.requests))
+    }
+
+    /// Applies a command now and listens to what it causes.
+    pub(super) fn apply(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        let before = self.state.revision;
+        let applied = apply(&mut self.state, self.now, command);
+        self.commands += 1;
+        let told = self
+            .state
+            .events
+            .after(before)
+            .expect("events of the newest revision are never compacted");
+        for (_, events) in told {
+            self.news
+                .extend(events.iter().map(|event| event.kind.clone()));
+        }
+        applied.result
+    }
+
+    /// Applies a command that nothing stands against.
+    pub(super) fn carry_out(&mut self, command: &Command) -> Result<Answer, SimulateError> {
+        self.apply(command)
+            .map_err(|rejection| SimulateError::Refused {
+                at: self.now,
+                command: format!("{command:?}"),
+                rejection: Box::new(rejection),
+            })
+    }
+
+    /// Lets the state forget what has outlived its keeping, as a leader does.
+    pub(super) fn prune(&mut self) -> Result<(), SimulateError> {
+        for _ in 0..PRUNES_PER_INSTANT_MAX {
+            if !self.has_outlived() {
+                break;
+            }
+            self.carry_out(&Command::Prune {
+                leader: self.leader(),
+            })?;
+        }
+        Ok(())
+    }
+
+    fn has_outlived(&self) -> bool {
+        let answer = self.state.requests.oldest();
+        let finished = self.state.index.finished.get_min();
+        answer.is_some_and(|at| self.now.since(at) > limits::REQUEST_KEPT_MS)
+            || finished.is_some_and(|(at, _)| self.now.since(*at) > limits::FINISHED_JOB_KEPT_MS)
+    }
+
+    /// Reads the whole state for broken invariants.
+    pub(super) fn audit(&mut self) -> Result<(), SimulateError> {
+        self.audits += 1;
+        let findings = audit(&self.state);
+        if findings.is_empty() {
+            return Ok(());
+        }
+        let told = findings.iter().take(FINDINGS_TOLD_MAX);
+        Err(SimulateError::Unsound {
+            at: self.now,
+            findings: told.map(ToString::to_string).collect(),
+        })
+    }
+}
+
+/// A host as its agent would present it.
+fn registration(number: u32, host: &TraceHost) -> HostRegistration {
+    let places = [("rack", &host.rack), ("pod", &host.pod)];
+    let labels = places.into_iter().filter_map(|(label, place)| {
+        let place = place.clone()?;
+        Some((label.to_owned(), place))
+    });
+    HostRegistration {
+        name: host.name.clone(),
+        address: host.name.clone(),
+        worker_id: RequestId(u128::from(number)),
+        incarnation: 1,
+        boot_id: host.name.clone(),
+        gpus: (0..host.gpus)
+            .map(|index| GpuDescription {
+                uuid: GpuUuid((u128::from(number) << u32::BITS) | u128::from(index)),
+                index,
+                model: host.gpu_model.clone(),
+                memory_mib: 0,
+            })
+            .collect(),
+        cpus_milli: host.cpus_milli.unwrap_or(CPUS_MILLI_UNSAID),
+        memory_mib: host.memory_mib.unwrap_or(MEMORY_MIB_UNSAID),
+        labels: labels.collect(),
+    }
+}

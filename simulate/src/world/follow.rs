@@ -1,0 +1,218 @@
+//! Workers and users, who do what the engine's events ask of them.
+
+use muster_core::command::{Command, Exit, StopReason, TaskOutcome, TaskReport};
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_core::state::{Attempt, RestartReason, State, TaskRun};
+
+use super::SimulateError;
+use super::agenda::Happening;
+use super::run::World;
+use crate::measure::JobEnd;
+use crate::trace::Ending;
+
+/// Every job of a trace is one unit: a gang, or a single task.
+const UNIT: UnitIndex = UnitIndex(0);
+/// The signal that asks a process to stop.
+const SIGNAL_TERMINATE: i32 = 15;
+/// Exit code of jobs that failed where the trace comes from.
+const CODE_FAILED: i32 = 1;
+
+impl World<'_> {
+    /// Follows what was told until nobody has anything to say.
+    pub(super) fn follow(&mut self) -> Result<(), SimulateError> {
+        while let Some(event) = self.engine.news.pop_front() {
+            self.take(&event)?;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, event: &EventKind) -> Result<(), SimulateError> {
+        match event {
+            EventKind::AttemptPlaced { job, epoch, .. } => self.begin(*job, *epoch)?,
+            EventKind::AttemptStopping { job, reason, .. } => self.stop(*job, reason)?,
+            EventKind::AttemptEnded { job, hosts, .. } => self.attempt_ended(*job, hosts),
+            EventKind::UnitRequeued { job, reason, .. } => {
+                if let Some(position) = self.positions.get(job) {
+                    let preempted = *reason == RestartReason::Preempt;
+                    self.observer.requeued(*position, preempted);
+                }
+            }
+            EventKind::JobFinished { job, .. } => {
+                if let Some(position) = self.positions.remove(job) {
+                    self.end_job(position, JobEnd::Finished);
+                }
+            }
+            EventKind::HostHealthChanged { host, .. } => self.look_at_host(*host),
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// The workers start a job's tasks, and it does what is left of its work.
+    fn begin(&mut self, id: JobId, epoch: AttemptEpoch) -> Result<(), SimulateError> {
+        let Some(&job) = self.positions.get(&id) else {
+            return Ok(());
+        };
+        let now = self.engine.now;
+        self.runs[job].attempt = Some((epoch, now));
+        if let Some(left_ms) = self.observer.left_ms(job) {
+            let done_at = now.after(left_ms);
+            self.agenda.add(done_at, Happening::WorkDone { job, epoch });
+        }
+        let Some(attempt) = current_attempt(&self.engine.state, id) else {
+            return Ok(());
+        };
+        self.observer.placed(job, attempt);
+        let hosts = attempt.hosts();
+        let tasks: Vec<TaskIndex> = attempt.tasks.iter().map(|run| run.task).collect();
+        for host in hosts {
+            self.look_at_host(host);
+        }
+        for task in tasks {
+            self.report(id, epoch, task, TaskOutcome::Started)?;
+        }
+        Ok(())
+    }
+
+    /// The workers stop what still runs of an attempt.
+    fn stop(&mut self, id: JobId, reason: &StopReason) -> Result<(), SimulateError> {
+        tracing::trace!(job = %id, %reason, "stopping");
+        self.exit_live_tasks(id, &terminated())
+    }
+
+    /// A job has done its work, and ends as the trace says.
+    pub(super) fn work_done(
+        &mut self,
+        job: usize,
+        epoch: AttemptEpoch,
+    ) -> Result<(), SimulateError> {
+        if self.runs[job].attempt.map(|(current, _)| current) != Some(epoch) {
+            return Ok(()); // stopped before its time
+        }
+        let Some(id) = self.runs[job].id else {
+            return Ok(());
+        };
+        self.runs[job].is_done = true;
+        match self.scenario.jobs[job].ending {
+            None | Some(Ending::Pass) => self.exit_live_tasks(id, &exited(0))?,
+            Some(Ending::Failed) => self.exit_live_tasks(id, &exited(CODE_FAILED))?,
+            Some(Ending::Killed) => {
+                let request = self.engine.next_request();
+                self.engine.carry_out(&Command::CancelJob {
+                    request,
+                    job: id,
+                    author: "its user".to_owned(),
+                    reason: String::new(),
+                })?;
+            }
+        }
+        self.follow()
+    }
+
+    /// A host is gone, and with it every task on it.
+    pub(super) fn fence_tasks_on(&mut self, host: HostId) -> Result<(), SimulateError> {
+        let first = (host, JobId(0), UnitIndex(0));
+        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+        let on_host = &self.engine.state.index.on_host;
+        let jobs: Vec<JobId> = on_host
+            .range(first..=last)
+            .map(|((_, job, _), _)| *job)
+            .collect();
+        for job in jobs {
+            let is_here = |run: &TaskRun| run.host == host;
+            self.end_live_tasks(job, &TaskOutcome::Fenced, is_here)?;
+            self.follow()?;
+        }
+        Ok(())
+    }
+
+    fn exit_live_tasks(&mut self, job: JobId, exit: &Exit) -> Result<(), SimulateError> {
+        self.end_live_tasks(job, &TaskOutcome::Exited(exit.clone()), |_| true)
+    }
+
+    /// Reports the same end of all tasks of a job that still run, as far as they are concerned.
+    fn end_live_tasks(
+        &mut self,
+        job: JobId,
+        outcome: &TaskOutcome,
+        concerned: impl Fn(&TaskRun) -> bool,
+    ) -> Result<(), SimulateError> {
+        let Some(attempt) = current_attempt(&self.engine.state, job) else {
+            return Ok(());
+        };
+        let epoch = attempt.epoch;
+        let live = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
+        let tasks: Vec<TaskIndex> = live
+            .filter(|run| concerned(run))
+            .map(|run| run.task)
+            .collect();
+        for task in tasks {
+            self.report(job, epoch, task, outcome.clone())?;
+        }
+        Ok(())
+    }
+
+    fn report(
+        &mut self,
+        job: JobId,
+        epoch: AttemptEpoch,
+        task: TaskIndex,
+        outcome: TaskOutcome,
+    ) -> Result<(), SimulateError> {
+        let report = TaskReport {
+            leader: self.engine.leader(),
+            job,
+            unit: UNIT,
+            epoch,
+            task,
+            outcome,
+        };
+        self.engine.carry_out(&Command::ReportTask(report))?;
+        Ok(())
+    }
+
+    fn attempt_ended(&mut self, id: JobId, hosts: &[HostId]) {
+        for host in hosts {
+            self.look_at_host(*host);
+        }
+        let Some(&job) = self.positions.get(&id) else {
+            return;
+        };
+        let run = &mut self.runs[job];
+        if let Some((_, since)) = run.attempt.take() {
+            let ran_ms = self.engine.now.since(since);
+            self.observer.attempt_ended(job, ran_ms, run.is_done);
+        }
+    }
+
+    fn look_at_host(&mut self, host: HostId) {
+        if let Some(host) = self.engine.state.host(host) {
+            self.observer.look_at_host(host);
+        }
+    }
+}
+
+fn current_attempt(state: &State, job: JobId) -> Option<&Attempt> {
+    state.job(job)?.unit(UNIT)?.attempt.as_deref()
+}
+
+/// A process that ended by itself.
+const fn exited(code: i32) -> Exit {
+    Exit {
+        code: Some(code),
+        signal: None,
+        out_of_memory: false,
+        lease_expired: false,
+        start_error: None,
+    }
+}
+
+/// A process that was asked to stop.
+fn terminated() -> Exit {
+    Exit {
+        code: None,
+        signal: Some(SIGNAL_TERMINATE),
+        ..exited(0)
+    }
+}

@@ -1,0 +1,112 @@
+//! The event loop: virtual time jumps from one instant at which something happens to the next.
+//!
+//! At every instant first tasks end and hosts fail or return, then jobs arrive, then the planner is asked, and
+//! whatever it decides goes through `apply`. What becomes true is read from the engine's own events, as a worker
+//! and a user would learn it; nothing here knows why the planner did what it did.
+
+mod agenda;
+mod decide;
+mod engine;
+mod follow;
+mod observer;
+mod run;
+
+use muster_core::rejection::Rejection;
+use muster_core::time::TimeMs;
+
+pub(crate) use observer::Observed;
+
+use crate::measure::JobRecord;
+use crate::policy::Policy;
+use crate::scenario::{LeftOut, Scenario};
+
+/// Instants between two reports of progress.
+const PROGRESS_INSTANTS: u64 = 1_024;
+
+/// How far a simulation is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Progress {
+    /// Jobs that have reached their end, whatever it was.
+    pub jobs_ended: u64,
+    /// Jobs in all.
+    pub jobs: u64,
+    /// Virtual time since the first submission, in milliseconds.
+    pub virtual_ms: u64,
+}
+
+/// What a simulation did.
+#[derive(Clone, Debug)]
+pub struct Outcome {
+    /// The rules that it went by.
+    pub policy: Policy,
+    /// One record a job, in order of submission.
+    pub records: Vec<JobRecord>,
+    /// Jobs that no host, or not the whole cluster, could ever hold.
+    pub fits_nowhere: LeftOut,
+    /// Jobs whose submission was refused.
+    pub refused: LeftOut,
+    /// Commands applied.
+    pub commands: u64,
+    /// Planning rounds.
+    pub rounds: u64,
+    /// Placements made.
+    pub placements: u64,
+    /// Audits of the state, none of which found anything.
+    pub audits: u64,
+    /// Names of the report's queues, in order.
+    pub(crate) queues: Vec<String>,
+    pub(crate) observed: Observed,
+}
+
+/// A simulation that cannot go on: the engine contradicts itself.
+#[derive(Debug, thiserror::Error)]
+pub enum SimulateError {
+    /// A command was refused that should have had effect.
+    #[error("at {at}: {command} was refused")]
+    Refused {
+        /// Virtual time.
+        at: TimeMs,
+        /// The command, for people.
+        command: String,
+        /// Why.
+        #[source]
+        rejection: Box<Rejection>,
+    },
+    /// An audit found broken invariants.
+    #[error("at {at}: the audit found {}", findings.join("; "))]
+    Unsound {
+        /// Virtual time.
+        at: TimeMs,
+        /// What it found, for people.
+        findings: Vec<String>,
+    },
+    /// The planner went on deciding without an end.
+    #[error("at {at}: {rounds} planning rounds at one instant and no end in sight")]
+    Restless {
+        /// Virtual time.
+        at: TimeMs,
+        /// Rounds so far.
+        rounds: u64,
+    },
+}
+
+/// Runs a scenario to its end under one policy: until every job has ended, or nothing more can happen.
+///
+/// # Errors
+/// [`SimulateError`] if the engine contradicts itself, which is a bug in it.
+pub fn simulate(
+    scenario: &Scenario,
+    policy: Policy,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<Outcome, SimulateError> {
+    let mut world = run::World::new(scenario, policy)?;
+    let mut instants = 0u64;
+    while world.step()? {
+        instants += 1;
+        if instants.is_multiple_of(PROGRESS_INSTANTS) {
+            progress(world.progress());
+        }
+    }
+    progress(world.progress());
+    Ok(world.finish())
+}

@@ -1,0 +1,211 @@
+//! The simulated world: the engine, everybody around it, and the clock.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::command::{Command, HostHealth};
+use muster_core::ids::{AttemptEpoch, HostId, JobId};
+use muster_core::state::Answer;
+use muster_core::time::TimeMs;
+
+use super::agenda::{Agenda, Happening};
+use super::engine::Engine;
+use super::observer::Observer;
+use super::{Outcome, Progress, SimulateError};
+use crate::measure::JobEnd;
+use crate::policy::Policy;
+use crate::scenario::{LeftOut, Scenario};
+
+/// What the world knows of a job beside its record.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Run {
+    /// Its id, once it is accepted.
+    pub(super) id: Option<JobId>,
+    /// Its current attempt and since when its work goes on.
+    pub(super) attempt: Option<(AttemptEpoch, TimeMs)>,
+    /// True while its tasks report that all its work is done.
+    pub(super) is_done: bool,
+}
+
+/// A scenario being played.
+pub(super) struct World<'a> {
+    pub(super) scenario: &'a Scenario,
+    pub(super) policy: Policy,
+    pub(super) engine: Engine,
+    pub(super) agenda: Agenda,
+    pub(super) observer: Observer,
+    /// One entry a job, as in the scenario.
+    pub(super) runs: Vec<Run>,
+    /// Position of every accepted job that has not ended.
+    pub(super) positions: BTreeMap<JobId, usize>,
+    /// Outages that each host suffers at the moment.
+    outages: Vec<u32>,
+    arrived: usize,
+    pub(super) ended: u64,
+    instants: u64,
+    pub(super) rounds: u64,
+    pub(super) placements: u64,
+    pub(super) fits_nowhere: LeftOut,
+    refused: LeftOut,
+}
+
+impl<'a> World<'a> {
+    pub(super) fn new(scenario: &'a Scenario, policy: Policy) -> Result<Self, SimulateError> {
+        let mut engine = Engine::new(&scenario.cluster)?;
+        for command in policy.setup(&scenario.jobs) {
+            engine.carry_out(&command)?;
+        }
+        engine.news.clear();
+        let mut agenda = Agenda::default();
+        for outage in &scenario.outages {
+            let host = outage.host;
+            agenda.add(TimeMs(outage.start_ms), Happening::HostLost { host });
+            agenda.add(TimeMs(outage.end_ms), Happening::HostBack { host });
+        }
+        Ok(Self {
+            observer: Observer::new(scenario, &engine.state),
+            scenario,
+            policy,
+            engine,
+            agenda,
+            runs: vec![Run::default(); scenario.jobs.len()],
+            positions: BTreeMap::new(),
+            outages: vec![0; scenario.cluster.hosts.len()],
+            arrived: 0,
+            ended: 0,
+            instants: 0,
+            rounds: 0,
+            placements: 0,
+            fits_nowhere: LeftOut::default(),
+            refused: LeftOut::default(),
+        })
+    }
+
+    /// Plays the next instant at which something happens; false if nothing can happen any more.
+    pub(super) fn step(&mut self) -> Result<bool, SimulateError> {
+        let Some(now) = self.next_instant() else {
+            return Ok(false);
+        };
+        self.observer.advance(now);
+        self.engine.now = now;
+        while let Some(happening) = self.agenda.due(now) {
+            self.happen(happening)?;
+        }
+        self.submit_due()?;
+        self.decide()?;
+        self.engine.prune()?;
+        self.engine.news.clear();
+        self.instants += 1;
+        let every = self.scenario.settings.audit_every;
+        if every.is_some_and(|every| self.instants.is_multiple_of(every.max(1))) {
+            self.engine.audit()?;
+        }
+        Ok(true)
+    }
+
+    /// Once every job has ended, outages that are still to come do not matter.
+    fn next_instant(&self) -> Option<TimeMs> {
+        if self.ended == self.scenario.jobs.len() as u64 {
+            return None;
+        }
+        let arrival = self.scenario.jobs.get(self.arrived);
+        let arrival = arrival.map(|job| TimeMs(job.submit_ms));
+        [arrival, self.agenda.next_at()].into_iter().flatten().min()
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), SimulateError> {
+        match happening {
+            Happening::WorkDone { job, epoch } => self.work_done(job, epoch),
+            Happening::HostLost { host } => {
+                self.outages[host] += 1;
+                if self.outages[host] == 1 {
+                    self.set_host_health(host, HostHealth::Lost)?;
+                    return self.fence_tasks_on(host_id(host));
+                }
+                Ok(())
+            }
+            Happening::HostBack { host } => {
+                self.outages[host] = self.outages[host].saturating_sub(1);
+                if self.outages[host] == 0 {
+                    self.set_host_health(host, HostHealth::Up)?;
+                }
+                Ok(())
+            }
+            Happening::Plan => Ok(()),
+        }
+    }
+
+    fn set_host_health(&mut self, host: usize, health: HostHealth) -> Result<(), SimulateError> {
+        self.engine.carry_out(&Command::SetHostHealth {
+            leader: self.engine.leader(),
+            host: host_id(host),
+            health,
+        })?;
+        self.follow()
+    }
+
+    fn submit_due(&mut self) -> Result<(), SimulateError> {
+        let now = self.engine.now;
+        while let Some(job) = self.scenario.jobs.get(self.arrived)
+            && job.submit_ms <= now.0
+        {
+            let position = self.arrived;
+            self.arrived += 1;
+            let request = self.engine.next_request();
+            let submitted = self.engine.apply(&Command::SubmitJob {
+                request,
+                spec: Arc::new(self.policy.spec(job)),
+            });
+            match submitted {
+                Ok(Answer::Job(id)) => {
+                    self.positions.insert(id, position);
+                    self.runs[position].id = Some(id);
+                    self.observer.submitted(position);
+                }
+                Ok(other) => unreachable!("a submission is answered by a job, not {other:?}"),
+                Err(rejection) => {
+                    self.refused.add(|| format!("{}: {rejection}", job.name));
+                    self.end_job(position, JobEnd::Refused);
+                }
+            }
+            self.follow()?;
+        }
+        Ok(())
+    }
+
+    /// A job has reached its end.
+    pub(super) fn end_job(&mut self, job: usize, end: JobEnd) {
+        self.ended += 1;
+        self.observer.ended(job, end);
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        Progress {
+            jobs_ended: self.ended,
+            jobs: self.scenario.jobs.len() as u64,
+            virtual_ms: self.engine.now.0,
+        }
+    }
+
+    pub(super) fn finish(self) -> Outcome {
+        let (queues, records, observed) = self.observer.finish();
+        Outcome {
+            policy: self.policy,
+            records,
+            fits_nowhere: self.fits_nowhere,
+            refused: self.refused,
+            commands: self.engine.commands,
+            rounds: self.rounds,
+            placements: self.placements,
+            audits: self.engine.audits,
+            queues,
+            observed,
+        }
+    }
+}
+
+/// The engine's id of a host at a position of the cluster.
+fn host_id(position: usize) -> HostId {
+    let number = u32::try_from(position + 1).expect("a cluster has at most HOSTS_MAX hosts");
+    HostId(number)
+}

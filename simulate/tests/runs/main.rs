@@ -1,0 +1,70 @@
+//! Whole simulations: small ones by hand to the second, drawn ones by what must always hold, a real one.
+#![expect(clippy::unwrap_used, reason = "tests")]
+
+mod by_hand;
+mod drawn;
+mod faults;
+mod philly;
+
+use muster_simulate::report::Report;
+use muster_simulate::trace::{Cluster, Outage, TraceJob};
+use muster_simulate::{JobRecord, Outcome, Policy, Scenario, Settings, simulate};
+
+/// A job of some tasks with 4 GPUs each, in whole seconds.
+fn job(name: &str, submit_s: u64, duration_s: u64, tasks: u32) -> TraceJob {
+    TraceJob {
+        name: name.to_owned(),
+        submit_ms: submit_s * 1_000,
+        duration_ms: Some(duration_s * 1_000),
+        tasks,
+        gpus_per_task: 4,
+        ..TraceJob::default()
+    }
+}
+
+/// A job of one task with so many GPUs.
+fn small(name: &str, submit_s: u64, duration_s: u64, gpus: u32) -> TraceJob {
+    TraceJob {
+        gpus_per_task: gpus,
+        ..job(name, submit_s, duration_s, 1)
+    }
+}
+
+fn in_queue(queue: &str, job: TraceJob) -> TraceJob {
+    TraceJob {
+        queue: Some(queue.to_owned()),
+        ..job
+    }
+}
+
+/// Two hosts with four GPUs each.
+fn scenario(jobs: Vec<TraceJob>, outages: &[Outage], settings: Settings) -> Scenario {
+    Scenario::new(Cluster::uniform(2, 4, "V100"), jobs, outages, settings)
+}
+
+fn run(scenario: &Scenario, policy: Policy) -> Outcome {
+    simulate(scenario, policy, &mut |_| {}).unwrap()
+}
+
+/// First placement and end of every job, in seconds.
+fn times_s(outcome: &Outcome) -> Vec<(Option<u64>, Option<u64>)> {
+    let whole = |ms: u64| ms / 1_000;
+    let times = |record: &JobRecord| {
+        (
+            record.first_placed_ms.map(whole),
+            record.finished_ms.map(whole),
+        )
+    };
+    outcome.records.iter().map(times).collect()
+}
+
+/// Everything that a report says, as one text.
+fn everything(scenario: &Scenario, outcomes: &[Outcome]) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let report = Report::new(scenario, outcomes);
+    let paths = report.write(folder.path()).unwrap();
+    let texts = paths
+        .iter()
+        .map(|path| std::fs::read_to_string(path).unwrap());
+    std::iter::once(report.to_string()).chain(texts).collect()
+}
