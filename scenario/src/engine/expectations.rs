@@ -6,7 +6,7 @@ use muster_core::command::{HostHealth, Standing};
 use muster_core::lifecycle::UnitPhase;
 use muster_core::quota::within;
 use muster_core::state::{Attempt, Job, Unit};
-use muster_core::topology::{GpuMask, HostCells};
+use muster_core::topology::{GpuMask, HostCells, Places};
 
 use crate::engine::driver::Driver;
 use crate::engine::{BEGIN, Failure, workers};
@@ -194,10 +194,7 @@ impl Driver {
         let id = topology
             .level(level)
             .ok_or_else(|| Failure::Unknown(format!("there is no level `{level}`")))?;
-        let places = topology.places.iter().enumerate();
-        let places = places
-            .flat_map(|(number, place)| place.hosts.iter().map(move |host| (host.as_str(), number)))
-            .collect();
+        let places = Places::of(topology);
         let mut cells = BTreeSet::new();
         let job = self.job(name)?;
         for (_, _, _, attempt) in workers::attempts(state).filter(|(of, ..)| of.id == job) {
