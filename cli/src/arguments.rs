@@ -54,6 +54,9 @@ enum Noun {
     Demo(command::demo::Demo),
     /// Submit the jobs of a trace, faster than they happened
     Replay(command::replay::Replay),
+    /// Run scripts against the scheduling engine, without a cluster
+    #[command(subcommand)]
+    Scenario(command::scenario::Verb),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
     /// Prove that it survives: simulate clusters under faults
@@ -87,6 +90,7 @@ impl CommandLine {
             Noun::Dev(dev) => return dev.run(),
             Noun::Chaos(chaos) => return chaos.run(),
             Noun::Completion(completion) => return completion.run(options),
+            Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -116,6 +120,7 @@ impl Noun {
             Self::Dev(dev) => dev.run(),
             Self::Chaos(chaos) => chaos.run(),
             Self::Completion(completion) => completion.run(options),
+            Self::Scenario(verb) => verb.run(options),
         }
     }
 }

@@ -10,5 +10,6 @@ pub(crate) mod job;
 mod listing;
 pub(crate) mod queue;
 pub(crate) mod replay;
+pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod worker;

@@ -26,6 +26,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "muster-chaos",
             "muster-core",
             "muster-proto",
+            "muster-scenario",
         ],
     ),
     ("muster-chaos", ANY),
