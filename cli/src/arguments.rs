@@ -32,9 +32,12 @@ enum Noun {
     /// Accelerators
     #[command(subcommand)]
     Gpu(command::gpu::Verb),
-    /// Where jobs wait
+    /// Where jobs wait: a tree with guarantees, limits and weights
     #[command(subcommand)]
     Queue(command::queue::Verb),
+    /// Where GPUs are: racks, sockets and other cells
+    #[command(subcommand)]
+    Topology(command::topology::Verb),
     /// The scheduler replicas and the cluster as a whole
     #[command(subcommand)]
     Cluster(command::cluster::Verb),
@@ -108,6 +111,7 @@ impl Noun {
             Self::Host(verb) => verb.run(options).await,
             Self::Gpu(verb) => verb.run(options).await,
             Self::Queue(verb) => verb.run(options).await,
+            Self::Topology(verb) => verb.run(options).await,
             Self::Cluster(verb) => verb.run(options).await,
             Self::BlockHost(block) => block.run(options).await,
             Self::UnblockHost(unblock) => unblock.run(options).await,
