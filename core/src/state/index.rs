@@ -38,8 +38,6 @@ pub struct Index {
     pub tasks: OrdMap<HostId, u32>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
-    /// Units that have a claim.
-    pub claims: OrdSet<(JobId, UnitIndex)>,
     /// The cells around and inside every host.
     pub host_cells: OrdMap<HostId, Arc<HostCells>>,
     /// The cells that the topology places hosts in.
@@ -171,9 +169,6 @@ impl Index {
         for (index, unit) in &job.units {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
                 self.delayed.insert((unit.not_before, job.id, *index));
-            }
-            if unit.claim.is_some() {
-                self.claims.insert((job.id, *index));
             }
             if let Some(claim) = &unit.claim {
                 let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);
