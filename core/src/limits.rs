@@ -43,6 +43,10 @@ pub const CLAIMS_MAX: usize = 1_024;
 pub const VICTIMS_PER_CLAIM_MAX: usize = 16_384;
 /// Longest time limit of a job, protection of a queue's work or assembly of a gang: one year.
 pub const PERIOD_MS_MAX: u64 = 31_536_000_000;
+/// Hosts that one job may name to run on, and as many not to run on.
+pub const HOSTS_NAMED_PER_JOB_MAX: usize = 16_384;
+/// GPUs that one task group may name to run on.
+pub const GPUS_NAMED_PER_GROUP_MAX: usize = 16_384;
 /// Jobs of one queue that are not finished.
 pub const LIVE_JOBS_PER_QUEUE_MAX: u64 = 1_000_000;
 /// Retries that a job may ask for after failures of its own.

@@ -360,15 +360,8 @@ pub fn lost_work_ms(unit: &Unit, attempt: &Attempt, now: TimeMs) -> u64 {
 fn encloses(state: &State, cell: &CellId, host: &Host, position: usize) -> bool {
     match cell {
         CellId::Above(path) => {
-            let places = state.topology.places.iter();
-            let place = places.clone().find(|place| {
-                let mut names = place.hosts.iter();
-                names.any(|name| **name == *host.name)
-            });
-            place.is_some_and(|place| {
-                let around = (1..=place.cell.len()).map(|depth| place.cell[..depth].join("/"));
-                around.into_iter().any(|around| *around == **path)
-            })
+            let cells = state.index.host_cells.get(&host.id);
+            cells.is_some_and(|cells| cells.above.contains(path))
         }
         CellId::Host(id) => *id == host.id,
         CellId::Inside(id, _, gpus) => *id == host.id && gpus.has(position),
@@ -540,6 +533,7 @@ mod tests {
     fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: Standing) -> JobId {
         let mut spec = gang(queue, tasks, 8);
         spec.queue = queue.to_owned();
+        spec.scheduling.opportunistic = standing == Standing::Opportunistic;
         let job = cluster.submit(spec);
         let Some(Command::Place(placement)) = cluster.first_fit(job, UnitIndex(0)) else {
             panic!("there is no room for {queue}");

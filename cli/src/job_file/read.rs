@@ -84,6 +84,10 @@ pub(crate) fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
 /// Files write amounts with their units, so the names of the fields carry none; the short form has the
 /// only group's fields at the top.
 pub(crate) fn field_in_file(field: &str, short: bool) -> String {
+    let limit = field
+        .strip_suffix("_ms_max")
+        .map(|field| format!("{field}_max"));
+    let field = limit.as_deref().unwrap_or(field);
     let field = ["_ms", "_mib", "_milli"]
         .iter()
         .find_map(|unit| field.strip_suffix(unit))
@@ -154,7 +158,9 @@ mod tests {
     #[test]
     fn a_job_survives_its_own_file() {
         let text = "name: a\nuser: u\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
-                    resources: {cpus: 1.5, memory: 3MiB}\nlabels: {k: 'true'}\n";
+                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n\
+                    labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
+                    within: {level: rack, required: false}\n  hosts: [n1]\n";
         let spec = read_jobs("job.yaml", text, "ada").unwrap().remove(0).spec;
         let written = serde_saphyr::to_string(&JobFile::from(&spec)).unwrap();
         let again = read_jobs("written.yaml", &written, "ada")

@@ -158,8 +158,9 @@ impl Step<'_> {
             .state
             .queues
             .get_mut(spec.queue.as_str())
-            .expect("queues are never removed");
+            .expect("queues are kept while jobs live in them");
         Arc::make_mut(queue).live_jobs -= 1;
+        self.remove_if_over(&spec.queue);
         self.emit(EventKind::JobFinished {
             job: id,
             phase,

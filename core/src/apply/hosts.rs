@@ -1,6 +1,6 @@
 //! Hosts: how they present themselves, and how the leader sees them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::apply::{Step, violation};
@@ -44,6 +44,7 @@ impl Step<'_> {
             name,
             health,
         });
+        self.give_up_broken_claims(id);
     }
 
     pub(super) fn register_host(
@@ -156,21 +157,18 @@ impl Step<'_> {
         };
         self.state.host_names.insert(name, id);
         self.state.hosts.insert(id, Arc::new(host));
-        self.index_cells(id);
+        self.replace_cells(id);
         id
     }
 
-    /// Brings the cells of a host in line with its GPUs.
-    fn index_cells(&mut self, id: HostId) {
-        let host = self
-            .state
-            .hosts
-            .get(&id)
-            .expect("hosts named by the state exist");
-        self.state.index.place_host(&self.state.topology, host);
-    }
-
     fn update_host(&mut self, id: HostId, new: bool, registration: &HostRegistration) {
+        let models: BTreeMap<GpuUuid, &str> = registration
+            .gpus
+            .iter()
+            .map(|gpu| (gpu.uuid, gpu.model.as_str()))
+            .collect();
+        let left = (registration.cpus_milli, registration.memory_mib);
+        self.give_up_claims_on(id, &models, left);
         let moved = self.take_from_lost_hosts(id, registration);
         let time = self.state.time;
         let (gpus, dropped) = self.merged_gpus(id, registration, moved);
@@ -197,8 +195,8 @@ impl Step<'_> {
             describe(host, registration);
             (news, returned)
         });
-        self.index_cells(id);
         self.count_usage(&revalued, true);
+        self.replace_cells(id);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
@@ -283,7 +281,7 @@ impl Step<'_> {
                     host.gpus = left;
                     moved.extend::<Vec<Gpu>>(taken);
                 });
-                self.index_cells(owner);
+                self.replace_cells(owner);
             }
         }
         moved

@@ -4,14 +4,19 @@
 //! the time. Each family of commands has its file; what several of them need (a host's or a unit's
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod admission;
+mod binding;
 mod blocks;
+mod capacity;
 mod checkpoints;
+mod claim_check;
 mod claims;
 mod configuration;
 mod edit;
 mod ending;
 mod fingerprint;
 mod gpus;
+mod history;
 mod hosts;
 mod jobs;
 mod leadership;

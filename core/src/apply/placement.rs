@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::Step;
+use crate::apply::admission::{self, Asking};
+use crate::apply::binding;
 use crate::command::{Placement, TaskPlacement};
 use crate::event::EventKind;
 use crate::feasibility::{self, Asker, Freed, Unfit};
@@ -17,10 +19,12 @@ use crate::time::TimeMs;
 
 impl Step<'_> {
     pub(super) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
-        check_unit(self.state, placement)?;
-        let by_host = check_hosts(self.state, placement)?;
+        let by_host = check_placement(self.state, placement)?;
+        self.release_claim(placement.job, placement.unit);
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
+        self.settle_histories(&spec.queue);
+        self.bind(&spec, &placement.standing);
         for (host, positions) in &by_host {
             let tasks = positions.iter().map(|position| &placement.tasks[*position]);
             self.allocate(*host, tasks, placement, &spec);
@@ -32,6 +36,7 @@ impl Step<'_> {
             .index
             .add_usage(&spec, Part::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
+        self.state.index.add_deadline((job, unit), &spec, &attempt);
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.state.index.delayed.remove(&(delayed_until, job, unit));
         self.emit(EventKind::AttemptPlaced {
@@ -130,9 +135,35 @@ fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: &JobSpec) {
     }
 }
 
-/// The unit waits, may be placed now, and the placement has exactly its tasks.
-fn check_unit(state: &State, placement: &Placement) -> Result<(), Rejection> {
+/// The unit may be placed now, there is room for it, and its queue lets it have that.
+fn check_placement(
+    state: &State,
+    placement: &Placement,
+) -> Result<BTreeMap<HostId, Vec<usize>>, Rejection> {
     let Placement { job: id, unit, .. } = *placement;
+    check_unit(state, (id, unit), &placement.tasks)?;
+    let by_host = check_hosts(state, placement)?;
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let freed = Freed::default();
+    let asking = Asking {
+        job,
+        unit,
+        standing: &placement.standing,
+        tasks: &placement.tasks,
+        freed: &freed,
+    };
+    admission::check(state, asking)?;
+    let asked = (&placement.standing, &*placement.tasks);
+    binding::check(state, (job, unit), asked, &freed)?;
+    Ok(by_host)
+}
+
+/// The unit waits, may be placed now, and the tasks are exactly its own.
+pub(super) fn check_unit(
+    state: &State,
+    (id, unit): (JobId, UnitIndex),
+    tasks: &[TaskPlacement],
+) -> Result<(), Rejection> {
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     let phase = job
         .unit_phase(unit)
@@ -160,18 +191,48 @@ fn check_unit(state: &State, placement: &Placement) -> Result<(), Rejection> {
             limits::UNITS_SKIPPED_MAX
         )));
     }
-    let expected = job.tasks_of(unit);
-    if !expected
-        .clone()
-        .eq(placement.tasks.iter().map(|task| task.task.get()))
-    {
+    if !is_whole(job, unit, tasks) {
+        let expected = job.tasks_of(unit);
+        let (first, last) = (expected.start, expected.end - 1);
+        let partial = job
+            .spec
+            .groups
+            .iter()
+            .any(|group| group.layout.count_min.is_some());
+        let members = if partial {
+            ", of groups with a count_min the first so many"
+        } else {
+            ""
+        };
         return Err(misshapen(format!(
-            "it must hold each of the tasks {} to {} once, in order",
-            expected.start,
-            expected.end - 1
+            "it must hold each of the tasks {first} to {last} once, in order{members}"
         )));
     }
     Ok(())
+}
+
+/// Whether these are all tasks of the unit, in order; of a gang's groups with a `count_min` the first so many do.
+fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> bool {
+    let given = || tasks.iter().map(|task| task.task.get());
+    if !job.spec.gang {
+        return given().eq(job.tasks_of(unit));
+    }
+    let (mut first, mut rest) = (0, tasks);
+    for group in &job.spec.groups {
+        let end = first + group.count;
+        let (own, others) = rest.split_at(rest.partition_point(|task| task.task.get() < end));
+        let count = u32::try_from(own.len()).unwrap_or(u32::MAX);
+        let enough = count >= group.layout.count_min.unwrap_or(group.count);
+        let in_order = own
+            .iter()
+            .map(|task| task.task.get())
+            .eq(first..first + count);
+        if !enough || !in_order {
+            return false;
+        }
+        (first, rest) = (end, others);
+    }
+    rest.is_empty()
 }
 
 /// The placement's tasks by host, each of which can take all of its own.

@@ -10,7 +10,7 @@ use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, Part, StopOrder, amounts_held};
+use crate::state::{Answer, Attempt, Part, State, StopOrder, amounts_held};
 
 impl Step<'_> {
     pub(super) fn stop_attempt(
@@ -35,6 +35,7 @@ impl Step<'_> {
         reason: StopReason,
         grace_ms: u64,
     ) {
+        self.end_deadline(id, unit);
         let at = self.state.time;
         let attempt = self.job_mut(id).attempt_mut(unit);
         let hosts = hosts_of_live_tasks(attempt);
@@ -65,6 +66,16 @@ impl Step<'_> {
         }
         for host in hosts {
             self.touch_desired(host);
+        }
+    }
+
+    /// A unit's attempt does not end by itself any more.
+    fn end_deadline(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let job = jobs.get(&id);
+        let attempt = job.and_then(|job| Some((job, job.unit(unit)?.attempt.as_deref()?)));
+        if let Some((job, attempt)) = attempt {
+            index.remove_deadline((id, unit), &job.spec, attempt);
         }
     }
 

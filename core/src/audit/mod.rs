@@ -4,6 +4,7 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod claims;
 mod derived;
 mod hosts;
 mod jobs;
@@ -32,6 +33,8 @@ pub enum Rule {
     Lifecycle,
     /// I8: what is given out adds up and fits.
     Capacity,
+    /// A claim and what it claims agree, and a GPU is claimed once.
+    Claims,
     /// I8: a queue counts its unfinished jobs and what its work has.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
@@ -78,6 +81,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     derived::check(state, &mut report);
     logs::check(state, &mut report);
     usage::check(state, &mut report);
+    claims::check(state, &mut report);
     report.0
 }
 

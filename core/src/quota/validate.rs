@@ -28,6 +28,15 @@ pub fn validate(tree: &QueueTree, topology: &Topology) -> Vec<Violation> {
             "must be at least 1, or absent to count only present usage".to_owned(),
         );
     }
+    if tree.history_half_life_ms > Some(limits::PERIOD_MS_MAX) {
+        found.add(
+            "history_half_life_ms",
+            format!(
+                "is over the limit of {} (PERIOD_MS_MAX)",
+                limits::PERIOD_MS_MAX
+            ),
+        );
+    }
     let mut pinned = BTreeMap::new();
     for (name, queue) in &tree.queues {
         found.name(name, tree);

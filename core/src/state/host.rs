@@ -126,9 +126,9 @@ impl Gpu {
         self.health == GpuHealth::Healthy && self.block.is_none()
     }
 
-    /// Whether it can be given out now.
+    /// Whether it can be given out now, to anybody.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.holder.is_none() && self.usable()
+        self.holder.is_none() && self.claim.is_none() && self.usable()
     }
 }

@@ -11,7 +11,7 @@ use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
-use crate::state::{Host, Job, Line, Queue, State, Totals, WaitingKey};
+use crate::state::{Attempt, Host, HostClaim, Job, Line, Queue, State, Totals, WaitingKey};
 use crate::time::TimeMs;
 use crate::topology::{HostCells, Places};
 
@@ -38,8 +38,6 @@ pub struct Index {
     pub tasks: OrdMap<HostId, u32>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
-    /// Units that have a claim.
-    pub claims: OrdSet<(JobId, UnitIndex)>,
     /// The cells around and inside every host.
     pub host_cells: OrdMap<HostId, Arc<HostCells>>,
     /// The cells that the topology places hosts in.
@@ -50,6 +48,19 @@ pub struct Index {
     pub usage: UsageByQueue,
     /// Which cells are bound to which virtual cluster and which are free; empty while there is none.
     pub allocation: Allocation,
+    /// Attempts that end by themselves, by when ([`Attempt::deadline`]).
+    pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
+    /// Units that have a claim.
+    pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
+}
+
+/// How far a claim is from being ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClaimProgress {
+    /// Hosts on which it claims something.
+    pub hosts: u32,
+    /// Claimed GPUs that somebody still holds; with 0 it is ready, as far as GPUs are concerned.
+    pub gpus_held: u32,
 }
 
 /// All queues by name.
@@ -65,6 +76,8 @@ pub(crate) struct HostEntries {
     expiring: Vec<(TimeMs, Option<u32>)>,
     load: HostLoad,
     totals: Totals,
+    /// Units with a claim here, and how many of the GPUs that they claim are held.
+    claims: Vec<((JobId, UnitIndex), u32)>,
 }
 
 impl HostEntries {
@@ -77,6 +90,11 @@ impl HostEntries {
         if host.accepts_work() {
             entries.count_free(host);
         }
+        entries.claims = host
+            .claims
+            .iter()
+            .map(|claim| held_of(host, claim))
+            .collect();
         let blocks = host.gpus.iter().zip(0u32..);
         let on_gpus = blocks.map(|(gpu, position)| (&gpu.block, Some(position)));
         for (block, position) in std::iter::once((&host.block, None)).chain(on_gpus) {
@@ -117,6 +135,14 @@ impl HostEntries {
     }
 }
 
+/// The claimant, and how many of the GPUs that it claims on the host are held.
+fn held_of(host: &Host, claim: &HostClaim) -> ((JobId, UnitIndex), u32) {
+    let claimant = (claim.job, claim.unit);
+    let claimed = host.gpus.iter().filter(|gpu| gpu.claim == Some(claimant));
+    let held = claimed.filter(|gpu| gpu.holder.is_some()).count();
+    (claimant, u32::try_from(held).unwrap_or(u32::MAX))
+}
+
 impl Index {
     /// Derives all look-ups from the rest of the state.
     #[must_use]
@@ -144,14 +170,12 @@ impl Index {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
                 self.delayed.insert((unit.not_before, job.id, *index));
             }
-            if unit.claim.is_some() {
-                self.claims.insert((job.id, *index));
-            }
             if let Some(claim) = &unit.claim {
                 let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);
                 self.add_usage(&job.spec, Part::Claimed, &amounts);
             }
             if let Some(attempt) = &unit.attempt {
+                self.add_deadline((job.id, *index), &job.spec, attempt);
                 for task in &attempt.tasks {
                     self.on_host
                         .insert((task.host, job.id, *index), attempt.epoch);
@@ -205,6 +229,30 @@ impl Index {
         }
     }
 
+    /// An attempt is to end by itself, if its job says so.
+    pub(crate) fn add_deadline(
+        &mut self,
+        (job, unit): (JobId, UnitIndex),
+        spec: &JobSpec,
+        attempt: &Attempt,
+    ) {
+        if let Some((at, _)) = attempt.deadline(spec) {
+            self.deadlines.insert((at, job, unit));
+        }
+    }
+
+    /// An attempt does not end by itself any more, or at another time.
+    pub(crate) fn remove_deadline(
+        &mut self,
+        (job, unit): (JobId, UnitIndex),
+        spec: &JobSpec,
+        attempt: &Attempt,
+    ) {
+        if let Some((at, _)) = attempt.deadline(spec) {
+            self.deadlines.remove(&(at, job, unit));
+        }
+    }
+
     /// A job has so much more.
     pub(crate) fn add_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
         usage::add(&mut self.usage, spec, part, amounts);
@@ -233,6 +281,28 @@ impl Index {
         }
         for (expires_at, position) in &after.expiring {
             self.expiring.insert((*expires_at, host, *position));
+        }
+        self.replace_claims(&before.claims, &after.claims);
+    }
+
+    fn replace_claims(
+        &mut self,
+        before: &[((JobId, UnitIndex), u32)],
+        after: &[((JobId, UnitIndex), u32)],
+    ) {
+        for (claimant, gpus_held) in after {
+            let progress = self.claims.entry(*claimant).or_default();
+            progress.hosts += 1;
+            progress.gpus_held += gpus_held;
+        }
+        for (claimant, gpus_held) in before {
+            if let Some(progress) = self.claims.get_mut(claimant) {
+                progress.hosts -= 1;
+                progress.gpus_held -= gpus_held;
+                if progress.hosts == 0 {
+                    self.claims.remove(claimant);
+                }
+            }
         }
     }
 

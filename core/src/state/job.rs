@@ -273,12 +273,40 @@ impl Attempt {
         self.position(task).map(|position| &self.tasks[position])
     }
 
-    /// Where a task stands in `tasks`, which are consecutive.
+    /// Where a task stands in `tasks`, which ascend; of a partial gang some are missing.
     #[must_use]
     pub fn position(&self, task: TaskIndex) -> Option<usize> {
         let first = self.tasks.first()?.task.get();
-        let position = usize::try_from(task.get().checked_sub(first)?).ok()?;
-        (position < self.tasks.len()).then_some(position)
+        let guess = usize::try_from(task.get().checked_sub(first)?).ok()?;
+        if self.tasks.get(guess).is_some_and(|run| run.task == task) {
+            return Some(guess);
+        }
+        self.tasks.binary_search_by_key(&task, |run| run.task).ok()
+    }
+
+    /// When it is to be stopped by itself, and why: it has run as long as its job allows (counted from its placement,
+    /// so that the end of its resources' use is known), or its members did not all start in time. None if it is being
+    /// stopped already, or its job sets no such limit.
+    #[must_use]
+    pub fn deadline(&self, spec: &JobSpec) -> Option<(TimeMs, StopReason)> {
+        if self.stop.is_some() {
+            return None;
+        }
+        let scheduling = &spec.scheduling;
+        let end = |period_ms: u64| self.placed_at.after(period_ms);
+        let run_time = scheduling.run_time_ms_max.map(end);
+        let assembly = scheduling
+            .assembly_ms_max
+            .filter(|_| self.running_at.is_none())
+            .map(end);
+        let reasons = [
+            (run_time, StopReason::RunTime),
+            (assembly, StopReason::Assembly),
+        ];
+        reasons
+            .into_iter()
+            .filter_map(|(at, reason)| Some((at?, reason)))
+            .min_by_key(|(at, _)| *at)
     }
 
     /// Its hosts in task order, without repetition.

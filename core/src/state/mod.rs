@@ -26,7 +26,7 @@ use serde::{Deserialize, Serialize};
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
-pub use index::{HostClass, Index};
+pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
     Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, RestartReason, StopOrder, TaskRun,
     Unit, UnitCounts,

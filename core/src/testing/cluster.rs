@@ -173,7 +173,7 @@ impl Cluster {
             job: id,
             unit,
             tasks: Arc::from(tasks),
-            standing: Standing::Share,
+            standing: ordinary_standing(&job.spec),
         }))
     }
 
@@ -248,5 +248,14 @@ impl Cluster {
     pub fn hosts_of(&self, job: JobId, unit: UnitIndex) -> Vec<HostId> {
         self.attempt(job, unit)
             .map_or_else(Vec::new, Attempt::hosts)
+    }
+}
+
+/// The standing of work outside virtual clusters.
+fn ordinary_standing(spec: &JobSpec) -> Standing {
+    if spec.scheduling.opportunistic {
+        Standing::Opportunistic
+    } else {
+        Standing::Share
     }
 }

@@ -25,7 +25,7 @@ mod topology;
 mod twin;
 
 pub use field::InvalidField;
-pub use host::{gpu_to_wire, host_to_wire};
+pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};
 pub use ids::{gpu_uuid, request_id};
 pub use job::{gpus_held, job_to_wire, unit_to_wire};
 pub use request::{

@@ -1,10 +1,10 @@
 //! Changes of the tree of queues and of the topology, with what they mean for what there is.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
 use muster_core::quota::{Amounts, Guarantee};
 use muster_core::state::{Host, Queue, State};
-use muster_core::topology::{HostCells, Topology};
+use muster_core::topology::{HostCells, Places, Topology};
 use muster_proto::convert::{configure_queues_command, set_topology_command};
 use muster_proto::v1;
 use muster_proto::v1::queue_change::Kind;
@@ -112,14 +112,14 @@ fn less(amounts: &Amounts, off: &Amounts) -> Amounts {
 
 /// What a topology means for the registered hosts.
 fn effect(before: &State, topology: &Topology) -> v1::SetTopologyResponse {
-    let (old, new) = (places(&before.topology), places(topology));
+    let (old, new) = (Places::of(&before.topology), Places::of(topology));
     let mut effect = v1::SetTopologyResponse::default();
     for host in before.hosts.values() {
         let cells = HostCells::of(topology, &new, host);
-        if new.contains_key(host.name.as_ref()) {
-            effect.hosts_placed += 1;
-        } else {
+        if new.around(&host.name).is_empty() {
             effect.hosts_unplaced += 1;
+        } else {
+            effect.hosts_placed += 1;
         }
         effect.hosts_shaped += u32::from(!cells.inside.is_empty());
         if cells != HostCells::of(&before.topology, &old, host) {
@@ -127,9 +127,9 @@ fn effect(before: &State, topology: &Topology) -> v1::SetTopologyResponse {
             list(&mut effect.hosts_changed, host);
         }
     }
-    let named = new.keys().copied();
+    let named = topology.places.iter().flat_map(|place| &place.hosts);
     let shaped = topology.shapes.iter().flat_map(|shape| &shape.hosts);
-    let all: BTreeSet<&str> = named.chain(shaped.map(String::as_str)).collect();
+    let all: BTreeSet<&str> = named.chain(shaped).map(String::as_str).collect();
     effect.hosts_unknown = all
         .into_iter()
         .filter(|name| before.host_by_name(name).is_none())
@@ -143,15 +143,4 @@ fn list(names: &mut Vec<String>, host: &Host) {
     if names.len() < HOSTS_LISTED_MAX {
         names.push(host.name.to_string());
     }
-}
-
-/// Position of every placed host's place.
-fn places(topology: &Topology) -> BTreeMap<&str, usize> {
-    let places = topology.places.iter().enumerate();
-    places
-        .flat_map(|(position, place)| {
-            let hosts = place.hosts.iter();
-            hosts.map(move |host| (host.as_str(), position))
-        })
-        .collect()
 }

@@ -28,6 +28,7 @@ const ALLOWED: [(&str, &[&str]); 14] = [
             "muster-simulate",
             "muster-core",
             "muster-proto",
+            "muster-scenario",
         ],
     ),
     ("muster-chaos", ANY),

@@ -51,7 +51,7 @@ impl<'a> Capacity<'a> {
             .is_some_and(|known| known.claim.is_some());
         let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
         if asker.job.spec.scheduling.run_time_ms_max.is_some() {
-            claimants.extend(self.state.index.claims.iter().copied());
+            claimants.extend(self.state.index.claims.keys().copied());
         }
         claimants
     }

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
+use super::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -66,6 +67,8 @@ pub(crate) struct SpecFlags {
     /// A label: NAME=VALUE
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::assignment)]
     label: Vec<(String, String)>,
+    #[command(flatten)]
+    scheduling: SchedulingFlags,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -95,6 +98,7 @@ impl SpecFlags {
         ];
         given
             .iter()
+            .chain(&self.scheduling.given())
             .find(|(_, given)| *given)
             .map(|(flag, _)| *flag)
     }
@@ -137,7 +141,7 @@ impl SpecFlags {
             partition_grace_ms: self.partition_grace.map(ms),
             stop_grace_ms: self.stop_grace.map(ms),
             labels: self.label.iter().cloned().collect(),
-            scheduling: None,
+            scheduling: Some(self.scheduling.scheduling(self.gang)),
         }
     }
 
@@ -155,7 +159,7 @@ impl SpecFlags {
             environment: self.env.iter().cloned().collect(),
             working_directory: self.workdir.clone(),
             tasks_per_host_max: self.tasks_per_host,
-            layout: None,
+            layout: Some(self.scheduling.layout(self.gang)),
         }
     }
 }
@@ -177,6 +181,6 @@ fn flag_of(field: &str) -> &str {
         "groups[0].tasks_per_host_max" => "--tasks-per-host",
         "groups[0].working_directory" => "--workdir",
         "groups[0].environment" => "--env",
-        other => other,
+        other => scheduling_flags::flag_of(other).unwrap_or(other),
     }
 }
