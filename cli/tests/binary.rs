@@ -215,3 +215,87 @@ fn errors_have_no_colour_where_nobody_sees_it() {
     let output = run(&["job", "submit", "--tasks", "0", "--", "x"]);
     assert!(!stderr(&output).contains('\u{1b}'));
 }
+
+#[test]
+fn a_simulation_prints_a_table_and_writes_its_report() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = folder.path().join("jobs.csv");
+    let lines = "job_id,submit_s,duration_s,num_tasks,gpus_per_task\na,0,10,1,8\nb,0,5.0,2,8\nhuge,1,5,3,8\n";
+    std::fs::write(&jobs, lines).unwrap();
+    let report = folder.path().join("report");
+    let output = run(&[
+        "simulate",
+        "--cluster",
+        "2x8:V100",
+        "--jobs",
+        jobs.to_str().unwrap(),
+        "--policy",
+        "fifo,queues",
+        "--audit",
+        "--report",
+        report.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 0, "{}", stderr(&output));
+    let text = stdout(&output);
+    assert!(
+        text.contains("1 jobs could never be held by the cluster: huge (3 x 8 GPUs)"),
+        "{text}"
+    );
+    assert!(
+        std::fs::read_to_string(report.join("report.html"))
+            .unwrap()
+            .contains("<svg")
+    );
+    assert!(
+        stderr(&output).contains("report.json"),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn bad_input_of_a_simulation_is_told_with_line_and_column() {
+    let folder = tempfile::tempdir().unwrap();
+    let jobs = folder.path().join("jobs.csv");
+    let names = "job_id,submit_s,duration_s,num_tasks,gpus_per_task";
+    let cases = [
+        (
+            format!("{names}\na,0,soon,1,8\n"),
+            "line 2: duration_s: `soon`",
+        ),
+        (
+            format!("{names},colour\n"),
+            "line 1: unknown column `colour`",
+        ),
+        (
+            format!("{names}\na,5,1,1,8\nb,4,1,1,8\n"),
+            "line 3: submit_s: `4` is before",
+        ),
+        (format!("{names}\n"), "has no job after the first 0"),
+    ];
+    for (text, expected) in cases {
+        std::fs::write(&jobs, text).unwrap();
+        let output = run(&[
+            "simulate",
+            "--cluster",
+            "2x8",
+            "--jobs",
+            jobs.to_str().unwrap(),
+        ]);
+        assert_eq!(code(&output), 64);
+        assert!(stderr(&output).contains(expected), "{}", stderr(&output));
+    }
+    let output = run(&[
+        "simulate",
+        "--cluster",
+        "many",
+        "--jobs",
+        jobs.to_str().unwrap(),
+    ]);
+    assert_eq!(code(&output), 64);
+    assert!(
+        stderr(&output).contains("HOSTSxGPUS"),
+        "{}",
+        stderr(&output)
+    );
+}

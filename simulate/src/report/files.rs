@@ -1,8 +1,11 @@
-//! The report as files: `report.json`, `groups.csv`, `jobs.csv`, `series.csv` and `report.html`.
+//! The report as files: `report.json`, `groups.csv`, `jobs.csv.gz`, `series.csv` and `report.html`.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
+
+use flate2::Compression;
+use flate2::write::GzEncoder;
 
 use super::figures::{Group, JobFigures, Spread};
 use super::numbers::{float, gpu_hours, seconds};
@@ -24,14 +27,11 @@ pub enum ReportError {
         source: io::Error,
     },
     /// A table cannot be written.
-    #[error("writing {}", path.display())]
-    Table {
-        /// Which file.
-        path: PathBuf,
-        /// Why.
-        #[source]
-        source: csv::Error,
-    },
+    #[error("writing a table as CSV")]
+    Table(#[from] csv::Error),
+    /// A table cannot be packed.
+    #[error("packing a table")]
+    Pack(#[source] io::Error),
     /// The figures cannot be written as JSON.
     #[error("writing the figures as JSON")]
     Json(#[from] serde_json::Error),
@@ -57,21 +57,14 @@ impl Report<'_> {
         let (json, page) = (path("report.json"), path("report.html"));
         write(&json, &serde_json::to_vec_pretty(self)?)?;
         write(&page, html::page(self).as_bytes())?;
-        let tables = [
-            ("groups.csv", &GROUP_COLUMNS[..], self.group_lines()),
-            ("jobs.csv", &JOB_COLUMNS[..], self.job_lines()),
-            ("series.csv", &SERIES_COLUMNS[..], self.series_lines()),
-        ];
-        let mut paths = vec![page, json];
-        for (name, columns, lines) in tables {
-            let path = path(name);
-            write_table(&path, columns, lines).map_err(|source| ReportError::Table {
-                path: path.clone(),
-                source,
-            })?;
-            paths.push(path);
-        }
-        Ok(paths)
+        let groups = path("groups.csv");
+        write(&groups, &table(&GROUP_COLUMNS, &self.group_lines())?)?;
+        let series = path("series.csv");
+        write(&series, &table(&SERIES_COLUMNS, &self.series_lines())?)?;
+        let jobs = path("jobs.csv.gz");
+        let lines = table(&JOB_COLUMNS, &self.job_lines())?;
+        write(&jobs, &packed(&lines).map_err(ReportError::Pack)?)?;
+        Ok(vec![page, json, groups, series, jobs])
     }
 
     fn group_lines(&self) -> Vec<Vec<String>> {
@@ -93,14 +86,23 @@ impl Report<'_> {
     }
 }
 
-fn write_table(path: &Path, columns: &[&str], lines: Vec<Vec<String>>) -> Result<(), csv::Error> {
-    let mut writer = csv::Writer::from_path(path)?;
+/// A table as CSV.
+fn table(columns: &[&str], lines: &[Vec<String>]) -> Result<Vec<u8>, csv::Error> {
+    let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(columns)?;
     for line in lines {
         writer.write_record(line)?;
     }
-    writer.flush()?;
-    Ok(())
+    writer
+        .into_inner()
+        .map_err(|error| csv::Error::from(error.into_error()))
+}
+
+/// Bytes packed with gzip, without a time of writing, so that they are the same every time.
+fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut encoder = GzEncoder::new(Vec::new(), Compression::default());
+    encoder.write_all(bytes)?;
+    encoder.finish()
 }
 
 const GROUP_COLUMNS: [&str; 20] = [

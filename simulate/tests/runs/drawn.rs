@@ -133,9 +133,7 @@ fn the_same_input_gives_the_same_report_to_the_byte() {
         everything(&scenario, &outcomes)
     };
     let first = report();
-    assert_eq!(first, report());
-    assert!(
-        first.contains("</html>") || first.contains("<svg"),
-        "the page is part of it"
-    );
+    assert!(first == report());
+    let text = String::from_utf8_lossy(&first);
+    assert!(text.contains("<svg"), "the page is part of it");
 }

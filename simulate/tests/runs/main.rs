@@ -58,13 +58,16 @@ fn times_s(outcome: &Outcome) -> Vec<(Option<u64>, Option<u64>)> {
     outcome.records.iter().map(times).collect()
 }
 
-/// Everything that a report says, as one text.
-fn everything(scenario: &Scenario, outcomes: &[Outcome]) -> String {
+/// Everything that a report says: its table, then its files.
+fn everything(scenario: &Scenario, outcomes: &[Outcome]) -> Vec<u8> {
     let folder = tempfile::tempdir().unwrap();
     let report = Report::new(scenario, outcomes);
     let paths = report.write(folder.path()).unwrap();
-    let texts = paths
-        .iter()
-        .map(|path| std::fs::read_to_string(path).unwrap());
-    std::iter::once(report.to_string()).chain(texts).collect()
+    let files = paths.iter().flat_map(|path| std::fs::read(path).unwrap());
+    report
+        .to_string()
+        .into_bytes()
+        .into_iter()
+        .chain(files)
+        .collect()
 }
