@@ -24,7 +24,7 @@ fn try_one(script: &Script, cut_after: usize, trace: &Trace) -> Result<(), Failu
         if matches!(step.statement, Statement::Expect(_)) {
             continue;
         }
-        run.step(step)?;
+        run.guarded_step(step)?;
         if mark.commands < cut_after || !run.driver.planner_auto {
             continue;
         }

@@ -1,6 +1,7 @@
 //! A script from its first step to its last, with a report of every step.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use serde::Serialize;
 use serde_json::{Value, json};
@@ -143,7 +144,7 @@ impl Run {
             if checks {
                 self.driver.refusals = refusals;
             }
-            let done = self.step(step);
+            let done = self.guarded_step(step);
             let broken = !checks && done.is_err();
             let result = done.unwrap_or_else(|failure| {
                 outcome.fail(step.line, failure);
@@ -170,8 +171,20 @@ impl Run {
         true
     }
 
+    /// One step; a panic of the engine is a failure like others.
+    pub(crate) fn guarded_step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
+        // The run ends with a panic, so nothing reads what it may have left half done but its report.
+        catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(Failure::Panicked(
+                message.unwrap_or("no message").to_owned(),
+            ))
+        })
+    }
+
     /// One step: what changed by it, or what it asks for.
-    pub(crate) fn step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
+    fn step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
         match &step.statement {
             Statement::Expect(expectation) => self.driver.check(expectation).map(|()| Vec::new()),
             Statement::Show(shown) => Ok(self.show(shown)),

@@ -16,6 +16,9 @@ pub enum Failure {
         /// Why.
         reason: String,
     },
+    /// The engine panicked.
+    #[error("the engine panicked: {0}")]
+    Panicked(String),
     /// The planner goes on and on.
     #[error(
         "no fixed point after {rounds} rounds of planning (ROUNDS_MAX); the last step was {last}"
