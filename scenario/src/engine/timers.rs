@@ -1,8 +1,8 @@
 //! What the leader does because time has passed, and when something will be due.
 
-use muster_core::command::{Command, StopReason};
-use muster_core::ids::UnitIndex;
-use muster_core::state::{Attempt, Job, State};
+use muster_core::command::Command;
+use muster_core::ids::{JobId, UnitIndex};
+use muster_core::state::State;
 use muster_core::time::TimeMs;
 
 use crate::engine::workers::attempts;
@@ -15,48 +15,25 @@ pub(crate) fn due(state: &State, now: TimeMs) -> Vec<Command> {
     if first_expiry.is_some_and(|at| at <= now) {
         commands.push(Command::ExpireBlocks { leader });
     }
-    for (job, unit, _, attempt) in attempts(state) {
-        for (at, reason) in limits(job, attempt) {
-            if at <= now {
-                commands.push(stop(state, job, unit, attempt, reason));
-            }
-        }
+    let overdue = state.index.deadlines.iter();
+    for (_, job, unit) in overdue.take_while(|(at, ..)| *at <= now) {
+        commands.extend(stop(state, *job, *unit));
     }
     commands
 }
 
-fn stop(
-    state: &State,
-    job: &Job,
-    unit: UnitIndex,
-    attempt: &Attempt,
-    reason: StopReason,
-) -> Command {
-    Command::StopAttempt {
+/// Ends an attempt that has run or assembled for as long as it may.
+fn stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
+    let job = state.job(id)?;
+    let attempt = job.unit(unit)?.attempt.as_deref()?;
+    let (_, reason) = attempt.deadline(&job.spec)?;
+    Some(Command::StopAttempt {
         leader: state.leadership.epoch,
-        job: job.id,
+        job: id,
         unit,
         epoch: attempt.epoch,
         reason,
-    }
-}
-
-/// When an attempt that is not being stopped has to be, and why.
-fn limits(job: &Job, attempt: &Attempt) -> Vec<(TimeMs, StopReason)> {
-    if attempt.stop.is_some() {
-        return Vec::new();
-    }
-    let scheduling = &job.spec.scheduling;
-    let begun_at = attempt.running_at.unwrap_or(attempt.placed_at);
-    let run_time = scheduling.run_time_ms_max;
-    let assembly = scheduling
-        .assembly_ms_max
-        .filter(|_| attempt.running_at.is_none());
-    run_time
-        .map(|span_ms| (begun_at.after(span_ms), StopReason::RunTime))
-        .into_iter()
-        .chain(assembly.map(|span_ms| (attempt.placed_at.after(span_ms), StopReason::Assembly)))
-        .collect()
+    })
 }
 
 /// Instants after `now` at which the planner or the leader may have something to do, the earliest one. Too many do
@@ -65,8 +42,8 @@ pub(crate) fn next(state: &State, now: TimeMs) -> Option<TimeMs> {
     let mut instants: Vec<TimeMs> = Vec::new();
     instants.extend(state.index.expiring.iter().map(|(at, ..)| *at));
     instants.extend(state.index.delayed.iter().map(|(at, ..)| *at));
+    instants.extend(state.index.deadlines.iter().map(|(at, ..)| *at));
     for (job, _, _, attempt) in attempts(state) {
-        instants.extend(limits(job, attempt).into_iter().map(|(at, _)| at));
         if let Some(queue) = state.queues.get(job.spec.queue.as_str()) {
             let protected_ms = queue.config.protected_ms;
             instants.push(attempt.placed_at.after(protected_ms));
