@@ -153,7 +153,11 @@ impl Step<'_> {
         job.finished_at = Some(time);
         let (phase, reason) = (job.phase, job.finish_reason.clone());
         let spec = Arc::clone(&job.spec);
-        self.state.index.finished.insert((time, id));
+        let State { jobs, index, .. } = &mut *self.state;
+        index.finished.insert((time, id));
+        if let Some(job) = jobs.get(&id) {
+            index.run_times.learn(job);
+        }
         let queue = self
             .state
             .queues

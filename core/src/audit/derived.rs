@@ -19,6 +19,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
     let kept = &state.index;
     let parts = [
         ("waiting", kept.waiting == rebuilt.waiting),
+        ("run_times", kept.run_times == rebuilt.run_times),
         ("totals", kept.totals == rebuilt.totals),
         ("delayed", kept.delayed == rebuilt.delayed),
         ("free", kept.free == rebuilt.free),

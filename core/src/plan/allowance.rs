@@ -3,11 +3,15 @@
 use crate::command::Standing;
 use crate::ids::{TaskIndex, UnitIndex};
 use crate::plan::blocker::{LimitKind, LimitReached};
-use crate::quota::{Amounts, Guarantee, Limits, QueueConfig, within};
+use crate::quota::{Amounts, Guarantee, Limits, within};
+use crate::rights::uncovered;
 use crate::spec::{JobSpec, TaskGroup};
-use crate::state::{Job, Part, State, Usage, UsageByQueue, add_usage};
+use crate::state::{
+    Job, Part, Queue, State, Usage, UsageByQueue, add_usage, amounts_of, remove_usage,
+};
 
 /// Usage against limits: that of the state, and what the round gave out in queues with limits.
+#[derive(Clone)]
 pub(super) struct Allowance<'a> {
     state: &'a State,
     usage: UsageByQueue,
@@ -48,10 +52,33 @@ impl<'a> Allowance<'a> {
             over(LimitKind::Queue, all_of(total), &config.limit)
                 .or_else(|| over(LimitKind::User, all_of(of_user), &config.user_limit))
                 .or_else(|| {
-                    let limits = own_guarantee(config, queue.retired, standing)?;
-                    over(LimitKind::Guarantee, firm_of(total), &limits)
+                    let (resource, would_be, limit) =
+                        beyond_guarantee(queue, total, (standing, more))?;
+                    Some(LimitReached {
+                        queue: name.to_owned(),
+                        user: None,
+                        kind: LimitKind::Guarantee,
+                        resource,
+                        would_be,
+                        limit,
+                    })
                 })
         })
+    }
+
+    /// The same without what a unit claims itself.
+    pub(super) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Self {
+        let mut own = self.clone();
+        if let Some(claim) = job.unit(unit).and_then(|known| known.claim.as_deref()) {
+            let claimed = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
+            own.take_back(&job.spec, Part::Claimed, &claimed);
+        }
+        own
+    }
+
+    /// A job has so much less.
+    pub(super) fn take_back(&mut self, spec: &JobSpec, part: Part, less: &Amounts) {
+        remove_usage(&mut self.usage, spec, part, less);
     }
 
     /// A job has so much more.
@@ -76,27 +103,26 @@ pub(super) fn is_limited(state: &State, queue: &str) -> bool {
         })
 }
 
-/// The guarantee of a queue that does not borrow, as a limit of what it holds by its share.
-fn own_guarantee(config: &QueueConfig, retired: bool, standing: &Standing) -> Option<Limits> {
-    if config.borrow || *standing != Standing::Share {
+/// What a queue that does not borrow would hold by its share beyond its guarantee: the resource, how much of it there
+/// would be, and what is guaranteed.
+fn beyond_guarantee(
+    queue: &Queue,
+    usage: Option<&Usage>,
+    (standing, more): (&Standing, &Amounts),
+) -> Option<(String, u64, u64)> {
+    if queue.config.borrow || *standing != Standing::Share {
         return None;
     }
-    match &config.guarantee {
-        Guarantee::Cells(_) => None,
-        Guarantee::Amounts(_) if retired => Some(as_limits(&Amounts::default())),
-        Guarantee::Amounts(amounts) => Some(as_limits(amounts)),
+    let guarantee = match &queue.config.guarantee {
+        Guarantee::Amounts(amounts) if !queue.retired => amounts.clone(),
+        Guarantee::Amounts(_) | Guarantee::Cells(_) => Amounts::default(),
+    };
+    let mut after = all_of(usage);
+    if let Some(usage) = usage {
+        after = after.without(&usage.opportunistic);
     }
-}
-
-/// GPUs count always, CPUs and memory where the guarantee names them.
-fn as_limits(amounts: &Amounts) -> Limits {
-    let named = |amount: u64| (amount > 0).then_some(amount);
-    Limits {
-        gpus: Some(amounts.gpus),
-        gpus_by_model: amounts.gpus_by_model.clone(),
-        cpus_milli: named(amounts.cpus_milli),
-        memory_mib: named(amounts.memory_mib),
-    }
+    after.add(more);
+    uncovered(&after, &guarantee, more)
 }
 
 fn all_of(usage: Option<&Usage>) -> Amounts {
@@ -105,15 +131,6 @@ fn all_of(usage: Option<&Usage>) -> Amounts {
         all.add(&usage.claimed);
         all
     })
-}
-
-fn firm_of(usage: Option<&Usage>) -> Amounts {
-    let mut firm = all_of(usage);
-    if let Some(usage) = usage {
-        firm.subtract(&usage.opportunistic);
-        firm.subtract(&usage.stopping);
-    }
-    firm
 }
 
 /// What a unit asks for; GPUs count under a model where only one is acceptable.

@@ -13,7 +13,7 @@ use crate::command::{BlockTarget, Command, HostHealth};
 use crate::ids::{JobId, RequestId, TaskIndex};
 use crate::plan::potential::describe;
 use crate::plan::round::Round;
-use crate::plan::{Blocker, Budget, LimitReached};
+use crate::plan::{Blocker, Budget, LimitReached, at};
 use crate::spec::TaskGroup;
 use crate::state::{Host, HostClass, Job, Line, Shape, State};
 use crate::time::TimeMs;
@@ -175,10 +175,15 @@ fn turn_of(state: &State, job: &Job, now: TimeMs) -> (Option<Blocker>, usize) {
         examined_max: usize::MAX,
     };
     let (line, _) = Line::of(&state.queues, job);
-    let mut round = Round::new(state, now, budget);
+    let state = &at(state, now);
+    let mut round = Round::new(state, now, budget).explaining();
+    round.place_claimed();
     let Some(line) = round.order().position(&line) else {
         return (None, 0);
     };
+    if round.is_done_early(line, job.id) {
+        return (None, 1);
+    }
     let mut placed = 0;
     while let Some(turn) = round.step() {
         let plan = round.plan();

@@ -6,11 +6,16 @@
 mod allowance;
 mod blocker;
 mod capacity;
+mod claims;
 mod explain;
 mod order;
 mod places;
 mod potential;
+mod preempt;
+mod prefix;
+mod reserve;
 mod round;
+mod running;
 mod share;
 mod unit;
 
@@ -89,5 +94,12 @@ impl Plan {
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    round::Round::new(state, now, budget).run()
+    round::Round::new(&at(state, now), now, budget).run()
+}
+
+/// The state as it is at a time: stamps never go back, even where the wall clock does.
+fn at(state: &State, now: TimeMs) -> State {
+    let mut state = state.clone();
+    state.time = state.time.max(now);
+    state
 }

@@ -1,6 +1,6 @@
 //! One planning round: the jobs in order, unit by unit, each placed where there is room.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::command::{Command, Placement, Standing, TaskPlacement};
@@ -8,14 +8,16 @@ use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::allowance::{Allowance, amounts_asked};
 use crate::plan::capacity::Capacity;
 use crate::plan::order::{Order, Turn};
+use crate::plan::running::Running;
 use crate::plan::unit::{self, Shortage};
 use crate::plan::{Blocker, Budget, Plan, potential};
-use crate::state::{Job, State, amounts_of};
+use crate::spec::TaskGroup;
+use crate::state::{Claim, Job, State, amounts_of};
 use crate::time::TimeMs;
 
-/// What decides whether a unit finds room in this round, where room only shrinks: the place's number, and the group
-/// that an independent task belongs to.
-type Demand = (usize, usize);
+/// What decides whether a unit finds room in this round, where room only shrinks: the place's number, the group that an
+/// independent task belongs to, and while something is reserved, how long it may run.
+pub(super) type Demand = (usize, usize, Option<u64>);
 
 /// Why a unit is not placed in this round.
 #[derive(Clone, Debug)]
@@ -36,17 +38,42 @@ impl From<Blocker> for Refusal {
 
 /// The state of one round.
 pub(super) struct Round<'a> {
-    state: &'a State,
-    now: TimeMs,
+    pub(super) state: &'a State,
+    pub(super) now: TimeMs,
     budget: Budget,
-    capacity: Capacity<'a>,
-    order: Order<'a>,
-    allowance: Allowance<'a>,
+    pub(super) capacity: Capacity<'a>,
+    pub(super) order: Order<'a>,
+    pub(super) allowance: Allowance<'a>,
     refused: BTreeMap<Demand, Refusal>,
     /// Lines that were closed before all their jobs had their turn, and what keeps those.
     closed: BTreeMap<usize, Blocker>,
+    /// Lines whose head waits for room, the first of each queue and kind of hosts.
+    pub(super) heads: Vec<usize>,
+    /// Units placed before their turn: what they had claimed was free.
+    pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
+    /// Jobs, by their lines, of which nothing waits any more before their turn.
+    pub(super) done_early: BTreeSet<(usize, JobId)>,
+    /// All attempts, once somebody asked.
+    pub(super) running: Option<Arc<[Running<'a>]>>,
+    /// Units for whose queue and place nobody can be preempted.
+    pub(super) powerless: BTreeSet<(Demand, Arc<str>, i32)>,
+    /// Jobs of several units of which one has a claim, and nothing else of them was refused so far.
+    pub(super) reserved: BTreeMap<JobId, Blocker>,
+    /// What comes next depends on what was decided: it is left to the next round.
+    pub(super) ended: bool,
     examined: usize,
-    plan: Plan,
+    /// Whether a claim ends the round: what it changes is seen by the next one.
+    pub(super) claims: ClaimMode,
+    pub(super) plan: Plan,
+}
+
+/// What a claim means to a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimMode {
+    /// It is a step, and ends the round: all that follows depends on what it changes.
+    EndsTheRound,
+    /// It is only named as the reason: the round explains.
+    IsNamed,
 }
 
 impl<'a> Round<'a> {
@@ -56,29 +83,52 @@ impl<'a> Round<'a> {
             // Stamps never go back, even where the wall clock does.
             now: now.max(state.time),
             budget,
-            capacity: Capacity::new(state),
+            capacity: Capacity::new(state).at(now.max(state.time)),
             order: Order::new(state),
             allowance: Allowance::new(state),
             refused: BTreeMap::new(),
             closed: BTreeMap::new(),
+            heads: Vec::new(),
+            placed_early: BTreeSet::new(),
+            done_early: BTreeSet::new(),
+            running: None,
+            powerless: BTreeSet::new(),
+            reserved: BTreeMap::new(),
+            ended: false,
             examined: 0,
+            claims: ClaimMode::EndsTheRound,
             plan: Plan::default(),
         }
     }
 
+    /// A round that explains.
+    pub(super) fn explaining(mut self) -> Self {
+        self.claims = ClaimMode::IsNamed;
+        self
+    }
+
     pub(super) fn run(mut self) -> Plan {
+        self.place_claimed();
         while self.step().is_some() {}
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
-        self.plan.again_at = first.map(|(end, _, _)| *end);
+        if let Some((end, _, _)) = first {
+            self.again_at(*end);
+        }
         self.plan
+    }
+
+    /// There is something to decide then at the latest.
+    pub(super) fn again_at(&mut self, at: TimeMs) {
+        let known = self.plan.again_at;
+        self.plan.again_at = Some(known.map_or(at, |known| known.min(at)));
     }
 
     /// Gives the next job its turn, for one unit, and says which it was; none if all had their turn or the budget is
     /// used up.
     pub(super) fn step(&mut self) -> Option<Turn> {
         let turn = self.order.next()?;
-        if self.is_over_budget() {
+        if self.ended || self.is_over_budget() {
             self.plan.more = true;
             return None;
         }
@@ -87,7 +137,7 @@ impl<'a> Round<'a> {
         Some(turn)
     }
 
-    fn is_over_budget(&self) -> bool {
+    pub(super) fn is_over_budget(&self) -> bool {
         self.plan.steps.len() >= self.budget.steps_max || self.examined >= self.budget.examined_max
     }
 
@@ -97,6 +147,11 @@ impl<'a> Round<'a> {
 
     pub(super) fn order(&self) -> &Order<'a> {
         &self.order
+    }
+
+    /// Whether nothing of a job waits any more although it had no turn.
+    pub(super) fn is_done_early(&self, line: usize, job: JobId) -> bool {
+        self.done_early.contains(&(line, job))
     }
 
     /// What keeps the jobs of a line that was closed.
@@ -110,6 +165,7 @@ impl<'a> Round<'a> {
             self.order.pass(turn);
             return;
         };
+        self.done_early.remove(&(turn.line, job.id));
         if job.cancel.is_some() {
             self.block(turn, Blocker::Cancelling);
             return;
@@ -117,28 +173,32 @@ impl<'a> Round<'a> {
         let mut until: Option<TimeMs> = None;
         let unit = loop {
             let Some(unit) = self.order.next_unit(turn) else {
-                match until {
-                    Some(until) => self.block(turn, Blocker::BackOff { until }),
+                let back_off = until.map(|until| Blocker::BackOff { until });
+                match self.reserved.remove(&job.id).or(back_off) {
+                    Some(blocker) => self.block(turn, blocker),
                     None => self.order.pass(turn),
                 }
                 return;
             };
             let known = job.unit(unit);
             let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
-            if not_before <= self.now {
+            if not_before <= self.now && !self.placed_early.contains(&(job.id, unit)) {
                 break unit;
+            }
+            if not_before <= self.now {
+                continue;
             }
             until = Some(until.map_or(not_before, |until| until.min(not_before)));
         };
         match self.place(turn, job, unit) {
             Ok(()) if job.spec.units() == 1 => self.order.pass(turn),
             Ok(()) => {}
-            Err(refusal) => self.refuse(turn, refusal),
+            Err(refusal) => self.refuse_unit(turn, (job, unit), refusal),
         }
     }
 
     /// The job has to wait; those behind it go on.
-    fn block(&mut self, turn: Turn, blocker: Blocker) {
+    pub(super) fn block(&mut self, turn: Turn, blocker: Blocker) {
         *self.plan.waiting.entry(blocker.reason()).or_default() += 1;
         self.plan.blocked.push((turn.job, blocker));
         self.order.pass(turn);
@@ -146,7 +206,7 @@ impl<'a> Round<'a> {
 
     /// The job has to wait, and with it those of its line; where the queue does not backfill, all those behind it
     /// that compete with it.
-    fn refuse(&mut self, turn: Turn, refusal: Refusal) {
+    pub(super) fn refuse(&mut self, turn: Turn, refusal: Refusal) {
         let queued = self.order.line(turn.line);
         let uniform = queued.line.shape.is_uniform();
         let backfills = self
@@ -169,35 +229,31 @@ impl<'a> Round<'a> {
     }
 
     fn close(&mut self, line: usize, blocker: Blocker) {
-        let left = self.order.close(line);
+        let jobs = (line, JobId(0))..=(line, JobId(u64::MAX));
+        let done = self.done_early.range(jobs).count() as u64;
+        let left = self.order.close(line).saturating_sub(done);
         if left > 0 {
             *self.plan.waiting.entry(blocker.reason()).or_default() += left;
             self.closed.insert(line, blocker);
         }
     }
 
-    fn place(&mut self, turn: Turn, job: &Job, unit: UnitIndex) -> Result<(), Refusal> {
+    pub(super) fn place(&mut self, turn: Turn, job: &Job, unit: UnitIndex) -> Result<(), Refusal> {
+        let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
         let demand = self.demand(turn, job, unit);
-        if let Some(refusal) = self.refused.get(&demand) {
+        if claim.is_none()
+            && let Some(refusal) = self.refused.get(&demand)
+        {
             return Err(refusal.clone());
         }
-        let limited = self.order.line(turn.line).limited;
-        let standing = standing_of(job);
-        if limited {
-            self.check_limits(job, &standing, unit)?;
-        }
-        let found = match limited {
-            true => self.find_within_limits(job, unit, &standing),
-            false => unit::place(&mut self.capacity, job, unit)
-                .map(|placed| placed.tasks)
-                .map_err(Wanting::Room),
-        };
-        match found {
+        let standing = standing_of(self.state, job);
+        match self.find(turn, (job, unit), &standing) {
             Ok(tasks) => {
                 self.give(turn, (job, unit), (tasks, standing));
                 Ok(())
             }
             Err(Wanting::Allowance(refusal)) => Err(refusal),
+            Err(Wanting::Room(_)) if let Some(claim) = claim => Err(reserved(claim).into()),
             Err(Wanting::Room(shortage)) => {
                 let refusal = refusal_of(self.state, job, unit, shortage);
                 self.refused.insert(demand, refusal.clone());
@@ -206,18 +262,47 @@ impl<'a> Round<'a> {
         }
     }
 
-    fn demand(&self, turn: Turn, job: &Job, unit: UnitIndex) -> Demand {
+    /// Room for a unit, taken; or what it lacks.
+    fn find(
+        &mut self,
+        turn: Turn,
+        (job, unit): (&Job, UnitIndex),
+        standing: &Standing,
+    ) -> Result<Vec<TaskPlacement>, Wanting> {
+        if wants_cells(self.state, job) && !self.may_borrow(job) {
+            return Err(Wanting::Allowance(no_cells(job).into()));
+        }
+        if self.order.line(turn.line).limited {
+            self.check_limits(job, standing, unit)
+                .map_err(Wanting::Allowance)?;
+            return self.find_within_limits(job, unit, standing);
+        }
+        unit::place(&mut self.capacity, job, unit)
+            .map(|placed| placed.tasks)
+            .map_err(Wanting::Room)
+    }
+
+    fn may_borrow(&self, job: &Job) -> bool {
+        let queue = self.state.queues.get(job.spec.queue.as_str());
+        job.spec.scheduling.opportunistic || queue.is_some_and(|queue| queue.config.borrow)
+    }
+
+    pub(super) fn demand(&self, turn: Turn, job: &Job, unit: UnitIndex) -> Demand {
         let queued = self.order.line(turn.line);
         let group = match queued.line.shape.is_uniform() {
             true => 0,
             false => group_position(job, unit),
         };
-        (queued.places, group)
+        let shape = &queued.line.shape;
+        let has_claims = !self.state.index.claims.is_empty();
+        let run_time_ms = shape.run_time_ms().filter(|_| has_claims);
+        (queued.places, group, run_time_ms)
     }
 
     fn check_limits(&self, job: &Job, standing: &Standing, unit: UnitIndex) -> Result<(), Refusal> {
         let asked = amounts_asked(job, unit);
-        match self.allowance.reached(&job.spec, standing, &asked) {
+        let allowance = self.allowance.for_unit(job, unit);
+        match allowance.reached(&job.spec, standing, &asked) {
             Some(limit) => Err(Blocker::Limit(Box::new(limit)).into()),
             None => Ok(()),
         }
@@ -235,7 +320,8 @@ impl<'a> Round<'a> {
             .map_err(Wanting::Room)?
             .tasks;
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
-        if let Some(limit) = self.allowance.reached(&job.spec, standing, &amounts) {
+        let allowance = self.allowance.for_unit(job, unit);
+        if let Some(limit) = allowance.reached(&job.spec, standing, &amounts) {
             return Err(Wanting::Allowance(Blocker::Limit(Box::new(limit)).into()));
         }
         self.capacity = trial;
@@ -250,6 +336,7 @@ impl<'a> Round<'a> {
     ) {
         let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
         if self.order.line(turn.line).limited {
+            self.allowance = self.allowance.for_unit(job, unit);
             self.allowance.give(&job.spec, &standing, &amounts);
         }
         let opportunistic = standing == Standing::Opportunistic;
@@ -264,17 +351,49 @@ impl<'a> Round<'a> {
     }
 }
 
+fn no_cells(job: &Job) -> Blocker {
+    let needs = |(tasks, gpus): (u64, u64), group: &TaskGroup| {
+        let count = u64::from(group.count);
+        (
+            tasks + count,
+            gpus + count * u64::from(group.resources.gpus),
+        )
+    };
+    let (need_tasks, need_gpus) = job.spec.groups.iter().fold((0, 0), needs);
+    Blocker::Resources {
+        need_gpus,
+        free_gpus: 0,
+        fits_tasks: 0,
+        need_tasks,
+    }
+}
+
+fn reserved(claim: &Claim) -> Blocker {
+    Blocker::Reserved {
+        victims: claim.victims.len() as u64,
+        expected_at: claim.expected_at,
+    }
+}
+
 /// What a unit lacks.
 enum Wanting {
     Room(Shortage),
     Allowance(Refusal),
 }
 
-fn standing_of(job: &Job) -> Standing {
-    match job.spec.scheduling.opportunistic {
+/// On what ground a job holds its resources. Work of a virtual cluster that is not given cells goes on as opportunistic.
+pub(super) fn standing_of(state: &State, job: &Job) -> Standing {
+    match job.spec.scheduling.opportunistic || wants_cells(state, job) {
         true => Standing::Opportunistic,
         false => Standing::Share,
     }
+}
+
+/// Whether the guarantee that a job counts on is given in cells.
+fn wants_cells(state: &State, job: &Job) -> bool {
+    let queue = state.queues.get(job.spec.queue.as_str());
+    let needs_gpus = || job.spec.groups.iter().any(|group| group.resources.gpus > 0);
+    queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired) && needs_gpus()
 }
 
 fn refusal_of(state: &State, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {

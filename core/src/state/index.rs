@@ -11,7 +11,9 @@ use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
-use crate::state::{Attempt, Host, HostClaim, Job, Line, Queue, State, Totals, WaitingKey};
+use crate::state::{
+    Attempt, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals, WaitingKey,
+};
 use crate::time::TimeMs;
 use crate::topology::{HostCells, Places};
 
@@ -42,6 +44,8 @@ pub struct Index {
     pub host_cells: OrdMap<HostId, Arc<HostCells>>,
     /// The cells that the topology places hosts in.
     pub places: Arc<Places>,
+    /// How long work usually runs.
+    pub run_times: RunTimes,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
     /// What queues and their users have.
@@ -162,6 +166,7 @@ impl Index {
     fn add_job(&mut self, state: &State, job: &Job) {
         if let Some(finished_at) = job.finished_at {
             self.finished.insert((finished_at, job.id));
+            self.run_times.learn(job);
         }
         if job.counts.waiting > 0 {
             self.add_waiting(&state.queues, job);

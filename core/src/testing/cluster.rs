@@ -232,6 +232,18 @@ impl Cluster {
         }
     }
 
+    /// Ends every task of a job that is being stopped, by the signal that asks for it.
+    pub fn stop_all(&mut self, job: JobId) {
+        let exit = Exit {
+            code: None,
+            signal: Some(15),
+            ..exit_with(0)
+        };
+        for task in self.tasks_in(job, &[UnitPhase::Stopping]) {
+            self.exit(job, task.get(), exit.clone());
+        }
+    }
+
     fn tasks_in(&self, job: JobId, phases: &[UnitPhase]) -> Vec<TaskIndex> {
         self.state.job(job).map_or_else(Vec::new, |job| {
             job.units

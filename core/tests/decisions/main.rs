@@ -45,6 +45,11 @@ fn queue_scripts() {
 }
 
 #[test]
+fn claim_scripts() {
+    run_scripts("claims", plan::PlanRunner::default);
+}
+
+#[test]
 fn reactor_scripts() {
     run_scripts("reactor", reactor::ReactorRunner::default);
 }

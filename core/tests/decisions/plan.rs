@@ -96,6 +96,12 @@ pub(crate) enum Command {
     Desired { host: String },
     /// Starts and ends all tasks of a job well.
     Finish { name: String },
+    /// Starts all tasks of a job.
+    Start { name: String },
+    /// Ends the tasks of a job that are being stopped.
+    Stopped { name: String },
+    /// Commits a checkpoint of a job's first unit.
+    Checkpoint { name: String },
     /// Starts a task and ends it with exit code 1.
     Fail { name: String, task: u32 },
     /// Asks for a job's end.
@@ -158,6 +164,18 @@ impl goldenscript::Runner for PlanRunner {
                 let job = self.named.job(name)?;
                 self.named.cluster.start_all(job);
                 self.named.cluster.finish_all(job);
+            }
+            Command::Start { name } => {
+                let job = self.named.job(name)?;
+                self.named.cluster.start_all(job);
+            }
+            Command::Stopped { name } => {
+                let job = self.named.job(name)?;
+                self.named.cluster.stop_all(job);
+            }
+            Command::Checkpoint { name } => {
+                let job = self.named.job(name)?;
+                self.named.checkpoint(job)?;
             }
             Command::Fail { name, task } => {
                 let job = self.named.job(name)?;
@@ -291,8 +309,8 @@ impl PlanRunner {
         }
         let planned = self.named.plan(budget);
         let mut text = String::new();
-        for placement in planned.placements() {
-            let _infallible = writeln!(text, "{}", self.named.describe(placement));
+        for step in &planned.steps {
+            let _infallible = writeln!(text, "{}", self.step(step));
         }
         for (job, blocker) in &planned.blocked {
             let name = self.named.job_name(*job);
@@ -305,6 +323,40 @@ impl PlanRunner {
             text.push_str("nothing to place\n");
         }
         text
+    }
+
+    fn step(&self, step: &Replicated) -> String {
+        match step {
+            Replicated::Place(placement) => self.named.describe(placement),
+            Replicated::Claim(claiming) => {
+                let now = self.named.cluster.now;
+                let when = claiming.expected_at;
+                let when =
+                    when.map_or("some time".to_owned(), |at| format!("{} ms", at.since(now)));
+                let victims: Vec<String> = claiming
+                    .victims
+                    .iter()
+                    .map(|victim| format!("{}/{}", self.named.job_name(victim.job), victim.unit))
+                    .collect();
+                let whom = match victims.is_empty() {
+                    true => String::new(),
+                    false => format!(", preempts {}", victims.join(" ")),
+                };
+                let what = self
+                    .named
+                    .describe_tasks((claiming.job, claiming.unit), &claiming.tasks);
+                format!("claim in {when}{whom}: {what}")
+            }
+            Replicated::DropClaim {
+                job, unit, reason, ..
+            } => {
+                format!(
+                    "drop claim of {}/{unit}: {reason}",
+                    self.named.job_name(*job)
+                )
+            }
+            other => format!("{other:?}"),
+        }
     }
 
     /// Times relative to now, jobs by name.

@@ -69,6 +69,8 @@ proptest! {
             }
             match (met.get(&job.id), blocker) {
                 (Some(met), blocker) => prop_assert_eq!(Some(met), blocker.as_ref()),
+                // A claim ended the round: those behind it have their turn in the next one.
+                (None, _) if planned.more => {}
                 (None, Some(_)) => prop_assert!(!placed.contains(&job.id), "behind one that waits"),
                 (None, None) => {
                     let waits = job.counts.waiting > 0;
@@ -76,6 +78,8 @@ proptest! {
                 }
             }
         }
-        prop_assert_eq!(waiting, planned.waiting, "each job is counted by its reason");
+        if !planned.more {
+            prop_assert_eq!(waiting, planned.waiting, "each job is counted by its reason");
+        }
     }
 }
