@@ -2,8 +2,8 @@
 //!
 //! Candidates are freed in an order until the unit fits; then every victim that is not needed is given back, the
 //! dearest first. That is done for two orders (the least lost work first, and host by host, the cheapest host first),
-//! and the cheaper outcome counts. A victim set never costs more than its number of victims times the cheapest set:
-//! in the first order no victim is dearer than the dearest of the cheapest set.
+//! and the cheaper outcome counts: a
+//! heuristic, because the cheapest set is a knapsack.
 //!
 //! It is a proposal without side effects. Nobody is named if the unit would not fit.
 
