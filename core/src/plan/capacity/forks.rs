@@ -10,7 +10,7 @@ use crate::feasibility::Asker;
 use crate::ids::{JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::{Capacity, FreeHosts, Masks};
-use crate::state::{Gpu, Host, HostClass, Job};
+use crate::state::{CellIndex, Gpu, Host, HostClass, Job};
 use crate::topology::GpuMask;
 
 impl<'a> Capacity<'a> {
@@ -69,6 +69,7 @@ impl<'a> Capacity<'a> {
         let mut fork = self.fork();
         let mut free: OrdMap<HostClass, FreeHosts> = OrdMap::new();
         fork.left = OrdMap::new();
+        fork.places = CellIndex::default();
         for (host, mask) in only.iter() {
             let Some(host) = self.state.host(*host).filter(|host| host.accepts_work()) else {
                 continue;

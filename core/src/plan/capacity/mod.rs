@@ -15,12 +15,12 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::feasibility::Freed;
-use crate::ids::{HostId, JobId};
+use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::need::Likeness;
 pub(crate) use crate::plan::capacity::need::Need;
 pub(crate) use crate::plan::capacity::take::uuids;
-use crate::state::{Host, HostClass, State};
+use crate::state::{CellIndex, Host, HostClass, State};
 use crate::time::TimeMs;
 use crate::topology::{GpuMask, HostCells};
 
@@ -34,6 +34,9 @@ const LIKENESSES_MAX: usize = 32;
 /// packing, not whether the gang is placed.
 const TIGHTEST_TRIES_MAX: usize = 32;
 
+/// Hosts tried for a task of a job that wants to spread: past it two tasks may share a host.
+const SPREAD_TRIES_MAX: usize = 256;
+
 /// GPUs of some hosts.
 pub(crate) type Masks = BTreeMap<HostId, GpuMask>;
 
@@ -45,6 +48,8 @@ pub(crate) struct Capacity<'a> {
     /// The index, with the GPUs of this round taken off; the empty class keeps the order it had at first,
     /// which only says which hosts CPU tasks prefer.
     free: OrdMap<HostClass, FreeHosts>,
+    /// The same by cells above hosts.
+    places: CellIndex,
     left: OrdMap<HostId, Left>,
     /// Tasks that the round put on a host, by job and position of their group, for groups with a limit.
     spread: OrdMap<(JobId, usize, HostId), u32>,
@@ -64,6 +69,7 @@ impl<'a> Capacity<'a> {
             state,
             now: state.time,
             free: state.index.free.clone(),
+            places: state.index.cells.clone(),
             left: OrdMap::new(),
             spread: OrdMap::new(),
             freed: Arc::default(),
@@ -120,6 +126,32 @@ impl<'a> Capacity<'a> {
         self.left_of(host).free.and(of_class.unwrap_or_default())
     }
 
+    /// The host that a job which wants to spread had better take, and its free GPUs: one with none of its tasks if
+    /// there is one among the emptiest.
+    pub(crate) fn emptiest_fit(&self, need: Need<'_>) -> Option<(u32, HostId)> {
+        let class = self.hosts(need.class);
+        let hosts: Box<dyn Iterator<Item = (u32, HostId)>> = match need.few_hosts {
+            Some(hosts) => Box::new(self.sized(hosts.iter().copied(), need).into_iter().rev()),
+            None => Box::new(class.iter().rev().copied()),
+        };
+        let mut fitting = hosts
+            .take_while(|(free, _)| *free >= need.group.resources.gpus)
+            .filter(|(free, host)| self.tasks_fitting(*host, *free, need) > 0);
+        let first = fitting.next()?;
+        let fresh = std::iter::once(first).chain(fitting.by_ref().take(SPREAD_TRIES_MAX));
+        let fresh = fresh
+            .into_iter()
+            .find(|(_, host)| !self.has_tasks_of(need, *host));
+        Some(fresh.unwrap_or(first))
+    }
+
+    fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
+        let job = need.asker.job.id;
+        let units = (host, job, UnitIndex(0))..=(host, job, UnitIndex(u32::MAX));
+        let came = self.left.get(&host).is_some_and(|left| left.holds(job));
+        came || self.state.index.on_host.range(units).next().is_some()
+    }
+
     /// The host with the fewest free GPUs that still takes a task, and their number.
     pub(crate) fn best_fit(&mut self, need: Need<'_>) -> Option<(u32, HostId)> {
         if let Some(hosts) = need.few_hosts {
@@ -167,16 +199,55 @@ impl<'a> Capacity<'a> {
         }
     }
 
+    /// Cells above hosts with what is free in them.
+    pub(crate) const fn places(&self) -> &CellIndex {
+        &self.places
+    }
+
+    /// The host with the fewest free GPUs that takes so many tasks of a need.
+    pub(crate) fn fitting_host(&self, need: Need<'_>, count: u32) -> Option<HostId> {
+        let gpus = need.group.resources.gpus.saturating_mul(count);
+        let fits = |(free, host): &(u32, HostId)| self.tasks_fitting(*host, *free, need) >= count;
+        if let Some(hosts) = need.few_hosts {
+            return self
+                .sized(hosts.iter().copied(), need)
+                .into_iter()
+                .find(fits)
+                .map(|(_, host)| host);
+        }
+        let hosts = self.free.get(need.class)?;
+        hosts
+            .range((gpus, HostId(0))..)
+            .copied()
+            .find(fits)
+            .map(|(_, host)| host)
+    }
+
+    /// Hosts with their free GPUs of a need's class, the fullest first.
+    pub(crate) fn sized(
+        &self,
+        hosts: impl Iterator<Item = HostId>,
+        need: Need<'_>,
+    ) -> Vec<(u32, HostId)> {
+        let records = hosts.filter_map(|host| self.state.host(host));
+        let mut sized: Vec<(u32, HostId)> = records
+            .filter(|host| host.accepts_work())
+            .map(|host| (self.free_on(host, need.class).count(), host.id))
+            .collect();
+        sized.sort_unstable();
+        sized
+    }
+
     /// The host with the fewest free GPUs that takes `count` tasks together, if one of the first few does
-    /// that is not among those `used`.
+    /// that is not among those `used`. `hosts` are in the order of their free GPUs, as they were at first.
     pub(crate) fn tightest<T>(
         &self,
         need: Need<'_>,
         count: u32,
+        hosts: &FreeHosts,
         used: &BTreeMap<HostId, T>,
     ) -> Option<HostId> {
-        self.free
-            .get(need.class)?
+        hosts
             .range((need.group.resources.gpus.saturating_mul(count), HostId(0))..)
             .take(TIGHTEST_TRIES_MAX)
             .find(|(free, host)| {

@@ -77,6 +77,8 @@ impl Capacity<'_> {
             if old == new {
                 continue;
             }
+            self.places
+                .change(&cells.above, class, Some(old.0), Some(new.0));
             let hosts = self.free.entry(class.clone()).or_default();
             hosts.remove(&old);
             hosts.insert(new);
