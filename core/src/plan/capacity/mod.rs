@@ -4,6 +4,7 @@
 //! or less than is free now: [`Capacity::free_attempts`] what there would be without some attempts and claims,
 //! [`Capacity::for_unit`] what one unit may use of what is claimed, [`Capacity::within`] only some GPUs.
 
+mod empty;
 mod forks;
 mod left;
 mod need;
@@ -55,6 +56,8 @@ pub(crate) struct Capacity<'a> {
     spread: OrdMap<(JobId, usize, HostId), u32>,
     /// What counts as free although somebody has it.
     freed: Arc<Freed>,
+    /// Whether hosts count that are silent or blocked, and those that others have for themselves.
+    all_hosts: bool,
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
     /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
@@ -73,6 +76,7 @@ impl<'a> Capacity<'a> {
             left: OrdMap::new(),
             spread: OrdMap::new(),
             freed: Arc::default(),
+            all_hosts: false,
             only: None,
             narrowed: BTreeMap::new(),
         }
@@ -231,7 +235,7 @@ impl<'a> Capacity<'a> {
     ) -> Vec<(u32, HostId)> {
         let records = hosts.filter_map(|host| self.state.host(host));
         let mut sized: Vec<(u32, HostId)> = records
-            .filter(|host| host.accepts_work())
+            .filter(|host| self.accepts(host))
             .map(|host| (self.free_on(host, need.class).count(), host.id))
             .collect();
         sized.sort_unstable();
@@ -286,16 +290,17 @@ impl<'a> Capacity<'a> {
 
     /// Whether a job may be on a host: for its name, and for those who are there, or are to be.
     fn admits(&self, host: &Host, need: Need<'_>) -> bool {
-        host.accepts_work()
+        self.accepts(host)
             && self
                 .only
                 .as_ref()
                 .is_none_or(|only| only.contains_key(&host.id))
             && need.asker.named_out(host).is_none()
-            && need
-                .asker
-                .crowded_out(self.state, host, &self.freed)
-                .is_none()
+            && (self.all_hosts
+                || need
+                    .asker
+                    .crowded_out(self.state, host, &self.freed)
+                    .is_none())
             && self
                 .left
                 .get(&host.id)

@@ -68,7 +68,7 @@ impl Capacity<'_> {
         let Some(cells) = self.cells(host.id) else {
             return;
         };
-        if before == now || !host.accepts_work() {
+        if before == now || !self.accepts(host) {
             return;
         }
         for (class, of_class) in cells.models.iter() {

@@ -10,6 +10,7 @@ use crate::command::TaskPlacement;
 use crate::ids::HostId;
 use crate::plan::capacity::{Capacity, Masks};
 use crate::plan::unit::ask::{Ask, Part, Shared};
+use crate::plan::unit::exact::Found;
 use crate::plan::unit::greedy::{self, Short};
 use crate::plan::unit::{Placed, Shortage, exact, shortage};
 use crate::state::HostClass;
@@ -200,9 +201,17 @@ fn place_anywhere(
     if short.certain || way.preferences != Preferences::Ignored {
         return Err(short);
     }
-    let tasks = exact::search(capacity, ask, way).ok_or(short)?;
-    capacity.commit(ask.asker, &tasks);
-    Ok(tasks)
+    match exact::search(capacity, ask, way) {
+        Found::Room(tasks) => {
+            capacity.commit(ask.asker, &tasks);
+            Ok(tasks)
+        }
+        Found::Nothing => Err(short),
+        Found::OverBound => Err(Short {
+            over_bound: true,
+            ..short
+        }),
+    }
 }
 
 /// The cells of a level that may have room for all parts, the fullest first.

@@ -26,6 +26,8 @@ pub(super) struct Short {
     pub(super) level: Option<Level>,
     /// The topology does not have the level that is asked for.
     pub(super) unknown_level: bool,
+    /// A search was over its bound: there may be room.
+    pub(super) over_bound: bool,
 }
 
 impl Short {
@@ -48,10 +50,15 @@ impl Short {
 
     /// The one that came further.
     pub(super) fn nearer(self, other: Self) -> Self {
-        if other.fits_tasks > self.fits_tasks {
+        let over_bound = self.over_bound || other.over_bound;
+        let further = if other.fits_tasks > self.fits_tasks {
             other
         } else {
             self
+        };
+        Self {
+            over_bound,
+            ..further
         }
     }
 }

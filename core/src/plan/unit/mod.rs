@@ -11,7 +11,6 @@ use crate::command::TaskPlacement;
 use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
 use crate::plan::unit::ask::Ask;
-#[expect(unused_imports, reason = "explain tells it once it is wired")]
 pub(crate) use crate::plan::unit::shortage::Lack;
 pub(crate) use crate::plan::unit::shortage::Shortage;
 use crate::state::Job;
@@ -58,6 +57,11 @@ fn place_in_fork(
     let placed = place_free(fork, job, unit)?;
     capacity.commit(capacity.asker(job, unit), &placed.tasks);
     Ok(placed)
+}
+
+/// Whether there is room for a unit in what a capacity shows, claims aside.
+pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<(), Shortage> {
+    place_free(&mut capacity.clone(), job, unit).map(|_| ())
 }
 
 fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<Placed, Shortage> {

@@ -42,6 +42,8 @@ pub(crate) enum Lack {
     },
     /// The topology has no such level.
     UnknownLevel,
+    /// Nobody knows: the search for room ended at its bound.
+    SearchBound,
 }
 
 /// Why a single task does not fit.
@@ -89,6 +91,7 @@ pub(super) fn of_gang(capacity: &Capacity<'_>, ask: &Ask<'_>, short: &Short) -> 
     let lacks_gpus = need_gpus > 0 && (free_gpus < enough || slots < of_largest);
     let lack = match short.level {
         _ if short.unknown_level => Lack::UnknownLevel,
+        _ if short.over_bound => Lack::SearchBound,
         Some(level) if !lacks_gpus => Lack::Cell {
             level: capacity
                 .state()

@@ -53,13 +53,21 @@ struct Search<'s> {
     moves: Vec<(Arc<Bin>, Arc<Bin>)>,
 }
 
-/// Finds room for all parts; none if there is none, or the search is over its bound.
-pub(super) fn search(
-    capacity: &Capacity<'_>,
-    ask: &Ask<'_>,
-    way: &Way<'_>,
-) -> Option<Vec<TaskPlacement>> {
-    let items = items(capacity, ask, way)?;
+/// What a search finds.
+pub(super) enum Found {
+    /// Room for all.
+    Room(Vec<TaskPlacement>),
+    /// There is none.
+    Nothing,
+    /// It is over its bound: there may be room or not.
+    OverBound,
+}
+
+/// Searches room for all parts.
+pub(super) fn search(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Found {
+    let Some(items) = items(capacity, ask, way) else {
+        return Found::OverBound;
+    };
     let shapes = Shapes::of(ask, way);
     let mut hosts = Hosts::of(capacity, &shapes, items.len());
     let bins = hosts.bins();
@@ -71,30 +79,15 @@ pub(super) fn search(
         moves: Vec::new(),
     };
     if !search.place(0, None, bins) {
-        return None;
+        return match search.steps > STEPS_MAX {
+            true => Found::OverBound,
+            false => Found::Nothing,
+        };
     }
-    let mut tasks = Vec::new();
-    for (item, (from, to)) in search.items.iter().zip(&search.moves) {
-        let part = &ask.parts[item.part];
-        let gpus = part.group.resources.gpus;
-        let (host, positions) = hosts.carry_out(from, to)?;
-        for task in 0..item.tasks {
-            let own = positions.iter().skip((task * gpus) as usize);
-            let mut own: Vec<usize> = own.take(gpus as usize).copied().collect();
-            own.sort_unstable();
-            let record = capacity.state().host(host)?;
-            tasks.push(TaskPlacement {
-                task: task_of(part, item.first + task),
-                host,
-                gpus: own
-                    .into_iter()
-                    .map(|position| record.gpus[position].uuid)
-                    .collect(),
-            });
-        }
+    match search.tasks(capacity, ask, &mut hosts) {
+        Some(tasks) => Found::Room(tasks),
+        None => Found::Nothing,
     }
-    tasks.sort_unstable_by_key(|task| task.task);
-    Some(tasks)
 }
 
 /// What is to be placed, the hardest first; none if that is too much.
@@ -107,10 +100,8 @@ fn items(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Option<Vec<It
     let mut items: Vec<Item> = Vec::new();
     for part in hardest_first(ask, way) {
         let of_part = &ask.parts[part];
-        let level = match is_shared(of_part, way) {
-            true => Some(of_part.shared?.level?),
-            false => None,
-        };
+        let shared = of_part.shared.filter(|_| is_shared(of_part, way));
+        let level = shared.and_then(|shared| shared.level);
         for (first, size) in subgroups(of_part, way.counts[part]) {
             if level.is_some_and(|level| level >= host_level) {
                 items.push(Item {
@@ -161,6 +152,36 @@ impl Search<'_> {
             self.moves.pop();
         }
         false
+    }
+
+    /// The tasks on the hosts that the moves stand for, in task order.
+    fn tasks(
+        &self,
+        capacity: &Capacity<'_>,
+        ask: &Ask<'_>,
+        hosts: &mut Hosts,
+    ) -> Option<Vec<TaskPlacement>> {
+        let mut tasks = Vec::new();
+        for (item, (from, to)) in self.items.iter().zip(&self.moves) {
+            let part = &ask.parts[item.part];
+            let gpus = part.group.resources.gpus as usize;
+            let (host, mut positions) = hosts.carry_out(from, to)?;
+            let record = capacity.state().host(host)?;
+            for task in 0..item.tasks {
+                let others = positions.split_off(gpus.min(positions.len()));
+                let own = std::mem::replace(&mut positions, others);
+                tasks.push(TaskPlacement {
+                    task: task_of(part, item.first + task),
+                    host,
+                    gpus: own
+                        .into_iter()
+                        .map(|position| record.gpus[position].uuid)
+                        .collect(),
+                });
+            }
+        }
+        tasks.sort_unstable_by_key(|task| task.task);
+        Some(tasks)
     }
 
     /// Every way to place an item, those that leave the least first.
