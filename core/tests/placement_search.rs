@@ -143,7 +143,8 @@ fn group(draw: &mut Draw, template: &TaskGroup, position: u32, count: u32) -> Ta
     }
     if draw.below(3) == 0 {
         group.layout.within = draw.within(&["rack", "host", "socket"]);
-        group.layout.within_tasks = (draw.below(2) == 0).then(|| 1 + draw.below(3));
+        let parted = group.layout.within.is_some() && draw.below(2) == 0;
+        group.layout.within_tasks = parted.then(|| 1 + draw.below(3));
     }
     if draw.below(6) == 0 {
         group.layout.count_min = Some(1 + draw.below(group.count));
