@@ -11,7 +11,6 @@
     reason = "an example that measures reads the clock; the core itself does not"
 )]
 
-use std::io::Write as _;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
