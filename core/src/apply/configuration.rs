@@ -158,6 +158,7 @@ impl Step<'_> {
             }
             let before = std::mem::replace(&mut step.state.topology, Arc::clone(topology));
             step.state.index.place_hosts(topology, &step.state.hosts);
+            step.state.index.count_cells(&step.state.hosts);
             step.settle_cells(&before);
             step.emit(EventKind::TopologySet {
                 author: author.to_owned(),

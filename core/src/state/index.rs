@@ -12,7 +12,7 @@ use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{
-    Attempt, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals, WaitingKey,
+    Attempt, CellIndex, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals, WaitingKey,
 };
 use crate::time::TimeMs;
 use crate::topology::{HostCells, Places};
@@ -42,6 +42,8 @@ pub struct Index {
     pub finished: OrdSet<(TimeMs, JobId)>,
     /// The cells around and inside every host.
     pub host_cells: OrdMap<HostId, Arc<HostCells>>,
+    /// The cells above hosts with what is free in them.
+    pub cells: CellIndex,
     /// The cells that the topology places hosts in.
     pub places: Arc<Places>,
     /// How long work usually runs.
@@ -76,7 +78,7 @@ pub(crate) struct HostEntries {
     /// Free GPUs, if it accepts work.
     free_gpus: Option<u32>,
     /// Free GPUs by model, if it accepts work; hosts have one or two models.
-    by_model: Vec<(Arc<str>, u32)>,
+    pub(super) by_model: Vec<(Arc<str>, u32)>,
     expiring: Vec<(TimeMs, Option<u32>)>,
     load: HostLoad,
     totals: Totals,
@@ -125,6 +127,12 @@ impl HostEntries {
             }
         }
         self.free_gpus = Some(total);
+    }
+
+    /// Free GPUs of a model, if it has any GPU of it.
+    pub(super) fn of_model(&self, model: &str) -> Option<u32> {
+        let known = self.by_model.iter().find(|(known, _)| **known == *model);
+        known.map(|(_, count)| *count)
     }
 
     /// Every class the host is in, with its free GPUs.
@@ -281,6 +289,7 @@ impl Index {
         for (class, count) in after.classes() {
             self.insert_free(class, count, host);
         }
+        self.recount_cells(host, before, after);
         for (expires_at, position) in &before.expiring {
             self.expiring.remove(&(*expires_at, host, *position));
         }

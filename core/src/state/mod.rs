@@ -4,6 +4,7 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
+mod cell_index;
 mod cells;
 mod events;
 mod hash;
@@ -24,6 +25,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+pub use cell_index::CellIndex;
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;

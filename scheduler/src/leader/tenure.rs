@@ -211,7 +211,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 
     fn note(&mut self, state: &State, changes: Changes) {
-        telemetry::placed(changes.placed);
+        telemetry::changed(&changes);
         if changes.plan {
             self.planning.request();
         }

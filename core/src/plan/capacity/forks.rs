@@ -10,7 +10,7 @@ use crate::feasibility::Asker;
 use crate::ids::{JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::{Capacity, FreeHosts, Masks};
-use crate::state::{Gpu, Host, HostClass, Job};
+use crate::state::{CellIndex, Gpu, Host, HostClass, Job};
 use crate::topology::GpuMask;
 
 impl<'a> Capacity<'a> {
@@ -69,8 +69,9 @@ impl<'a> Capacity<'a> {
         let mut fork = self.fork();
         let mut free: OrdMap<HostClass, FreeHosts> = OrdMap::new();
         fork.left = OrdMap::new();
+        fork.places = CellIndex::default();
         for (host, mask) in only.iter() {
-            let Some(host) = self.state.host(*host).filter(|host| host.accepts_work()) else {
+            let Some(host) = self.state.host(*host).filter(|host| self.accepts(host)) else {
                 continue;
             };
             let left = self.left_of(host);
@@ -79,15 +80,17 @@ impl<'a> Capacity<'a> {
                 ..left
             };
             fork.left.insert(host.id, left);
-            let cells = self.cells(host.id).into_iter();
-            let models = cells.flat_map(|cells| cells.models.iter());
-            let all = std::iter::once((HostClass::from(""), left.free));
-            for (class, gpus) in
-                all.chain(models.map(|(class, of_class)| (class.clone(), left.free.and(*of_class))))
-            {
-                free.entry(class)
-                    .or_default()
-                    .insert((gpus.count(), host.id));
+            let any = free.entry(HostClass::from("")).or_default();
+            any.insert((left.free.count(), host.id));
+            let Some(cells) = self.cells(host.id) else {
+                continue;
+            };
+            fork.places.add_host(&cells.above, host.id);
+            for (class, of_class) in cells.models.iter() {
+                let gpus = left.free.and(*of_class).count();
+                let hosts = free.entry(class.clone()).or_default();
+                hosts.insert((gpus, host.id));
+                fork.places.change(&cells.above, class, None, Some(gpus));
             }
         }
         fork.free = free;

@@ -39,6 +39,15 @@ impl Left {
         }
     }
 
+    /// Whether the round put anything of a job here (it may have, where several came).
+    pub(super) fn holds(&self, job: JobId) -> bool {
+        match self.newcomers {
+            Newcomers::Nobody => false,
+            Newcomers::One { job: one, .. } => one == job,
+            Newcomers::Several => true,
+        }
+    }
+
     /// A unit comes to the host.
     pub(super) fn enter(&mut self, asker: Asker<'_>) {
         self.newcomers = match self.newcomers {
@@ -63,7 +72,7 @@ impl Capacity<'_> {
     }
 
     /// The room of a host alone, which is found without a look at its GPUs.
-    pub(super) fn room_of(&self, host: &Host) -> Room {
+    pub(crate) fn room_of(&self, host: &Host) -> Room {
         let known = self.left.get(&host.id);
         known.map_or_else(|| self.unclaimed_room(host), |left| left.room)
     }

@@ -4,6 +4,7 @@
 //! or less than is free now: [`Capacity::free_attempts`] what there would be without some attempts and claims,
 //! [`Capacity::for_unit`] what one unit may use of what is claimed, [`Capacity::within`] only some GPUs.
 
+mod empty;
 mod forks;
 mod left;
 mod need;
@@ -15,12 +16,12 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::feasibility::Freed;
-use crate::ids::{HostId, JobId};
+use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::need::Likeness;
 pub(crate) use crate::plan::capacity::need::Need;
 pub(crate) use crate::plan::capacity::take::uuids;
-use crate::state::{Host, HostClass, State};
+use crate::state::{CellIndex, Host, HostClass, State};
 use crate::time::TimeMs;
 use crate::topology::{GpuMask, HostCells};
 
@@ -34,6 +35,9 @@ const LIKENESSES_MAX: usize = 32;
 /// packing, not whether the gang is placed.
 const TIGHTEST_TRIES_MAX: usize = 32;
 
+/// Hosts tried for a task of a job that wants to spread: past it two tasks may share a host.
+const SPREAD_TRIES_MAX: usize = 256;
+
 /// GPUs of some hosts.
 pub(crate) type Masks = BTreeMap<HostId, GpuMask>;
 
@@ -45,11 +49,15 @@ pub(crate) struct Capacity<'a> {
     /// The index, with the GPUs of this round taken off; the empty class keeps the order it had at first,
     /// which only says which hosts CPU tasks prefer.
     free: OrdMap<HostClass, FreeHosts>,
+    /// The same by cells above hosts.
+    places: CellIndex,
     left: OrdMap<HostId, Left>,
     /// Tasks that the round put on a host, by job and position of their group, for groups with a limit.
     spread: OrdMap<(JobId, usize, HostId), u32>,
     /// What counts as free although somebody has it.
     freed: Arc<Freed>,
+    /// Whether hosts count that are silent or blocked, and those that others have for themselves.
+    all_hosts: bool,
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
     /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
@@ -64,9 +72,11 @@ impl<'a> Capacity<'a> {
             state,
             now: state.time,
             free: state.index.free.clone(),
+            places: state.index.cells.clone(),
             left: OrdMap::new(),
             spread: OrdMap::new(),
             freed: Arc::default(),
+            all_hosts: false,
             only: None,
             narrowed: BTreeMap::new(),
         }
@@ -120,6 +130,32 @@ impl<'a> Capacity<'a> {
         self.left_of(host).free.and(of_class.unwrap_or_default())
     }
 
+    /// The host that a job which wants to spread had better take, and its free GPUs: one with none of its tasks if
+    /// there is one among the emptiest.
+    pub(crate) fn emptiest_fit(&self, need: Need<'_>) -> Option<(u32, HostId)> {
+        let class = self.hosts(need.class);
+        let hosts: Box<dyn Iterator<Item = (u32, HostId)>> = match need.few_hosts {
+            Some(hosts) => Box::new(self.sized(hosts.iter().copied(), need).into_iter().rev()),
+            None => Box::new(class.iter().rev().copied()),
+        };
+        let mut fitting = hosts
+            .take_while(|(free, _)| *free >= need.group.resources.gpus)
+            .filter(|(free, host)| self.tasks_fitting(*host, *free, need) > 0);
+        let first = fitting.next()?;
+        let fresh = std::iter::once(first).chain(fitting.by_ref().take(SPREAD_TRIES_MAX));
+        let fresh = fresh
+            .into_iter()
+            .find(|(_, host)| !self.has_tasks_of(need, *host));
+        Some(fresh.unwrap_or(first))
+    }
+
+    fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
+        let job = need.asker.job.id;
+        let units = (host, job, UnitIndex(0))..=(host, job, UnitIndex(u32::MAX));
+        let came = self.left.get(&host).is_some_and(|left| left.holds(job));
+        came || self.state.index.on_host.range(units).next().is_some()
+    }
+
     /// The host with the fewest free GPUs that still takes a task, and their number.
     pub(crate) fn best_fit(&mut self, need: Need<'_>) -> Option<(u32, HostId)> {
         if let Some(hosts) = need.few_hosts {
@@ -167,16 +203,55 @@ impl<'a> Capacity<'a> {
         }
     }
 
+    /// Cells above hosts with what is free in them.
+    pub(crate) const fn places(&self) -> &CellIndex {
+        &self.places
+    }
+
+    /// The host with the fewest free GPUs that takes so many tasks of a need.
+    pub(crate) fn fitting_host(&self, need: Need<'_>, count: u32) -> Option<HostId> {
+        let gpus = need.group.resources.gpus.saturating_mul(count);
+        let fits = |(free, host): &(u32, HostId)| self.tasks_fitting(*host, *free, need) >= count;
+        if let Some(hosts) = need.few_hosts {
+            return self
+                .sized(hosts.iter().copied(), need)
+                .into_iter()
+                .find(fits)
+                .map(|(_, host)| host);
+        }
+        let hosts = self.free.get(need.class)?;
+        hosts
+            .range((gpus, HostId(0))..)
+            .copied()
+            .find(fits)
+            .map(|(_, host)| host)
+    }
+
+    /// Hosts with their free GPUs of a need's class, the fullest first.
+    pub(crate) fn sized(
+        &self,
+        hosts: impl Iterator<Item = HostId>,
+        need: Need<'_>,
+    ) -> Vec<(u32, HostId)> {
+        let records = hosts.filter_map(|host| self.state.host(host));
+        let mut sized: Vec<(u32, HostId)> = records
+            .filter(|host| self.accepts(host))
+            .map(|host| (self.free_on(host, need.class).count(), host.id))
+            .collect();
+        sized.sort_unstable();
+        sized
+    }
+
     /// The host with the fewest free GPUs that takes `count` tasks together, if one of the first few does
-    /// that is not among those `used`.
+    /// that is not among those `used`. `hosts` are in the order of their free GPUs, as they were at first.
     pub(crate) fn tightest<T>(
         &self,
         need: Need<'_>,
         count: u32,
+        hosts: &FreeHosts,
         used: &BTreeMap<HostId, T>,
     ) -> Option<HostId> {
-        self.free
-            .get(need.class)?
+        hosts
             .range((need.group.resources.gpus.saturating_mul(count), HostId(0))..)
             .take(TIGHTEST_TRIES_MAX)
             .find(|(free, host)| {
@@ -215,16 +290,17 @@ impl<'a> Capacity<'a> {
 
     /// Whether a job may be on a host: for its name, and for those who are there, or are to be.
     fn admits(&self, host: &Host, need: Need<'_>) -> bool {
-        host.accepts_work()
+        self.accepts(host)
             && self
                 .only
                 .as_ref()
                 .is_none_or(|only| only.contains_key(&host.id))
             && need.asker.named_out(host).is_none()
-            && need
-                .asker
-                .crowded_out(self.state, host, &self.freed)
-                .is_none()
+            && (self.all_hosts
+                || need
+                    .asker
+                    .crowded_out(self.state, host, &self.freed)
+                    .is_none())
             && self
                 .left
                 .get(&host.id)

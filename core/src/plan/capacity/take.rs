@@ -68,7 +68,7 @@ impl Capacity<'_> {
         let Some(cells) = self.cells(host.id) else {
             return;
         };
-        if before == now || !host.accepts_work() {
+        if before == now || !self.accepts(host) {
             return;
         }
         for (class, of_class) in cells.models.iter() {
@@ -77,6 +77,8 @@ impl Capacity<'_> {
             if old == new {
                 continue;
             }
+            self.places
+                .change(&cells.above, class, Some(old.0), Some(new.0));
             let hosts = self.free.entry(class.clone()).or_default();
             hosts.remove(&old);
             hosts.insert(new);

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::feasibility::Asker;
 use crate::ids::{HostId, TaskIndex};
 use crate::plan::capacity::{Capacity, Masks, Need};
-use crate::spec::{TaskGroup, Within};
+use crate::spec::{Packing, TaskGroup, Within};
 use crate::state::{HostClass, State};
 use crate::topology::{GpuMask, Level, Own, Topology};
 
@@ -78,6 +78,11 @@ impl<'a> Ask<'a> {
             parts,
             shared: within.map(|within| Shared::of(&capacity.state().topology, within)),
         }
+    }
+
+    /// Whether the job wants as many hosts as possible.
+    pub(super) fn spreads(&self) -> bool {
+        self.asker.job.spec.scheduling.packing == Packing::Spread
     }
 
     /// GPUs that the unit wants.

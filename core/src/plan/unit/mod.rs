@@ -1,13 +1,18 @@
 //! Where the tasks of one unit go: an independent task by best fit, a gang whole or not at all.
 
 mod ask;
+mod exact;
 mod gang;
+mod greedy;
+mod shortage;
 mod single;
 
 use crate::command::TaskPlacement;
 use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
 use crate::plan::unit::ask::Ask;
+pub(crate) use crate::plan::unit::shortage::Lack;
+pub(crate) use crate::plan::unit::shortage::Shortage;
 use crate::state::Job;
 
 /// Where a unit goes.
@@ -15,21 +20,6 @@ use crate::state::Job;
 pub(crate) struct Placed {
     /// Its tasks, in task order. A gang with a minimum may come with fewer than it wants.
     pub(crate) tasks: Vec<TaskPlacement>,
-}
-
-/// Why a unit does not fit now.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Shortage {
-    /// GPUs that the unit needs.
-    pub(crate) need_gpus: u64,
-    /// GPUs free on acceptable hosts.
-    pub(crate) free_gpus: u64,
-    /// Tasks of the unit that could be placed now.
-    pub(crate) fits_tasks: u64,
-    /// Tasks that the unit has.
-    pub(crate) need_tasks: u64,
-    /// True if there are too few GPUs, false if CPUs or memory are what is missing.
-    pub(crate) lacks_gpus: bool,
 }
 
 /// Finds and takes room for one unit, or says what is missing and takes nothing.
@@ -67,6 +57,11 @@ fn place_in_fork(
     let placed = place_free(fork, job, unit)?;
     capacity.commit(capacity.asker(job, unit), &placed.tasks);
     Ok(placed)
+}
+
+/// Whether there is room for a unit in what a capacity shows, claims aside.
+pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<(), Shortage> {
+    place_free(&mut capacity.clone(), job, unit).map(|_| ())
 }
 
 fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<Placed, Shortage> {

@@ -3,7 +3,7 @@
 use crate::command::TaskPlacement;
 use crate::plan::capacity::{Capacity, uuids};
 use crate::plan::unit::ask::{Ask, Part, task_of};
-use crate::plan::unit::{Placed, Shortage};
+use crate::plan::unit::{Placed, Shortage, shortage};
 use crate::topology::Own;
 
 pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed, Shortage> {
@@ -17,17 +17,7 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
             return Ok(Placed { tasks: vec![task] });
         }
     }
-    let gpus = part.group.resources.gpus;
-    let classes = part.classes.iter();
-    Err(Shortage {
-        need_gpus: u64::from(gpus),
-        free_gpus: classes.clone().map(|class| capacity.gpus_free(class)).sum(),
-        fits_tasks: 0,
-        need_tasks: 1,
-        lacks_gpus: classes
-            .into_iter()
-            .all(|class| capacity.slots(class, gpus) == 0),
-    })
+    Err(shortage::of_task(capacity, ask, part))
 }
 
 fn place_with(
@@ -41,7 +31,12 @@ fn place_with(
         .iter()
         .enumerate()
         .filter_map(|(preference, class)| {
-            let (free, host) = capacity.best_fit(part.need(ask.asker, class, own))?;
+            let need = part.need(ask.asker, class, own);
+            if ask.spreads() {
+                let (free, host) = capacity.emptiest_fit(need)?;
+                return Some((u32::MAX - free, preference, host));
+            }
+            let (free, host) = capacity.best_fit(need)?;
             Some((free, preference, host))
         })
         .min();
