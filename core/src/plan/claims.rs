@@ -87,8 +87,9 @@ impl<'a> Round<'a> {
             found = self.reservation(job, unit);
         }
         match found {
-            // Rights were looked at in the state: what the round has placed since may have used them up.
-            Some(claimed) if !claimed.victims.is_empty() && self.has_steps() => self.ended = true,
+            // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
+            // have used them up, and a leader that dies in between would see it.
+            Some(_) if self.has_steps() => self.ended = true,
             Some(claimed) => self.claim(turn, (job, unit), claimed),
             None => self.refuse(turn, refusal),
         }
@@ -119,8 +120,9 @@ impl<'a> Round<'a> {
         if !preempt::may_preempt(self.state, wanting) {
             return None;
         }
-        let queue = Arc::clone(&self.order.line(turn.line).line.queue);
-        let known = (self.demand(turn, job, unit), queue, job.spec.priority);
+        let line = self.order.line(turn.line).line;
+        let (queue, user) = (Arc::clone(&line.queue), line.user.clone());
+        let known = (self.demand(turn, job, unit), queue, user, job.spec.priority);
         if self.powerless.contains(&known) {
             return None;
         }

@@ -19,6 +19,10 @@ use crate::time::TimeMs;
 /// independent task belongs to, and while something is reserved, how long it may run.
 pub(super) type Demand = (usize, usize, Option<u64>);
 
+/// What decides whether a unit may preempt somebody: its demand, its queue, its user where limits count by user, and its
+/// priority.
+pub(super) type Powerless = (Demand, Arc<str>, Option<Arc<str>>, i32);
+
 /// Why a unit is not placed in this round.
 #[derive(Clone, Debug)]
 pub(super) struct Refusal {
@@ -56,7 +60,7 @@ pub(super) struct Round<'a> {
     /// All attempts, once somebody asked.
     pub(super) running: Option<Arc<[Running<'a>]>>,
     /// Units for whose queue and place nobody can be preempted.
-    pub(super) powerless: BTreeSet<(Demand, Arc<str>, i32)>,
+    pub(super) powerless: BTreeSet<Powerless>,
     /// Jobs of several units of which one has a claim, and nothing else of them was refused so far.
     pub(super) reserved: BTreeMap<JobId, Blocker>,
     /// What comes next depends on what was decided: it is left to the next round.

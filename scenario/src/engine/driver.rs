@@ -30,6 +30,8 @@ pub(crate) struct Driver {
     pub(super) hosts: u32,
     pub(super) topology: muster_core::topology::Topology,
     lengths: Lengths,
+    /// When the planner wants to be asked again.
+    again_at: Option<TimeMs>,
 }
 
 impl Driver {
@@ -43,6 +45,7 @@ impl Driver {
             hosts: 0,
             topology: muster_core::topology::Topology::default(),
             lengths: Lengths::new(),
+            again_at: None,
         })
     }
 
@@ -111,7 +114,8 @@ impl Driver {
         let (state, now) = (&self.cluster.state, self.cluster.now);
         let work = workers::next_end(state, &self.lengths).filter(|_| self.workers_obey);
         let work = work.map(|at| at.max(now.after(1)));
-        let instants = [work, timers::next(state, now)];
+        let again = self.again_at.filter(|at| *at > now);
+        let instants = [work, again, timers::next(state, now)];
         instants.into_iter().flatten().min()
     }
 
@@ -160,6 +164,7 @@ impl Driver {
     /// One round of planning; true if it proposed anything.
     pub(crate) fn plan_round(&mut self) -> Result<bool, Failure> {
         let plan = plan(&self.cluster.state, self.cluster.now, Budget::default());
+        self.again_at = plan.again_at;
         let leader = self.cluster.leader();
         let mut proposed = false;
         for command in plan.steps {
