@@ -89,7 +89,10 @@ impl<'a> Round<'a> {
         match found {
             // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
             // have used them up, and a leader that dies in between would see it.
-            Some(_) if self.has_steps() => self.ended = true,
+            Some(_) if self.has_steps() => {
+                self.ended = true;
+                self.plan.more = true;
+            }
             Some(claimed) => self.claim(turn, (job, unit), claimed),
             None => self.refuse(turn, refusal),
         }
