@@ -63,17 +63,20 @@ impl Step<'_> {
     /// stopped, work that is not covered any more goes on as opportunistic, claims that are not are given up.
     pub(super) fn settle_cells(&mut self, before: &Topology) {
         let settled = cells::settle(self.state, before);
+        // From here on hosts report their changes to the new cells.
+        self.state.index.allocation = settled.allocation;
         for (job, unit, standing) in settled.attempts {
             self.stand(job, unit, &standing);
         }
         for (job, unit, standing) in settled.claims {
-            if standing == Standing::Opportunistic {
-                self.give_up_claim(job, unit, "its cells are not guaranteed any more");
-            } else if let Some(claim) = self.job_mut(job).unit_mut(unit).claim.as_mut() {
+            let is_lost = standing == Standing::Opportunistic;
+            if let Some(claim) = self.job_mut(job).unit_mut(unit).claim.as_mut() {
                 Arc::make_mut(claim).standing = standing;
             }
+            if is_lost {
+                self.give_up_claim(job, unit, "its cells are not guaranteed any more");
+            }
         }
-        self.state.index.allocation = settled.allocation;
     }
 
     /// Writes down on what ground an attempt stands, whatever is bound.

@@ -60,6 +60,8 @@ impl Step<'_> {
         let part = Part::held_by(attempt);
         self.state.index.remove_usage(spec, part, &amounts);
         self.unbind(spec, &attempt.standing);
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(spec, (attempt.epoch, id, unit), None);
         let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
         for run in &attempt.tasks {
             by_host.entry(run.host).or_default().push(run);

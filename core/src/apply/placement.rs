@@ -30,6 +30,8 @@ impl Step<'_> {
             self.allocate(*host, tasks, placement, &spec);
         }
         let (job, unit) = (placement.job, placement.unit);
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(&spec, (epoch, job, unit), Some(&placement.standing));
         let attempt = self.new_attempt(placement, epoch);
         let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
         self.state

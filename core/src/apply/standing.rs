@@ -53,6 +53,9 @@ impl Step<'_> {
         self.unbind(&spec, &before);
         self.stand(id, unit, standing);
         self.bind(&spec, standing);
+        let epoch = self.job_mut(id).attempt_mut(unit).epoch;
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(&spec, (epoch, id, unit), Some(standing));
     }
 }
 

@@ -1,5 +1,6 @@
 //! What `apply` asks before it takes a configuration or a binding.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::cells::{Allocation, BindError, Ground, cells_of};
@@ -124,6 +125,7 @@ impl Allocation {
         Ok(())
     }
 
+    /// The arithmetic of a kind of which more cells are missing than before; only the GPU model of a cell is looked at.
     fn less_safe_than(&self, before: &Self, cell: &CellId) -> Option<String> {
         let model = self.ground().kind(cell)?.gpu_model;
         let after = self.sums(Some(&model));
@@ -159,7 +161,7 @@ pub fn check_binding(
     let mut trial = allocation.clone();
     for cell in cells {
         trial
-            .bind_safely(&queue, cell)
+            .bind(&queue, cell)
             .map_err(|refusal| refusal.to_string())?;
         let pinned = trial.bound(cell).and_then(|bound| bound.pinned.as_deref());
         if pinned != spec.scheduling.pinned_cell.as_deref() {
@@ -175,6 +177,20 @@ pub fn check_binding(
                     .as_ref()
                     .map_or_else(|| "no pinned cell".to_owned(), |name| format!("`{name}`")),
             ));
+        }
+    }
+    check_safety(allocation, &trial, cells)
+}
+
+/// Whether every virtual cluster can still get what it is owed after all these cells were bound.
+fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for cell in cells {
+        let kind = after.ground().kind(cell);
+        let is_new = kind.is_some_and(|kind| seen.insert(kind.gpu_model));
+        if is_new && let Some(arithmetic) = after.less_safe_than(before, cell) {
+            let cell = after.ground().name(cell);
+            return Err(BindError::Unsafe { cell, arithmetic }.to_string());
         }
     }
     Ok(())

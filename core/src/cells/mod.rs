@@ -12,7 +12,6 @@
 mod allocation;
 mod check;
 mod choose;
-mod form;
 mod ground;
 mod load;
 mod pack;
@@ -21,6 +20,8 @@ mod serve;
 mod settle;
 mod shortage;
 mod surplus;
+mod upgrade;
+mod upkeep;
 
 use std::sync::Arc;
 
@@ -32,6 +33,7 @@ pub use load::{HostLoad, Load};
 pub use serve::{Piece, Request, Room, Served, serve};
 pub use settle::{Settled, settle};
 pub use shortage::CellShortage;
+pub use upkeep::Guest;
 
 use crate::state::{Host, State};
 use crate::topology::{HostCells, Places, Topology};

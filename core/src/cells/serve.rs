@@ -12,6 +12,8 @@ use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use imbl::OrdMap;
+
 use crate::cells::pack;
 use crate::cells::{Allocation, Wanted};
 use crate::ids::HostId;
@@ -87,26 +89,27 @@ enum Bin {
 }
 
 struct Serving<'a, R> {
-    /// As it was at first.
-    before: &'a Allocation,
     request: &'a Request,
     room: R,
     /// With the cells bound so far.
     allocation: Allocation,
     /// GPUs in bound cells that may be taken, by host.
-    offered: BTreeMap<HostId, GpuMask>,
-    placed: Vec<Option<(HostId, GpuMask)>>,
+    offered: OrdMap<HostId, GpuMask>,
+    /// Tasks by position in the request, with where they go.
+    placed: OrdMap<usize, (HostId, GpuMask)>,
+    /// Cells that were bound for them.
+    new_cells: OrdMap<CellId, ()>,
 }
 
 impl<'a, R: Room> Serving<'a, R> {
     fn new(allocation: &'a Allocation, request: &'a Request, room: &R) -> Self {
         let mut serving = Self {
-            before: allocation,
             request,
             room: room.clone(),
             allocation: allocation.clone(),
-            offered: BTreeMap::new(),
-            placed: vec![None; request.tasks.len()],
+            offered: OrdMap::new(),
+            placed: OrdMap::new(),
+            new_cells: OrdMap::new(),
         };
         for cell in allocation.bound_with_room(&request.queue, room.evicts()) {
             let pinned = allocation
@@ -161,10 +164,12 @@ impl<'a, R: Room> Serving<'a, R> {
         let Some(gpus) = self.room.take(host, offered, piece) else {
             return false;
         };
-        if let Some(offered) = self.offered.get_mut(&host) {
-            *offered = offered.without(gpus);
-        }
-        self.placed[task] = Some((host, gpus));
+        let left = self.offered.get(&host).copied().unwrap_or_default();
+        match left.without(gpus) {
+            GpuMask(0) => self.offered.remove(&host),
+            left => self.offered.insert(host, left),
+        };
+        self.placed.insert(task, (host, gpus));
         true
     }
 
@@ -234,17 +239,18 @@ impl<'a, R: Room> Serving<'a, R> {
     /// The same with a cell bound, if it may be.
     fn with_bound(&self, cell: &CellId) -> Option<Self> {
         let mut trial = Self {
-            before: self.before,
             request: self.request,
             room: self.room.clone(),
             allocation: self.allocation.clone(),
             offered: self.offered.clone(),
             placed: self.placed.clone(),
+            new_cells: self.new_cells.clone(),
         };
         trial
             .allocation
             .bind_safely(&self.request.queue, cell)
             .ok()?;
+        trial.new_cells.insert(cell.clone(), ());
         trial.offer(cell);
         Some(trial)
     }
@@ -368,7 +374,10 @@ impl<'a, R: Room> Serving<'a, R> {
 
     /// The answer: cells that no task came to lie in are let go again.
     fn finish(&mut self) -> Option<Served<R>> {
-        let tasks: Vec<(HostId, GpuMask)> = self.placed.iter().copied().collect::<Option<_>>()?;
+        let tasks: Vec<(HostId, GpuMask)> = self.placed.values().copied().collect();
+        if tasks.len() < self.request.tasks.len() {
+            return None;
+        }
         let mut cells: Vec<CellId> = Vec::new();
         for (host, gpus) in &tasks {
             for position in gpus.positions() {
@@ -378,9 +387,16 @@ impl<'a, R: Room> Serving<'a, R> {
         }
         cells.sort_unstable();
         cells.dedup();
-        let mut allocation = self.before.clone();
+        let mut allocation = self.allocation.clone();
+        for cell in self.new_cells.keys() {
+            if cells.binary_search(cell).is_err() {
+                allocation.release(&self.request.queue, cell);
+            }
+        }
         for cell in &cells {
-            allocation.bind_safely(&self.request.queue, cell).ok()?;
+            if !self.new_cells.contains_key(cell) {
+                allocation.bind(&self.request.queue, cell).ok()?;
+            }
         }
         Some(Served {
             tasks,

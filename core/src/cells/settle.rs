@@ -4,9 +4,9 @@
 use std::sync::Arc;
 
 use crate::cells::check::check_binding;
-use crate::cells::{Allocation, Ground, cells_of};
+use crate::cells::{Allocation, Ground, Guest, cells_of};
 use crate::command::{Standing, TaskPlacement};
-use crate::ids::{JobId, Revision, UnitIndex};
+use crate::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
 use crate::state::{Job, State, Unit};
 use crate::topology::{CellId, Topology};
 
@@ -41,8 +41,21 @@ pub fn settle(state: &State, before: &Topology) -> Settled {
     };
     let mut holdings: Vec<Holding<'_>> = state.jobs.values().flat_map(holdings).collect();
     holdings.sort_by_key(|holding| holding.since);
+    if settled.allocation.is_active() {
+        settled.allocation.guests_mut().extend(guests(state));
+    }
     for holding in holdings {
         let standing = settled.keep(state, before, &holding);
+        if standing == Standing::Opportunistic && !holding.is_claim {
+            let guest = (
+                AttemptEpoch(holding.since.get()),
+                holding.job.id,
+                holding.unit,
+            );
+            settled
+                .allocation
+                .note(&holding.job.spec, guest, Some(&standing));
+        }
         if standing.cells() == Some(holding.cells) {
             continue;
         }
@@ -127,24 +140,23 @@ impl Allocation {
                 let queue = Arc::from(holding.job.spec.queue.as_str());
                 allocation.hold(&queue, holding.cells);
             }
+            allocation.guests_mut().extend(guests(state));
         }
         allocation
     }
+}
 
-    /// Binds the cells of an attempt or a claim, which were found to be bindable.
-    pub fn hold(&mut self, queue: &Arc<str>, cells: &[CellId]) {
-        for cell in cells {
-            let bound = self.bind(queue, cell);
-            debug_assert!(bound.is_ok(), "{cell:?} of {queue}: {bound:?}");
-        }
-    }
-
-    /// Lets go of the cells of an attempt or a claim that is over.
-    pub fn let_go(&mut self, queue: &Arc<str>, cells: &[CellId]) {
-        for cell in cells {
-            self.release(queue, cell);
-        }
-    }
+/// Attempts that would hold cells if they could.
+fn guests(state: &State) -> impl Iterator<Item = Guest> {
+    let jobs = state.jobs.values();
+    let jobs = jobs.filter(|job| job.finished_at.is_none() && !job.spec.scheduling.opportunistic);
+    jobs.flat_map(|job| {
+        job.units.iter().filter_map(|(index, unit)| {
+            let attempt = unit.attempt.as_deref()?;
+            let is_guest = attempt.standing == Standing::Opportunistic;
+            is_guest.then_some((attempt.epoch, job.id, *index))
+        })
+    })
 }
 
 fn holdings(job: &Arc<Job>) -> impl Iterator<Item = Holding<'_>> {

@@ -18,6 +18,7 @@ mod round;
 mod running;
 mod share;
 mod unit;
+mod vc;
 
 pub use blocker::{Blocker, LimitKind, LimitReached, Reason, WaitingByReason};
 pub use explain::{ClassCount, Explanation, Remedy, explain};

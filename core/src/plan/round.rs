@@ -1,5 +1,7 @@
 //! One planning round: the jobs in order, unit by unit, each placed where there is room.
 
+mod in_cells;
+
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -10,8 +12,8 @@ use crate::plan::capacity::Capacity;
 use crate::plan::order::{Order, Turn};
 use crate::plan::running::Running;
 use crate::plan::unit::{self, Shortage};
+use crate::plan::vc::Clusters;
 use crate::plan::{Blocker, Budget, Plan, potential};
-use crate::spec::TaskGroup;
 use crate::state::{Claim, Job, State, amounts_of};
 use crate::time::TimeMs;
 
@@ -48,6 +50,7 @@ pub(super) struct Round<'a> {
     pub(super) capacity: Capacity<'a>,
     pub(super) order: Order<'a>,
     pub(super) allowance: Allowance<'a>,
+    clusters: Clusters<'a>,
     refused: BTreeMap<Demand, Refusal>,
     /// Lines that were closed before all their jobs had their turn, and what keeps those.
     closed: BTreeMap<usize, Blocker>,
@@ -90,6 +93,7 @@ impl<'a> Round<'a> {
             capacity: Capacity::new(state).at(now.max(state.time)),
             order: Order::new(state),
             allowance: Allowance::new(state),
+            clusters: Clusters::new(state),
             refused: BTreeMap::new(),
             closed: BTreeMap::new(),
             heads: Vec::new(),
@@ -114,6 +118,7 @@ impl<'a> Round<'a> {
     pub(super) fn run(mut self) -> Plan {
         self.place_claimed();
         while self.step().is_some() {}
+        self.upgrade();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
         if let Some((end, _, _)) = first {
@@ -243,6 +248,9 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn place(&mut self, turn: Turn, job: &Job, unit: UnitIndex) -> Result<(), Refusal> {
+        if self.clusters.serves(job, unit) {
+            return self.place_in_cells(turn, job, unit);
+        }
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
         let demand = self.demand(turn, job, unit);
         if claim.is_none()
@@ -250,7 +258,7 @@ impl<'a> Round<'a> {
         {
             return Err(refusal.clone());
         }
-        let standing = standing_of(self.state, job);
+        let standing = self.standing_without_gpus(job);
         match self.find(turn, (job, unit), &standing) {
             Ok(tasks) => {
                 self.give(turn, (job, unit), (tasks, standing));
@@ -273,9 +281,6 @@ impl<'a> Round<'a> {
         (job, unit): (&Job, UnitIndex),
         standing: &Standing,
     ) -> Result<Vec<TaskPlacement>, Wanting> {
-        if wants_cells(self.state, job) && !self.may_borrow(job) {
-            return Err(Wanting::Allowance(no_cells(job).into()));
-        }
         if self.order.line(turn.line).limited {
             self.check_limits(job, standing, unit)
                 .map_err(Wanting::Allowance)?;
@@ -286,9 +291,14 @@ impl<'a> Round<'a> {
             .map_err(Wanting::Room)
     }
 
-    fn may_borrow(&self, job: &Job) -> bool {
-        let queue = self.state.queues.get(job.spec.queue.as_str());
-        job.spec.scheduling.opportunistic || queue.is_some_and(|queue| queue.config.borrow)
+    /// On what ground a unit holds its resources that has no GPU in cells: work of a virtual cluster without GPUs counts
+    /// on the cluster all the same.
+    fn standing_without_gpus(&self, job: &Job) -> Standing {
+        let is_firm = !job.spec.scheduling.opportunistic;
+        match is_firm && self.clusters.is_cluster(&job.spec.queue) {
+            true => Standing::Cells(Vec::new()),
+            false => standing_of(self.state, job),
+        }
     }
 
     pub(super) fn demand(&self, turn: Turn, job: &Job, unit: UnitIndex) -> Demand {
@@ -352,23 +362,6 @@ impl<'a> Round<'a> {
             tasks: Arc::from(tasks),
             standing,
         }));
-    }
-}
-
-fn no_cells(job: &Job) -> Blocker {
-    let needs = |(tasks, gpus): (u64, u64), group: &TaskGroup| {
-        let count = u64::from(group.count);
-        (
-            tasks + count,
-            gpus + count * u64::from(group.resources.gpus),
-        )
-    };
-    let (need_tasks, need_gpus) = job.spec.groups.iter().fold((0, 0), needs);
-    Blocker::Resources {
-        need_gpus,
-        free_gpus: 0,
-        fits_tasks: 0,
-        need_tasks,
     }
 }
 

@@ -20,7 +20,7 @@ use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::need::Likeness;
 pub(crate) use crate::plan::capacity::need::Need;
-pub(crate) use crate::plan::capacity::take::uuids;
+pub(crate) use crate::plan::capacity::take::{positions, uuids};
 use crate::state::{CellIndex, Host, HostClass, State};
 use crate::time::TimeMs;
 use crate::topology::{GpuMask, HostCells};

@@ -1,19 +1,18 @@
 //! The physical cells: which there are, of which kind, and what lies in what.
 
+mod form;
+mod names;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::cells::form::{FormCell, FormKey, HostForm};
+use crate::cells::ground::form::{FormCell, FormKey, HostForm};
 use crate::cells::{HostLoad, Load};
 use crate::ids::HostId;
-use crate::quota::PinnedCell;
 use crate::state::Host;
 use crate::topology::{CellId, CellKind, GpuMask, HostCells, Level, Topology};
-
-/// Separates the name of a host from the position of a GPU in the name of a cell inside it.
-const POSITION: char = ':';
 
 /// Into how many cells of which kinds a cell falls when it is split, ascending.
 type Split = Vec<(CellKind, u32)>;
@@ -181,7 +180,7 @@ impl Ground {
             return Arc::clone(form);
         }
         let form = Arc::new(HostForm::new(&self.topology, key.clone()));
-        for (kind, split) in form_splits(&form) {
+        for (kind, split) in form.splits() {
             *self
                 .splits
                 .entry(kind)
@@ -203,7 +202,7 @@ impl Ground {
         }
         let form = Arc::clone(form);
         self.forms.remove(key);
-        for (kind, split) in form_splits(&form) {
+        for (kind, split) in form.splits() {
             self.remove_split(&kind, &split);
         }
     }
@@ -239,7 +238,7 @@ impl Ground {
     fn place_split(&self, path: &Arc<str>) -> Option<(CellKind, Split)> {
         let place = self.places.get(path)?;
         let kinds = place.children.iter().filter_map(|child| self.kind(child));
-        Some((place.kind()?, counted(kinds)))
+        Some((place.kind()?, count_kinds(kinds)))
     }
 
     /// Takes note of a host's load.
@@ -371,6 +370,19 @@ impl Ground {
         }
     }
 
+    /// The cells of a level, from hosts up.
+    #[must_use]
+    pub fn cells_of(&self, level: Level) -> Vec<CellId> {
+        if level == self.topology.host_level() {
+            return self.hosts.keys().copied().map(CellId::Host).collect();
+        }
+        let places = self.places.iter();
+        places
+            .filter(|(_, place)| place.level == level)
+            .map(|(path, _)| CellId::Above(Arc::clone(path)))
+            .collect()
+    }
+
     /// The GPUs of a host that are of a model.
     #[must_use]
     pub fn of_model(&self, host: HostId, gpu_model: &str) -> GpuMask {
@@ -474,62 +486,6 @@ impl Ground {
                         .any(|(child, _)| self.may_hold(child, inner))
                 })
     }
-
-    /// The cell that a configuration names on a level.
-    #[must_use]
-    pub fn find(&self, level: Level, pinned: &PinnedCell) -> Option<CellId> {
-        let host_level = self.topology.host_level();
-        if level < host_level {
-            let (path, place) = self.places.get_key_value(pinned.cell.as_str())?;
-            return (place.level == level).then(|| CellId::Above(Arc::clone(path)));
-        }
-        if level == host_level {
-            return self
-                .names
-                .get(pinned.cell.as_str())
-                .copied()
-                .map(CellId::Host);
-        }
-        let (name, position) = pinned.cell.rsplit_once(POSITION)?;
-        let id = *self.names.get(name)?;
-        let gpu = GpuMask::one(position.parse().ok().filter(|position| *position < 128)?);
-        let host = self.hosts.get(&id)?;
-        let cell = host
-            .form
-            .cells
-            .iter()
-            .find(|cell| cell.level == level && cell.gpus.covers(gpu))?;
-        Some(CellId::Inside(id, level, cell.gpus))
-    }
-
-    /// A cell's name for people: `rack pod-1/rack-07`, `host node07`, `socket node07:4`.
-    #[must_use]
-    pub fn name(&self, cell: &CellId) -> String {
-        let level = |level| self.topology.name(level).unwrap_or("cell").to_owned();
-        let host = |id: &HostId| {
-            let known = self.hosts.get(id);
-            known.map_or_else(|| id.to_string(), |host| host.name.to_string())
-        };
-        match cell {
-            CellId::Above(path) => {
-                let depth = path.matches('/').count();
-                let depth = Level(u8::try_from(depth).unwrap_or(u8::MAX));
-                format!("{} {path}", level(depth))
-            }
-            CellId::Host(id) => format!("host {}", host(id)),
-            CellId::Inside(id, depth, gpus) => {
-                let first = gpus.0.trailing_zeros();
-                format!("{} {}{POSITION}{first}", level(*depth), host(id))
-            }
-        }
-    }
-
-    /// A kind's name for people: `host of 8 H100`.
-    #[must_use]
-    pub fn kind_name(&self, kind: &CellKind) -> String {
-        let level = self.topology.name(kind.level).unwrap_or("cell");
-        format!("{level} of {} {}", kind.gpus, kind.gpu_model)
-    }
 }
 
 fn id_of(id: HostId, host: &GroundHost, position: usize) -> CellId {
@@ -540,22 +496,7 @@ fn id_of(id: HostId, host: &GroundHost, position: usize) -> CellId {
     }
 }
 
-fn form_splits(form: &HostForm) -> Vec<(CellKind, Split)> {
-    let mut splits: Vec<(CellKind, Split)> = form
-        .cells
-        .iter()
-        .filter_map(|cell| {
-            let children = cell.children.iter();
-            let kinds = children.filter_map(|child| form.cells[*child].kind.clone());
-            Some((cell.kind.clone()?, counted(kinds)))
-        })
-        .collect();
-    splits.sort_unstable();
-    splits.dedup();
-    splits
-}
-
-fn counted(kinds: impl Iterator<Item = CellKind>) -> Split {
+pub(super) fn count_kinds(kinds: impl Iterator<Item = CellKind>) -> Split {
     let mut counts = BTreeMap::<CellKind, u32>::new();
     for kind in kinds {
         *counts.entry(kind).or_default() += 1;

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::cells::ground::{Split, count_kinds};
 use crate::state::Host;
 use crate::topology::{CellKind, GpuMask, HostCells, InsideCell, Level, Topology};
 
@@ -91,6 +92,24 @@ impl HostForm {
         self.cells
             .iter()
             .position(|cell| cell.level == level && cell.gpus == gpus)
+    }
+}
+
+impl HostForm {
+    /// Into what its cells fall when they are split, each way once.
+    pub(super) fn splits(&self) -> Vec<(CellKind, Split)> {
+        let mut splits: Vec<(CellKind, Split)> = self
+            .cells
+            .iter()
+            .filter_map(|cell| {
+                let children = cell.children.iter();
+                let kinds = children.filter_map(|child| self.cells[*child].kind.clone());
+                Some((cell.kind.clone()?, count_kinds(kinds)))
+            })
+            .collect();
+        splits.sort_unstable();
+        splits.dedup();
+        splits
     }
 }
 

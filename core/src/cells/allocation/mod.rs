@@ -1,12 +1,14 @@
 //! Which cells are bound to which virtual cluster, which are free, and what is still owed.
 
+mod room;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
 use crate::cells::surplus::{self, Counts, Sum};
-use crate::cells::{Ground, HostLoad, Load};
+use crate::cells::{Ground, Guest, Load};
 use crate::ids::HostId;
 use crate::quota::{Guarantee, QueueConfig};
 use crate::topology::{CellId, CellKind, GpuMask, Level};
@@ -44,14 +46,6 @@ impl Quota {
 struct Free {
     kind: CellKind,
     load: Load,
-}
-
-/// The ids between which those of all cells inside a host lie.
-const fn inside(host: HostId) -> (CellId, CellId) {
-    (
-        CellId::Inside(host, Level(0), GpuMask(0)),
-        CellId::Inside(host, Level(u8::MAX), GpuMask(u128::MAX)),
-    )
 }
 
 /// Why a cell cannot be bound.
@@ -103,6 +97,8 @@ pub struct Allocation {
     pins: OrdMap<Arc<str>, CellId>,
     /// Pins of cells that are not there.
     pins_unresolved: u32,
+    /// Attempts that are opportunistic although their jobs are not.
+    guests: OrdSet<Guest>,
 }
 
 impl Allocation {
@@ -179,42 +175,6 @@ impl Allocation {
         self.note_room(&cell);
     }
 
-    /// Takes a bound cell out of those with room, before its hosts change.
-    pub(super) fn forget_room(&mut self, cell: &CellId) {
-        if let Some(bound) = self.bound.get(cell) {
-            let room = self.room_in(cell);
-            self.room
-                .remove(&(Arc::clone(&bound.queue), room, cell.clone()));
-        }
-    }
-
-    /// Brings a bound cell back after [`Self::forget_room`].
-    pub(super) fn note_room(&mut self, cell: &CellId) {
-        if let Some(bound) = self.bound.get(cell) {
-            let room = self.room_in(cell);
-            self.room
-                .insert((Arc::clone(&bound.queue), room, cell.clone()));
-        }
-    }
-
-    /// GPUs of a cell that can be given out now.
-    fn room_in(&self, cell: &CellId) -> u32 {
-        let load = self.ground.load(cell);
-        let gpus = self.ground.kind(cell).map_or(0, |kind| kind.gpus);
-        gpus.saturating_sub(load.bad + load.busy)
-    }
-
-    /// The cells bound to a virtual cluster, those with the least room first; without those that have none, unless all
-    /// are asked for.
-    pub(super) fn bound_with_room(&self, queue: &Arc<str>, all: bool) -> Vec<CellId> {
-        let lowest = CellId::Above(Arc::from(""));
-        self.room
-            .range((Arc::clone(queue), u32::from(!all), lowest)..)
-            .take_while(|(name, ..)| name == queue)
-            .map(|(.., cell)| cell.clone())
-            .collect()
-    }
-
     /// Whether there is a virtual cluster at all.
     #[must_use]
     pub const fn is_active(&self) -> bool {
@@ -224,6 +184,15 @@ impl Allocation {
     /// Whether a pinned cell is not there, or not of its kind.
     pub(super) const fn has_unresolved_pins(&self) -> bool {
         self.pins_unresolved > 0
+    }
+
+    /// Attempts that are opportunistic although their jobs are not, the oldest first.
+    pub fn guests(&self) -> impl Iterator<Item = Guest> + '_ {
+        self.guests.iter().copied()
+    }
+
+    pub(super) const fn guests_mut(&mut self) -> &mut OrdSet<Guest> {
+        &mut self.guests
     }
 
     /// All quota that is not bound.
@@ -450,60 +419,6 @@ impl Allocation {
             }
         }
         true
-    }
-
-    /// Takes note of a host's load.
-    pub fn set_load(&mut self, host: HostId, load: HostLoad) {
-        if !self.active || self.ground.host_load(host) == load {
-            return;
-        }
-        let bound = self.bound_on(host);
-        for cell in &bound {
-            self.forget_room(cell);
-        }
-        self.ground.set_load(host, load);
-        for cell in &bound {
-            self.note_room(cell);
-        }
-        let around = self.ground.around(&CellId::Host(host));
-        let whole: Option<CellId> = { around }.find(|cell| self.free.contains_key(cell));
-        let changed = match whole {
-            Some(cell) => vec![cell],
-            None => self.free_inside(host),
-        };
-        for cell in changed {
-            let load = self.ground.load(&cell);
-            if let Some(free) = self.free.get(&cell)
-                && free.load != load
-            {
-                let kind = free.kind.clone();
-                self.remove_free(&cell);
-                self.insert_free(cell, kind, load);
-            }
-        }
-    }
-
-    /// So many more GPUs of a host are in use.
-    pub fn take(&mut self, host: HostId, gpus: GpuMask) {
-        self.set_load(host, self.ground.host_load(host).with_busy(gpus));
-    }
-
-    /// Bound cells around and inside a host.
-    fn bound_on(&self, host: HostId) -> Vec<CellId> {
-        let (first, last) = inside(host);
-        let around = self.ground.around(&CellId::Host(host));
-        let inside = self.bound.range(first..=last);
-        around
-            .filter(|cell| self.bound.contains_key(cell))
-            .chain(inside.map(|(cell, _)| cell.clone()))
-            .collect()
-    }
-
-    /// Free cells inside a host, larger levels first.
-    fn free_inside(&self, host: HostId) -> Vec<CellId> {
-        let (first, last) = inside(host);
-        let inside = self.free.range(first..=last);
-        inside.map(|(cell, _)| cell.clone()).collect()
     }
 
     /// How the cells of a GPU model add up (of all models if none).
