@@ -143,8 +143,9 @@ fn group(draw: &mut Draw, template: &TaskGroup, position: u32, count: u32) -> Ta
     }
     if draw.below(3) == 0 {
         group.layout.within = draw.within(&["rack", "host", "socket"]);
-        let parted = group.layout.within.is_some() && draw.below(2) == 0;
-        group.layout.within_tasks = parted.then(|| 1 + draw.below(3));
+        let size = 1 + draw.below(3);
+        let parted = group.layout.within.is_some() && group.count.is_multiple_of(size);
+        group.layout.within_tasks = parted.then_some(size);
     }
     if draw.below(6) == 0 {
         group.layout.count_min = Some(1 + draw.below(group.count));

@@ -8,6 +8,9 @@ use crate::ids::HostId;
 use crate::state::HostClass;
 use crate::topology::Level;
 
+/// Cells by their free GPUs of one class.
+type CellsByFree = OrdSet<(u64, Arc<str>)>;
+
 /// Cells above hosts by their free GPUs, so that whoever looks for a cell with room sees only those that have it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CellIndex {
@@ -16,7 +19,7 @@ pub struct CellIndex {
     /// Hosts of a cell that accept work and have GPUs of a class, and those of the GPUs that are free.
     counts: OrdMap<(Arc<str>, HostClass), Count>,
     /// The same cells by level and class, the fullest first.
-    by_free: OrdMap<(Level, HostClass), OrdSet<(u64, Arc<str>)>>,
+    by_free: OrdMap<(Level, HostClass), CellsByFree>,
 }
 
 /// What a cell has of a class.
