@@ -36,9 +36,12 @@ enum Noun {
     /// Accelerators
     #[command(subcommand)]
     Gpu(command::gpu::Verb),
-    /// Where jobs wait
+    /// Where jobs wait: a tree with guarantees, limits and weights
     #[command(subcommand)]
     Queue(command::queue::Verb),
+    /// Where GPUs are: racks, sockets and other cells
+    #[command(subcommand)]
+    Topology(command::topology::Verb),
     /// The scheduler replicas and the cluster as a whole
     #[command(subcommand)]
     Cluster(command::cluster::Verb),
@@ -60,6 +63,9 @@ enum Noun {
     Replay(command::replay::Replay),
     /// Play a trace through the real planner in virtual time
     Simulate(command::simulate::Simulate),
+    /// Run scripts against the scheduling engine, without a cluster
+    #[command(subcommand)]
+    Scenario(command::scenario::Verb),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
     /// Prove that it survives: simulate clusters under faults
@@ -120,6 +126,7 @@ impl CommandLine {
             Noun::Chaos(chaos) => return chaos.run(),
             Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
+            Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -137,6 +144,7 @@ impl Noun {
             Self::Host(verb) => verb.run(options).await,
             Self::Gpu(verb) => verb.run(options).await,
             Self::Queue(verb) => verb.run(options).await,
+            Self::Topology(verb) => verb.run(options).await,
             Self::Cluster(verb) => verb.run(options).await,
             Self::BlockHost(block) => block.run(options).await,
             Self::UnblockHost(unblock) => unblock.run(options).await,
@@ -150,6 +158,7 @@ impl Noun {
             Self::Chaos(chaos) => chaos.run(),
             Self::Simulate(simulate) => simulate.run(options),
             Self::Completion(completion) => completion.run(options),
+            Self::Scenario(verb) => verb.run(options),
         }
     }
 }

@@ -71,6 +71,38 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
+    /// Replaces the tree of queues, or (`dry_run`) tells what that would change. An empty `request_id` is filled in.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `INVALID_CONFIGURATION` and every rule that is broken.
+    pub async fn configure_queues(
+        &self,
+        mut request: v1::ConfigureQueuesRequest,
+    ) -> Result<v1::ConfigureQueuesResponse, ClientError> {
+        identify(&mut request.request_id);
+        self.call(self.operation("configure the queues"), |channel| {
+            let request = request.clone();
+            async move { admin(channel).configure_queues(request).await }
+        })
+        .await
+    }
+
+    /// Replaces the topology, or (`dry_run`) tells what that would change. An empty `request_id` is filled in.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `INVALID_CONFIGURATION` and every rule that is broken.
+    pub async fn set_topology(
+        &self,
+        mut request: v1::SetTopologyRequest,
+    ) -> Result<v1::SetTopologyResponse, ClientError> {
+        identify(&mut request.request_id);
+        self.call(self.operation("set the topology"), |channel| {
+            let request = request.clone();
+            async move { admin(channel).set_topology(request).await }
+        })
+        .await
+    }
+
     /// Makes another replica lead: this one, or any that is up to date. Answers which was asked to.
     ///
     /// # Errors

@@ -80,7 +80,7 @@ impl Client {
         }
     }
 
-    /// All queues, and the revision of the first page.
+    /// All queues with their configuration and usage, and the revision of the first page.
     ///
     /// # Errors
     /// Those of a call.
@@ -109,5 +109,60 @@ impl Client {
             }
             request.page_token = page.next_page_token;
         }
+    }
+
+    /// The configuration of queues as a whole, in the form that [`Client::configure_queues`] takes. Retired queues
+    /// are not in it.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn queue_tree(
+        &self,
+        consistency: v1::Consistency,
+    ) -> Result<(Revision, v1::QueueTree), ClientError> {
+        let mut tree = v1::QueueTree::default();
+        let mut revision = None;
+        let mut request = v1::ListQueuesRequest {
+            consistency: consistency.into(),
+            page_size: PAGE_ROWS,
+            page_token: String::new(),
+        };
+        loop {
+            let page = self
+                .call(self.operation("read the queues"), |channel| {
+                    let request = request.clone();
+                    async move { cluster(channel).list_queues(request).await }
+                })
+                .await?;
+            let first = *revision.get_or_insert(Revision(page.revision));
+            tree.history_half_life_ms = page.history_half_life_ms;
+            let queues = page.queues.into_iter().filter(|queue| !queue.retired);
+            tree.queues
+                .extend(queues.map(|queue| (queue.name, queue.config.unwrap_or_default())));
+            if page.next_page_token.is_empty() {
+                return Ok((first, tree));
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// The topology, and the revision it was read at.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn topology(
+        &self,
+        consistency: v1::Consistency,
+    ) -> Result<(Revision, v1::Topology), ClientError> {
+        let request = v1::GetTopologyRequest {
+            consistency: consistency.into(),
+        };
+        let answer = self
+            .call(self.operation("read the topology"), |channel| async move {
+                cluster(channel).get_topology(request).await
+            })
+            .await?;
+        let topology = answer.topology.unwrap_or_default();
+        Ok((Revision(answer.revision), topology))
     }
 }

@@ -82,6 +82,7 @@ impl Bench {
             leader: self.cluster.leader(),
             job,
             unit: UnitIndex(0),
+            standing: muster_core::command::Standing::Share,
             tasks: Arc::from([TaskPlacement {
                 task: TaskIndex(0),
                 host: HostId(slot.0),

@@ -13,8 +13,10 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
+use crate::quota::QueueTree;
 use crate::spec::JobSpec;
 use crate::time::TimeMs;
+use crate::topology::{CellId, Topology};
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,6 +131,51 @@ pub enum Command {
         /// Jobs that may be unfinished in it at a time.
         live_jobs_max: u64,
     },
+    /// Replaces the tree of queues. Nothing running is stopped by it; a queue that is not named any more takes no
+    /// new jobs and goes when its last one has ended.
+    ConfigureQueues {
+        /// Idempotency key.
+        request: RequestId,
+        /// Who changes it.
+        author: String,
+        /// All queues.
+        tree: Arc<QueueTree>,
+    },
+    /// Replaces the topology.
+    SetTopology {
+        /// Idempotency key.
+        request: RequestId,
+        /// Who changes it.
+        author: String,
+        /// All cells.
+        topology: Arc<Topology>,
+    },
+    /// Reserves resources for a waiting unit, and stops the attempts that it preempts: all of it or nothing.
+    Claim(Claiming),
+    /// Gives up a unit's claim.
+    DropClaim {
+        /// The leader that decided it.
+        leader: LeadershipEpoch,
+        /// Whose claim.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Why, for people.
+        reason: String,
+    },
+    /// Changes on what ground an attempt holds its resources; nothing is stopped by it.
+    SetStanding {
+        /// The leader that decided it.
+        leader: LeadershipEpoch,
+        /// Whose attempt.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Which attempt; an older epoch is refused.
+        epoch: AttemptEpoch,
+        /// The new ground.
+        standing: Standing,
+    },
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
     Prune {
         /// The leader that noticed.
@@ -147,15 +194,20 @@ impl Command {
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
             | Self::CommitCheckpoint { leader, .. }
+            | Self::DropClaim { leader, .. }
+            | Self::SetStanding { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Place(placement) => Some(placement.leader),
+            Self::Claim(claiming) => Some(claiming.leader),
             Self::ReportTask(report) => Some(report.leader),
             Self::LeaderBegan { .. }
             | Self::SubmitJob { .. }
             | Self::CancelJob { .. }
             | Self::Block { .. }
             | Self::Unblock { .. }
-            | Self::SetQueue { .. } => None,
+            | Self::SetQueue { .. }
+            | Self::ConfigureQueues { .. }
+            | Self::SetTopology { .. } => None,
         }
     }
 }
@@ -230,8 +282,57 @@ pub struct Placement {
     pub job: JobId,
     /// Which unit.
     pub unit: UnitIndex,
-    /// One entry per task of the unit, in task order.
+    /// One entry per task of the unit, in task order. A gang whose groups name a `count_min` may come with fewer: the
+    /// first so many of each group.
     pub tasks: Arc<[TaskPlacement]>,
+    /// On what ground it holds its resources.
+    pub standing: Standing,
+}
+
+/// On what ground an attempt holds its resources.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Standing {
+    /// By its queue's share: what others may reclaim follows from the queues' guarantees and usage.
+    #[default]
+    Share,
+    /// By the guarantee of its virtual cluster: its GPUs lie in these cells, which are bound to the cluster for as long
+    /// as one of its attempts (or claims) needs them. Ascending, disjoint, one per unit of quota.
+    Cells(Vec<CellId>),
+    /// By nobody's guarantee: it goes when anybody else needs its resources.
+    Opportunistic,
+}
+
+/// A reservation for one waiting unit.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claiming {
+    /// The leader that planned it.
+    pub leader: LeadershipEpoch,
+    /// Whose unit.
+    pub job: JobId,
+    /// Which unit; it keeps waiting until all that it claims is free.
+    pub unit: UnitIndex,
+    /// Where it will run, in task order. Every GPU is free or held by another attempt.
+    pub tasks: Arc<[TaskPlacement]>,
+    /// On what ground.
+    pub standing: Standing,
+    /// Attempts to stop, ascending. Each holds something that is claimed.
+    pub victims: Vec<Victim>,
+    /// Claims of other units that overlap this one and are given up for it, ascending.
+    pub supersedes: Vec<(JobId, UnitIndex)>,
+    /// When the resources should be free, in stamped time; none if nobody can tell. Work that ends before may use
+    /// them until then.
+    pub expected_at: Option<TimeMs>,
+}
+
+/// An attempt that a claim stops.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Victim {
+    /// Whose.
+    pub job: JobId,
+    /// Which unit.
+    pub unit: UnitIndex,
+    /// Which attempt.
+    pub epoch: AttemptEpoch,
 }
 
 /// Where one task goes.
@@ -319,6 +420,12 @@ pub enum StopReason {
     },
     /// A higher priority needs the resources.
     Preempted,
+    /// It ran as long as its job allows.
+    RunTime,
+    /// Its members did not all start in time.
+    Assembly,
+    /// It is moved to make room for a gang that needs its resources in one piece.
+    Moved,
 }
 
 impl fmt::Display for StopReason {
@@ -330,6 +437,9 @@ impl fmt::Display for StopReason {
             Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
             Self::Drain { host } => write!(formatter, "host {host} is drained"),
             Self::Preempted => formatter.write_str("a higher priority needs the resources"),
+            Self::RunTime => formatter.write_str("it ran as long as its job allows"),
+            Self::Assembly => formatter.write_str("its members did not all start in time"),
+            Self::Moved => formatter.write_str("it is moved to make room in one piece"),
         }
     }
 }

@@ -254,9 +254,10 @@ fn reason_word(reason: &StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "cancel",
         StopReason::MemberFailed => "user",
-        StopReason::MemberLost | StopReason::GpuFault { .. } => "infra",
+        StopReason::MemberLost | StopReason::GpuFault { .. } | StopReason::Assembly => "infra",
         StopReason::Drain { .. } => "drain",
-        StopReason::Preempted => "preempt",
+        StopReason::Preempted | StopReason::Moved => "preempt",
+        StopReason::RunTime => "run-time",
     }
 }
 

@@ -4,7 +4,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Block, BlockTarget, Exit, GpuHealth, HostHealth, StopReason};
+use crate::command::{
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
+};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision, TaskIndex,
     UnitIndex,
@@ -233,6 +235,51 @@ pub enum EventKind {
         /// Its name.
         name: String,
     },
+    /// The tree of queues was replaced.
+    QueuesConfigured {
+        /// Who did it.
+        author: String,
+        /// Queues that were added, changed or retired, ascending.
+        queues: Vec<String>,
+    },
+    /// The topology was replaced.
+    TopologySet {
+        /// Who did it.
+        author: String,
+    },
+    /// Resources were reserved for a waiting unit.
+    UnitClaimed {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// GPUs.
+        gpus: u32,
+        /// Attempts that were stopped for it.
+        victims: Vec<Victim>,
+        /// When the resources should be free.
+        expected_at: Option<TimeMs>,
+    },
+    /// A claim was given up.
+    ClaimDropped {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Why.
+        reason: String,
+    },
+    /// An attempt holds its resources on another ground now.
+    StandingChanged {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Which attempt.
+        epoch: AttemptEpoch,
+        /// The new ground.
+        standing: Standing,
+    },
 }
 
 impl EventKind {
@@ -252,14 +299,19 @@ impl EventKind {
             | Self::AttemptStopping { job, .. }
             | Self::AttemptEnded { job, .. }
             | Self::UnitRequeued { job, .. }
-            | Self::CheckpointCommitted { job, .. } => Some(*job),
+            | Self::CheckpointCommitted { job, .. }
+            | Self::UnitClaimed { job, .. }
+            | Self::ClaimDropped { job, .. }
+            | Self::StandingChanged { job, .. } => Some(*job),
             Self::LeaderBegan { .. }
             | Self::HostRegistered { .. }
             | Self::HostHealthChanged { .. }
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
-            | Self::QueueSet { .. } => None,
+            | Self::QueueSet { .. }
+            | Self::QueuesConfigured { .. }
+            | Self::TopologySet { .. } => None,
         }
     }
 }

@@ -10,6 +10,9 @@ pub const TASKS_PER_GANG_MAX: u64 = 16_384;
 pub const GROUPS_PER_JOB_MAX: usize = 64;
 /// Encoded bytes of one job specification, about: its texts with a few bytes for each.
 pub const SPEC_BYTES_MAX: usize = 1 << 20;
+/// Encoded bytes of a tree of queues or of a topology: each travels as one message, and gRPC takes 4 MiB by default.
+/// 100,000 hosts with names of 25 bytes fit.
+pub const CONFIGURATION_BYTES_MAX: usize = 3 << 20;
 /// Bytes of a name (job, group, queue, host, user): the length of a DNS name.
 pub const NAME_BYTES_MAX: usize = 253;
 /// Bytes of a reason, a message or another free text that an operator or a worker writes.
@@ -20,14 +23,30 @@ pub const COMMAND_ARGUMENTS_MAX: usize = 4_096;
 pub const ENVIRONMENT_VARIABLES_MAX: usize = 1_024;
 /// Labels on a job or a host.
 pub const LABELS_MAX: usize = 64;
-/// GPUs that one task may ask for: no host known to us has more.
-pub const GPUS_PER_TASK_MAX: u32 = 64;
-/// GPUs that one host may report.
-pub const GPUS_PER_HOST_MAX: usize = 64;
+/// GPUs that one task may ask for: those of the largest host.
+pub const GPUS_PER_TASK_MAX: u32 = 128;
+/// GPUs that one host may report: a 72-GPU domain fits, and one bit each fits a machine word of 128 bits.
+pub const GPUS_PER_HOST_MAX: usize = 128;
+/// Levels of cells, `host` and `gpu` included.
+pub const CELL_LEVELS_MAX: usize = 12;
 /// Hosts in one cluster.
 pub const HOSTS_MAX: usize = 100_000;
 /// Queues in one cluster.
 pub const QUEUES_MAX: usize = 10_000;
+/// Levels of queues.
+pub const QUEUE_DEPTH_MAX: usize = 8;
+/// Weight of a queue.
+pub const QUEUE_WEIGHT_MAX: u32 = 1_000_000;
+/// Units that hold a claim at a time: reservations and preemptions under way.
+pub const CLAIMS_MAX: usize = 1_024;
+/// Attempts that one claim may preempt.
+pub const VICTIMS_PER_CLAIM_MAX: usize = 16_384;
+/// Longest time limit of a job, protection of a queue's work or assembly of a gang: one year.
+pub const PERIOD_MS_MAX: u64 = 31_536_000_000;
+/// Hosts that one job may name to run on, and as many not to run on.
+pub const HOSTS_NAMED_PER_JOB_MAX: usize = 16_384;
+/// GPUs that one task group may name to run on.
+pub const GPUS_NAMED_PER_GROUP_MAX: usize = 16_384;
 /// Jobs of one queue that are not finished.
 pub const LIVE_JOBS_PER_QUEUE_MAX: u64 = 1_000_000;
 /// Retries that a job may ask for after failures of its own.

@@ -154,6 +154,58 @@ pub enum Rejection {
     /// There is no block to take away.
     #[error("{0} is not blocked")]
     NotBlocked(String),
+    /// The configuration breaks rules, or the cluster cannot honour it.
+    #[error("the configuration is not valid: {}", join(.0))]
+    InvalidConfiguration(Vec<Violation>),
+    /// Jobs are submitted to queues without children.
+    #[error("queue `{queue}` has queues in it, such as `{child}`; submit to one of those")]
+    QueueHasChildren {
+        /// Which queue.
+        queue: String,
+        /// One of its children.
+        child: String,
+    },
+    /// The queue takes no new jobs.
+    #[error("queue `{0}` is retired: it was taken out of the configuration and takes no new jobs")]
+    QueueRetired(String),
+    /// The placement would take a queue, or a user in it, over its limit.
+    #[error("{who} would have {would_have} {resource}, over the limit of {limit}")]
+    OverLimit {
+        /// `queue research`, `user ada in queue research`.
+        who: String,
+        /// Which resource.
+        resource: String,
+        /// What there would be.
+        would_have: u64,
+        /// The limit.
+        limit: u64,
+    },
+    /// What a claim takes is not free, nor its victims', nor superseded.
+    #[error("the claim of unit {unit} of job {job} cannot be made: {detail}")]
+    ClaimInfeasible {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// What is in the way.
+        detail: String,
+    },
+    /// The unit has no claim.
+    #[error("unit {unit} of job {job} has no claim")]
+    NoClaim {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+    },
+    /// Binding these cells would take from another virtual cluster what it is guaranteed, or is not the queue's to bind.
+    #[error("cells cannot be bound to queue `{queue}`: {detail}")]
+    CellsUnsafe {
+        /// Which queue.
+        queue: String,
+        /// The arithmetic.
+        detail: String,
+    },
     /// A checkpoint must be newer than the last one of its attempt.
     #[error("checkpoint step {given} of job {job} is not after step {current}")]
     CheckpointOutOfOrder {

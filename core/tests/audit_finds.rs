@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use muster_core::audit::{Rule, audit};
-use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::command::{GpuHealth, HostHealth, Standing};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, UnitIndex};
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::state::{Attempt, Host, Job, State, Unit};
+use muster_core::state::{Attempt, Host, Job, Queue, State, Unit};
 use muster_core::testing::{Cluster, gang, single};
+use muster_core::topology::CellId;
 
 /// A running gang on hosts 1 and 2, a placed array with a waiting rest, a finished job.
 fn sound() -> (State, JobId, JobId) {
@@ -135,6 +136,27 @@ fn sums_that_do_not_add_up() {
     });
     found(Rule::RetryBudget, |state, train, _| {
         unit(state, train).failures = 5;
+    });
+}
+
+#[test]
+fn claims_that_nobody_made() {
+    found(Rule::Claims, |state, train, _| {
+        host(state, 3).gpus[0].claim = Some((train, UnitIndex(0)));
+    });
+    found(Rule::Claims, |state, train, _| {
+        attempt(state, train).standing = Standing::Cells(vec![CellId::Host(HostId(1))]);
+    });
+    found(Rule::QueueUsage, |state, train, _| {
+        attempt(state, train).standing = Standing::Opportunistic;
+    });
+    found(Rule::QueueUsage, |state, _, _| state.index.usage.clear());
+    found(Rule::QueueUsage, |state, _, _| {
+        let queue = Arc::new(Queue {
+            retired: true,
+            ..Queue::new("old")
+        });
+        state.queues.insert("old".into(), queue);
     });
 }
 

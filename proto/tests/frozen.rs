@@ -79,14 +79,36 @@ fn every_command_keeps_its_bytes() {
 
 #[test]
 fn a_state_keeps_its_bytes() {
-    let state = samples::state::state();
-    let bytes = written(&state);
-    let kept = frozen("state", &bytes);
-    let read = read_state(&mut kept.as_slice()).unwrap();
-    assert_eq!(read.state_hash(), state.state_hash());
-    assert_eq!(read.index, state.index);
-    assert!(read.events.iter().eq(state.events.iter()));
-    assert_eq!(to_hex(&bytes), to_hex(&kept));
+    let states = [
+        ("state", samples::state::state()),
+        ("state_with_cells", samples::cells::state()),
+    ];
+    for (name, state) in states {
+        let bytes = written(&state);
+        let kept = frozen(name, &bytes);
+        let read = read_state(&mut kept.as_slice()).unwrap();
+        assert_eq!(read.state_hash(), state.state_hash(), "{name}");
+        assert_eq!(read.queues, state.queues, "{name}");
+        assert_eq!(read.topology, state.topology, "{name}");
+        assert_eq!(read.index, state.index, "{name}");
+        assert!(read.events.iter().eq(state.events.iter()), "{name}");
+        assert_eq!(to_hex(&bytes), to_hex(&kept), "{name}");
+    }
+}
+
+/// Replicas of the build before read what the first version says.
+#[test]
+fn what_the_first_version_says_is_written_in_it() {
+    assert_eq!(frozen_version("submit_job"), 1);
+    assert_eq!(frozen_version("place"), 1);
+    assert_eq!(frozen_version("submit_job_with_layout"), 2);
+    assert_eq!(frozen_version("place_on_cells"), 2);
+    assert_eq!(written(&samples::state::state())[8], 1);
+    assert_eq!(written(&samples::cells::state())[8], 2);
+}
+
+fn frozen_version(name: &str) -> u8 {
+    from_hex(&std::fs::read_to_string(frozen_path(name)).unwrap())[0]
 }
 
 /// Number of a command's kind; a new kind does not compile here until it gets one, and then lacks a sample.
@@ -107,11 +129,16 @@ fn kind_of(command: &Command) -> u32 {
         Command::CommitCheckpoint { .. } => 12,
         Command::SetQueue { .. } => 13,
         Command::Prune { .. } => 14,
+        Command::ConfigureQueues { .. } => 15,
+        Command::SetTopology { .. } => 16,
+        Command::Claim(_) => 17,
+        Command::DropClaim { .. } => 18,
+        Command::SetStanding { .. } => 19,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 15;
+const COMMAND_KINDS: u32 = 20;
 
 #[test]
 fn the_samples_hold_every_kind() {
@@ -122,7 +149,7 @@ fn the_samples_hold_every_kind() {
         .collect();
     assert_eq!(seen, (0..COMMAND_KINDS).collect());
 
-    let kinds = samples::state::kinds();
+    let kinds = samples::state::all_kinds();
     let seen: BTreeSet<i32> = kinds
         .iter()
         .map(|kind| v1::EventKind::from(kind).into())
@@ -138,8 +165,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         decode_command(&bytes),
         Err(LogError::NewerVersion {
-            found: 2,
-            supported: 1,
+            found: 3,
+            supported: 2,
             ..
         })
     ));
@@ -148,8 +175,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         read_state(&mut bytes.as_slice()),
         Err(LogError::NewerVersion {
-            found: 2,
-            supported: 1,
+            found: 3,
+            supported: 2,
             ..
         })
     ));
@@ -157,7 +184,7 @@ fn a_newer_version_is_refused_by_number() {
 
 #[test]
 fn a_cut_state_is_refused_wherever_it_is_cut() {
-    let bytes = written(&samples::state::state());
+    let bytes = written(&samples::cells::state());
     for length in 0..bytes.len() {
         let error = read_state(&mut &bytes[..length]).unwrap_err();
         assert!(

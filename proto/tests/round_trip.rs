@@ -42,7 +42,7 @@ proptest! {
 
     #[test]
     fn a_specification_comes_back_from_the_wire(spec in strategies::spec()) {
-        prop_assert_eq!(JobSpec::from(v1::JobSpec::from(&spec)), spec);
+        prop_assert_eq!(JobSpec::try_from(v1::JobSpec::from(&spec)).unwrap(), spec);
     }
 
     #[test]
@@ -115,8 +115,8 @@ fn story(commands: &[Command], jobs: Vec<Command>, outcomes: Vec<TaskOutcome>) -
     for job in &jobs {
         step(&mut state, job);
     }
-    for placement in plan(&state, state.time, Budget::default()).placements {
-        step(&mut state, &Command::Place(placement));
+    for decision in plan(&state, state.time, Budget::default()).steps {
+        step(&mut state, &decision);
     }
     assert!(
         !running_tasks(&state, leader).is_empty(),

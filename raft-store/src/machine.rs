@@ -67,7 +67,7 @@ mod tests {
     use std::sync::Arc;
 
     use muster_core::ids::{ReplicaId, RequestId};
-    use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
+    use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
 
     use super::*;
 
@@ -80,6 +80,7 @@ mod tests {
             environment: std::collections::BTreeMap::new(),
             working_directory: None,
             tasks_per_host_max: None,
+            layout: Layout::default(),
         };
         Command::SubmitJob {
             request: RequestId(request),
@@ -94,6 +95,7 @@ mod tests {
                 partition_grace_ms: 45_000,
                 stop_grace_ms: 30_000,
                 labels: std::collections::BTreeMap::new(),
+                scheduling: Scheduling::default(),
             }),
         }
     }

@@ -4,17 +4,21 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::limits;
+use muster_core::quota::{QueueConfig, QueueTree};
 use muster_core::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, TaskGroup,
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
 use crate::trace::TraceJob;
 
+/// Who configures the queues.
+const AUTHOR: &str = "simulator";
 /// User of jobs whose trace names none.
 const USER_UNSAID: &str = "trace";
 /// Priorities of the service classes that traces name; best-effort classes (`BE`, `Spot`) and unknown ones have 0.
@@ -70,19 +74,27 @@ impl Policy {
         }
     }
 
-    /// The commands that set the engine up for these jobs, before the first of them is submitted. Request ids
-    /// count down from the largest one, so that they never meet those of submissions.
-    pub(crate) fn setup(self, jobs: &[TraceJob]) -> Vec<Command> {
+    /// The command that sets the engine up for these jobs, before the first of them is submitted. Its request id is
+    /// the largest one, so that it never meets those of submissions.
+    pub(crate) fn setup(self, jobs: &[TraceJob]) -> Command {
         let queues: BTreeSet<&str> = jobs.iter().map(|job| self.queue(job)).collect();
-        let named = queues.into_iter().filter(|name| *name != DEFAULT_QUEUE);
-        named
-            .zip(0u64..)
-            .map(|(name, number)| Command::SetQueue {
-                request: RequestId(u128::MAX - u128::from(number)),
-                name: name.to_owned(),
-                live_jobs_max: limits::LIVE_JOBS_PER_QUEUE_MAX,
-            })
-            .collect()
+        let strict = QueueConfig {
+            backfill: false,
+            reserve_after_ms: limits::PERIOD_MS_MAX,
+            ..QueueConfig::default()
+        };
+        let queues = queues
+            .into_iter()
+            .map(|name| (name.to_owned(), strict.clone()))
+            .collect();
+        Command::ConfigureQueues {
+            request: RequestId(u128::MAX),
+            author: AUTHOR.to_owned(),
+            tree: Arc::new(QueueTree {
+                queues,
+                history_half_life_ms: None,
+            }),
+        }
     }
 
     /// A job of the trace as its user would submit it.
@@ -111,6 +123,7 @@ impl Policy {
                 environment: BTreeMap::new(),
                 working_directory: None,
                 tasks_per_host_max: None,
+                layout: Layout::default(),
             }],
             retry: RetryPolicy {
                 retries_max: 0,
@@ -123,6 +136,7 @@ impl Policy {
             },
             stop_grace_ms: STOP_GRACE_MS,
             labels: BTreeMap::new(),
+            scheduling: Scheduling::default(),
         }
     }
 }

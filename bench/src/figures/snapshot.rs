@@ -11,8 +11,8 @@ use anyhow::{Context as _, ensure};
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::spec::{
-    DEFAULT_QUEUE, JobSpec, Resources, RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS,
-    TaskGroup,
+    DEFAULT_QUEUE, JobSpec, Layout, Resources, RetryPolicy, SINGLE_PARTITION_GRACE_MS,
+    STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::state::State;
 use muster_raft_store::{Config, Handle, Peer};
@@ -151,6 +151,7 @@ fn spec() -> JobSpec {
         environment: BTreeMap::new(),
         working_directory: None,
         tasks_per_host_max: None,
+        layout: Layout::default(),
     };
     JobSpec {
         name: "bench".to_owned(),
@@ -163,5 +164,6 @@ fn spec() -> JobSpec {
         partition_grace_ms: SINGLE_PARTITION_GRACE_MS,
         stop_grace_ms: STOP_GRACE_MS,
         labels: BTreeMap::from([("payload".to_owned(), "x".repeat(200))]),
+        scheduling: Scheduling::default(),
     }
 }

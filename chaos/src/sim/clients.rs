@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
-use muster_core::spec::{DEFAULT_QUEUE, JobSpec, Resources, RetryPolicy, TaskGroup};
+use muster_core::spec::{
+    DEFAULT_QUEUE, JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup,
+};
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
 use rand::{Rng, SeedableRng};
@@ -178,6 +180,7 @@ impl SimClient {
             environment,
             working_directory: None,
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
+            layout: Layout::default(),
         };
         JobSpec {
             name: "simulated".to_owned(),
@@ -193,6 +196,7 @@ impl SimClient {
             partition_grace_ms: self.partition_grace_ms,
             stop_grace_ms: 1_000,
             labels: BTreeMap::new(),
+            scheduling: Scheduling::default(),
         }
     }
 }

@@ -3,6 +3,7 @@
 mod blocking;
 pub(crate) mod cluster;
 pub(crate) mod completion;
+mod configuration;
 pub(crate) mod demo;
 pub(crate) mod gpu;
 pub(crate) mod host;
@@ -10,6 +11,8 @@ pub(crate) mod job;
 mod listing;
 pub(crate) mod queue;
 pub(crate) mod replay;
+pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
+pub(crate) mod topology;
 pub(crate) mod worker;

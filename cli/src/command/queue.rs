@@ -1,20 +1,27 @@
 //! `muster queue`.
 
 use clap::{Args, Subcommand};
+use muster_core::quota::QueueTree;
+use muster_proto::v1;
 
+use super::configuration::{ApplyOptions, ConfigFile, print_file};
 use super::listing::show;
-use crate::connection::{Freshness, Options};
+use crate::connection::{Freshness, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, render_document};
-use crate::view::QueueView;
+use crate::view::{QueueChangesView, QueueView};
 
 /// What to do with queues.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
-    /// Show queues
+    /// Show queues with what they have and are guaranteed
     List(List),
-    /// Create a queue or change one
+    /// Show one queue; without a name, print the whole tree in the form that `apply` reads
+    Get(Get),
+    /// Replace the tree of queues; nothing that runs is stopped
+    Apply(Apply),
+    /// Create a queue or change its limit of unfinished jobs
     Set(Set),
 }
 
@@ -26,6 +33,23 @@ pub(crate) struct List {
     watch: bool,
     #[command(flatten)]
     freshness: Freshness,
+}
+
+/// `muster queue get`
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    /// Its full name: research/vision
+    name: Option<String>,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster queue apply`
+#[derive(Debug, Args)]
+#[command(after_help = "muster queue get > queues.yaml; muster queue apply queues.yaml --dry-run")]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    apply: ApplyOptions,
 }
 
 /// `muster queue set`
@@ -43,6 +67,8 @@ impl Verb {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::List(list) => list.run(options).await,
+            Self::Get(get) => get.run(options).await,
+            Self::Apply(apply) => apply.run(options).await,
             Self::Set(set) => set.run(options).await,
         }
     }
@@ -57,6 +83,57 @@ impl List {
             Ok((revision, queues.into_iter().map(QueueView::from).collect()))
         })
         .await
+    }
+}
+
+impl Get {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let consistency = self.freshness.consistency();
+        let screen = options.screen();
+        let Some(name) = self.name else {
+            let (_, tree) = client.queue_tree(consistency).await?;
+            let tree = QueueTree::try_from(tree).map_err(|error| Failure::internal(&error))?;
+            print_file(&screen, &tree)?;
+            return Ok(Exit::Ok);
+        };
+        let (_, queues) = client.list_queues(consistency).await?;
+        let queue = queues.into_iter().find(|queue| queue.name == name);
+        let queue = queue.ok_or_else(|| {
+            Failure::new(format!("queue `{name}` does not exist"))
+                .help("`muster queue list` shows the queues")
+        })?;
+        let view = QueueView::from(queue);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => view.render(),
+            Format::Name => format!("{name}\n"),
+            format => render_document(format, &view)?,
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Apply {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let file: ConfigFile<QueueTree> = self.apply.read()?;
+        let client = options.connect().await?;
+        let answer = client
+            .configure_queues(v1::ConfigureQueuesRequest {
+                request_id: String::new(),
+                author: current_user(),
+                tree: Some((&file.value).into()),
+                dry_run: self.apply.dry_run(),
+            })
+            .await
+            .map_err(|error| file.refused(error))?;
+        let screen = options.screen();
+        let changes = QueueChangesView::new(self.apply.dry_run(), answer);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => changes.render(),
+            Format::Name => changes.names(),
+            format => render_document(format, &changes)?,
+        })?;
+        Ok(Exit::Ok)
     }
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use super::scheduling::LayoutFile;
 use crate::parse::{CpuCount, HumanSize};
 
 /// Tasks of one shape.
@@ -31,6 +32,9 @@ pub(crate) struct GroupFile {
     /// At most so many tasks of this group on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tasks_per_host_max: Option<u32>,
+    /// Where its tasks lie to each other, and how many of them are enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) layout: Option<LayoutFile>,
 }
 
 /// What one task needs.
@@ -61,6 +65,7 @@ impl From<GroupFile> for v1::TaskGroup {
             environment: group.environment,
             working_directory: group.working_directory,
             tasks_per_host_max: group.tasks_per_host_max,
+            layout: group.layout.map(Into::into),
         }
     }
 }
@@ -86,6 +91,7 @@ impl From<&v1::TaskGroup> for GroupFile {
             environment: group.environment.clone(),
             working_directory: group.working_directory.clone(),
             tasks_per_host_max: group.tasks_per_host_max,
+            layout: group.layout.as_ref().map(Into::into),
         }
     }
 }

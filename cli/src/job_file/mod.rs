@@ -4,7 +4,9 @@
 
 mod group;
 mod read;
+mod scheduling;
 mod schema;
 
-pub(crate) use read::{NamedSpec, read_jobs, rule_in_file};
+pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
+pub(crate) use scheduling::PackingFile;
 pub(crate) use schema::JobFile;

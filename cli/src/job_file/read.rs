@@ -63,8 +63,7 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
         let message = "belongs to a job without `groups`; move it into the group".to_owned();
         return vec![place(field, message)];
     }
-    let spec = JobSpec::from(job.clone().into_spec(user));
-    let violations = validate(&spec).into_iter();
+    let violations = broken_rules(job.clone().into_spec(user)).into_iter();
     let errors = violations.map(|violation| {
         let rule = rule_in_file(&violation);
         place(&field_in_file(&violation.field, job.is_short()), rule)
@@ -72,11 +71,23 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
     errors.collect()
 }
 
+/// All rules that a job breaks.
+pub(crate) fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
+    match JobSpec::try_from(spec) {
+        Ok(spec) => validate(&spec),
+        Err(invalid) => vec![invalid.into()],
+    }
+}
+
 /// The name that a field of the specification has in a job file.
 ///
 /// Files write amounts with their units, so the names of the fields carry none; the short form has the
 /// only group's fields at the top.
 pub(crate) fn field_in_file(field: &str, short: bool) -> String {
+    let limit = field
+        .strip_suffix("_ms_max")
+        .map(|field| format!("{field}_max"));
+    let field = limit.as_deref().unwrap_or(field);
     let field = ["_ms", "_mib", "_milli"]
         .iter()
         .find_map(|unit| field.strip_suffix(unit))
@@ -147,7 +158,9 @@ mod tests {
     #[test]
     fn a_job_survives_its_own_file() {
         let text = "name: a\nuser: u\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
-                    resources: {cpus: 1.5, memory: 3MiB}\nlabels: {k: 'true'}\n";
+                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n\
+                    labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
+                    within: {level: rack, required: false}\n  hosts: [n1]\n";
         let spec = read_jobs("job.yaml", text, "ada").unwrap().remove(0).spec;
         let written = serde_saphyr::to_string(&JobFile::from(&spec)).unwrap();
         let again = read_jobs("written.yaml", &written, "ada")
@@ -201,7 +214,7 @@ mod tests {
 
     #[test]
     fn every_broken_rule_is_placed_and_named() {
-        let text = "# a comment\nname: ''\ntasks: 0\nresources:\n  gpus: 65\ncommand: [x]\n\
+        let text = "# a comment\nname: ''\ntasks: 0\nresources:\n  gpus: 129\ncommand: [x]\n\
                     stop_grace: 2h\nworking_directory: here\n";
         assert_eq!(
             errors(text),
@@ -209,7 +222,7 @@ mod tests {
                 "job.yaml:2:7: name: must not be empty",
                 "job.yaml:7:13: stop_grace: 7200000 is over the limit of 3600000 (STOP_GRACE_MS_MAX), in ms",
                 "job.yaml:3:8: tasks: must be at least 1",
-                "job.yaml:5:9: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)",
+                "job.yaml:5:9: resources.gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)",
                 "job.yaml:8:20: working_directory: must be an absolute path",
             ]
         );

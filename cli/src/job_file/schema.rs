@@ -6,6 +6,7 @@ use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use super::group::{GroupFile, ResourcesFile};
+use super::scheduling::{LayoutFile, SchedulingFile};
 use crate::parse::HumanDuration;
 
 /// A job. One with a single group may put the group's fields (`tasks` for its `count`) beside its own.
@@ -38,6 +39,9 @@ pub(crate) struct JobFile {
     /// Time between asking a task to stop and killing it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) stop_grace: Option<HumanDuration>,
+    /// What it asks of the scheduler beside resources.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) scheduling: Option<SchedulingFile>,
     /// Task groups in rank order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) groups: Option<Vec<GroupFile>>,
@@ -59,6 +63,9 @@ pub(crate) struct JobFile {
     /// Of the only group: at most so many tasks on one host.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) tasks_per_host_max: Option<u32>,
+    /// Of the only group: where its tasks lie to each other, and how many of them are enough.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) layout: Option<LayoutFile>,
 }
 
 /// What happens after failures of the job's own.
@@ -87,6 +94,7 @@ impl JobFile {
             ("environment", self.environment.is_some()),
             ("working_directory", self.working_directory.is_some()),
             ("tasks_per_host_max", self.tasks_per_host_max.is_some()),
+            ("layout", self.layout.is_some()),
         ];
         given
             .iter()
@@ -104,6 +112,7 @@ impl JobFile {
             environment: self.environment.unwrap_or_default(),
             working_directory: self.working_directory,
             tasks_per_host_max: self.tasks_per_host_max,
+            layout: self.layout,
         };
         let groups = self.groups.unwrap_or_else(|| vec![short]);
         v1::JobSpec {
@@ -120,6 +129,7 @@ impl JobFile {
             partition_grace_ms: self.partition_grace.map(|grace| grace.ms),
             stop_grace_ms: self.stop_grace.map(|grace| grace.ms),
             labels: self.labels,
+            scheduling: self.scheduling.map(Into::into),
         }
     }
 }
@@ -140,6 +150,7 @@ impl From<&v1::JobSpec> for JobFile {
             }),
             partition_grace: spec.partition_grace_ms.map(human),
             stop_grace: spec.stop_grace_ms.map(human),
+            scheduling: spec.scheduling.as_ref().map(Into::into),
             groups: Some(spec.groups.iter().map(GroupFile::from).collect()),
             ..Self::default()
         }

@@ -5,7 +5,7 @@ use muster_proto::v1;
 use serde::Serialize;
 use serde_json::{Value, json};
 
-use super::word::{block_target, job_phase};
+use super::word::{block_target, job_phase, word};
 use crate::output::{Cell, Column, Table, Tone, counted, instant, paint, until};
 
 const CLASS_COLUMNS: &[Column] = &[
@@ -163,6 +163,14 @@ fn advice(blocker: &v1::Blocker, now: Timestamp) -> Option<String> {
             short.fits_tasks, short.need_tasks, short.free_gpus, short.need_gpus
         ),
         Kind::Behind(ahead) => format!("job {} comes first", ahead.ahead_job_id),
+        Kind::Limit(limit) => format!(
+            "{} {} of {} are allowed, with it there would be {}",
+            limit.limit, limit.resource, limit.queue, limit.would_be
+        ),
+        Kind::Reserved(reserved) => {
+            let at = reserved.expected_at_ms?;
+            format!("the resources should be free {}", until(now, at))
+        }
     })
 }
 
@@ -180,6 +188,11 @@ fn blocker_json(blocker: &v1::Blocker) -> Option<Value> {
             "fits_tasks": short.fits_tasks, "need_tasks": short.need_tasks,
         }),
         Kind::Behind(ahead) => json!({"kind": "behind", "job": ahead.ahead_job_id}),
+        Kind::Limit(limit) => limit_json("limit", limit),
+        Kind::Reserved(reserved) => json!({
+            "kind": "reserved", "victims": reserved.victims,
+            "expected_at": reserved.expected_at_ms.map(instant),
+        }),
     })
 }
 
@@ -203,5 +216,14 @@ fn remedy_json(remedy: &v1::Remedy) -> Option<Value> {
             json!({"kind": "free_room", "tasks": lacking.tasks, "each": lacking.each})
         }
         Kind::Grow(need) => json!({"kind": "grow", "need": need}),
+        Kind::RaiseLimit(limit) => limit_json("raise_limit", limit),
+    })
+}
+
+fn limit_json(kind: &str, limit: &v1::LimitReached) -> Value {
+    json!({
+        "kind": kind, "queue": limit.queue, "user": limit.user,
+        "of": word(limit.kind().as_str_name(), "KIND_"), "resource": limit.resource,
+        "would_be": limit.would_be, "limit": limit.limit,
     })
 }

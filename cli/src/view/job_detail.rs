@@ -7,7 +7,7 @@ use super::job::JobView;
 use super::unit::UnitView;
 use super::word::phase_tone;
 use crate::job_file::JobFile;
-use crate::output::{Cell, Column, Screen, Table, Tone, ago, span};
+use crate::output::{Cell, Column, Screen, Table, Tone, ago, span, until};
 use crate::parse::compress;
 
 const TASK_COLUMNS: &[Column] = &[
@@ -69,6 +69,7 @@ impl JobDetailView {
             facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
         }
         self.push_checkpoints(&mut facts, screen);
+        self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
         text.push_str(&self.render_past());
@@ -86,6 +87,23 @@ impl JobDetailView {
             let age = ago(screen.now(), newest.committed_at_ms);
             let text = format!("step {}, {age}: {}", newest.step, newest.path);
             facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+        }
+    }
+
+    fn push_grounds(&self, facts: &mut Table, screen: &Screen) {
+        for unit in &self.unit_list {
+            let standing = unit.attempt.as_ref().and_then(|it| it.standing.as_ref());
+            if let Some(standing) = standing.filter(|standing| !standing.is_ordinary()) {
+                let text = format!("unit {}: {}", unit.index, standing.text());
+                facts.push(vec![Cell::toned("Standing", Tone::Faint), text.into()]);
+            }
+            if let Some(claim) = &unit.claim {
+                let at = claim.expected_at_ms;
+                let at =
+                    at.map_or_else(String::new, |at| format!(" ({})", until(screen.now(), at)));
+                let text = format!("unit {}: {}{at}", unit.index, claim.text());
+                facts.push(vec![Cell::toned("Reserved", Tone::Faint), text.into()]);
+            }
         }
     }
 

@@ -1,40 +1,105 @@
-//! A queue in a list.
+//! A queue in a list and by itself.
 
 use jiff::Timestamp;
+use muster_core::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder};
 use muster_proto::v1;
 use serde::Serialize;
 
-use crate::output::{Cell, Column, Row};
+use crate::output::{Cell, Column, Row, Table, Tone, span};
 
-/// A queue.
+/// A queue with what it was configured to be and what it has.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct QueueView {
     name: String,
     live_jobs: u64,
     live_jobs_max: u64,
+    retired: bool,
+    held: Amounts,
+    opportunistic: Amounts,
+    claimed: Amounts,
+    history_gpu_ms: u64,
+    users: Vec<UserView>,
+    config: Option<QueueConfig>,
+}
+
+/// What a user has in a queue.
+#[derive(Clone, Debug, Serialize)]
+struct UserView {
+    user: String,
+    held: Amounts,
+    opportunistic: Amounts,
+    claimed: Amounts,
 }
 
 impl From<v1::Queue> for QueueView {
     fn from(queue: v1::Queue) -> Self {
+        let usage = queue.usage.unwrap_or_default();
         Self {
             name: queue.name,
             live_jobs: queue.live_jobs,
             live_jobs_max: queue.live_jobs_max,
+            retired: queue.retired,
+            held: amounts(usage.held),
+            opportunistic: amounts(usage.opportunistic),
+            claimed: amounts(usage.claimed),
+            history_gpu_ms: queue.history_gpu_ms,
+            users: queue.users.into_iter().map(UserView::from).collect(),
+            // What a newer cluster says and this version cannot read is left out.
+            config: queue
+                .config
+                .and_then(|config| QueueConfig::try_from(config).ok()),
         }
     }
+}
+
+impl From<v1::UserUsage> for UserView {
+    fn from(user: v1::UserUsage) -> Self {
+        let usage = user.usage.unwrap_or_default();
+        Self {
+            user: user.user,
+            held: amounts(usage.held),
+            opportunistic: amounts(usage.opportunistic),
+            claimed: amounts(usage.claimed),
+        }
+    }
+}
+
+pub(super) fn amounts(wire: Option<v1::Amounts>) -> Amounts {
+    wire.map(Amounts::from).unwrap_or_default()
 }
 
 impl Row for QueueView {
     const COLUMNS: &'static [Column] = &[
         Column::new("NAME"),
+        Column::new("GPUS HELD"),
+        Column::new("GUARANTEED"),
+        Column::new("AT MOST"),
+        Column::wide("OPPORTUNISTIC"),
+        Column::wide("CLAIMED"),
+        Column::wide("WEIGHT"),
+        Column::wide("ORDER"),
         Column::new("LIVE JOBS"),
         Column::new("LIMIT"),
     ];
     const KEY: &'static str = "queues";
 
     fn cells(&self, _now: Timestamp) -> Vec<Cell> {
+        let config = self.config.clone().unwrap_or_default();
+        let at_most = config.limit.gpus.map(|gpus| gpus.to_string());
+        let name = if self.retired {
+            Cell::toned(format!("{} (retired)", self.name), Tone::Faint)
+        } else {
+            (*self.name).into()
+        };
         vec![
-            (*self.name).into(),
+            name,
+            self.held.gpus.to_string().into(),
+            guaranteed(&config.guarantee).into(),
+            at_most.unwrap_or_else(|| "-".to_owned()).into(),
+            self.opportunistic.gpus.to_string().into(),
+            self.claimed.gpus.to_string().into(),
+            config.weight.to_string().into(),
+            order(config.order).into(),
             self.live_jobs.to_string().into(),
             self.live_jobs_max.to_string().into(),
         ]
@@ -43,4 +108,151 @@ impl Row for QueueView {
     fn name(&self) -> String {
         self.name.clone()
     }
+}
+
+const USER_COLUMNS: &[Column] = &[
+    Column::new("USER"),
+    Column::new("GPUS HELD"),
+    Column::new("OPPORTUNISTIC"),
+    Column::new("CLAIMED"),
+];
+
+impl QueueView {
+    /// Everything for people.
+    pub(crate) fn render(&self) -> String {
+        let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
+        for (key, value) in self.facts() {
+            facts.push(vec![Cell::toned(key, Tone::Faint), value.into()]);
+        }
+        let mut text = facts.render(false);
+        if self.users.is_empty() {
+            return text;
+        }
+        let mut users = Table::new(USER_COLUMNS, false);
+        for user in &self.users {
+            users.push(vec![
+                (*user.user).into(),
+                user.held.gpus.to_string().into(),
+                user.opportunistic.gpus.to_string().into(),
+                user.claimed.gpus.to_string().into(),
+            ]);
+        }
+        text.push('\n');
+        text.push_str(&users.render(true));
+        text
+    }
+
+    fn facts(&self) -> Vec<(&'static str, String)> {
+        let config = self.config.clone().unwrap_or_default();
+        let jobs = format!("{} of at most {}", self.live_jobs, self.live_jobs_max);
+        let state = if self.retired {
+            "retired: it takes no new jobs"
+        } else {
+            "open"
+        };
+        vec![
+            ("Queue", self.name.clone()),
+            ("State", state.to_owned()),
+            ("Live jobs", jobs),
+            ("Held", listed(&self.held)),
+            ("Opportunistic", listed(&self.opportunistic)),
+            ("Claimed", listed(&self.claimed)),
+            ("Guaranteed", guarantee_listed(&config.guarantee)),
+            ("At most", limits_listed(&config.limit)),
+            ("Each user", limits_listed(&config.user_limit)),
+            ("Weight", config.weight.to_string()),
+            ("Order", order(config.order).to_owned()),
+            ("Borrows", yes_no(config.borrow)),
+            ("Preempts by priority", yes_no(config.preempt_by_priority)),
+            ("Backfills", yes_no(config.backfill)),
+            ("Reserves after", span(config.reserve_after_ms)),
+            ("Protects for", span(config.protected_ms)),
+        ]
+    }
+}
+
+fn yes_no(is_so: bool) -> String {
+    if is_so { "yes" } else { "no" }.to_owned()
+}
+
+fn order(order: QueueOrder) -> &'static str {
+    match order {
+        QueueOrder::Priority => "priority",
+        QueueOrder::Fifo => "fifo",
+        QueueOrder::Fair => "fair",
+    }
+}
+
+/// A guarantee in one short cell: GPUs, or cells by level.
+pub(super) fn guaranteed(guarantee: &Guarantee) -> String {
+    match guarantee {
+        Guarantee::Amounts(amounts) if amounts.gpus == 0 => "-".to_owned(),
+        Guarantee::Amounts(amounts) => amounts.gpus.to_string(),
+        Guarantee::Cells(quotas) => {
+            let quotas = quotas.iter().map(|quota| {
+                let cells = quota.count as usize + quota.pinned.len();
+                format!("{cells} {} x {}", quota.level, quota.gpus)
+            });
+            quotas.collect::<Vec<_>>().join(", ")
+        }
+    }
+}
+
+fn guarantee_listed(guarantee: &Guarantee) -> String {
+    match guarantee {
+        Guarantee::Amounts(amounts) => listed(amounts),
+        Guarantee::Cells(quotas) => {
+            let quotas = quotas.iter().map(|quota| {
+                let pinned = quota.pinned.iter().map(|cell| cell.cell.as_str());
+                let pinned: Vec<_> = pinned.collect();
+                let mut text = format!(
+                    "{} {} with {} {}",
+                    quota.count, quota.level, quota.gpus, quota.gpu_model
+                );
+                if !pinned.is_empty() {
+                    text.push_str(&format!(", and {}", pinned.join(", ")));
+                }
+                text
+            });
+            quotas.collect::<Vec<_>>().join("; ")
+        }
+    }
+}
+
+/// Amounts in words; those that are 0 are left out.
+pub(super) fn listed(amounts: &Amounts) -> String {
+    let limits = Limits {
+        gpus: Some(amounts.gpus).filter(|it| *it > 0),
+        gpus_by_model: amounts.gpus_by_model.clone(),
+        cpus_milli: Some(amounts.cpus_milli).filter(|it| *it > 0),
+        memory_mib: Some(amounts.memory_mib).filter(|it| *it > 0),
+    };
+    let text = limits_listed(&limits);
+    if text == "no limit" {
+        "nothing".to_owned()
+    } else {
+        text
+    }
+}
+
+fn limits_listed(limits: &Limits) -> String {
+    let mut words = Vec::new();
+    words.extend(limits.gpus.map(|gpus| format!("{gpus} GPUs")));
+    let models = limits.gpus_by_model.iter();
+    words.extend(models.map(|(model, gpus)| format!("{gpus} {model}")));
+    words.extend(limits.cpus_milli.map(|milli| {
+        let cpus = crate::parse::CpuCount {
+            milli: u32::try_from(milli).unwrap_or(u32::MAX),
+        };
+        format!("{cpus} CPUs")
+    }));
+    words.extend(
+        limits
+            .memory_mib
+            .map(|mib| crate::parse::HumanSize { mib }.to_string()),
+    );
+    if words.is_empty() {
+        return "no limit".to_owned();
+    }
+    words.join(", ")
 }

@@ -3,6 +3,7 @@
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::standing::{ClaimView, StandingView};
 use super::word::word;
 use crate::output::instant;
 
@@ -16,6 +17,7 @@ pub(crate) struct UnitView {
     pub(crate) restart_reason: String,
     not_before: Option<String>,
     pub(crate) attempt: Option<AttemptView>,
+    pub(crate) claim: Option<ClaimView>,
     pub(crate) past: Vec<PastAttemptView>,
     pub(crate) checkpoints: Vec<CheckpointView>,
 }
@@ -28,6 +30,7 @@ pub(crate) struct AttemptView {
     placed_at: String,
     running_at: Option<String>,
     pub(crate) stop_reason: Option<String>,
+    pub(crate) standing: Option<StandingView>,
     pub(crate) tasks: Vec<TaskView>,
 }
 
@@ -89,6 +92,7 @@ impl From<v1::Unit> for UnitView {
             restart_reason: word(unit.restart_reason().as_str_name(), "RESTART_REASON_"),
             not_before: (unit.not_before_ms > 0).then(|| instant(unit.not_before_ms)),
             attempt: unit.attempt.map(AttemptView::from),
+            claim: unit.claim.map(ClaimView::from),
             past: unit.past.into_iter().map(PastAttemptView::from).collect(),
             checkpoints: unit
                 .checkpoints
@@ -108,6 +112,7 @@ impl From<v1::Attempt> for AttemptView {
             placed_at: instant(attempt.placed_at_ms),
             running_at: attempt.running_at_ms.map(instant),
             stop_reason: stop_reason.map(describe_stop),
+            standing: attempt.standing.as_ref().map(StandingView::from),
             tasks: attempt.tasks.into_iter().map(TaskView::from).collect(),
         }
     }
@@ -201,6 +206,9 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::GpuFault(gpu)) => format!("{gpu} is unfit"),
         Some(Kind::DrainHostId(host)) => format!("host {host} is drained"),
         Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
+        Some(Kind::RunTime(_)) => "it ran as long as its job allows".to_owned(),
+        Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
+        Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
         None => "a reason that this version does not know".to_owned(),
     }
 }

@@ -188,6 +188,13 @@ impl ClusterService for Replica {
     ) -> Result<Response<v1::ListQueuesResponse>, Status> {
         Err(Status::unimplemented("not in this test"))
     }
+
+    async fn get_topology(
+        &self,
+        _: Request<v1::GetTopologyRequest>,
+    ) -> Result<Response<v1::GetTopologyResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
 }
 
 #[tonic::async_trait]

@@ -32,6 +32,7 @@ impl Step<'_> {
                 ..block.clone()
             };
             step.set_block(place, Some(block.clone()));
+            step.give_up_broken_claims(place.0);
             let deadline = block.drain_deadline;
             step.emit(EventKind::Blocked {
                 target: target.clone(),

@@ -134,13 +134,10 @@ impl Step<'_> {
             ..
         } = &mut *self.state;
         let job = jobs.get(&id).expect("jobs named by the state exist");
-        let queue = queues
-            .get(job.spec.queue.as_str())
-            .expect("queues are never removed");
         if waits {
-            index.add_waiting(&queue.name, job);
+            index.add_waiting(queues, job);
         } else {
-            index.remove_waiting(&queue.name, job);
+            index.remove_waiting(queues, job);
         }
     }
 
@@ -156,13 +153,18 @@ impl Step<'_> {
         job.finished_at = Some(time);
         let (phase, reason) = (job.phase, job.finish_reason.clone());
         let spec = Arc::clone(&job.spec);
-        self.state.index.finished.insert((time, id));
+        let State { jobs, index, .. } = &mut *self.state;
+        index.finished.insert((time, id));
+        if let Some(job) = jobs.get(&id) {
+            index.run_times.learn(job);
+        }
         let queue = self
             .state
             .queues
             .get_mut(spec.queue.as_str())
-            .expect("queues are never removed");
+            .expect("queues are kept while jobs live in them");
         Arc::make_mut(queue).live_jobs -= 1;
+        self.remove_if_over(&spec.queue);
         self.emit(EventKind::JobFinished {
             job: id,
             phase,

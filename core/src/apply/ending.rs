@@ -10,7 +10,9 @@ use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::spec::JobSpec;
-use crate::state::{Attempt, Holder, Host, Job, PastAttempt, RestartReason, TaskRun};
+use crate::state::{
+    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, TaskRun, amounts_held,
+};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -27,6 +29,9 @@ impl Step<'_> {
         let known = job.unit(unit).expect("the unit was found to have a record");
         let verdict = verdict::judge(&hosts, job, known, &attempt);
         self.release(id, unit, &spec, &attempt);
+        self.state
+            .index
+            .remove_deadline((id, unit), &spec, &attempt);
         let hosts = attempt.hosts();
         self.emit(EventKind::AttemptEnded {
             job: id,
@@ -50,6 +55,13 @@ impl Step<'_> {
 
     /// Gives an attempt's resources back to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
+        self.settle_histories(&spec.queue);
+        let amounts = amounts_held(&self.state.hosts, spec, attempt);
+        let part = Part::held_by(attempt);
+        self.state.index.remove_usage(spec, part, &amounts);
+        self.unbind(spec, &attempt.standing);
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(spec, (attempt.epoch, id, unit), None);
         let mut by_host: BTreeMap<HostId, Vec<&TaskRun>> = BTreeMap::new();
         for run in &attempt.tasks {
             by_host.entry(run.host).or_default().push(run);

@@ -3,14 +3,18 @@
 //! They are kept in snapshots, which outlive builds, so they are folded from the fields one by one and
 //! frozen by a test: a new field of a request is folded only where it differs from its default.
 
+mod configuration;
+
 use std::collections::BTreeMap;
 
 use xxhash_rust::xxh3::xxh3_64;
 
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
-use crate::spec::{JobSpec, TaskGroup};
+use crate::quota::QueueTree;
+use crate::spec::{JobSpec, Layout, Scheduling, TaskGroup};
 use crate::time::TimeMs;
+use crate::topology::Topology;
 
 /// What a request asks for, as far as its fingerprint goes.
 pub(super) enum Request<'a> {
@@ -19,6 +23,8 @@ pub(super) enum Request<'a> {
     Block(&'a BlockTarget, &'a Block),
     Unblock(&'a BlockTarget, &'a str),
     SetQueue(&'a str, u64),
+    ConfigureQueues(&'a str, &'a QueueTree),
+    SetTopology(&'a str, &'a Topology),
 }
 
 impl Request<'_> {
@@ -54,6 +60,16 @@ impl Request<'_> {
                 fold.number(5);
                 fold.text(name);
                 fold.number(*live_jobs_max);
+            }
+            Self::ConfigureQueues(author, tree) => {
+                fold.number(6);
+                fold.text(author);
+                fold.tree(tree);
+            }
+            Self::SetTopology(author, topology) => {
+                fold.number(7);
+                fold.text(author);
+                fold.topology(topology);
             }
         }
         xxh3_64(&fold.0)
@@ -120,6 +136,9 @@ impl Fold {
         for group in &spec.groups {
             self.group(group);
         }
+        if spec.scheduling != Scheduling::default() {
+            self.scheduling(&spec.scheduling);
+        }
     }
 
     fn group(&mut self, group: &TaskGroup) {
@@ -134,6 +153,9 @@ impl Fold {
         self.number(u64::from(group.working_directory.is_some()));
         self.text(group.working_directory.as_deref().unwrap_or(""));
         self.option(group.tasks_per_host_max.map(u64::from));
+        if group.layout != Layout::default() {
+            self.layout(&group.layout);
+        }
     }
 }
 
@@ -141,7 +163,12 @@ impl Fold {
 mod tests {
     use super::*;
     use crate::ids::GpuUuid;
+    use crate::quota::{
+        Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
+    };
+    use crate::spec::{Packing, Within};
     use crate::testing::{gang, single};
+    use crate::topology::{CellGroup, CellPlace, HostShape};
 
     /// Snapshots of released versions hold these numbers: a change here breaks idempotency across an
     /// upgrade.
@@ -161,6 +188,7 @@ mod tests {
             expires_at: Some(TimeMs(60_000)),
             drain_deadline: None,
         };
+        let (tree, topology, asking) = (tree(), topology(), asking());
         let frozen = [
             (Request::Submit(&spec), 12_431_019_779_736_508_201),
             (
@@ -174,10 +202,97 @@ mod tests {
             (Request::Block(&host, &block), 181_802_648_263_390_374),
             (Request::Unblock(&gpu, "grace"), 7_692_321_478_948_412_085),
             (Request::SetQueue("research", 10), 5_046_152_900_565_992_767),
+            (
+                Request::ConfigureQueues("grace", &tree),
+                2_492_274_521_848_843_306,
+            ),
+            (
+                Request::SetTopology("grace", &topology),
+                5_812_457_341_826_190_573,
+            ),
+            (Request::Submit(&asking), 17_422_446_276_910_869_646),
         ];
         let fingerprints: Vec<u64> = frozen.iter().map(|(it, _)| it.fingerprint()).collect();
         let expected: Vec<u64> = frozen.iter().map(|(_, number)| *number).collect();
         assert_eq!(fingerprints, expected);
+    }
+
+    fn tree() -> QueueTree {
+        let amounts = Amounts {
+            gpus: 16,
+            gpus_by_model: [("H100".to_owned(), 8)].into(),
+            ..Amounts::default()
+        };
+        let research = QueueConfig {
+            order: QueueOrder::Fair,
+            guarantee: Guarantee::Amounts(amounts),
+            user_limit: Limits {
+                gpus: Some(8),
+                ..Limits::default()
+            },
+            ..QueueConfig::default()
+        };
+        let cells = vec![CellQuota {
+            level: "host".to_owned(),
+            gpu_model: "H100".to_owned(),
+            gpus: 8,
+            count: 2,
+            pinned: vec![PinnedCell {
+                name: "gold".to_owned(),
+                cell: "node-0001".to_owned(),
+            }],
+        }];
+        let vc = QueueConfig {
+            guarantee: Guarantee::Cells(cells),
+            borrow: false,
+            ..QueueConfig::default()
+        };
+        QueueTree {
+            queues: [("research".to_owned(), research), ("vc".to_owned(), vc)].into(),
+            history_half_life_ms: Some(3_600_000),
+        }
+    }
+
+    fn topology() -> Topology {
+        Topology {
+            above: vec!["rack".to_owned()],
+            inside: vec!["socket".to_owned()],
+            places: vec![CellPlace {
+                cell: vec!["rack-1".to_owned()],
+                hosts: vec!["node-0001".to_owned()],
+            }],
+            shapes: vec![HostShape {
+                gpus: 2,
+                groups: vec![CellGroup {
+                    level: "socket".to_owned(),
+                    gpus: vec![0, 1],
+                }],
+                ..HostShape::default()
+            }],
+        }
+    }
+
+    fn asking() -> JobSpec {
+        let mut spec = gang("train", 4, 2);
+        let within = Within {
+            level: "rack".to_owned(),
+            required: true,
+        };
+        spec.scheduling = Scheduling {
+            run_time_ms_max: Some(60_000),
+            within: Some(within.clone()),
+            packing: Packing::Spread,
+            hosts_excluded: vec!["node-0002".to_owned()],
+            pinned_cell: Some("gold".to_owned()),
+            ..Scheduling::default()
+        };
+        spec.groups[0].layout = Layout {
+            count_min: Some(2),
+            within: Some(within),
+            within_tasks: Some(2),
+            gpus: vec![GpuUuid(7)],
+        };
+        spec
     }
 
     #[test]

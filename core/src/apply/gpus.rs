@@ -50,6 +50,7 @@ impl Step<'_> {
         });
         if *health != GpuHealth::Healthy {
             self.stop_holder(uuid);
+            self.give_up_broken_claims(id);
         }
     }
 

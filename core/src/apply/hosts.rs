@@ -1,6 +1,6 @@
 //! Hosts: how they present themselves, and how the leader sees them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::apply::{Step, violation};
@@ -10,7 +10,7 @@ use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::Violation;
-use crate::state::{Answer, Gpu, Host};
+use crate::state::{Answer, Gpu, Host, Part, amounts_held};
 use crate::time::TimeMs;
 
 /// Signal of a GPU that its host no longer presents.
@@ -44,6 +44,7 @@ impl Step<'_> {
             name,
             health,
         });
+        self.give_up_broken_claims(id);
     }
 
     pub(super) fn register_host(
@@ -149,16 +150,25 @@ impl Step<'_> {
             memory_mib: 0,
             cpus_milli_used: 0,
             memory_mib_used: 0,
+            claims: Vec::new(),
             labels: std::collections::BTreeMap::new(),
             registered_at: self.state.time,
             desired_revision: self.state.revision,
         };
         self.state.host_names.insert(name, id);
         self.state.hosts.insert(id, Arc::new(host));
+        self.replace_cells(id);
         id
     }
 
     fn update_host(&mut self, id: HostId, new: bool, registration: &HostRegistration) {
+        let models: BTreeMap<GpuUuid, &str> = registration
+            .gpus
+            .iter()
+            .map(|gpu| (gpu.uuid, gpu.model.as_str()))
+            .collect();
+        let left = (registration.cpus_milli, registration.memory_mib);
+        self.give_up_claims_on(id, &models, left);
         let moved = self.take_from_lost_hosts(id, registration);
         let time = self.state.time;
         let (gpus, dropped) = self.merged_gpus(id, registration, moved);
@@ -169,6 +179,8 @@ impl Step<'_> {
             self.state.gpu_hosts.insert(gpu.uuid, id);
         }
         let changed = changed_healths(self.state.host(id), &gpus);
+        let revalued = self.holders_of_changed_models(id, &gpus);
+        self.count_usage(&revalued, false);
         let uuids = |gpus: &[Gpu]| gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<_>>();
         let (news, returned) = self.edit_host(id, |host| {
             let news = uuids(&host.gpus) != uuids(&gpus)
@@ -183,6 +195,8 @@ impl Step<'_> {
             describe(host, registration);
             (news, returned)
         });
+        self.count_usage(&revalued, true);
+        self.replace_cells(id);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
@@ -193,6 +207,41 @@ impl Step<'_> {
             });
             if health != GpuHealth::Healthy {
                 self.stop_holder(uuid);
+            }
+        }
+    }
+
+    /// Units that hold a GPU of the host that has another model from now on: usage counts GPUs by model.
+    fn holders_of_changed_models(&self, id: HostId, gpus: &[Gpu]) -> BTreeSet<(JobId, UnitIndex)> {
+        let known = self.state.host(id).map_or(&[][..], |host| &host.gpus);
+        let model = |uuid: GpuUuid| {
+            gpus.iter()
+                .find(|gpu| gpu.uuid == uuid)
+                .map(|gpu| &gpu.model)
+        };
+        let changed = known
+            .iter()
+            .filter(|gpu| model(gpu.uuid).is_some_and(|now| *now != gpu.model));
+        changed
+            .filter_map(|gpu| gpu.holder)
+            .map(|holder| (holder.job, holder.unit))
+            .collect()
+    }
+
+    /// Adds what the attempts of these units hold to their queues' usage, or takes it off.
+    fn count_usage(&mut self, units: &BTreeSet<(JobId, UnitIndex)>, added: bool) {
+        for (id, unit) in units {
+            let job = self.state.job(*id);
+            let attempt = job.and_then(|job| job.unit(*unit)?.attempt.as_deref());
+            let (Some(job), Some(attempt)) = (job, attempt) else {
+                continue;
+            };
+            let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);
+            let (spec, part) = (Arc::clone(&job.spec), Part::held_by(attempt));
+            if added {
+                self.state.index.add_usage(&spec, part, &amounts);
+            } else {
+                self.state.index.remove_usage(&spec, part, &amounts);
             }
         }
     }
@@ -232,6 +281,7 @@ impl Step<'_> {
                     host.gpus = left;
                     moved.extend::<Vec<Gpu>>(taken);
                 });
+                self.replace_cells(owner);
             }
         }
         moved
@@ -288,6 +338,7 @@ fn presented_gpu(described: &GpuDescription, known: Option<&Gpu>, time: TimeMs) 
         health_since: time,
         block: None,
         holder: None,
+        claim: None,
     });
     gpu.index = described.index;
     if *gpu.model != *described.model {

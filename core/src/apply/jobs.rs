@@ -3,15 +3,16 @@
 use std::sync::Arc;
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, require_length};
+use crate::apply::{Step, admission, require_length, violation};
 use crate::command::StopReason;
 use crate::event::EventKind;
 use crate::ids::{JobId, RequestId, UnitIndex};
 use crate::lifecycle::{JobPhase, UnitPhase};
 use crate::limits;
+use crate::quota::Guarantee;
 use crate::rejection::Rejection;
-use crate::spec::{self, JobSpec};
-use crate::state::{Answer, CancelRequest, Job, UnitCounts};
+use crate::spec::{self, JobSpec, Violation};
+use crate::state::{Answer, CancelRequest, Job, State, UnitCounts};
 
 impl Step<'_> {
     pub(super) fn submit_job(
@@ -24,21 +25,34 @@ impl Step<'_> {
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
+            let violations = asked_of_state(step.state, spec);
+            if !violations.is_empty() {
+                return Err(Rejection::InvalidSpec(violations));
+            }
             step.enter_queue(&spec.queue)?;
             Ok(Answer::Job(step.add_job(spec)))
         })
     }
 
     fn enter_queue(&mut self, name: &str) -> Result<(), Rejection> {
+        if let Some(child) = admission::child_of(self.state, name) {
+            return Err(Rejection::QueueHasChildren {
+                queue: name.to_owned(),
+                child: child.to_owned(),
+            });
+        }
         let queue = self
             .state
             .queues
             .get_mut(name)
             .ok_or_else(|| Rejection::UnknownQueue(name.to_owned()))?;
-        if queue.live_jobs >= queue.live_jobs_max {
+        if queue.retired {
+            return Err(Rejection::QueueRetired(name.to_owned()));
+        }
+        if queue.live_jobs >= queue.config.live_jobs_max {
             return Err(Rejection::QueueFull {
                 queue: name.to_owned(),
-                limit: queue.live_jobs_max,
+                limit: queue.config.live_jobs_max,
             });
         }
         Arc::make_mut(queue).live_jobs += 1;
@@ -108,6 +122,7 @@ impl Step<'_> {
             self.order_stop(id, unit, StopReason::Cancelled, grace_ms);
         }
         self.end_delays_of(id);
+        self.give_up_claims_of(id, "its job was cancelled");
         self.edit_job(id, |job| {
             for unit in std::mem::take(&mut job.requeued) {
                 job.move_unit(unit, UnitPhase::Cancelled);
@@ -145,4 +160,43 @@ impl Step<'_> {
             }
         }
     }
+}
+
+/// What a job names that is not there: levels of the topology, its queue's pinned cell.
+fn asked_of_state(state: &State, spec: &JobSpec) -> Vec<Violation> {
+    let mut found = Vec::new();
+    let groups = spec.groups.iter().enumerate();
+    let withins = groups.filter_map(|(position, group)| {
+        let field = format!("groups[{position}].layout.within.level");
+        Some((field, group.layout.within.as_ref()?))
+    });
+    let of_job = spec.scheduling.within.as_ref();
+    let of_job = of_job.map(|within| ("scheduling.within.level".to_owned(), within));
+    for (field, within) in of_job.into_iter().chain(withins) {
+        if state.topology.level(&within.level).is_none() {
+            let levels: Vec<&str> = state.topology.levels().collect();
+            let rule = format!(
+                "`{}` is no level of cells; there are {}",
+                within.level,
+                levels.join(", ")
+            );
+            found.push(violation(&field, rule));
+        }
+    }
+    let Some(asked) = &spec.scheduling.pinned_cell else {
+        return found;
+    };
+    let queue = state.queues.get(spec.queue.as_str());
+    let pinned = queue.is_some_and(|queue| match &queue.config.guarantee {
+        Guarantee::Cells(quotas) => {
+            let mut cells = quotas.iter().flat_map(|quota| &quota.pinned);
+            cells.any(|cell| cell.name == *asked)
+        }
+        Guarantee::Amounts(_) => false,
+    });
+    if !pinned {
+        let rule = format!("`{asked}` is no pinned cell of queue `{}`", spec.queue);
+        found.push(violation("scheduling.pinned_cell", rule));
+    }
+    found
 }

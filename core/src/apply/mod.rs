@@ -4,18 +4,26 @@
 //! the time. Each family of commands has its file; what several of them need (a host's or a unit's
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod admission;
+mod binding;
 mod blocks;
+mod capacity;
 mod checkpoints;
+mod claim_check;
+mod claims;
+mod configuration;
 mod edit;
 mod ending;
 mod fingerprint;
 mod gpus;
+mod history;
 mod hosts;
 mod jobs;
 mod leadership;
 mod placement;
 mod prune;
 mod queues;
+mod standing;
 mod stopping;
 mod task_reports;
 mod verdict;
@@ -104,12 +112,42 @@ impl Step<'_> {
                 checkpoint,
                 ..
             } => self.commit_checkpoint(*job, *unit, checkpoint),
+            Command::SetQueue { .. }
+            | Command::ConfigureQueues { .. }
+            | Command::SetTopology { .. } => self.configure(command),
+            Command::Claim(claiming) => self.claim(claiming),
+            Command::DropClaim {
+                job, unit, reason, ..
+            } => self.drop_claim(*job, *unit, reason),
+            Command::SetStanding {
+                job,
+                unit,
+                epoch,
+                standing,
+                ..
+            } => self.set_standing(*job, *unit, *epoch, standing),
+            Command::Prune { .. } => Ok(self.prune()),
+        }
+    }
+
+    fn configure(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        match command {
             Command::SetQueue {
                 request,
                 name,
                 live_jobs_max,
             } => self.set_queue(*request, name, *live_jobs_max),
-            Command::Prune { .. } => Ok(self.prune()),
+            Command::ConfigureQueues {
+                request,
+                author,
+                tree,
+            } => self.configure_queues(*request, author, tree),
+            Command::SetTopology {
+                request,
+                author,
+                topology,
+            } => self.set_topology(*request, author, topology),
+            other => unreachable!("{other:?} configures nothing"),
         }
     }
 

@@ -4,30 +4,41 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::Step;
+use crate::apply::admission::{self, Asking};
+use crate::apply::binding;
 use crate::command::{Placement, TaskPlacement};
 use crate::event::EventKind;
-use crate::feasibility::Ledger;
+use crate::feasibility::{self, Asker, Freed, Unfit};
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, Holder, Host, Job, State, TaskRun};
+use crate::state::{Answer, Attempt, Holder, Host, Job, Part, State, TaskRun, amounts_of};
 use crate::time::TimeMs;
 
 impl Step<'_> {
     pub(super) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
-        check_unit(self.state, placement)?;
-        let by_host = check_hosts(self.state, placement)?;
+        let by_host = check_placement(self.state, placement)?;
+        self.release_claim(placement.job, placement.unit);
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
+        self.settle_histories(&spec.queue);
+        self.bind(&spec, &placement.standing);
         for (host, positions) in &by_host {
             let tasks = positions.iter().map(|position| &placement.tasks[*position]);
             self.allocate(*host, tasks, placement, &spec);
         }
         let (job, unit) = (placement.job, placement.unit);
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(&spec, (epoch, job, unit), Some(&placement.standing));
         let attempt = self.new_attempt(placement, epoch);
+        let amounts = amounts_of(&self.state.hosts, &spec, &placement.tasks);
+        self.state
+            .index
+            .add_usage(&spec, Part::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
+        self.state.index.add_deadline((job, unit), &spec, &attempt);
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.state.index.delayed.remove(&(delayed_until, job, unit));
         self.emit(EventKind::AttemptPlaced {
@@ -87,6 +98,7 @@ impl Step<'_> {
             number: attempts + 1,
             placed_at: self.state.time,
             running_at: None,
+            standing: placement.standing.clone(),
             stop: None,
             tasks: placement.tasks.iter().map(assigned).collect(),
             decisive: None,
@@ -125,9 +137,35 @@ fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: &JobSpec) {
     }
 }
 
-/// The unit waits, may be placed now, and the placement has exactly its tasks.
-fn check_unit(state: &State, placement: &Placement) -> Result<(), Rejection> {
+/// The unit may be placed now, there is room for it, and its queue lets it have that.
+fn check_placement(
+    state: &State,
+    placement: &Placement,
+) -> Result<BTreeMap<HostId, Vec<usize>>, Rejection> {
     let Placement { job: id, unit, .. } = *placement;
+    check_unit(state, (id, unit), &placement.tasks)?;
+    let by_host = check_hosts(state, placement)?;
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let freed = Freed::default();
+    let asking = Asking {
+        job,
+        unit,
+        standing: &placement.standing,
+        tasks: &placement.tasks,
+        freed: &freed,
+    };
+    admission::check(state, asking)?;
+    let asked = (&placement.standing, &*placement.tasks);
+    binding::check(state, (job, unit), asked, &freed)?;
+    Ok(by_host)
+}
+
+/// The unit waits, may be placed now, and the tasks are exactly its own.
+pub(super) fn check_unit(
+    state: &State,
+    (id, unit): (JobId, UnitIndex),
+    tasks: &[TaskPlacement],
+) -> Result<(), Rejection> {
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     let phase = job
         .unit_phase(unit)
@@ -155,18 +193,48 @@ fn check_unit(state: &State, placement: &Placement) -> Result<(), Rejection> {
             limits::UNITS_SKIPPED_MAX
         )));
     }
-    let expected = job.tasks_of(unit);
-    if !expected
-        .clone()
-        .eq(placement.tasks.iter().map(|task| task.task.get()))
-    {
+    if !is_whole(job, unit, tasks) {
+        let expected = job.tasks_of(unit);
+        let (first, last) = (expected.start, expected.end - 1);
+        let partial = job
+            .spec
+            .groups
+            .iter()
+            .any(|group| group.layout.count_min.is_some());
+        let members = if partial {
+            ", of groups with a count_min the first so many"
+        } else {
+            ""
+        };
         return Err(misshapen(format!(
-            "it must hold each of the tasks {} to {} once, in order",
-            expected.start,
-            expected.end - 1
+            "it must hold each of the tasks {first} to {last} once, in order{members}"
         )));
     }
     Ok(())
+}
+
+/// Whether these are all tasks of the unit, in order; of a gang's groups with a `count_min` the first so many do.
+fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> bool {
+    let given = || tasks.iter().map(|task| task.task.get());
+    if !job.spec.gang {
+        return given().eq(job.tasks_of(unit));
+    }
+    let (mut first, mut rest) = (0, tasks);
+    for group in &job.spec.groups {
+        let end = first + group.count;
+        let (own, others) = rest.split_at(rest.partition_point(|task| task.task.get() < end));
+        let count = u32::try_from(own.len()).unwrap_or(u32::MAX);
+        let enough = count >= group.layout.count_min.unwrap_or(group.count);
+        let in_order = own
+            .iter()
+            .map(|task| task.task.get())
+            .eq(first..first + count);
+        if !enough || !in_order {
+            return false;
+        }
+        (first, rest) = (end, others);
+    }
+    rest.is_empty()
 }
 
 /// The placement's tasks by host, each of which can take all of its own.
@@ -177,36 +245,27 @@ fn check_hosts(
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;
-    let mut ledgers: BTreeMap<HostId, (Ledger<'_>, Vec<usize>)> = BTreeMap::new();
-    for (position, task) in placement.tasks.iter().enumerate() {
-        let host = state
-            .host(task.host)
-            .ok_or_else(|| Rejection::UnknownHost(task.host.to_string()))?;
-        let (group, _) = job
-            .spec
-            .group_of(task.task)
-            .ok_or_else(|| unknown_task(placement.job, task))?;
-        let (ledger, positions) = ledgers
-            .entry(task.host)
-            .or_insert_with(|| (Ledger::open(state, host, job), Vec::new()));
-        ledger
-            .take(group, &task.gpus)
-            .map_err(|misfit| Rejection::PlacementInfeasible {
-                host: task.host,
-                detail: misfit.to_string(),
-            })?;
-        positions.push(position);
-    }
-    Ok(ledgers
-        .into_iter()
-        .map(|(host, (_, positions))| (host, positions))
-        .collect())
+    let asker = Asker {
+        job,
+        unit: placement.unit,
+        now: state.time,
+    };
+    feasibility::check(state, asker, &placement.tasks, &Freed::default())
+        .map_err(|unfit| infeasible(placement.job, unfit))
 }
 
-fn unknown_task(job: JobId, task: &TaskPlacement) -> Rejection {
-    Rejection::UnknownTask {
-        job,
-        epoch: AttemptEpoch(0),
-        task: task.task,
+/// What a placement or a claim is refused with that does not fit.
+pub(super) fn infeasible(job: JobId, unfit: Unfit) -> Rejection {
+    match unfit {
+        Unfit::HostUnknown(host) => Rejection::UnknownHost(host.to_string()),
+        Unfit::TaskUnknown(task) => Rejection::UnknownTask {
+            job,
+            epoch: AttemptEpoch(0),
+            task,
+        },
+        Unfit::Host(host, misfit) => Rejection::PlacementInfeasible {
+            host,
+            detail: misfit.to_string(),
+        },
     }
 }

@@ -35,7 +35,9 @@ impl Step<'_> {
 
     fn forget_job(&mut self, entry: (TimeMs, JobId)) {
         self.state.index.finished.remove(&entry);
-        self.state.jobs.remove(&entry.1);
+        if let Some(job) = self.state.jobs.remove(&entry.1) {
+            self.state.index.run_times.forget(&job);
+        }
         self.emit(EventKind::JobPruned { job: entry.1 });
     }
 }

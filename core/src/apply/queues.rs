@@ -7,6 +7,7 @@ use crate::apply::{Step, invalid, require_length};
 use crate::event::EventKind;
 use crate::ids::RequestId;
 use crate::limits;
+use crate::quota::QueueConfig;
 use crate::rejection::Rejection;
 use crate::state::{Answer, Queue};
 
@@ -21,10 +22,13 @@ impl Step<'_> {
         self.once(request, &Request::SetQueue(name, live_jobs_max), |step| {
             let queues = &mut step.state.queues;
             if let Some(queue) = queues.get_mut(name) {
-                Arc::make_mut(queue).live_jobs_max = live_jobs_max;
+                Arc::make_mut(&mut Arc::make_mut(queue).config).live_jobs_max = live_jobs_max;
             } else if queues.len() < limits::QUEUES_MAX {
-                let mut queue = Queue::new(name);
-                queue.live_jobs_max = live_jobs_max;
+                let config = QueueConfig {
+                    live_jobs_max,
+                    ..QueueConfig::default()
+                };
+                let queue = Queue::configured(name, Arc::new(config));
                 queues.insert(Arc::clone(&queue.name), Arc::new(queue));
             } else {
                 return Err(Rejection::ClusterFull {

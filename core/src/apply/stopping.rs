@@ -1,5 +1,7 @@
 //! Orders to stop an attempt before its time.
 
+use std::sync::Arc;
+
 use crate::apply::Step;
 use crate::command::StopReason;
 use crate::event::EventKind;
@@ -8,7 +10,7 @@ use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, StopOrder};
+use crate::state::{Answer, Attempt, Part, State, StopOrder, amounts_held};
 
 impl Step<'_> {
     pub(super) fn stop_attempt(
@@ -33,6 +35,7 @@ impl Step<'_> {
         reason: StopReason,
         grace_ms: u64,
     ) {
+        self.end_deadline(id, unit);
         let at = self.state.time;
         let attempt = self.job_mut(id).attempt_mut(unit);
         let hosts = hosts_of_live_tasks(attempt);
@@ -51,6 +54,7 @@ impl Step<'_> {
                     grace_ms,
                 });
                 let epoch = attempt.epoch;
+                self.recount(id, unit, |attempt| attempt.stop = None);
                 self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Stopping));
                 self.emit(EventKind::AttemptStopping {
                     job: id,
@@ -62,6 +66,35 @@ impl Step<'_> {
         }
         for host in hosts {
             self.touch_desired(host);
+        }
+    }
+
+    /// A unit's attempt does not end by itself any more.
+    fn end_deadline(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let job = jobs.get(&id);
+        let attempt = job.and_then(|job| Some((job, job.unit(unit)?.attempt.as_deref()?)));
+        if let Some((job, attempt)) = attempt {
+            index.remove_deadline((id, unit), &job.spec, attempt);
+        }
+    }
+
+    /// Moves what an attempt holds to the part of its queues' usage where it counts now; `undo` makes the attempt
+    /// what it was when it was counted.
+    pub(super) fn recount(&mut self, id: JobId, unit: UnitIndex, undo: impl FnOnce(&mut Attempt)) {
+        let job = self.state.job(id);
+        let attempt = job.and_then(|job| job.unit(unit)?.attempt.as_deref());
+        let (Some(job), Some(attempt)) = (job, attempt) else {
+            return;
+        };
+        let mut before = attempt.clone();
+        undo(&mut before);
+        let (was, is) = (Part::held_by(&before), Part::held_by(attempt));
+        if was != is {
+            let amounts = amounts_held(&self.state.hosts, &job.spec, attempt);
+            let spec = Arc::clone(&job.spec);
+            self.state.index.remove_usage(&spec, was, &amounts);
+            self.state.index.add_usage(&spec, is, &amounts);
         }
     }
 }
@@ -81,11 +114,14 @@ fn hosts_of_live_tasks(attempt: &Attempt) -> Vec<HostId> {
 /// Milliseconds between asking an attempt's tasks to stop and killing them.
 pub(super) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
     match reason {
-        StopReason::GpuFault { .. } | StopReason::MemberLost | StopReason::MemberFailed => {
-            spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX)
-        }
-        StopReason::Cancelled | StopReason::Drain { .. } | StopReason::Preempted => {
-            spec.stop_grace_ms
-        }
+        StopReason::GpuFault { .. }
+        | StopReason::MemberLost
+        | StopReason::MemberFailed
+        | StopReason::Assembly => spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX),
+        StopReason::Cancelled
+        | StopReason::Drain { .. }
+        | StopReason::Preempted
+        | StopReason::RunTime
+        | StopReason::Moved => spec.stop_grace_ms,
     }
 }

@@ -4,11 +4,11 @@ use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
 use crate::event::EventKind;
-use crate::ids::HostId;
+use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
-use crate::state::{Answer, Attempt, TaskRun};
+use crate::state::{Answer, Attempt, State, TaskRun};
 
 impl Step<'_> {
     pub(super) fn report_task(&mut self, report: &TaskReport) -> Result<Answer, Rejection> {
@@ -97,12 +97,32 @@ impl Step<'_> {
             return;
         }
         attempt.running_at = Some(time);
+        self.end_assembly(id, unit);
         self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Running));
         self.emit(EventKind::AttemptRunning {
             job: id,
             unit,
             epoch: report.epoch,
         });
+    }
+}
+
+impl Step<'_> {
+    /// A gang that runs has been assembled in time.
+    fn end_assembly(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let Some(job) = jobs
+            .get(&id)
+            .filter(|job| job.spec.scheduling.assembly_ms_max.is_some())
+        else {
+            return;
+        };
+        if let Some(attempt) = job.unit(unit).and_then(|known| known.attempt.as_deref()) {
+            let mut assembling = attempt.clone();
+            assembling.running_at = None;
+            index.remove_deadline((id, unit), &job.spec, &assembling);
+            index.add_deadline((id, unit), &job.spec, attempt);
+        }
     }
 }
 

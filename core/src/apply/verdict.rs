@@ -50,6 +50,7 @@ pub(super) enum Verdict {
 /// - Attempts stopped for a drain, a preemption or an unfit GPU are run again, uncharged.
 /// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
 ///   a gang often notice a dead host before the leader does.
+/// - An attempt that ran as long as its job allows is over for good; one that was not assembled in time waits again.
 /// - Otherwise the task whose bad end was committed first decides; a lost member is never charged.
 pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
     let describe = |run: &TaskRun| describe(run, hosts);
@@ -76,6 +77,19 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
     }
     if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
         return infrastructure(describe(run), start_delay_ms(unit, attempt));
+    }
+    match attempt.stop.as_ref().map(|stop| &stop.reason) {
+        Some(StopReason::RunTime) => {
+            return Verdict::Failed {
+                charged: false,
+                detail: "it ran as long as its job allows (run_time_ms_max)".to_owned(),
+            };
+        }
+        Some(StopReason::Assembly) => {
+            let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
+            return infrastructure(detail, start_delay_ms(unit, attempt));
+        }
+        _ => {}
     }
     let lost = attempt
         .stop
@@ -183,8 +197,16 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
             Some((RestartReason::Admin, format!("host {host} was drained")))
         }
         StopReason::Preempted => Some((RestartReason::Preempt, "preempted".to_owned())),
+        StopReason::Moved => Some((
+            RestartReason::Preempt,
+            "moved to make room in one piece".to_owned(),
+        )),
         StopReason::GpuFault { gpu } => Some((RestartReason::Infra, format!("{gpu} is unfit"))),
-        StopReason::Cancelled | StopReason::MemberFailed | StopReason::MemberLost => None,
+        StopReason::Cancelled
+        | StopReason::MemberFailed
+        | StopReason::MemberLost
+        | StopReason::RunTime
+        | StopReason::Assembly => None,
     }
 }
 

@@ -19,12 +19,18 @@ fn check_rebuilt(state: &State, report: &mut Report) {
     let kept = &state.index;
     let parts = [
         ("waiting", kept.waiting == rebuilt.waiting),
+        ("run_times", kept.run_times == rebuilt.run_times),
+        ("totals", kept.totals == rebuilt.totals),
         ("delayed", kept.delayed == rebuilt.delayed),
         ("free", kept.free == rebuilt.free),
         ("on_host", kept.on_host == rebuilt.on_host),
         ("tasks", kept.tasks == rebuilt.tasks),
         ("finished", kept.finished == rebuilt.finished),
         ("expiring", kept.expiring == rebuilt.expiring),
+        ("usage", kept.usage == rebuilt.usage),
+        ("allocation", kept.allocation == rebuilt.allocation),
+        ("deadlines", kept.deadlines == rebuilt.deadlines),
+        ("claims", kept.claims == rebuilt.claims),
     ];
     for (part, equal) in parts {
         report.require(equal, Rule::Derived, &format!("index.{part}"), || {
@@ -62,7 +68,7 @@ fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
     let mut offers = BTreeMap::from([((String::new(), host.id), 0)]);
     for gpu in &host.gpus {
         let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
-        let free = u32::from(fit && gpu.holder.is_none());
+        let free = u32::from(fit && gpu.holder.is_none() && gpu.claim.is_none());
         for class in ["", gpu.model.as_ref()] {
             *offers.entry((class.to_owned(), host.id)).or_default() += free;
         }
@@ -73,7 +79,8 @@ fn expected_offers(host: &Host) -> BTreeMap<(String, HostId), u32> {
 /// Every job with waiting units is in the sight of the planner, and no other.
 fn check_waiting(state: &State, report: &mut Report) {
     let mut seen: BTreeMap<_, usize> = BTreeMap::new();
-    for ((queue, _), jobs) in &state.index.waiting {
+    for (line, jobs) in &state.index.waiting {
+        let queue = &line.queue;
         for (_, job) in jobs {
             *seen.entry(*job).or_default() += 1;
             let right = state
@@ -108,10 +115,17 @@ fn check_queues(state: &State, report: &mut Report) {
             .filter(|job| job.spec.queue == **name && !job.phase.is_terminal())
             .count() as u64;
         report.require(
-            queue.live_jobs == live && queue.name == *name,
+            queue.live_jobs == live && queue.name == *name && (live > 0 || is_needed(state, name)),
             Rule::QueueUsage,
             &format!("queue `{name}`"),
             || format!("it counts {} unfinished jobs of {live}", queue.live_jobs),
         );
     }
+}
+
+/// A retired queue without live jobs is only kept for those in it.
+fn is_needed(state: &State, name: &str) -> bool {
+    let inside = format!("{name}/");
+    let retired = state.queues.get(name).is_some_and(|queue| queue.retired);
+    !retired || state.queues.keys().any(|other| other.starts_with(&inside))
 }

@@ -30,7 +30,7 @@ fn check_identity(state: &State, id: JobId, job: &Job, report: &mut Report) {
         || format!("no revision of that number before {}", state.revision),
     );
     report.require(
-        state.queues.contains_key(job.spec.queue.as_str()),
+        job.phase.is_terminal() || state.queues.contains_key(job.spec.queue.as_str()),
         Rule::Identity,
         &subject,
         || format!("its queue `{}` does not exist", job.spec.queue),

@@ -4,11 +4,13 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod claims;
 mod derived;
 mod hosts;
 mod jobs;
 mod logs;
 mod units;
+mod usage;
 
 use std::fmt;
 
@@ -31,7 +33,9 @@ pub enum Rule {
     Lifecycle,
     /// I8: what is given out adds up and fits.
     Capacity,
-    /// I8: a queue counts its unfinished jobs.
+    /// A claim and what it claims agree, and a GPU is claimed once.
+    Claims,
+    /// I8: a queue counts its unfinished jobs and what its work has.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
     Events,
@@ -76,6 +80,8 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    usage::check(state, &mut report);
+    claims::check(state, &mut report);
     report.0
 }
 

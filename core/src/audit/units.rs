@@ -136,19 +136,15 @@ fn check_tasks(
     subject: &dyn Display,
     report: &mut Report,
 ) {
-    let expected: Vec<u32> = if job.spec.gang {
-        (0..).take(attempt.tasks.len()).collect()
+    let tasks: Vec<u32> = attempt.tasks.iter().map(|run| run.task.get()).collect();
+    let complete = if job.spec.gang {
+        has_all_members(job, &tasks)
     } else {
-        vec![index.get()]
+        tasks == [index.get()]
     };
-    let complete = attempt.tasks.len() as u64 == if job.spec.gang { job.spec.tasks() } else { 1 };
-    let tasks = attempt.tasks.iter().map(|run| run.task.get());
-    report.require(
-        complete && tasks.eq(expected.iter().copied()),
-        Rule::GangAtomicity,
-        subject,
-        || format!("attempt {} lacks tasks of it", attempt.epoch),
-    );
+    report.require(complete, Rule::GangAtomicity, subject, || {
+        format!("attempt {} lacks tasks of it", attempt.epoch)
+    });
     for run in &attempt.tasks {
         report.require(
             run.exit.is_some() == (run.phase == TaskPhase::Exited),
@@ -164,6 +160,24 @@ fn check_tasks(
             || format!("task {} has {} GPUs", run.task, run.gpus.len()),
         );
     }
+}
+
+/// The first members of every group, as many as are enough, in order.
+fn has_all_members(job: &Job, tasks: &[u32]) -> bool {
+    let mut first = 0;
+    let mut expected = Vec::new();
+    for group in &job.spec.groups {
+        let members = tasks
+            .iter()
+            .filter(|task| (first..first + group.count).contains(*task));
+        let count = u32::try_from(members.count()).unwrap_or(u32::MAX);
+        if count < group.layout.count_min.unwrap_or(group.count) {
+            return false;
+        }
+        expected.extend(first..first + count);
+        first += group.count;
+    }
+    tasks == expected
 }
 
 fn check_stop(phase: UnitPhase, attempt: &Attempt, subject: &dyn Display, report: &mut Report) {

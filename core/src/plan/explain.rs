@@ -13,9 +13,9 @@ use crate::command::{BlockTarget, Command, HostHealth};
 use crate::ids::{JobId, RequestId, TaskIndex};
 use crate::plan::potential::describe;
 use crate::plan::round::Round;
-use crate::plan::{Blocker, Budget};
+use crate::plan::{Blocker, Budget, LimitReached, at};
 use crate::spec::TaskGroup;
-use crate::state::{Host, HostClass, Job, Lane, State};
+use crate::state::{Host, HostClass, Job, Line, Shape, State};
 use crate::time::TimeMs;
 
 /// Blocks that are tried out as the reason, one by one and then together.
@@ -72,6 +72,11 @@ pub enum Remedy {
         /// Which one.
         ahead: JobId,
     },
+    /// The limit has to be raised to what there would be, or others in the queue have to end.
+    RaiseLimit {
+        /// Which one.
+        limit: Box<LimitReached>,
+    },
     /// Letting these back in is enough, tried out.
     Unblock {
         /// Hosts and GPUs.
@@ -104,6 +109,18 @@ impl fmt::Display for Remedy {
             Self::Wait { until } => write!(formatter, "wait until {until}"),
             Self::PlaceAhead { ahead } => {
                 write!(formatter, "job {ahead} is ahead and must go first")
+            }
+            Self::RaiseLimit { limit } => {
+                let LimitReached {
+                    queue,
+                    resource,
+                    would_be,
+                    ..
+                } = limit.as_ref();
+                write!(
+                    formatter,
+                    "let queue {queue} have {would_be} {resource}, or wait for others there to end"
+                )
             }
             Self::Unblock { targets } => {
                 formatter.write_str("unblock ")?;
@@ -154,41 +171,54 @@ fn turn_of(state: &State, job: &Job, now: TimeMs) -> (Option<Blocker>, usize) {
         return (None, 0);
     }
     let budget = Budget {
-        placements_max: usize::MAX,
+        steps_max: usize::MAX,
         examined_max: usize::MAX,
     };
-    let lane = Lane::of(&job.spec);
-    let mut round = Round::new(state, now, budget);
-    let mut placed_before = 0;
-    while let Some((turn, holds)) = round.step() {
+    let (line, _) = Line::of(&state.queues, job);
+    let state = &at(state, now);
+    let mut round = Round::new(state, now, budget).explaining();
+    round.place_claimed();
+    let Some(line) = round.order().position(&line) else {
+        return (None, 0);
+    };
+    if round.is_done_early(line, job.id) {
+        return (None, 1);
+    }
+    let mut placed = 0;
+    while let Some(turn) = round.step() {
         let plan = round.plan();
-        if turn == job.id {
-            let met = plan.blocked.last().filter(|(blocked, _)| *blocked == turn);
-            let blocker = met.map(|(_, blocker)| blocker.clone());
-            return (blocker, plan.placements.len() - placed_before);
-        }
-        placed_before = plan.placements.len();
-        if holds && round.order().is_held(&job.spec.queue, &lane) {
-            return (Some(Blocker::Behind { ahead: turn }), 0);
+        if turn.job == job.id {
+            let met = plan
+                .blocked
+                .last()
+                .filter(|(blocked, _)| *blocked == job.id);
+            match met {
+                Some((_, blocker)) => return (Some(blocker.clone()), placed),
+                None => placed += 1,
+            }
+            if !round.order().is_head(turn) {
+                return (None, placed);
+            }
+        } else if let Some(blocker) = round.closed(line) {
+            return (Some(blocker.clone()), placed);
         }
     }
-    (None, 0)
+    (None, placed)
 }
 
 /// Jobs of the same queue that come first and compete for the same hosts.
 fn jobs_ahead(state: &State, job: &Job) -> u64 {
-    let lane = Lane::of(&job.spec);
-    let own = (std::cmp::Reverse(job.spec.priority), job.id);
-    let streams = state.index.waiting.iter();
-    streams
-        .filter(|((queue, other), _)| **queue == *job.spec.queue && lane.meets(other))
+    let (line, own) = Line::of(&state.queues, job);
+    let lines = state.index.waiting.iter();
+    lines
+        .filter(|(other, _)| other.queue == line.queue && line.shape.meets(&other.shape))
         .map(|(_, jobs)| jobs.range(..own).count() as u64)
         .sum()
 }
 
 /// Counts the hosts and GPUs that the job may use.
 fn class_counts(state: &State, job: &Job) -> Vec<ClassCount> {
-    let needs_gpus = Lane::of(&job.spec) != Lane::Cpu;
+    let needs_gpus = Shape::of(job).needs_gpus();
     let acceptable = |model: &str| {
         let mut groups = job.spec.groups.iter();
         groups.any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model))
@@ -250,6 +280,10 @@ fn remedy(
     match blocker {
         Blocker::BackOff { until } => Some(Remedy::Wait { until: *until }),
         Blocker::Cancelling => None,
+        Blocker::Limit(limit) => Some(Remedy::RaiseLimit {
+            limit: limit.clone(),
+        }),
+        Blocker::Reserved { expected_at, .. } => expected_at.map(|until| Remedy::Wait { until }),
         Blocker::NoSuchHost { need } => Some(Remedy::Grow { need: need.clone() }),
         Blocker::ExceedsCluster {
             need_gpus,

@@ -3,18 +3,27 @@
 //!
 //! It may be clever, slow or wrong: `apply` re-checks every placement with the same feasibility function.
 
+mod allowance;
+mod blocker;
 mod capacity;
+mod claims;
 mod explain;
 mod order;
+mod places;
 mod potential;
+mod preempt;
+mod prefix;
+mod reserve;
 mod round;
+mod running;
+mod share;
 mod unit;
+mod vc;
 
-use serde::{Deserialize, Serialize};
-
+pub use blocker::{Blocker, LimitKind, LimitReached, Reason, WaitingByReason};
 pub use explain::{ClassCount, Explanation, Remedy, explain};
 
-use crate::command::Placement;
+use crate::command::{Claiming, Command, Placement};
 use crate::ids::JobId;
 use crate::state::State;
 use crate::time::TimeMs;
@@ -22,17 +31,17 @@ use crate::time::TimeMs;
 /// Bounds of one planning round.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Budget {
-    /// Placements to make at most.
-    pub placements_max: usize,
+    /// Steps to take at most.
+    pub steps_max: usize,
     /// Jobs to examine at most.
     pub examined_max: usize,
 }
 
 impl Default for Budget {
-    /// 4,096 placements and 65,536 examined jobs: about 10 ms of work.
+    /// 4,096 steps and 65,536 examined jobs: about 10 ms of work.
     fn default() -> Self {
         Self {
-            placements_max: 4_096,
+            steps_max: 4_096,
             examined_max: 65_536,
         }
     }
@@ -41,65 +50,57 @@ impl Default for Budget {
 /// The outcome of one planning round.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Plan {
-    /// What to place, in order of decision.
-    pub placements: Vec<Placement>,
+    /// What to do, in order of decision; each is checked again when it is applied, and those after a refused one
+    /// may be refused for it.
+    pub steps: Vec<Command>,
     /// Jobs that were examined and not placed whole, with the first reason for each.
     pub blocked: Vec<(JobId, Blocker)>,
+    /// Waiting jobs by what keeps them, as far as the round came: a job counts once, by its next waiting unit.
+    pub waiting: WaitingByReason,
     /// True if the budget ended the round before everything was examined.
     pub more: bool,
-    /// When the first back-off ends that is not over yet, in stamped time: plan again then.
-    pub back_off_ends_at: Option<TimeMs>,
+    /// When the passing of time alone changes what can be decided (a back-off ends, a reservation falls due), in
+    /// stamped time: plan again then.
+    pub again_at: Option<TimeMs>,
 }
 
-/// Why a job (its next waiting unit) is not placed now.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Blocker {
-    /// It waits for the end of a back-off.
-    BackOff {
-        /// Until when.
-        until: TimeMs,
-    },
-    /// The job is being cancelled.
-    Cancelling,
-    /// No host of an acceptable class exists at all, or none is large enough even when empty.
-    NoSuchHost {
-        /// What is asked for, for people.
-        need: String,
-    },
-    /// The cluster could never hold the gang, even empty and unblocked.
-    ExceedsCluster {
-        /// GPUs that the gang needs.
-        need_gpus: u64,
-        /// GPUs that acceptable hosts have in all.
-        have_gpus: u64,
-    },
-    /// Not enough is free now.
-    Resources {
-        /// GPUs that the unit needs.
-        need_gpus: u64,
-        /// GPUs free on acceptable hosts.
-        free_gpus: u64,
-        /// Tasks of the unit that could be placed now.
-        fits_tasks: u64,
-        /// Tasks that the unit has.
-        need_tasks: u64,
-    },
-    /// A job ahead of it in its queue waits for the same hosts (strict order).
-    Behind {
-        /// The job ahead.
-        ahead: JobId,
-    },
+impl Plan {
+    /// The placements among the steps, in order.
+    pub fn placements(&self) -> impl Iterator<Item = &Placement> {
+        self.steps.iter().filter_map(|step| match step {
+            Command::Place(placement) => Some(placement),
+            _ => None,
+        })
+    }
+
+    /// The claims among the steps, in order.
+    pub fn claims(&self) -> impl Iterator<Item = &Claiming> {
+        self.steps.iter().filter_map(|step| match step {
+            Command::Claim(claiming) => Some(claiming),
+            _ => None,
+        })
+    }
 }
 
-/// Plans one round: jobs by priority, then by age, each as far as there is room now.
+/// Plans one round: the queues by their shares, in each the jobs by its order, each as far as there is room now.
 ///
-/// Strict order: a job that waits for room holds up those behind it in its queue that compete for the same
-/// hosts ([`crate::state::Lane`]). A job that the cluster could never hold, or whose back-off is not over,
-/// holds up nobody. The units of an array are placed one by one, a gang whole or not at all, on GPUs of one
-/// model, on as few hosts as possible.
+/// At every level of the tree of queues the child goes next that has the smallest part of its guarantee, or if all
+/// have theirs, the smallest dominant share over its weight; equal shares go by the head's priority, then its age. A
+/// job that finds no room or has reached a limit lets those behind it go ahead, unless its queue says otherwise
+/// (`backfill`): then it holds up those of its queue that compete for the same hosts. A job that the cluster could
+/// never hold, or whose back-off is not over, holds up nobody. The units of an array are placed one by one, a gang
+/// whole or not at all.
 ///
-/// The cost follows from what is placed and how many lanes wait, not from the number of hosts or jobs.
+/// The cost follows from what is placed and how many lines wait ([`crate::state::Line`]), not from the number of
+/// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    round::Round::new(state, now, budget).run()
+    round::Round::new(&at(state, now), now, budget).run()
+}
+
+/// The state as it is at a time: stamps never go back, even where the wall clock does.
+fn at(state: &State, now: TimeMs) -> State {
+    let mut state = state.clone();
+    state.time = state.time.max(now);
+    state
 }

@@ -1,97 +1,330 @@
-//! In which order waiting jobs are considered: highest priority first, then the oldest, over all queues;
-//! a job that has to wait holds up those behind it in its queue that compete for the same hosts.
+//! Whose turn it is: over the tree of queues, at every level the child with the smallest share; inside a queue by its
+//! order.
+//!
+//! Shares follow what the round gives out. With equal shares the head of the higher priority goes first, then the
+//! older one, so that a cluster of one queue is served by priority and age.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::ids::JobId;
-use crate::state::{Lane, State, WaitingKey};
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::allowance::is_limited;
+use crate::plan::places::Places;
+use crate::plan::share::{Holding, Share, guaranteed};
+use crate::quota::{Amounts, QueueConfig, QueueOrder, within};
+use crate::state::{Line, State, Usage, WaitingKey};
 
-/// The jobs of one lane of one queue that were not considered yet.
-struct Stream<'a> {
-    queue: &'a Arc<str>,
-    lane: &'a Lane,
+/// A line of jobs in a round.
+pub(super) struct Queued<'a> {
+    pub(super) line: &'a Line,
+    /// Lines with the same number find room at the same places.
+    pub(super) places: usize,
+    /// Whether its queue or one around it limits what it may have.
+    pub(super) limited: bool,
     jobs: Box<dyn Iterator<Item = &'a WaitingKey> + 'a>,
     head: Option<WaitingKey>,
+    /// Jobs from the head on.
+    left: u64,
+    /// The head's units that were not considered yet, once the first was.
+    units: Option<Box<dyn Iterator<Item = UnitIndex> + 'a>>,
+    leaf: usize,
 }
 
-/// A merge of all lanes of all queues.
+/// A queue, or a user in one whose order is fair.
+struct Node<'a> {
+    parent: Option<usize>,
+    /// Its name if it is a queue; users have none.
+    queue: Option<&'a str>,
+    config: Arc<QueueConfig>,
+    guarantee: Amounts,
+    holding: Holding,
+    limited: bool,
+    children: BTreeSet<(Rank, usize)>,
+    /// Lines with jobs, by their heads.
+    lines: BTreeSet<(WaitingKey, usize)>,
+    /// Where it stands among its siblings, while it has jobs.
+    rank: Option<Rank>,
+}
+
+/// By share, then by the head's priority and age.
+type Rank = (Share, WaitingKey);
+
+/// The tree of queues with the jobs that were not considered yet.
 pub(super) struct Order<'a> {
-    /// By queue and lane, ascending.
-    streams: Vec<Stream<'a>>,
-    /// The heads of those that are not held up, with their position in `streams`.
-    heads: BTreeSet<(WaitingKey, usize)>,
+    state: &'a State,
+    lines: Vec<Queued<'a>>,
+    nodes: Vec<Node<'a>>,
 }
 
 /// A job whose turn it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Turn {
     pub(super) job: JobId,
-    stream: usize,
+    pub(super) line: usize,
 }
+
+const ROOT: usize = 0;
 
 impl<'a> Order<'a> {
     pub(super) fn new(state: &'a State) -> Self {
         let mut order = Self {
-            streams: Vec::new(),
-            heads: BTreeSet::new(),
+            state,
+            lines: Vec::new(),
+            nodes: vec![Node::root()],
         };
-        for ((queue, lane), jobs) in &state.index.waiting {
+        let mut leaves = Leaves::default();
+        let mut places = Places::default();
+        for (line, jobs) in &state.index.waiting {
+            let leaf = order.leaf_of(line, &mut leaves);
+            let left = jobs.len() as u64;
             let mut jobs = Box::new(jobs.iter());
             let head = jobs.next().copied();
-            order
-                .heads
-                .extend(head.map(|head| (head, order.streams.len())));
-            order.streams.push(Stream {
-                queue,
-                lane,
+            let position = order.lines.len();
+            order.nodes[leaf]
+                .lines
+                .extend(head.map(|head| (head, position)));
+            order.lines.push(Queued {
+                line,
+                places: places.number(&line.shape),
+                limited: order.nodes[leaf].limited,
                 jobs,
                 head,
+                left,
+                units: None,
+                leaf,
             });
+        }
+        for node in (0..order.nodes.len()).rev() {
+            if order.nodes[node].children.is_empty() {
+                order.settle(node);
+            }
         }
         order
     }
 
-    /// The next job.
-    pub(super) fn next(&mut self) -> Option<Turn> {
-        let ((_, job), position) = self.heads.pop_first()?;
-        let stream = &mut self.streams[position];
-        stream.head = stream.jobs.next().copied();
-        self.heads.extend(stream.head.map(|head| (head, position)));
+    fn leaf_of(&mut self, line: &'a Line, leaves: &mut Leaves<'a>) -> usize {
+        let name: &'a str = &line.queue;
+        if let Some(leaf) = leaves.get(&(name, line.user.as_deref())) {
+            return *leaf;
+        }
+        let mut path: Vec<&'a str> = within(name).collect();
+        path.reverse();
+        let mut node = ROOT;
+        for queue in path {
+            node = *leaves.entry((queue, None)).or_insert_with(|| {
+                self.nodes.push(Node::of_queue(self.state, node, queue));
+                self.nodes.len() - 1
+            });
+        }
+        if let Some(user) = line.user.as_deref() {
+            if self.nodes[node].config.order == QueueOrder::Fair {
+                self.nodes
+                    .push(Node::of_user(self.state, node, (name, user)));
+                node = self.nodes.len() - 1;
+            }
+            leaves.insert((name, Some(user)), node);
+        }
+        node
+    }
+
+    /// The job whose turn it is; it stays its turn until something becomes of it.
+    pub(super) fn next(&self) -> Option<Turn> {
+        let mut node = &self.nodes[ROOT];
+        while let Some((_, child)) = node.children.first() {
+            node = &self.nodes[*child];
+        }
+        let ((_, job), line) = node.lines.first()?;
         Some(Turn {
-            job,
-            stream: position,
+            job: *job,
+            line: *line,
         })
     }
 
-    /// Lets every job wait that comes after this one in its queue and competes with it: for its GPUs, and
-    /// where it lacks CPUs or memory, for those too.
-    pub(super) fn hold_behind(&mut self, turn: Turn, lacks_gpus: bool) {
-        let lane = self.streams[turn.stream].lane;
-        for position in self.streams_of_queue(turn.stream) {
-            let other = self.streams[position].lane;
-            if lane.meets(other) || (!lacks_gpus && *other == Lane::Cpu) {
-                let head = self.streams[position].head.take();
-                if let Some(head) = head {
-                    self.heads.remove(&(head, position));
+    /// The next unit of the job whose turn it is.
+    pub(super) fn next_unit(&mut self, turn: Turn) -> Option<UnitIndex> {
+        let queued = &mut self.lines[turn.line];
+        if queued.units.is_none() {
+            let job = self.state.job(turn.job)?;
+            queued.units = Some(Box::new(job.waiting_units()));
+        }
+        queued.units.as_mut()?.next()
+    }
+
+    /// The job's queue, and those around it, and its user in it, have so much more.
+    pub(super) fn give(&mut self, line: usize, amounts: &Amounts, opportunistic: bool) {
+        let leaf = self.lines[line].leaf;
+        let mut at = Some(leaf);
+        while let Some(node) = at {
+            self.nodes[node].holding.add(amounts, opportunistic);
+            at = self.nodes[node].parent;
+        }
+        self.settle(leaf);
+    }
+
+    /// Goes on to the job behind.
+    pub(super) fn pass(&mut self, turn: Turn) {
+        let queued = &mut self.lines[turn.line];
+        let Some(head) = queued.head.take() else {
+            return;
+        };
+        queued.units = None;
+        queued.head = queued.jobs.next().copied();
+        queued.left -= 1;
+        let lines = &mut self.nodes[queued.leaf].lines;
+        lines.remove(&(head, turn.line));
+        lines.extend(queued.head.map(|head| (head, turn.line)));
+        let leaf = queued.leaf;
+        self.settle(leaf);
+    }
+
+    /// Closes a line for this round; returns how many jobs were left in it.
+    pub(super) fn close(&mut self, line: usize) -> u64 {
+        let queued = &mut self.lines[line];
+        let Some(head) = queued.head.take() else {
+            return 0;
+        };
+        let leaf = queued.leaf;
+        self.nodes[leaf].lines.remove(&(head, line));
+        self.settle(leaf);
+        std::mem::take(&mut self.lines[line].left)
+    }
+
+    /// Open lines of the same queue whose jobs compete with those of this one, itself included.
+    pub(super) fn competing(&self, line: usize, lacks_gpus: bool) -> Vec<usize> {
+        let ours = self.lines[line].line;
+        let start = self
+            .lines
+            .partition_point(|other| other.line.queue < ours.queue);
+        let of_queue = self.lines[start..].iter().zip(start..);
+        of_queue
+            .take_while(|(other, _)| other.line.queue == ours.queue)
+            .filter(|(other, _)| other.head.is_some())
+            .filter(|(other, _)| {
+                let theirs = &other.line.shape;
+                ours.shape.meets(theirs) || (!lacks_gpus && !theirs.needs_gpus())
+            })
+            .map(|(_, position)| position)
+            .collect()
+    }
+
+    /// Whether a job is where its line goes on.
+    pub(super) fn is_head(&self, turn: Turn) -> bool {
+        let head = self.lines[turn.line].head;
+        head.is_some_and(|(_, job)| job == turn.job)
+    }
+
+    /// A line of the round.
+    pub(super) fn line(&self, position: usize) -> &Queued<'a> {
+        &self.lines[position]
+    }
+
+    /// Where a line is.
+    pub(super) fn position(&self, line: &Line) -> Option<usize> {
+        let found = self.lines.binary_search_by(|other| other.line.cmp(line));
+        found.ok()
+    }
+
+    /// Brings a node's rank, and those of the nodes around it, in line with what it holds and who waits in it.
+    fn settle(&mut self, leaf: usize) {
+        let mut node = leaf;
+        while let Some(parent) = self.nodes[node].parent {
+            let rank = self.rank_of(node);
+            let before = std::mem::replace(&mut self.nodes[node].rank, rank);
+            if before != rank {
+                let siblings = &mut self.nodes[parent].children;
+                siblings.extend(rank.map(|rank| (rank, node)));
+                if let Some(before) = before {
+                    siblings.remove(&(before, node));
                 }
             }
+            node = parent;
         }
     }
 
-    /// Whether a lane's remaining jobs are held up (or there are none).
-    pub(super) fn is_held(&self, queue: &str, lane: &Lane) -> bool {
-        !self
-            .streams
-            .iter()
-            .any(|stream| **stream.queue == *queue && stream.lane == lane && stream.head.is_some())
+    fn rank_of(&self, position: usize) -> Option<Rank> {
+        let node = &self.nodes[position];
+        let head = match node.children.first() {
+            Some(((_, head), _)) => *head,
+            None => self.true_priority(node.lines.first()?.0, &node.config),
+        };
+        let totals = &self.state.index.totals;
+        let share = match node.queue {
+            Some(_) => Share::of_queue(&node.holding, (&node.config, &node.guarantee), totals),
+            None => Share::of_user(&node.holding, totals),
+        };
+        Some((share, head))
     }
 
-    /// Positions of the streams of the queue that the given one belongs to.
-    fn streams_of_queue(&self, stream: usize) -> std::ops::Range<usize> {
-        let queue = self.streams[stream].queue;
-        let start = self.streams.partition_point(|other| other.queue < queue);
-        let end = self.streams.partition_point(|other| other.queue <= queue);
-        start..end
+    /// The head as it compares with those of other queues.
+    fn true_priority(&self, (priority, job): WaitingKey, config: &QueueConfig) -> WaitingKey {
+        match config.order {
+            QueueOrder::Fifo => {
+                let known = self.state.job(job);
+                (
+                    known.map_or(priority, |job| Reverse(job.spec.priority)),
+                    job,
+                )
+            }
+            QueueOrder::Priority | QueueOrder::Fair => (priority, job),
+        }
     }
+}
+
+impl<'a> Node<'a> {
+    /// What all queues of the top level lie in.
+    fn root() -> Self {
+        Self {
+            parent: None,
+            queue: None,
+            config: Arc::default(),
+            guarantee: Amounts::default(),
+            holding: Holding::default(),
+            limited: false,
+            children: BTreeSet::new(),
+            lines: BTreeSet::new(),
+            rank: None,
+        }
+    }
+
+    fn of_queue(state: &State, parent: usize, name: &'a str) -> Self {
+        let queue = state.queues.get(name);
+        let counts = queue.filter(|queue| !queue.retired);
+        let usage = state.index.usage.get(name);
+        Self {
+            parent: Some(parent),
+            queue: Some(name),
+            config: queue.map_or_else(Arc::default, |queue| Arc::clone(&queue.config)),
+            guarantee: counts.map_or_else(Amounts::default, |queue| {
+                guaranteed(&queue.config.guarantee)
+            }),
+            holding: usage.map_or_else(Holding::default, |usage| held(&usage.total)),
+            limited: is_limited(state, name),
+            ..Self::root()
+        }
+    }
+
+    fn of_user(state: &State, parent: usize, (queue, user): (&str, &str)) -> Self {
+        let usage = state.index.usage.get(queue);
+        let usage = usage.and_then(|usage| usage.users.get(user));
+        Self {
+            parent: Some(parent),
+            holding: usage.map_or_else(Holding::default, held),
+            limited: is_limited(state, queue),
+            ..Self::root()
+        }
+    }
+}
+
+/// Positions of nodes by queue and user.
+type Leaves<'a> = BTreeMap<(&'a str, Option<&'a str>), usize>;
+
+/// What counts as somebody's: what is held, and what is reserved.
+fn held(usage: &Usage) -> Holding {
+    let mut all = usage.held.clone();
+    all.add(&usage.claimed);
+    let mut firm = all.clone();
+    firm.subtract(&usage.opportunistic);
+    firm.subtract(&usage.stopping);
+    Holding { all, firm }
 }

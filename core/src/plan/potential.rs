@@ -8,6 +8,8 @@ use std::fmt::Write as _;
 
 use crate::ids::{TaskIndex, UnitIndex};
 use crate::plan::Blocker;
+use crate::plan::capacity::Capacity;
+use crate::plan::unit::{self, Lack};
 use crate::spec::{Resources, TaskGroup};
 use crate::state::{Host, HostClass, Job, State};
 
@@ -18,21 +20,83 @@ type Part<'a> = (&'a TaskGroup, u32);
 pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Blocker> {
     let parts: Vec<Part<'_>> = if job.spec.gang {
         let groups = job.spec.groups.iter();
-        groups.map(|group| (group, group.count)).collect()
+        groups.map(|group| (group, enough(group))).collect()
     } else {
         let (group, _) = job.spec.group_of(TaskIndex(unit.get()))?;
         vec![(group, 1)]
     };
+    match (by_numbers(state, &parts), is_particular(job)) {
+        (None, false) => None,
+        // What else it asks for is looked up in the empty cluster by the search that places it.
+        (by_numbers, true) => {
+            let shortage = unit::fits(&Capacity::empty(state), job, unit).err()?;
+            // Where the search is over its bound nobody knows: the unit waits.
+            if shortage.lack == Lack::SearchBound {
+                return None;
+            }
+            by_numbers.or_else(|| Some(no_such_place(job, &parts)))
+        }
+        (by_numbers, false) => by_numbers,
+    }
+}
+
+/// Tasks of a group that are enough.
+fn enough(group: &TaskGroup) -> u32 {
+    let count_min = group.layout.count_min.unwrap_or(group.count);
+    count_min.min(group.count)
+}
+
+/// Whether the numbers do not tell it all: places are asked for, or groups may lie on different models.
+fn is_particular(job: &Job) -> bool {
+    let scheduling = &job.spec.scheduling;
+    let asking = job.spec.groups.iter();
+    let asking = asking.filter(|group| group.resources.gpus > 0).count();
+    let of_group =
+        |group: &TaskGroup| group.layout.within.is_some() || !group.layout.gpus.is_empty();
+    scheduling.within.is_some()
+        || !scheduling.hosts.is_empty()
+        || !scheduling.hosts_excluded.is_empty()
+        || job.spec.groups.iter().any(of_group)
+        || (job.spec.gang && asking > 1)
+}
+
+/// Enough of everything, and no place that has it as it is asked for.
+fn no_such_place(job: &Job, parts: &[Part<'_>]) -> Blocker {
+    let scheduling = &job.spec.scheduling;
+    let mut need = no_room(parts);
+    let groups = parts.iter().map(|(group, _)| *group);
+    let levels = groups
+        .clone()
+        .filter_map(|group| group.layout.within.as_ref())
+        .chain(&scheduling.within)
+        .filter(|within| within.required);
+    for within in levels {
+        let _infallible = write!(need, ", within one cell of level `{}`", within.level);
+    }
+    if groups.clone().any(|group| !group.layout.gpus.is_empty()) {
+        need.push_str(", on the GPUs that are named");
+    }
+    if !scheduling.hosts.is_empty() {
+        let _infallible = write!(need, ", on {}", scheduling.hosts.join(" or "));
+    }
+    if !scheduling.hosts_excluded.is_empty() {
+        let _infallible = write!(need, ", not on {}", scheduling.hosts_excluded.join(" or "));
+    }
+    Blocker::NoSuchHost { need }
+}
+
+/// Why the cluster could never hold so many tasks on GPUs of one model, wherever they lie.
+fn by_numbers(state: &State, parts: &[Part<'_>]) -> Option<Blocker> {
     if parts.iter().all(|(group, _)| group.resources.gpus == 0) {
-        let tally = fill(state, "", &parts).err()?;
-        return Some(no_such_host(&parts, &tally));
+        let tally = fill(state, "", parts).err()?;
+        return Some(no_such_host(parts, &tally));
     }
     // Models of hosts that accept work first: they prove most units possible without a look at all hosts.
     let likely: Vec<HostClass> = state.index.free.keys().cloned().collect();
     let mut tallies = Vec::new();
     for model in likely.into_iter().chain(models_of_cluster(state)) {
-        if acceptable(&parts, &model) {
-            tallies.push(fill(state, &model, &parts).err()?);
+        if acceptable(parts, &model) {
+            tallies.push(fill(state, &model, parts).err()?);
         }
     }
     let best = tallies.into_iter().max_by_key(|tally| {
@@ -51,7 +115,7 @@ pub(super) fn impossible(state: &State, job: &Job, unit: UnitIndex) -> Option<Bl
             have_gpus: tally.gpus,
         }
     } else {
-        no_such_host(&parts, &tally)
+        no_such_host(parts, &tally)
     })
 }
 
@@ -149,12 +213,14 @@ fn no_such_host(parts: &[Part<'_>], tally: &Tally) -> Blocker {
         .find(|(position, _)| tally.hosted.get(*position) != Some(&true));
     let need = match unhosted {
         Some((_, (group, _))) => format!("a host with {}", describe(&group.resources)),
-        None => {
-            let tasks: u64 = parts.iter().map(|(_, count)| u64::from(*count)).sum();
-            format!("room for {tasks} tasks at once")
-        }
+        None => no_room(parts),
     };
     Blocker::NoSuchHost { need }
+}
+
+fn no_room(parts: &[Part<'_>]) -> String {
+    let tasks: u64 = parts.iter().map(|(_, count)| u64::from(*count)).sum();
+    format!("room for {tasks} tasks at once")
 }
 
 /// Resources for people: `8 GPUs (H100 or H200), 16 CPUs, 65536 MiB`.

@@ -1,75 +1,86 @@
-//! One planning round: the jobs in order, each placed as far as there is room.
+//! One planning round: the jobs in order, unit by unit, each placed where there is room.
 
-use std::collections::BTreeMap;
+mod in_cells;
+
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::Placement;
+use crate::command::{Command, Placement, Standing, TaskPlacement};
 use crate::ids::{JobId, TaskIndex, UnitIndex};
+use crate::plan::allowance::{Allowance, amounts_asked};
 use crate::plan::capacity::Capacity;
-use crate::plan::order::Order;
+use crate::plan::order::{Order, Turn};
+use crate::plan::running::Running;
 use crate::plan::unit::{self, Shortage};
+use crate::plan::vc::Clusters;
 use crate::plan::{Blocker, Budget, Plan, potential};
-use crate::spec::{Resources, TaskGroup};
-use crate::state::{Job, State};
+use crate::state::{Claim, Job, State, amounts_of};
 use crate::time::TimeMs;
 
-/// What a unit asks for, by group. Units of one demand share their fate, because within a round room only
-/// shrinks.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Demand<'a> {
-    gang: bool,
-    groups: Vec<(&'a Resources, u32, Option<u32>)>,
+/// What decides whether a unit finds room in this round, where room only shrinks: the place's number, the group that an
+/// independent task belongs to, and while something is reserved, how long it may run.
+pub(super) type Demand = (usize, usize, Option<u64>);
+
+/// What decides whether a unit may preempt somebody: its demand, its queue, its user where limits count by user, and its
+/// priority.
+pub(super) type Powerless = (Demand, Arc<str>, Option<Arc<str>>, i32);
+
+/// Why a unit is not placed in this round.
+#[derive(Clone, Debug)]
+pub(super) struct Refusal {
+    pub(super) blocker: Blocker,
+    /// Present if room is what it lacks, and it could ever have it.
+    pub(super) shortage: Option<Shortage>,
 }
 
-impl<'a> Demand<'a> {
-    fn of(job: &'a Job, unit: UnitIndex) -> Self {
-        let asked =
-            |group: &'a TaskGroup, count| (&group.resources, count, group.tasks_per_host_max);
-        let groups = if job.spec.gang {
-            let groups = job.spec.groups.iter();
-            groups.map(|group| asked(group, group.count)).collect()
-        } else {
-            let group = job.spec.group_of(TaskIndex(unit.get()));
-            group
-                .map(|(group, _)| asked(group, 1))
-                .into_iter()
-                .collect()
-        };
+impl From<Blocker> for Refusal {
+    fn from(blocker: Blocker) -> Self {
         Self {
-            gang: job.spec.gang,
-            groups,
+            blocker,
+            shortage: None,
         }
     }
 }
 
-/// Why a unit is not placed in this round.
-#[derive(Clone, Debug)]
-struct Refusal {
-    blocker: Blocker,
-    /// Present if it holds up those behind it; a unit that could never be placed holds up nobody.
-    shortage: Option<Shortage>,
-}
-
-/// What became of a job in its turn.
-enum Outcome {
-    /// Nothing in it is left that could be placed now.
-    Done,
-    /// It waits for room, and those behind it with it.
-    Holds(Shortage),
-    /// The budget is used up.
-    OverBudget,
-}
-
 /// The state of one round.
 pub(super) struct Round<'a> {
-    state: &'a State,
-    now: TimeMs,
+    pub(super) state: &'a State,
+    pub(super) now: TimeMs,
     budget: Budget,
-    capacity: Capacity<'a>,
-    order: Order<'a>,
-    refused: BTreeMap<Demand<'a>, Refusal>,
+    pub(super) capacity: Capacity<'a>,
+    pub(super) order: Order<'a>,
+    pub(super) allowance: Allowance<'a>,
+    clusters: Clusters<'a>,
+    refused: BTreeMap<Demand, Refusal>,
+    /// Lines that were closed before all their jobs had their turn, and what keeps those.
+    closed: BTreeMap<usize, Blocker>,
+    /// Lines whose head waits for room, the first of each queue and kind of hosts.
+    pub(super) heads: Vec<usize>,
+    /// Units placed before their turn: what they had claimed was free.
+    pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
+    /// Jobs, by their lines, of which nothing waits any more before their turn.
+    pub(super) done_early: BTreeSet<(usize, JobId)>,
+    /// All attempts, once somebody asked.
+    pub(super) running: Option<Arc<[Running<'a>]>>,
+    /// Units for whose queue and place nobody can be preempted.
+    pub(super) powerless: BTreeSet<Powerless>,
+    /// Jobs of several units of which one has a claim, and nothing else of them was refused so far.
+    pub(super) reserved: BTreeMap<JobId, Blocker>,
+    /// What comes next depends on what was decided: it is left to the next round.
+    pub(super) ended: bool,
     examined: usize,
-    plan: Plan,
+    /// Whether a claim ends the round: what it changes is seen by the next one.
+    pub(super) claims: ClaimMode,
+    pub(super) plan: Plan,
+}
+
+/// What a claim means to a round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum ClaimMode {
+    /// It is a step, and ends the round: all that follows depends on what it changes.
+    EndsTheRound,
+    /// It is only named as the reason: the round explains.
+    IsNamed,
 }
 
 impl<'a> Round<'a> {
@@ -79,37 +90,64 @@ impl<'a> Round<'a> {
             // Stamps never go back, even where the wall clock does.
             now: now.max(state.time),
             budget,
-            capacity: Capacity::new(state),
+            capacity: Capacity::new(state).at(now.max(state.time)),
             order: Order::new(state),
+            allowance: Allowance::new(state),
+            clusters: Clusters::new(state),
             refused: BTreeMap::new(),
+            closed: BTreeMap::new(),
+            heads: Vec::new(),
+            placed_early: BTreeSet::new(),
+            done_early: BTreeSet::new(),
+            running: None,
+            powerless: BTreeSet::new(),
+            reserved: BTreeMap::new(),
+            ended: false,
             examined: 0,
+            claims: ClaimMode::EndsTheRound,
             plan: Plan::default(),
         }
     }
 
+    /// A round that explains.
+    pub(super) fn explaining(mut self) -> Self {
+        self.claims = ClaimMode::IsNamed;
+        self
+    }
+
     pub(super) fn run(mut self) -> Plan {
+        self.place_claimed();
         while self.step().is_some() {}
+        self.upgrade();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
-        self.plan.back_off_ends_at = first.map(|(end, _, _)| *end);
+        if let Some((end, _, _)) = first {
+            self.again_at(*end);
+        }
         self.plan
     }
 
-    /// Gives the next job its turn, and says which it was and whether others wait behind it now; none if
-    /// all had their turn, wait behind others, or the budget is used up.
-    pub(super) fn step(&mut self) -> Option<(JobId, bool)> {
+    /// There is something to decide then at the latest.
+    pub(super) fn again_at(&mut self, at: TimeMs) {
+        let known = self.plan.again_at;
+        self.plan.again_at = Some(known.map_or(at, |known| known.min(at)));
+    }
+
+    /// Gives the next job its turn, for one unit, and says which it was; none if all had their turn or the budget is
+    /// used up.
+    pub(super) fn step(&mut self) -> Option<Turn> {
         let turn = self.order.next()?;
-        match self.examine(turn.job) {
-            Outcome::Done => Some((turn.job, false)),
-            Outcome::Holds(shortage) => {
-                self.order.hold_behind(turn, shortage.lacks_gpus);
-                Some((turn.job, true))
-            }
-            Outcome::OverBudget => {
-                self.plan.more = true;
-                None
-            }
+        if self.ended || self.is_over_budget() {
+            self.plan.more = true;
+            return None;
         }
+        self.examined += 1;
+        self.examine(turn);
+        Some(turn)
+    }
+
+    pub(super) fn is_over_budget(&self) -> bool {
+        self.plan.steps.len() >= self.budget.steps_max || self.examined >= self.budget.examined_max
     }
 
     pub(super) fn plan(&self) -> &Plan {
@@ -120,83 +158,262 @@ impl<'a> Round<'a> {
         &self.order
     }
 
-    /// Places the job's waiting units in order until one does not fit.
-    fn examine(&mut self, id: JobId) -> Outcome {
-        let Some(job) = self.state.job(id) else {
-            return Outcome::Done;
+    /// Whether nothing of a job waits any more although it had no turn.
+    pub(super) fn is_done_early(&self, line: usize, job: JobId) -> bool {
+        self.done_early.contains(&(line, job))
+    }
+
+    /// What keeps the jobs of a line that was closed.
+    pub(super) fn closed(&self, line: usize) -> Option<&Blocker> {
+        self.closed.get(&line)
+    }
+
+    /// Places the next unit of the job whose turn it is.
+    fn examine(&mut self, turn: Turn) {
+        let Some(job) = self.state.job(turn.job) else {
+            self.order.pass(turn);
+            return;
         };
+        self.done_early.remove(&(turn.line, job.id));
         if job.cancel.is_some() {
-            self.plan.blocked.push((id, Blocker::Cancelling));
-            return Outcome::Done;
+            self.block(turn, Blocker::Cancelling);
+            return;
         }
         let mut until: Option<TimeMs> = None;
-        for unit in job.waiting_units() {
-            if self.is_over_budget() {
-                return Outcome::OverBudget;
+        let unit = loop {
+            let Some(unit) = self.order.next_unit(turn) else {
+                let back_off = until.map(|until| Blocker::BackOff { until });
+                match self.reserved.remove(&job.id).or(back_off) {
+                    Some(blocker) => self.block(turn, blocker),
+                    None => self.order.pass(turn),
+                }
+                return;
+            };
+            let known = job.unit(unit);
+            let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
+            if not_before <= self.now && !self.placed_early.contains(&(job.id, unit)) {
+                break unit;
             }
-            self.examined += 1;
-            let not_before = job
-                .unit(unit)
-                .map_or(TimeMs::default(), |known| known.not_before);
-            if not_before > self.now {
-                until = Some(until.map_or(not_before, |until| until.min(not_before)));
+            if not_before <= self.now {
                 continue;
             }
-            if let Err(refusal) = self.place(job, unit) {
-                self.plan.blocked.push((id, refusal.blocker));
-                return refusal.shortage.map_or(Outcome::Done, Outcome::Holds);
+            until = Some(until.map_or(not_before, |until| until.min(not_before)));
+        };
+        match self.place(turn, job, unit) {
+            Ok(()) if job.spec.units() == 1 => self.order.pass(turn),
+            Ok(()) => {}
+            Err(refusal) => self.refuse_unit(turn, (job, unit), refusal),
+        }
+    }
+
+    /// The job has to wait; those behind it go on.
+    pub(super) fn block(&mut self, turn: Turn, blocker: Blocker) {
+        *self.plan.waiting.entry(blocker.reason()).or_default() += 1;
+        self.plan.blocked.push((turn.job, blocker));
+        self.order.pass(turn);
+    }
+
+    /// The job has to wait, and with it those of its line; where the queue does not backfill, all those behind it
+    /// that compete with it.
+    pub(super) fn refuse(&mut self, turn: Turn, refusal: Refusal) {
+        let queued = self.order.line(turn.line);
+        let uniform = queued.line.shape.is_uniform();
+        let backfills = self
+            .state
+            .queues
+            .get(&queued.line.queue)
+            .is_none_or(|queue| queue.config.backfill);
+        let ahead = turn.job;
+        let blocker = refusal.blocker.clone();
+        self.block(turn, refusal.blocker);
+        match refusal.shortage {
+            Some(shortage) if !backfills => {
+                for line in self.order.competing(turn.line, shortage.lacks_gpus) {
+                    self.close(line, Blocker::Behind { ahead });
+                }
             }
+            _ if uniform => self.close(turn.line, blocker),
+            _ => {}
         }
-        if let Some(until) = until {
-            self.plan.blocked.push((id, Blocker::BackOff { until }));
-        }
-        Outcome::Done
     }
 
-    fn is_over_budget(&self) -> bool {
-        self.plan.placements.len() >= self.budget.placements_max
-            || self.examined >= self.budget.examined_max
+    fn close(&mut self, line: usize, blocker: Blocker) {
+        let jobs = (line, JobId(0))..=(line, JobId(u64::MAX));
+        let done = self.done_early.range(jobs).count() as u64;
+        let left = self.order.close(line).saturating_sub(done);
+        if left > 0 {
+            *self.plan.waiting.entry(blocker.reason()).or_default() += left;
+            self.closed.insert(line, blocker);
+        }
     }
 
-    fn place(&mut self, job: &'a Job, unit: UnitIndex) -> Result<(), Refusal> {
-        if !self.refused.is_empty()
-            && let Some(refusal) = self.refused.get(&Demand::of(job, unit))
+    pub(super) fn place(&mut self, turn: Turn, job: &Job, unit: UnitIndex) -> Result<(), Refusal> {
+        if self.clusters.serves(job, unit) {
+            return self.place_in_cells(turn, job, unit);
+        }
+        let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
+        let demand = self.demand(turn, job, unit);
+        if claim.is_none()
+            && let Some(refusal) = self.refused.get(&demand)
         {
             return Err(refusal.clone());
         }
-        match unit::place(&mut self.capacity, job, unit) {
+        let standing = self.standing_without_gpus(job);
+        match self.find(turn, (job, unit), &standing) {
             Ok(tasks) => {
-                self.plan.placements.push(Placement {
-                    leader: self.state.leadership.epoch,
-                    job: job.id,
-                    unit,
-                    tasks: Arc::from(tasks),
-                });
+                self.give(turn, (job, unit), (tasks, standing));
                 Ok(())
             }
-            Err(shortage) => {
-                let refusal = self.refuse(job, unit, shortage);
-                self.refused.insert(Demand::of(job, unit), refusal.clone());
+            Err(Wanting::Allowance(refusal)) => Err(refusal),
+            Err(Wanting::Room(_)) if let Some(claim) = claim => Err(reserved(claim).into()),
+            Err(Wanting::Room(shortage)) => {
+                let refusal = refusal_of(self.state, job, unit, shortage);
+                self.refused.insert(demand, refusal.clone());
                 Err(refusal)
             }
         }
     }
 
-    fn refuse(&self, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
-        match potential::impossible(self.state, job, unit) {
-            Some(blocker) => Refusal {
-                blocker,
-                shortage: None,
-            },
-            None => Refusal {
-                blocker: Blocker::Resources {
-                    need_gpus: shortage.need_gpus,
-                    free_gpus: shortage.free_gpus,
-                    fits_tasks: shortage.fits_tasks,
-                    need_tasks: shortage.need_tasks,
-                },
-                shortage: Some(shortage),
-            },
+    /// Room for a unit, taken; or what it lacks.
+    fn find(
+        &mut self,
+        turn: Turn,
+        (job, unit): (&Job, UnitIndex),
+        standing: &Standing,
+    ) -> Result<Vec<TaskPlacement>, Wanting> {
+        if self.order.line(turn.line).limited {
+            self.check_limits(job, standing, unit)
+                .map_err(Wanting::Allowance)?;
+            return self.find_within_limits(job, unit, standing);
+        }
+        unit::place(&mut self.capacity, job, unit)
+            .map(|placed| placed.tasks)
+            .map_err(Wanting::Room)
+    }
+
+    /// On what ground a unit holds its resources that has no GPU in cells: work of a virtual cluster without GPUs counts
+    /// on the cluster all the same.
+    fn standing_without_gpus(&self, job: &Job) -> Standing {
+        let is_firm = !job.spec.scheduling.opportunistic;
+        match is_firm && self.clusters.is_cluster(&job.spec.queue) {
+            true => Standing::Cells(Vec::new()),
+            false => standing_of(self.state, job),
         }
     }
+
+    pub(super) fn demand(&self, turn: Turn, job: &Job, unit: UnitIndex) -> Demand {
+        let queued = self.order.line(turn.line);
+        let group = match queued.line.shape.is_uniform() {
+            true => 0,
+            false => group_position(job, unit),
+        };
+        let shape = &queued.line.shape;
+        let has_claims = !self.state.index.claims.is_empty();
+        let run_time_ms = shape.run_time_ms().filter(|_| has_claims);
+        (queued.places, group, run_time_ms)
+    }
+
+    fn check_limits(&self, job: &Job, standing: &Standing, unit: UnitIndex) -> Result<(), Refusal> {
+        let asked = amounts_asked(job, unit);
+        let allowance = self.allowance.for_unit(job, unit);
+        match allowance.reached(&job.spec, standing, &asked) {
+            Some(limit) => Err(Blocker::Limit(Box::new(limit)).into()),
+            None => Ok(()),
+        }
+    }
+
+    /// Room on GPUs of a model of which the queue may have more.
+    fn find_within_limits(
+        &mut self,
+        job: &Job,
+        unit: UnitIndex,
+        standing: &Standing,
+    ) -> Result<Vec<TaskPlacement>, Wanting> {
+        let mut trial = self.capacity.clone();
+        let tasks = unit::place(&mut trial, job, unit)
+            .map_err(Wanting::Room)?
+            .tasks;
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
+        let allowance = self.allowance.for_unit(job, unit);
+        if let Some(limit) = allowance.reached(&job.spec, standing, &amounts) {
+            return Err(Wanting::Allowance(Blocker::Limit(Box::new(limit)).into()));
+        }
+        self.capacity = trial;
+        Ok(tasks)
+    }
+
+    fn give(
+        &mut self,
+        turn: Turn,
+        (job, unit): (&Job, UnitIndex),
+        (tasks, standing): (Vec<TaskPlacement>, Standing),
+    ) {
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &tasks);
+        if self.order.line(turn.line).limited {
+            self.allowance = self.allowance.for_unit(job, unit);
+            self.allowance.give(&job.spec, &standing, &amounts);
+        }
+        let opportunistic = standing == Standing::Opportunistic;
+        self.order.give(turn.line, &amounts, opportunistic);
+        self.plan.steps.push(Command::Place(Placement {
+            leader: self.state.leadership.epoch,
+            job: job.id,
+            unit,
+            tasks: Arc::from(tasks),
+            standing,
+        }));
+    }
+}
+
+fn reserved(claim: &Claim) -> Blocker {
+    Blocker::Reserved {
+        victims: claim.victims.len() as u64,
+        expected_at: claim.expected_at,
+    }
+}
+
+/// What a unit lacks.
+enum Wanting {
+    Room(Shortage),
+    Allowance(Refusal),
+}
+
+/// On what ground a job holds its resources. Work of a virtual cluster that is not given cells goes on as opportunistic.
+pub(super) fn standing_of(state: &State, job: &Job) -> Standing {
+    match job.spec.scheduling.opportunistic || wants_cells(state, job) {
+        true => Standing::Opportunistic,
+        false => Standing::Share,
+    }
+}
+
+/// Whether the guarantee that a job counts on is given in cells.
+fn wants_cells(state: &State, job: &Job) -> bool {
+    let queue = state.queues.get(job.spec.queue.as_str());
+    let needs_gpus = || job.spec.groups.iter().any(|group| group.resources.gpus > 0);
+    queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired) && needs_gpus()
+}
+
+fn refusal_of(state: &State, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
+    match potential::impossible(state, job, unit) {
+        Some(blocker) => blocker.into(),
+        None => Refusal {
+            blocker: Blocker::Resources {
+                need_gpus: shortage.need_gpus,
+                free_gpus: shortage.free_gpus,
+                fits_tasks: shortage.fits_tasks,
+                need_tasks: shortage.need_tasks,
+            },
+            shortage: Some(shortage),
+        },
+    }
+}
+
+/// Which group an independent task belongs to.
+fn group_position(job: &Job, unit: UnitIndex) -> usize {
+    let group = job.spec.group_of(TaskIndex(unit.get()));
+    let name = group.map(|(group, _)| group.name.as_str());
+    let mut groups = job.spec.groups.iter();
+    groups
+        .position(|group| Some(group.name.as_str()) == name)
+        .unwrap_or_default()
 }

@@ -122,10 +122,8 @@ fn held_here<'a>(
 ) -> Option<(&'a Job, &'a Attempt, &'a TaskRun)> {
     let job = state.job(told.key.job)?;
     let attempt = job.unit(told.unit)?.attempt.as_deref()?;
-    let first = job.tasks_of(told.unit).start;
-    let position = told.key.task.get().checked_sub(first)?;
-    let run = attempt.tasks.get(position as usize)?;
-    let is_held = attempt.epoch == told.epoch && run.task == told.key.task && run.host == host.id;
+    let run = attempt.task(told.key.task)?;
+    let is_held = attempt.epoch == told.epoch && run.host == host.id;
     is_held.then_some((job, attempt, run))
 }
 

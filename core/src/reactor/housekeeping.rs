@@ -1,4 +1,4 @@
-//! What is due by stamped time: blocks that end, things that are forgotten, back-offs that are over.
+//! What is due by stamped time: blocks and attempts that end by themselves, things that are forgotten, back-offs that are over.
 
 use crate::command::Command;
 use crate::ids::{JobId, LeadershipEpoch, UnitIndex};
@@ -50,8 +50,10 @@ impl Housekeeping {
         self.has_ticked = true;
         let expiry = expire_blocks((state, leader), time, &mut reaction.commands);
         let expiry = expiry.map(|at| now.after(at.since(time).max(SETTLE_MS)));
+        let deadline = stop_overdue((state, leader), time, &mut reaction.commands);
+        let deadline = deadline.map(|at| now.after(at.since(time).max(SETTLE_MS)));
         let prune = self.prune((state, leader), time, now, &mut reaction.commands);
-        self.wake_at = [expiry, prune].into_iter().flatten().min();
+        self.wake_at = [expiry, deadline, prune].into_iter().flatten().min();
         reaction.plan_at = self.back_off_end(state, time);
     }
 
@@ -103,6 +105,40 @@ fn expire_blocks(
         commands.push(Command::ExpireBlocks { leader });
     }
     Some(first)
+}
+
+/// Attempts stopped at one tick at most; the rest follow at the next.
+const STOPS_PER_TICK_MAX: usize = 1_024;
+
+/// Stops the attempts that have run or assembled for as long as they may; returns the end of the first.
+fn stop_overdue(
+    (state, leader): (&State, LeadershipEpoch),
+    time: TimeMs,
+    commands: &mut Vec<Command>,
+) -> Option<TimeMs> {
+    let overdue = state
+        .index
+        .deadlines
+        .iter()
+        .take_while(|(at, _, _)| *at <= time);
+    for (_, job, unit) in overdue.take(STOPS_PER_TICK_MAX) {
+        let record = state.job(*job);
+        let attempt = record.and_then(|job| Some((job, job.unit(*unit)?.attempt.as_deref()?)));
+        let due = attempt.and_then(|(job, attempt)| {
+            let (_, reason) = attempt.deadline(&job.spec)?;
+            Some((attempt.epoch, reason))
+        });
+        if let Some((epoch, reason)) = due {
+            commands.push(Command::StopAttempt {
+                leader,
+                job: *job,
+                unit: *unit,
+                epoch,
+                reason,
+            });
+        }
+    }
+    state.index.deadlines.get_min().map(|(at, _, _)| *at)
 }
 
 /// When the first thing is to be forgotten; none if nothing is kept.

@@ -1,11 +1,13 @@
 //! What users ask for: a job, its task groups, their resources and the job's promises about itself.
 
+mod layout;
 mod validate;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use layout::{Layout, Packing, Scheduling, Within};
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.
@@ -43,6 +45,8 @@ pub struct JobSpec {
     pub stop_grace_ms: u64,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
+    /// What it asks of the scheduler beside resources.
+    pub scheduling: Scheduling,
 }
 
 /// Tasks of one shape.
@@ -62,6 +66,8 @@ pub struct TaskGroup {
     pub working_directory: Option<String>,
     /// At most so many tasks of this group on one host (spreads the group); no limit if none.
     pub tasks_per_host_max: Option<u32>,
+    /// Where its tasks lie to each other, and how many of them are enough.
+    pub layout: Layout,
 }
 
 /// What one task needs.

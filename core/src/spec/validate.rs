@@ -1,5 +1,7 @@
 //! The rules that a specification must obey, checked before anything is written.
 
+mod scheduling;
+
 use std::collections::BTreeSet;
 
 use crate::limits;
@@ -43,6 +45,7 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
         limits::RETRIES_MAX,
     );
     found.groups(spec);
+    scheduling::check(&mut found, spec);
     found.at_most(
         "spec",
         text_bytes(spec),
@@ -77,6 +80,7 @@ fn text_bytes(spec: &JobSpec) -> usize {
         GROUP_OVERHEAD_BYTES + texts.map(|text| counted_bytes(text)).sum::<usize>()
     });
     own.chain(labels)
+        .chain(scheduling::texts(spec))
         .map(|text| counted_bytes(text))
         .sum::<usize>()
         + groups.sum::<usize>()

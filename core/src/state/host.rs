@@ -40,6 +40,8 @@ pub struct Host {
     pub cpus_milli_used: u32,
     /// Memory given out.
     pub memory_mib_used: u64,
+    /// Units with a claim here, ascending, and what their tasks need beside GPUs.
+    pub claims: Vec<HostClaim>,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
     /// When it was first registered.
@@ -67,6 +69,21 @@ pub struct Gpu {
     pub block: Option<Block>,
     /// Who has it.
     pub holder: Option<Holder>,
+    /// The unit that it is reserved for.
+    pub claim: Option<(JobId, UnitIndex)>,
+}
+
+/// CPUs and memory of a host that are reserved for a unit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct HostClaim {
+    /// Whose.
+    pub job: JobId,
+    /// Which unit.
+    pub unit: UnitIndex,
+    /// Thousandths of CPUs.
+    pub cpus_milli: u32,
+    /// Memory in MiB.
+    pub memory_mib: u64,
 }
 
 /// The task of an attempt that holds a GPU.
@@ -109,9 +126,9 @@ impl Gpu {
         self.health == GpuHealth::Healthy && self.block.is_none()
     }
 
-    /// Whether it can be given out now.
+    /// Whether it can be given out now, to anybody.
     #[must_use]
     pub fn is_free(&self) -> bool {
-        self.holder.is_none() && self.usable()
+        self.holder.is_none() && self.claim.is_none() && self.usable()
     }
 }

@@ -1,76 +1,36 @@
 //! Look-ups derived from the rest of the state, kept up to date by `apply`, so that no decision scans
 //! all hosts or all jobs.
 
-use std::cmp::Reverse;
-use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
+use crate::cells::{Allocation, HostLoad};
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
+use crate::quota::Amounts;
 use crate::spec::JobSpec;
-use crate::state::{Host, Job, State};
+use crate::state::usage::{self, Part, UsageByQueue};
+use crate::state::{
+    Attempt, CellIndex, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals, WaitingKey,
+};
 use crate::time::TimeMs;
+use crate::topology::{HostCells, Places};
 
 /// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
 
-/// Order in which jobs are considered: highest priority first, then the oldest.
-pub type WaitingKey = (Reverse<i32>, JobId);
-
-/// Which hosts the tasks of a job compete for. A waiting job holds up those behind it whose lane meets
-/// its own, and nobody else, so a full cluster is noticed after one look per lane.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Lane {
-    /// It needs no GPU.
-    Cpu,
-    /// It takes GPUs of these models, ascending.
-    Models(Arc<[String]>),
-    /// It takes GPUs of any model.
-    AnyGpu,
-}
-
-impl Lane {
-    /// The lane of a job.
-    #[must_use]
-    pub fn of(spec: &JobSpec) -> Self {
-        let asking = || spec.groups.iter().filter(|group| group.resources.gpus > 0);
-        if asking().next().is_none() {
-            return Self::Cpu;
-        }
-        if asking().any(|group| group.resources.gpu_models.is_empty()) {
-            return Self::AnyGpu;
-        }
-        let models: BTreeSet<&String> = asking()
-            .flat_map(|group| &group.resources.gpu_models)
-            .collect();
-        Self::Models(models.into_iter().cloned().collect())
-    }
-
-    /// Whether jobs of the two lanes may want the same GPUs (or both none).
-    #[must_use]
-    pub fn meets(&self, other: &Self) -> bool {
-        match (self, other) {
-            (Self::Cpu, Self::Cpu) => true,
-            (Self::Cpu, _) | (_, Self::Cpu) => false,
-            (Self::AnyGpu, _) | (_, Self::AnyGpu) => true,
-            (Self::Models(ours), Self::Models(theirs)) => {
-                ours.iter().any(|model| theirs.contains(model))
-            }
-        }
-    }
-}
-
 /// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units, by queue and lane ([`Lane::of`] their specification), in order.
-    pub waiting: OrdMap<(Arc<str>, Lane), OrdSet<WaitingKey>>,
+    /// Jobs with waiting units, by line ([`Line::of`]), in order.
+    pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
+    /// What the registered hosts have in all, whatever became of them.
+    pub totals: Totals,
     /// Units that wait for the end of a back-off that is not over at `State::time`, by that end (they
     /// are in `waiting` too).
     pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
-    /// Hosts that accept work, by class and number of free GPUs of that model, 0 included. A host with
+    /// Hosts that accept work, by class and number of GPUs of that model that are free and not claimed, 0 included. A host with
     /// two models is in two classes; the class with the empty name holds every host that accepts work,
     /// with all its free GPUs.
     pub free: OrdMap<HostClass, OrdSet<(u32, HostId)>>,
@@ -80,9 +40,37 @@ pub struct Index {
     pub tasks: OrdMap<HostId, u32>,
     /// Finished jobs, oldest first.
     pub finished: OrdSet<(TimeMs, JobId)>,
+    /// The cells around and inside every host.
+    pub host_cells: OrdMap<HostId, Arc<HostCells>>,
+    /// The cells above hosts with what is free in them.
+    pub cells: CellIndex,
+    /// The cells that the topology places hosts in.
+    pub places: Arc<Places>,
+    /// How long work usually runs.
+    pub run_times: RunTimes,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
+    /// What queues and their users have.
+    pub usage: UsageByQueue,
+    /// Which cells are bound to which virtual cluster and which are free; empty while there is none.
+    pub allocation: Allocation,
+    /// Attempts that end by themselves, by when ([`Attempt::deadline`]).
+    pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
+    /// Units that have a claim.
+    pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
+
+/// How far a claim is from being ready.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ClaimProgress {
+    /// Hosts on which it claims something.
+    pub hosts: u32,
+    /// Claimed GPUs that somebody still holds; with 0 it is ready, as far as GPUs are concerned.
+    pub gpus_held: u32,
+}
+
+/// All queues by name.
+type Queues = OrdMap<Arc<str>, Arc<Queue>>;
 
 /// What one host contributes to the index.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -90,16 +78,29 @@ pub(crate) struct HostEntries {
     /// Free GPUs, if it accepts work.
     free_gpus: Option<u32>,
     /// Free GPUs by model, if it accepts work; hosts have one or two models.
-    by_model: Vec<(Arc<str>, u32)>,
+    pub(super) by_model: Vec<(Arc<str>, u32)>,
     expiring: Vec<(TimeMs, Option<u32>)>,
+    load: HostLoad,
+    totals: Totals,
+    /// Units with a claim here, and how many of the GPUs that they claim are held.
+    claims: Vec<((JobId, UnitIndex), u32)>,
 }
 
 impl HostEntries {
     pub(crate) fn of(host: &Host) -> Self {
-        let mut entries = Self::default();
+        let mut entries = Self {
+            load: HostLoad::of(host),
+            totals: Totals::of(host),
+            ..Self::default()
+        };
         if host.accepts_work() {
             entries.count_free(host);
         }
+        entries.claims = host
+            .claims
+            .iter()
+            .map(|claim| held_of(host, claim))
+            .collect();
         let blocks = host.gpus.iter().zip(0u32..);
         let on_gpus = blocks.map(|(gpu, position)| (&gpu.block, Some(position)));
         for (block, position) in std::iter::once((&host.block, None)).chain(on_gpus) {
@@ -114,7 +115,7 @@ impl HostEntries {
     fn count_free(&mut self, host: &Host) {
         let mut total = 0;
         for gpu in &host.gpus {
-            let free = u32::from(gpu.is_free());
+            let free = u32::from(gpu.is_free() && gpu.claim.is_none());
             total += free;
             let known = self
                 .by_model
@@ -126,6 +127,12 @@ impl HostEntries {
             }
         }
         self.free_gpus = Some(total);
+    }
+
+    /// Free GPUs of a model, if it has any GPU of it.
+    pub(super) fn of_model(&self, model: &str) -> Option<u32> {
+        let known = self.by_model.iter().find(|(known, _)| **known == *model);
+        known.map(|(_, count)| *count)
     }
 
     /// Every class the host is in, with its free GPUs.
@@ -140,55 +147,82 @@ impl HostEntries {
     }
 }
 
+/// The claimant, and how many of the GPUs that it claims on the host are held.
+fn held_of(host: &Host, claim: &HostClaim) -> ((JobId, UnitIndex), u32) {
+    let claimant = (claim.job, claim.unit);
+    let claimed = host.gpus.iter().filter(|gpu| gpu.claim == Some(claimant));
+    let held = claimed.filter(|gpu| gpu.holder.is_some()).count();
+    (claimant, u32::try_from(held).unwrap_or(u32::MAX))
+}
+
 impl Index {
     /// Derives all look-ups from the rest of the state.
     #[must_use]
     pub fn rebuild(state: &State) -> Self {
         let mut index = Self::default();
+        index.place_hosts(&state.topology, &state.hosts);
         for host in state.hosts.values() {
             index.replace_host(host.id, &HostEntries::default(), &HostEntries::of(host));
         }
         for job in state.jobs.values() {
-            index.add_job(job, state.time);
+            index.add_job(state, job);
         }
+        index.allocation = Allocation::rebuild(state);
         index
     }
 
-    fn add_job(&mut self, job: &Job, time: TimeMs) {
+    fn add_job(&mut self, state: &State, job: &Job) {
         if let Some(finished_at) = job.finished_at {
             self.finished.insert((finished_at, job.id));
+            self.run_times.learn(job);
         }
         if job.counts.waiting > 0 {
-            self.add_waiting(&Arc::from(job.spec.queue.as_str()), job);
+            self.add_waiting(&state.queues, job);
         }
         for (index, unit) in &job.units {
-            if unit.phase == UnitPhase::Waiting && unit.not_before > time {
+            if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
                 self.delayed.insert((unit.not_before, job.id, *index));
             }
+            if let Some(claim) = &unit.claim {
+                let amounts = usage::amounts_of(&state.hosts, &job.spec, &claim.tasks);
+                self.add_usage(&job.spec, Part::Claimed, &amounts);
+            }
             if let Some(attempt) = &unit.attempt {
+                self.add_deadline((job.id, *index), &job.spec, attempt);
                 for task in &attempt.tasks {
                     self.on_host
                         .insert((task.host, job.id, *index), attempt.epoch);
                     self.add_tasks(task.host, 1);
                 }
+                let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
+                self.add_usage(&job.spec, Part::held_by(attempt), &amounts);
             }
         }
     }
 
     /// A job has waiting units now.
-    pub(crate) fn add_waiting(&mut self, queue: &Arc<str>, job: &Job) {
-        let key = (Arc::clone(queue), Lane::of(&job.spec));
-        let entry = (Reverse(job.spec.priority), job.id);
-        self.waiting.entry(key).or_default().insert(entry);
+    pub(crate) fn add_waiting(&mut self, queues: &Queues, job: &Job) {
+        let (line, key) = Line::of(queues, job);
+        self.waiting.entry(line).or_default().insert(key);
     }
 
     /// A job has no waiting units any more.
-    pub(crate) fn remove_waiting(&mut self, queue: &Arc<str>, job: &Job) {
-        let key = (Arc::clone(queue), Lane::of(&job.spec));
-        if let Some(jobs) = self.waiting.get_mut(&key) {
-            jobs.remove(&(Reverse(job.spec.priority), job.id));
+    pub(crate) fn remove_waiting(&mut self, queues: &Queues, job: &Job) {
+        let (line, key) = Line::of(queues, job);
+        if let Some(jobs) = self.waiting.get_mut(&line) {
+            jobs.remove(&key);
             if jobs.is_empty() {
-                self.waiting.remove(&key);
+                self.waiting.remove(&line);
+            }
+        }
+    }
+
+    /// The queues were configured anew: jobs may stand in other lines now.
+    pub(crate) fn line_up_again(&mut self, queues: &Queues, jobs: &OrdMap<JobId, Arc<Job>>) {
+        let lines = std::mem::take(&mut self.waiting);
+        for (_, job) in lines.values().flatten() {
+            if let Some(job) = jobs.get(job) {
+                self.add_waiting(queues, job);
             }
         }
     }
@@ -208,22 +242,81 @@ impl Index {
         }
     }
 
+    /// An attempt is to end by itself, if its job says so.
+    pub(crate) fn add_deadline(
+        &mut self,
+        (job, unit): (JobId, UnitIndex),
+        spec: &JobSpec,
+        attempt: &Attempt,
+    ) {
+        if let Some((at, _)) = attempt.deadline(spec) {
+            self.deadlines.insert((at, job, unit));
+        }
+    }
+
+    /// An attempt does not end by itself any more, or at another time.
+    pub(crate) fn remove_deadline(
+        &mut self,
+        (job, unit): (JobId, UnitIndex),
+        spec: &JobSpec,
+        attempt: &Attempt,
+    ) {
+        if let Some((at, _)) = attempt.deadline(spec) {
+            self.deadlines.remove(&(at, job, unit));
+        }
+    }
+
+    /// A job has so much more.
+    pub(crate) fn add_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
+        usage::add(&mut self.usage, spec, part, amounts);
+    }
+
+    /// A job has so much less.
+    pub(crate) fn remove_usage(&mut self, spec: &JobSpec, part: Part, amounts: &Amounts) {
+        usage::remove(&mut self.usage, spec, part, amounts);
+    }
+
     /// Replaces what a host contributes.
     pub(crate) fn replace_host(&mut self, host: HostId, before: &HostEntries, after: &HostEntries) {
         if before == after {
             return;
         }
+        self.allocation.set_load(host, after.load);
+        self.totals.replace(&before.totals, &after.totals);
         for (class, count) in before.classes() {
             self.remove_free(class, count, host);
         }
         for (class, count) in after.classes() {
             self.insert_free(class, count, host);
         }
+        self.recount_cells(host, before, after);
         for (expires_at, position) in &before.expiring {
             self.expiring.remove(&(*expires_at, host, *position));
         }
         for (expires_at, position) in &after.expiring {
             self.expiring.insert((*expires_at, host, *position));
+        }
+        self.replace_claims(&before.claims, &after.claims);
+    }
+
+    fn replace_claims(
+        &mut self,
+        before: &[((JobId, UnitIndex), u32)],
+        after: &[((JobId, UnitIndex), u32)],
+    ) {
+        for (claimant, gpus_held) in after {
+            let progress = self.claims.entry(*claimant).or_default();
+            progress.hosts += 1;
+            progress.gpus_held += gpus_held;
+        }
+        for (claimant, gpus_held) in before {
+            if let Some(progress) = self.claims.get_mut(claimant) {
+                progress.hosts -= 1;
+                progress.gpus_held -= gpus_held;
+                if progress.hosts == 0 {
+                    self.claims.remove(claimant);
+                }
+            }
         }
     }
 

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Exit, StopReason};
-use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
+use crate::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+};
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::spec::JobSpec;
 use crate::time::TimeMs;
@@ -120,6 +122,8 @@ pub struct Unit {
     pub restart_reason: RestartReason,
     /// The current attempt, while it holds resources.
     pub attempt: Option<Arc<Attempt>>,
+    /// What is reserved for it, while it waits.
+    pub claim: Option<Arc<Claim>>,
     /// Past attempts, oldest first, at most `ATTEMPTS_KEPT_PER_UNIT_MAX`.
     pub past: Vec<PastAttempt>,
     /// Committed checkpoints, oldest first, at most `CHECKPOINTS_PER_JOB_MAX`.
@@ -136,10 +140,28 @@ impl Default for Unit {
             not_before: TimeMs::default(),
             restart_reason: RestartReason::First,
             attempt: None,
+            claim: None,
             past: Vec::new(),
             checkpoints: Vec::new(),
         }
     }
+}
+
+/// Resources reserved for a waiting unit; nobody else gets them, except work that ends before `expected_at`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Claim {
+    /// The command that made it.
+    pub revision: Revision,
+    /// When it was made.
+    pub since: TimeMs,
+    /// Where the unit will run, in task order.
+    pub tasks: Arc<[TaskPlacement]>,
+    /// On what ground.
+    pub standing: Standing,
+    /// Attempts that were stopped for it; empty if it waits for others to end by themselves.
+    pub victims: Vec<Victim>,
+    /// When the resources should be free; none if nobody can tell.
+    pub expected_at: Option<TimeMs>,
 }
 
 /// Why an attempt is run (`MUSTER_RESTART_REASON`).
@@ -170,6 +192,8 @@ pub struct Attempt {
     pub placed_at: TimeMs,
     /// When all its tasks ran.
     pub running_at: Option<TimeMs>,
+    /// On what ground it holds its resources.
+    pub standing: Standing,
     /// Why and since when it is being stopped.
     pub stop: Option<StopOrder>,
     /// Its tasks in order; the position is the rank within the unit.
@@ -249,12 +273,40 @@ impl Attempt {
         self.position(task).map(|position| &self.tasks[position])
     }
 
-    /// Where a task stands in `tasks`, which are consecutive.
+    /// Where a task stands in `tasks`, which ascend; of a partial gang some are missing.
     #[must_use]
     pub fn position(&self, task: TaskIndex) -> Option<usize> {
         let first = self.tasks.first()?.task.get();
-        let position = usize::try_from(task.get().checked_sub(first)?).ok()?;
-        (position < self.tasks.len()).then_some(position)
+        let guess = usize::try_from(task.get().checked_sub(first)?).ok()?;
+        if self.tasks.get(guess).is_some_and(|run| run.task == task) {
+            return Some(guess);
+        }
+        self.tasks.binary_search_by_key(&task, |run| run.task).ok()
+    }
+
+    /// When it is to be stopped by itself, and why: it has run as long as its job allows (counted from its placement,
+    /// so that the end of its resources' use is known), or its members did not all start in time. None if it is being
+    /// stopped already, or its job sets no such limit.
+    #[must_use]
+    pub fn deadline(&self, spec: &JobSpec) -> Option<(TimeMs, StopReason)> {
+        if self.stop.is_some() {
+            return None;
+        }
+        let scheduling = &spec.scheduling;
+        let end = |period_ms: u64| self.placed_at.after(period_ms);
+        let run_time = scheduling.run_time_ms_max.map(end);
+        let assembly = scheduling
+            .assembly_ms_max
+            .filter(|_| self.running_at.is_none())
+            .map(end);
+        let reasons = [
+            (run_time, StopReason::RunTime),
+            (assembly, StopReason::Assembly),
+        ];
+        reasons
+            .into_iter()
+            .filter_map(|(at, reason)| Some((at?, reason)))
+            .min_by_key(|(at, _)| *at)
     }
 
     /// Its hosts in task order, without repetition.

@@ -4,34 +4,49 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
+mod cell_index;
+mod cells;
 mod events;
 mod hash;
 mod host;
 mod index;
 mod job;
+mod line;
 mod queue;
 mod requests;
 mod restore;
+mod run_times;
+mod shape;
+mod totals;
+mod usage;
 
 use std::sync::Arc;
 
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+pub use cell_index::CellIndex;
 pub use events::{Compacted, EventLog};
-pub use host::{Gpu, Holder, Host};
+pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
-pub use index::{HostClass, Index, Lane, WaitingKey};
+pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, CancelRequest, Checkpoint, Job, PastAttempt, RestartReason, StopOrder, TaskRun, Unit,
-    UnitCounts,
+    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, RestartReason, StopOrder, TaskRun,
+    Unit, UnitCounts,
 };
-pub use queue::Queue;
+pub use line::{Line, WaitingKey};
+pub use queue::{History, Queue};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
+pub use run_times::RunTimes;
+pub use shape::Shape;
+pub use totals::Totals;
+pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
+pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
 use crate::time::TimeMs;
+use crate::topology::Topology;
 
 /// Who leads, as the log says.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,6 +78,10 @@ pub struct State {
     pub gpu_hosts: OrdMap<GpuUuid, HostId>,
     /// All queues.
     pub queues: OrdMap<Arc<str>, Arc<Queue>>,
+    /// Milliseconds in which past usage comes to count half in fair shares.
+    pub history_half_life_ms: Option<u64>,
+    /// What cells there are.
+    pub topology: Arc<Topology>,
     /// Answers by request id.
     pub requests: RequestLog,
     /// Recent events.
@@ -86,6 +105,8 @@ impl Default for State {
             host_names: OrdMap::new(),
             gpu_hosts: OrdMap::new(),
             queues,
+            history_half_life_ms: None,
+            topology: Arc::default(),
             requests: RequestLog::default(),
             events: EventLog::default(),
             index: Index::default(),

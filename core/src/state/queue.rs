@@ -1,30 +1,144 @@
-//! Queues: one level for now.
+//! Queues as the state keeps them: configuration and what counts in them.
 
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
+use crate::quota::QueueConfig;
+use crate::time::TimeMs;
 
-/// Where jobs wait, in order of priority and then of submission.
+/// A queue of the tree; jobs wait in those without children.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Queue {
-    /// Its name, unique.
+    /// Its full name, unique: `research/vision`.
     pub name: Arc<str>,
-    /// Jobs that may be unfinished in it at a time.
-    pub live_jobs_max: u64,
-    /// Jobs that are.
+    /// What was configured.
+    pub config: Arc<QueueConfig>,
+    /// True once the configuration names it no more: it takes no new jobs, has no guarantee, and goes with its last job.
+    pub retired: bool,
+    /// Jobs in it that are unfinished.
     pub live_jobs: u64,
+    /// What it used in the past; stays zero while the tree has no `history_half_life_ms`.
+    pub history: History,
+}
+
+/// Past usage, decayed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct History {
+    /// GPU-milliseconds, as they counted at `as_of`.
+    pub gpu_ms: u64,
+    /// When they were counted last.
+    pub as_of: TimeMs,
+}
+
+/// Binary digits after the point of fractions below.
+const DIGITS: u32 = 60;
+/// One.
+const ONE: u128 = 1 << DIGITS;
+/// One over the natural logarithm of 2: what constant use comes to in the end, in half-lives.
+const HALF_LIVES_IN_ALL: u128 = 1_663_314_137_230_540_311;
+/// Digits of a part of a half-life that are looked at.
+const PART_DIGITS: usize = 48;
+/// What is left of one after 1/2, 1/4, 1/8, ... of a half-life.
+const LEFT_AFTER: [u128; PART_DIGITS] = left_after();
+
+const fn left_after() -> [u128; PART_DIGITS] {
+    let mut table = [0; PART_DIGITS];
+    let mut left = ONE / 2;
+    let mut digit = 0;
+    while digit < PART_DIGITS {
+        left = (left << DIGITS).isqrt();
+        table[digit] = left;
+        digit += 1;
+    }
+    table
+}
+
+/// What is left of one after so many milliseconds: exact integer arithmetic, so that every replica comes to the same.
+fn decay(span_ms: u64, half_life_ms: u64) -> u128 {
+    let halvings = span_ms / half_life_ms;
+    if halvings >= u64::from(DIGITS) {
+        return 0;
+    }
+    let part = u128::from(span_ms % half_life_ms) << PART_DIGITS;
+    let part = part / u128::from(half_life_ms);
+    let digits = LEFT_AFTER.iter().enumerate();
+    let chosen = digits.filter(|(digit, _)| part >> (PART_DIGITS - 1 - digit) & 1 == 1);
+    let left = chosen.fold(ONE, |left, (_, factor)| (left * factor) >> DIGITS);
+    left >> halvings
+}
+
+impl History {
+    /// What has been used by an instant, where so many GPUs were held since `as_of`.
+    #[must_use]
+    pub fn at(&self, time: TimeMs, gpus: u64, half_life_ms: u64) -> Self {
+        /// Digits given up so that the largest products fit.
+        const GIVEN_UP: u32 = 12;
+        let half_life_ms = half_life_ms.clamp(1, limits::PERIOD_MS_MAX);
+        let left = decay(time.since(self.as_of), half_life_ms);
+        let kept = (u128::from(self.gpu_ms) * left) >> DIGITS;
+        let in_all = (u128::from(half_life_ms) * HALF_LIVES_IN_ALL) >> DIGITS;
+        let part = (ONE - left) >> GIVEN_UP;
+        let added = (u128::from(gpus) * in_all).saturating_mul(part) >> (DIGITS - GIVEN_UP);
+        Self {
+            gpu_ms: u64::try_from(kept + added).unwrap_or(u64::MAX),
+            as_of: time.max(self.as_of),
+        }
+    }
 }
 
 impl Queue {
-    /// An empty queue with the default limit.
+    /// An empty queue with the default configuration.
     #[must_use]
     pub fn new(name: &str) -> Self {
+        Self::configured(name, Arc::default())
+    }
+
+    /// An empty queue.
+    #[must_use]
+    pub fn configured(name: &str, config: Arc<QueueConfig>) -> Self {
         Self {
             name: Arc::from(name),
-            live_jobs_max: limits::LIVE_JOBS_PER_QUEUE_MAX,
+            config,
+            retired: false,
             live_jobs: 0,
+            history: History::default(),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn past_usage_counts_half_after_its_half_life() {
+        let half_life_ms = 3_600_000;
+        let history = History {
+            gpu_ms: 1_000_000,
+            as_of: TimeMs(0),
+        };
+        let later = |span_ms| history.at(TimeMs(span_ms), 0, half_life_ms).gpu_ms;
+        assert_eq!(later(half_life_ms), 500_000);
+        assert_eq!(later(half_life_ms * 3), 125_000);
+        let quarter = later(half_life_ms / 2);
+        assert!((707_000..707_200).contains(&quarter), "{quarter}");
+        assert_eq!(later(half_life_ms * 100), 0);
+    }
+
+    #[test]
+    fn one_step_or_many_come_to_the_same() {
+        let half_life_ms = 86_400_000;
+        let whole = History::default().at(TimeMs(7_200_000), 8, half_life_ms);
+        let mut stepped = History::default();
+        for minute in 1..=120 {
+            stepped = stepped.at(TimeMs(minute * 60_000), 8, half_life_ms);
+        }
+        let difference = whole.gpu_ms.abs_diff(stepped.gpu_ms);
+        assert!(difference < whole.gpu_ms / 500, "{whole:?} {stepped:?}");
+        // Eight GPUs for two hours, hardly decayed.
+        let undecayed = 8 * 7_200_000;
+        assert!(whole.gpu_ms > undecayed / 100 * 95 && whole.gpu_ms <= undecayed);
     }
 }

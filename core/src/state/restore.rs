@@ -7,6 +7,7 @@ use crate::state::{
     EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
 };
 use crate::time::TimeMs;
+use crate::topology::Topology;
 
 /// Everything a snapshot holds; what is not here follows from it.
 #[derive(Clone, Debug, Default)]
@@ -23,6 +24,10 @@ pub struct StateParts {
     pub hosts: Vec<Host>,
     /// All queues, in any order.
     pub queues: Vec<Queue>,
+    /// Milliseconds in which past usage comes to count half in fair shares.
+    pub history_half_life_ms: Option<u64>,
+    /// What cells there are.
+    pub topology: Arc<Topology>,
     /// Answers by request id, in any order.
     pub requests: Vec<(RequestId, StoredAnswer)>,
     /// Recent events.
@@ -60,6 +65,8 @@ impl State {
                 .into_iter()
                 .map(|queue| (Arc::clone(&queue.name), Arc::new(queue)))
                 .collect(),
+            history_half_life_ms: parts.history_half_life_ms,
+            topology: parts.topology,
             requests: RequestLog::restore(parts.requests),
             events: parts.events,
             index: Index::default(),

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::command::{Exit, GpuDescription, HostRegistration};
 use crate::ids::{GpuUuid, RequestId};
 use crate::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, TaskGroup,
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
 /// GPU model of hosts that name none.
@@ -36,6 +36,7 @@ pub fn single(name: &str, tasks: u32, gpus: u32) -> JobSpec {
             environment: BTreeMap::new(),
             working_directory: None,
             tasks_per_host_max: None,
+            layout: Layout::default(),
         }],
         retry: RetryPolicy {
             retries_max: 1,
@@ -44,6 +45,7 @@ pub fn single(name: &str, tasks: u32, gpus: u32) -> JobSpec {
         partition_grace_ms: SINGLE_PARTITION_GRACE_MS,
         stop_grace_ms: STOP_GRACE_MS,
         labels: BTreeMap::new(),
+        scheduling: Scheduling::default(),
     }
 }
 

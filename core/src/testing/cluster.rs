@@ -5,11 +5,12 @@ use std::sync::Arc;
 use crate::apply::{Applied, apply};
 use crate::audit::audit;
 use crate::command::{
-    Command, Exit, HostRegistration, Placement, TaskOutcome, TaskPlacement, TaskReport,
+    Command, Exit, HostRegistration, Placement, Standing, TaskOutcome, TaskPlacement, TaskReport,
 };
-use crate::feasibility::Ledger;
+use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex};
 use crate::lifecycle::UnitPhase;
+use crate::quota::QueueTree;
 use crate::spec::JobSpec;
 use crate::state::{Answer, Attempt, State};
 use crate::testing::builders::{exit_with, request_id};
@@ -106,6 +107,20 @@ impl Cluster {
         })
     }
 
+    /// Replaces the tree of queues.
+    ///
+    /// # Panics
+    /// If it is refused.
+    pub fn configure(&mut self, tree: QueueTree) {
+        let command = Command::ConfigureQueues {
+            request: self.next_request(),
+            author: "grace".to_owned(),
+            tree: Arc::new(tree),
+        };
+        let applied = self.apply(&command);
+        assert!(applied.result.is_ok(), "{:?}", applied.result);
+    }
+
     /// Submits a job.
     ///
     /// # Panics
@@ -126,7 +141,13 @@ impl Cluster {
     pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
         let job = self.state.job(id)?;
         let mut hosts = self.state.hosts.values();
-        let mut ledger = Ledger::open(&self.state, hosts.next()?, job);
+        let asker = Asker {
+            job,
+            unit,
+            now: self.now,
+        };
+        let freed = Freed::default();
+        let mut ledger = Ledger::open(&self.state, hosts.next()?, asker, &freed);
         let mut at = *self.state.hosts.keys().next()?;
         let mut tasks = Vec::new();
         for task in job.tasks_of(unit).map(TaskIndex) {
@@ -136,7 +157,7 @@ impl Cluster {
                     Ok(gpus) => break gpus,
                     Err(_) => {
                         let host = hosts.next()?;
-                        ledger = Ledger::open(&self.state, host, job);
+                        ledger = Ledger::open(&self.state, host, asker, &freed);
                         at = host.id;
                     }
                 }
@@ -152,6 +173,7 @@ impl Cluster {
             job: id,
             unit,
             tasks: Arc::from(tasks),
+            standing: ordinary_standing(&job.spec),
         }))
     }
 
@@ -210,6 +232,18 @@ impl Cluster {
         }
     }
 
+    /// Ends every task of a job that is being stopped, by the signal that asks for it.
+    pub fn stop_all(&mut self, job: JobId) {
+        let exit = Exit {
+            code: None,
+            signal: Some(15),
+            ..exit_with(0)
+        };
+        for task in self.tasks_in(job, &[UnitPhase::Stopping]) {
+            self.exit(job, task.get(), exit.clone());
+        }
+    }
+
     fn tasks_in(&self, job: JobId, phases: &[UnitPhase]) -> Vec<TaskIndex> {
         self.state.job(job).map_or_else(Vec::new, |job| {
             job.units
@@ -226,5 +260,14 @@ impl Cluster {
     pub fn hosts_of(&self, job: JobId, unit: UnitIndex) -> Vec<HostId> {
         self.attempt(job, unit)
             .map_or_else(Vec::new, Attempt::hosts)
+    }
+}
+
+/// The standing of work outside virtual clusters.
+fn ordinary_standing(spec: &JobSpec) -> Standing {
+    if spec.scheduling.opportunistic {
+        Standing::Opportunistic
+    } else {
+        Standing::Share
     }
 }

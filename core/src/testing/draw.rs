@@ -3,13 +3,15 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod scheduling;
+
 use std::sync::Arc;
 
 use crate::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, Placement,
     StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
-use crate::feasibility::Ledger;
+use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
@@ -39,8 +41,11 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         2..12 => draw.registration(),
         12..26 => draw.submission(),
         26..29 => draw.cancellation(),
-        29..48 => draw.placement(),
-        48..80 => draw.report(),
+        29..44 => draw.placement(),
+        44..48 => draw.claim(),
+        48..77 => draw.report(),
+        77..79 => draw.configuration(),
+        79..80 => draw.claim_dropped(),
         80..83 => draw.stop(),
         83..86 => draw.host_health(),
         86..89 => draw.gpu_health(),
@@ -49,7 +54,8 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         94..95 => Command::ExpireBlocks {
             leader: draw.leader(),
         },
-        95..97 => draw.checkpoint(),
+        95..96 => draw.checkpoint(),
+        96..97 => draw.standing(),
         97..98 => draw.queue(),
         _ => Command::Prune {
             leader: draw.leader(),
@@ -177,9 +183,12 @@ impl<'a> Draw<'a> {
         };
         spec.priority = i32::try_from(self.below(3)).unwrap_or(0);
         spec.retry.retries_max = self.small(3);
-        if self.once_in(5) {
-            spec.queue = "research".to_owned();
+        let queue = self.below(10);
+        if queue < 4 {
+            spec.queue =
+                ["research", "vc", "a/b", "a/c"][usize::try_from(queue).unwrap_or(0)].to_owned();
         }
+        self.ask_of_scheduler(&mut spec);
         if self.once_in(5) {
             spec.groups[0].resources.gpu_models = vec!["A100".to_owned()];
         }
@@ -204,7 +213,8 @@ impl<'a> Draw<'a> {
         }
     }
 
-    fn placement(&mut self) -> Command {
+    /// A job with waiting units, if there is one.
+    fn waiting_job(&mut self) -> JobId {
         let waiting: Vec<JobId> = self
             .state
             .jobs
@@ -212,12 +222,20 @@ impl<'a> Draw<'a> {
             .filter(|job| job.counts.waiting > 0)
             .map(|job| job.id)
             .collect();
-        let job = self.pick(waiting).unwrap_or_else(|| self.job());
+        self.pick(waiting).unwrap_or_else(|| self.job())
+    }
+
+    fn waiting_unit(&mut self, job: JobId) -> UnitIndex {
         let units = self
             .state
             .job(job)
             .map_or_else(Vec::new, |job| job.waiting_units().collect());
-        let unit = self.pick(units).unwrap_or(UnitIndex(0));
+        self.pick(units).unwrap_or(UnitIndex(0))
+    }
+
+    fn placement(&mut self) -> Command {
+        let job = self.waiting_job();
+        let unit = self.waiting_unit(job);
         let mut tasks = self.tasks_of(job, unit);
         match self.below(20) {
             0 => {
@@ -236,6 +254,7 @@ impl<'a> Draw<'a> {
             leader: self.leader(),
             job,
             unit,
+            standing: self.standing_of(job, &tasks),
             tasks: Arc::from(tasks),
         })
     }
@@ -246,6 +265,12 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
+        let asker = Asker {
+            job,
+            unit,
+            now: state.time,
+        };
+        let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
         for task in job.tasks_of(unit).map(TaskIndex) {
@@ -257,7 +282,7 @@ impl<'a> Draw<'a> {
                 if let Some(record) = state.host(host) {
                     let ledger = ledgers
                         .entry(host)
-                        .or_insert_with(|| Ledger::open(state, record, job));
+                        .or_insert_with(|| Ledger::open(state, record, asker, &freed));
                     if let Ok(chosen) = ledger.choose(group) {
                         gpus = chosen;
                         break;

@@ -4,6 +4,7 @@
 //! them as you would review code.
 
 mod runner;
+mod scheduling;
 mod show;
 
 use std::collections::BTreeSet;
@@ -30,6 +31,7 @@ macro_rules! scripts {
 scripts! {
     block_and_expiry,
     cancel,
+    claims,
     checkpoint_fencing,
     drain,
     gang_lifecycle,
@@ -37,15 +39,20 @@ scripts! {
     host_identity,
     host_lost,
     limits,
+    limits_of_queues,
     lying_worker,
     member_failure,
     placement_refused,
+    partial_gang,
     prune,
+    queue_tree,
     queues,
     retries,
     stale_leader,
     start_errors,
     submit_idempotency,
+    victims,
+    virtual_cluster,
 }
 
 #[test]

@@ -26,14 +26,15 @@ use muster_core::testing::{
 };
 use muster_core::time::TimeMs;
 
+use crate::scheduling::{ask, standing};
 use crate::show::Show;
 
-type Result<T> = std::result::Result<T, Box<dyn Error>>;
+pub(crate) type Result<T> = std::result::Result<T, Box<dyn Error>>;
 
 /// A cluster that a script drives.
 pub(crate) struct Runner {
-    cluster: Cluster,
-    jobs: BTreeMap<String, JobId>,
+    pub(crate) cluster: Cluster,
+    pub(crate) jobs: BTreeMap<String, JobId>,
     show: Show,
 }
 
@@ -109,6 +110,11 @@ impl Runner {
                 name: args.positional()?,
                 live_jobs_max: args.positional()?,
             }),
+            "configure" => self.configure(args),
+            "topology" => self.topology(args),
+            "claim" => self.claim(args, leader),
+            "drop_claim" => self.drop_claim(args, leader),
+            "stand" => self.stand(args, leader),
             "prune" => Ok(Command::Prune { leader }),
             other => Err(format!("no command `{other}`").into()),
         }
@@ -140,14 +146,14 @@ impl Runner {
         LeadershipEpoch(self.cluster.leader().get() - u64::from(stale))
     }
 
-    fn request(&mut self, args: &mut Args<'_>) -> Result<RequestId> {
+    pub(crate) fn request(&mut self, args: &mut Args<'_>) -> Result<RequestId> {
         Ok(match args.key("request")? {
             Some(number) => request_id(number),
             None => self.cluster.next_request(),
         })
     }
 
-    fn job(&self, args: &mut Args<'_>) -> Result<JobId> {
+    pub(crate) fn job(&self, args: &mut Args<'_>) -> Result<JobId> {
         let name: String = args.positional()?;
         match self.jobs.get(&name) {
             Some(job) => Ok(*job),
@@ -160,9 +166,22 @@ impl Runner {
         queues.fold(String::new(), |mut text, queue| {
             let _ = writeln!(
                 text,
-                "queue {} {} of {}",
-                queue.name, queue.live_jobs, queue.live_jobs_max
+                "queue {} {} of {}{}",
+                queue.name,
+                queue.live_jobs,
+                queue.config.live_jobs_max,
+                if queue.retired { ", retired" } else { "" }
             );
+            if let Some(usage) = self.cluster.state.index.usage.get(&queue.name) {
+                let _ = writeln!(
+                    text,
+                    "  holds {} GPUs, {} opportunistically, {} stopping; claims {}",
+                    usage.total.held.gpus,
+                    usage.total.opportunistic.gpus,
+                    usage.total.stopping.gpus,
+                    usage.total.claimed.gpus
+                );
+            }
             text
         })
     }
@@ -179,6 +198,7 @@ impl Runner {
         spec.queue = args.key_or("queue", spec.queue)?;
         spec.retry.retries_max = args.key_or("retries", 1)?;
         spec.retry.backoff_ms = args.key_or("backoff", spec.retry.backoff_ms)?;
+        ask(args, &mut spec)?;
         let group = &mut spec.groups[0];
         group.tasks_per_host_max = args.key("per_host")?;
         group.resources.gpu_models = args.key("model")?.into_iter().collect();
@@ -219,6 +239,7 @@ impl Runner {
             job,
             unit,
             tasks,
+            standing: standing(args)?,
         }))
     }
 
@@ -331,31 +352,31 @@ impl Runner {
 }
 
 /// Arguments with their types.
-struct Args<'a>(ArgumentConsumer<'a>);
+pub(crate) struct Args<'a>(ArgumentConsumer<'a>);
 
 impl Args<'_> {
-    fn optional<T: FromStr>(&mut self) -> Result<Option<T>>
+    pub(crate) fn optional<T: FromStr>(&mut self) -> Result<Option<T>>
     where
         T::Err: Error + 'static,
     {
         Ok(self.0.next_pos().map(str::parse).transpose()?)
     }
 
-    fn positional<T: FromStr>(&mut self) -> Result<T>
+    pub(crate) fn positional<T: FromStr>(&mut self) -> Result<T>
     where
         T::Err: Error + 'static,
     {
         Ok(self.optional()?.ok_or("an argument is missing")?)
     }
 
-    fn key<T: FromStr>(&mut self, key: &str) -> Result<Option<T>>
+    pub(crate) fn key<T: FromStr>(&mut self, key: &str) -> Result<Option<T>>
     where
         T::Err: Error + 'static,
     {
         Ok(self.0.take_key(key).map(str::parse).transpose()?)
     }
 
-    fn key_or<T: FromStr>(&mut self, key: &str, default: T) -> Result<T>
+    pub(crate) fn key_or<T: FromStr>(&mut self, key: &str, default: T) -> Result<T>
     where
         T::Err: Error + 'static,
     {
@@ -447,7 +468,7 @@ fn target(args: &mut Args<'_>) -> Result<BlockTarget> {
 }
 
 /// `TASK@HOST` or `TASK@HOST:GPU+GPU`.
-fn task_placement(text: &str) -> Result<TaskPlacement> {
+pub(crate) fn task_placement(text: &str) -> Result<TaskPlacement> {
     let (task, place) = text.split_once('@').ok_or("a task is TASK@HOST:GPU+GPU")?;
     let (host, gpus) = place.split_once(':').unwrap_or((place, ""));
     let number: u32 = host.parse()?;

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use muster_core::command::{Block, BlockTarget, Exit, GpuHealth};
+use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
 use muster_core::state::{Host, Job, State, TaskRun, Unit};
@@ -46,6 +46,35 @@ impl Show {
             E::Unblocked { target, author } => {
                 format!("{} unblocked by {author}", target_of(target))
             }
+            E::QueuesConfigured { author, queues } => {
+                format!("queues configured by {author}: {}", queues.join(", "))
+            }
+            E::UnitClaimed {
+                job,
+                unit,
+                gpus,
+                victims,
+                expected_at,
+            } => {
+                let victims: Vec<String> = victims
+                    .iter()
+                    .map(|victim| victim.job.to_string())
+                    .collect();
+                format!(
+                    "job {job} unit {unit} claims {gpus} GPUs, victims [{}], expected {:?}",
+                    victims.join(", "),
+                    expected_at.map(|at| self.time(at))
+                )
+            }
+            E::ClaimDropped { job, unit, reason } => {
+                format!("job {job} unit {unit} gives up its claim: {reason}")
+            }
+            E::StandingChanged {
+                job,
+                unit,
+                standing,
+                ..
+            } => format!("job {job} unit {unit} stands on {standing:?}"),
             E::QueueSet { name } => format!("queue {name} set"),
             _ => self.attempt_event(kind),
         }
@@ -195,6 +224,18 @@ impl Show {
             for run in &attempt.tasks {
                 let _ = write!(text, " {}", task(run));
             }
+            if attempt.standing != Standing::Share {
+                let _ = write!(text, " {:?}", attempt.standing);
+            }
+        }
+        if let Some(claim) = &unit.claim {
+            text.push_str(" claims");
+            for task in claim.tasks.iter() {
+                let _ = write!(text, " {}@{}", task.task, task.host);
+            }
+            if let Some(at) = claim.expected_at {
+                let _ = write!(text, " expected {}", self.time(at));
+            }
         }
         text
     }
@@ -210,6 +251,9 @@ impl Show {
                 |holder| format!("{}.{}", holder.job, holder.task),
             );
             let _ = write!(text, " {}={holder}", gpu.index);
+            if let Some((job, _)) = gpu.claim {
+                let _ = write!(text, "<{job}");
+            }
             if gpu.health != GpuHealth::Healthy {
                 let _ = write!(text, "({})", health(&gpu.health));
             }

@@ -3,8 +3,10 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use muster_core::command::{Block, BlockTarget, Command, GpuHealth, HostHealth, Placement};
-use muster_core::ids::{GpuUuid, HostId, JobId};
+use muster_core::command::{
+    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, TaskPlacement,
+};
+use muster_core::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use muster_core::plan::{Budget, Plan, plan};
 use muster_core::spec::JobSpec;
 use muster_core::state::State;
@@ -48,13 +50,33 @@ impl NamedCluster {
         assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
     }
 
-    /// Plans a round; every placement must be accepted as it is.
+    /// Plans a round; every step must be accepted as it is.
     pub(crate) fn plan(&mut self, budget: Budget) -> Plan {
         let planned = plan(&self.cluster.state, self.cluster.now, budget);
-        for placement in &planned.placements {
-            self.apply(&Command::Place(placement.clone()));
+        for step in &planned.steps {
+            self.apply(step);
         }
         planned
+    }
+
+    /// The job's first unit commits a checkpoint.
+    pub(crate) fn checkpoint(&mut self, job: JobId) -> Result<(), Box<dyn Error>> {
+        let attempt = self.cluster.attempt(job, UnitIndex(0));
+        let epoch = attempt.ok_or("it does not run")?.epoch;
+        let step = self.cluster.now.0;
+        self.apply(&Command::CommitCheckpoint {
+            leader: self.cluster.leader(),
+            job,
+            unit: UnitIndex(0),
+            checkpoint: CheckpointCommit {
+                epoch,
+                step,
+                path: format!("/checkpoints/step_{step}"),
+                size_bytes: 0,
+                digest: String::new(),
+            },
+        });
+        Ok(())
     }
 
     pub(crate) fn job(&self, name: &str) -> Result<JobId, Box<dyn Error>> {
@@ -151,9 +173,17 @@ impl NamedCluster {
 
     /// `train/0: node-0001 0[0 1] 1[2 3], node-0002 2[0 1]`: by host the tasks and the GPUs of each.
     pub(crate) fn describe(&self, placement: &Placement) -> String {
-        let mut text = format!("{}/{}:", self.job_name(placement.job), placement.unit);
+        self.describe_tasks((placement.job, placement.unit), &placement.tasks)
+    }
+
+    pub(crate) fn describe_tasks(
+        &self,
+        (job, unit): (JobId, UnitIndex),
+        tasks: &[TaskPlacement],
+    ) -> String {
+        let mut text = format!("{}/{unit}:", self.job_name(job));
         let mut last = None;
-        for task in placement.tasks.iter() {
+        for task in tasks {
             if last != Some(task.host) {
                 let comma = if last.is_some() { "," } else { "" };
                 text.push_str(&format!("{comma} {}", self.host_name(task.host)));

@@ -40,6 +40,16 @@ fn gang_scripts() {
 }
 
 #[test]
+fn queue_scripts() {
+    run_scripts("queues", plan::PlanRunner::default);
+}
+
+#[test]
+fn claim_scripts() {
+    run_scripts("claims", plan::PlanRunner::default);
+}
+
+#[test]
 fn reactor_scripts() {
     run_scripts("reactor", reactor::ReactorRunner::default);
 }

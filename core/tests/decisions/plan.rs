@@ -2,10 +2,12 @@
 
 use std::error::Error;
 use std::fmt::Write as _;
+use std::sync::Arc;
 
 use muster_core::command::Command as Replicated;
 use muster_core::desired;
 use muster_core::plan::{Blocker, Budget, explain};
+use muster_core::quota::{Amounts, Guarantee, QueueConfig, QueueOrder, QueueTree};
 use muster_core::spec::JobSpec;
 use muster_core::testing;
 
@@ -23,8 +25,36 @@ pub(crate) enum Command {
         #[arg(key)]
         cpus: Option<u32>,
     },
-    /// Creates a queue.
-    Queue { name: String },
+    /// Adds a queue to the tree, or changes it.
+    Queue {
+        name: String,
+        #[arg(key)]
+        weight: Option<u32>,
+        /// GPUs that it is guaranteed.
+        #[arg(key)]
+        guarantee: Option<u64>,
+        /// GPUs that it may have.
+        #[arg(key)]
+        limit: Option<u64>,
+        /// H100s that it may have.
+        #[arg(key)]
+        limit_h100: Option<u64>,
+        /// GPUs that each user may have.
+        #[arg(key)]
+        user_limit: Option<u64>,
+        #[arg(key)]
+        order: Option<String>,
+        #[arg(key)]
+        borrow: Option<bool>,
+        #[arg(key)]
+        preempt: Option<bool>,
+        #[arg(key)]
+        backfill: Option<bool>,
+        #[arg(key)]
+        reserve_ms: Option<u64>,
+        #[arg(key)]
+        protected_ms: Option<u64>,
+    },
     /// Submits a job; `also=2x0` gives it a second group of 2 tasks without GPUs.
     Submit {
         name: String,
@@ -45,6 +75,12 @@ pub(crate) enum Command {
         #[arg(key)]
         queue: Option<String>,
         #[arg(key)]
+        user: Option<String>,
+        #[arg(key)]
+        run_ms: Option<u64>,
+        #[arg(key, optional)]
+        opportunistic: bool,
+        #[arg(key)]
         also: Option<String>,
     },
     /// Plans a round and applies it.
@@ -60,6 +96,12 @@ pub(crate) enum Command {
     Desired { host: String },
     /// Starts and ends all tasks of a job well.
     Finish { name: String },
+    /// Starts all tasks of a job.
+    Start { name: String },
+    /// Ends the tasks of a job that are being stopped.
+    Stopped { name: String },
+    /// Commits a checkpoint of a job's first unit.
+    Checkpoint { name: String },
     /// Starts a task and ends it with exit code 1.
     Fail { name: String, task: u32 },
     /// Asks for a job's end.
@@ -79,6 +121,7 @@ pub(crate) enum Command {
 #[derive(Default)]
 pub(crate) struct PlanRunner {
     named: NamedCluster,
+    tree: Arc<QueueTree>,
 }
 
 impl goldenscript::Runner for PlanRunner {
@@ -101,11 +144,14 @@ impl goldenscript::Runner for PlanRunner {
                 model.as_deref().unwrap_or("H100"),
                 cpus.unwrap_or(64),
             ),
-            Command::Queue { name } => {
-                let command = Replicated::SetQueue {
+            Command::Queue { name, .. } => {
+                let tree = Arc::make_mut(&mut self.tree);
+                let config = tree.queues.entry(name.clone()).or_default();
+                configure(config, command)?;
+                let command = Replicated::ConfigureQueues {
                     request: self.named.cluster.next_request(),
-                    name: name.clone(),
-                    live_jobs_max: 1_000,
+                    author: "grace".to_owned(),
+                    tree: Arc::clone(&self.tree),
                 };
                 self.named.apply(&command);
             }
@@ -118,6 +164,18 @@ impl goldenscript::Runner for PlanRunner {
                 let job = self.named.job(name)?;
                 self.named.cluster.start_all(job);
                 self.named.cluster.finish_all(job);
+            }
+            Command::Start { name } => {
+                let job = self.named.job(name)?;
+                self.named.cluster.start_all(job);
+            }
+            Command::Stopped { name } => {
+                let job = self.named.job(name)?;
+                self.named.cluster.stop_all(job);
+            }
+            Command::Checkpoint { name } => {
+                let job = self.named.job(name)?;
+                self.named.checkpoint(job)?;
             }
             Command::Fail { name, task } => {
                 let job = self.named.job(name)?;
@@ -143,6 +201,53 @@ impl goldenscript::Runner for PlanRunner {
     }
 }
 
+/// Changes a queue as a `queue` says.
+fn configure(config: &mut QueueConfig, command: &Command) -> Result<(), Box<dyn Error>> {
+    let Command::Queue {
+        weight,
+        guarantee,
+        limit,
+        limit_h100,
+        user_limit,
+        order,
+        borrow,
+        preempt,
+        backfill,
+        reserve_ms,
+        protected_ms,
+        ..
+    } = command
+    else {
+        return Err("not a queue".into());
+    };
+    config.weight = weight.unwrap_or(config.weight);
+    if let Some(gpus) = *guarantee {
+        config.guarantee = Guarantee::Amounts(Amounts {
+            gpus,
+            ..Amounts::default()
+        });
+    }
+    config.limit.gpus = limit.or(config.limit.gpus);
+    if let Some(gpus) = limit_h100 {
+        let by_model = &mut config.limit.gpus_by_model;
+        by_model.insert("H100".to_owned(), *gpus);
+    }
+    config.user_limit.gpus = user_limit.or(config.user_limit.gpus);
+    config.order = match order.as_deref() {
+        None => config.order,
+        Some("fifo") => QueueOrder::Fifo,
+        Some("fair") => QueueOrder::Fair,
+        Some("priority") => QueueOrder::Priority,
+        Some(other) => return Err(format!("no order {other}").into()),
+    };
+    config.borrow = borrow.unwrap_or(config.borrow);
+    config.preempt_by_priority = preempt.unwrap_or(config.preempt_by_priority);
+    config.backfill = backfill.unwrap_or(config.backfill);
+    config.reserve_after_ms = reserve_ms.unwrap_or(config.reserve_after_ms);
+    config.protected_ms = protected_ms.unwrap_or(config.protected_ms);
+    Ok(())
+}
+
 /// The specification that a `submit` describes.
 fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     let Command::Submit {
@@ -155,6 +260,9 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
         per_host,
         priority,
         queue,
+        user,
+        run_ms,
+        opportunistic,
         also,
     } = command
     else {
@@ -170,6 +278,11 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     if let Some(queue) = queue {
         spec.queue.clone_from(queue);
     }
+    if let Some(user) = user {
+        spec.user.clone_from(user);
+    }
+    spec.scheduling.run_time_ms_max = *run_ms;
+    spec.scheduling.opportunistic = *opportunistic;
     let group = &mut spec.groups[0];
     group.tasks_per_host_max = *per_host;
     if let Some(cpus) = cpus {
@@ -191,13 +304,13 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
 impl PlanRunner {
     fn plan(&mut self, placements: Option<usize>) -> String {
         let mut budget = Budget::default();
-        if let Some(placements_max) = placements {
-            budget.placements_max = placements_max;
+        if let Some(steps_max) = placements {
+            budget.steps_max = steps_max;
         }
         let planned = self.named.plan(budget);
         let mut text = String::new();
-        for placement in &planned.placements {
-            let _infallible = writeln!(text, "{}", self.named.describe(placement));
+        for step in &planned.steps {
+            let _infallible = writeln!(text, "{}", self.step(step));
         }
         for (job, blocker) in &planned.blocked {
             let name = self.named.job_name(*job);
@@ -212,6 +325,40 @@ impl PlanRunner {
         text
     }
 
+    fn step(&self, step: &Replicated) -> String {
+        match step {
+            Replicated::Place(placement) => self.named.describe(placement),
+            Replicated::Claim(claiming) => {
+                let now = self.named.cluster.now;
+                let when = claiming.expected_at;
+                let when =
+                    when.map_or("some time".to_owned(), |at| format!("{} ms", at.since(now)));
+                let victims: Vec<String> = claiming
+                    .victims
+                    .iter()
+                    .map(|victim| format!("{}/{}", self.named.job_name(victim.job), victim.unit))
+                    .collect();
+                let whom = match victims.is_empty() {
+                    true => String::new(),
+                    false => format!(", preempts {}", victims.join(" ")),
+                };
+                let what = self
+                    .named
+                    .describe_tasks((claiming.job, claiming.unit), &claiming.tasks);
+                format!("claim in {when}{whom}: {what}")
+            }
+            Replicated::DropClaim {
+                job, unit, reason, ..
+            } => {
+                format!(
+                    "drop claim of {}/{unit}: {reason}",
+                    self.named.job_name(*job)
+                )
+            }
+            other => format!("{other:?}"),
+        }
+    }
+
     /// Times relative to now, jobs by name.
     fn blocker(&self, blocker: &Blocker) -> String {
         match blocker {
@@ -219,6 +366,16 @@ impl PlanRunner {
                 format!("back-off for {} ms", until.since(self.named.cluster.now))
             }
             Blocker::Behind { ahead } => format!("behind {}", self.named.job_name(*ahead)),
+            Blocker::Limit(limit) => limit.to_string(),
+            Blocker::Reserved {
+                victims,
+                expected_at,
+            } => {
+                let now = self.named.cluster.now;
+                let when = expected_at
+                    .map_or("some time".to_owned(), |at| format!("{} ms", at.since(now)));
+                format!("reserved, free in {when}, {victims} preempted for it")
+            }
             other => format!("{other:?}"),
         }
     }

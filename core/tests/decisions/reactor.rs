@@ -39,6 +39,10 @@ pub(crate) enum Command {
         gpus: Option<u32>,
         #[arg(key)]
         grace_ms: Option<u64>,
+        #[arg(key)]
+        run_time_ms: Option<u64>,
+        #[arg(key)]
+        assembly_ms: Option<u64>,
     },
     /// A new leader begins; it inherits the contacts of the one before unless `forget`.
     Lead {
@@ -124,6 +128,8 @@ impl goldenscript::Runner for ReactorRunner {
                 tasks,
                 gpus,
                 grace_ms,
+                run_time_ms,
+                assembly_ms,
             } => {
                 let (tasks, gpus) = (tasks.unwrap_or(1), gpus.unwrap_or(1));
                 let mut spec = if *gang {
@@ -131,10 +137,12 @@ impl goldenscript::Runner for ReactorRunner {
                 } else {
                     testing::single(name, tasks, gpus)
                 };
+                spec.scheduling.run_time_ms_max = *run_time_ms;
+                spec.scheduling.assembly_ms_max = *assembly_ms;
                 spec.partition_grace_ms = grace_ms.unwrap_or(spec.partition_grace_ms);
                 self.named.submit(name, spec);
-                for placement in self.named.plan(Budget::default()).placements {
-                    writeln!(text, "{}", self.named.describe(&placement))?;
+                for placement in self.named.plan(Budget::default()).placements() {
+                    writeln!(text, "{}", self.named.describe(placement))?;
                 }
             }
             Command::Lead { forget } => self.lead(*forget),

@@ -6,11 +6,12 @@
     reason = "measures the core from outside"
 )]
 
+use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::time::{Duration, Instant};
 
-use muster_core::command::Command;
 use muster_core::plan::{Budget, Plan, plan};
+use muster_core::quota::{QueueConfig, QueueOrder, QueueTree};
 use muster_core::state::State;
 use muster_core::testing::{Cluster, gang, single};
 use muster_core::time::TimeMs;
@@ -31,7 +32,7 @@ fn measure(what: &str, state: &State, now: TimeMs, bound: Duration) -> Plan {
         planned = plan(state, now, Budget::default());
         fastest = fastest.min(begin.elapsed());
     }
-    let placements = planned.placements.len();
+    let placements = planned.placements().count();
     writeln!(
         std::io::stderr(),
         "{what}: {fastest:?}, {placements} placements"
@@ -51,7 +52,7 @@ fn a_gang_of_1024_tasks_with_8_gpus_each_is_decided_in_50_ms() {
         cluster.now,
         Duration::from_millis(50),
     );
-    assert_eq!(planned.placements.len(), 1);
+    assert_eq!(planned.placements().count(), 1);
 }
 
 #[test]
@@ -64,7 +65,7 @@ fn single_gpu_tasks_are_placed_by_the_thousand() {
         cluster.now,
         Duration::from_millis(60),
     );
-    assert_eq!(planned.placements.len(), Budget::default().placements_max);
+    assert_eq!(planned.placements().count(), Budget::default().steps_max);
 }
 
 #[test]
@@ -79,7 +80,7 @@ fn gangs_of_eight_are_placed_by_the_thousand() {
         cluster.now,
         Duration::from_millis(100),
     );
-    assert_eq!(planned.placements.len(), 2_000);
+    assert_eq!(planned.placements().count(), 2_000);
 }
 
 #[test]
@@ -87,10 +88,10 @@ fn a_full_cluster_costs_next_to_nothing_whatever_waits() {
     let mut cluster = cluster(1_000);
     cluster.submit(single("sweep", 8_000, 1));
     while let planned = plan(&cluster.state, cluster.now, Budget::default())
-        && !planned.placements.is_empty()
+        && !planned.steps.is_empty()
     {
-        for placement in planned.placements {
-            cluster.apply(&Command::Place(placement));
+        for step in planned.steps {
+            cluster.apply(&step);
         }
     }
     for number in 0..100_000 {
@@ -102,7 +103,53 @@ fn a_full_cluster_costs_next_to_nothing_whatever_waits() {
         cluster.now,
         Duration::from_millis(2),
     );
-    assert_eq!(planned.placements.len(), 0);
+    assert_eq!(planned.placements().count(), 0);
+}
+
+/// 1,000 shapes wait, of 16 users in a fair queue: single tasks and gangs, none of which fits.
+#[test]
+fn a_thousand_shapes_cost_a_thousand_looks() {
+    let mut cluster = cluster(1_000);
+    let mut queues = BTreeMap::new();
+    queues.insert("default".to_owned(), QueueConfig::default());
+    let fair = QueueConfig {
+        order: QueueOrder::Fair,
+        ..QueueConfig::default()
+    };
+    queues.insert("fair".to_owned(), fair);
+    cluster.configure(QueueTree {
+        queues,
+        ..QueueTree::default()
+    });
+    cluster.submit(single("sweep", 8_000, 1));
+    while let planned = plan(&cluster.state, cluster.now, Budget::default())
+        && !planned.steps.is_empty()
+    {
+        for step in planned.steps {
+            cluster.apply(&step);
+        }
+    }
+    for number in 0..100_000u32 {
+        let shape = number % 1_000;
+        let mut spec = match shape % 2 {
+            0 => single("wait", 1, 1 + shape % 8),
+            _ => gang("wait", 1 + shape % 64, 1 + shape % 8),
+        };
+        spec.groups[0].resources.memory_mib = 1_024 + u64::from(shape);
+        if number % 4 == 0 {
+            spec.queue = "fair".to_owned();
+            spec.user = format!("user-{}", number % 16);
+        }
+        cluster.submit(spec);
+    }
+    let planned = measure(
+        "full cluster, 100,000 waiting jobs of 1,000 shapes",
+        &cluster.state,
+        cluster.now,
+        Duration::from_millis(60),
+    );
+    assert_eq!(planned.placements().count(), 0);
+    assert_eq!(planned.waiting.values().sum::<u64>(), 100_000);
 }
 
 /// CPUs run out first on every host: 4 of 8 GPUs of the used hosts can serve nobody.
@@ -113,8 +160,8 @@ fn stranded_gpus_are_looked_at_once_a_round() {
     spec.groups[0].resources.cpus_milli = 16_000;
     cluster.submit(spec);
     for _ in 0..2 {
-        for placement in plan(&cluster.state, cluster.now, Budget::default()).placements {
-            cluster.apply(&Command::Place(placement));
+        for step in plan(&cluster.state, cluster.now, Budget::default()).steps {
+            cluster.apply(&step);
         }
     }
     let planned = measure(
@@ -123,5 +170,5 @@ fn stranded_gpus_are_looked_at_once_a_round() {
         cluster.now,
         Duration::from_millis(80),
     );
-    assert_eq!(planned.placements.len(), Budget::default().placements_max);
+    assert_eq!(planned.placements().count(), Budget::default().steps_max);
 }

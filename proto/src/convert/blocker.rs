@@ -1,12 +1,14 @@
 //! Why a unit is not placed, and what would help.
 
-use muster_core::plan::{Blocker, Remedy};
+use muster_core::plan::{Blocker, LimitKind, LimitReached, Remedy};
 
 use crate::v1;
 
 impl From<&Blocker> for v1::Blocker {
     fn from(blocker: &Blocker) -> Self {
-        use v1::blocker::{BackOff, Behind, ExceedsCluster, Kind, NoSuchHost, Plain, Resources};
+        use v1::blocker::{
+            BackOff, Behind, ExceedsCluster, Kind, NoSuchHost, Plain, Reserved, Resources,
+        };
         let kind = match blocker {
             Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
             Blocker::Cancelling => Kind::Cancelling(Plain {}),
@@ -29,6 +31,14 @@ impl From<&Blocker> for v1::Blocker {
                 fits_tasks,
                 need_tasks,
             }),
+            Blocker::Limit(limit) => Kind::Limit(limit.as_ref().into()),
+            Blocker::Reserved {
+                victims,
+                expected_at,
+            } => Kind::Reserved(Reserved {
+                victims: *victims,
+                expected_at_ms: expected_at.map(|at| at.0),
+            }),
             Blocker::Behind { ahead } => Kind::Behind(Behind {
                 ahead_job_id: ahead.get(),
             }),
@@ -43,6 +53,7 @@ impl From<&Remedy> for v1::Remedy {
         let kind = match remedy {
             Remedy::Wait { until } => Kind::WaitUntilMs(until.0),
             Remedy::PlaceAhead { ahead } => Kind::PlaceAheadJobId(ahead.get()),
+            Remedy::RaiseLimit { limit } => Kind::RaiseLimit(limit.as_ref().into()),
             Remedy::Unblock { targets } => Kind::Unblock(Unblock {
                 targets: targets.iter().map(Into::into).collect(),
             }),
@@ -57,5 +68,24 @@ impl From<&Remedy> for v1::Remedy {
             Remedy::Grow { need } => Kind::Grow(need.clone()),
         };
         Self { kind: Some(kind) }
+    }
+}
+
+impl From<&LimitReached> for v1::LimitReached {
+    fn from(reached: &LimitReached) -> Self {
+        use v1::limit_reached::Kind;
+        let kind = match reached.kind {
+            LimitKind::Queue => Kind::Queue,
+            LimitKind::User => Kind::User,
+            LimitKind::Guarantee => Kind::Guarantee,
+        };
+        Self {
+            queue: reached.queue.clone(),
+            user: reached.user.clone(),
+            kind: kind.into(),
+            resource: reached.resource.clone(),
+            would_be: reached.would_be,
+            limit: reached.limit,
+        }
     }
 }

@@ -32,6 +32,13 @@ twin_variants! {
             job: job_id, unit: unit, epoch: epoch, step: step, path: path, size_bytes: size_bytes,
         },
         QueueSet { name: name },
+        QueuesConfigured { author: author, queues: queues },
+        TopologySet { author: author },
+        UnitClaimed {
+            job: job_id, unit: unit, gpus: gpus, victims: victims, expected_at: expected_at_ms,
+        },
+        ClaimDropped { job: job_id, unit: unit, reason: reason },
+        StandingChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
     }
 }
 
@@ -74,6 +81,11 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::Unblocked { .. } => Self::Unblocked,
             EventKind::CheckpointCommitted { .. } => Self::CheckpointCommitted,
             EventKind::QueueSet { .. } => Self::QueueSet,
+            EventKind::QueuesConfigured { .. } => Self::QueuesConfigured,
+            EventKind::TopologySet { .. } => Self::TopologySet,
+            EventKind::UnitClaimed { .. } => Self::UnitClaimed,
+            EventKind::ClaimDropped { .. } => Self::ClaimDropped,
+            EventKind::StandingChanged { .. } => Self::StandingChanged,
         }
     }
 }

@@ -1,7 +1,10 @@
 //! Hosts, GPUs and queues as readers see them.
 
+use std::cmp::Reverse;
+use std::sync::Arc;
+
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
-use muster_core::state::{Gpu, Holder, Host, Queue, State};
+use muster_core::state::{Gpu, Holder, Host, Queue, QueueUsage, State, Usage};
 
 use crate::v1;
 
@@ -26,6 +29,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         incarnation: host.incarnation,
         boot_id: host.boot_id.clone(),
         tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
+        claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
     }
 }
 
@@ -43,6 +47,7 @@ pub fn gpu_to_wire(host: &Host, gpu: &Gpu) -> v1::Gpu {
         holder: gpu.holder.map(Into::into),
         host_id: host.id.get(),
         host: host.name.to_string(),
+        claim: gpu.claim.map(Into::into),
     }
 }
 
@@ -68,12 +73,43 @@ impl From<v1::Holder> for Holder {
     }
 }
 
-impl From<&Queue> for v1::Queue {
-    fn from(queue: &Queue) -> Self {
+/// Users listed with a queue.
+const USERS_LISTED_MAX: usize = 100;
+
+/// A queue with what it and its users have.
+#[must_use]
+pub fn queue_to_wire(state: &State, queue: &Queue) -> v1::Queue {
+    let usage = state.index.usage.get(&queue.name);
+    v1::Queue {
+        name: queue.name.to_string(),
+        live_jobs_max: queue.config.live_jobs_max,
+        live_jobs: queue.live_jobs,
+        config: Some(queue.config.as_ref().into()),
+        retired: queue.retired,
+        usage: Some(usage.map_or_else(Default::default, |usage| (&usage.total).into())),
+        users: usage.map_or_else(Vec::new, |usage| users_to_wire(usage)),
+        history_gpu_ms: queue.history.gpu_ms,
+    }
+}
+
+fn users_to_wire(usage: &QueueUsage) -> Vec<v1::UserUsage> {
+    let mut users: Vec<_> = usage.users.iter().collect();
+    users.sort_by_key(|(name, usage)| (Reverse(usage.held.gpus), Arc::clone(name)));
+    let users = users.into_iter().take(USERS_LISTED_MAX);
+    users
+        .map(|(name, usage)| v1::UserUsage {
+            user: name.to_string(),
+            usage: Some(usage.into()),
+        })
+        .collect()
+}
+
+impl From<&Usage> for v1::Usage {
+    fn from(usage: &Usage) -> Self {
         Self {
-            name: queue.name.to_string(),
-            live_jobs_max: queue.live_jobs_max,
-            live_jobs: queue.live_jobs,
+            held: Some((&usage.held).into()),
+            opportunistic: Some((&usage.opportunistic).into()),
+            claimed: Some((&usage.claimed).into()),
         }
     }
 }

@@ -7,6 +7,7 @@ use muster_core::state::{
 };
 use muster_core::time::TimeMs;
 
+use super::claim::{claim_to_wire, standing_to_wire};
 use super::{InvalidField, required};
 use crate::v1;
 
@@ -62,6 +63,10 @@ pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
             .map(|past| past_to_wire(state, past))
             .collect(),
         checkpoints: unit.checkpoints.iter().map(Into::into).collect(),
+        claim: unit
+            .claim
+            .as_deref()
+            .map(|claim| claim_to_wire(state, claim)),
     }
 }
 
@@ -77,6 +82,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
             .iter()
             .map(|task| task_to_wire(state, task))
             .collect(),
+        standing: Some(standing_to_wire(state, &attempt.standing)),
     }
 }
 
@@ -109,7 +115,8 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
     }
 }
 
-fn host_name(state: &State, host: HostId) -> String {
+/// A host's name; empty if it is gone.
+pub(super) fn host_name(state: &State, host: HostId) -> String {
     state
         .host(host)
         .map_or_else(String::new, |host| host.name.to_string())

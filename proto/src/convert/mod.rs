@@ -6,6 +6,7 @@
 
 mod beat;
 mod blocker;
+mod claim;
 mod desired;
 mod event;
 mod field;
@@ -15,17 +16,21 @@ mod job;
 mod lifecycle;
 mod outcome;
 pub(crate) mod packed;
+mod queue;
 mod registration;
 mod request;
+mod scheduling;
 mod spec;
+mod topology;
 mod twin;
 
 pub use field::InvalidField;
-pub use host::{gpu_to_wire, host_to_wire};
+pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};
 pub use ids::{gpu_uuid, request_id};
 pub use job::{gpus_held, job_to_wire, unit_to_wire};
 pub use request::{
-    block_command, cancel_command, set_queue_command, submit_command, unblock_command,
+    block_command, cancel_command, configure_queues_command, set_queue_command,
+    set_topology_command, submit_command, unblock_command,
 };
 
 pub(crate) use field::{enumeration, required};

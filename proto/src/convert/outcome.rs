@@ -119,6 +119,9 @@ impl TryFrom<v1::StopReason> for StopReason {
             },
             Kind::DrainHostId(host) => Self::Drain { host: HostId(host) },
             Kind::Preempted(_) => Self::Preempted,
+            Kind::RunTime(_) => Self::RunTime,
+            Kind::Assembly(_) => Self::Assembly,
+            Kind::Moved(_) => Self::Moved,
         })
     }
 }
@@ -133,6 +136,9 @@ impl From<&StopReason> for v1::StopReason {
             StopReason::GpuFault { gpu } => Kind::GpuFault(gpu.to_string()),
             StopReason::Drain { host } => Kind::DrainHostId(host.get()),
             StopReason::Preempted => Kind::Preempted(Plain {}),
+            StopReason::RunTime => Kind::RunTime(Plain {}),
+            StopReason::Assembly => Kind::Assembly(Plain {}),
+            StopReason::Moved => Kind::Moved(Plain {}),
         };
         Self { kind: Some(kind) }
     }

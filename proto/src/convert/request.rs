@@ -4,10 +4,12 @@ use std::sync::Arc;
 
 use muster_core::command::{Block, BlockTarget, Command};
 use muster_core::ids::JobId;
-use muster_core::limits::{LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
+use muster_core::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
+use muster_core::quota::QueueTree;
 use muster_core::rejection::Rejection;
 use muster_core::spec::{JobSpec, Violation, validate};
 use muster_core::time::TimeMs;
+use muster_core::topology::Topology;
 use prost::Message;
 
 use super::{InvalidField, request_id, required};
@@ -31,7 +33,8 @@ pub fn submit_command(request: v1::SubmitJobRequest) -> Result<Command, Rejectio
             ),
         }]));
     }
-    let spec = JobSpec::from(spec);
+    let spec =
+        JobSpec::try_from(spec).map_err(|invalid| Rejection::InvalidSpec(vec![invalid.into()]))?;
     let violations = validate(&spec);
     if !violations.is_empty() {
         return Err(Rejection::InvalidSpec(violations));
@@ -105,6 +108,58 @@ pub fn set_queue_command(request: v1::SetQueueRequest) -> Result<Command, Reject
         name: request.name,
         live_jobs_max: request.live_jobs_max.unwrap_or(LIVE_JOBS_PER_QUEUE_MAX),
     })
+}
+
+/// A new tree of queues as a command; `apply` checks its rules.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id or a missing author, `InvalidConfiguration` for a tree that is absent, too
+/// large or not readable.
+pub fn configure_queues_command(request: v1::ConfigureQueuesRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    not_empty("author", &request.author)?;
+    let tree = configuration("tree", request.tree)?;
+    let tree = QueueTree::try_from(tree).map_err(invalid_configuration)?;
+    Ok(Command::ConfigureQueues {
+        request: id,
+        author: request.author,
+        tree: Arc::new(tree),
+    })
+}
+
+/// A new topology as a command; `apply` checks its rules.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id or a missing author, `InvalidConfiguration` for a topology that is absent or
+/// too large.
+pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    not_empty("author", &request.author)?;
+    let topology = configuration("topology", request.topology)?;
+    Ok(Command::SetTopology {
+        request: id,
+        author: request.author,
+        topology: Arc::new(Topology::from(topology)),
+    })
+}
+
+/// A configuration that is there and not too large for one record of the log.
+fn configuration<M: Message>(field: &str, wire: Option<M>) -> Result<M, Rejection> {
+    let wire = required(field, wire).map_err(invalid_configuration)?;
+    let size_bytes = wire.encoded_len();
+    if size_bytes > CONFIGURATION_BYTES_MAX {
+        return Err(invalid_configuration(InvalidField::new(
+            field,
+            format!(
+                "{size_bytes} encoded bytes are over the limit of {CONFIGURATION_BYTES_MAX} (CONFIGURATION_BYTES_MAX)"
+            ),
+        )));
+    }
+    Ok(wire)
+}
+
+fn invalid_configuration(invalid: InvalidField) -> Rejection {
+    Rejection::InvalidConfiguration(vec![invalid.into()])
 }
 
 fn target(wire: Option<v1::BlockTarget>) -> Result<BlockTarget, InvalidField> {

@@ -2,18 +2,21 @@
 //! field, and its wire form spells every field out, so that it comes back as it was.
 
 use muster_core::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, TaskGroup,
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
+use super::InvalidField;
 use crate::v1;
 
 /// Name of a job's only task group where none is given.
 const DEFAULT_GROUP: &str = "main";
 
-impl From<v1::JobSpec> for JobSpec {
+impl TryFrom<v1::JobSpec> for JobSpec {
+    type Error = InvalidField;
+
     /// Fills in the defaults; whether the result is valid is for `spec::validate` to say.
-    fn from(wire: v1::JobSpec) -> Self {
+    fn try_from(wire: v1::JobSpec) -> Result<Self, InvalidField> {
         let partition_grace_default_ms = if wire.gang {
             GANG_PARTITION_GRACE_MS
         } else {
@@ -25,29 +28,35 @@ impl From<v1::JobSpec> for JobSpec {
         } else {
             ""
         };
-        Self {
+        let groups = wire.groups.into_iter().enumerate();
+        Ok(Self {
             name: wire.name,
             user: wire.user,
             queue: wire.queue.unwrap_or_else(|| DEFAULT_QUEUE.to_owned()),
             priority: wire.priority,
             gang: wire.gang,
-            groups: wire
-                .groups
-                .into_iter()
-                .map(|group| group_from_wire(group, group_name))
-                .collect(),
+            groups: groups
+                .map(|(position, group)| {
+                    group_from_wire(group, group_name)
+                        .map_err(|invalid| invalid.within_item("groups", position))
+                })
+                .collect::<Result<_, _>>()?,
             retry: wire.retry.map_or_else(RetryPolicy::default, Into::into),
             partition_grace_ms: wire
                 .partition_grace_ms
                 .unwrap_or(partition_grace_default_ms),
             stop_grace_ms: wire.stop_grace_ms.unwrap_or(STOP_GRACE_MS),
             labels: wire.labels,
-        }
+            scheduling: wire
+                .scheduling
+                .map_or_else(|| Ok(Scheduling::default()), Scheduling::try_from)
+                .map_err(|invalid| invalid.within("scheduling"))?,
+        })
     }
 }
 
-fn group_from_wire(wire: v1::TaskGroup, default_name: &str) -> TaskGroup {
-    TaskGroup {
+fn group_from_wire(wire: v1::TaskGroup, default_name: &str) -> Result<TaskGroup, InvalidField> {
+    Ok(TaskGroup {
         name: wire.name.unwrap_or_else(|| default_name.to_owned()),
         count: wire.count.unwrap_or(1),
         resources: wire.resources.map_or_else(Resources::default, Into::into),
@@ -55,7 +64,11 @@ fn group_from_wire(wire: v1::TaskGroup, default_name: &str) -> TaskGroup {
         environment: wire.environment,
         working_directory: wire.working_directory,
         tasks_per_host_max: wire.tasks_per_host_max,
-    }
+        layout: wire
+            .layout
+            .map_or_else(|| Ok(Layout::default()), Layout::try_from)
+            .map_err(|invalid| invalid.within("layout"))?,
+    })
 }
 
 impl From<&JobSpec> for v1::JobSpec {
@@ -71,6 +84,9 @@ impl From<&JobSpec> for v1::JobSpec {
             partition_grace_ms: Some(spec.partition_grace_ms),
             stop_grace_ms: Some(spec.stop_grace_ms),
             labels: spec.labels.clone(),
+            // Absent if it asks for nothing: most specifications stay as short as they were.
+            scheduling: (spec.scheduling != Scheduling::default())
+                .then(|| (&spec.scheduling).into()),
         }
     }
 }
@@ -85,6 +101,7 @@ impl From<&TaskGroup> for v1::TaskGroup {
             environment: group.environment.clone(),
             working_directory: group.working_directory.clone(),
             tasks_per_host_max: group.tasks_per_host_max,
+            layout: (group.layout != Layout::default()).then(|| (&group.layout).into()),
         }
     }
 }
@@ -130,6 +147,7 @@ impl From<RetryPolicy> for v1::RetryPolicy {
 }
 
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 mod tests {
     use super::*;
 
@@ -148,7 +166,7 @@ mod tests {
 
     #[test]
     fn absent_fields_get_their_defaults() {
-        let spec = JobSpec::from(minimal(false));
+        let spec = JobSpec::try_from(minimal(false)).unwrap();
         assert_eq!(spec.queue, "default");
         assert_eq!(spec.groups[0].name, "main");
         assert_eq!(spec.groups[0].count, 1);
@@ -156,7 +174,10 @@ mod tests {
         assert_eq!(spec.stop_grace_ms, 30_000);
         assert_eq!(spec.retry, RetryPolicy::default());
         assert!(muster_core::spec::validate(&spec).is_empty());
-        assert_eq!(JobSpec::from(minimal(true)).partition_grace_ms, 300_000);
+        assert_eq!(
+            JobSpec::try_from(minimal(true)).unwrap().partition_grace_ms,
+            300_000
+        );
     }
 
     #[test]
@@ -165,7 +186,7 @@ mod tests {
         wire.queue = Some(String::new());
         wire.groups[0].count = Some(0);
         wire.stop_grace_ms = Some(0);
-        let spec = JobSpec::from(wire);
+        let spec = JobSpec::try_from(wire).unwrap();
         assert_eq!(
             (
                 spec.queue.as_str(),
@@ -174,14 +195,14 @@ mod tests {
             ),
             ("", 0, 0)
         );
-        assert_eq!(JobSpec::from(v1::JobSpec::from(&spec)), spec);
+        assert_eq!(JobSpec::try_from(v1::JobSpec::from(&spec)).unwrap(), spec);
     }
 
     #[test]
     fn two_groups_must_be_named() {
         let mut wire = minimal(false);
         wire.groups.push(wire.groups[0].clone());
-        let broken = muster_core::spec::validate(&JobSpec::from(wire));
+        let broken = muster_core::spec::validate(&JobSpec::try_from(wire).unwrap());
         assert_eq!(broken[0].field, "groups[0].name");
     }
 }

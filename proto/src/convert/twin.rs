@@ -4,16 +4,18 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, StopReason,
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, Standing, StopReason, Victim,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
 use muster_core::lifecycle::JobPhase;
+use muster_core::quota::QueueTree;
 use muster_core::spec::JobSpec;
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
+use muster_core::topology::Topology;
 
 use super::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
 use super::{InvalidField, enumeration, gpu_uuid, required};
@@ -76,7 +78,7 @@ macro_rules! same {
         }
     )+};
 }
-same!(String, u32, u64);
+same!(String, u32, u64, Vec<String>);
 
 /// Newtypes over a number.
 macro_rules! numbers {
@@ -141,7 +143,10 @@ messages!(
     GpuHealth,
     StopReason,
     JobSpec,
-    HostRegistration
+    HostRegistration,
+    QueueTree,
+    Topology,
+    Standing
 );
 
 impl<Wire, Core: Twin<Wire>> Twin<Wire> for Arc<Core> {
@@ -154,6 +159,16 @@ impl<Wire, Core: Twin<Wire>> Twin<Wire> for Arc<Core> {
     }
 }
 
+impl Twin<Option<u64>> for Option<TimeMs> {
+    fn to_wire(&self) -> Option<u64> {
+        self.map(|at| at.0)
+    }
+
+    fn from_wire(_: &str, wire: Option<u64>) -> Result<Self, InvalidField> {
+        Ok(wire.map(TimeMs))
+    }
+}
+
 impl Twin<Vec<u32>> for Vec<HostId> {
     fn to_wire(&self) -> Vec<u32> {
         self.iter().map(|host| host.get()).collect()
@@ -161,6 +176,16 @@ impl Twin<Vec<u32>> for Vec<HostId> {
 
     fn from_wire(_: &str, wire: Vec<u32>) -> Result<Self, InvalidField> {
         Ok(wire.into_iter().map(HostId).collect())
+    }
+}
+
+impl Twin<Vec<v1::Victim>> for Vec<Victim> {
+    fn to_wire(&self) -> Vec<v1::Victim> {
+        self.iter().map(|victim| (*victim).into()).collect()
+    }
+
+    fn from_wire(_: &str, wire: Vec<v1::Victim>) -> Result<Self, InvalidField> {
+        Ok(wire.into_iter().map(Into::into).collect())
     }
 }
 

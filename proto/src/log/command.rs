@@ -1,22 +1,23 @@
 //! Commands: one version byte, then a `muster.log.v1.Command`.
 
-use std::sync::Arc;
-
 use muster_core::command::{
-    CheckpointCommit, Command, Placement, TaskOutcome, TaskPlacement, TaskReport,
+    CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
 };
-use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_core::spec::{JobSpec, Layout, Scheduling};
 use prost::Message;
 
 use super::error::{Field, LogError};
-use super::v1;
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain};
-use crate::convert::packed::{pack_gpus, unpack_gpus};
+use super::{claim, v1};
 use crate::convert::{required, twin_variants};
 
-/// Format version that this build writes; it reads this one and older ones.
-pub const COMMAND_FORMAT: u8 = 1;
+/// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
+/// know all of it, so that replicas of two builds understand each other until something new is used.
+pub const COMMAND_FORMAT: u8 = 2;
+/// The version before queues had guarantees.
+const FLAT_QUEUES: u8 = 1;
 
 /// Appends a command's versioned bytes to `out`.
 pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
@@ -24,8 +25,36 @@ pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
         kind: Some(to_wire(command)),
     };
     out.reserve(1 + wire.encoded_len());
-    out.push(COMMAND_FORMAT);
+    out.push(format_of(command));
     wire.encode_raw(out);
+}
+
+/// The oldest version whose readers know all of a command.
+fn format_of(command: &Command) -> u8 {
+    let newest = match command {
+        Command::SubmitJob { spec, .. } => asks_for_layout(spec),
+        Command::Place(placement) => placement.standing != Standing::Share,
+        Command::StopAttempt { reason, .. } => matches!(
+            reason,
+            StopReason::RunTime | StopReason::Assembly | StopReason::Moved
+        ),
+        Command::ConfigureQueues { .. }
+        | Command::SetTopology { .. }
+        | Command::Claim(_)
+        | Command::DropClaim { .. }
+        | Command::SetStanding { .. } => true,
+        _ => false,
+    };
+    if newest { COMMAND_FORMAT } else { FLAT_QUEUES }
+}
+
+/// Whether a specification says something that readers of version 1 would overlook.
+pub(super) fn asks_for_layout(spec: &JobSpec) -> bool {
+    spec.scheduling != Scheduling::default()
+        || spec
+            .groups
+            .iter()
+            .any(|group| group.layout != Layout::default())
 }
 
 /// Reads a command.
@@ -68,10 +97,16 @@ twin_variants! {
         ExpireBlocks { leader: leader },
         SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
         Prune { leader: leader },
+        ConfigureQueues { request: request, author: author, tree: tree },
+        SetTopology { request: request, author: author, topology: topology },
+        DropClaim { leader: leader, job: job, unit: unit, reason: reason },
+        SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
     }
     also {
         Command::Place(placement) => Kind::Place(placement_to_wire(placement)),
         Kind::Place(wire) => Command::Place(placement_from_wire(wire)?);
+        Command::Claim(claiming) => Kind::Claim(claim::to_wire(claiming)),
+        Kind::Claim(wire) => Command::Claim(claim::from_wire(wire)?);
         Command::ReportTask(report) => Kind::ReportTask(report_to_wire(report)),
         Kind::ReportTask(wire) => Command::ReportTask(report_from_wire(wire)?);
         Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
@@ -114,36 +149,22 @@ fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
 }
 
 fn placement_to_wire(placement: &Placement) -> v1::Place {
-    let tasks = placement.tasks.iter().map(|task| v1::TaskPlacement {
-        task: task.task.get(),
-        host: task.host.get(),
-        gpus: pack_gpus(&task.gpus),
-    });
     v1::Place {
         leader: placement.leader.get(),
         job: placement.job.get(),
         unit: placement.unit.get(),
-        tasks: tasks.collect(),
+        tasks: claim::tasks_to_wire(&placement.tasks),
+        standing: claim::standing_to_wire(&placement.standing),
     }
 }
 
 fn placement_from_wire(wire: v1::Place) -> Field<Placement> {
-    let tasks = wire
-        .tasks
-        .into_iter()
-        .map(|task| {
-            Ok(TaskPlacement {
-                task: TaskIndex(task.task),
-                host: HostId(task.host),
-                gpus: unpack_gpus("place.tasks.gpus", &task.gpus)?,
-            })
-        })
-        .collect::<Field<Arc<[_]>>>()?;
     Ok(Placement {
         leader: LeadershipEpoch(wire.leader),
         job: JobId(wire.job),
         unit: UnitIndex(wire.unit),
-        tasks,
+        tasks: claim::tasks_from_wire(wire.tasks)?.into(),
+        standing: claim::standing_from_wire(wire.standing)?,
     })
 }
 

@@ -7,18 +7,21 @@
 //! Records are small (a gang's tasks are split over several), so that neither side holds more than one in
 //! memory beside the state. The end record counts the others: a cut is noticed even between two records.
 
+mod format;
 mod host;
 mod job;
 mod parts;
+mod queue;
 mod read;
 mod write;
 
 pub use read::read_state;
 pub use write::write_state;
 
-/// Format version that this build writes; it reads this one and older ones.
-pub const STATE_FORMAT: u32 = 1;
-/// Bytes of one record at most. The largest is a job with a specification of `SPEC_BYTES_MAX`.
+/// Newest format version: this build reads it and older ones. A state is written in the oldest version whose readers
+/// know all of it.
+pub const STATE_FORMAT: u32 = 2;
+/// Bytes of one record at most. The largest is a topology of `CONFIGURATION_BYTES_MAX`.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 
 /// First bytes of a written state.

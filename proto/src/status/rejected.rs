@@ -26,7 +26,9 @@ pub fn status_of(rejection: &Rejection) -> Status {
     let reason = reason_of(rejection);
     let metadata = metadata_of(rejection);
     match rejection {
-        Rejection::InvalidSpec(violations) => bad_request(reason, &message, violations),
+        Rejection::InvalidSpec(violations) | Rejection::InvalidConfiguration(violations) => {
+            bad_request(reason, &message, violations)
+        }
         Rejection::InvalidRegistration(violation) | Rejection::InvalidRequest(violation) => {
             bad_request(reason, &message, std::slice::from_ref(violation))
         }
@@ -66,6 +68,7 @@ const fn code_of(rejection: &Rejection) -> Code {
     match rejection {
         Rejection::StaleLeader { .. } => Code::Unavailable,
         Rejection::InvalidSpec(_)
+        | Rejection::InvalidConfiguration(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Code::InvalidArgument,
         Rejection::UnknownQueue(_)
@@ -86,6 +89,12 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::PlacementInfeasible { .. }
         | Rejection::StaleIncarnation { .. }
         | Rejection::NotBlocked(_)
+        | Rejection::QueueHasChildren { .. }
+        | Rejection::QueueRetired(_)
+        | Rejection::OverLimit { .. }
+        | Rejection::ClaimInfeasible { .. }
+        | Rejection::NoClaim { .. }
+        | Rejection::CellsUnsafe { .. }
         | Rejection::CheckpointOutOfOrder { .. } => Code::FailedPrecondition,
     }
 }
@@ -114,6 +123,13 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::InvalidRegistration(_) => "INVALID_REGISTRATION",
         Rejection::InvalidRequest(_) => "INVALID_REQUEST",
         Rejection::NotBlocked(_) => "NOT_BLOCKED",
+        Rejection::InvalidConfiguration(_) => "INVALID_CONFIGURATION",
+        Rejection::QueueHasChildren { .. } => "QUEUE_HAS_CHILDREN",
+        Rejection::QueueRetired(_) => "QUEUE_RETIRED",
+        Rejection::OverLimit { .. } => "OVER_LIMIT",
+        Rejection::ClaimInfeasible { .. } => "CLAIM_INFEASIBLE",
+        Rejection::NoClaim { .. } => "NO_CLAIM",
+        Rejection::CellsUnsafe { .. } => "CELLS_UNSAFE",
         Rejection::CheckpointOutOfOrder { .. } => "CHECKPOINT_OUT_OF_ORDER",
         Rejection::ClusterFull { .. } => "CLUSTER_FULL",
     }
@@ -133,20 +149,15 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::StaleLeader { given, current } => {
             texts(&[("given", given), ("current", current)])
         }
-        Rejection::UnknownQueue(queue) => texts(&[("queue", queue)]),
-        Rejection::QueueFull { queue, limit } => texts(&[
-            ("queue", queue),
-            ("limit_name", &"live_jobs_max"),
-            ("limit", limit),
-        ]),
         Rejection::UnknownJob(job) => texts(&[("job", job)]),
         Rejection::JobFinished { job, phase } => {
             let phase = v1::JobPhase::from(*phase).as_str_name();
             texts(&[("job", job), ("phase", &phase)])
         }
-        Rejection::UnknownUnit { job, unit } | Rejection::PlacementShape { job, unit, .. } => {
-            texts(&[("job", job), ("unit", unit)])
-        }
+        Rejection::UnknownUnit { job, unit }
+        | Rejection::PlacementShape { job, unit, .. }
+        | Rejection::ClaimInfeasible { job, unit, .. }
+        | Rejection::NoClaim { job, unit } => texts(&[("job", job), ("unit", unit)]),
         Rejection::UnitPhase { job, unit, phase } => {
             let phase = v1::UnitPhase::from(*phase).as_str_name();
             texts(&[("job", job), ("unit", unit), ("phase", &phase)])
@@ -178,10 +189,46 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::ClusterFull {
             limit_name, limit, ..
         } => texts(&[("limit_name", limit_name), ("limit", limit)]),
+        Rejection::UnknownQueue(_)
+        | Rejection::QueueRetired(_)
+        | Rejection::CellsUnsafe { .. }
+        | Rejection::QueueHasChildren { .. }
+        | Rejection::OverLimit { .. }
+        | Rejection::QueueFull { .. } => about_queue(rejection),
         Rejection::RequestReused
         | Rejection::InvalidSpec(_)
+        | Rejection::InvalidConfiguration(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Vec::new(),
+    }
+}
+
+/// Metadata of what a queue or a user in it may not do.
+fn about_queue(rejection: &Rejection) -> Metadata {
+    match rejection {
+        Rejection::UnknownQueue(queue)
+        | Rejection::QueueRetired(queue)
+        | Rejection::CellsUnsafe { queue, .. } => texts(&[("queue", queue)]),
+        Rejection::QueueHasChildren { queue, child } => {
+            texts(&[("queue", queue), ("child", child)])
+        }
+        Rejection::OverLimit {
+            who,
+            resource,
+            would_have,
+            limit,
+        } => texts(&[
+            ("who", who),
+            ("resource", resource),
+            ("would_have", would_have),
+            ("limit", limit),
+        ]),
+        Rejection::QueueFull { queue, limit } => texts(&[
+            ("queue", queue),
+            ("limit_name", &"live_jobs_max"),
+            ("limit", limit),
+        ]),
+        _ => Vec::new(),
     }
 }
 

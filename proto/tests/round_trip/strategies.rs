@@ -1,5 +1,12 @@
 //! Arbitrary values of what is stored and sent.
 
+#[path = "claiming.rs"]
+mod claiming;
+#[path = "configuration.rs"]
+mod configuration;
+#[path = "layout.rs"]
+mod layout;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -16,12 +23,15 @@ use muster_core::ids::{
     TaskIndex, UnitIndex,
 };
 use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
+use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
+
+use claiming::standing;
+use layout::{layout, scheduling};
 
 const MODEL: &str = "H100";
 
@@ -82,15 +92,19 @@ fn resources() -> impl Strategy<Value = Resources> {
 
 fn group() -> impl Strategy<Value = TaskGroup> {
     let shape = (text(), any::<u32>(), resources(), vec(text(), 0..4));
-    (shape, texts(), option::of(text()), option::of(any::<u32>())).prop_map(
-        |((name, count, resources, command), environment, working_directory, spread)| TaskGroup {
-            name,
-            count,
-            resources,
-            command,
-            environment,
-            working_directory,
-            tasks_per_host_max: spread,
+    let rest = (option::of(text()), option::of(any::<u32>()), layout());
+    (shape, texts(), rest).prop_map(
+        |((name, count, resources, command), environment, (working_directory, spread, layout))| {
+            TaskGroup {
+                name,
+                count,
+                resources,
+                command,
+                environment,
+                working_directory,
+                tasks_per_host_max: spread,
+                layout,
+            }
         },
     )
 }
@@ -99,8 +113,8 @@ fn group() -> impl Strategy<Value = TaskGroup> {
 pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
     let names = (text(), text(), text(), any::<i32>(), any::<bool>());
     let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>());
-    (names, vec(group(), 0..3), numbers, texts()).prop_map(
-        |((name, user, queue, priority, gang), groups, numbers, labels)| JobSpec {
+    (names, vec(group(), 0..3), numbers, texts(), scheduling()).prop_map(
+        |((name, user, queue, priority, gang), groups, numbers, labels, scheduling)| JobSpec {
             name,
             user,
             queue,
@@ -114,6 +128,7 @@ pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
             partition_grace_ms: numbers.2,
             stop_grace_ms: numbers.3,
             labels,
+            scheduling,
         },
     )
 }
@@ -142,6 +157,7 @@ pub(crate) fn small_job() -> impl Strategy<Value = Command> {
                 environment: BTreeMap::new(),
                 working_directory: None,
                 tasks_per_host_max: None,
+                layout: Layout::default(),
             };
             let spec = JobSpec {
                 name: "small".to_owned(),
@@ -157,6 +173,7 @@ pub(crate) fn small_job() -> impl Strategy<Value = Command> {
                 partition_grace_ms: 45_000,
                 stop_grace_ms: 30_000,
                 labels: BTreeMap::new(),
+                scheduling: Scheduling::default(),
             };
             Command::SubmitJob {
                 request,
@@ -261,6 +278,9 @@ fn stop_reason() -> impl Strategy<Value = StopReason> {
         gpu().prop_map(|gpu| StopReason::GpuFault { gpu }),
         host().prop_map(|host| StopReason::Drain { host }),
         Just(StopReason::Preempted),
+        Just(StopReason::RunTime),
+        Just(StopReason::Assembly),
+        Just(StopReason::Moved),
     ]
 }
 
@@ -292,6 +312,8 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         user_command(),
         host_command(),
         attempt_command(),
+        configuration::command(),
+        claiming::command(),
         (any::<u64>(), leader(), 0..3u8).prop_map(|(replica, leader, kind)| match kind {
             0 => Command::LeaderBegan {
                 replica: ReplicaId(replica)
@@ -363,12 +385,16 @@ fn host_command() -> impl Strategy<Value = Command> {
     ]
 }
 
-fn attempt_command() -> impl Strategy<Value = Command> {
+pub(crate) fn placed_tasks() -> impl Strategy<Value = Vec<TaskPlacement>> {
     let placed = (task(), host(), vec(gpu(), 0..9)).prop_map(|(task, host, gpus)| TaskPlacement {
         task,
         host,
         gpus,
     });
+    vec(placed, 0..4)
+}
+
+fn attempt_command() -> impl Strategy<Value = Command> {
     let commit = (epoch(), any::<u64>(), text(), any::<u64>(), text()).prop_map(
         |(epoch, step, path, size_bytes, digest)| CheckpointCommit {
             epoch,
@@ -379,14 +405,15 @@ fn attempt_command() -> impl Strategy<Value = Command> {
         },
     );
     prop_oneof![
-        (leader(), job(), unit(), vec(placed, 0..4)).prop_map(|(leader, job, unit, tasks)| {
-            Command::Place(Placement {
+        (leader(), job(), unit(), placed_tasks(), standing()).prop_map(
+            |(leader, job, unit, tasks, standing)| Command::Place(Placement {
                 leader,
                 job,
                 unit,
                 tasks: tasks.into(),
+                standing,
             })
-        }),
+        ),
         (leader(), job(), unit(), epoch(), task(), outcome()).prop_map(
             |(leader, job, unit, epoch, task, outcome)| Command::ReportTask(TaskReport {
                 leader,

@@ -7,15 +7,16 @@ use std::sync::Arc;
 
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, Placement, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    HostRegistration, Placement, Standing, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
-use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
+use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
 use muster_core::time::TimeMs;
 
+pub(crate) mod cells;
 pub(crate) mod state;
 
 /// A GPU that is easy to find in a dump.
@@ -25,10 +26,10 @@ pub(crate) const fn gpu(number: u128) -> GpuUuid {
 
 /// The request id of all samples.
 pub(crate) const REQUEST: RequestId = RequestId(0xfeed_0000_0000_0000_0000_0000_0000_0001);
-const LEADER: LeadershipEpoch = LeadershipEpoch(300);
-const JOB: JobId = JobId(1_000_000);
+pub(crate) const LEADER: LeadershipEpoch = LeadershipEpoch(300);
+pub(crate) const JOB: JobId = JobId(1_000_000);
 
-/// A specification in which no field has its default.
+/// A specification in which no field of the first version has its default.
 pub(crate) fn spec() -> JobSpec {
     let trainer = TaskGroup {
         name: "trainer".to_owned(),
@@ -43,6 +44,7 @@ pub(crate) fn spec() -> JobSpec {
         environment: BTreeMap::from([("EPOCHS".to_owned(), "3".to_owned())]),
         working_directory: Some("/data/run".to_owned()),
         tasks_per_host_max: Some(2),
+        layout: Layout::default(),
     };
     let logger = TaskGroup {
         name: "logger".to_owned(),
@@ -52,6 +54,7 @@ pub(crate) fn spec() -> JobSpec {
         environment: BTreeMap::new(),
         working_directory: None,
         tasks_per_host_max: None,
+        layout: Layout::default(),
     };
     JobSpec {
         name: "résumé-7b".to_owned(),
@@ -67,6 +70,7 @@ pub(crate) fn spec() -> JobSpec {
         partition_grace_ms: 120_000,
         stop_grace_ms: 45_000,
         labels: BTreeMap::from([("team".to_owned(), "vision".to_owned())]),
+        scheduling: Scheduling::default(),
     }
 }
 
@@ -120,7 +124,7 @@ fn registration() -> HostRegistration {
     }
 }
 
-fn placement() -> Command {
+pub(crate) fn placement() -> Command {
     let tasks = (0..2).map(|task| TaskPlacement {
         task: TaskIndex(task),
         host: HostId(task + 1),
@@ -131,6 +135,7 @@ fn placement() -> Command {
         job: JOB,
         unit: UnitIndex(0),
         tasks: tasks.collect(),
+        standing: Standing::Share,
     })
 }
 
@@ -145,7 +150,7 @@ fn report(outcome: TaskOutcome) -> Command {
     })
 }
 
-fn stop(reason: StopReason) -> Command {
+pub(crate) fn stop(reason: StopReason) -> Command {
     Command::StopAttempt {
         leader: LEADER,
         job: JOB,
@@ -181,6 +186,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     ];
     commands.extend(user_commands());
     commands.extend(leader_commands());
+    commands.extend(cells::commands());
     commands
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{BlockTarget, GpuHealth, HostHealth, StopReason};
+use muster_core::command::{BlockTarget, GpuHealth, HostHealth, Standing, StopReason};
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision, TaskIndex,
@@ -24,7 +24,12 @@ const EPOCH: AttemptEpoch = AttemptEpoch(25);
 
 /// The state of the frozen snapshot.
 pub(crate) fn state() -> State {
-    State::restore(StateParts {
+    State::restore(parts())
+}
+
+/// What the state of the frozen snapshot is made of.
+pub(crate) fn parts() -> StateParts {
+    StateParts {
         revision: Revision(40),
         time: TimeMs(5_000),
         leadership: Leadership {
@@ -37,7 +42,9 @@ pub(crate) fn state() -> State {
         queues: vec![queue("default", 0), queue("research", 2)],
         requests: answers(),
         events: EventLog::restore(Revision(6), events()),
-    })
+        history_half_life_ms: None,
+        topology: Arc::default(),
+    }
 }
 
 fn queue(name: &str, live_jobs: u64) -> Queue {
@@ -69,6 +76,7 @@ fn host(id: HostId, first_gpu: u128) -> Host {
         labels: BTreeMap::from([("rack".to_owned(), "r1".to_owned())]),
         registered_at: TimeMs(150),
         desired_revision: Revision(25),
+        claims: Vec::new(),
     }
 }
 
@@ -91,6 +99,7 @@ fn sample_gpu(number: u128, task: Option<TaskIndex>) -> Gpu {
             epoch: EPOCH,
             task,
         }),
+        claim: None,
     }
 }
 
@@ -103,6 +112,7 @@ fn running_job() -> Job {
         not_before: TimeMs(900),
         restart_reason: RestartReason::Infra,
         attempt: Some(Arc::new(attempt())),
+        claim: None,
         past: vec![past()],
         checkpoints: vec![Checkpoint {
             epoch: AttemptEpoch(21),
@@ -159,6 +169,7 @@ fn attempt() -> Attempt {
             task(1, TaskPhase::Exited, Some(exit())),
         ],
         decisive: Some(TaskIndex(1)),
+        standing: Standing::Share,
     }
 }
 
@@ -225,7 +236,7 @@ fn answers() -> Vec<(RequestId, StoredAnswer)> {
     stored.collect()
 }
 
-/// Every kind of event, two revisions of several each.
+/// Every kind of event of the first version, two revisions of several each.
 fn events() -> Vec<(Revision, Arc<[Event]>)> {
     let kinds = kinds();
     let half = kinds.len() / 2;
@@ -241,7 +252,14 @@ fn events() -> Vec<(Revision, Arc<[Event]>)> {
 }
 
 /// One event of every kind.
-pub(crate) fn kinds() -> Vec<EventKind> {
+pub(crate) fn all_kinds() -> Vec<EventKind> {
+    let mut kinds = kinds();
+    kinds.extend(super::cells::kinds());
+    kinds
+}
+
+/// One event of every kind of the first version.
+fn kinds() -> Vec<EventKind> {
     let mut kinds = job_kinds();
     kinds.extend(task_kinds());
     kinds.extend(cluster_kinds());

@@ -21,7 +21,7 @@ pub const PROPOSAL_TASKS_MAX: usize = 16_384;
 pub(super) struct CommandBatch {
     commands: Vec<Command>,
     registrations: Vec<(usize, SessionId)>,
-    placements: std::ops::Range<usize>,
+    steps: std::ops::Range<usize>,
 }
 
 /// Who waits for which outcome.
@@ -29,8 +29,8 @@ pub(super) struct CommandBatch {
 pub(super) struct Waiters {
     /// Position of a registration's outcome, and its stream.
     pub(super) registrations: Vec<(usize, SessionId)>,
-    /// Positions of the placements' outcomes.
-    pub(super) placements: std::ops::Range<usize>,
+    /// Positions of the outcomes of the plan's steps.
+    pub(super) steps: std::ops::Range<usize>,
 }
 
 impl CommandBatch {
@@ -59,11 +59,10 @@ impl CommandBatch {
         self.commands.extend(commands);
     }
 
-    pub(super) fn place(&mut self, plan: Plan) {
+    pub(super) fn carry_out(&mut self, plan: Plan) {
         let start = self.commands.len();
-        self.commands
-            .extend(plan.placements.into_iter().map(Command::Place));
-        self.placements = start..self.commands.len();
+        self.commands.extend(plan.steps);
+        self.steps = start..self.commands.len();
     }
 
     /// Splits into proposals that the log takes, and those who wait for their outcomes.
@@ -74,6 +73,7 @@ impl CommandBatch {
         for command in self.commands {
             let weight = match &command {
                 Command::Place(placement) => placement.tasks.len(),
+                Command::Claim(claiming) => claiming.tasks.len() + claiming.victims.len(),
                 _ => 1,
             };
             let is_full = current.len() >= PROPOSAL_COMMANDS_MAX
@@ -92,7 +92,7 @@ impl CommandBatch {
             proposals,
             Waiters {
                 registrations: self.registrations,
-                placements: self.placements,
+                steps: self.steps,
             },
         )
     }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::command::{GpuHealth, HostHealth, StopReason};
 use muster_core::event::EventKind;
 use muster_core::ids::{HostId, JobId, Revision, UnitIndex};
 use muster_core::state::State;
@@ -18,6 +18,12 @@ pub(super) struct Changes {
     pub(super) plan: bool,
     /// Units placed.
     pub(super) placed: u64,
+    /// Claims made.
+    pub(super) claimed: u64,
+    /// Claims given up.
+    pub(super) claims_dropped: u64,
+    /// Attempts stopped for others.
+    pub(super) preempted: u64,
 }
 
 impl Changes {
@@ -48,7 +54,17 @@ impl Changes {
                 self.plan = true;
                 self.hosts.extend(hosts);
             }
-            EventKind::AttemptStopping { job, unit, .. } => self.add_attempt(state, *job, *unit),
+            EventKind::AttemptStopping {
+                job, unit, reason, ..
+            } => {
+                self.preempted += u64::from(*reason == StopReason::Preempted);
+                self.add_attempt(state, *job, *unit);
+            }
+            EventKind::UnitClaimed { .. } => self.claimed += 1,
+            EventKind::ClaimDropped { .. } => {
+                self.claims_dropped += 1;
+                self.plan = true;
+            }
             EventKind::TaskExited { host, .. } | EventKind::TaskLost { host, .. } => {
                 self.hosts.insert(*host);
             }
@@ -60,6 +76,9 @@ impl Changes {
             | EventKind::JobFinished { .. }
             | EventKind::UnitRequeued { .. }
             | EventKind::Unblocked { .. }
+            | EventKind::QueueSet { .. }
+            | EventKind::QueuesConfigured { .. }
+            | EventKind::TopologySet { .. }
             | EventKind::HostHealthChanged {
                 health: HostHealth::Up,
                 ..
@@ -77,7 +96,7 @@ impl Changes {
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
-            | EventKind::QueueSet { .. } => {}
+            | EventKind::StandingChanged { .. } => {}
         }
     }
 

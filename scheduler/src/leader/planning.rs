@@ -4,14 +4,14 @@
 use muster_core::time::TimeMs;
 use tokio::time::{Duration, Instant};
 
-/// Longest rest after a round that placed nothing.
+/// Longest rest after a round that decided nothing.
 pub const PLAN_REST_MS_MAX: u64 = 250;
 
 /// Whether a planning round is due.
 #[derive(Debug)]
 pub(super) struct Planning {
     is_due: bool,
-    /// A back-off ends then.
+    /// The passing of time alone changes then what can be decided.
     at: Option<TimeMs>,
     rest_until: Option<Instant>,
 }
@@ -31,7 +31,7 @@ impl Planning {
         self.is_due = true;
     }
 
-    /// A back-off ends at `at`.
+    /// A back-off ends or a reservation falls due at `at`.
     pub(super) fn request_at(&mut self, at: Option<TimeMs>) {
         if let Some(at) = at {
             self.at = Some(self.at.map_or(at, |earlier| earlier.min(at)));
@@ -51,10 +51,10 @@ impl Planning {
         true
     }
 
-    /// A round ran for `took` and made so many placements.
-    pub(super) fn ran(&mut self, took: Duration, placements: usize) {
+    /// A round ran for `took` and proposed so many steps.
+    pub(super) fn ran(&mut self, took: Duration, steps: usize) {
         let rest = took.min(Duration::from_millis(PLAN_REST_MS_MAX));
-        self.rest_until = (placements == 0).then(|| Instant::now() + rest);
+        self.rest_until = (steps == 0).then(|| Instant::now() + rest);
     }
 
     /// When to look again, if nothing happens before.

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
 use muster_core::ids::LeadershipEpoch;
+use muster_core::plan::{Plan, Reason};
 
+use crate::leader::changes::Changes;
 use crate::metrics::names;
 
 #[expect(
@@ -27,13 +29,20 @@ pub(super) fn workers_connected(count: usize) {
     gauge!(names::WORKERS_CONNECTED).set(number(count as u64));
 }
 
-pub(super) fn placed(units: u64) {
-    counter!(names::PLACEMENTS_TOTAL).increment(units);
+pub(super) fn changed(changes: &Changes) {
+    counter!(names::PLACEMENTS_TOTAL).increment(changes.placed);
+    counter!(names::CLAIMS_TOTAL).increment(changes.claimed);
+    counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
+    counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);
 }
 
-pub(super) fn planned(took: Duration, placements: usize) {
+pub(super) fn planned(took: Duration, plan: &Plan) {
     histogram!(names::PLAN_SECONDS).record(took);
-    counter!(names::PLANNED_TOTAL).increment(placements as u64);
+    counter!(names::PLANNED_TOTAL).increment(plan.placements().count() as u64);
+    for reason in Reason::ALL {
+        let jobs = plan.waiting.get(&reason).copied().unwrap_or_default();
+        gauge!(names::JOBS_WAITING, "reason" => reason.name()).set(number(jobs));
+    }
 }
 
 pub(super) fn proposed(commands: usize) {

@@ -211,7 +211,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 
     fn note(&mut self, state: &State, changes: Changes) {
-        telemetry::placed(changes.placed);
+        telemetry::changed(&changes);
         if changes.plan {
             self.planning.request();
         }
@@ -355,12 +355,13 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let began = Instant::now();
         let planned = plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
-        telemetry::planned(took, planned.placements.len());
-        self.planning.ran(took, planned.placements.len());
+        telemetry::planned(took, &planned);
+        self.planning.ran(took, planned.steps.len());
+        self.planning.request_at(planned.again_at);
         if planned.more {
             self.planning.request();
         }
-        batch.place(planned);
+        batch.carry_out(planned);
     }
 
     fn propose(&mut self, batch: CommandBatch) {
@@ -413,8 +414,8 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 self.registered(*session, outcome);
             }
         }
-        let placements = outcomes.get(waiters.placements.clone()).unwrap_or_default();
-        if placements.iter().any(|outcome| outcome.result.is_err()) {
+        let steps = outcomes.get(waiters.steps.clone()).unwrap_or_default();
+        if steps.iter().any(|outcome| outcome.result.is_err()) {
             self.planning.request();
         }
         (!is_stale).then_some(())

@@ -21,6 +21,10 @@ metrics! {
     describe_gauge REVISION = "muster_scheduler_revision": "Revision of the applied state.";
     describe_gauge JOBS = "muster_scheduler_jobs": "Remembered jobs by phase.";
     describe_gauge QUEUE_LIVE_JOBS = "muster_scheduler_queue_live_jobs": "Unfinished jobs, by queue.";
+    describe_gauge QUEUE_GPUS = "muster_scheduler_queue_gpus":
+        "GPUs by queue, those in it included: guaranteed, held, opportunistic (a part of held), or claimed.";
+    describe_gauge JOBS_WAITING = "muster_scheduler_jobs_waiting":
+        "Jobs that the newest planning round left waiting, by their first reason.";
     describe_gauge HOSTS = "muster_scheduler_hosts": "Hosts by health.";
     describe_gauge HOSTS_BLOCKED = "muster_scheduler_hosts_blocked": "Hosts out of placement by a block.";
     describe_gauge GPUS = "muster_scheduler_gpus":
@@ -32,6 +36,12 @@ metrics! {
         "Workers whose stream this leader serves.";
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
         "Units whose allocation was committed while this replica led.";
+    describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
+        "Claims committed while this replica led: reservations and preemptions.";
+    describe_counter CLAIMS_DROPPED_TOTAL = "muster_scheduler_claims_dropped_total":
+        "Claims given up while this replica led.";
+    describe_counter PREEMPTIONS_TOTAL = "muster_scheduler_preemptions_total":
+        "Attempts stopped for others while this replica led.";
     describe_counter PLANNED_TOTAL = "muster_scheduler_planned_total":
         "Placements that the planner proposed.";
     describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round.";

@@ -51,6 +51,20 @@ impl AdminService for Admin {
         write!(self, request, SetQueue)
     }
 
+    async fn configure_queues(
+        &self,
+        request: Request<v1::ConfigureQueuesRequest>,
+    ) -> Result<Response<v1::ConfigureQueuesResponse>, Status> {
+        write!(self, request, ConfigureQueues)
+    }
+
+    async fn set_topology(
+        &self,
+        request: Request<v1::SetTopologyRequest>,
+    ) -> Result<Response<v1::SetTopologyResponse>, Status> {
+        write!(self, request, SetTopology)
+    }
+
     async fn transfer_leader(
         &self,
         request: Request<v1::TransferLeaderRequest>,

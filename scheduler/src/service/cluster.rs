@@ -6,7 +6,7 @@ use std::sync::Arc;
 use muster_core::command::{GpuHealth, HostHealth};
 use muster_core::ids::HostId;
 use muster_core::state::{Gpu, Host, State};
-use muster_proto::convert::{gpu_to_wire, host_to_wire};
+use muster_proto::convert::{gpu_to_wire, host_to_wire, queue_to_wire};
 use muster_proto::v1;
 use muster_proto::v1::cluster_service_server::ClusterService;
 use muster_raft_store::Status as ReplicaStatus;
@@ -63,6 +63,19 @@ impl ClusterService for Cluster {
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
         Ok(Response::new(queues(&state, &request, self.rows_max())))
+    }
+
+    async fn get_topology(
+        &self,
+        request: Request<v1::GetTopologyRequest>,
+    ) -> Result<Response<v1::GetTopologyResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(v1::GetTopologyResponse {
+            revision: state.revision.get(),
+            topology: Some(state.topology.as_ref().into()),
+        }))
     }
 }
 
@@ -266,11 +279,12 @@ fn queues(state: &State, request: &v1::ListQueuesRequest, limit: u32) -> v1::Lis
     let shown = queues
         .by_ref()
         .take(rows)
-        .map(|(_, queue)| (&**queue).into())
+        .map(|(_, queue)| queue_to_wire(state, queue))
         .collect();
     v1::ListQueuesResponse {
         revision: state.revision.get(),
         queues: shown,
+        history_half_life_ms: state.history_half_life_ms,
         next_page_token: queues
             .next()
             .map_or_else(String::new, |(name, _)| name.to_string()),

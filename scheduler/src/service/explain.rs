@@ -1,7 +1,7 @@
 //! Why a job waits: the planner's own answer, in the words of the wire.
 
-use muster_core::feasibility::Ledger;
-use muster_core::ids::{JobId, TaskIndex};
+use muster_core::feasibility::{Asker, Freed, Ledger};
+use muster_core::ids::{JobId, TaskIndex, UnitIndex};
 use muster_core::plan::{Blocker, ClassCount, Explanation, explain};
 use muster_core::spec::TaskGroup;
 use muster_core::state::{Host, Job, State};
@@ -20,7 +20,7 @@ pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, St
     let classes = explanation
         .classes
         .iter()
-        .map(|count| class(state, job, group, count))
+        .map(|count| class(state, (job, unit.unwrap_or_default()), group, count))
         .collect();
     Ok(v1::ExplainJobResponse {
         revision: state.revision.get(),
@@ -48,7 +48,12 @@ fn neediest(job: &Job, tasks: std::ops::Range<u32>) -> Option<&TaskGroup> {
         .map(|(group, _)| group)
 }
 
-fn class(state: &State, job: &Job, group: Option<&TaskGroup>, count: &ClassCount) -> v1::HostClass {
+fn class(
+    state: &State,
+    (job, unit): (&Job, UnitIndex),
+    group: Option<&TaskGroup>,
+    count: &ClassCount,
+) -> v1::HostClass {
     let is_of_class = |host: &Host| {
         if count.model.is_empty() {
             host.gpus.is_empty()
@@ -56,9 +61,19 @@ fn class(state: &State, job: &Job, group: Option<&TaskGroup>, count: &ClassCount
             host.gpus.iter().any(|gpu| *gpu.model == *count.model)
         }
     };
+    let asker = Asker {
+        job,
+        unit,
+        now: state.time,
+    };
+    let freed = Freed::default();
     let has_room = |host: &Host| {
         host.accepts_work()
-            && group.is_some_and(|group| Ledger::open(state, host, job).choose(group).is_ok())
+            && group.is_some_and(|group| {
+                Ledger::open(state, host, asker, &freed)
+                    .choose(group)
+                    .is_ok()
+            })
     };
     let with_room = state
         .hosts
@@ -92,7 +107,15 @@ fn summary(job: &Job, explanation: &Explanation) -> String {
             "there is room; the job is about to be placed".to_owned()
         };
     };
-    let reason = match blocker {
+    let reason = reason(blocker);
+    match &explanation.remedy {
+        Some(remedy) => format!("{reason}; what would help: {remedy}"),
+        None => reason,
+    }
+}
+
+fn reason(blocker: &Blocker) -> String {
+    match blocker {
         Blocker::BackOff { .. } => "it waits for the end of its back-off".to_owned(),
         Blocker::Cancelling => "it is being cancelled".to_owned(),
         Blocker::NoSuchHost { need } => format!("no host could hold a task: it needs {need}"),
@@ -111,9 +134,13 @@ fn summary(job: &Job, explanation: &Explanation) -> String {
         Blocker::Behind { ahead } => {
             format!("job {ahead} is ahead of it and waits for the same hosts")
         }
-    };
-    match &explanation.remedy {
-        Some(remedy) => format!("{reason}; what would help: {remedy}"),
-        None => reason,
+        Blocker::Limit(limit) => limit.to_string(),
+        Blocker::Reserved { victims: 0, .. } => {
+            "resources are reserved for it; it starts when those who hold them have ended"
+                .to_owned()
+        }
+        Blocker::Reserved { victims, .. } => {
+            format!("it starts when {victims} attempts that were stopped for it have ended")
+        }
     }
 }

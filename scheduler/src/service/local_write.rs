@@ -8,7 +8,8 @@ use muster_core::spec::Violation;
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
-    block_command, cancel_command, gpu_uuid, set_queue_command, submit_command, unblock_command,
+    block_command, cancel_command, configure_queues_command, gpu_uuid, set_queue_command,
+    set_topology_command, submit_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -19,9 +20,9 @@ use tokio::time::Instant;
 use tonic::{Code, Status};
 
 use crate::service::context::Context;
-use crate::service::impact;
 use crate::service::replies::inject;
 use crate::service::write::propose_status;
+use crate::service::{configuration, impact};
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
@@ -31,6 +32,8 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
         Kind::Block(request) => drop(command(block_command(request))?),
         Kind::Unblock(request) => drop(command(unblock_command(request))?),
         Kind::SetQueue(request) => drop(command(set_queue_command(request))?),
+        Kind::ConfigureQueues(request) => drop(command(configure_queues_command(request))?),
+        Kind::SetTopology(request) => drop(command(set_topology_command(request))?),
         Kind::InjectGpuFault(request) => drop(gpu_uuid("gpu", &request.gpu)?),
         Kind::TransferLeader(_) => {}
     }
@@ -64,6 +67,12 @@ pub(crate) async fn execute(
                 revision: revision.get(),
             }))
         }
+        Kind::ConfigureQueues(request) => configuration::configure_queues(context, request)
+            .await
+            .map(Outcome::ConfigureQueues),
+        Kind::SetTopology(request) => configuration::set_topology(context, request)
+            .await
+            .map(Outcome::SetTopology),
         Kind::TransferLeader(request) => transfer(context, request)
             .await
             .map(Outcome::TransferLeader),
@@ -73,25 +82,21 @@ pub(crate) async fn execute(
     }
 }
 
-fn command(
+pub(crate) fn command(
     converted: Result<Command, muster_core::rejection::Rejection>,
 ) -> Result<Command, Status> {
     converted.map_err(|rejection| status::status_of(&rejection))
 }
 
-/// Refuses what would be refused now, by trying it on a copy of the state.
-fn rehearse(context: &Context, command: &Command) -> Result<v1::SubmitJobResponse, Status> {
-    let mut copy = context.handle.with_state(State::clone);
-    let revision = copy.revision;
+/// The state as it is, and as a command would leave it; refuses what would be refused now.
+pub(crate) fn rehearse(context: &Context, command: &Command) -> Result<(State, State), Status> {
+    let before = context.fork();
+    let mut after = before.clone();
     let time = TimeMs(context.handle.now_ms());
-    apply(&mut copy, time, command)
+    apply(&mut after, time, command)
         .result
         .map_err(|rejection| status::status_of(&rejection))?;
-    Ok(v1::SubmitJobResponse {
-        job_id: 0,
-        revision: revision.get(),
-        repeated: false,
-    })
+    Ok((before, after))
 }
 
 /// The workers of this cluster beat too seldom for a shorter lease: every attempt would be fenced at once.
@@ -115,7 +120,10 @@ fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
 }
 
 /// Proposes one command and answers with its revision and answer.
-async fn propose(context: &Context, command: Command) -> Result<(Revision, Answer), Status> {
+pub(crate) async fn propose(
+    context: &Context,
+    command: Command,
+) -> Result<(Revision, Answer), Status> {
     let outcomes = context
         .handle
         .propose(vec![command])
@@ -139,7 +147,12 @@ async fn submit(
     let command = command(submit_command(request))?;
     check_lease(context, &command)?;
     if is_rehearsal {
-        return rehearse(context, &command);
+        let (state, _) = rehearse(context, &command)?;
+        return Ok(v1::SubmitJobResponse {
+            job_id: 0,
+            revision: state.revision.get(),
+            repeated: false,
+        });
     }
     let (revision, answer) = propose(context, command).await?;
     let Answer::Job(JobId(job_id)) = answer else {

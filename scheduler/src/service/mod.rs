@@ -5,6 +5,7 @@
 
 mod admin;
 mod cluster;
+mod configuration;
 mod context;
 mod deadline;
 mod explain;

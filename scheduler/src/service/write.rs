@@ -92,7 +92,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::CancelJob(_)
         | Kind::Block(_)
         | Kind::Unblock(_)
-        | Kind::SetQueue(_) => true,
+        | Kind::SetQueue(_)
+        | Kind::ConfigureQueues(_)
+        | Kind::SetTopology(_) => true,
         Kind::TransferLeader(_) | Kind::InjectGpuFault(_) => false,
     };
     has_request_id || ErrorReport::of(status).reason == NOT_LEADER
@@ -128,6 +130,8 @@ const fn name(write: &Kind) -> &'static str {
         Kind::Block(_) => "Block",
         Kind::Unblock(_) => "Unblock",
         Kind::SetQueue(_) => "SetQueue",
+        Kind::ConfigureQueues(_) => "ConfigureQueues",
+        Kind::SetTopology(_) => "SetTopology",
         Kind::TransferLeader(_) => "TransferLeader",
         Kind::InjectGpuFault(_) => "InjectGpuFault",
     }

@@ -14,11 +14,6 @@ const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
 /// Who withdraws jobs that fit nowhere.
 const AUTHOR: &str = "simulator";
 
-/// What a plan wants done, in order.
-fn commands(plan: &Plan) -> impl Iterator<Item = Command> + '_ {
-    plan.placements.iter().cloned().map(Command::Place)
-}
-
 impl World<'_> {
     /// Plans until nothing is left that could be decided at this instant.
     pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
@@ -42,10 +37,10 @@ impl World<'_> {
 
     /// Carries a plan out; returns whether another round could decide more.
     fn carry_out(&mut self, plan: &Plan) -> Result<bool, SimulateError> {
-        self.placements += plan.placements.len() as u64;
+        self.placements += plan.placements().count() as u64;
         let ended_before = self.observer.attempts_ended();
-        for command in commands(plan) {
-            self.engine.carry_out(&command)?;
+        for command in &plan.steps {
+            self.engine.carry_out(command)?;
             self.follow()?;
         }
         for (job, blocker) in &plan.blocked {
@@ -53,7 +48,7 @@ impl World<'_> {
                 self.withdraw(*job)?;
             }
         }
-        if let Some(at) = plan.back_off_ends_at {
+        if let Some(at) = plan.again_at {
             self.agenda.add(at, Happening::Plan);
         }
         Ok(plan.more || self.observer.attempts_ended() != ended_before)

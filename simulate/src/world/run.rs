@@ -52,9 +52,7 @@ pub(super) struct World<'a> {
 impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, policy: Policy) -> Result<Self, SimulateError> {
         let mut engine = Engine::new(&scenario.cluster)?;
-        for command in policy.setup(&scenario.jobs) {
-            engine.carry_out(&command)?;
-        }
+        engine.carry_out(&policy.setup(&scenario.jobs))?;
         engine.news.clear();
         let mut agenda = Agenda::default();
         for outage in &scenario.outages {

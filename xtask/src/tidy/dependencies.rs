@@ -5,8 +5,9 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 13] = [
+const ALLOWED: [(&str, &[&str]); 14] = [
     ("muster-core", &[]),
+    ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
     ("muster-proto", &["muster-core"]),
     ("muster-raft-store", &["muster-core", "muster-proto"]),
@@ -27,6 +28,7 @@ const ALLOWED: [(&str, &[&str]); 13] = [
             "muster-simulate",
             "muster-core",
             "muster-proto",
+            "muster-scenario",
         ],
     ),
     ("muster-chaos", ANY),

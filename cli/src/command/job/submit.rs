@@ -1,8 +1,8 @@
 //! `muster job submit`.
 
 mod flags;
+mod scheduling_flags;
 
-use std::io::Read;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
@@ -13,6 +13,7 @@ use serde::Serialize;
 
 use self::flags::SpecFlags;
 use super::wait::{Goal, wait_for};
+use crate::command::configuration::read_file;
 use crate::connection::{Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -100,7 +101,7 @@ impl Submit {
         }
         let mut jobs = Vec::new();
         for file in &self.file {
-            let (name, text) = read_file(file)?;
+            let (name, text) = read_file(file, FILE_BYTES_MAX)?;
             let read = read_jobs(&name, &text, &current_user()).map_err(|errors| {
                 let lines = errors.iter().map(FileError::to_string).collect();
                 Failure::list(lines)
@@ -157,28 +158,6 @@ impl Submit {
         let ended = wait_for(client, screen, &jobs, goal, self.timeout).await?;
         Ok(ended.exit())
     }
-}
-
-/// The name and text of a file.
-fn read_file(file: &str) -> Result<(String, String), Failure> {
-    let unreadable = |error: std::io::Error| Failure::usage(format!("cannot read {file}: {error}"));
-    let mut text = String::new();
-    let (name, read) = if file == "-" {
-        let stdin = std::io::stdin().lock();
-        let read = stdin.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-        ("<stdin>".to_owned(), read)
-    } else {
-        let open = std::fs::File::open(file).map_err(unreadable)?;
-        let read = open.take(FILE_BYTES_MAX + 1).read_to_string(&mut text);
-        (file.to_owned(), read)
-    };
-    read.map_err(unreadable)?;
-    if text.len() as u64 > FILE_BYTES_MAX {
-        let message =
-            format!("{name} is over the limit of {FILE_BYTES_MAX} bytes (FILE_BYTES_MAX)");
-        return Err(Failure::usage(message));
-    }
-    Ok((name, text))
 }
 
 fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {

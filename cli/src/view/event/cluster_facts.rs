@@ -90,6 +90,16 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"name": event.name});
             facts("queue_set", Tone::Plain, event.name.clone(), detail)
         }
+        Kind::QueuesConfigured(event) => {
+            let text = format!("by {}: {}", event.author, event.queues.join(", "));
+            let detail = json!({"author": event.author, "queues": event.queues});
+            facts("queues_configured", Tone::Plain, text, detail)
+        }
+        Kind::TopologySet(event) => {
+            let text = format!("by {}", event.author);
+            let detail = json!({"author": event.author});
+            facts("topology_set", Tone::Plain, text, detail)
+        }
         _ => return None,
     })
 }

@@ -6,12 +6,14 @@ use serde_json::json;
 
 use super::{Facts, HostNames, host_list, host_name};
 use crate::output::{Tone, instant};
+use crate::view::standing::StandingView;
 use crate::view::{describe_exit, describe_stop, job_phase, phase_tone, word};
 
 /// What an event about a job says; none if it is about something else.
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
     let (job, facts) = job_level(kind)
         .or_else(|| attempt_level(kind, hosts))
+        .or_else(|| ground_level(kind))
         .or_else(|| task_level(kind, hosts))?;
     Some(Facts {
         job: Some(job),
@@ -132,6 +134,42 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 event.job_id,
                 facts("checkpoint_committed", Tone::Good, text, detail),
             )
+        }
+        _ => return None,
+    })
+}
+
+fn ground_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
+        Kind::UnitClaimed(event) => {
+            let (unit, gpus, victims) = (event.unit, event.gpus, event.victims.len());
+            let text =
+                format!("unit {unit}: {gpus} GPUs reserved, {victims} attempts stopped for it");
+            let victims = event.victims.iter().map(
+                |victim| json!({"job": victim.job_id, "unit": victim.unit, "epoch": victim.epoch}),
+            );
+            let detail = json!({
+                "unit": unit, "gpus": gpus, "victims": victims.collect::<Vec<_>>(),
+                "expected_at": event.expected_at_ms.map(instant),
+            });
+            let tone = Tone::Waiting;
+            (event.job_id, facts("unit_claimed", tone, text, detail))
+        }
+        Kind::ClaimDropped(event) => {
+            let text = format!("unit {}: {}", event.unit, event.reason);
+            let detail = json!({"unit": event.unit, "reason": event.reason});
+            let tone = Tone::Waiting;
+            (event.job_id, facts("claim_dropped", tone, text, detail))
+        }
+        Kind::StandingChanged(event) => {
+            let standing = event.standing.as_ref().map(StandingView::from);
+            let words = standing
+                .as_ref()
+                .map_or_else(String::new, StandingView::text);
+            let text = format!("unit {}: {words}", event.unit);
+            let detail = json!({"unit": event.unit, "epoch": event.epoch, "standing": standing});
+            let tone = Tone::Plain;
+            (event.job_id, facts("standing_changed", tone, text, detail))
         }
         _ => return None,
     })

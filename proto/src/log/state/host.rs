@@ -46,6 +46,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
         labels: host.labels.clone(),
         registered_at_ms: host.registered_at.0,
         desired_revision: host.desired_revision.get(),
+        claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
     }
 }
 
@@ -72,6 +73,7 @@ pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
         labels: wire.labels,
         registered_at: TimeMs(wire.registered_at_ms),
         desired_revision: Revision(wire.desired_revision),
+        claims: wire.claims.into_iter().map(Into::into).collect(),
     })
 }
 
@@ -85,6 +87,7 @@ fn gpu_to_wire(gpu: &Gpu) -> v1::Gpu {
         health_since_ms: gpu.health_since.0,
         block: gpu.block.as_ref().map(Into::into),
         holder: gpu.holder.map(Into::into),
+        claim: gpu.claim.map(Into::into),
     }
 }
 
@@ -98,5 +101,6 @@ fn gpu_from_wire(wire: v1::Gpu, models: &mut Models) -> Field<Gpu> {
         health_since: TimeMs(wire.health_since_ms),
         block: wire.block.map(Into::into),
         holder: wire.holder.map(Into::into),
+        claim: wire.claim.map(Into::into),
     })
 }

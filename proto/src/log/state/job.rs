@@ -3,14 +3,18 @@
 use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
-use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::state::{Attempt, Job, PastAttempt, StopOrder, TaskRun, Unit};
+use muster_core::command::TaskPlacement;
+use muster_core::ids::{
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+};
+use muster_core::spec::JobSpec;
+use muster_core::state::{Attempt, Claim, Job, PastAttempt, StopOrder, TaskRun, Unit};
 use muster_core::time::TimeMs;
 
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
-use crate::log::v1;
+use crate::log::{claim, v1};
 
 /// A job without its units.
 pub(super) fn to_wire(job: &Job) -> v1::Job {
@@ -31,7 +35,7 @@ pub(super) fn to_wire(job: &Job) -> v1::Job {
 pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
     Ok(Job {
         id: JobId(wire.id),
-        spec: Arc::new(required("job.spec", wire.spec)?.into()),
+        spec: Arc::new(spec_from_wire(required("job.spec", wire.spec)?)?),
         submitted_at: TimeMs(wire.submitted_at_ms),
         phase: enumeration::<crate::v1::JobPhase, _>("job.phase", wire.phase)?,
         finished_at: wire.finished_at_ms.map(TimeMs),
@@ -44,7 +48,11 @@ pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
     })
 }
 
-/// A unit without the tasks of its attempt.
+fn spec_from_wire(wire: crate::v1::JobSpec) -> Field<JobSpec> {
+    JobSpec::try_from(wire).map_err(|invalid| invalid.within("job.spec"))
+}
+
+/// A unit without the tasks of its attempt or its claim.
 pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1::Unit {
     v1::Unit {
         index: index.get(),
@@ -57,6 +65,7 @@ pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1:
         past: unit.past.iter().map(past_to_wire).collect(),
         checkpoints: unit.checkpoints.iter().map(Into::into).collect(),
         requeued,
+        claim: unit.claim.as_deref().map(claim_to_wire),
     }
 }
 
@@ -80,6 +89,13 @@ pub(super) struct OpenUnit {
     requeued: bool,
     unit: Unit,
     attempt: Option<Attempt>,
+    claim: Option<OpenClaim>,
+}
+
+/// A claim whose tasks are still being read.
+struct OpenClaim {
+    claim: Claim,
+    tasks: Vec<TaskPlacement>,
 }
 
 impl OpenUnit {
@@ -94,6 +110,7 @@ impl OpenUnit {
                 wire.restart_reason,
             )?,
             attempt: None,
+            claim: None,
             past: wire.past.into_iter().map(past_from_wire).collect(),
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
         };
@@ -102,6 +119,7 @@ impl OpenUnit {
             requeued: wire.requeued,
             unit,
             attempt: wire.attempt.map(attempt_from_wire).transpose()?,
+            claim: wire.claim.map(claim_from_wire).transpose()?,
         })
     }
 
@@ -122,10 +140,25 @@ impl OpenUnit {
         Ok(())
     }
 
+    pub(super) fn add_claimed_tasks(&mut self, wire: v1::ClaimedTasks) -> Field<()> {
+        let open = self
+            .claim
+            .as_mut()
+            .ok_or_else(|| InvalidField::new("claimed_tasks", "must follow a unit with a claim"))?;
+        open.tasks.extend(claim::tasks_from_wire(wire.tasks)?);
+        Ok(())
+    }
+
     /// The unit with its tasks, and whether it waits again.
     pub(super) fn close(self) -> (UnitIndex, Unit, bool) {
         let unit = Unit {
             attempt: self.attempt.map(Arc::new),
+            claim: self.claim.map(|open| {
+                Arc::new(Claim {
+                    tasks: open.tasks.into(),
+                    ..open.claim
+                })
+            }),
             ..self.unit
         };
         (self.index, unit, self.requeued)
@@ -141,6 +174,7 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         running_at_ms: attempt.running_at.map(|at| at.0),
         stop: attempt.stop.as_ref().map(Into::into),
         decisive: attempt.decisive.map(TaskIndex::get),
+        standing: claim::standing_to_wire(&attempt.standing),
     }
 }
 
@@ -154,6 +188,33 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         stop: wire.stop.map(StopOrder::try_from).transpose()?,
         tasks: Vec::new(),
         decisive: wire.decisive.map(TaskIndex),
+        standing: claim::standing_from_wire(wire.standing)?,
+    })
+}
+
+fn claim_to_wire(claim: &Claim) -> v1::UnitClaim {
+    let victims = claim.victims.iter();
+    v1::UnitClaim {
+        revision: claim.revision.get(),
+        since_ms: claim.since.0,
+        standing: Some((&claim.standing).into()),
+        victims: victims.map(|victim| (*victim).into()).collect(),
+        expected_at_ms: claim.expected_at.map(|at| at.0),
+    }
+}
+
+fn claim_from_wire(wire: v1::UnitClaim) -> Field<OpenClaim> {
+    let claim = Claim {
+        revision: Revision(wire.revision),
+        since: TimeMs(wire.since_ms),
+        tasks: Arc::default(),
+        standing: claim::standing_from_wire(wire.standing)?,
+        victims: wire.victims.into_iter().map(Into::into).collect(),
+        expected_at: wire.expected_at_ms.map(TimeMs),
+    };
+    Ok(OpenClaim {
+        claim,
+        tasks: Vec::new(),
     })
 }
 

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
 use muster_core::state::{
-    Answer, EventLog, Job, Leadership, Queue, State, StateParts, StoredAnswer, Unit,
+    Answer, EventLog, Job, Leadership, State, StateParts, StoredAnswer, Unit,
 };
 use muster_core::time::TimeMs;
 
 use super::host::Models;
 use super::job::OpenUnit;
-use super::{host, job};
+use super::{host, job, queue};
 use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
@@ -40,6 +40,7 @@ impl Builder {
                 epoch: LeadershipEpoch(head.leader_epoch),
                 since: TimeMs(head.leader_since_ms),
             },
+            history_half_life_ms: head.history_half_life_ms,
             ..StateParts::default()
         };
         Self {
@@ -58,7 +59,8 @@ impl Builder {
         match kind {
             Kind::Head(_) => return Err(InvalidField::new("head", "must come once, and first")),
             Kind::End(_) => return Err(InvalidField::new("end", "must come last")),
-            Kind::Queue(wire) => self.parts.queues.push(queue_from_wire(wire)),
+            Kind::Topology(wire) => self.parts.topology = Arc::new(wire.into()),
+            Kind::Queue(wire) => self.parts.queues.push(queue::from_wire(wire)?),
             Kind::Host(wire) => {
                 let host = host::from_wire(wire, &mut self.models)?;
                 self.parts.hosts.push(host);
@@ -76,6 +78,11 @@ impl Builder {
                 .as_mut()
                 .ok_or_else(|| InvalidField::new("tasks", "must follow their unit"))?
                 .add_tasks(wire)?,
+            Kind::ClaimedTasks(wire) => self
+                .open_unit
+                .as_mut()
+                .ok_or_else(|| InvalidField::new("claimed_tasks", "must follow their unit"))?
+                .add_claimed_tasks(wire)?,
             Kind::Answer(wire) => self.parts.requests.push(answer_from_wire(wire)?),
             Kind::Event(wire) => self.add_event(event_from_wire(wire)?),
         }
@@ -128,14 +135,6 @@ impl Builder {
         if let Some(first) = events.first() {
             self.events.push((first.revision, events.into()));
         }
-    }
-}
-
-fn queue_from_wire(wire: crate::v1::Queue) -> Queue {
-    Queue {
-        name: wire.name.into(),
-        live_jobs_max: wire.live_jobs_max,
-        live_jobs: wire.live_jobs,
     }
 }
 

@@ -3,12 +3,14 @@
 use std::io::{self, Write};
 
 use muster_core::state::{Job, State};
+use muster_core::topology::Topology;
 use prost::Message;
 
+use super::format::format_of;
 use super::parts::{answer_to_wire, event_to_wire};
-use super::{MAGIC, RECORD_BYTES_MAX, STATE_FORMAT, TASKS_PER_RECORD_MAX, host, job};
-use crate::log::v1;
+use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::log::v1::state_record::Kind;
+use crate::log::{claim, v1};
 
 /// Writes a whole state; equal states give equal bytes.
 ///
@@ -16,7 +18,7 @@ use crate::log::v1::state_record::Kind;
 /// Those of `sink`, and `InvalidData` if a record were over [`RECORD_BYTES_MAX`], which the limits on what
 /// the state holds exclude.
 pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
-    let mut writer = Writer::begin(sink)?;
+    let mut writer = Writer::begin(format_of(state), sink)?;
     writer.record(Kind::Head(v1::StateHead {
         revision: state.revision.get(),
         time_ms: state.time.0,
@@ -24,9 +26,13 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         leader_epoch: state.leadership.epoch.get(),
         leader_since_ms: state.leadership.since.0,
         events_compacted: state.events.compacted().get(),
+        history_half_life_ms: state.history_half_life_ms,
     }))?;
-    for queue in state.queues.values() {
-        writer.record(Kind::Queue(queue.as_ref().into()))?;
+    if *state.topology != Topology::default() {
+        writer.record(Kind::Topology(state.topology.as_ref().into()))?;
+    }
+    for record in state.queues.values() {
+        writer.record(Kind::Queue(queue::to_wire(record)))?;
     }
     for record in state.hosts.values() {
         writer.record(Kind::Host(host::to_wire(record)))?;
@@ -51,9 +57,9 @@ struct Writer<'a> {
 }
 
 impl<'a> Writer<'a> {
-    fn begin(sink: &'a mut dyn Write) -> io::Result<Self> {
+    fn begin(format: u32, sink: &'a mut dyn Write) -> io::Result<Self> {
         sink.write_all(&MAGIC)?;
-        sink.write_all(&STATE_FORMAT.to_le_bytes())?;
+        sink.write_all(&format.to_le_bytes())?;
         Ok(Self {
             sink,
             records: 0,
@@ -86,6 +92,11 @@ impl<'a> Writer<'a> {
         for (index, unit) in &job.units {
             let requeued = job.requeued.contains(index);
             self.record(Kind::Unit(job::unit_to_wire(*index, unit, requeued)))?;
+            let claimed = unit.claim.as_ref().map_or(&[][..], |claim| &claim.tasks);
+            for chunk in claimed.chunks(TASKS_PER_RECORD_MAX) {
+                let tasks = claim::tasks_to_wire(chunk);
+                self.record(Kind::ClaimedTasks(v1::ClaimedTasks { tasks }))?;
+            }
             let tasks = unit
                 .attempt
                 .as_ref()

@@ -3,13 +3,13 @@
 use std::time::Duration;
 
 use clap::Args;
-use muster_core::spec::{JobSpec, validate};
 use muster_proto::v1;
 
+use super::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::job_file::{NamedSpec, rule_in_file};
+use crate::job_file::{NamedSpec, broken_rules, rule_in_file};
 use crate::parse::{self, CpuCount, HumanSize};
 
 /// A job of one task group.
@@ -67,6 +67,8 @@ pub(crate) struct SpecFlags {
     /// A label: NAME=VALUE
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::assignment)]
     label: Vec<(String, String)>,
+    #[command(flatten)]
+    scheduling: SchedulingFlags,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -96,6 +98,7 @@ impl SpecFlags {
         ];
         given
             .iter()
+            .chain(&self.scheduling.given())
             .find(|(_, given)| *given)
             .map(|(flag, _)| *flag)
     }
@@ -109,7 +112,7 @@ impl SpecFlags {
             ));
         }
         let spec = self.wire();
-        let violations = validate(&JobSpec::from(spec.clone()));
+        let violations = broken_rules(spec.clone());
         if violations.is_empty() {
             let origin = "the command line".to_owned();
             return Ok(NamedSpec { origin, spec });
@@ -138,6 +141,7 @@ impl SpecFlags {
             partition_grace_ms: self.partition_grace.map(ms),
             stop_grace_ms: self.stop_grace.map(ms),
             labels: self.label.iter().cloned().collect(),
+            scheduling: Some(self.scheduling.scheduling(self.gang)),
         }
     }
 
@@ -155,6 +159,7 @@ impl SpecFlags {
             environment: self.env.iter().cloned().collect(),
             working_directory: self.workdir.clone(),
             tasks_per_host_max: self.tasks_per_host,
+            layout: Some(self.scheduling.layout(self.gang)),
         }
     }
 }
@@ -176,6 +181,6 @@ fn flag_of(field: &str) -> &str {
         "groups[0].tasks_per_host_max" => "--tasks-per-host",
         "groups[0].working_directory" => "--workdir",
         "groups[0].environment" => "--env",
-        other => other,
+        other => scheduling_flags::flag_of(other).unwrap_or(other),
     }
 }

@@ -1,0 +1,113 @@
+//! Applying a configuration file: read strictly, sent whole, and what the cluster refuses is shown at its place.
+
+use std::io::Read;
+
+use clap::Args;
+use muster_client::ClientError;
+use muster_core::limits::CONFIGURATION_BYTES_MAX;
+use serde::de::DeserializeOwned;
+
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, render_document};
+use crate::strict_yaml::{FileError, locate, parse_one};
+
+/// Largest configuration file: YAML spends a multiple of what is sent.
+const FILE_BYTES_MAX: u64 = 8 * CONFIGURATION_BYTES_MAX as u64;
+
+/// Options of every `apply`.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct ApplyOptions {
+    /// The whole configuration in YAML or JSON, `-` for standard input; what it does not name goes
+    file: String,
+    /// Change nothing; print what would change
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// A file that was read, with its text, so that what is refused can be found in it.
+pub(crate) struct ConfigFile<T> {
+    /// What it says.
+    pub(crate) value: T,
+    name: String,
+    text: String,
+}
+
+impl ApplyOptions {
+    /// Whether nothing is to be changed.
+    pub(crate) fn dry_run(&self) -> bool {
+        self.dry_run
+    }
+
+    /// Reads the file.
+    pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<ConfigFile<T>, Failure> {
+        let (name, text) = read_file(&self.file, FILE_BYTES_MAX)?;
+        let value = parse_one(&name, &text).map_err(|error| unusable(vec![error]))?;
+        Ok(ConfigFile { value, name, text })
+    }
+}
+
+impl<T> ConfigFile<T> {
+    /// Broken rules, each at its place in the file.
+    pub(crate) fn refuse<'a>(
+        &self,
+        broken: impl Iterator<Item = (&'a str, &'a str)>,
+    ) -> Vec<FileError> {
+        let errors = broken.map(|(field, rule)| FileError {
+            file: self.name.clone(),
+            position: locate(&self.text, field),
+            field: field.to_owned(),
+            message: rule.to_owned(),
+        });
+        errors.collect()
+    }
+
+    /// What the cluster refused, each broken rule at its place in the file.
+    pub(crate) fn refused(&self, error: ClientError) -> Failure {
+        let Some(refusal) = error.refusal().filter(|it| !it.violations.is_empty()) else {
+            return error.into();
+        };
+        let broken = refusal.violations.iter();
+        let errors = self.refuse(broken.map(|it| (it.field.as_str(), it.rule.as_str())));
+        let lines = errors.iter().map(FileError::to_string).collect();
+        Failure::list(lines).help("nothing was changed")
+    }
+}
+
+/// Errors of a file that was not sent.
+pub(crate) fn unusable(errors: Vec<FileError>) -> Failure {
+    let lines = errors.iter().map(FileError::to_string).collect();
+    Failure::list(lines)
+        .help("nothing was sent; docs/configuration.md describes the format")
+        .exiting(Exit::Usage)
+}
+
+/// The name and text of a file, or of standard input.
+pub(crate) fn read_file(file: &str, bytes_max: u64) -> Result<(String, String), Failure> {
+    let unreadable = |error: std::io::Error| Failure::usage(format!("cannot read {file}: {error}"));
+    let mut text = String::new();
+    let (name, read) = if file == "-" {
+        let stdin = std::io::stdin().lock();
+        let read = stdin.take(bytes_max + 1).read_to_string(&mut text);
+        ("<stdin>".to_owned(), read)
+    } else {
+        let open = std::fs::File::open(file).map_err(unreadable)?;
+        let read = open.take(bytes_max + 1).read_to_string(&mut text);
+        (file.to_owned(), read)
+    };
+    read.map_err(unreadable)?;
+    if text.len() as u64 > bytes_max {
+        let message = format!("{name} is over the limit of {bytes_max} bytes (FILE_BYTES_MAX)");
+        return Err(Failure::usage(message));
+    }
+    Ok((name, text))
+}
+
+/// Prints a configuration so that it can be changed and applied again: YAML where no format for programs is asked for.
+pub(crate) fn print_file<T: serde::Serialize>(screen: &Screen, value: &T) -> Result<(), Failure> {
+    let format = match screen.format {
+        Format::Table | Format::Wide | Format::Name => Format::Yaml,
+        format => format,
+    };
+    screen.data(&render_document(format, value)?)
+}

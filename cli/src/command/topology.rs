@@ -1,0 +1,87 @@
+//! `muster topology`.
+
+use clap::{Args, Subcommand};
+use muster_core::topology::{Topology, validate};
+use muster_proto::v1;
+
+use super::configuration::{ApplyOptions, ConfigFile, print_file, unusable};
+use crate::connection::{Freshness, Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document};
+use crate::view::TopologyEffectView;
+
+/// What to do with the topology.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Print the topology, in the form that `apply` reads
+    Get(Get),
+    /// Replace the topology; nothing that runs is stopped
+    Apply(Apply),
+}
+
+/// `muster topology get`
+#[derive(Debug, Args)]
+pub(crate) struct Get {
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster topology apply`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "muster topology get > topology.yaml; muster topology apply topology.yaml --dry-run"
+)]
+pub(crate) struct Apply {
+    #[command(flatten)]
+    apply: ApplyOptions,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Get(get) => get.run(options).await,
+            Self::Apply(apply) => apply.run(options).await,
+        }
+    }
+}
+
+impl Get {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let (_, topology) = client.topology(self.freshness.consistency()).await?;
+        print_file(&options.screen(), &Topology::from(topology))?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Apply {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let file: ConfigFile<Topology> = self.apply.read()?;
+        let broken = validate(&file.value);
+        if !broken.is_empty() {
+            let broken = broken.iter();
+            let errors = file.refuse(broken.map(|it| (it.field.as_str(), it.rule.as_str())));
+            return Err(unusable(errors));
+        }
+        let client = options.connect().await?;
+        let answer = client
+            .set_topology(v1::SetTopologyRequest {
+                request_id: String::new(),
+                author: current_user(),
+                topology: Some((&file.value).into()),
+                dry_run: self.apply.dry_run(),
+            })
+            .await
+            .map_err(|error| file.refused(error))?;
+        let screen = options.screen();
+        let effect = TopologyEffectView::new(self.apply.dry_run(), answer);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide => effect.render(),
+            Format::Name => effect.names(),
+            format => render_document(format, &effect)?,
+        })?;
+        Ok(Exit::Ok)
+    }
+}

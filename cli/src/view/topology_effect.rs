@@ -1,0 +1,68 @@
+//! What a topology means for the hosts that there are.
+
+use muster_proto::v1;
+use serde::Serialize;
+
+use crate::parse::compress;
+
+/// What applying a topology changes, or would.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct TopologyEffectView {
+    revision: u64,
+    dry_run: bool,
+    hosts_placed: u32,
+    hosts_unplaced: u32,
+    hosts_shaped: u32,
+    hosts_unknown: Vec<String>,
+    hosts_changed: Vec<String>,
+    hosts_changed_total: u32,
+}
+
+impl TopologyEffectView {
+    /// The cluster's answer.
+    pub(crate) fn new(dry_run: bool, answer: v1::SetTopologyResponse) -> Self {
+        Self {
+            revision: answer.revision,
+            dry_run,
+            hosts_placed: answer.hosts_placed,
+            hosts_unplaced: answer.hosts_unplaced,
+            hosts_shaped: answer.hosts_shaped,
+            hosts_unknown: answer.hosts_unknown,
+            hosts_changed: answer.hosts_changed,
+            hosts_changed_total: answer.hosts_changed_total,
+        }
+    }
+
+    /// A few lines for people.
+    pub(crate) fn render(&self) -> String {
+        let done = if self.dry_run {
+            "would be set (dry run, nothing was changed)"
+        } else {
+            "set"
+        };
+        let mut text = format!(
+            "topology {done}: {} hosts lie in a place, {} in none; the GPUs of {} form cells\n",
+            self.hosts_placed, self.hosts_unplaced, self.hosts_shaped
+        );
+        if self.hosts_changed_total > 0 {
+            text.push_str(&format!(
+                "  the cells of {} hosts change: {}\n",
+                self.hosts_changed_total,
+                compress(&self.hosts_changed)
+            ));
+        }
+        if !self.hosts_unknown.is_empty() {
+            text.push_str(&format!(
+                "  not registered (yet): {}\n",
+                compress(&self.hosts_unknown)
+            ));
+        }
+        text
+    }
+
+    /// Names of the hosts whose cells change, one a line.
+    pub(crate) fn names(&self) -> String {
+        let names = self.hosts_changed.iter();
+        names.map(|name| format!("{name}\n")).collect()
+    }
+}

@@ -1,0 +1,189 @@
+//! Whether a unit may have what it asks for, as far as its queue is concerned: limits, borrowing and standing.
+
+use crate::command::{Standing, TaskPlacement};
+use crate::feasibility::Freed;
+use crate::ids::{JobId, UnitIndex};
+use crate::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
+use crate::rejection::Rejection;
+use crate::rights::uncovered;
+use crate::state::{Job, Queue, State, Usage, amounts_held, amounts_of};
+
+/// A unit that is to be placed, or to claim.
+#[derive(Clone, Copy)]
+pub(super) struct Asking<'a> {
+    pub(super) job: &'a Job,
+    pub(super) unit: UnitIndex,
+    pub(super) standing: &'a Standing,
+    pub(super) tasks: &'a [TaskPlacement],
+    /// What is coming free for it.
+    pub(super) freed: &'a Freed,
+}
+
+/// Checks that the unit's standing is one of its queue, and that nobody around it goes over a limit.
+pub(super) fn check(state: &State, asking: Asking<'_>) -> Result<(), Rejection> {
+    let queue = state.queues.get(asking.job.spec.queue.as_str());
+    let queue = queue.expect("jobs are in queues that exist");
+    check_standing(queue, asking)?;
+    let is_free = |queue: &str| {
+        let known = state.queues.get(queue);
+        known.is_none_or(|queue| is_unlimited(&queue.config, asking.standing))
+    };
+    if within(&asking.job.spec.queue).all(is_free) {
+        return Ok(());
+    }
+    let added = amounts_of(&state.hosts, &asking.job.spec, asking.tasks);
+    for name in within(&asking.job.spec.queue) {
+        if let Some(queue) = state.queues.get(name) {
+            check_queue(state, queue, asking, &added)?;
+        }
+    }
+    Ok(())
+}
+
+/// Whether nothing about the queue has to be added up.
+fn is_unlimited(config: &QueueConfig, standing: &Standing) -> bool {
+    let no_limits = crate::quota::Limits::default();
+    let borrows = config.borrow || *standing != Standing::Share;
+    config.limit == no_limits && config.user_limit == no_limits && borrows
+}
+
+/// Opportunistic jobs are opportunistic, virtual clusters hold GPUs by cells or opportunistically, others by shares.
+fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
+    let spec = &asking.job.spec;
+    let is_virtual_cluster = queue.config.is_virtual_cluster() && !queue.retired;
+    let asks_gpus = asking.tasks.iter().any(|task| !task.gpus.is_empty());
+    let refused = match asking.standing {
+        Standing::Opportunistic if spec.scheduling.opportunistic => None,
+        _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
+        Standing::Opportunistic if !is_virtual_cluster => Some("the job is not opportunistic"),
+        Standing::Opportunistic if !queue.config.borrow => {
+            Some("it may not borrow, so its work stays in its cells")
+        }
+        Standing::Share if is_virtual_cluster && asks_gpus => {
+            Some("it is a virtual cluster: its GPUs are held by cells")
+        }
+        Standing::Cells(_) if !is_virtual_cluster => Some("it is no virtual cluster"),
+        Standing::Share | Standing::Cells(_) | Standing::Opportunistic => None,
+    };
+    refused.map_or(Ok(()), |detail| {
+        Err(Rejection::CellsUnsafe {
+            queue: queue.name.to_string(),
+            detail: detail.to_owned(),
+        })
+    })
+}
+
+fn check_queue(
+    state: &State,
+    queue: &Queue,
+    asking: Asking<'_>,
+    added: &Amounts,
+) -> Result<(), Rejection> {
+    let none = Usage::default();
+    let usage = state.index.usage.get(&queue.name);
+    let user = asking.job.spec.user.as_str();
+    let sums = [
+        (
+            usage.map_or(&none, |usage| &usage.total),
+            &queue.config.limit,
+            None,
+        ),
+        (
+            usage
+                .and_then(|usage| usage.users.get(user))
+                .unwrap_or(&none),
+            &queue.config.user_limit,
+            Some(user),
+        ),
+    ];
+    for (usage, limits, user) in sums {
+        let kept = kept(state, (&queue.name, user), asking, usage);
+        if let Some((resource, would_have, limit)) = kept.over(added, limits) {
+            return Err(over_limit(&queue.name, user, (resource, would_have, limit)));
+        }
+    }
+    if !queue.config.borrow && *asking.standing == Standing::Share {
+        let usage = usage.map_or(&none, |usage| &usage.total);
+        let mut after =
+            kept(state, (&queue.name, None), asking, usage).without(&usage.opportunistic);
+        after.add(added);
+        let guarantee = guaranteed(queue);
+        if let Some(over) = uncovered(&after, &guarantee, added) {
+            let who = format!("{} (borrow: false)", queue.name);
+            return Err(over_limit(&who, None, over));
+        }
+    }
+    Ok(())
+}
+
+fn guaranteed(queue: &Queue) -> Amounts {
+    match &queue.config.guarantee {
+        Guarantee::Amounts(amounts) if !queue.retired => amounts.clone(),
+        Guarantee::Amounts(_) | Guarantee::Cells(_) => Amounts::default(),
+    }
+}
+
+fn over_limit(
+    queue: &str,
+    user: Option<&str>,
+    (resource, would_have, limit): (String, u64, u64),
+) -> Rejection {
+    Rejection::OverLimit {
+        who: match user {
+            Some(user) => format!("user {user} in queue {queue}"),
+            None => format!("queue {queue}"),
+        },
+        resource,
+        would_have,
+        limit,
+    }
+}
+
+/// What a queue (or a user in it) has beside the unit: everything held and claimed, without the unit's own claim and
+/// what is coming free for it.
+fn kept(
+    state: &State,
+    (queue, user): (&str, Option<&str>),
+    asking: Asking<'_>,
+    usage: &Usage,
+) -> Amounts {
+    let mut kept = usage.held.clone();
+    kept.add(&usage.claimed);
+    let concerns = |job: &Job| {
+        within(&job.spec.queue).any(|around| around == queue)
+            && user.is_none_or(|user| job.spec.user == user)
+    };
+    let claim_of = |job: JobId, unit: UnitIndex| {
+        let job = state.job(job).filter(|job| concerns(job))?;
+        let claim = job.unit(unit)?.claim.as_deref()?;
+        Some(amounts_of(&state.hosts, &job.spec, &claim.tasks))
+    };
+    let attempt_of = |job: JobId, unit: UnitIndex| {
+        let job = state.job(job).filter(|job| concerns(job))?;
+        let attempt = job.unit(unit)?.attempt.as_deref()?;
+        Some(amounts_held(&state.hosts, &job.spec, attempt))
+    };
+    let own = claim_of(asking.job.id, asking.unit);
+    let attempts = asking.freed.attempts.iter();
+    let attempts = attempts.filter_map(|(job, unit)| attempt_of(*job, *unit));
+    let claims = asking.freed.claims.iter();
+    let claims = claims.filter_map(|(job, unit)| claim_of(*job, *unit));
+    for part in own.into_iter().chain(attempts).chain(claims) {
+        kept = kept.without(&part);
+    }
+    kept
+}
+
+/// Whether a queue has others in it that are configured: then no jobs are submitted to it.
+pub(super) fn child_of<'a>(state: &'a State, queue: &str) -> Option<&'a str> {
+    let first: std::sync::Arc<str> = format!("{queue}/").into();
+    let after = state.queues.range(first..);
+    after
+        .map(|(name, known)| (name.as_ref(), known))
+        .take_while(|(name, _)| {
+            name.strip_prefix(queue)
+                .is_some_and(|rest| rest.starts_with('/'))
+        })
+        .find(|(name, known)| !known.retired && parent_of(name) == Some(queue))
+        .map(|(name, _)| name)
+}

@@ -1,0 +1,116 @@
+//! The cells of virtual clusters: bound while an attempt or a claim uses them, and settled anew when hosts, topology or
+//! queues change.
+
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::cells::{self, check_binding};
+use crate::command::{Standing, TaskPlacement};
+use crate::event::EventKind;
+use crate::feasibility::Freed;
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::rejection::Rejection;
+use crate::spec::JobSpec;
+use crate::state::{Job, State};
+use crate::topology::Topology;
+
+/// Checks that a unit may hold what it asks for by cells; its own claim and those that are given up for it do not count.
+pub(super) fn check(
+    state: &State,
+    (job, unit): (&Job, UnitIndex),
+    (standing, tasks): (&Standing, &[TaskPlacement]),
+    freed: &Freed,
+) -> Result<(), Rejection> {
+    let Standing::Cells(cells) = standing else {
+        return Ok(());
+    };
+    let mut allocation = state.index.allocation.clone();
+    for (id, unit) in freed.claims.iter().chain([&(job.id, unit)]) {
+        let claimant = state.job(*id);
+        let claim = claimant.and_then(|job| job.unit(*unit)?.claim.as_deref());
+        if let (Some(claimant), Some(cells)) =
+            (claimant, claim.and_then(|claim| claim.standing.cells()))
+        {
+            allocation.let_go(&Arc::from(claimant.spec.queue.as_str()), cells);
+        }
+    }
+    check_binding(state, &allocation, &job.spec, cells, tasks).map_err(|detail| {
+        Rejection::CellsUnsafe {
+            queue: job.spec.queue.clone(),
+            detail,
+        }
+    })
+}
+
+impl Step<'_> {
+    /// Binds the cells that something holds from now on.
+    pub(super) fn bind(&mut self, spec: &JobSpec, standing: &Standing) {
+        if let Some(cells) = standing.cells() {
+            let queue = Arc::from(spec.queue.as_str());
+            self.state.index.allocation.hold(&queue, cells);
+        }
+    }
+
+    /// Lets go of the cells that something has held.
+    pub(super) fn unbind(&mut self, spec: &JobSpec, standing: &Standing) {
+        if let Some(cells) = standing.cells() {
+            let queue = Arc::from(spec.queue.as_str());
+            self.state.index.allocation.let_go(&queue, cells);
+        }
+    }
+
+    /// Brings the cells of virtual clusters in line with hosts, topology and queues, which have changed: nothing is
+    /// stopped, work that is not covered any more goes on as opportunistic, claims that are not are given up.
+    pub(super) fn settle_cells(&mut self, before: &Topology) {
+        let settled = cells::settle(self.state, before);
+        // From here on hosts report their changes to the new cells.
+        self.state.index.allocation = settled.allocation;
+        for (job, unit, standing) in settled.attempts {
+            self.stand(job, unit, &standing);
+        }
+        for (job, unit, standing) in settled.claims {
+            let is_lost = standing == Standing::Opportunistic;
+            if let Some(claim) = self.job_mut(job).unit_mut(unit).claim.as_mut() {
+                Arc::make_mut(claim).standing = standing;
+            }
+            if is_lost {
+                self.give_up_claim(job, unit, "its cells are not guaranteed any more");
+            }
+        }
+    }
+
+    /// Writes down on what ground an attempt stands, whatever is bound.
+    pub(super) fn stand(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
+        let attempt = self.job_mut(id).attempt_mut(unit);
+        let before = std::mem::replace(&mut attempt.standing, standing.clone());
+        let epoch = attempt.epoch;
+        self.recount(id, unit, |attempt| attempt.standing = before);
+        self.emit(EventKind::StandingChanged {
+            job: id,
+            unit,
+            epoch,
+            standing: standing.clone(),
+        });
+    }
+
+    /// A host joined, or presents other GPUs: its cells follow, and with them those of virtual clusters.
+    pub(super) fn replace_cells(&mut self, id: HostId) {
+        let State {
+            hosts,
+            topology,
+            index,
+            ..
+        } = &mut *self.state;
+        let host = hosts.get(&id).expect("hosts named by the state exist");
+        index.place_host(topology, host);
+        let cells = index
+            .host_cells
+            .get(&id)
+            .map(Arc::clone)
+            .unwrap_or_default();
+        if !index.allocation.replace_host(host, &cells) {
+            let topology = Arc::clone(topology);
+            self.settle_cells(&topology);
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! Whether the cluster can honour what queues are guaranteed.
+
+use std::sync::Arc;
+
+use crate::cells::check_quotas;
+use crate::quota::{Amounts, Guarantee, Limits, QueueConfig, parent_of};
+use crate::spec::Violation;
+use crate::state::State;
+use crate::topology::Topology;
+
+/// What queues would be guaranteed beyond what registered hosts have, with the arithmetic. A cluster without hosts
+/// honours anything.
+pub(super) fn check(
+    state: &State,
+    topology: &Arc<Topology>,
+    queues: &[(&str, QueueConfig)],
+) -> Vec<Violation> {
+    if state.hosts.is_empty() {
+        return Vec::new();
+    }
+    let mut guaranteed = Amounts::default();
+    let mut parts = Vec::new();
+    for (name, config) in queues {
+        let own = amounts(name, config);
+        if !own.is_zero() {
+            parts.push((*name, own.gpus));
+            guaranteed.add(&own);
+        }
+    }
+    let have = capacity(state);
+    let limits = Limits {
+        gpus: Some(have.gpus),
+        gpus_by_model: guaranteed
+            .gpus_by_model
+            .keys()
+            .map(|model| {
+                let count = have.gpus_by_model.get(model).copied().unwrap_or(0);
+                (model.clone(), count)
+            })
+            .collect(),
+        cpus_milli: Some(have.cpus_milli),
+        memory_mib: Some(have.memory_mib),
+    };
+    let over = Amounts::default().over(&guaranteed, &limits);
+    let mut found: Vec<Violation> = over
+        .map(|(resource, sum, have)| Violation {
+            field: "queues".to_owned(),
+            rule: format!(
+                "{sum} {resource} are guaranteed, and the registered hosts have {have} (GPUs: {})",
+                arithmetic(&parts)
+            ),
+        })
+        .into_iter()
+        .collect();
+    if found.is_empty() {
+        let queues = queues.iter().map(|(name, config)| (*name, config));
+        found = check_quotas(state, topology, queues);
+    }
+    found
+}
+
+/// What virtual clusters are guaranteed of the cells of a topology beyond what there is.
+pub(super) fn check_cells(state: &State, topology: &Arc<Topology>) -> Vec<Violation> {
+    let live = state.queues.values().filter(|queue| !queue.retired);
+    let queues: Vec<(&str, &QueueConfig)> = live
+        .map(|queue| (queue.name.as_ref(), queue.config.as_ref()))
+        .collect();
+    check_quotas(state, topology, queues.iter().copied())
+}
+
+/// What a queue adds to the sum: an outermost one its guarantee, which covers those in it, a virtual cluster the GPUs
+/// of its cells.
+fn amounts(name: &str, config: &QueueConfig) -> Amounts {
+    match &config.guarantee {
+        Guarantee::Amounts(amounts) if parent_of(name).is_none() => amounts.clone(),
+        Guarantee::Amounts(_) => Amounts::default(),
+        Guarantee::Cells(quotas) => {
+            let mut amounts = Amounts::default();
+            for quota in quotas {
+                let cells = u64::from(quota.count) + quota.pinned.len() as u64;
+                amounts.add_gpus(&quota.gpu_model, cells * u64::from(quota.gpus));
+            }
+            amounts
+        }
+    }
+}
+
+/// What all registered hosts have, whatever became of them.
+fn capacity(state: &State) -> Amounts {
+    let mut capacity = Amounts::default();
+    for host in state.hosts.values() {
+        for gpu in &host.gpus {
+            capacity.add_gpus(&gpu.model, 1);
+        }
+        capacity.cpus_milli += u64::from(host.cpus_milli);
+        capacity.memory_mib = capacity.memory_mib.saturating_add(host.memory_mib);
+    }
+    capacity
+}
+
+/// Queues named in an error at most.
+const NAMED_MAX: usize = 8;
+
+fn arithmetic(parts: &[(&str, u64)]) -> String {
+    let mut named: Vec<String> = parts
+        .iter()
+        .take(NAMED_MAX)
+        .map(|(name, gpus)| format!("{name} {gpus}"))
+        .collect();
+    if parts.len() > NAMED_MAX {
+        named.push(format!("{} more queues", parts.len() - NAMED_MAX));
+    }
+    named.join(" + ")
+}

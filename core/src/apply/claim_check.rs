@@ -1,0 +1,215 @@
+//! Whether a claim may be made: everything that it takes is free, or its victims', or superseded, and it has a right
+//! to each of them.
+
+use std::collections::BTreeSet;
+
+use crate::apply::placement::{check_unit, infeasible};
+use crate::apply::{admission, binding};
+use crate::command::{Claiming, Victim};
+use crate::feasibility::{self, Asker, Freed};
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::rights::{Preemptor, Rights, Subject};
+use crate::state::{Job, State, amounts_of};
+
+/// Checks a claim; returns its hosts.
+pub(super) fn check_claim(
+    state: &State,
+    claiming: &Claiming,
+) -> Result<BTreeSet<HostId>, Rejection> {
+    let Claiming { job: id, unit, .. } = *claiming;
+    check_unit(state, (id, unit), &claiming.tasks)?;
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let refuse = |detail: String| Rejection::ClaimInfeasible {
+        job: id,
+        unit,
+        detail,
+    };
+    check_numbers(state, claiming, job).map_err(refuse)?;
+    let freed = freed(state, claiming);
+    let asker = Asker {
+        job,
+        unit,
+        now: state.time,
+    };
+    let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
+        .map_err(|unfit| infeasible(id, unfit))?;
+    let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
+    check_borrowed(state, claiming, (asker, &hosts)).map_err(refuse)?;
+    check_rights(state, claiming, job).map_err(refuse)?;
+    admission::check(
+        state,
+        admission::Asking {
+            job,
+            unit,
+            standing: &claiming.standing,
+            tasks: &claiming.tasks,
+            freed: &freed,
+        },
+    )?;
+    let asked = (&claiming.standing, &*claiming.tasks);
+    binding::check(state, (job, unit), asked, &freed)?;
+    Ok(hosts)
+}
+
+fn check_numbers(state: &State, claiming: &Claiming, job: &Job) -> Result<(), String> {
+    if job
+        .unit(claiming.unit)
+        .is_some_and(|known| known.claim.is_some())
+    {
+        return Err("it has a claim already".to_owned());
+    }
+    let claims = state.index.claims.len() - claiming.supersedes.len().min(state.index.claims.len());
+    if claims >= limits::CLAIMS_MAX {
+        return Err(format!(
+            "{claims} units have claims, which is the limit (CLAIMS_MAX)"
+        ));
+    }
+    let victims = claiming.victims.len();
+    if victims > limits::VICTIMS_PER_CLAIM_MAX {
+        return Err(format!(
+            "{victims} victims are over the limit of {} (VICTIMS_PER_CLAIM_MAX)",
+            limits::VICTIMS_PER_CLAIM_MAX
+        ));
+    }
+    let ascend = claiming.victims.is_sorted_by(|one, other| one < other)
+        && claiming.supersedes.is_sorted_by(|one, other| one < other);
+    if !ascend {
+        return Err("its victims and the claims that it supersedes must ascend".to_owned());
+    }
+    Ok(())
+}
+
+/// What counts as free for a claim: what its victims and those that are stopping hold, and what it supersedes; for one
+/// without victims what anybody holds.
+fn freed(state: &State, claiming: &Claiming) -> Freed {
+    let mut attempts: BTreeSet<(JobId, UnitIndex)> = claiming
+        .victims
+        .iter()
+        .map(|victim| (victim.job, victim.unit))
+        .collect();
+    let is_reservation = attempts.is_empty();
+    if !is_reservation {
+        let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
+        for host in hosts {
+            attempts.extend(stopping_on(state, host));
+        }
+    }
+    Freed {
+        all_attempts: is_reservation,
+        attempts,
+        claims: claiming.supersedes.iter().copied().collect(),
+    }
+}
+
+/// Units on a host whose attempts are being stopped.
+fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
+    crate::desired::units_on(state, host)
+        .filter(|(_, _, attempt)| attempt.stop.is_some())
+        .map(|(job, unit, _)| (job.id, unit))
+        .collect()
+}
+
+/// What others have claimed cannot be claimed once more, also where work that ends in time may use it meanwhile.
+fn check_borrowed(
+    state: &State,
+    claiming: &Claiming,
+    (asker, hosts): (Asker<'_>, &BTreeSet<HostId>),
+) -> Result<(), String> {
+    let own = (asker.job.id, asker.unit);
+    let superseded = |claimant: &(JobId, UnitIndex)| claiming.supersedes.contains(claimant);
+    for host in hosts.iter().filter_map(|host| state.host(*host)) {
+        let claimed: BTreeSet<_> = claiming
+            .tasks
+            .iter()
+            .filter(|task| task.host == host.id)
+            .flat_map(|task| &task.gpus)
+            .collect();
+        let taken = host.gpus.iter().find(|gpu| {
+            let other = gpu.claim.filter(|claimant| *claimant != own);
+            claimed.contains(&gpu.uuid) && other.is_some_and(|claimant| !superseded(&claimant))
+        });
+        if let Some(gpu) = taken {
+            return Err(format!("{} is claimed by another unit", gpu.uuid));
+        }
+    }
+    Ok(())
+}
+
+/// Every victim holds something that is claimed, and the unit has a right to it; so with superseded claims, where a
+/// higher priority in the same queue is enough.
+fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), String> {
+    let amounts = amounts_of(&state.hosts, &job.spec, &claiming.tasks);
+    let preemptor = Preemptor {
+        job,
+        unit: claiming.unit,
+        standing: &claiming.standing,
+        amounts: &amounts,
+    };
+    let mut rights = Rights::of(state, preemptor);
+    let victims = victims(state, claiming)?;
+    rights.take_all(victims).map_err(|(job, protection)| {
+        format!("an attempt of job {job} cannot be preempted: {protection}")
+    })?;
+    let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
+    for (other, unit) in &claiming.supersedes {
+        let claimant = state.job(*other);
+        let subject = claimant.and_then(|job| Some((job, Subject::claim(job, *unit)?)));
+        let Some((claimant, subject)) = subject else {
+            return Err(format!("unit {unit} of job {other} has no claim"));
+        };
+        let claim = claimant
+            .unit(*unit)
+            .and_then(|known| known.claim.as_deref());
+        let mut tasks = claim.iter().flat_map(|claim| claim.tasks.iter());
+        if !tasks.any(|task| hosts.contains(&task.host)) {
+            return Err(format!(
+                "the claim of unit {unit} of job {other} is not in its way"
+            ));
+        }
+        let outranked =
+            claimant.spec.queue == job.spec.queue && claimant.spec.priority < job.spec.priority;
+        if !outranked {
+            rights.over(&subject).map_err(|protection| {
+                format!("the claim of unit {unit} of job {other} stands: {protection}")
+            })?;
+        }
+    }
+    Ok(())
+}
+
+fn victims<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>, String> {
+    let claimed: BTreeSet<_> = claiming.tasks.iter().flat_map(|task| &task.gpus).collect();
+    let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
+    let mut subjects = Vec::with_capacity(claiming.victims.len());
+    for Victim { job, unit, epoch } in &claiming.victims {
+        let record = state.job(*job);
+        let attempt = record.and_then(|job| job.unit(*unit)?.attempt.as_deref());
+        let attempt = attempt.filter(|attempt| attempt.epoch == *epoch);
+        let (Some(record), Some(attempt)) = (record, attempt) else {
+            return Err(format!(
+                "attempt {epoch} of unit {unit} of job {job} is not the current one"
+            ));
+        };
+        // Where no GPU is claimed, room on the same host is what it gives.
+        let gives = attempt.tasks.iter().any(|run| {
+            run.gpus.iter().any(|gpu| claimed.contains(gpu))
+                || (claimed.is_empty() || run.gpus.is_empty()) && hosts.contains(&run.host)
+        });
+        if !gives {
+            return Err(format!(
+                "unit {unit} of job {job} holds nothing of what is claimed"
+            ));
+        }
+        subjects.push(Subject::attempt(record, attempt));
+    }
+    Ok(subjects)
+}
+
+/// Units of a job that have claims.
+pub(super) fn units_of(state: &State, job: JobId) -> Vec<UnitIndex> {
+    let units = (job, UnitIndex(0))..=(job, UnitIndex(u32::MAX));
+    let claims = state.index.claims.range(units);
+    claims.map(|((_, unit), _)| *unit).collect()
+}

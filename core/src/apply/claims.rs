@@ -1,0 +1,213 @@
+//! Claims: resources reserved for a waiting unit, with or without victims, and given up again.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::apply::claim_check::{check_claim, units_of};
+use crate::apply::{Step, stopping};
+use crate::command::{Claiming, StopReason, TaskPlacement};
+use crate::event::EventKind;
+use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use crate::rejection::Rejection;
+use crate::spec::JobSpec;
+use crate::state::{Answer, Claim, Host, HostClaim, Part, amounts_of};
+
+impl Step<'_> {
+    pub(super) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
+        let hosts = check_claim(self.state, claiming)?;
+        for (job, unit) in &claiming.supersedes {
+            self.give_up_claim(*job, *unit, "another unit's claim takes its place");
+        }
+        self.reserve(claiming, &hosts);
+        self.emit(EventKind::UnitClaimed {
+            job: claiming.job,
+            unit: claiming.unit,
+            gpus: claiming
+                .tasks
+                .iter()
+                .map(|task| u32::try_from(task.gpus.len()).unwrap_or(u32::MAX))
+                .sum(),
+            victims: claiming.victims.clone(),
+            expected_at: claiming.expected_at,
+        });
+        for victim in &claiming.victims {
+            let reason = StopReason::Preempted;
+            let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &reason);
+            self.order_stop(victim.job, victim.unit, reason, grace_ms);
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn drop_claim(
+        &mut self,
+        job: JobId,
+        unit: UnitIndex,
+        reason: &str,
+    ) -> Result<Answer, Rejection> {
+        let known = self.known_job(job)?.unit(unit);
+        if known.is_none_or(|known| known.claim.is_none()) {
+            return Err(Rejection::NoClaim { job, unit });
+        }
+        let limit = crate::limits::TEXT_BYTES_MAX;
+        crate::apply::require_length("reason", reason, "TEXT_BYTES_MAX", limit)?;
+        self.give_up_claim(job, unit, reason);
+        Ok(Answer::Done)
+    }
+
+    /// Writes a claim down, at the unit and at every host.
+    fn reserve(&mut self, claiming: &Claiming, hosts: &BTreeSet<HostId>) {
+        let Claiming { job, unit, .. } = *claiming;
+        let claim = Claim {
+            revision: self.state.revision,
+            since: self.state.time,
+            tasks: Arc::clone(&claiming.tasks),
+            standing: claiming.standing.clone(),
+            victims: claiming.victims.clone(),
+            expected_at: claiming.expected_at,
+        };
+        let spec = Arc::clone(&self.job_mut(job).spec);
+        for host in hosts {
+            let here: Vec<&TaskPlacement> = claiming
+                .tasks
+                .iter()
+                .filter(|task| task.host == *host)
+                .collect();
+            self.edit_host(*host, |host| mark(host, &here, (job, unit), &spec));
+        }
+        self.bind(&spec, &claim.standing);
+        let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
+        self.state.index.add_usage(&spec, Part::Claimed, &amounts);
+        self.job_mut(job).unit_mut(unit).claim = Some(Arc::new(claim));
+    }
+
+    /// Gives up a unit's claim and says why; nothing happens if it has none.
+    pub(super) fn give_up_claim(&mut self, job: JobId, unit: UnitIndex, reason: &str) {
+        if self.release_claim(job, unit) {
+            self.emit(EventKind::ClaimDropped {
+                job,
+                unit,
+                reason: reason.to_owned(),
+            });
+        }
+    }
+
+    /// Lets everything go that a unit has claimed; false if it has no claim.
+    pub(super) fn release_claim(&mut self, job: JobId, unit: UnitIndex) -> bool {
+        let known = self.state.job(job).and_then(|job| job.unit(unit));
+        if known.is_none_or(|known| known.claim.is_none()) {
+            return false;
+        }
+        let Some(claim) = self.job_mut(job).unit_mut(unit).claim.take() else {
+            return false;
+        };
+        let spec = Arc::clone(&self.job_mut(job).spec);
+        let amounts = amounts_of(&self.state.hosts, &spec, &claim.tasks);
+        self.state
+            .index
+            .remove_usage(&spec, Part::Claimed, &amounts);
+        self.unbind(&spec, &claim.standing);
+        let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
+        for host in hosts {
+            self.edit_host(host, |host| unmark(host, (job, unit)));
+        }
+        true
+    }
+
+    /// Gives up the claims on a host that it cannot honour any more: it takes no work, or a claimed GPU is unfit.
+    pub(super) fn give_up_broken_claims(&mut self, id: HostId) {
+        let Some(host) = self.state.host(id).filter(|host| !host.claims.is_empty()) else {
+            return;
+        };
+        let reason = |claim: &HostClaim| {
+            if !host.accepts_work() {
+                return Some(format!("host {} takes no work", host.name));
+            }
+            let claimant = Some((claim.job, claim.unit));
+            let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);
+            let unfit = claimed.find(|gpu| !gpu.usable());
+            unfit.map(|gpu| format!("{} cannot be used", gpu.uuid))
+        };
+        let broken: Vec<_> = host
+            .claims
+            .iter()
+            .filter_map(|claim| Some((claim.job, claim.unit, reason(claim)?)))
+            .collect();
+        for (job, unit, reason) in broken {
+            self.give_up_claim(job, unit, &reason);
+        }
+    }
+
+    /// Gives up the claims on a host that is about to present other GPUs, or less of the rest: those of a GPU that is
+    /// not presented any more or is of another model then, or all of them if there is less for tasks.
+    pub(super) fn give_up_claims_on(
+        &mut self,
+        id: HostId,
+        models: &BTreeMap<GpuUuid, &str>,
+        (cpus_milli, memory_mib): (u32, u64),
+    ) {
+        let Some(host) = self.state.host(id).filter(|host| !host.claims.is_empty()) else {
+            return;
+        };
+        let less = cpus_milli < host.cpus_milli || memory_mib < host.memory_mib;
+        let gone = |claim: &&HostClaim| {
+            let claimant = Some((claim.job, claim.unit));
+            let mut claimed = host.gpus.iter().filter(|gpu| gpu.claim == claimant);
+            less || claimed.any(|gpu| models.get(&gpu.uuid) != Some(&&*gpu.model))
+        };
+        let reason = format!("host {} has changed", host.name);
+        let broken: Vec<_> = host
+            .claims
+            .iter()
+            .filter(gone)
+            .map(|claim| (claim.job, claim.unit))
+            .collect();
+        for (job, unit) in broken {
+            self.give_up_claim(job, unit, &reason);
+        }
+    }
+
+    /// Gives up all claims of a job.
+    pub(super) fn give_up_claims_of(&mut self, id: JobId, reason: &str) {
+        for unit in units_of(self.state, id) {
+            self.give_up_claim(id, unit, reason);
+        }
+    }
+}
+
+/// Claims for a unit what tasks of it need of a host.
+fn mark(
+    host: &mut Host,
+    tasks: &[&TaskPlacement],
+    (job, unit): (JobId, UnitIndex),
+    spec: &JobSpec,
+) {
+    let mut claim = HostClaim {
+        job,
+        unit,
+        cpus_milli: 0,
+        memory_mib: 0,
+    };
+    for task in tasks {
+        if let Some((group, _)) = spec.group_of(task.task) {
+            claim.cpus_milli += group.resources.cpus_milli;
+            claim.memory_mib += group.resources.memory_mib;
+        }
+        for gpu in &mut host.gpus {
+            if task.gpus.contains(&gpu.uuid) {
+                gpu.claim = Some((job, unit));
+            }
+        }
+    }
+    let position = host.claims.partition_point(|other| *other < claim);
+    host.claims.insert(position, claim);
+}
+
+fn unmark(host: &mut Host, claimant: (JobId, UnitIndex)) {
+    host.claims
+        .retain(|claim| (claim.job, claim.unit) != claimant);
+    for gpu in &mut host.gpus {
+        if gpu.claim == Some(claimant) {
+            gpu.claim = None;
+        }
+    }
+}

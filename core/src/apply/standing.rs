@@ -1,0 +1,94 @@
+//! On what ground attempts hold their resources.
+
+use std::sync::Arc;
+
+use crate::apply::{Step, binding};
+use crate::command::{Standing, TaskPlacement};
+use crate::feasibility::Freed;
+use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::rejection::Rejection;
+use crate::state::{Answer, Attempt, Job, State};
+
+impl Step<'_> {
+    pub(super) fn set_standing(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        epoch: AttemptEpoch,
+        standing: &Standing,
+    ) -> Result<Answer, Rejection> {
+        let (job, attempt) = self.current_attempt(id, unit, epoch)?;
+        if attempt.standing == *standing {
+            return Ok(Answer::Done);
+        }
+        if attempt.stop.is_some() {
+            return Err(Rejection::UnitPhase {
+                job: id,
+                unit,
+                phase: UnitPhase::Stopping,
+            });
+        }
+        check_change(self.state, (job, attempt), standing)?;
+        let tasks: Vec<TaskPlacement> = attempt
+            .tasks
+            .iter()
+            .map(|run| TaskPlacement {
+                task: run.task,
+                host: run.host,
+                gpus: run.gpus.clone(),
+            })
+            .collect();
+        let freed = Freed::default();
+        binding::check(self.state, (job, unit), (standing, &tasks), &freed)?;
+        self.change_standing(id, unit, standing);
+        Ok(Answer::Done)
+    }
+
+    /// Puts an attempt on another ground: its cells are let go, or bound.
+    fn change_standing(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
+        let job = self.job_mut(id);
+        let spec = Arc::clone(&job.spec);
+        let before = job.attempt_mut(unit).standing.clone();
+        self.unbind(&spec, &before);
+        self.stand(id, unit, standing);
+        self.bind(&spec, standing);
+        let epoch = self.job_mut(id).attempt_mut(unit).epoch;
+        let allocation = &mut self.state.index.allocation;
+        allocation.note(&spec, (epoch, id, unit), Some(standing));
+    }
+}
+
+/// Work of a virtual cluster goes from its cells to opportunistic use if its job takes lazy preemption, and back into
+/// cells; work that a change of the configuration left on another queue's ground goes over to its own queue's.
+fn check_change(
+    state: &State,
+    (job, attempt): (&Job, &Attempt),
+    standing: &Standing,
+) -> Result<(), Rejection> {
+    let spec = &job.spec;
+    let queue = state.queues.get(spec.queue.as_str());
+    let is_virtual_cluster =
+        queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired);
+    let refused = match (&attempt.standing, standing) {
+        _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
+        (_, Standing::Cells(_)) if !is_virtual_cluster => Some("it is no virtual cluster"),
+        (_, Standing::Share) if is_virtual_cluster => {
+            Some("it is a virtual cluster: its GPUs are held by cells")
+        }
+        (Standing::Cells(_), Standing::Opportunistic) if !spec.scheduling.lazy_preemption => {
+            Some("the job does not take lazy preemption")
+        }
+        (Standing::Share, Standing::Opportunistic) if !is_virtual_cluster => {
+            Some("the job is not opportunistic")
+        }
+        _ => None,
+    };
+    if let Some(detail) = refused {
+        return Err(Rejection::CellsUnsafe {
+            queue: spec.queue.clone(),
+            detail: detail.to_owned(),
+        });
+    }
+    Ok(())
+}

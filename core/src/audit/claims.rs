@@ -1,0 +1,144 @@
+//! Claims: what units say they claim, seen from the hosts, and what cells attempts hold by.
+
+use std::collections::BTreeMap;
+
+use crate::audit::{Report, Rule};
+use crate::command::{GpuHealth, HostHealth, Standing};
+use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::limits;
+use crate::quota::Guarantee;
+use crate::state::{Job, State, Unit};
+
+/// CPUs and memory claimed on a host.
+type Needs = (u64, u64);
+
+/// What all units claim.
+#[derive(Default)]
+struct Claimed {
+    gpus: BTreeMap<GpuUuid, (HostId, JobId, UnitIndex)>,
+    needs: BTreeMap<(HostId, JobId, UnitIndex), Needs>,
+    units: usize,
+}
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    let mut claimed = Claimed::default();
+    for job in state.jobs.values() {
+        for (index, unit) in &job.units {
+            check_unit(job, *index, unit, report);
+            collect(job, *index, unit, &mut claimed, report);
+            check_cells(state, job, *index, unit, report);
+        }
+    }
+    report.require(
+        claimed.units <= limits::CLAIMS_MAX,
+        Rule::Limits,
+        &"claims",
+        || format!("{} units have one", claimed.units),
+    );
+    check_hosts(state, &claimed, report);
+}
+
+fn check_unit(job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
+    let Some(claim) = &unit.claim else { return };
+    let subject = format!("job {} unit {index}", job.id);
+    report.require(
+        unit.phase == UnitPhase::Waiting && !claim.tasks.is_empty(),
+        Rule::Claims,
+        &subject,
+        || format!("it is {:?} and has a claim", unit.phase),
+    );
+    report.require(
+        claim.victims.len() <= limits::VICTIMS_PER_CLAIM_MAX,
+        Rule::Limits,
+        &subject,
+        || format!("its claim has {} victims", claim.victims.len()),
+    );
+}
+
+fn collect(job: &Job, index: UnitIndex, unit: &Unit, claimed: &mut Claimed, report: &mut Report) {
+    let Some(claim) = &unit.claim else { return };
+    claimed.units += 1;
+    for task in claim.tasks.iter() {
+        let by = (task.host, job.id, index);
+        let needs = claimed.needs.entry(by).or_default();
+        if let Some((group, _)) = job.spec.group_of(task.task) {
+            needs.0 += u64::from(group.resources.cpus_milli);
+            needs.1 += group.resources.memory_mib;
+        }
+        for gpu in &task.gpus {
+            let earlier = claimed.gpus.insert(*gpu, by);
+            report.require(earlier.is_none(), Rule::Claims, gpu, || {
+                format!("it is claimed twice: {earlier:?} and {by:?}")
+            });
+        }
+    }
+}
+
+fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
+    let mut needs = BTreeMap::new();
+    let mut gpus = BTreeMap::new();
+    for host in state.hosts.values() {
+        for claim in &host.claims {
+            let by = (host.id, claim.job, claim.unit);
+            needs.insert(by, (u64::from(claim.cpus_milli), claim.memory_mib));
+            let takes_work = host.health == HostHealth::Up && host.block.is_none();
+            report.require(
+                takes_work,
+                Rule::Claims,
+                &format!("host {}", host.id),
+                || format!("job {} has a claim there, and it takes no work", claim.job),
+            );
+        }
+        report.require(
+            host.claims.is_sorted(),
+            Rule::Claims,
+            &format!("host {}", host.id),
+            || "its claims are out of order".to_owned(),
+        );
+        for gpu in &host.gpus {
+            if let Some((job, unit)) = gpu.claim {
+                gpus.insert(gpu.uuid, (host.id, job, unit));
+                let fit = gpu.health == GpuHealth::Healthy && gpu.block.is_none();
+                report.require(fit, Rule::Claims, &gpu.uuid, || {
+                    format!("job {job} claims it, and it is out of use")
+                });
+            }
+        }
+    }
+    report.require(needs == claimed.needs, Rule::Claims, &"hosts", || {
+        format!(
+            "they say {needs:?} is claimed, units say {:?}",
+            claimed.needs
+        )
+    });
+    report.require(gpus == claimed.gpus, Rule::Claims, &"GPUs", || {
+        format!(
+            "hosts say {gpus:?} are claimed, units say {:?}",
+            claimed.gpus
+        )
+    });
+}
+
+/// Only virtual clusters hold resources by cells.
+fn check_cells(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
+    let standings = [
+        unit.attempt.as_ref().map(|attempt| &attempt.standing),
+        unit.claim.as_ref().map(|claim| &claim.standing),
+    ];
+    for standing in standings.into_iter().flatten() {
+        let Standing::Cells(cells) = standing else {
+            continue;
+        };
+        let queue = state.queues.get(job.spec.queue.as_str());
+        let guaranteed = queue.is_some_and(|queue| {
+            !queue.retired && matches!(queue.config.guarantee, Guarantee::Cells(_))
+        });
+        report.require(
+            guaranteed && cells.windows(2).all(|pair| pair[0] < pair[1]),
+            Rule::Claims,
+            &format!("job {} unit {index}", job.id),
+            || format!("queue `{}` does not guarantee it {cells:?}", job.spec.queue),
+        );
+    }
+}

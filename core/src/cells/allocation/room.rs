@@ -1,0 +1,118 @@
+//! What can be given out now in free and in bound cells.
+
+use std::sync::Arc;
+
+use crate::cells::{Allocation, HostLoad};
+use crate::ids::HostId;
+use crate::topology::{CellId, GpuMask, Level};
+
+impl Allocation {
+    /// Takes a bound cell out of those with room, before its hosts change.
+    pub(in crate::cells) fn forget_room(&mut self, cell: &CellId) {
+        if let Some(bound) = self.bound.get(cell) {
+            let room = self.room_in(cell);
+            self.room
+                .remove(&(Arc::clone(&bound.queue), room, cell.clone()));
+        }
+    }
+
+    /// Brings a bound cell back after [`Self::forget_room`].
+    pub(in crate::cells) fn note_room(&mut self, cell: &CellId) {
+        if let Some(bound) = self.bound.get(cell) {
+            let room = self.room_in(cell);
+            self.room
+                .insert((Arc::clone(&bound.queue), room, cell.clone()));
+        }
+    }
+
+    /// GPUs that a virtual cluster can count on: those of its bound cells that can be given out now, and all of the
+    /// cells that it is owed.
+    #[must_use]
+    pub fn gpus_left(&self, queue: &Arc<str>) -> u64 {
+        let bound = self.bound_with_room(queue, false);
+        let bound = bound.iter().map(|cell| u64::from(self.room_in(cell)));
+        let owed = self.quotas(queue);
+        let owed = owed.map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()));
+        bound.sum::<u64>() + owed.sum::<u64>()
+    }
+
+    /// GPUs of a cell that can be given out now.
+    fn room_in(&self, cell: &CellId) -> u32 {
+        let load = self.ground.load(cell);
+        let gpus = self.ground.kind(cell).map_or(0, |kind| kind.gpus);
+        gpus.saturating_sub(load.bad + load.busy)
+    }
+
+    /// The cells bound to a virtual cluster, those with the least room first; without those that have none, unless all
+    /// are asked for.
+    pub(in crate::cells) fn bound_with_room(&self, queue: &Arc<str>, all: bool) -> Vec<CellId> {
+        let lowest = CellId::Above(Arc::from(""));
+        self.room
+            .range((Arc::clone(queue), u32::from(!all), lowest)..)
+            .take_while(|(name, ..)| name == queue)
+            .map(|(.., cell)| cell.clone())
+            .collect()
+    }
+
+    /// Takes note of a host's load.
+    pub fn set_load(&mut self, host: HostId, load: HostLoad) {
+        if !self.active || self.ground.host_load(host) == load {
+            return;
+        }
+        let bound = self.bound_on(host);
+        for cell in &bound {
+            self.forget_room(cell);
+        }
+        self.ground.set_load(host, load);
+        for cell in &bound {
+            self.note_room(cell);
+        }
+        let around = self.ground.around(&CellId::Host(host));
+        let whole: Option<CellId> = { around }.find(|cell| self.free.contains_key(cell));
+        let changed = match whole {
+            Some(cell) => vec![cell],
+            None => self.free_inside(host),
+        };
+        for cell in changed {
+            let load = self.ground.load(&cell);
+            if let Some(free) = self.free.get(&cell)
+                && free.load != load
+            {
+                let kind = free.kind.clone();
+                self.remove_free(&cell);
+                self.insert_free(cell, kind, load);
+            }
+        }
+    }
+
+    /// So many more GPUs of a host are in use.
+    pub fn take(&mut self, host: HostId, gpus: GpuMask) {
+        self.set_load(host, self.ground.host_load(host).with_busy(gpus));
+    }
+
+    /// Bound cells around and inside a host.
+    fn bound_on(&self, host: HostId) -> Vec<CellId> {
+        let (first, last) = inside(host);
+        let around = self.ground.around(&CellId::Host(host));
+        let inside = self.bound.range(first..=last);
+        around
+            .filter(|cell| self.bound.contains_key(cell))
+            .chain(inside.map(|(cell, _)| cell.clone()))
+            .collect()
+    }
+
+    /// Free cells inside a host, larger levels first.
+    fn free_inside(&self, host: HostId) -> Vec<CellId> {
+        let (first, last) = inside(host);
+        let inside = self.free.range(first..=last);
+        inside.map(|(cell, _)| cell.clone()).collect()
+    }
+}
+
+/// The ids between which those of all cells inside a host lie.
+const fn inside(host: HostId) -> (CellId, CellId) {
+    (
+        CellId::Inside(host, Level(0), GpuMask(0)),
+        CellId::Inside(host, Level(u8::MAX), GpuMask(u128::MAX)),
+    )
+}

@@ -1,0 +1,246 @@
+//! What `apply` asks before it takes a configuration or a binding.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::cells::{Allocation, BindError, Ground, cells_of};
+use crate::command::TaskPlacement;
+use crate::ids::HostId;
+use crate::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig};
+use crate::spec::{JobSpec, Violation};
+use crate::state::{Host, State};
+use crate::topology::{CellId, CellKind, GpuMask, Topology};
+
+/// Whether the cluster can honour all cells that queues are guaranteed: every rule that is broken, with its place and
+/// the arithmetic. A cluster without GPUs honours anything.
+#[must_use]
+pub fn check_quotas<'a>(
+    state: &State,
+    topology: &Arc<Topology>,
+    queues: impl Iterator<Item = (&'a str, &'a QueueConfig)> + Clone,
+) -> Vec<Violation> {
+    let is_virtual_cluster = |(_, config): (&str, &QueueConfig)| config.is_virtual_cluster();
+    let has_gpus = state.hosts.values().any(|host| !host.gpus.is_empty());
+    if !has_gpus || !queues.clone().any(is_virtual_cluster) {
+        return Vec::new();
+    }
+    let ground = Ground::new(topology, cells_of(state, topology));
+    let allocation = Allocation::new(ground, queues.clone());
+    let mut found = Vec::new();
+    for (name, config) in queues {
+        if let Guarantee::Cells(quotas) = &config.guarantee {
+            for (position, quota) in quotas.iter().enumerate() {
+                let at = format!("queues.{name}.guarantee.cells[{position}].pinned");
+                let broken = quota.pinned.iter();
+                let broken = broken.filter_map(|pinned| broken_pin(&allocation, quota, pinned));
+                found.extend(broken.map(|rule| Violation {
+                    field: at.clone(),
+                    rule,
+                }));
+            }
+        }
+    }
+    found.extend(missing(&allocation));
+    found
+}
+
+fn broken_pin(allocation: &Allocation, quota: &CellQuota, pinned: &PinnedCell) -> Option<String> {
+    let ground = allocation.ground();
+    let level = ground.topology().level(&quota.level)?;
+    let Some(cell) = ground.find(level, pinned) else {
+        return Some(format!(
+            "`{}` is no {} of the cluster",
+            pinned.cell, quota.level
+        ));
+    };
+    if allocation.pinned(&pinned.name) == Some(&cell) {
+        return None;
+    }
+    let wanted = CellKind {
+        level,
+        gpu_model: Arc::from(quota.gpu_model.as_str()),
+        gpus: quota.gpus,
+    };
+    match ground.kind(&cell) {
+        Some(kind) if kind == wanted => Some(format!(
+            "`{}` lies in or around another pinned cell",
+            pinned.cell
+        )),
+        kind => Some(format!(
+            "`{}` is a {}, not a {}",
+            pinned.cell,
+            kind.map_or_else(
+                || "cell of several GPU models".to_owned(),
+                |kind| ground.kind_name(&kind)
+            ),
+            ground.kind_name(&wanted)
+        )),
+    }
+}
+
+/// The kinds of which there are too few cells.
+fn missing(allocation: &Allocation) -> impl Iterator<Item = Violation> {
+    allocation
+        .sums(None)
+        .into_iter()
+        .filter(|(_, sum)| sum.left() < 0)
+        .map(|(kind, sum)| {
+            let owed = allocation.owed(kind);
+            let owed: Vec<String> = owed
+                .iter()
+                .map(|(queue, count)| format!("{queue} {count}"))
+                .collect();
+            Violation {
+                field: "queues".to_owned(),
+                rule: format!(
+                    "cells are missing: {} (owed: {})",
+                    sum.text(allocation.ground(), kind),
+                    owed.join(", ")
+                ),
+            }
+        })
+        .collect::<Vec<_>>()
+        .into_iter()
+}
+
+impl Allocation {
+    /// Binds a cell to a virtual cluster once more, if every cluster can still get all that it is owed afterwards
+    /// (what is missing before already must not grow).
+    ///
+    /// # Errors
+    /// If it cannot be bound; then nothing changes.
+    pub fn bind_safely(&mut self, queue: &Arc<str>, cell: &CellId) -> Result<(), BindError> {
+        if self.bound(cell).is_some() {
+            return self.bind(queue, cell);
+        }
+        let mut trial = self.clone();
+        trial.bind(queue, cell)?;
+        if let Some(arithmetic) = trial.less_safe_than(self, cell) {
+            return Err(BindError::Unsafe {
+                cell: self.ground().name(cell),
+                arithmetic,
+            });
+        }
+        *self = trial;
+        Ok(())
+    }
+
+    /// The arithmetic of a kind of which more cells are missing than before; only the GPU model of a cell is looked at.
+    fn less_safe_than(&self, before: &Self, cell: &CellId) -> Option<String> {
+        let model = self.ground().kind(cell)?.gpu_model;
+        let after = self.sums(Some(&model));
+        if after.values().all(|sum| sum.left() >= 0) {
+            return None;
+        }
+        let before = before.sums(Some(&model));
+        after.into_iter().find_map(|(kind, sum)| {
+            let allowed = before.get(kind).map_or(0, |sum| sum.left().min(0));
+            (sum.left() < allowed).then(|| sum.text(self.ground(), kind))
+        })
+    }
+}
+
+/// Whether a unit may hold these GPUs by the guarantee of its virtual cluster: they lie in the cells, each cell is
+/// needed, is bound to the cluster or may be, and is pinned where the job asks for a pinned cell, and only there.
+/// `allocation` is the state's, without what the unit's own claim binds.
+///
+/// # Errors
+/// The first thing that is in the way, for people.
+pub fn check_binding(
+    state: &State,
+    allocation: &Allocation,
+    spec: &JobSpec,
+    cells: &[CellId],
+    tasks: &[TaskPlacement],
+) -> Result<(), String> {
+    if !cells.is_sorted_by(|earlier, later| earlier < later) {
+        return Err("the cells are not in ascending order".to_owned());
+    }
+    check_cover(state, allocation.ground(), cells, tasks)?;
+    let queue: Arc<str> = Arc::from(spec.queue.as_str());
+    let mut trial = allocation.clone();
+    for cell in cells {
+        trial
+            .bind(&queue, cell)
+            .map_err(|refusal| refusal.to_string())?;
+        let pinned = trial.bound(cell).and_then(|bound| bound.pinned.as_deref());
+        if pinned != spec.scheduling.pinned_cell.as_deref() {
+            return Err(format!(
+                "{} is {}, and the job asks for {}",
+                trial.ground().name(cell),
+                pinned.map_or_else(
+                    || "not pinned".to_owned(),
+                    |name| format!("pinned as `{name}`")
+                ),
+                spec.scheduling
+                    .pinned_cell
+                    .as_ref()
+                    .map_or_else(|| "no pinned cell".to_owned(), |name| format!("`{name}`")),
+            ));
+        }
+    }
+    check_safety(allocation, &trial, cells)
+}
+
+/// Whether every virtual cluster can still get what it is owed after all these cells were bound.
+fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Result<(), String> {
+    let mut seen = BTreeSet::new();
+    for cell in cells {
+        let kind = after.ground().kind(cell);
+        let is_new = kind.is_some_and(|kind| seen.insert(kind.gpu_model));
+        if is_new && let Some(arithmetic) = after.less_safe_than(before, cell) {
+            let cell = after.ground().name(cell);
+            return Err(BindError::Unsafe { cell, arithmetic }.to_string());
+        }
+    }
+    Ok(())
+}
+
+/// All GPUs lie in the cells, and every cell holds one of them at least.
+fn check_cover(
+    state: &State,
+    ground: &Ground,
+    cells: &[CellId],
+    tasks: &[TaskPlacement],
+) -> Result<(), String> {
+    let mut used = vec![false; cells.len()];
+    for task in tasks {
+        let host = state
+            .host(task.host)
+            .ok_or_else(|| format!("host {} does not exist", task.host))?;
+        for position in positions(host, task) {
+            let position = position.ok_or_else(|| format!("host {} has other GPUs", host.name))?;
+            let cell = position_in(ground, cells, host.id, position).ok_or_else(|| {
+                format!(
+                    "GPU {position} of host {} lies in none of the cells",
+                    host.name
+                )
+            })?;
+            used[cell] = true;
+        }
+    }
+    match used.iter().position(|used| !used) {
+        Some(unused) => Err(format!(
+            "{} holds none of the unit's GPUs",
+            ground.name(&cells[unused])
+        )),
+        None => Ok(()),
+    }
+}
+
+fn positions<'a>(
+    host: &'a Host,
+    task: &'a TaskPlacement,
+) -> impl Iterator<Item = Option<usize>> + 'a {
+    task.gpus
+        .iter()
+        .map(|uuid| host.gpus.iter().position(|gpu| gpu.uuid == *uuid))
+}
+
+/// Which of the cells, ascending, a GPU lies in.
+fn position_in(ground: &Ground, cells: &[CellId], host: HostId, position: usize) -> Option<usize> {
+    let gpu = CellId::Inside(host, ground.topology().gpu_level(), GpuMask::one(position));
+    ground
+        .around(&gpu)
+        .find_map(|cell| cells.binary_search(&cell).ok())
+}

@@ -1,0 +1,154 @@
+//! Which cell is bound to a virtual cluster when it asks for one of a kind.
+//!
+//! Buddy allocation: free cells of the kind itself first, then those that come out of the smallest larger free cell.
+//! Among equals the healthy ones first, then those in which others use the least, then by id. Around bad hardware
+//! larger cells are split although smaller ones are free, as far as nobody who is owed cells misses them.
+
+use std::ops::ControlFlow;
+
+use crate::cells::{Allocation, Load};
+use crate::topology::{CellId, CellKind};
+
+/// Free cells looked at for one binding at most. Without bad hardware or protected work the first one will do.
+const CELLS_TRIED_MAX: usize = 512;
+
+/// What a cell must have.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted<'a> {
+    /// Its kind.
+    pub kind: &'a CellKind,
+    /// GPUs that are not bad.
+    pub healthy_gpus: u32,
+    /// GPUs that nobody uses.
+    pub free_gpus: u32,
+}
+
+impl Wanted<'_> {
+    fn met_by(&self, load: Load) -> bool {
+        let healthy = self.kind.gpus.saturating_sub(load.bad);
+        healthy >= self.healthy_gpus && healthy.saturating_sub(load.busy) >= self.free_gpus
+    }
+}
+
+/// A search: what is wanted, who decides, and how many cells may still be tried.
+struct Search<'a, F> {
+    allocation: &'a Allocation,
+    wanted: Wanted<'a>,
+    bad_max: u32,
+    accept: F,
+    tries_left: usize,
+}
+
+impl Allocation {
+    /// Offers cells of a kind, the best first, until one is accepted: wholly healthy ones of all sizes of free cells
+    /// first, then the others.
+    pub fn choose<T>(
+        &self,
+        wanted: Wanted<'_>,
+        mut accept: impl FnMut(&CellId) -> Option<T>,
+    ) -> Option<T> {
+        for (bad_min, bad_max) in [(0, 0), (1, u32::MAX)] {
+            let mut search = Search {
+                allocation: self,
+                wanted,
+                bad_max,
+                accept: |cell: &CellId, load: Load| match load.bad >= bad_min {
+                    true => accept(cell),
+                    false => None,
+                },
+                tries_left: CELLS_TRIED_MAX,
+            };
+            if let ControlFlow::Break(found) = search.run() {
+                return found;
+            }
+        }
+        None
+    }
+}
+
+impl<T, F: FnMut(&CellId, Load) -> Option<T>> Search<'_, F> {
+    /// Breaks with what was accepted, or with nothing when all tries are used up.
+    fn run(&mut self) -> ControlFlow<Option<T>> {
+        let allocation = self.allocation;
+        for outer in allocation.free_kinds().rev() {
+            let ground = allocation.ground();
+            if *outer == *self.wanted.kind {
+                self.of_kind(outer)?;
+            } else if ground.may_hold(outer, self.wanted.kind) {
+                for (load, cell) in allocation.free_of(outer).into_iter().flatten() {
+                    // Whatever is bad or busy in the larger cell may lie outside of the smaller one.
+                    if outer.gpus - load.bad >= self.wanted.healthy_gpus {
+                        self.inside(cell)?;
+                    }
+                }
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Free cells of the kind itself; those with too little room are skipped together.
+    fn of_kind(&mut self, kind: &CellKind) -> ControlFlow<Option<T>> {
+        let Some(cells) = self.allocation.free_of(kind) else {
+            return ControlFlow::Continue(());
+        };
+        let lowest = CellId::Above(std::sync::Arc::from(""));
+        let mut from = Load::default();
+        while from.bad <= self.bad_max {
+            let Some((load, cell)) = cells.range((from, lowest.clone())..).next() else {
+                break;
+            };
+            let bad = load.bad;
+            if bad > self.bad_max {
+                break;
+            }
+            let of_group = cells.range((*load, cell.clone())..);
+            for (load, cell) in of_group.take_while(|(load, _)| load.bad == bad) {
+                if !self.wanted.met_by(*load) {
+                    break;
+                }
+                self.offer(cell, *load)?;
+            }
+            from = Load {
+                bad: bad + 1,
+                busy: 0,
+            };
+        }
+        ControlFlow::Continue(())
+    }
+
+    /// Cells of the kind inside a larger one, along the children with the least load.
+    fn inside(&mut self, outer: &CellId) -> ControlFlow<Option<T>> {
+        let ground = self.allocation.ground();
+        let mut children: Vec<(Load, CellId, CellKind)> = ground
+            .children(outer)
+            .into_iter()
+            .filter_map(|child| {
+                let kind = ground.kind(&child)?;
+                let load = ground.load(&child);
+                let healthy = kind.gpus - load.bad >= self.wanted.healthy_gpus;
+                let holds = healthy && ground.may_hold(&kind, self.wanted.kind);
+                holds.then_some((load, child, kind))
+            })
+            .collect();
+        children.sort_unstable();
+        for (load, child, kind) in children {
+            if kind != *self.wanted.kind {
+                self.inside(&child)?;
+            } else if load.bad <= self.bad_max && self.wanted.met_by(load) {
+                self.offer(&child, load)?;
+            }
+        }
+        ControlFlow::Continue(())
+    }
+
+    fn offer(&mut self, cell: &CellId, load: Load) -> ControlFlow<Option<T>> {
+        if self.tries_left == 0 {
+            return ControlFlow::Break(None);
+        }
+        self.tries_left -= 1;
+        match (self.accept)(cell, load) {
+            Some(found) => ControlFlow::Break(Some(found)),
+            None => ControlFlow::Continue(()),
+        }
+    }
+}

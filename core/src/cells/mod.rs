@@ -1,0 +1,51 @@
+//! Virtual clusters: who is guaranteed which cells, which cells are bound, and which may be.
+//!
+//! A virtual cluster is a queue whose guarantee is cells of some kinds. Which cells it gets is decided when it needs
+//! them ([`Allocation::choose`]); a cell is *bound* while an attempt or a claim of the cluster uses it. A binding is
+//! allowed only if afterwards every cluster can still get all that it is owed ([`Allocation::bind_safely`], with the
+//! arithmetic in [`surplus`]). Cells are bound whole: cells around and inside a bound one are not free.
+//!
+//! [`Ground`] is the tree of physical cells, [`Allocation`] what is free, bound and owed; both are derived from the
+//! state, kept up to date in `Index::allocation`, and empty while no queue is a virtual cluster. [`settle()`] says what
+//! follows from a change of hosts, topology or queues.
+
+mod allocation;
+mod check;
+mod choose;
+mod ground;
+mod load;
+mod pack;
+mod regrow;
+mod serve;
+mod settle;
+mod shortage;
+mod surplus;
+mod upgrade;
+mod upkeep;
+
+use std::sync::Arc;
+
+pub use allocation::{Allocation, BindError, Bound, Quota};
+pub use check::{check_binding, check_quotas};
+pub use choose::Wanted;
+pub use ground::Ground;
+pub use load::{HostLoad, Load};
+pub use serve::{Piece, Request, Room, Served, serve};
+pub use settle::{Settled, settle};
+pub use shortage::CellShortage;
+pub use upkeep::Guest;
+
+use crate::state::{Host, State};
+use crate::topology::{HostCells, Places, Topology};
+
+/// All hosts with their cells by a topology.
+fn cells_of<'a>(
+    state: &'a State,
+    topology: &'a Topology,
+) -> impl Iterator<Item = (&'a Host, Arc<HostCells>)> {
+    let places = Places::of(topology);
+    state.hosts.values().map(move |host| {
+        let cells = HostCells::of(topology, &places, host);
+        (host.as_ref(), Arc::new(cells))
+    })
+}

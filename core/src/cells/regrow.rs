@@ -1,0 +1,81 @@
+//! A host joins or comes back with other GPUs.
+
+use crate::cells::Allocation;
+use crate::state::Host;
+use crate::topology::{CellId, HostCells};
+
+impl Allocation {
+    /// Takes note of a host that joined or changed. Returns false where more follows from it than the cells can tell
+    /// by themselves (bound cells are not what they were, or a pinned cell may be there now): then nothing is changed,
+    /// and `settle` must be asked.
+    #[must_use]
+    pub fn replace_host(&mut self, host: &Host, cells: &HostCells) -> bool {
+        if !self.is_active() || self.ground().knows(host, cells) {
+            return true;
+        }
+        if self.has_unresolved_pins() {
+            return false;
+        }
+        let mut trial = self.clone();
+        let mut bound = Vec::new();
+        for top in trial.tops(host, cells) {
+            trial.clear(&top, &mut bound);
+        }
+        for cell in &bound {
+            trial.forget_room(cell);
+        }
+        let kinds: Vec<_> = bound.iter().map(|cell| self.ground().kind(cell)).collect();
+        trial.ground_mut().replace(host, cells);
+        for top in trial.tops(host, cells) {
+            trial.free_roots(top);
+        }
+        for (cell, kind) in bound.iter().zip(kinds) {
+            if trial.ground().kind(cell) != kind || !trial.carve(cell) {
+                return false;
+            }
+            trial.note_room(cell);
+        }
+        *self = trial;
+        true
+    }
+
+    /// The largest cells, with a kind or without, that a host lies in or will lie in.
+    fn tops(&self, host: &Host, cells: &HostCells) -> Vec<CellId> {
+        let next = cells.above.first().cloned().map(CellId::Above);
+        let mut tops = vec![
+            self.ground().top(host.id),
+            next.unwrap_or(CellId::Host(host.id)),
+        ];
+        tops.sort_unstable();
+        tops.dedup();
+        tops
+    }
+
+    /// Takes all free cells away that lie in a cell, and lists those that are bound.
+    fn clear(&mut self, cell: &CellId, bound: &mut Vec<CellId>) {
+        if self.remove_free(cell) {
+            return;
+        }
+        if self.bound(cell).is_some() {
+            bound.push(cell.clone());
+            return;
+        }
+        for child in self.ground().children(cell) {
+            self.clear(&child, bound);
+        }
+    }
+
+    /// Makes the largest cells with a kind in a cell free.
+    fn free_roots(&mut self, top: CellId) {
+        let mut open = vec![top];
+        while let Some(cell) = open.pop() {
+            match self.ground().kind(&cell) {
+                Some(kind) => {
+                    let load = self.ground().load(&cell);
+                    self.insert_free(cell, kind, load);
+                }
+                None => open.extend(self.ground().children(&cell)),
+            }
+        }
+    }
+}

@@ -1,0 +1,408 @@
+//! How a virtual cluster serves a unit: which tasks go into which of its cells, and which cells are bound for them.
+//!
+//! Bound cells with room come first, those of one host counting together; then cells are bound within the quota, the
+//! smallest kind that holds the task; last, several smaller cells of one host. That finds room whenever the GPUs of
+//! the tasks divide each other and the cells are healthy, because then the order does not matter ([`pack`]). For other
+//! sizes the tasks are first packed into the bound cells and the open quota as if both were at hand, and the cells are
+//! bound as the packing says.
+//!
+//! Nothing is changed but a copy of the allocation that is handed out with the answer.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::cells::pack;
+use crate::cells::{Allocation, Wanted};
+use crate::ids::HostId;
+use crate::topology::{CellId, CellKind, GpuMask};
+
+/// What a unit asks of its virtual cluster.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The virtual cluster: its queue.
+    pub queue: Arc<str>,
+    /// The pinned cell that it must lie in, if it asks for one.
+    pub pinned: Option<Arc<str>>,
+    /// Its tasks with GPUs.
+    pub tasks: Vec<Piece>,
+}
+
+/// A task of a request.
+#[derive(Clone, Debug)]
+pub struct Piece {
+    /// Which of the unit's groups it belongs to.
+    pub group: usize,
+    /// Its GPUs, at least one.
+    pub gpus: u32,
+    /// Their model.
+    pub gpu_model: Arc<str>,
+}
+
+/// What hosts can give to a unit. A clone is cheap: whatever is tried is tried on one.
+pub trait Room: Clone {
+    /// GPUs that may be taken at all, by stopping whoever has them if need be.
+    fn open(&self, host: HostId) -> GpuMask;
+    /// Takes room for a task, with GPUs of those offered; nothing if the host has no room. GPUs that nobody has to be
+    /// stopped for go first.
+    fn take(&mut self, host: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask>;
+    /// Whether GPUs are taken from others: then cells are bound in which all is in use.
+    fn evicts(&self) -> bool;
+}
+
+/// Where a unit goes.
+#[derive(Clone, Debug)]
+pub struct Served<R> {
+    /// Host and GPUs of every task of the request.
+    pub tasks: Vec<(HostId, GpuMask)>,
+    /// The cells that it holds, ascending.
+    pub cells: Vec<CellId>,
+    /// The allocation with these cells bound.
+    pub allocation: Allocation,
+    /// The hosts without what the unit got.
+    pub room: R,
+}
+
+/// Serves a unit; none if the virtual cluster has no room that the hosts can give.
+#[must_use]
+pub fn serve<R: Room>(allocation: &Allocation, request: &Request, room: &R) -> Option<Served<R>> {
+    let mut order: Vec<usize> = (0..request.tasks.len()).collect();
+    order.sort_by_key(|task| Reverse(request.tasks[*task].gpus));
+    let mut serving = Serving::new(allocation, request, room);
+    if let Some(served) = serving.one_by_one(&order) {
+        return Some(served);
+    }
+    let sizes: Vec<u32> = order.iter().map(|task| request.tasks[*task].gpus).collect();
+    if pack::divides_downwards(&sizes) {
+        return None;
+    }
+    Serving::new(allocation, request, room).as_packed(&order)
+}
+
+/// A place for tasks before cells are bound: a host with room, or a host's worth of a cell that is owed.
+#[derive(Clone, Debug)]
+enum Bin {
+    Host(HostId),
+    Owed { cell: usize, kind: CellKind },
+}
+
+struct Serving<'a, R> {
+    request: &'a Request,
+    room: R,
+    /// With the cells bound so far.
+    allocation: Allocation,
+    /// GPUs in bound cells that may be taken, by host.
+    offered: OrdMap<HostId, GpuMask>,
+    /// Tasks by position in the request, with where they go.
+    placed: OrdMap<usize, (HostId, GpuMask)>,
+    /// Cells that were bound for them.
+    new_cells: OrdMap<CellId, ()>,
+}
+
+impl<'a, R: Room> Serving<'a, R> {
+    fn new(allocation: &'a Allocation, request: &'a Request, room: &R) -> Self {
+        let mut serving = Self {
+            request,
+            room: room.clone(),
+            allocation: allocation.clone(),
+            offered: OrdMap::new(),
+            placed: OrdMap::new(),
+            new_cells: OrdMap::new(),
+        };
+        for cell in allocation.bound_with_room(&request.queue, room.evicts()) {
+            let pinned = allocation
+                .bound(&cell)
+                .and_then(|bound| bound.pinned.clone());
+            if pinned == request.pinned {
+                serving.offer(&cell);
+            }
+        }
+        serving
+    }
+
+    /// The GPUs of a bound cell may be taken.
+    fn offer(&mut self, cell: &CellId) {
+        for (host, gpus) in self.allocation.ground().gpus(cell) {
+            let open = self.room.open(host).and(gpus);
+            if !open.is_empty() {
+                let offered = self.offered.entry(host).or_default();
+                *offered = offered.or(open);
+            }
+        }
+    }
+
+    fn one_by_one(&mut self, order: &[usize]) -> Option<Served<R>> {
+        for task in order {
+            if !self.put_where_bound(*task) && !self.put_in_new(*task) && !self.put_across(*task) {
+                return None;
+            }
+        }
+        self.finish()
+    }
+
+    /// Puts a task on the host with the least room in bound cells that is enough.
+    fn put_where_bound(&mut self, task: usize) -> bool {
+        let piece = &self.request.tasks[task];
+        let mut hosts: Vec<(u32, HostId)> = self
+            .offered
+            .iter()
+            .map(|(host, gpus)| (gpus.count(), *host))
+            .filter(|(count, _)| *count >= piece.gpus)
+            .collect();
+        hosts.sort_unstable();
+        hosts.into_iter().any(|(_, host)| self.put(task, host))
+    }
+
+    /// Puts a task on a host, if it has room for it in bound cells.
+    fn put(&mut self, task: usize, host: HostId) -> bool {
+        let piece = &self.request.tasks[task];
+        let offered = self.offered.get(&host).copied().unwrap_or_default();
+        let ground = self.allocation.ground();
+        let offered = offered.and(ground.of_model(host, &piece.gpu_model));
+        let Some(gpus) = self.room.take(host, offered, piece) else {
+            return false;
+        };
+        let left = self.offered.get(&host).copied().unwrap_or_default();
+        match left.without(gpus) {
+            GpuMask(0) => self.offered.remove(&host),
+            left => self.offered.insert(host, left),
+        };
+        self.placed.insert(task, (host, gpus));
+        true
+    }
+
+    /// Kinds of which the virtual cluster is owed cells, smallest first.
+    fn owed(&self, gpu_model: &str) -> Vec<(CellKind, u32)> {
+        if self.request.pinned.is_some() {
+            return Vec::new();
+        }
+        let quotas = self.allocation.quotas(&self.request.queue);
+        let mut owed: Vec<(CellKind, u32)> = quotas
+            .filter(|(kind, quota)| *kind.gpu_model == *gpu_model && quota.owed() > 0)
+            .map(|(kind, quota)| (kind.clone(), quota.owed()))
+            .collect();
+        owed.sort_by_key(|(kind, _)| (kind.gpus, Reverse(kind.level)));
+        owed
+    }
+
+    /// Binds a cell that holds a task, the smallest kind first, and puts the task there.
+    fn put_in_new(&mut self, task: usize) -> bool {
+        let piece = &self.request.tasks[task];
+        let kinds = self.owed(&piece.gpu_model);
+        kinds
+            .into_iter()
+            .filter(|(kind, _)| kind.gpus >= piece.gpus)
+            .any(|(kind, _)| self.bind_for(&kind, &[task]))
+    }
+
+    /// Binds a cell of a kind and puts tasks into it.
+    fn bind_for(&mut self, kind: &CellKind, tasks: &[usize]) -> bool {
+        let gpus: u32 = tasks
+            .iter()
+            .map(|task| self.request.tasks[*task].gpus)
+            .sum();
+        let wanted = Wanted {
+            kind,
+            healthy_gpus: gpus,
+            free_gpus: if self.room.evicts() { 0 } else { gpus },
+        };
+        let allocation = self.allocation.clone();
+        let found = allocation.choose(wanted, |cell| {
+            let mut trial = self.with_bound(cell)?;
+            let hosts: Vec<HostId> = trial.hosts_of(cell);
+            tasks
+                .iter()
+                .all(|task| hosts.iter().any(|host| trial.put(*task, *host)))
+                .then_some(trial)
+        });
+        match found {
+            Some(trial) => {
+                *self = trial;
+                true
+            }
+            None => false,
+        }
+    }
+
+    fn hosts_of(&self, cell: &CellId) -> Vec<HostId> {
+        let gpus = self.allocation.ground().gpus(cell);
+        let mut hosts: Vec<(u32, HostId)> = gpus
+            .into_iter()
+            .map(|(host, _)| (self.offered.get(&host).map_or(0, |gpus| gpus.count()), host))
+            .collect();
+        hosts.sort_unstable();
+        hosts.into_iter().map(|(_, host)| host).collect()
+    }
+
+    /// The same with a cell bound, if it may be.
+    fn with_bound(&self, cell: &CellId) -> Option<Self> {
+        let mut trial = Self {
+            request: self.request,
+            room: self.room.clone(),
+            allocation: self.allocation.clone(),
+            offered: self.offered.clone(),
+            placed: self.placed.clone(),
+            new_cells: self.new_cells.clone(),
+        };
+        trial
+            .allocation
+            .bind_safely(&self.request.queue, cell)
+            .ok()?;
+        trial.new_cells.insert(cell.clone(), ());
+        trial.offer(cell);
+        Some(trial)
+    }
+
+    /// Binds several cells of one host for one task that none of them holds alone.
+    fn put_across(&mut self, task: usize) -> bool {
+        let gpus = self.request.tasks[task].gpus;
+        let kinds = self.owed(&self.request.tasks[task].gpu_model);
+        let host_level = self.allocation.ground().topology().host_level();
+        for (kind, _) in kinds.into_iter().rev() {
+            if kind.gpus >= gpus || kind.level <= host_level {
+                continue;
+            }
+            let wanted = Wanted {
+                kind: &kind,
+                healthy_gpus: 1,
+                free_gpus: u32::from(!self.room.evicts()),
+            };
+            let allocation = self.allocation.clone();
+            let found = allocation.choose(wanted, |cell| {
+                let mut trial = self.with_bound(cell)?;
+                let host = trial.hosts_of(cell).first().copied()?;
+                trial.fill(host, task).then_some(trial)
+            });
+            if let Some(trial) = found {
+                *self = trial;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Binds cells of a host until a task fits there.
+    fn fill(&mut self, host: HostId, task: usize) -> bool {
+        while !self.put(task, host) {
+            let kinds = self.owed(&self.request.tasks[task].gpu_model);
+            let more = kinds.into_iter().rev().find_map(|(kind, _)| {
+                let cells = self.allocation.ground().cells_inside(host, &kind);
+                cells.into_iter().find_map(|cell| {
+                    let gains = !self.allocation.ground().load(&cell).is_full(&kind);
+                    let bound = self.allocation.bound(&cell).is_some();
+                    let open = gains || self.room.evicts();
+                    (open && !bound).then(|| self.with_bound(&cell)).flatten()
+                })
+            });
+            match more {
+                Some(trial) => *self = trial,
+                None => return false,
+            }
+        }
+        true
+    }
+
+    /// Packs all tasks into bound cells and open quota, then binds what the packing uses.
+    fn as_packed(&mut self, order: &[usize]) -> Option<Served<R>> {
+        let mut models: Vec<Arc<str>> = Vec::new();
+        for piece in &self.request.tasks {
+            if !models.contains(&piece.gpu_model) {
+                models.push(Arc::clone(&piece.gpu_model));
+            }
+        }
+        for model in models {
+            let of_model = |task: &&usize| self.request.tasks[**task].gpu_model == model;
+            let tasks: Vec<usize> = order.iter().filter(of_model).copied().collect();
+            self.pack_model(&model, &tasks)?;
+        }
+        self.finish()
+    }
+
+    fn pack_model(&mut self, model: &str, tasks: &[usize]) -> Option<()> {
+        let (bins, free): (Vec<Bin>, Vec<u32>) = self.bins(model, tasks.len()).into_iter().unzip();
+        let sizes: Vec<u32> = tasks
+            .iter()
+            .map(|task| self.request.tasks[*task].gpus)
+            .collect();
+        let packed = pack::pack(&sizes, &free)?;
+        let mut by_cell: BTreeMap<usize, (CellKind, Vec<usize>)> = BTreeMap::new();
+        for (task, bin) in tasks.iter().zip(packed) {
+            match &bins[bin] {
+                Bin::Host(host) => {
+                    if !self.put(*task, *host) {
+                        return None;
+                    }
+                }
+                Bin::Owed { cell, kind } => {
+                    let entry = by_cell.entry(*cell);
+                    let (_, tasks) = entry.or_insert_with(|| (kind.clone(), Vec::new()));
+                    tasks.push(*task);
+                }
+            }
+        }
+        for (kind, tasks) in by_cell.into_values() {
+            if !self.bind_for(&kind, &tasks) {
+                return None;
+            }
+        }
+        Some(())
+    }
+
+    /// Hosts with room in bound cells, and hosts' worths of cells that are owed, no more of a kind than there are
+    /// tasks.
+    fn bins(&self, model: &str, tasks: usize) -> Vec<(Bin, u32)> {
+        let ground = self.allocation.ground();
+        let mut bins: Vec<(Bin, u32)> = Vec::new();
+        for (host, gpus) in &self.offered {
+            let gpus = gpus.and(ground.of_model(*host, model)).count();
+            bins.push((Bin::Host(*host), gpus));
+        }
+        let mut cell = 0;
+        for (kind, count) in self.owed(model) {
+            for _ in 0..(count as usize).min(tasks) {
+                for gpus in ground.host_sizes(&kind) {
+                    let kind = kind.clone();
+                    bins.push((Bin::Owed { cell, kind }, gpus));
+                }
+                cell += 1;
+            }
+        }
+        bins
+    }
+
+    /// The answer: cells that no task came to lie in are let go again.
+    fn finish(&mut self) -> Option<Served<R>> {
+        let tasks: Vec<(HostId, GpuMask)> = self.placed.values().copied().collect();
+        if tasks.len() < self.request.tasks.len() {
+            return None;
+        }
+        let mut cells: Vec<CellId> = Vec::new();
+        for (host, gpus) in &tasks {
+            for position in gpus.positions() {
+                let (cell, _) = self.allocation.bound_around(*host, position)?;
+                cells.push(cell);
+            }
+        }
+        cells.sort_unstable();
+        cells.dedup();
+        let mut allocation = self.allocation.clone();
+        for cell in self.new_cells.keys() {
+            if cells.binary_search(cell).is_err() {
+                allocation.release(&self.request.queue, cell);
+            }
+        }
+        for cell in &cells {
+            if !self.new_cells.contains_key(cell) {
+                allocation.bind(&self.request.queue, cell).ok()?;
+            }
+        }
+        Some(Served {
+            tasks,
+            cells,
+            allocation,
+            room: self.room.clone(),
+        })
+    }
+}

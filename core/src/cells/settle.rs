@@ -1,0 +1,203 @@
+//! What becomes of guaranteed work when cells or quotas change: nothing is stopped, the newest work that is not
+//! covered any more goes on as opportunistic.
+
+use std::sync::Arc;
+
+use crate::cells::check::check_binding;
+use crate::cells::{Allocation, Ground, Guest, cells_of};
+use crate::command::{Standing, TaskPlacement};
+use crate::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
+use crate::state::{Job, State, Unit};
+use crate::topology::{CellId, Topology};
+
+/// What follows for virtual clusters from a change of hosts, topology or queues.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Settled {
+    /// The cells as they are now.
+    pub allocation: Allocation,
+    /// Attempts that hold their resources on another ground from now on, oldest first.
+    pub attempts: Vec<(JobId, UnitIndex, Standing)>,
+    /// Claims on another ground, oldest first; one that would be opportunistic is to be dropped.
+    pub claims: Vec<(JobId, UnitIndex, Standing)>,
+}
+
+/// Something that holds cells.
+struct Holding<'a> {
+    since: Revision,
+    job: &'a Job,
+    unit: UnitIndex,
+    is_claim: bool,
+    cells: &'a [CellId],
+    tasks: Vec<TaskPlacement>,
+}
+
+/// Goes through all guaranteed work, oldest first, and keeps what hosts, topology and queues, which are new already,
+/// still cover. `before` is the topology by which the cells were named.
+#[must_use]
+pub fn settle(state: &State, before: &Topology) -> Settled {
+    let mut settled = Settled {
+        allocation: empty(state),
+        ..Settled::default()
+    };
+    let mut holdings: Vec<Holding<'_>> = state.jobs.values().flat_map(holdings).collect();
+    holdings.sort_by_key(|holding| holding.since);
+    if settled.allocation.is_active() {
+        settled.allocation.guests_mut().extend(guests(state));
+    }
+    for holding in holdings {
+        let standing = settled.keep(state, before, &holding);
+        if standing == Standing::Opportunistic && !holding.is_claim {
+            let guest = (
+                AttemptEpoch(holding.since.get()),
+                holding.job.id,
+                holding.unit,
+            );
+            settled
+                .allocation
+                .note(&holding.job.spec, guest, Some(&standing));
+        }
+        if standing.cells() == Some(holding.cells) {
+            continue;
+        }
+        let changed = if holding.is_claim {
+            &mut settled.claims
+        } else {
+            &mut settled.attempts
+        };
+        changed.push((holding.job.id, holding.unit, standing));
+    }
+    settled
+}
+
+impl Settled {
+    fn keep(&mut self, state: &State, before: &Topology, holding: &Holding<'_>) -> Standing {
+        let spec = &holding.job.spec;
+        let queue = state.queues.get(spec.queue.as_str());
+        let queue = queue.filter(|queue| !queue.retired);
+        if queue.is_some_and(|queue| !queue.config.is_virtual_cluster()) {
+            return Standing::Share;
+        }
+        let Some(cells) = renamed(holding.cells, before, &state.topology) else {
+            return Standing::Opportunistic;
+        };
+        let kept = check_binding(state, &self.allocation, spec, &cells, &holding.tasks);
+        if kept.is_err() {
+            return Standing::Opportunistic;
+        }
+        let queue = Arc::from(spec.queue.as_str());
+        self.allocation.hold(&queue, &cells);
+        Standing::Cells(cells)
+    }
+}
+
+impl Standing {
+    /// Its cells, if it holds resources by those.
+    #[must_use]
+    pub fn cells(&self) -> Option<&[CellId]> {
+        match self {
+            Self::Cells(cells) => Some(cells),
+            Self::Share | Self::Opportunistic => None,
+        }
+    }
+}
+
+/// The same cells by a topology that may count its levels otherwise; none if a level is gone.
+fn renamed(cells: &[CellId], before: &Topology, now: &Topology) -> Option<Vec<CellId>> {
+    let mut renamed = cells
+        .iter()
+        .map(|cell| match cell {
+            CellId::Inside(host, level, gpus) => {
+                let level = now.level(before.name(*level)?)?;
+                Some(CellId::Inside(*host, level, *gpus))
+            }
+            CellId::Above(_) | CellId::Host(_) => Some(cell.clone()),
+        })
+        .collect::<Option<Vec<CellId>>>()?;
+    renamed.sort_unstable();
+    Some(renamed)
+}
+
+/// The cells of a state with nothing bound but what is pinned; nothing at all without virtual clusters.
+fn empty(state: &State) -> Allocation {
+    let queues = || {
+        let live = state.queues.values().filter(|queue| !queue.retired);
+        live.map(|queue| (queue.name.as_ref(), queue.config.as_ref()))
+    };
+    if !queues().any(|(_, config)| config.is_virtual_cluster()) {
+        return Allocation::default();
+    }
+    let ground = Ground::new(&state.topology, cells_of(state, &state.topology));
+    Allocation::new(ground, queues())
+}
+
+impl Allocation {
+    /// The cells of a state, derived from all the rest of it.
+    #[must_use]
+    pub fn rebuild(state: &State) -> Self {
+        let mut allocation = empty(state);
+        if allocation.is_active() {
+            for holding in state.jobs.values().flat_map(holdings) {
+                let queue = Arc::from(holding.job.spec.queue.as_str());
+                allocation.hold(&queue, holding.cells);
+            }
+            allocation.guests_mut().extend(guests(state));
+        }
+        allocation
+    }
+}
+
+/// Attempts that would hold cells if they could.
+fn guests(state: &State) -> impl Iterator<Item = Guest> {
+    let jobs = state.jobs.values();
+    let jobs = jobs.filter(|job| job.finished_at.is_none() && !job.spec.scheduling.opportunistic);
+    jobs.flat_map(|job| {
+        job.units.iter().filter_map(|(index, unit)| {
+            let attempt = unit.attempt.as_deref()?;
+            let is_guest = attempt.standing == Standing::Opportunistic;
+            is_guest.then_some((attempt.epoch, job.id, *index))
+        })
+    })
+}
+
+fn holdings(job: &Arc<Job>) -> impl Iterator<Item = Holding<'_>> {
+    job.units
+        .iter()
+        .filter(|_| job.finished_at.is_none())
+        .flat_map(|(index, unit)| of_unit(job, *index, unit))
+}
+
+fn of_unit<'a>(
+    job: &'a Job,
+    index: UnitIndex,
+    unit: &'a Unit,
+) -> impl Iterator<Item = Holding<'a>> {
+    let attempt = unit.attempt.as_deref().and_then(|attempt| {
+        Some(Holding {
+            since: Revision(attempt.epoch.get()),
+            job,
+            unit: index,
+            is_claim: false,
+            cells: attempt.standing.cells()?,
+            tasks: attempt.tasks.iter().map(placement_of).collect(),
+        })
+    });
+    let claim = unit.claim.as_deref().and_then(|claim| {
+        Some(Holding {
+            since: claim.revision,
+            job,
+            unit: index,
+            is_claim: true,
+            cells: claim.standing.cells()?,
+            tasks: claim.tasks.to_vec(),
+        })
+    });
+    attempt.into_iter().chain(claim)
+}
+
+fn placement_of(run: &crate::state::TaskRun) -> TaskPlacement {
+    TaskPlacement {
+        task: run.task,
+        host: run.host,
+        gpus: run.gpus.clone(),
+    }
+}

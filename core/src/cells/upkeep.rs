@@ -1,0 +1,44 @@
+//! Attempts and claims begin and end: the cells that they hold, and the attempts that would hold cells if they could.
+
+use std::sync::Arc;
+
+use crate::cells::Allocation;
+use crate::command::Standing;
+use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use crate::spec::JobSpec;
+use crate::topology::CellId;
+
+/// An attempt by its age, the oldest first.
+pub type Guest = (AttemptEpoch, JobId, UnitIndex);
+
+impl Allocation {
+    /// An attempt stands on a ground from now on; none if it is over.
+    pub(crate) fn note(&mut self, spec: &JobSpec, attempt: Guest, standing: Option<&Standing>) {
+        if !self.is_active() {
+            return;
+        }
+        if standing == Some(&Standing::Opportunistic) && !spec.scheduling.opportunistic {
+            self.guests_mut().insert(attempt);
+        } else {
+            self.guests_mut().remove(&attempt);
+        }
+    }
+
+    /// Binds the cells of an attempt or a claim, which were found to be bindable.
+    pub fn hold(&mut self, queue: &Arc<str>, cells: &[CellId]) {
+        if !self.is_active() {
+            return;
+        }
+        for cell in cells {
+            let bound = self.bind(queue, cell);
+            debug_assert!(bound.is_ok(), "{cell:?} of {queue}: {bound:?}");
+        }
+    }
+
+    /// Lets go of the cells of an attempt or a claim that is over.
+    pub fn let_go(&mut self, queue: &Arc<str>, cells: &[CellId]) {
+        for cell in cells {
+            self.release(queue, cell);
+        }
+    }
+}

@@ -1,0 +1,139 @@
+//! Who may use what is claimed, and who is on a host.
+
+use std::collections::BTreeSet;
+
+use crate::feasibility::Misfit;
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::spec::Packing;
+use crate::state::{Holder, Host, Job, State};
+use crate::time::TimeMs;
+
+/// A unit that asks for resources, and when.
+#[derive(Clone, Copy, Debug)]
+pub struct Asker<'a> {
+    /// Its job.
+    pub job: &'a Job,
+    /// Which of its units.
+    pub unit: UnitIndex,
+    /// The time by which work ends that begins now.
+    pub now: TimeMs,
+}
+
+/// What counts as free although somebody has it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Freed {
+    /// True: what any attempt holds. A reservation waits for others to end by themselves.
+    pub all_attempts: bool,
+    /// What the attempts of these units hold.
+    pub attempts: BTreeSet<(JobId, UnitIndex)>,
+    /// What these units claim.
+    pub claims: BTreeSet<(JobId, UnitIndex)>,
+}
+
+impl Freed {
+    /// Whether nothing is freed.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.all_attempts && self.attempts.is_empty() && self.claims.is_empty()
+    }
+
+    /// Whether what a holder holds counts as free.
+    #[must_use]
+    pub fn holds(&self, holder: &Holder) -> bool {
+        self.has_unit(holder.job, holder.unit)
+    }
+
+    /// Whether what a unit's attempt holds counts as free.
+    #[must_use]
+    pub fn has_unit(&self, job: JobId, unit: UnitIndex) -> bool {
+        self.all_attempts || self.attempts.contains(&(job, unit))
+    }
+}
+
+impl Asker<'_> {
+    /// Whether the unit may use what another (or it itself) claims: its own, and what work that ends before the claim's
+    /// time may use.
+    #[must_use]
+    pub fn may_use(&self, state: &State, claimant: (JobId, UnitIndex)) -> bool {
+        claimant == (self.job.id, self.unit) || self.ends_before(state, claimant)
+    }
+
+    fn ends_before(&self, state: &State, (job, unit): (JobId, UnitIndex)) -> bool {
+        let Some(run_time_ms) = self.job.spec.scheduling.run_time_ms_max else {
+            return false;
+        };
+        let claim = state
+            .job(job)
+            .and_then(|job| job.unit(unit))
+            .and_then(|unit| unit.claim.as_deref());
+        claim
+            .and_then(|claim| claim.expected_at)
+            .is_some_and(|expected_at| self.now.after(run_time_ms) <= expected_at)
+    }
+
+    /// Whether the job wants its hosts for itself.
+    #[must_use]
+    pub fn is_exclusive(&self) -> bool {
+        self.job.spec.scheduling.packing == Packing::Exclusive
+    }
+
+    /// Why the job may not be on a host for its name.
+    #[must_use]
+    pub fn named_out(&self, host: &Host) -> Option<Misfit> {
+        let scheduling = &self.job.spec.scheduling;
+        let names = |names: &[String]| names.iter().any(|name| **name == *host.name);
+        if !scheduling.hosts.is_empty() && !names(&scheduling.hosts) {
+            return Some(Misfit::HostNotNamed);
+        }
+        names(&scheduling.hosts_excluded).then_some(Misfit::HostExcluded)
+    }
+
+    /// Why the job may not be on a host for those who are there, or are to be.
+    #[must_use]
+    pub fn crowded_out(&self, state: &State, host: &Host, freed: &Freed) -> Option<Misfit> {
+        if state.index.tasks.get(&host.id).is_some()
+            && let Some(misfit) = self.tenants(state, host.id, freed)
+        {
+            return Some(misfit);
+        }
+        host.claims
+            .iter()
+            .map(|claim| (claim.job, claim.unit))
+            .filter(|claimant| claimant.0 != self.job.id && !freed.claims.contains(claimant))
+            .filter(|claimant| self.is_exclusive() || !self.may_use(state, *claimant))
+            .find_map(|(job, _)| self.against(state, job))
+    }
+
+    fn tenants(&self, state: &State, host: HostId, freed: &Freed) -> Option<Misfit> {
+        if freed.all_attempts {
+            return None;
+        }
+        let first = (host, JobId(0), UnitIndex(0));
+        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+        let mut units = state
+            .index
+            .on_host
+            .range(first..=last)
+            .map(|((_, job, unit), _)| (*job, *unit))
+            .filter(|tenant| !freed.attempts.contains(tenant));
+        if self.is_exclusive() {
+            return units.find_map(|(job, _)| self.against(state, job));
+        }
+        // A job that has a host for itself is the only one there: any of them tells.
+        units.next().and_then(|(job, _)| self.against(state, job))
+    }
+
+    /// Why the job may not be where another one is.
+    fn against(&self, state: &State, other: JobId) -> Option<Misfit> {
+        if other == self.job.id {
+            return None;
+        }
+        if self.is_exclusive() {
+            return Some(Misfit::HostShared(other));
+        }
+        state
+            .job(other)
+            .is_some_and(|job| job.spec.scheduling.packing == Packing::Exclusive)
+            .then_some(Misfit::HostExclusive(other))
+    }
+}

@@ -1,0 +1,135 @@
+//! Why a host cannot take a task.
+
+use std::fmt;
+
+use crate::command::HostHealth;
+use crate::ids::{GpuUuid, JobId};
+use crate::limits;
+
+/// Why a host cannot take a task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Misfit {
+    /// Its heartbeats are missing.
+    HostHealth(HostHealth),
+    /// It is out of placement.
+    HostBlocked,
+    /// It has too few free CPUs.
+    Cpus {
+        /// Thousandths of CPUs asked for.
+        need_milli: u32,
+        /// Thousandths of CPUs free.
+        free_milli: u32,
+    },
+    /// It has too little free memory.
+    Memory {
+        /// MiB asked for.
+        need_mib: u64,
+        /// MiB free.
+        free_mib: u64,
+    },
+    /// It has too few free GPUs of an acceptable model.
+    Gpus {
+        /// GPUs asked for.
+        need: u32,
+        /// GPUs free.
+        free: u32,
+    },
+    /// The number of GPUs given is not the number asked for.
+    GpuCount {
+        /// GPUs asked for.
+        need: u32,
+        /// GPUs given.
+        given: u32,
+    },
+    /// The GPU is not one of the host's, or is not in the host's order.
+    GpuUnknown(GpuUuid),
+    /// The GPU is held, claimed for another unit, blocked or unfit.
+    GpuTaken(GpuUuid),
+    /// The GPU's model is not acceptable to the task.
+    GpuModel(GpuUuid),
+    /// The group may only use the GPUs that it names, and this is none of them.
+    GpuNotNamed(GpuUuid),
+    /// The GPUs given do not lie in one cell of the level that the group asks for.
+    NotWithin {
+        /// The level (`within`).
+        level: String,
+    },
+    /// Tasks of one group of a gang are on GPUs of two models.
+    Models {
+        /// The group.
+        group: String,
+    },
+    /// The job names the hosts that it may use, and this is none of them (`hosts`).
+    HostNotNamed,
+    /// The job excludes the host (`hosts_excluded`).
+    HostExcluded,
+    /// A job that wants its hosts for itself is there, or is to be (`packing: exclusive`).
+    HostExclusive(JobId),
+    /// The job wants the host for itself, and another one is there, or is to be.
+    HostShared(JobId),
+    /// As many tasks as a host may have are on it already.
+    Tasks,
+    /// As many tasks of the group as may be are on the host already.
+    TasksPerHost {
+        /// The most that may be (`tasks_per_host_max`).
+        limit: u32,
+    },
+}
+
+impl fmt::Display for Misfit {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::HostHealth(health) => write!(formatter, "it is {health:?}"),
+            Self::HostBlocked => formatter.write_str("it is blocked"),
+            Self::Cpus {
+                need_milli,
+                free_milli,
+            } => write!(
+                formatter,
+                "{need_milli} thousandths of CPUs asked for, {free_milli} free"
+            ),
+            Self::Memory { need_mib, free_mib } => {
+                write!(
+                    formatter,
+                    "{need_mib} MiB of memory asked for, {free_mib} free"
+                )
+            }
+            Self::Gpus { need, free } => {
+                write!(formatter, "{need} GPUs asked for, {free} acceptable free")
+            }
+            Self::GpuCount { need, given } => {
+                write!(formatter, "{need} GPUs asked for, {given} given")
+            }
+            Self::GpuUnknown(gpu) => write!(formatter, "{gpu} is not there or out of order"),
+            Self::GpuTaken(gpu) => write!(formatter, "{gpu} is held, claimed, blocked or unfit"),
+            Self::GpuModel(gpu) => write!(formatter, "{gpu} is of a model that is not acceptable"),
+            Self::GpuNotNamed(gpu) => {
+                write!(formatter, "{gpu} is none of the GPUs that the group names")
+            }
+            Self::NotWithin { level } => {
+                write!(formatter, "the GPUs do not share a cell of level `{level}`")
+            }
+            Self::Models { group } => {
+                write!(formatter, "group `{group}` would be on GPUs of two models")
+            }
+            Self::HostNotNamed => formatter.write_str("it is none of the hosts that the job names"),
+            Self::HostExcluded => formatter.write_str("the job excludes it"),
+            Self::HostExclusive(job) => write!(formatter, "job {job} has it for itself"),
+            Self::HostShared(job) => {
+                write!(
+                    formatter,
+                    "the job wants it for itself, and job {job} is there"
+                )
+            }
+            Self::Tasks => write!(
+                formatter,
+                "it has {} tasks already (TASKS_PER_HOST_MAX)",
+                limits::TASKS_PER_HOST_MAX
+            ),
+            Self::TasksPerHost { limit } => write!(
+                formatter,
+                "it has {limit} tasks of the group already (tasks_per_host_max)"
+            ),
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Whether a unit's tasks may go where they are put, all of them together.
+
+use std::collections::BTreeMap;
+
+use crate::command::TaskPlacement;
+use crate::feasibility::{Asker, Freed, Ledger, Misfit};
+use crate::ids::{HostId, TaskIndex};
+use crate::spec::{JobSpec, TaskGroup, Within};
+use crate::state::State;
+use crate::topology::{CellId, GpuMask};
+
+/// Why a unit cannot go where it is put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// There is no such host.
+    HostUnknown(HostId),
+    /// The job has no such task.
+    TaskUnknown(TaskIndex),
+    /// A host cannot take what is put on it.
+    Host(HostId, Misfit),
+}
+
+/// Checks where a unit's tasks are put; returns their positions by host.
+///
+/// Every host can take all of its own, and tasks that have to share a cell or a model do.
+///
+/// # Errors
+/// The first reason why they may not go there.
+pub fn check(
+    state: &State,
+    asker: Asker<'_>,
+    tasks: &[TaskPlacement],
+    freed: &Freed,
+) -> Result<BTreeMap<HostId, Vec<usize>>, Unfit> {
+    let mut ledgers: BTreeMap<HostId, (Ledger<'_>, Vec<usize>)> = BTreeMap::new();
+    let mut masks = Vec::with_capacity(tasks.len());
+    for (position, task) in tasks.iter().enumerate() {
+        let host = state.host(task.host).ok_or(Unfit::HostUnknown(task.host))?;
+        let (group, _) = asker
+            .job
+            .spec
+            .group_of(task.task)
+            .ok_or(Unfit::TaskUnknown(task.task))?;
+        let (ledger, positions) = ledgers
+            .entry(task.host)
+            .or_insert_with(|| (Ledger::open(state, host, asker, freed), Vec::new()));
+        let mask = ledger
+            .take(group, &task.gpus)
+            .map_err(|misfit| Unfit::Host(task.host, misfit))?;
+        positions.push(position);
+        masks.push(mask);
+    }
+    if asker.job.spec.gang {
+        check_gang(state, &asker.job.spec, tasks, &masks)?;
+    }
+    Ok(ledgers
+        .into_iter()
+        .map(|(host, (_, positions))| (host, positions))
+        .collect())
+}
+
+/// What the tasks of a gang have in common: each group its model, and the cells that the job requires.
+fn check_gang(
+    state: &State,
+    spec: &JobSpec,
+    tasks: &[TaskPlacement],
+    masks: &[GpuMask],
+) -> Result<(), Unfit> {
+    let placed: Vec<(&TaskPlacement, GpuMask)> = tasks.iter().zip(masks.iter().copied()).collect();
+    if let Some(within) = required(spec.scheduling.within.as_ref()) {
+        check_shared(state, within, &placed)?;
+    }
+    let mut rest = placed.as_slice();
+    let mut first = 0;
+    for group in &spec.groups {
+        let end = first + group.count;
+        let (of_group, others) =
+            rest.split_at(rest.partition_point(|(task, _)| task.task.get() < end));
+        check_models(state, group, of_group)?;
+        check_subgroups(state, group, first, of_group)?;
+        rest = others;
+        first = end;
+    }
+    Ok(())
+}
+
+fn check_models(
+    state: &State,
+    group: &TaskGroup,
+    placed: &[(&TaskPlacement, GpuMask)],
+) -> Result<(), Unfit> {
+    let mut model = None;
+    for (task, mask) in placed {
+        let Some(host) = state.host(task.host) else {
+            continue;
+        };
+        for position in mask.positions() {
+            let own = &host.gpus[position].model;
+            if *model.get_or_insert(own) != own {
+                let group = group.name.clone();
+                return Err(Unfit::Host(task.host, Misfit::Models { group }));
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The tasks of each subgroup share a cell of the level that their group requires.
+fn check_subgroups(
+    state: &State,
+    group: &TaskGroup,
+    first: u32,
+    placed: &[(&TaskPlacement, GpuMask)],
+) -> Result<(), Unfit> {
+    let Some(within) = required(group.layout.within.as_ref()) else {
+        return Ok(());
+    };
+    let topology = &state.topology;
+    // A level inside hosts is about each task's own GPUs, which its host's ledger has checked.
+    if topology.level(&within.level) > Some(topology.host_level()) {
+        return Ok(());
+    }
+    let size = group.layout.within_tasks.unwrap_or(group.count).max(1);
+    placed
+        .chunk_by(|(one, _), (other, _)| {
+            (one.task.get() - first) / size == (other.task.get() - first) / size
+        })
+        .try_for_each(|subgroup| check_shared(state, within, subgroup))
+}
+
+/// All of these tasks lie in one cell of a level.
+fn check_shared(
+    state: &State,
+    within: &Within,
+    placed: &[(&TaskPlacement, GpuMask)],
+) -> Result<(), Unfit> {
+    let mut shared = None;
+    for (task, _) in placed {
+        let of_host = placed.iter().filter(|(other, _)| other.host == task.host);
+        let mask = || of_host.fold(GpuMask::default(), |all, (_, mask)| all.or(*mask));
+        let cell = cell_of(state, within, task.host, mask);
+        let agrees = cell.is_some() && shared.get_or_insert_with(|| cell.clone()) == &cell;
+        if !agrees {
+            let level = within.level.clone();
+            return Err(Unfit::Host(task.host, Misfit::NotWithin { level }));
+        }
+    }
+    Ok(())
+}
+
+/// The cell of a level around some GPUs of a host, or around the host.
+fn cell_of(
+    state: &State,
+    within: &Within,
+    host: HostId,
+    mask: impl FnOnce() -> GpuMask,
+) -> Option<CellId> {
+    let topology = &state.topology;
+    let level = topology.level(&within.level)?;
+    let cells = state.index.host_cells.get(&host)?;
+    let mask = if level > topology.host_level() {
+        mask()
+    } else {
+        GpuMask::default()
+    };
+    cells.enclosing(topology, level, host, mask)
+}
+
+/// A cell that tasks have to share; none if it is only preferred.
+fn required(within: Option<&Within>) -> Option<&Within> {
+    within.filter(|within| within.required)
+}

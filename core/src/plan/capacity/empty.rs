@@ -1,0 +1,59 @@
+//! The cluster as if everything were free, reachable and let in: what could ever be placed.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::feasibility::{Freed, Room};
+use crate::plan::capacity::left::{Left, Newcomers};
+use crate::plan::capacity::{Capacity, FreeHosts};
+use crate::state::{CellIndex, Host, HostClass, State};
+use crate::topology::GpuMask;
+
+impl<'a> Capacity<'a> {
+    /// All that the cluster has. It looks at every host.
+    pub(crate) fn empty(state: &'a State) -> Self {
+        let freed = Freed {
+            all_attempts: true,
+            ..Freed::default()
+        };
+        let mut whole = Self {
+            free: OrdMap::new(),
+            places: CellIndex::default(),
+            freed: Arc::new(freed),
+            all_hosts: true,
+            ..Self::new(state)
+        };
+        for host in state.hosts.values() {
+            whole.add_empty(host);
+        }
+        whole
+    }
+
+    fn add_empty(&mut self, host: &Host) {
+        let Some(cells) = self.cells(host.id) else {
+            return;
+        };
+        let left = Left {
+            room: Room::whole(host),
+            free: cells.of_model(""),
+            taken: GpuMask::default(),
+            newcomers: Newcomers::Nobody,
+        };
+        self.left.insert(host.id, left);
+        let any: &mut FreeHosts = self.free.entry(HostClass::from("")).or_default();
+        any.insert((left.free.count(), host.id));
+        self.places.add_host(&cells.above, host.id);
+        for (class, of_class) in cells.models.iter() {
+            let gpus = of_class.count();
+            let hosts = self.free.entry(class.clone()).or_default();
+            hosts.insert((gpus, host.id));
+            self.places.change(&cells.above, class, None, Some(gpus));
+        }
+    }
+
+    /// Whether anything may be placed on a host.
+    pub(super) fn accepts(&self, host: &Host) -> bool {
+        self.all_hosts || host.accepts_work()
+    }
+}

@@ -1,0 +1,202 @@
+//! Forks that show more than is free now, or less.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::command::Victim;
+use crate::feasibility::Asker;
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::capacity::left::Left;
+use crate::plan::capacity::{Capacity, FreeHosts, Masks};
+use crate::state::{CellIndex, Gpu, Host, HostClass, Job};
+use crate::topology::GpuMask;
+
+impl<'a> Capacity<'a> {
+    /// What there would be without these attempts.
+    pub(crate) fn free_attempts(&self, victims: &[Victim]) -> Self {
+        let mut fork = self.fork();
+        for victim in victims {
+            fork.free_attempt(*victim);
+        }
+        fork
+    }
+
+    /// What a unit sees: beside what is free also what it claims itself, and what others claim for a time by which it
+    /// will have ended. None if that is nothing more.
+    pub(crate) fn for_unit(&self, job: &Job, unit: UnitIndex) -> Option<Self> {
+        let asker = self.asker(job, unit);
+        let usable: Vec<(JobId, UnitIndex)> = self
+            .claimants(asker)
+            .into_iter()
+            .filter(|claimant| asker.may_use(self.state, *claimant))
+            .collect();
+        if usable.is_empty() {
+            return None;
+        }
+        let mut fork = self.fork();
+        for (job, unit) in usable {
+            fork.free_claim(job, unit);
+        }
+        Some(fork)
+    }
+
+    /// Units whose claims may be of use to one.
+    fn claimants(&self, asker: Asker<'_>) -> BTreeSet<(JobId, UnitIndex)> {
+        let own = (asker.job.id, asker.unit);
+        let claims = asker
+            .job
+            .unit(asker.unit)
+            .is_some_and(|known| known.claim.is_some());
+        let mut claimants: BTreeSet<_> = claims.then_some(own).into_iter().collect();
+        if asker.job.spec.scheduling.run_time_ms_max.is_some() {
+            claimants.extend(self.state.index.claims.keys().copied());
+        }
+        claimants
+    }
+
+    /// Only these GPUs, of these hosts; tasks without GPUs may be on any of the hosts.
+    pub(crate) fn within(&self, masks: Masks) -> Self {
+        let only = match &self.only {
+            Some(only) => masks
+                .into_iter()
+                .filter_map(|(host, mask)| Some((host, mask.and(*only.get(&host)?))))
+                .collect(),
+            None => masks,
+        };
+        let only = Arc::new(only);
+        let mut fork = self.fork();
+        let mut free: OrdMap<HostClass, FreeHosts> = OrdMap::new();
+        fork.left = OrdMap::new();
+        fork.places = CellIndex::default();
+        for (host, mask) in only.iter() {
+            let Some(host) = self.state.host(*host).filter(|host| self.accepts(host)) else {
+                continue;
+            };
+            let left = self.left_of(host);
+            let left = Left {
+                free: left.free.and(*mask),
+                ..left
+            };
+            fork.left.insert(host.id, left);
+            let any = free.entry(HostClass::from("")).or_default();
+            any.insert((left.free.count(), host.id));
+            let Some(cells) = self.cells(host.id) else {
+                continue;
+            };
+            fork.places.add_host(&cells.above, host.id);
+            for (class, of_class) in cells.models.iter() {
+                let gpus = left.free.and(*of_class).count();
+                let hosts = free.entry(class.clone()).or_default();
+                hosts.insert((gpus, host.id));
+                fork.places.change(&cells.above, class, None, Some(gpus));
+            }
+        }
+        fork.free = free;
+        fork.only = Some(only);
+        fork
+    }
+
+    /// A unit that asks now.
+    pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Asker<'b> {
+        Asker {
+            job,
+            unit,
+            now: self.now,
+        }
+    }
+
+    fn fork(&self) -> Self {
+        let mut fork = self.clone();
+        // More may fit in the fork.
+        fork.narrowed.clear();
+        fork
+    }
+
+    /// Counts what an attempt holds as free; nothing if it is not the unit's current one. For forks only.
+    pub(crate) fn free_attempt(&mut self, victim: Victim) {
+        let unit = (victim.job, victim.unit);
+        let Some(job) = self.state.job(victim.job) else {
+            return;
+        };
+        let attempt = job
+            .unit(victim.unit)
+            .and_then(|unit| unit.attempt.as_deref());
+        let Some(attempt) = attempt.filter(|attempt| attempt.epoch == victim.epoch) else {
+            return;
+        };
+        if !Arc::make_mut(&mut self.freed).attempts.insert(unit) {
+            return;
+        }
+        for run in &attempt.tasks {
+            let host = self.state.host(run.host);
+            let group = job.spec.group_of(run.task);
+            if let (Some(host), Some((group, _))) = (host, group) {
+                let mut left = self.left_of(host);
+                left.room.take_back(&group.resources);
+                self.replace(host, left);
+            }
+        }
+        for host in attempt.hosts() {
+            self.refresh(host);
+        }
+    }
+
+    /// Counts what a unit claims as free. For forks, and for units that are placed.
+    pub(crate) fn free_claim(&mut self, job: JobId, unit: UnitIndex) {
+        let known = self.state.job(job).and_then(|job| job.unit(unit));
+        let Some(claim) = known.and_then(|known| known.claim.as_deref()) else {
+            return;
+        };
+        if !Arc::make_mut(&mut self.freed).claims.insert((job, unit)) {
+            return;
+        }
+        let hosts: BTreeSet<_> = claim.tasks.iter().map(|task| task.host).collect();
+        for host in hosts {
+            if let Some(record) = self.state.host(host) {
+                let mut left = self.left_of(record);
+                let of_unit = record.claims.iter();
+                for claim in of_unit.filter(|claim| (claim.job, claim.unit) == (job, unit)) {
+                    left.room = left.room.more(claim.cpus_milli, claim.memory_mib);
+                }
+                self.replace(record, left);
+            }
+            self.refresh(host);
+        }
+    }
+
+    /// Finds the free GPUs of a host anew.
+    fn refresh(&mut self, host: crate::ids::HostId) {
+        let Some(host) = self.state.host(host) else {
+            return;
+        };
+        let mut left = self.left_of(host);
+        let before = left.free;
+        let all = host.gpus.iter().enumerate();
+        let free = all
+            .take(crate::limits::GPUS_PER_HOST_MAX)
+            .filter(|(_, gpu)| self.counts_as_free(gpu))
+            .fold(GpuMask::default(), |mask, (position, _)| {
+                mask.or(GpuMask::one(position))
+            });
+        left.free = self.counted(host, free).without(left.taken);
+        self.replace(host, left);
+        self.reorder(host, before, left.free);
+    }
+
+    fn replace(&mut self, host: &Host, left: Left) {
+        self.left.insert(host.id, left);
+    }
+
+    fn counts_as_free(&self, gpu: &Gpu) -> bool {
+        gpu.usable()
+            && gpu
+                .holder
+                .as_ref()
+                .is_none_or(|holder| self.freed.holds(holder))
+            && gpu
+                .claim
+                .is_none_or(|claimant| self.freed.claims.contains(&claimant))
+    }
+}

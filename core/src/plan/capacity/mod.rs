@@ -1,0 +1,325 @@
+//! What is free, as one planning round sees it: the state's index, less what the round gave out.
+//!
+//! A clone is cheap (the maps share their nodes): whatever is tried is tried on one. Three kinds of forks show more
+//! or less than is free now: [`Capacity::free_attempts`] what there would be without some attempts and claims,
+//! [`Capacity::for_unit`] what one unit may use of what is claimed, [`Capacity::within`] only some GPUs.
+
+mod empty;
+mod forks;
+mod left;
+mod need;
+mod take;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::feasibility::Freed;
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::plan::capacity::left::Left;
+use crate::plan::capacity::need::Likeness;
+pub(crate) use crate::plan::capacity::need::Need;
+pub(crate) use crate::plan::capacity::take::{positions, uuids};
+use crate::state::{CellIndex, Host, HostClass, State};
+use crate::time::TimeMs;
+use crate::topology::{GpuMask, HostCells};
+
+/// Hosts by their number of free GPUs of one class.
+pub(crate) type FreeHosts = OrdSet<(u32, HostId)>;
+
+/// Needs whose hopeless hosts a round remembers. Past it the round still plans right, only slower.
+const LIKENESSES_MAX: usize = 32;
+
+/// Hosts tried for the rest of a gang before it is split once more: it bounds the search for a tidy
+/// packing, not whether the gang is placed.
+const TIGHTEST_TRIES_MAX: usize = 32;
+
+/// Hosts tried for a task of a job that wants to spread: past it two tasks may share a host.
+const SPREAD_TRIES_MAX: usize = 256;
+
+/// GPUs of some hosts.
+pub(crate) type Masks = BTreeMap<HostId, GpuMask>;
+
+/// Free resources in one planning round. A clone is cheap, so a gang is tried on one.
+#[derive(Clone)]
+pub(crate) struct Capacity<'a> {
+    state: &'a State,
+    now: TimeMs,
+    /// The index, with the GPUs of this round taken off; the empty class keeps the order it had at first,
+    /// which only says which hosts CPU tasks prefer.
+    free: OrdMap<HostClass, FreeHosts>,
+    /// The same by cells above hosts.
+    places: CellIndex,
+    left: OrdMap<HostId, Left>,
+    /// Tasks that the round put on a host, by job and position of their group, for groups with a limit.
+    spread: OrdMap<(JobId, usize, HostId), u32>,
+    /// What counts as free although somebody has it.
+    freed: Arc<Freed>,
+    /// Whether hosts count that are silent or blocked, and those that others have for themselves.
+    all_hosts: bool,
+    /// The only GPUs that count, if not all do.
+    only: Option<Arc<Masks>>,
+    /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
+    /// so none is looked at twice.
+    narrowed: BTreeMap<Likeness, FreeHosts>,
+}
+
+impl<'a> Capacity<'a> {
+    /// What is free now: held by nobody, claimed by nobody.
+    pub(crate) fn new(state: &'a State) -> Self {
+        Self {
+            state,
+            now: state.time,
+            free: state.index.free.clone(),
+            places: state.index.cells.clone(),
+            left: OrdMap::new(),
+            spread: OrdMap::new(),
+            freed: Arc::default(),
+            all_hosts: false,
+            only: None,
+            narrowed: BTreeMap::new(),
+        }
+    }
+
+    /// The same as seen at another time: it says which work ends before a claim's time.
+    pub(crate) fn at(mut self, now: TimeMs) -> Self {
+        self.now = now;
+        self
+    }
+
+    /// The state that it shows.
+    pub(crate) const fn state(&self) -> &'a State {
+        self.state
+    }
+
+    /// The time at which it is seen.
+    pub(crate) const fn now(&self) -> TimeMs {
+        self.now
+    }
+
+    /// The GPU models of hosts that accept work, ascending.
+    pub(crate) fn models(&self) -> impl Iterator<Item = &HostClass> {
+        self.free.keys().filter(|class| !class.is_empty())
+    }
+
+    /// Hosts of a class that accept work, by free GPUs.
+    pub(crate) fn hosts(&self, class: &str) -> FreeHosts {
+        self.free.get(class).cloned().unwrap_or_default()
+    }
+
+    /// Free GPUs of a class.
+    pub(crate) fn gpus_free(&self, class: &str) -> u64 {
+        self.slots(class, 1)
+    }
+
+    /// Groups of `gpus` free GPUs that each lie on one host, whatever CPUs and memory say.
+    pub(crate) fn slots(&self, class: &str, gpus: u32) -> u64 {
+        let Some(hosts) = self.free.get(class) else {
+            return 0;
+        };
+        hosts
+            .range((gpus, HostId(0))..)
+            .map(|(free, _)| u64::from(free / gpus.max(1)))
+            .sum()
+    }
+
+    /// The GPUs of a host that are free, and of a class.
+    pub(crate) fn free_on(&self, host: &Host, class: &str) -> GpuMask {
+        let of_class = self.cells(host.id).map(|cells| cells.of_model(class));
+        self.left_of(host).free.and(of_class.unwrap_or_default())
+    }
+
+    /// The host that a job which wants to spread had better take, and its free GPUs: one with none of its tasks if
+    /// there is one among the emptiest.
+    pub(crate) fn emptiest_fit(&self, need: Need<'_>) -> Option<(u32, HostId)> {
+        let class = self.hosts(need.class);
+        let hosts: Box<dyn Iterator<Item = (u32, HostId)>> = match need.few_hosts {
+            Some(hosts) => Box::new(self.sized(hosts.iter().copied(), need).into_iter().rev()),
+            None => Box::new(class.iter().rev().copied()),
+        };
+        let mut fitting = hosts
+            .take_while(|(free, _)| *free >= need.group.resources.gpus)
+            .filter(|(free, host)| self.tasks_fitting(*host, *free, need) > 0);
+        let first = fitting.next()?;
+        let fresh = std::iter::once(first).chain(fitting.by_ref().take(SPREAD_TRIES_MAX));
+        let fresh = fresh
+            .into_iter()
+            .find(|(_, host)| !self.has_tasks_of(need, *host));
+        Some(fresh.unwrap_or(first))
+    }
+
+    fn has_tasks_of(&self, need: Need<'_>, host: HostId) -> bool {
+        let job = need.asker.job.id;
+        let units = (host, job, UnitIndex(0))..=(host, job, UnitIndex(u32::MAX));
+        let came = self.left.get(&host).is_some_and(|left| left.holds(job));
+        came || self.state.index.on_host.range(units).next().is_some()
+    }
+
+    /// The host with the fewest free GPUs that still takes a task, and their number.
+    pub(crate) fn best_fit(&mut self, need: Need<'_>) -> Option<(u32, HostId)> {
+        if let Some(hosts) = need.few_hosts {
+            let fitting = hosts.iter().filter_map(|host| {
+                let host = self.state.host(*host)?;
+                let free = self.free_on(host, need.class).count();
+                (self.tasks_fitting(host.id, free, need) > 0).then_some((free, host.id))
+            });
+            return fitting.min();
+        }
+        let mut hopeless = Vec::new();
+        let found = {
+            // Nearly always nothing is narrowed, and then the likeness need not be spelled out.
+            let narrowed = match self.narrowed.is_empty() {
+                true => None,
+                false => self.narrowed.get(&need.likeness()),
+            };
+            let hosts = narrowed.or_else(|| self.free.get(need.class))?;
+            let mut candidates = hosts.range((need.group.resources.gpus, HostId(0))..);
+            candidates.find(|(free, host)| {
+                let fits = self.tasks_fitting(*host, *free, need) > 0;
+                if !fits {
+                    hopeless.push((*free, *host));
+                }
+                fits
+            })
+        };
+        let found = found.copied();
+        self.narrow(need, &hopeless);
+        found
+    }
+
+    fn narrow(&mut self, need: Need<'_>, hopeless: &[(u32, HostId)]) {
+        if hopeless.is_empty() {
+            return;
+        }
+        let likeness = need.likeness();
+        if self.narrowed.len() >= LIKENESSES_MAX && !self.narrowed.contains_key(&likeness) {
+            return;
+        }
+        let all = self.hosts(need.class);
+        let hosts = self.narrowed.entry(likeness).or_insert(all);
+        for entry in hopeless {
+            hosts.remove(entry);
+        }
+    }
+
+    /// Cells above hosts with what is free in them.
+    pub(crate) const fn places(&self) -> &CellIndex {
+        &self.places
+    }
+
+    /// The host with the fewest free GPUs that takes so many tasks of a need.
+    pub(crate) fn fitting_host(&self, need: Need<'_>, count: u32) -> Option<HostId> {
+        let gpus = need.group.resources.gpus.saturating_mul(count);
+        let fits = |(free, host): &(u32, HostId)| self.tasks_fitting(*host, *free, need) >= count;
+        if let Some(hosts) = need.few_hosts {
+            return self
+                .sized(hosts.iter().copied(), need)
+                .into_iter()
+                .find(fits)
+                .map(|(_, host)| host);
+        }
+        let hosts = self.free.get(need.class)?;
+        hosts
+            .range((gpus, HostId(0))..)
+            .copied()
+            .find(fits)
+            .map(|(_, host)| host)
+    }
+
+    /// Hosts with their free GPUs of a need's class, the fullest first.
+    pub(crate) fn sized(
+        &self,
+        hosts: impl Iterator<Item = HostId>,
+        need: Need<'_>,
+    ) -> Vec<(u32, HostId)> {
+        let records = hosts.filter_map(|host| self.state.host(host));
+        let mut sized: Vec<(u32, HostId)> = records
+            .filter(|host| self.accepts(host))
+            .map(|host| (self.free_on(host, need.class).count(), host.id))
+            .collect();
+        sized.sort_unstable();
+        sized
+    }
+
+    /// The host with the fewest free GPUs that takes `count` tasks together, if one of the first few does
+    /// that is not among those `used`. `hosts` are in the order of their free GPUs, as they were at first.
+    pub(crate) fn tightest<T>(
+        &self,
+        need: Need<'_>,
+        count: u32,
+        hosts: &FreeHosts,
+        used: &BTreeMap<HostId, T>,
+    ) -> Option<HostId> {
+        hosts
+            .range((need.group.resources.gpus.saturating_mul(count), HostId(0))..)
+            .take(TIGHTEST_TRIES_MAX)
+            .find(|(free, host)| {
+                !used.contains_key(host) && self.tasks_fitting(*host, *free, need) >= count
+            })
+            .map(|(_, host)| *host)
+    }
+
+    /// How many such tasks a host takes that has `gpus_free` free GPUs of the right class.
+    pub(crate) fn tasks_fitting(&self, host: HostId, gpus_free: u32, need: Need<'_>) -> u32 {
+        let Some(host) = self.state.host(host) else {
+            return 0;
+        };
+        let by_room = self.room_of(host).tasks(&need.group.resources);
+        let by_gpus = self.by_gpus(host, gpus_free, need);
+        let fitting = by_gpus.min(by_room);
+        if fitting == 0 || !self.admits(host, need) {
+            return 0;
+        }
+        match need.group.tasks_per_host_max {
+            Some(limit) => fitting.min(limit.saturating_sub(self.spread_on(need, host.id))),
+            None => fitting,
+        }
+    }
+
+    /// How many such tasks the host's free GPUs are enough for.
+    fn by_gpus(&self, host: &Host, gpus_free: u32, need: Need<'_>) -> u32 {
+        let gpus = need.group.resources.gpus;
+        if need.any_gpus() {
+            return gpus_free.checked_div(gpus).unwrap_or(u32::MAX);
+        }
+        let free = need.named_of(host.id, self.free_on(host, need.class));
+        self.cells(host.id)
+            .map_or(0, |cells| cells.tasks(need.own, free, gpus))
+    }
+
+    /// Whether a job may be on a host: for its name, and for those who are there, or are to be.
+    fn admits(&self, host: &Host, need: Need<'_>) -> bool {
+        self.accepts(host)
+            && self
+                .only
+                .as_ref()
+                .is_none_or(|only| only.contains_key(&host.id))
+            && need.asker.named_out(host).is_none()
+            && (self.all_hosts
+                || need
+                    .asker
+                    .crowded_out(self.state, host, &self.freed)
+                    .is_none())
+            && self
+                .left
+                .get(&host.id)
+                .is_none_or(|left| left.admits(need.asker))
+    }
+
+    /// Tasks of a group with a limit on a host, those of this round included.
+    fn spread_on(&self, need: Need<'_>, host: HostId) -> u32 {
+        let of_round = self.spread.get(&need.spread_key(host)).copied();
+        let job = need.asker.job;
+        let unit = (job.id, need.asker.unit);
+        if self.freed.has_unit(unit.0, unit.1) {
+            return of_round.unwrap_or(0);
+        }
+        crate::feasibility::tasks_of_group(self.state, job, host, need.group)
+            + of_round.unwrap_or(0)
+    }
+
+    pub(crate) fn cells(&self, host: HostId) -> Option<&'a HostCells> {
+        self.state.index.host_cells.get(&host).map(AsRef::as_ref)
+    }
+}

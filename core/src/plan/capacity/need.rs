@@ -1,0 +1,67 @@
+//! What one task needs of its host.
+
+use std::collections::BTreeSet;
+
+use crate::feasibility::Asker;
+use crate::ids::{HostId, JobId};
+use crate::plan::capacity::Masks;
+use crate::spec::TaskGroup;
+use crate::state::HostClass;
+use crate::topology::{GpuMask, Own};
+
+/// What one task needs of its host.
+#[derive(Clone, Copy)]
+pub(crate) struct Need<'a> {
+    /// Whose task.
+    pub(crate) asker: Asker<'a>,
+    /// Its group.
+    pub(crate) group: &'a TaskGroup,
+    /// Position of the group in the job.
+    pub(crate) position: usize,
+    /// The model of its GPUs; empty if it needs none.
+    pub(crate) class: &'a HostClass,
+    /// What its own GPUs share.
+    pub(crate) own: Own,
+    /// The only GPUs that it may have, if the group names any.
+    pub(crate) named: Option<&'a Masks>,
+    /// The only hosts that it may be on, if they are few and known.
+    pub(crate) few_hosts: Option<&'a BTreeSet<HostId>>,
+}
+
+/// Needs that are alike: the resources' numbers, and the job and group where it matters which those are.
+pub(super) type Likeness = (HostClass, (u32, u32, u64), Own, Option<(JobId, usize)>);
+
+impl Need<'_> {
+    /// Whether any free GPUs of the class do.
+    pub(super) fn any_gpus(&self) -> bool {
+        self.own == Own::Host && self.named.is_none()
+    }
+
+    /// Those of a host's GPUs that the group names.
+    pub(super) fn named_of(&self, host: HostId, gpus: GpuMask) -> GpuMask {
+        match self.named {
+            Some(named) => gpus.and(named.get(&host).copied().unwrap_or_default()),
+            None => gpus,
+        }
+    }
+
+    pub(super) fn likeness(&self) -> Likeness {
+        let needs = &self.group.resources;
+        let scheduling = &self.asker.job.spec.scheduling;
+        let particular = self.group.tasks_per_host_max.is_some()
+            || self.named.is_some()
+            || self.asker.is_exclusive()
+            || !scheduling.hosts.is_empty()
+            || !scheduling.hosts_excluded.is_empty();
+        (
+            HostClass::clone(self.class),
+            (needs.gpus, needs.cpus_milli, needs.memory_mib),
+            self.own,
+            particular.then_some((self.asker.job.id, self.position)),
+        )
+    }
+
+    pub(super) fn spread_key(&self, host: HostId) -> (JobId, usize, HostId) {
+        (self.asker.job.id, self.position, host)
+    }
+}

@@ -1,0 +1,217 @@
+//! What a round does about claims: those that are ready are placed first; a unit that found no room may preempt, or
+//! reserve.
+
+use std::sync::Arc;
+
+use crate::command::{Claiming, Command, Standing, TaskPlacement, Victim};
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::order::Turn;
+use crate::plan::preempt::{self, Wanting};
+use crate::plan::round::{ClaimMode, Refusal, Round, standing_of};
+use crate::plan::running::{self, Running};
+use crate::plan::{Blocker, reserve};
+use crate::state::{Job, Line};
+use crate::time::TimeMs;
+
+/// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
+const RESERVATIONS_PER_QUEUE_MAX: usize = 8;
+
+/// What is to be claimed for a unit.
+struct Claimed {
+    tasks: Vec<TaskPlacement>,
+    victims: Vec<Victim>,
+    expected_at: Option<TimeMs>,
+}
+
+impl<'a> Round<'a> {
+    /// Places the units for which all that they claimed is free.
+    pub(super) fn place_claimed(&mut self) {
+        let state = self.state;
+        for ((id, unit), progress) in &state.index.claims {
+            if progress.gpus_held == 0
+                && !self.is_over_budget()
+                && let Some(job) = state.job(*id)
+            {
+                self.place_early(job, *unit);
+            }
+        }
+    }
+
+    fn place_early(&mut self, job: &'a Job, unit: UnitIndex) {
+        let (line, _) = Line::of(&self.state.queues, job);
+        let Some(line) = self.order.position(&line) else {
+            return;
+        };
+        let turn = Turn { job: job.id, line };
+        match self.place(turn, job, unit) {
+            Ok(()) => {
+                self.placed_early.insert((job.id, unit));
+                let units = (job.id, UnitIndex(0))..=(job.id, UnitIndex(u32::MAX));
+                if self.placed_early.range(units).count() as u64 == job.counts.waiting {
+                    self.done_early.insert((line, job.id));
+                }
+            }
+            // It may not have what it reserved any more: others shall.
+            Err(Refusal {
+                blocker: Blocker::Limit(limit),
+                ..
+            }) => self.plan.steps.push(Command::DropClaim {
+                leader: self.state.leadership.epoch,
+                job: job.id,
+                unit,
+                reason: limit.to_string(),
+            }),
+            Err(_) => {}
+        }
+    }
+
+    /// A unit found no room, or may not have more: it preempts, reserves, or waits.
+    pub(super) fn refuse_unit(
+        &mut self,
+        turn: Turn,
+        (job, unit): (&'a Job, UnitIndex),
+        refusal: Refusal,
+    ) {
+        let claims = matches!(refusal.blocker, Blocker::Reserved { .. });
+        let head = self.is_head(turn, refusal.shortage.is_some() || claims);
+        if claims {
+            self.has_claim(turn, job, refusal.blocker);
+            return;
+        }
+        let wants = refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
+        let mut found = None;
+        if wants && self.state.index.claims.len() < crate::limits::CLAIMS_MAX {
+            found = self.preemption(turn, (job, unit));
+        }
+        if found.is_none() && head && refusal.shortage.is_some() {
+            found = self.reservation(job, unit);
+        }
+        match found {
+            // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
+            // have used them up, and a leader that dies in between would see it.
+            Some(_) if self.has_steps() => {
+                self.ended = true;
+                self.plan.more = true;
+            }
+            Some(claimed) => self.claim(turn, (job, unit), claimed),
+            None => self.refuse(turn, refusal),
+        }
+    }
+
+    /// Whether the job is the first of its queue that waits for such hosts; then it is remembered as that.
+    fn is_head(&mut self, turn: Turn, waits: bool) -> bool {
+        let ours = self.order.line(turn.line).line;
+        let competes = |other: &usize| {
+            let theirs = self.order.line(*other).line;
+            theirs.queue == ours.queue && theirs.shape.meets(&ours.shape)
+        };
+        let head = waits && !self.heads.iter().any(competes);
+        if head {
+            self.heads.push(turn.line);
+        }
+        head
+    }
+
+    fn preemption(&mut self, turn: Turn, (job, unit): (&'a Job, UnitIndex)) -> Option<Claimed> {
+        let standing = standing_of(self.state, job);
+        let wanting = Wanting {
+            job,
+            unit,
+            standing: &standing,
+            now: self.now,
+        };
+        if !preempt::may_preempt(self.state, wanting) {
+            return None;
+        }
+        let line = self.order.line(turn.line).line;
+        let (queue, user) = (Arc::clone(&line.queue), line.user.clone());
+        let known = (self.demand(turn, job, unit), queue, user, job.spec.priority);
+        if self.powerless.contains(&known) {
+            return None;
+        }
+        let running = self.running();
+        let allowance = self.allowance.for_unit(job, unit);
+        let found = preempt::propose(&self.capacity, &allowance, (wanting, &running));
+        if found.is_none() {
+            self.powerless.insert(known);
+            if let Some(end) = preempt::protection_ends(self.state, self.now, &running) {
+                self.again_at(end);
+            }
+        }
+        found.map(|found| Claimed {
+            tasks: found.tasks,
+            victims: found.victims,
+            expected_at: Some(found.expected_at),
+        })
+    }
+
+    /// A reservation, if the unit has waited long enough for one.
+    fn reservation(&mut self, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
+        let queue = self.state.queues.get(job.spec.queue.as_str())?;
+        if standing_of(self.state, job) == Standing::Opportunistic {
+            return None;
+        }
+        let due = reserve::waits_since(self.state, job, unit).after(queue.config.reserve_after_ms);
+        if due > self.now {
+            self.again_at(due);
+            return None;
+        }
+        let of_queue = self.state.index.claims.keys().filter(|(other, _)| {
+            let other = self.state.job(*other);
+            other.is_some_and(|other| other.spec.queue == job.spec.queue)
+        });
+        if of_queue.count() >= RESERVATIONS_PER_QUEUE_MAX {
+            return None;
+        }
+        let running = self.running();
+        let found = reserve::propose(&self.capacity, (job, unit), &running)?;
+        Some(Claimed {
+            tasks: found.tasks,
+            victims: Vec::new(),
+            expected_at: found.expected_at,
+        })
+    }
+
+    fn running(&mut self) -> Arc<[Running<'a>]> {
+        let state = self.state;
+        let running = self
+            .running
+            .get_or_insert_with(|| running::all(state).into());
+        Arc::clone(running)
+    }
+
+    fn has_steps(&self) -> bool {
+        self.claims == ClaimMode::EndsTheRound && !self.plan.steps.is_empty()
+    }
+
+    /// The unit has what it needs but for time; the job's other units have their turn.
+    fn has_claim(&mut self, turn: Turn, job: &Job, blocker: Blocker) {
+        if job.spec.units() == 1 {
+            self.block(turn, blocker);
+        } else {
+            self.reserved.entry(job.id).or_insert(blocker);
+        }
+    }
+
+    fn claim(&mut self, turn: Turn, (job, unit): (&Job, UnitIndex), claimed: Claimed) {
+        let blocker = Blocker::Reserved {
+            victims: claimed.victims.len() as u64,
+            expected_at: claimed.expected_at,
+        };
+        self.block(turn, blocker);
+        if self.claims == ClaimMode::IsNamed {
+            return;
+        }
+        self.ended = true;
+        self.plan.steps.push(Command::Claim(Claiming {
+            leader: self.state.leadership.epoch,
+            job: job.id,
+            unit,
+            tasks: Arc::from(claimed.tasks),
+            standing: standing_of(self.state, job),
+            victims: claimed.victims,
+            supersedes: Vec::<(JobId, UnitIndex)>::new(),
+            expected_at: claimed.expected_at,
+        }));
+    }
+}

@@ -1,0 +1,42 @@
+//! Numbers for shapes that fit at the same places, so that a round compares numbers.
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use crate::state::Shape;
+
+/// A shape, without how long its jobs run.
+struct ByPlace<'a>(&'a Shape);
+
+impl Ord for ByPlace<'_> {
+    fn cmp(&self, other: &Self) -> Ordering {
+        self.0.place_order(other.0)
+    }
+}
+
+impl PartialOrd for ByPlace<'_> {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for ByPlace<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for ByPlace<'_> {}
+
+/// Hands out one number per place.
+#[derive(Default)]
+pub(super) struct Places<'a> {
+    known: BTreeMap<ByPlace<'a>, usize>,
+}
+
+impl<'a> Places<'a> {
+    pub(super) fn number(&mut self, shape: &'a Shape) -> usize {
+        let next = self.known.len();
+        *self.known.entry(ByPlace(shape)).or_insert(next)
+    }
+}

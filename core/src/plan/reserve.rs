@@ -1,0 +1,63 @@
+//! Reservations: room for a unit at the head of its queue that waited long enough, where work ends soonest.
+//!
+//! Attempts are taken to end in the order in which they should; the unit is put where it fits first. It stops nobody.
+//! What is reserved is lent only to work whose time limit ends before the unit is expected to start. So such a unit
+//! starts at the latest when the longest of the attempts on its hosts has ended, whatever else arrives: its wait is
+//! bounded by the time until it is the head, `reserve_after_ms`, and the rest of those attempts.
+
+use crate::command::{TaskPlacement, Victim};
+use crate::ids::UnitIndex;
+use crate::plan::capacity::Capacity;
+use crate::plan::prefix;
+use crate::plan::running::{End, Running};
+use crate::state::{Job, State};
+use crate::time::TimeMs;
+
+/// Where and when a unit should start.
+#[derive(Clone, Debug)]
+pub(super) struct Reservation {
+    pub(super) tasks: Vec<TaskPlacement>,
+    /// None if nobody can tell.
+    pub(super) expected_at: Option<TimeMs>,
+}
+
+/// Where the unit fits first; none if it does not fit without all that run now.
+pub(super) fn propose(
+    capacity: &Capacity<'_>,
+    (job, unit): (&Job, UnitIndex),
+    running: &[Running<'_>],
+) -> Option<Reservation> {
+    let state = capacity.state();
+    let mut ending: Vec<(End, &Running<'_>)> = running
+        .iter()
+        .filter(|running| running.serves(state, job))
+        .map(|running| (running.end(state, capacity.now()), running))
+        .collect();
+    ending.sort_by_key(|(end, running)| (end.at, running.job.id, running.index));
+    let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
+    let (count, tasks) = prefix::smallest(capacity, &named, (job, unit))?;
+    let in_the_way = ending[..count].iter().filter(|(_, running)| {
+        let mut hosts = running.attempt.tasks.iter().map(|run| run.host);
+        hosts.any(|host| tasks.iter().any(|task| task.host == host))
+    });
+    let ends: Vec<End> = in_the_way.map(|(end, _)| *end).collect();
+    let told = ends.iter().all(|end| end.is_told);
+    let last = ends.iter().map(|end| end.at).max();
+    Some(Reservation {
+        tasks,
+        expected_at: last.filter(|_| told),
+    })
+}
+
+/// Since when a unit waits.
+pub(super) fn waits_since(state: &State, job: &Job, unit: UnitIndex) -> TimeMs {
+    let known = job.unit(unit);
+    let ended = known
+        .and_then(|known| known.past.last())
+        .map(|past| past.ended_at);
+    let not_before = known.map_or(TimeMs::default(), |known| known.not_before);
+    ended
+        .unwrap_or(job.submitted_at)
+        .max(not_before)
+        .min(state.time.max(not_before))
+}

@@ -1,0 +1,118 @@
+//! The turn of a unit whose virtual cluster guarantees it cells.
+
+use std::sync::Arc;
+
+use crate::command::{Claiming, Command, Standing};
+use crate::ids::UnitIndex;
+use crate::plan::Blocker;
+use crate::plan::allowance::amounts_asked;
+use crate::plan::order::Turn;
+use crate::plan::round::{ClaimMode, Refusal, Round, Wanting, refusal_of, reserved};
+use crate::plan::unit::{Lack, Shortage};
+use crate::plan::vc::Found;
+use crate::state::{Job, amounts_of};
+
+impl Round<'_> {
+    /// Places a unit in cells of its virtual cluster, claims room there at the cost of others, or places it outside of
+    /// them where the queue borrows.
+    pub(super) fn place_in_cells(
+        &mut self,
+        turn: Turn,
+        job: &Job,
+        unit: UnitIndex,
+    ) -> Result<(), Refusal> {
+        let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
+        let ready = self.clusters.claimed(&self.capacity, job, unit);
+        let found = ready.or_else(|| self.clusters.find(&self.capacity, job, unit));
+        if let Some(found) = found {
+            return self.take_cells(turn, (job, unit), found);
+        }
+        if let Some(claim) = claim {
+            return Err(reserved(claim).into());
+        }
+        if let Some(found) = self.clusters.find_by_force(&self.capacity, job, unit) {
+            return self.take_cells(turn, (job, unit), found);
+        }
+        let queue = self.state.queues.get(job.spec.queue.as_str());
+        if queue.is_some_and(|queue| queue.config.borrow) {
+            let standing = Standing::Opportunistic;
+            return match self.find_within_limits(job, unit, &standing) {
+                Ok(tasks) => {
+                    self.give(turn, (job, unit), (tasks, standing));
+                    Ok(())
+                }
+                Err(Wanting::Allowance(refusal)) => Err(refusal),
+                Err(Wanting::Room(shortage)) => Err(refusal_of(self.state, job, unit, shortage)),
+            };
+        }
+        Err(refusal_of(self.state, job, unit, self.shortage(job, unit)))
+    }
+
+    /// Attempts that lost their cells get them back where quota is left by all that wait.
+    pub(super) fn upgrade(&mut self) {
+        if self.ended || self.plan.more {
+            return;
+        }
+        for step in self.clusters.upgrades() {
+            if self.is_over_budget() {
+                self.plan.more = true;
+                return;
+            }
+            self.plan.steps.push(step);
+        }
+    }
+
+    fn take_cells(
+        &mut self,
+        turn: Turn,
+        (job, unit): (&Job, UnitIndex),
+        found: Found,
+    ) -> Result<(), Refusal> {
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
+        let allowance = self.allowance.for_unit(job, unit);
+        if self.order.line(turn.line).limited
+            && let Some(limit) = allowance.reached(&job.spec, &found.standing, &amounts)
+        {
+            return Err(Blocker::Limit(Box::new(limit)).into());
+        }
+        let blocker = Blocker::Reserved {
+            victims: found.victims.len() as u64,
+            expected_at: None,
+        };
+        if !found.is_free && self.claims == ClaimMode::IsNamed {
+            return Err(blocker.into());
+        }
+        self.clusters.give(&mut self.capacity, (job, unit), &found);
+        self.plan.steps.extend(found.downgrades);
+        if found.is_free {
+            self.give(turn, (job, unit), (found.tasks, found.standing));
+            return Ok(());
+        }
+        let claiming = Claiming {
+            leader: self.state.leadership.epoch,
+            job: job.id,
+            unit,
+            tasks: Arc::from(found.tasks),
+            standing: found.standing,
+            victims: found.victims,
+            supersedes: found.supersedes,
+            expected_at: None,
+        };
+        // The round has seen none of this: another unit might want the same victims.
+        self.ended = true;
+        self.plan.steps.push(Command::Claim(claiming));
+        Err(blocker.into())
+    }
+
+    /// What is missing in the cells of the cluster.
+    fn shortage(&self, job: &Job, unit: UnitIndex) -> Shortage {
+        Shortage {
+            need_gpus: amounts_asked(job, unit).gpus,
+            free_gpus: self.clusters.gpus_left(&job.spec.queue),
+            fits_tasks: 0,
+            need_tasks: job.tasks_of(unit).len() as u64,
+            lacks_gpus: true,
+            lack: Lack::Gpus,
+        }
+    }
+}

@@ -1,0 +1,214 @@
+//! How much of its due a queue or a user has: what decides whose turn it is.
+
+use std::cmp::Ordering;
+
+use crate::quota::{Amounts, Guarantee, QueueConfig};
+use crate::state::Totals;
+
+/// Amounts are compared up to this: products of three such stay exact.
+const AMOUNT_MAX: u64 = 1 << 44;
+
+/// A fraction, compared exactly.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Ratio {
+    part: u64,
+    /// At least 1.
+    whole: u64,
+}
+
+impl Ratio {
+    const ZERO: Self = Self { part: 0, whole: 1 };
+
+    /// `part` of `whole`; of nothing, everything is without end.
+    fn new(part: u64, whole: u64) -> Self {
+        match (part, whole) {
+            (0, _) => Self::ZERO,
+            (_, 0) => Self {
+                part: AMOUNT_MAX,
+                whole: 1,
+            },
+            _ => Self {
+                part: part.min(AMOUNT_MAX),
+                whole: whole.min(AMOUNT_MAX),
+            },
+        }
+    }
+
+    /// A fraction of it.
+    fn over(self, weight: u32) -> Self {
+        let weight = u64::from(weight.max(1));
+        Self {
+            part: self.part,
+            whole: self.whole.saturating_mul(weight),
+        }
+    }
+
+    /// Whether it is less than 1.
+    const fn is_part(self) -> bool {
+        self.part < self.whole
+    }
+}
+
+impl Ord for Ratio {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let ours = u128::from(self.part) * u128::from(other.whole);
+        let theirs = u128::from(other.part) * u128::from(self.whole);
+        ours.cmp(&theirs)
+    }
+}
+
+impl PartialOrd for Ratio {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Ratio {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other).is_eq()
+    }
+}
+
+impl Eq for Ratio {}
+
+/// Who is served next among siblings: the smallest share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Share {
+    /// Less than its guarantee in every resource that is guaranteed: its largest part of it.
+    Guaranteed(Ratio),
+    /// Beyond: its largest part of any of the cluster's resources, over its weight.
+    Borrowing(Ratio),
+}
+
+/// What somebody has, as it counts in shares.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Holding {
+    /// All of it.
+    pub(super) all: Amounts,
+    /// Without what is held opportunistically, which uses up no guarantee.
+    pub(super) firm: Amounts,
+}
+
+impl Holding {
+    pub(super) fn add(&mut self, amounts: &Amounts, opportunistic: bool) {
+        self.all.add(amounts);
+        if !opportunistic {
+            self.firm.add(amounts);
+        }
+    }
+}
+
+impl Share {
+    /// The share of a queue.
+    pub(super) fn of_queue(
+        holding: &Holding,
+        (config, guarantee): (&QueueConfig, &Amounts),
+        totals: &Totals,
+    ) -> Self {
+        match against_guarantee(&holding.firm, guarantee) {
+            Some(ratio) if ratio.is_part() => Self::Guaranteed(ratio),
+            _ => Self::Borrowing(dominant(&holding.all, totals).over(config.weight)),
+        }
+    }
+
+    /// The share of a user in a queue.
+    pub(super) fn of_user(holding: &Holding, totals: &Totals) -> Self {
+        Self::Borrowing(dominant(&holding.all, totals))
+    }
+}
+
+/// The largest part of a guarantee that is used up; none if nothing is guaranteed.
+fn against_guarantee(used: &Amounts, guarantee: &Amounts) -> Option<Ratio> {
+    let by_model = guarantee.gpus_by_model.iter().map(|(model, guaranteed)| {
+        let used = used.gpus_by_model.get(model).copied().unwrap_or(0);
+        (used, *guaranteed)
+    });
+    let kinds = [
+        (used.gpus, guarantee.gpus),
+        (used.cpus_milli, guarantee.cpus_milli),
+        (used.memory_mib, guarantee.memory_mib),
+    ];
+    by_model
+        .chain(kinds)
+        .filter(|(_, guaranteed)| *guaranteed > 0)
+        .map(|(used, guaranteed)| Ratio::new(used, guaranteed))
+        .max()
+}
+
+/// The largest part of any resource of the cluster.
+fn dominant(used: &Amounts, totals: &Totals) -> Ratio {
+    let kinds = [
+        Ratio::new(used.gpus, totals.gpus),
+        Ratio::new(used.cpus_milli, totals.cpus_milli),
+        Ratio::new(used.memory_mib, totals.memory_mib),
+    ];
+    kinds.into_iter().max().unwrap_or(Ratio::ZERO)
+}
+
+/// What a guarantee comes to in amounts: cells count as their GPUs.
+pub(super) fn guaranteed(guarantee: &Guarantee) -> Amounts {
+    match guarantee {
+        Guarantee::Amounts(amounts) => amounts.clone(),
+        Guarantee::Cells(quotas) => {
+            let mut amounts = Amounts::default();
+            for quota in quotas {
+                let cells = u64::from(quota.count) + quota.pinned.len() as u64;
+                let gpus = u64::from(quota.gpus) * cells;
+                amounts.gpus += gpus;
+                let of_model = amounts.gpus_by_model.entry(quota.gpu_model.clone());
+                *of_model.or_default() += gpus;
+            }
+            amounts
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TOTALS: Totals = Totals {
+        gpus: 100,
+        cpus_milli: 1_000,
+        memory_mib: 1_000,
+    };
+
+    fn holding(gpus: u64, cpus_milli: u64) -> Holding {
+        let mut holding = Holding::default();
+        let amounts = Amounts {
+            gpus,
+            cpus_milli,
+            ..Amounts::default()
+        };
+        holding.add(&amounts, false);
+        holding
+    }
+
+    fn share(holding: &Holding, weight: u32, guaranteed_gpus: u64) -> Share {
+        let config = QueueConfig {
+            weight,
+            ..QueueConfig::default()
+        };
+        let guarantee = Amounts {
+            gpus: guaranteed_gpus,
+            ..Amounts::default()
+        };
+        Share::of_queue(holding, (&config, &guarantee), &TOTALS)
+    }
+
+    #[test]
+    fn who_is_under_its_guarantee_goes_first() {
+        let under = share(&holding(49, 0), 1, 50);
+        let idle_without_guarantee = share(&holding(0, 0), 1, 0);
+        let at_guarantee = share(&holding(50, 0), 1, 50);
+        assert!(under < idle_without_guarantee);
+        assert!(idle_without_guarantee < at_guarantee);
+    }
+
+    #[test]
+    fn the_dominant_resource_counts_over_the_weight() {
+        assert!(share(&holding(10, 500), 1, 0) > share(&holding(40, 0), 1, 0));
+        assert!(share(&holding(40, 0), 3, 0) < share(&holding(20, 0), 1, 0));
+        assert_eq!(share(&holding(40, 0), 2, 0), share(&holding(20, 0), 1, 0));
+    }
+}

@@ -1,0 +1,216 @@
+//! What a unit asks for, with the names in it looked up.
+
+use std::collections::BTreeSet;
+
+use crate::feasibility::Asker;
+use crate::ids::{HostId, TaskIndex};
+use crate::plan::capacity::{Capacity, Masks, Need};
+use crate::spec::{Packing, TaskGroup, Within};
+use crate::state::{HostClass, State};
+use crate::topology::{GpuMask, Level, Own, Topology};
+
+/// A cell that tasks share, from hosts up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shared {
+    /// Its level; none if the topology has no such level.
+    pub(super) level: Option<Level>,
+    /// Whether they wait until there is one with room.
+    pub(super) required: bool,
+}
+
+/// The tasks of one group.
+pub(super) struct Part<'a> {
+    pub(super) group: &'a TaskGroup,
+    /// Position of the group in the job.
+    pub(super) position: usize,
+    pub(super) first_task: u32,
+    /// Tasks wanted.
+    pub(super) count: u32,
+    /// Tasks that are enough.
+    pub(super) count_min: u32,
+    /// GPU models that will do, the preferred ones first; one without a name if it needs no GPU.
+    pub(super) classes: Vec<HostClass>,
+    /// What the GPUs of one task must share.
+    pub(super) own: Own,
+    /// What they had better share.
+    pub(super) own_preferred: Own,
+    /// The cell that each subgroup shares.
+    pub(super) shared: Option<Shared>,
+    /// Tasks of a subgroup.
+    pub(super) subgroup: u32,
+    /// The only GPUs that it may have, if it names any.
+    pub(super) named: Option<Masks>,
+    /// The only hosts that it may be on, if they are named.
+    pub(super) few_hosts: Option<BTreeSet<HostId>>,
+}
+
+/// What a unit asks for.
+pub(super) struct Ask<'a> {
+    pub(super) asker: Asker<'a>,
+    pub(super) parts: Vec<Part<'a>>,
+    /// The cell that all tasks of a gang share.
+    pub(super) shared: Option<Shared>,
+}
+
+impl<'a> Ask<'a> {
+    pub(super) fn of(capacity: &Capacity<'_>, asker: Asker<'a>) -> Self {
+        let spec = &asker.job.spec;
+        let mut parts = Vec::new();
+        let mut first_task = 0;
+        for (position, group) in spec.groups.iter().enumerate() {
+            let end = first_task + group.count;
+            let own = (first_task..end).contains(&asker.unit.get());
+            if spec.gang {
+                parts.push(Part::of(capacity, asker, (group, position), first_task));
+            } else if own {
+                let task = asker.unit.get();
+                parts.push(Part {
+                    count: 1,
+                    count_min: 1,
+                    ..Part::of(capacity, asker, (group, position), task)
+                });
+            }
+            first_task = end;
+        }
+        let within = spec.scheduling.within.as_ref().filter(|_| spec.gang);
+        Self {
+            asker,
+            parts,
+            shared: within.map(|within| Shared::of(&capacity.state().topology, within)),
+        }
+    }
+
+    /// Whether the job wants as many hosts as possible.
+    pub(super) fn spreads(&self) -> bool {
+        self.asker.job.spec.scheduling.packing == Packing::Spread
+    }
+
+    /// GPUs that the unit wants.
+    pub(super) fn gpus(&self) -> u64 {
+        self.parts.iter().map(Part::gpus).sum()
+    }
+
+    /// Tasks that the unit wants.
+    pub(super) fn tasks(&self) -> u64 {
+        self.parts.iter().map(|part| u64::from(part.count)).sum()
+    }
+}
+
+impl Shared {
+    fn of(topology: &Topology, within: &Within) -> Self {
+        Self {
+            level: topology.level(&within.level),
+            required: within.required,
+        }
+    }
+}
+
+impl<'a> Part<'a> {
+    fn of(
+        capacity: &Capacity<'_>,
+        asker: Asker<'a>,
+        (group, position): (&'a TaskGroup, usize),
+        first_task: u32,
+    ) -> Self {
+        let state = capacity.state();
+        let topology = &state.topology;
+        let within = group.layout.within.as_ref();
+        let level = within.and_then(|within| topology.level(&within.level));
+        let own = level.map_or(Own::Host, |level| Own::of(topology, level));
+        let required = within.is_some_and(|within| within.required);
+        let inside = own != Own::Host;
+        let named = named(state, group);
+        Self {
+            group,
+            position,
+            first_task,
+            count: group.count,
+            count_min: group
+                .layout
+                .count_min
+                .unwrap_or(group.count)
+                .min(group.count),
+            classes: classes(capacity, group),
+            own: if required { own } else { Own::Host },
+            own_preferred: own,
+            shared: within
+                .filter(|_| !inside)
+                .map(|within| Shared::of(topology, within)),
+            subgroup: group.layout.within_tasks.unwrap_or(group.count).max(1),
+            few_hosts: few_hosts(state, asker, named.as_ref()),
+            named,
+        }
+    }
+
+    /// What one task needs on GPUs of a class.
+    pub(super) fn need<'n>(&'n self, asker: Asker<'n>, class: &'n HostClass, own: Own) -> Need<'n>
+    where
+        'a: 'n,
+    {
+        Need {
+            asker,
+            group: self.group,
+            position: self.position,
+            class,
+            own,
+            named: self.named.as_ref(),
+            few_hosts: self.few_hosts.as_ref(),
+        }
+    }
+
+    /// GPUs that its tasks want.
+    pub(super) fn gpus(&self) -> u64 {
+        u64::from(self.count) * u64::from(self.group.resources.gpus)
+    }
+}
+
+/// Models on hosts that accept work which a group may have, in the order in which it names them; the class of all
+/// hosts if it needs no GPU.
+fn classes(capacity: &Capacity<'_>, group: &TaskGroup) -> Vec<HostClass> {
+    if group.resources.gpus == 0 {
+        return vec![HostClass::from("")];
+    }
+    if group.resources.gpu_models.is_empty() {
+        return capacity.models().cloned().collect();
+    }
+    let models = group.resources.gpu_models.iter();
+    models
+        .map(|model| HostClass::from(model.as_str()))
+        .collect()
+}
+
+fn named(state: &State, group: &TaskGroup) -> Option<Masks> {
+    if group.layout.gpus.is_empty() {
+        return None;
+    }
+    let mut masks = Masks::new();
+    for uuid in &group.layout.gpus {
+        let host = state.gpu_hosts.get(uuid).and_then(|host| state.host(*host));
+        let Some(host) = host else { continue };
+        if let Some(position) = host.gpus.iter().position(|gpu| gpu.uuid == *uuid) {
+            let mask = masks.entry(host.id).or_default();
+            *mask = mask.or(GpuMask::one(position));
+        }
+    }
+    Some(masks)
+}
+
+fn few_hosts(state: &State, asker: Asker<'_>, named: Option<&Masks>) -> Option<BTreeSet<HostId>> {
+    let names = &asker.job.spec.scheduling.hosts;
+    if let Some(named) = named {
+        return Some(named.keys().copied().collect());
+    }
+    if names.is_empty() {
+        return None;
+    }
+    let ids = names.iter();
+    Some(
+        ids.filter_map(|name| state.host_names.get(name.as_str()).copied())
+            .collect(),
+    )
+}
+
+/// A task of a group by its position in it.
+pub(super) const fn task_of(part: &Part<'_>, position: u32) -> TaskIndex {
+    TaskIndex(part.first_task + position)
+}

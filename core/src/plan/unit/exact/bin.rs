@@ -1,0 +1,186 @@
+//! What is left on a host, as far as the parts of one gang can tell.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::feasibility::Room;
+use crate::plan::unit::ask::{Ask, Part};
+use crate::plan::unit::gang::Way;
+use crate::plan::unit::greedy::own;
+use crate::spec::Resources;
+use crate::state::HostClass;
+use crate::topology::{Level, Own};
+
+/// GPUs of a host that are alike to all parts: the same parts may have them, and they lie in the same cells.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Atom {
+    /// Parts that may have them: one bit per position (`GROUPS_PER_JOB_MAX` is 64).
+    pub(super) parts: u64,
+    /// The cell on each level inside hosts that a part asks for, by its first GPU.
+    pub(super) cells: Vec<Option<u32>>,
+    /// How many are free.
+    pub(super) free: u32,
+}
+
+/// Hosts with the same left.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) struct Bin {
+    /// Cells around it, if a part asks for one.
+    pub(super) above: Arc<[Arc<str>]>,
+    /// Parts that may be there.
+    pub(super) parts: u64,
+    pub(super) atoms: Vec<Atom>,
+    pub(super) room: Room,
+    /// Tasks that each part with a limit may still put here.
+    pub(super) limits: Vec<u32>,
+}
+
+impl Bin {
+    /// Its free GPUs.
+    pub(super) fn gpus(&self) -> u32 {
+        self.atoms.iter().map(|atom| atom.free).sum()
+    }
+}
+
+/// What the parts ask for, in the terms of bins.
+pub(super) struct Shapes<'a> {
+    pub(super) ask: &'a Ask<'a>,
+    pub(super) way: &'a Way<'a>,
+    /// Levels inside hosts that a part asks for, ascending.
+    pub(super) levels: Vec<Level>,
+    /// Whether a part asks for a cell above hosts.
+    pub(super) above: bool,
+    /// Whether it matters which of the GPUs in a cell a task gets.
+    ambiguous: bool,
+}
+
+impl<'a> Shapes<'a> {
+    pub(super) fn of(ask: &'a Ask<'a>, way: &'a Way<'a>) -> Self {
+        let levels: BTreeSet<Level> = ask
+            .parts
+            .iter()
+            .filter_map(|part| match own(part, way) {
+                Own::Cell(level) => Some(level),
+                Own::Host | Own::Gpu => None,
+            })
+            .collect();
+        Self {
+            ask,
+            way,
+            levels: levels.into_iter().collect(),
+            above: ask.parts.iter().any(|part| part.shared.is_some()),
+            ambiguous: ask.parts.iter().any(|part| part.named.is_some()),
+        }
+    }
+
+    pub(super) fn part(&self, part: usize) -> (&'a Part<'a>, &'a HostClass, Own) {
+        let of_part = &self.ask.parts[part];
+        (of_part, &self.way.classes[part], own(of_part, self.way))
+    }
+
+    fn resources(&self, part: usize) -> &'a Resources {
+        &self.ask.parts[part].group.resources
+    }
+
+    /// How many tasks of a part a bin takes, if no other comes.
+    pub(super) fn tasks(&self, bin: &Bin, part: usize) -> u32 {
+        if bin.parts >> part & 1 == 0 {
+            return 0;
+        }
+        let resources = self.resources(part);
+        let by_room = bin.room.tasks(resources).min(bin.limits[part]);
+        if resources.gpus == 0 {
+            return by_room;
+        }
+        let by_gpus = self.cells(bin, part).into_iter();
+        let by_gpus: u32 = by_gpus
+            .map(|atoms| self.free(bin, &atoms) / resources.gpus)
+            .sum();
+        by_gpus.min(by_room)
+    }
+
+    /// What is left of a bin after so many tasks of a part, in every way that makes a difference.
+    pub(super) fn place(&self, bin: &Bin, part: usize, tasks: u32) -> BTreeSet<Bin> {
+        let mut left = BTreeSet::from([bin.clone()]);
+        for _ in 0..tasks {
+            left = left
+                .iter()
+                .flat_map(|bin| self.place_one(bin, part))
+                .collect();
+        }
+        left
+    }
+
+    fn place_one(&self, bin: &Bin, part: usize) -> Vec<Bin> {
+        if self.tasks(bin, part) == 0 {
+            return Vec::new();
+        }
+        let resources = self.resources(part);
+        let mut given = bin.clone();
+        given.room.give(resources, 1);
+        if given.limits[part] != u32::MAX {
+            given.limits[part] -= 1;
+        }
+        if resources.gpus == 0 {
+            return vec![given];
+        }
+        let cells = self.cells(bin, part).into_iter();
+        cells
+            .filter(|atoms| self.free(bin, atoms) >= resources.gpus)
+            .flat_map(|atoms| self.take(&given, &atoms, resources.gpus))
+            .collect()
+    }
+
+    /// The atoms that a task of a part may have its GPUs of, by the cell that they have to share.
+    fn cells(&self, bin: &Bin, part: usize) -> Vec<Vec<usize>> {
+        let usable = (0..bin.atoms.len()).filter(|atom| bin.atoms[*atom].parts >> part & 1 == 1);
+        let own = self.part(part).2;
+        match own {
+            Own::Host => vec![usable.collect()],
+            Own::Gpu if self.resources(part).gpus > 1 => Vec::new(),
+            Own::Gpu => usable.map(|atom| vec![atom]).collect(),
+            Own::Cell(level) => {
+                let Some(column) = self.levels.iter().position(|known| *known == level) else {
+                    return Vec::new();
+                };
+                let mut cells: std::collections::BTreeMap<u32, Vec<usize>> =
+                    std::collections::BTreeMap::new();
+                for atom in usable {
+                    if let Some(cell) = bin.atoms[atom].cells[column] {
+                        cells.entry(cell).or_default().push(atom);
+                    }
+                }
+                cells.into_values().collect()
+            }
+        }
+    }
+
+    fn free(&self, bin: &Bin, atoms: &[usize]) -> u32 {
+        atoms.iter().map(|atom| bin.atoms[*atom].free).sum()
+    }
+
+    /// Takes GPUs of some atoms, which have enough: in every way if it matters, else in one.
+    ///
+    /// Parts that share the smallest cells come first, so that it matters to none of those after them which GPUs of a
+    /// cell are left; named GPUs are what it may matter to.
+    fn take(&self, bin: &Bin, atoms: &[usize], gpus: u32) -> Vec<Bin> {
+        if gpus == 0 {
+            return vec![bin.clone()];
+        }
+        let Some((first, others)) = atoms.split_first() else {
+            return Vec::new();
+        };
+        let most = bin.atoms[*first].free.min(gpus);
+        let fewest = match self.ambiguous {
+            true => gpus.saturating_sub(self.free(bin, others)),
+            false => most,
+        };
+        (fewest..=most)
+            .flat_map(|taken| {
+                let mut left = bin.clone();
+                left.atoms[*first].free -= taken;
+                self.take(&left, others, gpus - taken)
+            })
+            .collect()
+    }
+}

@@ -1,0 +1,307 @@
+//! A gang: whole or not at all, each group on GPUs of one model.
+//!
+//! A look goes over the ways in which the gang may lie, the preferred ones first: with all that it prefers, with what
+//! can be had of it, with what it requires. Each way is tried greedily ([`greedy`]), where that may miss room by an
+//! exact search ([`exact`]).
+
+use std::collections::BTreeSet;
+
+use crate::command::TaskPlacement;
+use crate::ids::HostId;
+use crate::plan::capacity::{Capacity, Masks};
+use crate::plan::unit::ask::{Ask, Part, Shared};
+use crate::plan::unit::exact::Found;
+use crate::plan::unit::greedy::{self, Short};
+use crate::plan::unit::{Placed, Shortage, exact, shortage};
+use crate::state::HostClass;
+use crate::topology::{GpuMask, Level};
+
+/// Ways to give models to groups that are tried: those with one model for all groups come first.
+const MODEL_CHOICES_MAX: usize = 64;
+
+/// How much of what a gang prefers it has to get.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Preferences {
+    /// All of it.
+    Required,
+    /// What can be had.
+    Tried,
+    /// Nothing.
+    Ignored,
+}
+
+/// One way in which a gang may lie.
+pub(super) struct Way<'w> {
+    /// The model of each part.
+    pub(super) classes: &'w [HostClass],
+    /// Tasks of each part.
+    pub(super) counts: &'w [u32],
+    pub(super) preferences: Preferences,
+}
+
+pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed, Shortage> {
+    let most: Vec<u32> = ask.parts.iter().map(|part| part.count).collect();
+    let fewest: Vec<u32> = ask.parts.iter().map(|part| part.count_min).collect();
+    let short = match place_count(capacity, ask, &most) {
+        Ok(tasks) => return Ok(Placed { tasks }),
+        Err(short) => short,
+    };
+    if most == fewest {
+        return Err(shortage::of_gang(capacity, ask, &short));
+    }
+    let mut trial = capacity.clone();
+    let mut tasks = place_count(&mut trial, ask, &fewest)
+        .map_err(|short| shortage::of_gang(capacity, ask, &short))?;
+    // Fewer tasks fit wherever more do: the most that fit lie between one number that does and one that does not.
+    let (mut fits, mut fits_not) = (0, spare_max(ask));
+    while fits_not - fits > 1 {
+        let middle = fits + (fits_not - fits) / 2;
+        let counts: Vec<u32> = ask
+            .parts
+            .iter()
+            .map(|part| part.count.min(part.count_min.saturating_add(middle)))
+            .collect();
+        let mut larger = capacity.clone();
+        match place_count(&mut larger, ask, &counts) {
+            Ok(more) => {
+                fits = middle;
+                tasks = more;
+                trial = larger;
+            }
+            Err(_) => fits_not = middle,
+        }
+    }
+    *capacity = trial;
+    Ok(Placed { tasks })
+}
+
+/// The most tasks that a part wants beside those that are enough.
+fn spare_max(ask: &Ask<'_>) -> u32 {
+    let spare = ask.parts.iter().map(|part| part.count - part.count_min);
+    spare.max().unwrap_or(0)
+}
+
+/// Places so many tasks of each part, or says what is missing and takes nothing.
+fn place_count(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    counts: &[u32],
+) -> Result<Vec<TaskPlacement>, Short> {
+    let mut nearest: Option<Short> = None;
+    let choices = model_choices(ask);
+    for preferences in preferences(ask) {
+        for classes in &choices {
+            let way = Way {
+                classes,
+                counts,
+                preferences: *preferences,
+            };
+            match place_way(capacity, ask, &way) {
+                Ok(tasks) => return Ok(tasks),
+                Err(short) => nearest = Some(nearest.map_or(short, |known| known.nearer(short))),
+            }
+        }
+    }
+    Err(nearest.unwrap_or_default())
+}
+
+/// In which order preferences are given up.
+fn preferences(ask: &Ask<'_>) -> &'static [Preferences] {
+    let prefers = |shared: &Option<Shared>| shared.is_some_and(|shared| !shared.required);
+    let any = prefers(&ask.shared)
+        || ask
+            .parts
+            .iter()
+            .any(|part| prefers(&part.shared) || part.own != part.own_preferred);
+    if any {
+        &[
+            Preferences::Required,
+            Preferences::Tried,
+            Preferences::Ignored,
+        ]
+    } else {
+        &[Preferences::Ignored]
+    }
+}
+
+/// Models for the parts: the same one for all first, in the order in which the first group names them.
+fn model_choices(ask: &Ask<'_>) -> Vec<Vec<HostClass>> {
+    let mut choices: Vec<Vec<HostClass>> = vec![Vec::new()];
+    for part in &ask.parts {
+        let longer = choices.iter().flat_map(|choice| {
+            let chosen = part.classes.iter().map(|class| {
+                let mut longer = choice.clone();
+                longer.push(class.clone());
+                longer
+            });
+            chosen.collect::<Vec<_>>()
+        });
+        let mut longer: Vec<Vec<HostClass>> = longer.collect();
+        longer.sort_by_cached_key(|choice| models_of(choice).len());
+        longer.truncate(MODEL_CHOICES_MAX);
+        choices = longer;
+    }
+    choices
+}
+
+fn models_of(choice: &[HostClass]) -> BTreeSet<&HostClass> {
+    choice.iter().filter(|class| !class.is_empty()).collect()
+}
+
+fn place_way(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    way: &Way<'_>,
+) -> Result<Vec<TaskPlacement>, Short> {
+    let shared = ask
+        .shared
+        .filter(|shared| shared.required || way.preferences == Preferences::Required);
+    let Some(shared) = shared else {
+        let mut trial = capacity.clone();
+        let tasks = place_anywhere(&mut trial, ask, way)?;
+        *capacity = trial;
+        return Ok(tasks);
+    };
+    let Some(level) = shared.level else {
+        return Err(Short::unknown_level());
+    };
+    let mut nearest = Short::no_cell(level);
+    for masks in regions(capacity, ask, way, level) {
+        let mut region = capacity.within(masks);
+        match place_anywhere(&mut region, ask, way) {
+            Ok(tasks) => {
+                capacity.commit(ask.asker, &tasks);
+                return Ok(tasks);
+            }
+            Err(short) => {
+                nearest = nearest.nearer(Short {
+                    level: Some(level),
+                    ..short
+                })
+            }
+        }
+    }
+    Err(nearest)
+}
+
+/// Places the parts greedily, and by an exact search where that may miss room.
+fn place_anywhere(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    way: &Way<'_>,
+) -> Result<Vec<TaskPlacement>, Short> {
+    let mut trial = capacity.clone();
+    let short = match greedy::place(&mut trial, ask, way) {
+        Ok(tasks) => {
+            *capacity = trial;
+            return Ok(tasks);
+        }
+        Err(short) => short,
+    };
+    if short.certain || way.preferences != Preferences::Ignored {
+        return Err(short);
+    }
+    match exact::search(capacity, ask, way) {
+        Found::Room(tasks) => {
+            capacity.commit(ask.asker, &tasks);
+            Ok(tasks)
+        }
+        Found::Nothing => Err(short),
+        Found::OverBound => Err(Short {
+            over_bound: true,
+            ..short
+        }),
+    }
+}
+
+/// The cells of a level that may have room for all parts, the fullest first.
+fn regions(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>, level: Level) -> Vec<Masks> {
+    let topology = &capacity.state().topology;
+    let host_level = topology.host_level();
+    if level < host_level {
+        return cells_with_room(capacity, ask, way, level);
+    }
+    let hosts = hosts_with_room(capacity, ask, way);
+    if level == host_level {
+        let whole = |host| Masks::from([(host, GpuMask(u128::MAX))]);
+        return hosts.into_iter().map(whole).collect();
+    }
+    let of_host = hosts.into_iter().flat_map(|host| {
+        let cells = capacity.cells(host);
+        let inside = cells
+            .into_iter()
+            .flat_map(move |cells| cells.on_level(level));
+        let gpus = cells
+            .filter(|_| level == topology.gpu_level())
+            .into_iter()
+            .flat_map(|cells| cells.of_model("").positions().map(GpuMask::one));
+        let masks = inside.map(|cell| cell.gpus).chain(gpus);
+        masks.map(move |mask| Masks::from([(host, mask)]))
+    });
+    of_host.collect()
+}
+
+fn cells_with_room(
+    capacity: &Capacity<'_>,
+    ask: &Ask<'_>,
+    way: &Way<'_>,
+    level: Level,
+) -> Vec<Masks> {
+    let places = capacity.places();
+    let (class, gpus) = largest_share(ask, way);
+    let paths: Vec<_> = match class {
+        Some(class) => places.with_free(level, class, gpus).collect(),
+        None => places.of_level(level).collect(),
+    };
+    let roomy = paths.into_iter().filter(|path| {
+        (0..ask.parts.len()).all(|position| {
+            let (part, count) = (&ask.parts[position], way.counts[position]);
+            let need = part.need(ask.asker, &way.classes[position], part.own);
+            greedy::has_room(capacity, need, places.hosts(path), count)
+        })
+    });
+    roomy
+        .map(|path| {
+            let hosts = places.hosts(path);
+            hosts.map(|host| (host, GpuMask(u128::MAX))).collect()
+        })
+        .collect()
+}
+
+/// The model of which the parts want most, and how many.
+fn largest_share<'w>(ask: &Ask<'_>, way: &Way<'w>) -> (Option<&'w HostClass>, u64) {
+    let gpus_of = |class: &HostClass| -> u64 {
+        let parts = ask.parts.iter().zip(way.counts).zip(way.classes);
+        parts
+            .filter(|(_, own)| *own == class)
+            .map(|((part, count), _)| u64::from(*count) * u64::from(part.group.resources.gpus))
+            .sum()
+    };
+    let models = way.classes.iter().filter(|class| !class.is_empty());
+    let largest = models.map(|class| (gpus_of(class), class)).max();
+    largest.map_or((None, 0), |(gpus, class)| (Some(class), gpus))
+}
+
+/// Hosts that may have room for all parts, the fullest first.
+fn hosts_with_room(capacity: &Capacity<'_>, ask: &Ask<'_>, way: &Way<'_>) -> Vec<HostId> {
+    let (class, gpus) = largest_share(ask, way);
+    let any = HostClass::from("");
+    let hosts = capacity.hosts(class.unwrap_or(&any));
+    let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
+    let parts = |host: HostId| {
+        (0..ask.parts.len()).all(|position| {
+            let (part, count) = (&ask.parts[position], way.counts[position]);
+            let need = part.need(ask.asker, &way.classes[position], part.own);
+            greedy::has_room(capacity, need, std::iter::once(host), count)
+        })
+    };
+    let roomy = hosts.range((gpus, HostId(0))..).map(|(_, host)| *host);
+    roomy.filter(|host| parts(*host)).collect()
+}
+
+/// Tasks of a part, by subgroups that share a cell: first task within the part, and their number.
+pub(super) fn subgroups(part: &Part<'_>, count: u32) -> impl Iterator<Item = (u32, u32)> {
+    let size = part.subgroup;
+    let starts = (0..count).step_by(size as usize);
+    starts.map(move |first| (first, size.min(count - first)))
+}

@@ -1,0 +1,317 @@
+//! The quick way: the parts with the largest tasks first, each where it leaves the least.
+//!
+//! It misses nothing where one kind of resource decides and the sizes of the tasks divide each other (1, 2, 4, 8 GPUs):
+//! a task then costs every host the same number of places for the smaller ones, wherever it goes. It misses nothing
+//! either for a single part, subgroups included, because all its tasks are alike. Everything else may need
+//! [`super::exact`].
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::command::TaskPlacement;
+use crate::ids::HostId;
+use crate::plan::capacity::{Capacity, FreeHosts, Need, uuids};
+use crate::plan::unit::ask::{Ask, Part, task_of};
+use crate::plan::unit::gang::{Preferences, Way, subgroups};
+use crate::topology::{GpuMask, Level, Own};
+
+/// How far a gang came.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Short {
+    /// Tasks that found room.
+    pub(super) fits_tasks: u64,
+    /// Whether no other order or choice would do better.
+    pub(super) certain: bool,
+    /// The level of cells in which there is too little room, if room outside of one would do.
+    pub(super) level: Option<Level>,
+    /// The topology does not have the level that is asked for.
+    pub(super) unknown_level: bool,
+    /// A search was over its bound: there may be room.
+    pub(super) over_bound: bool,
+}
+
+impl Short {
+    pub(super) fn unknown_level() -> Self {
+        Self {
+            certain: true,
+            unknown_level: true,
+            ..Self::default()
+        }
+    }
+
+    /// No cell of the level came into question.
+    pub(super) fn no_cell(level: Level) -> Self {
+        Self {
+            certain: true,
+            level: Some(level),
+            ..Self::default()
+        }
+    }
+
+    /// The one that came further.
+    pub(super) fn nearer(self, other: Self) -> Self {
+        let over_bound = self.over_bound || other.over_bound;
+        let further = if other.fits_tasks > self.fits_tasks {
+            other
+        } else {
+            self
+        };
+        Self {
+            over_bound,
+            ..further
+        }
+    }
+}
+
+/// Where a task of a part lies.
+type Spot = (HostId, GpuMask);
+
+/// Places every part in its class, the one with the largest tasks first because it is the hardest.
+pub(super) fn place(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    way: &Way<'_>,
+) -> Result<Vec<TaskPlacement>, Short> {
+    let mut placed: Vec<Vec<Spot>> = vec![Vec::new(); ask.parts.len()];
+    let mut short = Short::default();
+    let mut whole = true;
+    for (turn, position) in hardest_first(ask, way).into_iter().enumerate() {
+        let part = &ask.parts[position];
+        let want = way.counts[position];
+        let (spots, level) = place_part(capacity, ask, way, position);
+        short.fits_tasks += spots.len() as u64;
+        if spots.len() < want as usize {
+            whole = false;
+            // Nothing was in the way of the part that came first, and its tasks are alike.
+            short.certain |= turn == 0;
+            short.level = short.level.or(level);
+            short.unknown_level |= part.shared.is_some_and(|shared| shared.level.is_none());
+        }
+        placed[position] = spots;
+    }
+    if !whole {
+        return Err(short);
+    }
+    let tasks = ask.parts.iter().zip(placed);
+    Ok(tasks
+        .flat_map(|(part, spots)| (0..).zip(spots).map(move |(task, spot)| (part, task, spot)))
+        .filter_map(|(part, task, (host, gpus))| {
+            Some(TaskPlacement {
+                task: task_of(part, task),
+                host,
+                gpus: uuids(capacity.state().host(host)?, gpus),
+            })
+        })
+        .collect())
+}
+
+/// Parts whose GPUs share small cells or that name theirs first, then those with large subgroups and tasks.
+pub(super) fn hardest_first(ask: &Ask<'_>, way: &Way<'_>) -> Vec<usize> {
+    let mut parts: Vec<usize> = (0..ask.parts.len()).collect();
+    parts.sort_by_key(|&position| {
+        let part = &ask.parts[position];
+        let needs = &part.group.resources;
+        let block = match is_shared(part, way) {
+            true => u64::from(needs.gpus) * u64::from(part.subgroup.min(way.counts[position])),
+            false => 0,
+        };
+        let own = own(part, way);
+        Reverse((
+            part.named.is_some(),
+            own,
+            (block, needs.gpus),
+            (needs.cpus_milli, needs.memory_mib),
+        ))
+    });
+    parts
+}
+
+/// What the GPUs of a task of a part have to share.
+pub(super) fn own(part: &Part<'_>, way: &Way<'_>) -> Own {
+    match way.preferences {
+        Preferences::Required => part.own_preferred,
+        Preferences::Tried | Preferences::Ignored => part.own,
+    }
+}
+
+/// Whether the subgroups of a part have to share cells.
+pub(super) fn is_shared(part: &Part<'_>, way: &Way<'_>) -> bool {
+    part.shared
+        .is_some_and(|shared| shared.required || way.preferences == Preferences::Required)
+}
+
+/// Places as many tasks of a part as it can, in task order; and the level of which a cell is missing.
+fn place_part(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    way: &Way<'_>,
+    position: usize,
+) -> (Vec<Spot>, Option<Level>) {
+    let part = &ask.parts[position];
+    let need = part.need(ask.asker, &way.classes[position], own(part, way));
+    let count = way.counts[position];
+    let tried = part.shared.is_some() && way.preferences == Preferences::Tried;
+    let required = is_shared(part, way);
+    if !required && !tried {
+        return (fill(capacity, ask, need, Pool::Class, count), None);
+    }
+    let level = part.shared.and_then(|shared| shared.level);
+    let mut spots = Vec::new();
+    for (_, size) in subgroups(part, count) {
+        let in_cell = level.and_then(|level| fill_cell(capacity, ask, need, (level, size)));
+        match in_cell {
+            Some(of_cell) => spots.extend(of_cell),
+            None if required => return (spots, level),
+            None => {
+                let anywhere = fill(capacity, ask, need, Pool::Class, size);
+                let enough = anywhere.len() == size as usize;
+                spots.extend(anywhere);
+                if !enough {
+                    return (spots, None);
+                }
+            }
+        }
+    }
+    (spots, None)
+}
+
+/// Places so many tasks in one cell of a level, the fullest with room; nothing if there is none.
+fn fill_cell(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    need: Need<'_>,
+    (level, count): (Level, u32),
+) -> Option<Vec<Spot>> {
+    let host_level = capacity.state().topology.host_level();
+    if level >= host_level {
+        let host = capacity.fitting_host(need, count)?;
+        let gpus = capacity.take(host, need, count);
+        return Some(gpus.into_iter().map(|mask| (host, mask)).collect());
+    }
+    let gpus = u64::from(need.group.resources.gpus) * u64::from(count);
+    let places = capacity.places();
+    let fits = |path: &&std::sync::Arc<str>| has_room(capacity, need, places.hosts(path), count);
+    let path = match need.class.is_empty() {
+        true => places.of_level(level).find(fits),
+        false => places.with_free(level, need.class, gpus).find(fits),
+    }?;
+    let hosts = capacity.sized(places.hosts(path), need);
+    Some(fill(capacity, ask, need, Pool::Hosts(hosts), count))
+}
+
+/// Whether some hosts have room for so many tasks of a need alone.
+pub(super) fn has_room(
+    capacity: &Capacity<'_>,
+    need: Need<'_>,
+    hosts: impl Iterator<Item = HostId>,
+    count: u32,
+) -> bool {
+    let mut left = count;
+    for host in hosts {
+        if left == 0 {
+            break;
+        }
+        if let Some(record) = capacity.state().host(host) {
+            let free = capacity.free_on(record, need.class).count();
+            left = left.saturating_sub(capacity.tasks_fitting(host, free, need));
+        }
+    }
+    left == 0
+}
+
+/// Where hosts are taken from.
+enum Pool {
+    /// All of the need's class, or those that it names.
+    Class,
+    /// These, the fullest first.
+    Hosts(Vec<(u32, HostId)>),
+}
+
+/// Places as many of so many tasks as there is room for; in host order, so that neighbouring ranks share a host.
+fn fill(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    need: Need<'_>,
+    pool: Pool,
+    count: u32,
+) -> Vec<Spot> {
+    let pool = match (pool, need.few_hosts) {
+        (Pool::Class, Some(hosts)) => Pool::Hosts(capacity.sized(hosts.iter().copied(), need)),
+        (pool, _) => pool,
+    };
+    let hosts = match pool {
+        Pool::Hosts(hosts) => hosts.into_iter().collect(),
+        Pool::Class => capacity.hosts(need.class),
+    };
+    let shares = if ask.spreads() {
+        spread(capacity, need, &hosts, count)
+    } else {
+        pack(capacity, need, &hosts, count)
+    };
+    let spots = shares.into_iter();
+    spots
+        .flat_map(|(host, gpus)| gpus.into_iter().map(move |mask| (host, mask)))
+        .collect()
+}
+
+/// The GPUs of the tasks on each host.
+type Shares = BTreeMap<HostId, Vec<GpuMask>>;
+
+/// As few hosts as possible: those with the most free GPUs first, the rest where it leaves the least.
+fn pack(capacity: &mut Capacity<'_>, need: Need<'_>, hosts: &FreeHosts, count: u32) -> Shares {
+    let mut shares = Shares::new();
+    let mut left = count;
+    for (free, host) in packing_order(hosts, need.group.resources.gpus) {
+        if left == 0 {
+            break;
+        }
+        let rest = capacity.tightest(need, left, hosts, &shares);
+        let (host, fitting) = match rest {
+            Some(host) => (host, left),
+            None => (host, capacity.tasks_fitting(host, free, need)),
+        };
+        let taken = fitting.min(left);
+        if taken > 0 {
+            shares.insert(host, capacity.take(host, need, taken));
+            left -= taken;
+        }
+    }
+    shares
+}
+
+/// As many hosts as possible: one task each, those with the most free GPUs first, round after round.
+fn spread(capacity: &mut Capacity<'_>, need: Need<'_>, hosts: &FreeHosts, count: u32) -> Shares {
+    let mut shares = Shares::new();
+    let mut left = count;
+    let mut open: Vec<(u32, HostId)> = packing_order(hosts, need.group.resources.gpus).collect();
+    while left > 0 && !open.is_empty() {
+        open.retain_mut(|(free, host)| {
+            let fits = left > 0 && capacity.tasks_fitting(*host, *free, need) > 0;
+            if fits {
+                let gpus = capacity.take(*host, need, 1);
+                *free -= need.group.resources.gpus;
+                shares.entry(*host).or_default().extend(gpus);
+                left -= 1;
+            }
+            fits
+        });
+    }
+    shares
+}
+
+/// Hosts with the most free GPUs first; tasks without GPUs go where the fewest are free.
+fn packing_order(hosts: &FreeHosts, gpus: u32) -> Box<dyn Iterator<Item = (u32, HostId)> + '_> {
+    if gpus == 0 {
+        return Box::new(hosts.iter().copied());
+    }
+    let most = hosts.get_max().map(|(free, _)| *free);
+    let levels = std::iter::successors(most, |level| {
+        let below = hosts.range(..(*level, HostId(0))).next_back();
+        below.map(|(free, _)| *free)
+    });
+    let roomy = levels.take_while(move |level| *level >= gpus);
+    Box::new(roomy.flat_map(|level| {
+        let of_level = hosts.range((level, HostId(0))..=(level, HostId(u32::MAX)));
+        of_level.copied()
+    }))
+}

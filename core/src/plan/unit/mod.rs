@@ -1,0 +1,74 @@
+//! Where the tasks of one unit go: an independent task by best fit, a gang whole or not at all.
+
+mod ask;
+mod exact;
+mod gang;
+mod greedy;
+mod shortage;
+mod single;
+
+use crate::command::TaskPlacement;
+use crate::ids::UnitIndex;
+use crate::plan::capacity::Capacity;
+use crate::plan::unit::ask::Ask;
+pub(crate) use crate::plan::unit::shortage::Lack;
+pub(crate) use crate::plan::unit::shortage::Shortage;
+use crate::state::Job;
+
+/// Where a unit goes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Placed {
+    /// Its tasks, in task order. A gang with a minimum may come with fewer than it wants.
+    pub(crate) tasks: Vec<TaskPlacement>,
+}
+
+/// Finds and takes room for one unit, or says what is missing and takes nothing.
+///
+/// The unit may use what it claims itself, and what others claim for a time by which it will have ended.
+pub(crate) fn place(
+    capacity: &mut Capacity<'_>,
+    job: &Job,
+    unit: UnitIndex,
+) -> Result<Placed, Shortage> {
+    let claims = job.unit(unit).is_some_and(|known| known.claim.is_some());
+    if !claims {
+        // Backfill into claimed resources only where nothing else is free: the fork costs more than a look.
+        let placed = place_free(capacity, job, unit);
+        if placed.is_ok() {
+            return placed;
+        }
+        let Some(mut fork) = capacity.for_unit(job, unit) else {
+            return placed;
+        };
+        return place_in_fork(capacity, &mut fork, job, unit);
+    }
+    match capacity.for_unit(job, unit) {
+        Some(mut fork) => place_in_fork(capacity, &mut fork, job, unit),
+        None => place_free(capacity, job, unit),
+    }
+}
+
+fn place_in_fork(
+    capacity: &mut Capacity<'_>,
+    fork: &mut Capacity<'_>,
+    job: &Job,
+    unit: UnitIndex,
+) -> Result<Placed, Shortage> {
+    let placed = place_free(fork, job, unit)?;
+    capacity.commit(capacity.asker(job, unit), &placed.tasks);
+    Ok(placed)
+}
+
+/// Whether there is room for a unit in what a capacity shows, claims aside.
+pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<(), Shortage> {
+    place_free(&mut capacity.clone(), job, unit).map(|_| ())
+}
+
+fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<Placed, Shortage> {
+    let ask = Ask::of(capacity, capacity.asker(job, unit));
+    if job.spec.gang {
+        gang::place(capacity, &ask)
+    } else {
+        single::place(capacity, &ask)
+    }
+}

@@ -1,0 +1,52 @@
+//! An independent task: best fit over the models that will do.
+
+use crate::command::TaskPlacement;
+use crate::plan::capacity::{Capacity, uuids};
+use crate::plan::unit::ask::{Ask, Part, task_of};
+use crate::plan::unit::{Placed, Shortage, shortage};
+use crate::topology::Own;
+
+pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed, Shortage> {
+    let Some(part) = ask.parts.first() else {
+        return Ok(Placed { tasks: Vec::new() });
+    };
+    let preferred = (part.own_preferred != part.own).then_some(part.own_preferred);
+    let owns = preferred.into_iter().chain([part.own]);
+    for own in owns {
+        if let Some(task) = place_with(capacity, ask, part, own) {
+            return Ok(Placed { tasks: vec![task] });
+        }
+    }
+    Err(shortage::of_task(capacity, ask, part))
+}
+
+fn place_with(
+    capacity: &mut Capacity<'_>,
+    ask: &Ask<'_>,
+    part: &Part<'_>,
+    own: Own,
+) -> Option<TaskPlacement> {
+    let best = part
+        .classes
+        .iter()
+        .enumerate()
+        .filter_map(|(preference, class)| {
+            let need = part.need(ask.asker, class, own);
+            if ask.spreads() {
+                let (free, host) = capacity.emptiest_fit(need)?;
+                return Some((u32::MAX - free, preference, host));
+            }
+            let (free, host) = capacity.best_fit(need)?;
+            Some((free, preference, host))
+        })
+        .min();
+    let (_, preference, host) = best?;
+    let need = part.need(ask.asker, &part.classes[preference], own);
+    let gpus = capacity.take(host, need, 1);
+    let record = capacity.state().host(host)?;
+    Some(TaskPlacement {
+        task: task_of(part, 0),
+        host,
+        gpus: uuids(record, gpus.first().copied().unwrap_or_default()),
+    })
+}

@@ -1,0 +1,234 @@
+//! Room in cells at the cost of others.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use crate::cells::Allocation;
+use crate::command::{Command, Standing, Victim};
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::capacity::Capacity;
+use crate::plan::vc::hosts::Force;
+use crate::plan::vc::{Clusters, Found};
+use crate::quota::Amounts;
+use crate::rights::{Preemptor, may_preempt};
+use crate::state::Job;
+use crate::topology::CellId;
+
+/// Attempts that one unit takes off their cells at most. Past it those that bear it are stopped like others.
+const DOWNGRADES_MAX: usize = 64;
+
+/// An attempt of the cluster that may go on outside of its cells.
+struct Yielding<'a> {
+    attempt: Victim,
+    queue: Arc<str>,
+    cells: &'a [CellId],
+}
+
+impl<'a> Clusters<'a> {
+    /// Finds room in cells for a unit, at the cost of others where it has the right.
+    pub(in crate::plan) fn find_by_force(
+        &self,
+        capacity: &Capacity<'a>,
+        job: &Job,
+        unit: UnitIndex,
+    ) -> Option<Found> {
+        let claims = job.unit(unit).is_some_and(|known| known.claim.is_some());
+        if claims {
+            return None;
+        }
+        let yielding = self.yielding(job, unit);
+        for (force, yields) in [
+            (Force::None, true),
+            (Force::Others, false),
+            (Force::Others, true),
+            (Force::Priority, false),
+            (Force::Priority, true),
+        ] {
+            let found = match yields {
+                true => self.find_lazily(capacity, (job, unit), &yielding, force),
+                false => self.find_in(&self.allocation, (capacity, force), job, unit),
+            };
+            if found.is_some() {
+                return found;
+            }
+        }
+        self.find_superseding(capacity, job, unit)
+    }
+
+    /// Finds room that lower priorities of the cluster have claimed; claims that are not in the way stay.
+    fn find_superseding(
+        &self,
+        capacity: &Capacity<'a>,
+        job: &Job,
+        unit: UnitIndex,
+    ) -> Option<Found> {
+        let outranked = self.outranked(job);
+        let mut fork = capacity.clone();
+        let mut allocation = self.allocation.clone();
+        for (id, other, cells) in &outranked {
+            fork.free_claim(*id, *other);
+            allocation.let_go(&Arc::from(job.spec.queue.as_str()), cells);
+        }
+        if outranked.is_empty() {
+            return None;
+        }
+        let mut found = self.find_in(&allocation, (&fork, Force::Claims), job, unit)?;
+        for (id, other, cells) in outranked {
+            if !found.supersedes.contains(&(id, other)) {
+                let queue = Arc::from(job.spec.queue.as_str());
+                let kept = cells
+                    .iter()
+                    .all(|cell| found.allocation.bind_safely(&queue, cell).is_ok());
+                if !kept {
+                    return None;
+                }
+            }
+        }
+        found.is_free = false;
+        (!found.supersedes.is_empty()).then_some(found)
+    }
+
+    /// Claims of lower priorities of the job's cluster, ascending, with their cells.
+    fn outranked(&self, job: &Job) -> Vec<(JobId, UnitIndex, &'a [CellId])> {
+        let by_priority = self.state.queues.get(job.spec.queue.as_str());
+        if !by_priority.is_some_and(|queue| queue.config.preempt_by_priority) {
+            return Vec::new();
+        }
+        let claims = self.state.index.claims.keys();
+        claims
+            .filter_map(|(id, unit)| {
+                let other = self.state.job(*id)?;
+                let claim = other.unit(*unit)?.claim.as_deref()?;
+                let below =
+                    other.spec.queue == job.spec.queue && other.spec.priority < job.spec.priority;
+                Some((*id, *unit, claim.standing.cells()?)).filter(|_| below)
+            })
+            .collect()
+    }
+
+    /// Takes attempts off their cells, one more at a time, until there is room; then gives those their cells back that
+    /// need not have yielded.
+    fn find_lazily(
+        &self,
+        capacity: &Capacity<'a>,
+        (job, unit): (&Job, UnitIndex),
+        yielding: &[Yielding<'a>],
+        force: Force,
+    ) -> Option<Found> {
+        let mut allocation = self.allocation.clone();
+        for (position, last) in yielding.iter().enumerate() {
+            allocation.let_go(&last.queue, last.cells);
+            let Some(mut found) = self.find_in(&allocation, (capacity, force), job, unit) else {
+                continue;
+            };
+            for yielded in &yielding[..=position] {
+                let stopped = found.victims.contains(&yielded.attempt);
+                if !stopped && !rebind(&mut found.allocation, yielded) {
+                    found.downgrades.push(self.downgrade(yielded.attempt));
+                } else if stopped {
+                    // It keeps its cells until it has ended, which must be possible beside the new ones.
+                    if !rebind(&mut found.allocation, yielded) {
+                        return None;
+                    }
+                }
+            }
+            return Some(found);
+        }
+        None
+    }
+
+    fn downgrade(&self, attempt: Victim) -> Command {
+        Command::SetStanding {
+            leader: self.state.leadership.epoch,
+            job: attempt.job,
+            unit: attempt.unit,
+            epoch: attempt.epoch,
+            standing: Standing::Opportunistic,
+        }
+    }
+
+    /// Attempts in cells of the unit's cluster that bear to lose them to it: the lowest priority first, then the
+    /// newest.
+    fn yielding(&self, job: &Job, unit: UnitIndex) -> Vec<Yielding<'a>> {
+        let standing = Standing::Cells(Vec::new());
+        let preemptor = Preemptor {
+            job,
+            unit,
+            standing: &standing,
+            amounts: &Amounts::default(),
+        };
+        let mut yielding: Vec<(_, Yielding<'a>)> = Vec::new();
+        for id in self.lazy_jobs(job) {
+            let Some(other) = self.state.job(id) else {
+                continue;
+            };
+            for (index, known) in &other.units {
+                let Some(attempt) = known.attempt.as_deref() else {
+                    continue;
+                };
+                let Some(cells) = attempt.standing.cells() else {
+                    continue;
+                };
+                if may_preempt(self.state, preemptor, (other, attempt)).is_ok() {
+                    let order = (other.spec.priority, Reverse(attempt.epoch));
+                    let attempt = Victim {
+                        job: id,
+                        unit: *index,
+                        epoch: attempt.epoch,
+                    };
+                    let queue = Arc::from(other.spec.queue.as_str());
+                    yielding.push((
+                        order,
+                        Yielding {
+                            attempt,
+                            queue,
+                            cells,
+                        },
+                    ));
+                }
+            }
+        }
+        yielding.sort_by_key(|(order, _)| *order);
+        yielding.truncate(DOWNGRADES_MAX);
+        yielding.into_iter().map(|(_, yielding)| yielding).collect()
+    }
+
+    /// Jobs of a lower priority in cells of the job's cluster that bear to lose them.
+    fn lazy_jobs(&self, job: &Job) -> std::collections::BTreeSet<crate::ids::JobId> {
+        let ground = self.allocation.ground();
+        let hosts = self
+            .allocation
+            .all_bound()
+            .filter(|(_, bound)| *bound.queue == *job.spec.queue)
+            .flat_map(|(cell, _)| ground.gpus(cell));
+        hosts
+            .filter_map(|(host, gpus)| Some((self.state.host(host)?, gpus)))
+            .flat_map(|(host, gpus)| {
+                gpus.positions()
+                    .filter_map(|position| host.gpus.get(position)?.holder)
+                    .collect::<Vec<_>>()
+            })
+            .map(|holder| holder.job)
+            .filter(|id| {
+                self.state.job(*id).is_some_and(|other| {
+                    other.spec.scheduling.lazy_preemption
+                        && other.spec.queue == job.spec.queue
+                        && other.spec.priority < job.spec.priority
+                })
+            })
+            .collect()
+    }
+}
+
+/// Gives an attempt its cells back; false if they, or the quota, are taken.
+fn rebind(allocation: &mut Allocation, yielded: &Yielding<'_>) -> bool {
+    let mut trial = allocation.clone();
+    let bound = yielded
+        .cells
+        .iter()
+        .all(|cell| trial.bind_safely(&yielded.queue, cell).is_ok());
+    if bound {
+        *allocation = trial;
+    }
+    bound
+}

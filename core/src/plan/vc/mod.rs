@@ -1,0 +1,285 @@
+//! Where the units of virtual clusters go: by guarantee into cells, else on the resources of others.
+//!
+//! In this order, and the first that succeeds counts:
+//! 1. into what is free in bound cells, or in cells that can be bound within the quota ([`Clusters::find`]);
+//! 2. the same after lower priorities of the cluster were taken off their cells, if they bear that (`lazy_preemption`);
+//! 3. into cells, at the cost of work of others that counts on no cells;
+//! 4. into cells, at the cost of lower priorities of the same cluster (2 to 4: [`Clusters::find_by_force`]).
+//!
+//! Work outside of cells, where the queue borrows, is the caller's: it is placed as any other, opportunistically.
+//!
+//! Everything is tried on copies. What was found takes effect in the round with [`Clusters::give`].
+
+mod ask;
+mod force;
+mod hosts;
+mod tidy;
+
+use std::sync::Arc;
+
+use crate::cells::{Allocation, Request, serve};
+use crate::command::{Command, Standing, TaskPlacement, Victim};
+use crate::feasibility::{self, Freed};
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::capacity::Capacity;
+use crate::plan::vc::ask::Ask;
+use crate::plan::vc::hosts::{Force, Hosts};
+use crate::state::{Job, State};
+use crate::topology::{CellId, Level};
+
+/// Cells tried for a gang whose tasks have to share one. Past it a gang may wait although a cell has room.
+const SHARED_TRIED_MAX: usize = 128;
+
+/// The cells of all virtual clusters in one round.
+#[derive(Clone)]
+pub(super) struct Clusters<'a> {
+    state: &'a State,
+    allocation: Allocation,
+}
+
+/// Where a unit of a virtual cluster goes.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    /// Its tasks, in task order.
+    pub(super) tasks: Vec<TaskPlacement>,
+    /// Its cells.
+    pub(super) standing: Standing,
+    /// Attempts of the cluster that go on outside of its cells; to be decided before.
+    pub(super) downgrades: Vec<Command>,
+    /// Attempts that have to be stopped, ascending.
+    pub(super) victims: Vec<Victim>,
+    /// Claims of lower priorities of the cluster that are given up, ascending.
+    pub(super) supersedes: Vec<(JobId, UnitIndex)>,
+    /// Whether all is free: it can be placed; otherwise it can be claimed.
+    pub(super) is_free: bool,
+    allocation: Allocation,
+}
+
+impl<'a> Clusters<'a> {
+    pub(super) fn new(state: &'a State) -> Self {
+        Self {
+            state,
+            allocation: state.index.allocation.clone(),
+        }
+    }
+
+    /// Whether a queue is a virtual cluster.
+    pub(super) fn is_cluster(&self, queue: &str) -> bool {
+        let queue = self.state.queues.get(queue);
+        queue.is_some_and(|queue| !queue.retired && queue.config.is_virtual_cluster())
+    }
+
+    /// Whether a unit is one that holds its GPUs by cells.
+    pub(super) fn serves(&self, job: &Job, unit: UnitIndex) -> bool {
+        if job.spec.scheduling.opportunistic || !self.is_cluster(&job.spec.queue) {
+            return false;
+        }
+        let groups = job.spec.groups.iter();
+        match job.spec.gang {
+            true => { groups }.any(|group| group.resources.gpus > 0),
+            false => job
+                .spec
+                .group_of(crate::ids::TaskIndex(unit.get()))
+                .is_some_and(|(group, _)| group.resources.gpus > 0),
+        }
+    }
+
+    /// What a unit has claimed in cells, if all of it is free now.
+    pub(super) fn claimed(
+        &self,
+        capacity: &Capacity<'a>,
+        job: &Job,
+        unit: UnitIndex,
+    ) -> Option<Found> {
+        let claim = job.unit(unit)?.claim.as_deref()?;
+        let asker = capacity.asker(job, unit);
+        feasibility::check(self.state, asker, &claim.tasks, &Freed::default()).ok()?;
+        Some(Found {
+            tasks: claim.tasks.to_vec(),
+            standing: claim.standing.clone(),
+            downgrades: Vec::new(),
+            victims: Vec::new(),
+            supersedes: Vec::new(),
+            is_free: true,
+            allocation: self.allocation.clone(),
+        })
+    }
+
+    /// GPUs that a virtual cluster can still count on: free ones in its bound cells, and the cells that it is owed.
+    pub(super) fn gpus_left(&self, queue: &str) -> u64 {
+        self.allocation.gpus_left(&Arc::from(queue))
+    }
+
+    /// Finds room in cells for a unit, at nobody's cost.
+    pub(super) fn find(
+        &self,
+        capacity: &Capacity<'a>,
+        job: &Job,
+        unit: UnitIndex,
+    ) -> Option<Found> {
+        let allocation = self.without_claim(job, unit);
+        let fork = capacity.for_unit(job, unit);
+        let capacity = fork.as_ref().unwrap_or(capacity);
+        self.find_in(&allocation, (capacity, Force::None), job, unit)
+    }
+
+    /// The round gives a unit what was found for it. What it claims and does not get is free again.
+    pub(super) fn give(
+        &mut self,
+        capacity: &mut Capacity<'a>,
+        (job, unit): (&Job, UnitIndex),
+        found: &Found,
+    ) {
+        self.allocation = found.allocation.clone();
+        for task in &found.tasks {
+            if let Some(host) = self.state.host(task.host) {
+                let gpus = crate::plan::capacity::positions(host, &task.gpus);
+                self.allocation.take(task.host, gpus);
+            }
+        }
+        capacity.commit(capacity.asker(job, unit), &found.tasks);
+    }
+
+    /// Attempts that were taken off their cells and have a place in cells again: they get their standing back, the
+    /// oldest first.
+    pub(super) fn upgrades(&mut self) -> Vec<Command> {
+        let guests: Vec<_> = self.allocation.guests().collect();
+        let mut steps = Vec::new();
+        for (epoch, job, unit) in guests {
+            if let Some(standing) = self.upgrade(job, unit) {
+                steps.push(Command::SetStanding {
+                    leader: self.state.leadership.epoch,
+                    job,
+                    unit,
+                    epoch,
+                    standing,
+                });
+            }
+        }
+        steps
+    }
+
+    fn upgrade(&mut self, id: JobId, unit: UnitIndex) -> Option<Standing> {
+        let job = self.state.job(id)?;
+        let attempt = job.unit(unit)?.attempt.as_deref()?;
+        if attempt.stop.is_some() {
+            return None;
+        }
+        let gpus: Vec<_> = attempt
+            .tasks
+            .iter()
+            .filter(|run| !run.gpus.is_empty())
+            .filter_map(|run| {
+                let host = self.state.host(run.host)?;
+                Some((run.host, crate::plan::capacity::positions(host, &run.gpus)))
+            })
+            .collect();
+        let queue = Arc::from(job.spec.queue.as_str());
+        let pinned = job.spec.scheduling.pinned_cell.as_deref();
+        let (cells, allocation) = self.allocation.cells_around(&queue, pinned, &gpus)?;
+        self.allocation = allocation;
+        Some(Standing::Cells(cells))
+    }
+
+    /// The allocation without what the unit itself claims.
+    fn without_claim(&self, job: &Job, unit: UnitIndex) -> Allocation {
+        let mut allocation = self.allocation.clone();
+        let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
+        if let Some(cells) = claim.and_then(|claim| claim.standing.cells()) {
+            allocation.let_go(&Arc::from(job.spec.queue.as_str()), cells);
+        }
+        allocation
+    }
+
+    /// Finds room in cells of an allocation on hosts as they are shown, for all tasks, else for as many as are enough.
+    fn find_in(
+        &self,
+        allocation: &Allocation,
+        (capacity, force): (&Capacity<'a>, Force),
+        job: &Job,
+        unit: UnitIndex,
+    ) -> Option<Found> {
+        let ask = Ask::new(job, unit, false);
+        let least = Ask::new(job, unit, true);
+        let hosts = Hosts::new(self.state, capacity, (job, unit), force);
+        let found = self.find_for(allocation, &hosts, &ask);
+        if found.is_none() && least.tasks() < ask.tasks() {
+            return self.find_for(allocation, &hosts, &least);
+        }
+        found
+    }
+
+    fn find_for(
+        &self,
+        allocation: &Allocation,
+        hosts: &Hosts<'_, 'a>,
+        ask: &Ask<'_>,
+    ) -> Option<Found> {
+        let requests = ask.requests(allocation);
+        let shared = ask.shared(self.state);
+        if let Some((level, required)) = shared {
+            let cells = shared_cells(allocation, level, ask.job());
+            for cell in cells.into_iter().take(SHARED_TRIED_MAX) {
+                let inside = hosts.within(allocation.ground().gpus(&cell));
+                let found = requests
+                    .iter()
+                    .find_map(|request| self.try_request(allocation, &inside, ask, request));
+                if found.is_some() {
+                    return found;
+                }
+            }
+            if required {
+                return None;
+            }
+        }
+        requests
+            .iter()
+            .find_map(|request| self.try_request(allocation, hosts, ask, request))
+    }
+
+    fn try_request(
+        &self,
+        allocation: &Allocation,
+        hosts: &Hosts<'_, 'a>,
+        ask: &Ask<'_>,
+        request: &Request,
+    ) -> Option<Found> {
+        let served = serve(allocation, request, hosts)?;
+        let mut room = served.room;
+        let placed = hosts
+            .tidied(request, &served.tasks, &served.cells)
+            .unwrap_or(served.tasks);
+        let tasks = ask.placements(self.state, &placed, &mut room)?;
+        let (victims, is_free) = room.victims(&tasks);
+        let freed = Freed {
+            all_attempts: false,
+            attempts: room.freed(&tasks),
+            claims: room.outranked(&tasks),
+        };
+        let supersedes = room.outranked(&tasks).into_iter().collect();
+        let asker = hosts.asker();
+        feasibility::check(self.state, asker, &tasks, &freed).ok()?;
+        Some(Found {
+            tasks,
+            standing: Standing::Cells(served.cells),
+            downgrades: Vec::new(),
+            victims,
+            supersedes,
+            is_free,
+            allocation: served.allocation,
+        })
+    }
+}
+
+/// Cells of a level that the tasks of a unit could share: those in which the virtual cluster has bound cells first.
+fn shared_cells(allocation: &Allocation, level: Level, job: &Job) -> Vec<CellId> {
+    let ground = allocation.ground();
+    let mut cells = ground.cells_of(level);
+    let bound: std::collections::BTreeSet<CellId> = allocation
+        .all_bound()
+        .filter(|(_, bound)| *bound.queue == *job.spec.queue)
+        .flat_map(|(cell, _)| ground.around(cell).collect::<Vec<_>>())
+        .collect();
+    cells.sort_by_cached_key(|cell| (!bound.contains(cell), ground.load(cell)));
+    cells
+}

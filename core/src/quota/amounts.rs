@@ -1,0 +1,136 @@
+//! Amounts of resources: what is used, guaranteed or allowed at most.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::spec::Resources;
+
+/// So many resources of each kind.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Amounts {
+    /// GPUs of any model, those in `gpus_by_model` included.
+    pub gpus: u64,
+    /// GPUs by model; no entry is 0.
+    pub gpus_by_model: BTreeMap<String, u64>,
+    /// Thousandths of CPUs.
+    pub cpus_milli: u64,
+    /// Memory in MiB.
+    pub memory_mib: u64,
+}
+
+/// The most of each resource; what is absent has no limit.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Limits {
+    /// GPUs of any model.
+    pub gpus: Option<u64>,
+    /// GPUs by model; a model that is not named has no limit of its own.
+    pub gpus_by_model: BTreeMap<String, u64>,
+    /// Thousandths of CPUs.
+    pub cpus_milli: Option<u64>,
+    /// Memory in MiB.
+    pub memory_mib: Option<u64>,
+}
+
+impl Amounts {
+    /// Whether there is nothing in it.
+    #[must_use]
+    pub fn is_zero(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// Adds so many GPUs of one model.
+    pub fn add_gpus(&mut self, model: &str, gpus: u64) {
+        self.gpus += gpus;
+        self.count_model(model, gpus);
+    }
+
+    fn count_model(&mut self, model: &str, gpus: u64) {
+        if gpus == 0 {
+            return;
+        }
+        match self.gpus_by_model.get_mut(model) {
+            Some(count) => *count += gpus,
+            None => {
+                self.gpus_by_model.insert(model.to_owned(), gpus);
+            }
+        }
+    }
+
+    /// Adds what so many tasks need, on GPUs of one model (empty where they need none).
+    pub fn add_tasks(&mut self, resources: &Resources, gpu_model: &str, tasks: u64) {
+        self.add_gpus(gpu_model, u64::from(resources.gpus) * tasks);
+        self.cpus_milli += u64::from(resources.cpus_milli) * tasks;
+        self.memory_mib += resources.memory_mib * tasks;
+    }
+
+    /// Adds another's amounts.
+    pub fn add(&mut self, other: &Self) {
+        self.gpus += other.gpus;
+        for (model, gpus) in &other.gpus_by_model {
+            self.count_model(model, *gpus);
+        }
+        self.cpus_milli += other.cpus_milli;
+        self.memory_mib += other.memory_mib;
+    }
+
+    /// What is left without another's amounts, nothing where those are more.
+    #[must_use]
+    pub fn without(&self, other: &Self) -> Self {
+        let by_model = self.gpus_by_model.iter().map(|(model, gpus)| {
+            let less = other.gpus_by_model.get(model).copied().unwrap_or(0);
+            (model.clone(), gpus.saturating_sub(less))
+        });
+        Self {
+            gpus: self.gpus.saturating_sub(other.gpus),
+            gpus_by_model: by_model.filter(|(_, left)| *left > 0).collect(),
+            cpus_milli: self.cpus_milli.saturating_sub(other.cpus_milli),
+            memory_mib: self.memory_mib.saturating_sub(other.memory_mib),
+        }
+    }
+
+    /// Takes another's amounts off, which must be in it.
+    pub fn subtract(&mut self, other: &Self) {
+        self.gpus -= other.gpus;
+        for (model, gpus) in &other.gpus_by_model {
+            if let Some(left) = self.gpus_by_model.get_mut(model) {
+                *left -= gpus;
+            }
+        }
+        self.gpus_by_model.retain(|_, left| *left > 0);
+        self.cpus_milli -= other.cpus_milli;
+        self.memory_mib -= other.memory_mib;
+    }
+
+    /// The first resource of which `added` brings more than a limit allows: its name, what there would be, and the
+    /// limit. Resources of which nothing is added are not looked at.
+    #[must_use]
+    pub fn over(&self, added: &Self, limits: &Limits) -> Option<(String, u64, u64)> {
+        let mut kinds = vec![
+            ("gpus".to_owned(), self.gpus, added.gpus, limits.gpus),
+            (
+                "cpus_milli".to_owned(),
+                self.cpus_milli,
+                added.cpus_milli,
+                limits.cpus_milli,
+            ),
+            (
+                "memory_mib".to_owned(),
+                self.memory_mib,
+                added.memory_mib,
+                limits.memory_mib,
+            ),
+        ];
+        kinds.extend(added.gpus_by_model.iter().map(|(model, more)| {
+            let used = self.gpus_by_model.get(model).copied().unwrap_or(0);
+            let limit = limits.gpus_by_model.get(model).copied();
+            (format!("gpus_by_model.{model}"), used, *more, limit)
+        }));
+        kinds.into_iter().find_map(|(name, used, more, limit)| {
+            let limit = limit.filter(|limit| more > 0 && used + more > *limit)?;
+            Some((name, used + more, limit))
+        })
+    }
+}

@@ -1,0 +1,15 @@
+//! Who may have how much: a tree of queues with guarantees, limits and weights, replicated as a whole by
+//! `ConfigureQueues`.
+//!
+//! A queue whose guarantee is given in cells is a *virtual cluster*: it gets those cells whenever it asks, whatever
+//! the others do.
+
+mod amounts;
+mod config;
+mod validate;
+
+pub use amounts::{Amounts, Limits};
+pub use config::{
+    CellQuota, Guarantee, PinnedCell, QueueConfig, QueueOrder, QueueTree, parent_of, within,
+};
+pub use validate::validate;

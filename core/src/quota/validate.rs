@@ -1,0 +1,239 @@
+//! The rules that a tree of queues must obey by itself; whether the cluster can honour it is a question of state
+//! and is answered by `apply`.
+
+use std::collections::BTreeMap;
+
+use crate::limits;
+use crate::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueTree, parent_of};
+use crate::spec::Violation;
+use crate::topology::Topology;
+
+/// All rules that a tree breaks, each with its place and the arithmetic; empty if it is valid.
+#[must_use]
+pub fn validate(tree: &QueueTree, topology: &Topology) -> Vec<Violation> {
+    let mut found = Findings(Vec::new());
+    if tree.queues.len() > limits::QUEUES_MAX {
+        found.add(
+            "queues",
+            format!(
+                "{} queues are over the limit of {} (QUEUES_MAX)",
+                tree.queues.len(),
+                limits::QUEUES_MAX
+            ),
+        );
+    }
+    if tree.history_half_life_ms == Some(0) {
+        found.add(
+            "history_half_life_ms",
+            "must be at least 1, or absent to count only present usage".to_owned(),
+        );
+    }
+    if tree.history_half_life_ms > Some(limits::PERIOD_MS_MAX) {
+        found.add(
+            "history_half_life_ms",
+            format!(
+                "is over the limit of {} (PERIOD_MS_MAX)",
+                limits::PERIOD_MS_MAX
+            ),
+        );
+    }
+    let mut pinned = BTreeMap::new();
+    for (name, queue) in &tree.queues {
+        found.name(name, tree);
+        found.numbers(name, queue);
+        found.children(name, queue, tree);
+        if let Guarantee::Cells(quotas) = &queue.guarantee {
+            found.cells(name, quotas, topology, &mut pinned);
+        }
+    }
+    found.0
+}
+
+struct Findings(Vec<Violation>);
+
+impl Findings {
+    fn add(&mut self, field: &str, rule: String) {
+        self.0.push(Violation {
+            field: field.to_owned(),
+            rule,
+        });
+    }
+
+    fn name(&mut self, name: &str, tree: &QueueTree) {
+        let at = format!("queues.{name}");
+        let usable = name.len() <= limits::NAME_BYTES_MAX
+            && !name.chars().any(char::is_control)
+            && name.split('/').all(|part| !part.is_empty());
+        if !usable {
+            self.add(
+                &at,
+                format!(
+                    "is no usable name: 1 to {} bytes (NAME_BYTES_MAX), parts separated by single `/`, no control characters",
+                    limits::NAME_BYTES_MAX
+                ),
+            );
+        }
+        let depth = name.split('/').count();
+        if depth > limits::QUEUE_DEPTH_MAX {
+            self.add(
+                &at,
+                format!(
+                    "lies {depth} levels deep, over the limit of {} (QUEUE_DEPTH_MAX)",
+                    limits::QUEUE_DEPTH_MAX
+                ),
+            );
+        }
+        if let Some(parent) = parent_of(name)
+            && !tree.queues.contains_key(parent)
+        {
+            self.add(&at, format!("lies in `{parent}`, which is not there"));
+        }
+    }
+
+    fn numbers(&mut self, name: &str, queue: &QueueConfig) {
+        let at = |field: &str| format!("queues.{name}.{field}");
+        if queue.weight == 0 || queue.weight > limits::QUEUE_WEIGHT_MAX {
+            self.add(
+                &at("weight"),
+                format!(
+                    "{} does not lie within 1 to {} (QUEUE_WEIGHT_MAX)",
+                    queue.weight,
+                    limits::QUEUE_WEIGHT_MAX
+                ),
+            );
+        }
+        for (field, value, limit_name, limit) in [
+            (
+                "live_jobs_max",
+                queue.live_jobs_max,
+                "LIVE_JOBS_PER_QUEUE_MAX",
+                limits::LIVE_JOBS_PER_QUEUE_MAX,
+            ),
+            (
+                "protected_ms",
+                queue.protected_ms,
+                "PERIOD_MS_MAX",
+                limits::PERIOD_MS_MAX,
+            ),
+            (
+                "reserve_after_ms",
+                queue.reserve_after_ms,
+                "PERIOD_MS_MAX",
+                limits::PERIOD_MS_MAX,
+            ),
+        ] {
+            if value > limit {
+                self.add(
+                    &at(field),
+                    format!("{value} is over the limit of {limit} ({limit_name})"),
+                );
+            }
+        }
+        if let Guarantee::Amounts(guarantee) = &queue.guarantee {
+            self.guarantee_under_limit(&at("guarantee"), guarantee, &queue.limit);
+        }
+    }
+
+    fn guarantee_under_limit(&mut self, at: &str, guarantee: &Amounts, limit: &Limits) {
+        if let Some((resource, guaranteed, limit)) = Amounts::default().over(guarantee, limit) {
+            self.add(
+                at,
+                format!("{guaranteed} {resource} are over the queue's own limit of {limit}"),
+            );
+        }
+        let by_model: u64 = guarantee.gpus_by_model.values().sum();
+        if by_model > guarantee.gpus {
+            self.add(
+                at,
+                format!(
+                    "gpus_by_model add up to {by_model}, and gpus, which includes them, is {}",
+                    guarantee.gpus
+                ),
+            );
+        }
+    }
+
+    /// A queue's guarantee covers those of its children; virtual clusters have none.
+    fn children(&mut self, name: &str, queue: &QueueConfig, tree: &QueueTree) {
+        let children: Vec<_> = tree
+            .queues
+            .iter()
+            .filter(|(child, _)| parent_of(child) == Some(name))
+            .collect();
+        if children.is_empty() {
+            return;
+        }
+        let Guarantee::Amounts(own) = &queue.guarantee else {
+            self.add(
+                &format!("queues.{name}.guarantee"),
+                format!(
+                    "is given in cells, and only a queue without children may be a virtual cluster (`{}` lies in it)",
+                    children[0].0
+                ),
+            );
+            return;
+        };
+        let mut sum = Amounts::default();
+        for (_, child) in children {
+            if let Guarantee::Amounts(amounts) = &child.guarantee {
+                sum.add(amounts);
+            }
+        }
+        let cover = Limits {
+            gpus: Some(own.gpus),
+            gpus_by_model: own.gpus_by_model.clone(),
+            cpus_milli: Some(own.cpus_milli),
+            memory_mib: Some(own.memory_mib),
+        };
+        if let Some((resource, sum, own)) = Amounts::default().over(&sum, &cover) {
+            self.add(
+                &format!("queues.{name}.guarantee"),
+                format!(
+                    "its children's guarantees add up to {sum} {resource}, and its own is {own}"
+                ),
+            );
+        }
+    }
+
+    fn cells<'a>(
+        &mut self,
+        name: &str,
+        quotas: &'a [CellQuota],
+        topology: &Topology,
+        pinned: &mut BTreeMap<(&'static str, &'a str), String>,
+    ) {
+        for (position, quota) in quotas.iter().enumerate() {
+            let at = format!("queues.{name}.guarantee.cells[{position}]");
+            if topology.level(&quota.level).is_none() {
+                let levels: Vec<&str> = topology.levels().collect();
+                self.add(
+                    &format!("{at}.level"),
+                    format!(
+                        "`{}` is no level of cells; there are {}",
+                        quota.level,
+                        levels.join(", ")
+                    ),
+                );
+            }
+            if quota.gpus == 0 {
+                self.add(&format!("{at}.gpus"), "must be at least 1".to_owned());
+            }
+            if quota.gpu_model.is_empty() {
+                self.add(&format!("{at}.gpu_model"), "must not be empty".to_owned());
+            }
+            for cell in &quota.pinned {
+                for key in [("name", cell.name.as_str()), ("cell", cell.cell.as_str())] {
+                    if let Some(earlier) = pinned.insert(key, at.clone()) {
+                        self.add(
+                            &format!("{at}.pinned"),
+                            format!(
+                                "the {} `{}` is pinned twice: here and in {earlier}",
+                                key.0, key.1
+                            ),
+                        );
+                    }
+                }
+            }
+        }
+    }
+}

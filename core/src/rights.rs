@@ -1,0 +1,678 @@
+//! Who may preempt whom, and what that would cost: asked by the planner when it looks for victims, and by `apply`
+//! when it checks a claim.
+//!
+//! A preemptor has a right over an attempt (or over what another unit has claimed) if one of these holds, looked at
+//! in this order:
+//!
+//! 1. [`Right::Opportunistic`]: the victim is opportunistic and the preemptor is not.
+//! 2. [`Right::Priority`]: both are of one queue, the victim's priority is lower, and the queue has
+//!    `preempt_by_priority`. Both count on the same ground: shares on shares, cells on cells.
+//! 3. [`Right::Reclaim`]: the preemptor and the victim hold by shares and are of different queues. At the innermost
+//!    queue around both, the part of the tree on the preemptor's side stays within its guarantee with the unit, and
+//!    the part on the victim's side is over its own without the victims taken so far. So the last victim may take it
+//!    below its guarantee, and no further one can be taken then.
+//! 4. [`Right::Cells`]: the preemptor binds a cell of its virtual cluster, and the victim holds a GPU of that cell by
+//!    a mere share.
+//!
+//! Never preempted are attempts that are being stopped already (what they hold comes free anyway) and those that ran
+//! for less than their queue's `protected_ms`.
+//!
+//! A guarantee in amounts covers GPUs where GPUs are asked for: those of a model that it names up to that number, all
+//! others up to what is left of `gpus`. CPUs and memory decide only between units without GPUs. What counts against a
+//! guarantee is what shares and cells hold or claim; opportunistic attempts and those that are being stopped do not.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use crate::command::{Standing, TaskPlacement};
+use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use crate::limits;
+use crate::quota::{Amounts, Guarantee, within};
+use crate::state::{Attempt, Host, Job, State, Unit, Usage, amounts_held, amounts_of};
+use crate::time::TimeMs;
+use crate::topology::CellId;
+
+/// Why a preemptor may take a victim's resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Right {
+    /// The victim counts on no guarantee.
+    Opportunistic,
+    /// The victim is of the same queue and of lower priority.
+    Priority,
+    /// The victim's side of the tree is over its guarantee, the preemptor's side is not.
+    Reclaim,
+    /// The victim is in a cell that the preemptor's virtual cluster is guaranteed.
+    Cells,
+}
+
+/// Why a victim cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// It is being stopped already.
+    Stopping,
+    /// It has not run for its queue's `protected_ms`.
+    Young {
+        /// Until when it is protected.
+        until: TimeMs,
+    },
+    /// The preemptor is opportunistic: it preempts nobody.
+    PreemptorOpportunistic,
+    /// It is of the same queue, and that does not preempt it: its priority is not lower, it counts on another ground,
+    /// or the queue has no `preempt_by_priority`.
+    SameQueue,
+    /// It is guaranteed by a virtual cluster of another queue.
+    OtherCells,
+    /// The preemptor's side of the tree would go over its guarantee.
+    OverGuarantee {
+        /// The queue whose guarantee does not cover the unit.
+        queue: String,
+    },
+    /// The victim's side of the tree is not over its guarantee.
+    WithinGuarantee {
+        /// That queue.
+        queue: String,
+    },
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopping => formatter.write_str("it is being stopped already"),
+            Self::Young { until } => write!(formatter, "it is protected until {until} (protected_ms)"),
+            Self::PreemptorOpportunistic => {
+                formatter.write_str("opportunistic work preempts nobody")
+            }
+            Self::SameQueue => formatter.write_str(
+                "it is of the same queue, which preempts only lower priorities of the same standing, and only with preempt_by_priority",
+            ),
+            Self::OtherCells => formatter.write_str("another virtual cluster guarantees it"),
+            Self::OverGuarantee { queue } => {
+                write!(formatter, "the guarantee of queue `{queue}` does not cover the unit")
+            }
+            Self::WithinGuarantee { queue } => {
+                write!(formatter, "queue `{queue}` is not over its guarantee")
+            }
+        }
+    }
+}
+
+/// A unit that wants resources.
+#[derive(Clone, Copy, Debug)]
+pub struct Preemptor<'a> {
+    /// Its job.
+    pub job: &'a Job,
+    /// Which unit.
+    pub unit: UnitIndex,
+    /// On what ground it would hold them.
+    pub standing: &'a Standing,
+    /// What it would hold ([`crate::state::amounts_of`]).
+    pub amounts: &'a Amounts,
+}
+
+/// Something that has resources: an attempt, or a unit's claim.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    job: &'a Job,
+    standing: &'a Standing,
+    tasks: Tasks<'a>,
+    is_stopping: bool,
+    /// When its protection began; claims have none.
+    protected_since: Option<TimeMs>,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Tasks<'a> {
+    Held(&'a Attempt),
+    Claimed(&'a [TaskPlacement]),
+}
+
+impl<'a> Subject<'a> {
+    /// An attempt.
+    #[must_use]
+    pub fn attempt(job: &'a Job, attempt: &'a Attempt) -> Self {
+        Self {
+            job,
+            standing: &attempt.standing,
+            tasks: Tasks::Held(attempt),
+            is_stopping: attempt.stop.is_some(),
+            protected_since: Some(attempt.running_at.unwrap_or(attempt.placed_at)),
+        }
+    }
+
+    /// What a unit has claimed; none if it has no claim.
+    #[must_use]
+    pub fn claim(job: &'a Job, unit: UnitIndex) -> Option<Self> {
+        let claim = job.unit(unit)?.claim.as_deref()?;
+        Some(Self {
+            job,
+            standing: &claim.standing,
+            tasks: Tasks::Claimed(&claim.tasks),
+            is_stopping: false,
+            protected_since: None,
+        })
+    }
+
+    fn gpus(&self) -> Vec<(HostId, GpuUuid)> {
+        match self.tasks {
+            Tasks::Held(attempt) => {
+                let runs = attempt.tasks.iter();
+                runs.flat_map(|run| run.gpus.iter().map(|gpu| (run.host, *gpu)))
+                    .collect()
+            }
+            Tasks::Claimed(tasks) => tasks
+                .iter()
+                .flat_map(|task| task.gpus.iter().map(|gpu| (task.host, *gpu)))
+                .collect(),
+        }
+    }
+
+    fn amounts(&self, state: &State) -> Amounts {
+        match self.tasks {
+            Tasks::Held(attempt) => amounts_held(&state.hosts, &self.job.spec, attempt),
+            Tasks::Claimed(tasks) => amounts_of(&state.hosts, &self.job.spec, tasks),
+        }
+    }
+}
+
+/// Whether one attempt may be preempted, no other victim taken before.
+///
+/// # Errors
+/// What protects it.
+pub fn may_preempt(
+    state: &State,
+    preemptor: Preemptor<'_>,
+    (job, attempt): (&Job, &Attempt),
+) -> Result<Right, Protection> {
+    Rights::of(state, preemptor).over(&Subject::attempt(job, attempt))
+}
+
+/// A preemptor's rights, with the victims that it has taken so far.
+#[derive(Clone, Debug)]
+pub struct Rights<'a> {
+    state: &'a State,
+    preemptor: Preemptor<'a>,
+    /// What victims with shares were taken of, by queue, those around it included.
+    taken: BTreeMap<&'a str, Amounts>,
+    /// Whether the guarantees on the preemptor's side cover it, by queue.
+    covered: BTreeMap<&'a str, bool>,
+}
+
+impl<'a> Rights<'a> {
+    /// The rights of a preemptor that has taken nobody yet.
+    #[must_use]
+    pub fn of(state: &'a State, preemptor: Preemptor<'a>) -> Self {
+        let mut rights = Self {
+            state,
+            preemptor,
+            taken: BTreeMap::new(),
+            covered: BTreeMap::new(),
+        };
+        for queue in within(&preemptor.job.spec.queue) {
+            let covers = rights.covers(queue);
+            rights.covered.insert(queue, covers);
+        }
+        rights
+    }
+
+    /// Whether a victim may be taken beside those taken so far.
+    ///
+    /// # Errors
+    /// What protects it.
+    pub fn over(&self, victim: &Subject<'_>) -> Result<Right, Protection> {
+        if victim.is_stopping {
+            return Err(Protection::Stopping);
+        }
+        if let Some(until) = protected_until(self.state, victim)
+            && until > self.state.time
+        {
+            return Err(Protection::Young { until });
+        }
+        let ours = self.preemptor.standing;
+        match (ours, victim.standing) {
+            (Standing::Opportunistic, _) => Err(Protection::PreemptorOpportunistic),
+            (_, Standing::Opportunistic) => Ok(Right::Opportunistic),
+            _ if victim.job.spec.queue == self.preemptor.job.spec.queue => self.by_priority(victim),
+            (_, Standing::Cells(_)) => Err(Protection::OtherCells),
+            (Standing::Cells(cells), Standing::Share) => {
+                if self.lies_in(victim, cells) {
+                    Ok(Right::Cells)
+                } else {
+                    Err(Protection::OtherCells)
+                }
+            }
+            (Standing::Share, Standing::Share) => self.by_reclaim(victim),
+        }
+    }
+
+    /// Takes a victim: what its queues hold counts without it from now on.
+    pub fn take(&mut self, victim: &Subject<'a>) {
+        if *victim.standing == Standing::Opportunistic {
+            return;
+        }
+        let amounts = victim.amounts(self.state);
+        for queue in within(&victim.job.spec.queue) {
+            self.taken.entry(queue).or_default().add(&amounts);
+        }
+    }
+
+    /// Takes all of these, the smallest first: the last one may be more than its queue has over its guarantee, so this
+    /// order takes whenever any order would.
+    ///
+    /// # Errors
+    /// The job of the first that cannot be taken, and what protects it.
+    pub fn take_all(&mut self, mut victims: Vec<Subject<'a>>) -> Result<(), (JobId, Protection)> {
+        victims.sort_by_key(|victim| (victim.gpus().len(), victim.job.id));
+        for victim in victims {
+            self.over(&victim)
+                .map_err(|protection| (victim.job.id, protection))?;
+            self.take(&victim);
+        }
+        Ok(())
+    }
+
+    fn by_priority(&self, victim: &Subject<'_>) -> Result<Right, Protection> {
+        let spec = &self.preemptor.job.spec;
+        let queue = self.state.queues.get(spec.queue.as_str());
+        let allowed = queue.is_some_and(|queue| queue.config.preempt_by_priority);
+        let same_ground = matches!(self.preemptor.standing, Standing::Share)
+            == matches!(victim.standing, Standing::Share);
+        if allowed && same_ground && victim.job.spec.priority < spec.priority {
+            Ok(Right::Priority)
+        } else {
+            Err(Protection::SameQueue)
+        }
+    }
+
+    fn by_reclaim(&self, victim: &Subject<'_>) -> Result<Right, Protection> {
+        let ours = self.preemptor.job.spec.queue.as_str();
+        let theirs = victim.job.spec.queue.as_str();
+        let our_side = side(ours, theirs);
+        if our_side.is_none_or(|queue| self.covered.get(queue) != Some(&true)) {
+            return Err(Protection::OverGuarantee {
+                queue: our_side.unwrap_or(ours).to_owned(),
+            });
+        }
+        // Work of a queue around the preemptor's own is on nobody's side: nothing guarantees it.
+        let Some(queue) = side(theirs, ours) else {
+            return Ok(Right::Reclaim);
+        };
+        let mut used = counted(self.state, queue);
+        if matches!(victim.tasks, Tasks::Held(_)) {
+            used = used.without(&claimed(self.state, queue));
+        }
+        if let Some(taken) = self.taken.get(queue) {
+            used = used.without(taken);
+        }
+        if is_over(&used, &guarantee(self.state, queue), self.preemptor.amounts) {
+            Ok(Right::Reclaim)
+        } else {
+            Err(Protection::WithinGuarantee {
+                queue: queue.to_owned(),
+            })
+        }
+    }
+
+    /// Whether the guarantee of a queue covers the preemptor beside what the queue has.
+    fn covers(&self, queue: &str) -> bool {
+        let mut used = counted(self.state, queue);
+        let Preemptor {
+            job, unit, amounts, ..
+        } = self.preemptor;
+        if let Some(claim) = job.unit(unit).and_then(|known| known.claim.as_deref()) {
+            let own = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
+            used = used.without(&own);
+        }
+        used.add(amounts);
+        is_covered(&used, &guarantee(self.state, queue), amounts)
+    }
+
+    fn lies_in(&self, victim: &Subject<'_>, cells: &[CellId]) -> bool {
+        victim.gpus().iter().any(|(host, gpu)| {
+            let host = self.state.host(*host);
+            host.is_some_and(|host| {
+                let position = host.gpus.iter().position(|known| known.uuid == *gpu);
+                position.is_some_and(|position| {
+                    let encloses = |cell: &CellId| encloses(self.state, cell, host, position);
+                    cells.iter().any(encloses)
+                })
+            })
+        })
+    }
+}
+
+/// Work that would be lost if an attempt were stopped now: milliseconds since its newest committed checkpoint (or
+/// since it ran), times its GPUs; work without GPUs counts as one.
+#[must_use]
+pub fn lost_work_ms(unit: &Unit, attempt: &Attempt, now: TimeMs) -> u64 {
+    let Some(running_at) = attempt.running_at else {
+        return 0;
+    };
+    let newest = unit.checkpoints.last();
+    let newest = newest.filter(|checkpoint| checkpoint.epoch == attempt.epoch);
+    let kept_at = newest.map_or(running_at, |checkpoint| {
+        checkpoint.committed_at.max(running_at)
+    });
+    let gpus: usize = attempt.tasks.iter().map(|run| run.gpus.len()).sum();
+    now.since(kept_at).saturating_mul(gpus.max(1) as u64)
+}
+
+/// Whether a cell encloses the GPU at a position of a host.
+fn encloses(state: &State, cell: &CellId, host: &Host, position: usize) -> bool {
+    match cell {
+        CellId::Above(path) => {
+            let cells = state.index.host_cells.get(&host.id);
+            cells.is_some_and(|cells| cells.above.contains(path))
+        }
+        CellId::Host(id) => *id == host.id,
+        CellId::Inside(id, _, gpus) => *id == host.id && gpus.has(position),
+    }
+}
+
+/// Until when an attempt of a job is protected from preemption by its queue; none if it is not at all.
+fn protected_until(state: &State, victim: &Subject<'_>) -> Option<TimeMs> {
+    let queue = state.queues.get(victim.job.spec.queue.as_str())?;
+    let protected_ms = queue.config.protected_ms;
+    victim
+        .protected_since
+        .filter(|_| protected_ms > 0 && !queue.retired)
+        .map(|since| since.after(protected_ms))
+}
+
+/// The outermost queue that is around one, or it, and not around the other; none if the other lies in it.
+fn side<'q>(queue: &'q str, other: &str) -> Option<&'q str> {
+    within(queue)
+        .take(limits::QUEUE_DEPTH_MAX)
+        .take_while(|part| !within(other).any(|around| around == *part))
+        .last()
+}
+
+/// What a queue is guaranteed in amounts: nothing if it is retired, or a virtual cluster, or not there.
+fn guarantee(state: &State, queue: &str) -> Amounts {
+    let known = state.queues.get(queue).filter(|queue| !queue.retired);
+    match known.map(|queue| &queue.config.guarantee) {
+        Some(Guarantee::Amounts(amounts)) => amounts.clone(),
+        Some(Guarantee::Cells(_)) | None => Amounts::default(),
+    }
+}
+
+/// What a queue has that counts against its guarantee.
+fn counted(state: &State, queue: &str) -> Amounts {
+    let Some(usage) = state.index.usage.get(queue) else {
+        return Amounts::default();
+    };
+    let Usage {
+        held,
+        opportunistic,
+        stopping,
+        claimed,
+    } = &usage.total;
+    let mut counted = held.without(opportunistic).without(stopping);
+    counted.add(claimed);
+    counted
+}
+
+fn claimed(state: &State, queue: &str) -> Amounts {
+    let usage = state.index.usage.get(queue);
+    usage.map_or_else(Amounts::default, |usage| usage.total.claimed.clone())
+}
+
+/// GPUs used beyond those guaranteed by model, and GPUs guaranteed of any model.
+fn any_model(used: &Amounts, guarantee: &Amounts) -> (u64, u64) {
+    let beyond = used.gpus_by_model.iter().map(|(model, count)| {
+        let named = guarantee.gpus_by_model.get(model).copied().unwrap_or(0);
+        count.saturating_sub(named)
+    });
+    let named: u64 = guarantee.gpus_by_model.values().sum();
+    (beyond.sum(), guarantee.gpus.saturating_sub(named))
+}
+
+/// The first resource that the unit asks for of which more is used than a guarantee covers: its name, what is used and
+/// what is guaranteed.
+#[must_use]
+pub fn uncovered(
+    used: &Amounts,
+    guarantee: &Amounts,
+    unit: &Amounts,
+) -> Option<(String, u64, u64)> {
+    if is_covered(used, guarantee, unit) {
+        return None;
+    }
+    let kinds = [
+        ("gpus", unit.gpus, used.gpus, guarantee.gpus),
+        (
+            "cpus_milli",
+            unit.cpus_milli,
+            used.cpus_milli,
+            guarantee.cpus_milli,
+        ),
+        (
+            "memory_mib",
+            unit.memory_mib,
+            used.memory_mib,
+            guarantee.memory_mib,
+        ),
+    ];
+    let over = kinds
+        .iter()
+        .find(|(_, asked, used, guaranteed)| *asked > 0 && used > guaranteed);
+    let (name, _, used, guaranteed) = over.unwrap_or(&kinds[0]);
+    Some(((*name).to_owned(), *used, *guaranteed))
+}
+
+/// Whether a guarantee covers what is used with the unit, in what the unit asks for.
+fn is_covered(used: &Amounts, guarantee: &Amounts, unit: &Amounts) -> bool {
+    if unit.gpus > 0 {
+        let within_model = unit.gpus_by_model.keys().all(|model| {
+            let count = used.gpus_by_model.get(model).copied().unwrap_or(0);
+            count <= guarantee.gpus_by_model.get(model).copied().unwrap_or(0)
+        });
+        let (beyond, any) = any_model(used, guarantee);
+        return within_model || beyond <= any;
+    }
+    (unit.cpus_milli == 0 || used.cpus_milli <= guarantee.cpus_milli)
+        && (unit.memory_mib == 0 || used.memory_mib <= guarantee.memory_mib)
+}
+
+/// Whether more is used than guaranteed, in something that the unit asks for.
+fn is_over(used: &Amounts, guarantee: &Amounts, unit: &Amounts) -> bool {
+    if unit.gpus > 0 {
+        let (beyond, any) = any_model(used, guarantee);
+        return beyond > any
+            && unit.gpus_by_model.keys().any(|model| {
+                let count = used.gpus_by_model.get(model).copied().unwrap_or(0);
+                count > guarantee.gpus_by_model.get(model).copied().unwrap_or(0)
+            });
+    }
+    (unit.cpus_milli > 0 && used.cpus_milli > guarantee.cpus_milli)
+        || (unit.memory_mib > 0 && used.memory_mib > guarantee.memory_mib)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+mod tests {
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::command::{CheckpointCommit, Command, Placement};
+    use crate::quota::{QueueConfig, QueueTree};
+    use crate::testing::{Cluster, gang};
+
+    /// Four hosts of eight GPUs; queues a (guaranteed 16 GPUs), b (8), and c (none, preempts by priority).
+    fn cluster() -> Cluster {
+        let mut cluster = Cluster::with_hosts(4, 8);
+        let queue = |gpus: u64, preempt_by_priority: bool, protected_ms: u64| QueueConfig {
+            guarantee: Guarantee::Amounts(Amounts {
+                gpus,
+                ..Amounts::default()
+            }),
+            preempt_by_priority,
+            protected_ms,
+            ..QueueConfig::default()
+        };
+        let tree = QueueTree {
+            queues: [
+                ("a", queue(16, false, 0)),
+                ("b", queue(8, false, 60_000)),
+                ("c", queue(0, true, 0)),
+            ]
+            .map(|(name, config)| (name.to_owned(), config))
+            .into(),
+            history_half_life_ms: None,
+        };
+        let request = cluster.next_request();
+        let applied = cluster.apply(&Command::ConfigureQueues {
+            request,
+            author: "grace".to_owned(),
+            tree: Arc::new(tree),
+        });
+        assert!(applied.result.is_ok(), "{:?}", applied.result);
+        cluster
+    }
+
+    /// A running gang of so many tasks with eight GPUs each.
+    fn run(cluster: &mut Cluster, queue: &str, tasks: u32, standing: Standing) -> JobId {
+        let mut spec = gang(queue, tasks, 8);
+        spec.queue = queue.to_owned();
+        spec.scheduling.opportunistic = standing == Standing::Opportunistic;
+        let job = cluster.submit(spec);
+        let Some(Command::Place(placement)) = cluster.first_fit(job, UnitIndex(0)) else {
+            panic!("there is no room for {queue}");
+        };
+        let placement = Placement {
+            standing,
+            ..placement
+        };
+        cluster.apply(&Command::Place(placement)).result.unwrap();
+        cluster.start_all(job);
+        job
+    }
+
+    /// What a gang of so many tasks may do to the attempts of these jobs, taken one after the other.
+    fn asked(
+        cluster: &mut Cluster,
+        (queue, tasks, priority): (&str, u32, i32),
+        standing: &Standing,
+        victims: &[JobId],
+    ) -> Vec<Result<Right, Protection>> {
+        let mut spec = gang("asks", tasks, 8);
+        spec.queue = queue.to_owned();
+        spec.priority = priority;
+        let job = cluster.submit(spec);
+        let mut amounts = Amounts::default();
+        let record = cluster.state.job(job).unwrap();
+        amounts.add_tasks(&record.spec.groups[0].resources, "H100", u64::from(tasks));
+        let preemptor = Preemptor {
+            job: record,
+            unit: UnitIndex(0),
+            standing,
+            amounts: &amounts,
+        };
+        let mut rights = Rights::of(&cluster.state, preemptor);
+        let mut answers = Vec::new();
+        for victim in victims {
+            let attempt = cluster.attempt(*victim, UnitIndex(0)).unwrap();
+            let subject = Subject::attempt(cluster.state.job(*victim).unwrap(), attempt);
+            let answer = rights.over(&subject);
+            if answer.is_ok() {
+                rights.take(&subject);
+            }
+            answers.push(answer);
+        }
+        answers
+    }
+
+    #[test]
+    fn a_guarantee_is_reclaimed_until_the_others_are_down_to_theirs() {
+        let mut cluster = cluster();
+        let jobs: Vec<JobId> = (0..3)
+            .map(|_| run(&mut cluster, "b", 1, Standing::Share))
+            .collect();
+        let young = asked(&mut cluster, ("a", 2, 0), &Standing::Share, &jobs[..1]);
+        assert!(
+            matches!(young[0], Err(Protection::Young { .. })),
+            "{young:?}"
+        );
+        cluster.wait(60_000);
+        // Time passes with a command only.
+        let c = run(&mut cluster, "c", 1, Standing::Share);
+        let answers = asked(&mut cluster, ("a", 2, 0), &Standing::Share, &jobs);
+        let within = Protection::WithinGuarantee {
+            queue: "b".to_owned(),
+        };
+        assert_eq!(
+            answers,
+            [Ok(Right::Reclaim), Ok(Right::Reclaim), Err(within)]
+        );
+        // Not more than what is guaranteed, and not by those that are guaranteed nothing.
+        let over = |queue: &str| Protection::OverGuarantee {
+            queue: queue.to_owned(),
+        };
+        let answers = asked(&mut cluster, ("a", 3, 0), &Standing::Share, &jobs[..1]);
+        assert_eq!(answers, [Err(over("a"))]);
+        let answers = asked(&mut cluster, ("b", 1, 9), &Standing::Share, &[c]);
+        assert_eq!(answers, [Err(over("b"))]);
+    }
+
+    #[test]
+    fn priorities_count_inside_a_queue_that_says_so() {
+        let mut cluster = cluster();
+        let a = run(&mut cluster, "a", 1, Standing::Share);
+        let c = run(&mut cluster, "c", 1, Standing::Share);
+        let ask = |cluster: &mut Cluster, queue, priority, victim| {
+            asked(cluster, (queue, 1, priority), &Standing::Share, &[victim]).remove(0)
+        };
+        assert_eq!(ask(&mut cluster, "c", 1, c), Ok(Right::Priority));
+        assert_eq!(ask(&mut cluster, "c", 0, c), Err(Protection::SameQueue));
+        assert_eq!(ask(&mut cluster, "a", 1, a), Err(Protection::SameQueue));
+    }
+
+    #[test]
+    fn opportunistic_work_goes_first_and_preempts_nobody() {
+        let mut cluster = cluster();
+        let idle = run(&mut cluster, "a", 1, Standing::Opportunistic);
+        let c = run(&mut cluster, "c", 1, Standing::Share);
+        let answers = asked(&mut cluster, ("c", 4, 0), &Standing::Share, &[idle]);
+        assert_eq!(answers, [Ok(Right::Opportunistic)]);
+        let answers = asked(&mut cluster, ("a", 1, 0), &Standing::Opportunistic, &[c]);
+        assert_eq!(answers, [Err(Protection::PreemptorOpportunistic)]);
+    }
+
+    #[test]
+    fn a_bound_cell_takes_what_lies_in_it() {
+        let mut cluster = cluster();
+        let first = run(&mut cluster, "c", 1, Standing::Share);
+        let second = run(&mut cluster, "c", 1, Standing::Share);
+        let host = cluster.hosts_of(first, UnitIndex(0))[0];
+        let cell = Standing::Cells(vec![CellId::Host(host)]);
+        let answers = asked(&mut cluster, ("a", 1, 0), &cell, &[first, second]);
+        assert_eq!(answers, [Ok(Right::Cells), Err(Protection::OtherCells)]);
+    }
+
+    #[test]
+    fn lost_work_counts_from_the_newest_checkpoint() {
+        let mut cluster = cluster();
+        let job = run(&mut cluster, "a", 2, Standing::Share);
+        let lost = |cluster: &Cluster| {
+            let unit = cluster.state.job(job).unwrap().unit(UnitIndex(0)).unwrap();
+            lost_work_ms(unit, unit.attempt.as_deref().unwrap(), cluster.now)
+        };
+        cluster.wait(1_000);
+        assert_eq!(lost(&cluster), 16_000);
+        let epoch = cluster.attempt(job, UnitIndex(0)).unwrap().epoch;
+        let commit = Command::CommitCheckpoint {
+            leader: cluster.leader(),
+            job,
+            unit: UnitIndex(0),
+            checkpoint: CheckpointCommit {
+                epoch,
+                step: 1,
+                path: "/checkpoints/1".to_owned(),
+                size_bytes: 0,
+                digest: String::new(),
+            },
+        };
+        cluster.apply(&commit).result.unwrap();
+        cluster.wait(10);
+        assert_eq!(lost(&cluster), 160);
+    }
+}

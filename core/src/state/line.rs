@@ -1,0 +1,54 @@
+//! Waiting jobs in lines: those of one queue and one shape, and of one user where the queue tells users apart.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::ids::JobId;
+use crate::quota::{Limits, QueueOrder, within};
+use crate::state::{Job, Queue, Shape};
+
+/// Order in which jobs are considered: highest priority first, then the oldest. In a queue whose order is FIFO all
+/// priorities count as 0.
+pub type WaitingKey = (Reverse<i32>, JobId);
+
+/// Jobs that share their fate in a planning round, because they find the same room and meet the same limits: when one
+/// of them does not fit, nor do those behind it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Line {
+    /// Their queue.
+    pub queue: Arc<str>,
+    /// Their user, where the queue's order is fair or a limit counts by user; none otherwise.
+    pub user: Option<Arc<str>>,
+    /// Their shape.
+    pub shape: Shape,
+}
+
+impl Line {
+    /// The line of a job, and its place in it.
+    #[must_use]
+    pub fn of(queues: &OrdMap<Arc<str>, Arc<Queue>>, job: &Job) -> (Self, WaitingKey) {
+        let name = job.spec.queue.as_str();
+        let queue = queues.get(name);
+        let order = queue.map_or_else(QueueOrder::default, |queue| queue.config.order);
+        let tells_users_apart = order == QueueOrder::Fair || limits_users(queues, name);
+        let line = Self {
+            queue: queue.map_or_else(|| Arc::from(name), |queue| Arc::clone(&queue.name)),
+            user: tells_users_apart.then(|| Arc::from(job.spec.user.as_str())),
+            shape: Shape::of(job),
+        };
+        let priority = match order {
+            QueueOrder::Fifo => 0,
+            QueueOrder::Priority | QueueOrder::Fair => job.spec.priority,
+        };
+        (line, (Reverse(priority), job.id))
+    }
+}
+
+/// Whether a queue or one around it limits what a user may have.
+fn limits_users(queues: &OrdMap<Arc<str>, Arc<Queue>>, name: &str) -> bool {
+    within(name)
+        .filter_map(|name| queues.get(name))
+        .any(|queue| queue.config.user_limit != Limits::default())
+}

@@ -1,0 +1,167 @@
+//! What queues and their users have: derived from attempts and claims, so that no decision adds it up again.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::command::{Standing, TaskPlacement};
+use crate::ids::{GpuUuid, HostId, TaskIndex};
+use crate::quota::{Amounts, within};
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Host};
+
+/// What somebody has.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// What attempts hold, those that are stopping and the opportunistic ones included.
+    pub held: Amounts,
+    /// The part of `held` that opportunistic attempts hold: it counts against limits, but not against guarantees.
+    pub opportunistic: Amounts,
+    /// The part of `held` that other attempts hold which are being stopped: it comes free.
+    pub stopping: Amounts,
+    /// What claims reserve for waiting units, whoever holds it now.
+    pub claimed: Amounts,
+}
+
+/// What a queue and its users have, the queues in it included.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct QueueUsage {
+    /// All of it.
+    pub total: Usage,
+    /// The same by user; no entry is empty.
+    pub users: OrdMap<Arc<str>, Usage>,
+}
+
+/// Usage by queue, those around it included; no entry is empty.
+pub type UsageByQueue = OrdMap<Arc<str>, Arc<QueueUsage>>;
+
+/// A part of what somebody has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// An attempt holds it on somebody's guarantee, or by its queue's share.
+    Firm,
+    /// The same, and the attempt is being stopped.
+    Stopping,
+    /// An opportunistic attempt holds it.
+    Opportunistic,
+    /// A claim reserves it.
+    Claimed,
+}
+
+impl Part {
+    /// The part that an attempt holds.
+    pub(crate) const fn held_by(attempt: &Attempt) -> Self {
+        match attempt.standing {
+            Standing::Opportunistic => Self::Opportunistic,
+            Standing::Share | Standing::Cells(_) if attempt.stop.is_some() => Self::Stopping,
+            Standing::Share | Standing::Cells(_) => Self::Firm,
+        }
+    }
+}
+
+impl Usage {
+    fn is_zero(&self) -> bool {
+        self.held.is_zero() && self.claimed.is_zero()
+    }
+
+    fn change(&mut self, part: Part, change: impl Fn(&mut Amounts)) {
+        match part {
+            Part::Firm => change(&mut self.held),
+            Part::Stopping => {
+                change(&mut self.held);
+                change(&mut self.stopping);
+            }
+            Part::Opportunistic => {
+                change(&mut self.held);
+                change(&mut self.opportunistic);
+            }
+            Part::Claimed => change(&mut self.claimed),
+        }
+    }
+}
+
+/// Adds amounts to a job's queue, the queues around it and its user in each of them.
+pub(crate) fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+    for name in within(&spec.queue) {
+        if !usage.contains_key(name) {
+            usage.insert(Arc::from(name), Arc::default());
+        }
+        let queue = usage.get_mut(name).map(Arc::make_mut);
+        let queue = queue.expect("the entry was made if it was not there");
+        queue.total.change(part, |sum| sum.add(amounts));
+        match queue.users.get_mut(spec.user.as_str()) {
+            Some(user) => user.change(part, |sum| sum.add(amounts)),
+            None => {
+                let mut user = Usage::default();
+                user.change(part, |sum| sum.add(amounts));
+                queue.users.insert(Arc::from(spec.user.as_str()), user);
+            }
+        }
+    }
+}
+
+/// Takes amounts off that [`add`] put there.
+pub(crate) fn remove(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+    for name in within(&spec.queue) {
+        let Some(queue) = usage.get_mut(name).map(Arc::make_mut) else {
+            continue;
+        };
+        queue.total.change(part, |sum| sum.subtract(amounts));
+        if let Some(user) = queue.users.get_mut(spec.user.as_str()) {
+            user.change(part, |sum| sum.subtract(amounts));
+            if user.is_zero() {
+                queue.users.remove(spec.user.as_str());
+            }
+        }
+        if queue.total.is_zero() {
+            usage.remove(name);
+        }
+    }
+}
+
+/// What one task needs, with its GPUs counted under the models that they have now.
+fn add_task(
+    amounts: &mut Amounts,
+    hosts: &OrdMap<HostId, Arc<Host>>,
+    spec: &JobSpec,
+    (task, host, gpus): (TaskIndex, HostId, &[GpuUuid]),
+) {
+    if let Some((group, _)) = spec.group_of(task) {
+        amounts.cpus_milli += u64::from(group.resources.cpus_milli);
+        amounts.memory_mib += group.resources.memory_mib;
+    }
+    let host = hosts.get(&host);
+    for uuid in gpus {
+        let known = host.and_then(|host| host.gpus.iter().find(|gpu| gpu.uuid == *uuid));
+        amounts.add_gpus(known.map_or("", |gpu| &gpu.model), 1);
+    }
+}
+
+/// What an attempt holds.
+#[must_use]
+pub fn amounts_held(
+    hosts: &OrdMap<HostId, Arc<Host>>,
+    spec: &JobSpec,
+    attempt: &Attempt,
+) -> Amounts {
+    let mut amounts = Amounts::default();
+    for run in &attempt.tasks {
+        add_task(&mut amounts, hosts, spec, (run.task, run.host, &run.gpus));
+    }
+    amounts
+}
+
+/// What tasks take where they are placed, or claim.
+#[must_use]
+pub fn amounts_of(
+    hosts: &OrdMap<HostId, Arc<Host>>,
+    spec: &JobSpec,
+    tasks: &[TaskPlacement],
+) -> Amounts {
+    let mut amounts = Amounts::default();
+    for task in tasks {
+        let at = (task.task, task.host, task.gpus.as_slice());
+        add_task(&mut amounts, hosts, spec, at);
+    }
+    amounts
+}

@@ -1,0 +1,239 @@
+//! Draws of what concerns the scheduler: queues, claims, standings.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::command::{Claiming, Command, Standing, TaskPlacement, Victim};
+use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use crate::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueTree};
+use crate::rights::{Preemptor, Rights, Subject};
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Job, amounts_of};
+use crate::testing::builders::request_id;
+use crate::testing::draw::{Draw, REQUESTS};
+use crate::topology::CellId;
+
+impl Draw<'_> {
+    pub(super) fn ask_of_scheduler(&mut self, spec: &mut JobSpec) {
+        spec.scheduling.opportunistic = self.once_in(6);
+        spec.scheduling.lazy_preemption = !spec.scheduling.opportunistic && self.once_in(2);
+        spec.scheduling.run_time_ms_max = self.once_in(6).then(|| 1 + self.below(60_000));
+        if spec.gang && self.once_in(4) {
+            spec.scheduling.assembly_ms_max = Some(1 + self.below(60_000));
+        }
+        if spec.gang && self.once_in(3) {
+            spec.groups[0].layout.count_min = Some(1 + self.small(spec.groups[0].count));
+        }
+        if self.once_in(3) {
+            spec.user = "grace".to_owned();
+        }
+    }
+
+    /// Mostly the standing that the job's own word gives it.
+    pub(super) fn standing_of(&mut self, job: JobId, tasks: &[TaskPlacement]) -> Standing {
+        let spec = self.state.job(job).map(|job| &job.spec);
+        let opportunistic = spec.is_some_and(|spec| spec.scheduling.opportunistic);
+        let queue = spec.and_then(|spec| self.state.queues.get(spec.queue.as_str()));
+        let in_cells = queue.is_some_and(|queue| queue.config.is_virtual_cluster());
+        let with_gpus = tasks.iter().filter(|task| !task.gpus.is_empty());
+        let hosts: BTreeSet<CellId> = with_gpus.map(|task| CellId::Host(task.host)).collect();
+        if opportunistic ^ self.once_in(20) {
+            Standing::Opportunistic
+        } else if in_cells && !hosts.is_empty() {
+            Standing::Cells(hosts.into_iter().collect())
+        } else {
+            Standing::Share
+        }
+    }
+
+    /// A tree over few names, with guarantees and limits that come and go.
+    pub(super) fn configuration(&mut self) -> Command {
+        let mut queues = BTreeMap::new();
+        for name in ["research", "a", "a/b", "a/c"] {
+            if name.contains('/') && !queues.contains_key("a") || self.once_in(3) {
+                continue;
+            }
+            queues.insert(name.to_owned(), self.queue_config());
+        }
+        if !self.once_in(3) {
+            queues.insert("vc".to_owned(), self.virtual_cluster());
+        }
+        Command::ConfigureQueues {
+            request: request_id(self.below(REQUESTS)),
+            author: "grace".to_owned(),
+            tree: Arc::new(QueueTree {
+                queues,
+                history_half_life_ms: self.once_in(2).then_some(3_600_000),
+            }),
+        }
+    }
+
+    /// One or two whole hosts.
+    fn virtual_cluster(&mut self) -> QueueConfig {
+        let quota = CellQuota {
+            level: "host".to_owned(),
+            gpu_model: "H100".to_owned(),
+            gpus: 4,
+            count: 1 + self.small(2),
+            pinned: Vec::new(),
+        };
+        QueueConfig {
+            guarantee: Guarantee::Cells(vec![quota]),
+            borrow: !self.once_in(4),
+            preempt_by_priority: self.once_in(2),
+            ..QueueConfig::default()
+        }
+    }
+
+    fn queue_config(&mut self) -> QueueConfig {
+        let some_gpus = |draw: &mut Self| draw.once_in(4).then(|| draw.below(12));
+        let limits = |gpus: Option<u64>| Limits {
+            gpus,
+            ..Limits::default()
+        };
+        let guarantee = Amounts {
+            gpus: self.below(5),
+            ..Amounts::default()
+        };
+        QueueConfig {
+            guarantee: Guarantee::Amounts(guarantee),
+            limit: limits(some_gpus(self)),
+            user_limit: limits(some_gpus(self)),
+            borrow: !self.once_in(8),
+            preempt_by_priority: self.once_in(2),
+            protected_ms: self.below(2) * 10_000,
+            live_jobs_max: 1 + self.below(30),
+            ..QueueConfig::default()
+        }
+    }
+
+    /// A claim of a waiting unit on what a victim holds, or on whatever is somewhere.
+    pub(super) fn claim(&mut self) -> Command {
+        let job = self.waiting_job();
+        let unit = self.waiting_unit(job);
+        let mut tasks = self.tasks_of(job, unit);
+        let mut standing = self.standing_of(job, &tasks);
+        let mut victims = Vec::new();
+        if let Some(record) = self.state.job(job)
+            && let Some((victim, taken)) = self.victim(record, unit, &standing)
+            && !self.once_in(4)
+        {
+            tasks = onto(record, unit, &taken).unwrap_or(tasks);
+            standing = self.standing_of(job, &tasks);
+            victims.push(victim);
+        }
+        let now = self.state.time;
+        Command::Claim(Claiming {
+            leader: self.leader(),
+            job,
+            unit,
+            supersedes: self.superseded(&tasks),
+            tasks: Arc::from(tasks),
+            standing,
+            victims,
+            expected_at: self.once_in(2).then(|| now.after(self.below(120_000))),
+        })
+    }
+
+    /// An attempt, mostly one that the unit may preempt, with where it runs.
+    fn victim(
+        &mut self,
+        job: &Job,
+        unit: UnitIndex,
+        standing: &Standing,
+    ) -> Option<(Victim, Vec<TaskPlacement>)> {
+        let state = self.state;
+        for _ in 0..4 {
+            let (of, victim_unit, attempt) = self.active()?;
+            let taken = places(attempt);
+            let amounts = amounts_of(&state.hosts, &job.spec, &taken);
+            let preemptor = Preemptor {
+                job,
+                unit,
+                standing,
+                amounts: &amounts,
+            };
+            let rights = Rights::of(state, preemptor);
+            let record = state.job(of)?;
+            let allowed = rights.over(&Subject::attempt(record, attempt)).is_ok();
+            if allowed || self.once_in(10) {
+                let victim = Victim {
+                    job: of,
+                    unit: victim_unit,
+                    epoch: attempt.epoch,
+                };
+                return Some((victim, taken));
+            }
+        }
+        None
+    }
+
+    /// The claims on the GPUs of these tasks.
+    fn superseded(&mut self, tasks: &[TaskPlacement]) -> Vec<(JobId, UnitIndex)> {
+        if self.once_in(3) {
+            return Vec::new();
+        }
+        let gpus = tasks.iter().flat_map(|task| &task.gpus);
+        let claims = gpus.filter_map(|uuid| self.state.gpu(*uuid)?.1.claim);
+        claims.collect::<BTreeSet<_>>().into_iter().collect()
+    }
+
+    pub(super) fn claim_dropped(&mut self) -> Command {
+        let claims = self.state.index.claims.keys().copied().collect();
+        let (job, unit) = self.pick(claims).unwrap_or((JobId(1), UnitIndex(0)));
+        Command::DropClaim {
+            leader: self.leader(),
+            job,
+            unit,
+            reason: "it fits elsewhere".to_owned(),
+        }
+    }
+
+    pub(super) fn standing(&mut self) -> Command {
+        let (job, unit, epoch, tasks) = self.active().map_or_else(
+            || (JobId(1), UnitIndex(0), AttemptEpoch(1), Vec::new()),
+            |(job, unit, attempt)| (job, unit, attempt.epoch, places(attempt)),
+        );
+        let standing = if self.once_in(2) {
+            Standing::Opportunistic
+        } else {
+            self.standing_of(job, &tasks)
+        };
+        Command::SetStanding {
+            leader: self.leader(),
+            job,
+            unit,
+            epoch,
+            standing,
+        }
+    }
+}
+
+/// Where an attempt's tasks run.
+fn places(attempt: &Attempt) -> Vec<TaskPlacement> {
+    let runs = attempt.tasks.iter();
+    runs.map(|run| TaskPlacement {
+        task: run.task,
+        host: run.host,
+        gpus: run.gpus.clone(),
+    })
+    .collect()
+}
+
+/// The unit's tasks on the GPUs of another's, if they are alike.
+fn onto(job: &Job, unit: UnitIndex, taken: &[TaskPlacement]) -> Option<Vec<TaskPlacement>> {
+    let tasks: Vec<u32> = job.tasks_of(unit).collect();
+    if tasks.len() != taken.len() {
+        return None;
+    }
+    let moved = tasks.iter().zip(taken).map(|(task, place)| {
+        let (group, _) = job.spec.group_of(crate::ids::TaskIndex(*task))?;
+        let gpus = group.resources.gpus as usize;
+        (gpus <= place.gpus.len()).then(|| TaskPlacement {
+            task: crate::ids::TaskIndex(*task),
+            host: place.host,
+            gpus: place.gpus[..gpus].to_vec(),
+        })
+    });
+    moved.collect()
+}

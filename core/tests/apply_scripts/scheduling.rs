@@ -1,0 +1,220 @@
+//! The part of the language that concerns the scheduler: queues, cells, claims and standings.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::command::{Claiming, Command, Standing, Victim};
+use muster_core::ids::{HostId, JobId, LeadershipEpoch, UnitIndex};
+use muster_core::quota::{
+    Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
+};
+use muster_core::spec::JobSpec;
+use muster_core::topology::{CellId, CellPlace, Topology};
+
+use crate::runner::{Args, Result, Runner, task_placement};
+
+impl Runner {
+    /// `configure QUEUE... [half_life=MS]`, each queue as `NAME` or `NAME:KEY=VALUE,...` with `gpus`, `limit`,
+    /// `user_limit`, `borrow`, `preempt`, `protected`, `live`, `weight`, `cells=LEVEL*MODEL*GPUS*COUNT`, `pinned=NAME*CELL`.
+    pub(crate) fn configure(&mut self, args: &mut Args<'_>) -> Result<Command> {
+        let history_half_life_ms = args.key("half_life")?;
+        let mut queues = BTreeMap::new();
+        while let Some(text) = args.optional::<String>()? {
+            let (name, settings) = text.split_once(':').unwrap_or((&text, ""));
+            queues.insert(name.to_owned(), queue_config(settings)?);
+        }
+        Ok(Command::ConfigureQueues {
+            request: self.request(args)?,
+            author: "grace".to_owned(),
+            tree: Arc::new(QueueTree {
+                queues,
+                history_half_life_ms,
+            }),
+        })
+    }
+
+    /// `topology RACK=HOST+HOST...`.
+    pub(crate) fn topology(&mut self, args: &mut Args<'_>) -> Result<Command> {
+        let mut topology = Topology::default();
+        while let Some(text) = args.optional::<String>()? {
+            let (rack, hosts) = text.split_once(':').ok_or("a rack is RACK:HOST+HOST")?;
+            topology.above = vec!["rack".to_owned()];
+            topology.places.push(CellPlace {
+                cell: vec![rack.to_owned()],
+                hosts: hosts.split('+').map(str::to_owned).collect(),
+            });
+        }
+        Ok(Command::SetTopology {
+            request: self.request(args)?,
+            author: "grace".to_owned(),
+            topology: Arc::new(topology),
+        })
+    }
+
+    /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [standing=]`.
+    pub(crate) fn claim(
+        &mut self,
+        args: &mut Args<'_>,
+        leader: LeadershipEpoch,
+    ) -> Result<Command> {
+        let job = self.job(args)?;
+        let unit = UnitIndex(args.optional()?.unwrap_or(0));
+        let at: String = args.key("at")?.ok_or("a claim is somewhere: at=")?;
+        let tasks: Vec<_> = at.split(',').map(task_placement).collect::<Result<_>>()?;
+        let expected_at = args.key("expected")?;
+        let expected_at = expected_at.map(|span_ms| self.cluster.now.after(span_ms));
+        let mut victims = Vec::new();
+        for name in names(args.key("victims")?) {
+            let job = self.named(&name)?;
+            let attempt = self.cluster.attempt(job, UnitIndex(0));
+            victims.push(Victim {
+                job,
+                unit: UnitIndex(0),
+                epoch: attempt.map_or_else(Default::default, |attempt| attempt.epoch),
+            });
+        }
+        let mut supersedes = Vec::new();
+        for name in names(args.key("supersedes")?) {
+            supersedes.push((self.named(&name)?, UnitIndex(0)));
+        }
+        Ok(Command::Claim(Claiming {
+            leader,
+            job,
+            unit,
+            tasks: Arc::from(tasks),
+            standing: standing(args)?,
+            victims,
+            supersedes,
+            expected_at,
+        }))
+    }
+
+    pub(crate) fn drop_claim(
+        &mut self,
+        args: &mut Args<'_>,
+        leader: LeadershipEpoch,
+    ) -> Result<Command> {
+        Ok(Command::DropClaim {
+            leader,
+            job: self.job(args)?,
+            unit: UnitIndex(args.optional()?.unwrap_or(0)),
+            reason: "it fits elsewhere".to_owned(),
+        })
+    }
+
+    pub(crate) fn stand(
+        &mut self,
+        args: &mut Args<'_>,
+        leader: LeadershipEpoch,
+    ) -> Result<Command> {
+        let job = self.job(args)?;
+        let unit = UnitIndex(0);
+        let attempt = self.cluster.attempt(job, unit);
+        let epoch = attempt.map_or_else(Default::default, |attempt| attempt.epoch);
+        Ok(Command::SetStanding {
+            leader,
+            job,
+            unit,
+            epoch,
+            standing: standing(args)?,
+        })
+    }
+
+    fn named(&self, name: &str) -> Result<JobId> {
+        let known = self.jobs.get(name).copied();
+        known.ok_or_else(|| format!("no job `{name}`").into())
+    }
+}
+
+/// What a job asks of the scheduler: `user=`, `opportunistic=`, `lazy=`, `run_time=`, `assembly=`, `count_min=`, `pinned=`.
+pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
+    spec.user = args.key_or("user", spec.user.clone())?;
+    let scheduling = &mut spec.scheduling;
+    scheduling.opportunistic = args.key_or("opportunistic", false)?;
+    scheduling.lazy_preemption = args.key_or("lazy", false)?;
+    scheduling.run_time_ms_max = args.key("run_time")?;
+    scheduling.assembly_ms_max = args.key("assembly")?;
+    scheduling.pinned_cell = args.key("pinned")?;
+    scheduling.hosts_excluded = names(args.key("without")?).collect();
+    spec.groups[0].layout.count_min = args.key("count_min")?;
+    Ok(())
+}
+
+/// `standing=share|opportunistic|HOST+HOST`; share if nothing is said.
+pub(crate) fn standing(args: &mut Args<'_>) -> Result<Standing> {
+    Ok(match args.key::<String>("standing")?.as_deref() {
+        None | Some("share") => Standing::Share,
+        Some("opportunistic") => Standing::Opportunistic,
+        Some(hosts) => {
+            let hosts = hosts
+                .split('+')
+                .map(|host| Ok(CellId::Host(HostId(host.parse()?))));
+            Standing::Cells(hosts.collect::<Result<_>>()?)
+        }
+    })
+}
+
+fn names(list: Option<String>) -> impl Iterator<Item = String> {
+    let names: Vec<String> = list
+        .iter()
+        .flat_map(|list| list.split(','))
+        .map(str::to_owned)
+        .collect();
+    names.into_iter()
+}
+
+fn queue_config(settings: &str) -> Result<QueueConfig> {
+    let mut config = QueueConfig::default();
+    let limits = |gpus: &str| -> Result<Limits> {
+        Ok(Limits {
+            gpus: Some(gpus.parse()?),
+            ..Limits::default()
+        })
+    };
+    let mut quota = CellQuota {
+        level: "host".to_owned(),
+        gpu_model: "H100".to_owned(),
+        gpus: 4,
+        count: 0,
+        pinned: Vec::new(),
+    };
+    for setting in settings.split(',').filter(|setting| !setting.is_empty()) {
+        let (key, value) = setting.split_once('=').ok_or("a setting is KEY=VALUE")?;
+        match key {
+            "gpus" => {
+                config.guarantee = Guarantee::Amounts(Amounts {
+                    gpus: value.parse()?,
+                    ..Amounts::default()
+                });
+            }
+            "limit" => config.limit = limits(value)?,
+            "user_limit" => config.user_limit = limits(value)?,
+            "borrow" => config.borrow = value.parse()?,
+            "preempt" => config.preempt_by_priority = value.parse()?,
+            "protected" => config.protected_ms = value.parse()?,
+            "live" => config.live_jobs_max = value.parse()?,
+            "weight" => config.weight = value.parse()?,
+            "cells" => {
+                let parts: Vec<&str> = value.split('*').collect();
+                let [level, model, gpus, count] = parts[..] else {
+                    return Err("cells are LEVEL*MODEL*GPUS*COUNT".into());
+                };
+                quota.level = level.to_owned();
+                quota.gpu_model = model.to_owned();
+                quota.gpus = gpus.parse()?;
+                quota.count = count.parse()?;
+                config.guarantee = Guarantee::Cells(vec![quota.clone()]);
+            }
+            "pinned" => {
+                let (name, cell) = value.split_once('*').ok_or("a pinned cell is NAME*CELL")?;
+                quota.pinned.push(PinnedCell {
+                    name: name.to_owned(),
+                    cell: cell.to_owned(),
+                });
+                config.guarantee = Guarantee::Cells(vec![quota.clone()]);
+            }
+            other => return Err(format!("no setting `{other}`").into()),
+        }
+    }
+    Ok(config)
+}

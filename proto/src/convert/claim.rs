@@ -1,0 +1,150 @@
+//! Standing, claims and what belongs to them.
+
+use muster_core::command::{Standing, TaskPlacement, Victim};
+use muster_core::ids::{AttemptEpoch, JobId, UnitIndex};
+use muster_core::state::{Claim, HostClaim, State};
+use muster_core::topology::CellId;
+
+use super::{InvalidField, required};
+use crate::v1;
+
+impl TryFrom<v1::Standing> for Standing {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::Standing) -> Result<Self, InvalidField> {
+        use v1::standing::Kind;
+        Ok(match required("kind", wire.kind)? {
+            Kind::Share(_) => Self::Share,
+            Kind::Opportunistic(_) => Self::Opportunistic,
+            Kind::Cells(cells) => {
+                let cells = cells.cells.into_iter().enumerate().map(|(position, cell)| {
+                    CellId::try_from(cell)
+                        .map_err(|invalid| invalid.within_item("cells.cells", position))
+                });
+                Self::Cells(cells.collect::<Result<_, _>>()?)
+            }
+        })
+    }
+}
+
+impl From<&Standing> for v1::Standing {
+    fn from(standing: &Standing) -> Self {
+        use v1::standing::{Cells, Kind, Plain};
+        let kind = match standing {
+            Standing::Share => Kind::Share(Plain {}),
+            Standing::Opportunistic => Kind::Opportunistic(Plain {}),
+            Standing::Cells(cells) => Kind::Cells(Cells {
+                cells: cells.iter().map(Into::into).collect(),
+            }),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl From<v1::Victim> for Victim {
+    fn from(wire: v1::Victim) -> Self {
+        Self {
+            job: JobId(wire.job_id),
+            unit: UnitIndex(wire.unit),
+            epoch: AttemptEpoch(wire.epoch),
+        }
+    }
+}
+
+impl From<Victim> for v1::Victim {
+    fn from(victim: Victim) -> Self {
+        Self {
+            job_id: victim.job.get(),
+            unit: victim.unit.get(),
+            epoch: victim.epoch.get(),
+        }
+    }
+}
+
+impl From<(JobId, UnitIndex)> for v1::UnitName {
+    fn from((job, unit): (JobId, UnitIndex)) -> Self {
+        Self {
+            job_id: job.get(),
+            unit: unit.get(),
+        }
+    }
+}
+
+impl From<v1::UnitName> for (JobId, UnitIndex) {
+    fn from(wire: v1::UnitName) -> Self {
+        (JobId(wire.job_id), UnitIndex(wire.unit))
+    }
+}
+
+impl From<HostClaim> for v1::HostClaim {
+    fn from(claim: HostClaim) -> Self {
+        Self {
+            job_id: claim.job.get(),
+            unit: claim.unit.get(),
+            cpus_milli: claim.cpus_milli,
+            memory_mib: claim.memory_mib,
+        }
+    }
+}
+
+impl From<v1::HostClaim> for HostClaim {
+    fn from(wire: v1::HostClaim) -> Self {
+        Self {
+            job: JobId(wire.job_id),
+            unit: UnitIndex(wire.unit),
+            cpus_milli: wire.cpus_milli,
+            memory_mib: wire.memory_mib,
+        }
+    }
+}
+
+/// A claim with the names of what it is on.
+pub(super) fn claim_to_wire(state: &State, claim: &Claim) -> v1::Claim {
+    let tasks = claim.tasks.iter();
+    v1::Claim {
+        revision: claim.revision.get(),
+        since_ms: claim.since.0,
+        tasks: tasks.map(|task| task_to_wire(state, task)).collect(),
+        standing: Some(standing_to_wire(state, &claim.standing)),
+        victims: claim
+            .victims
+            .iter()
+            .map(|victim| (*victim).into())
+            .collect(),
+        expected_at_ms: claim.expected_at.map(|at| at.0),
+    }
+}
+
+fn task_to_wire(state: &State, task: &TaskPlacement) -> v1::ClaimedTask {
+    v1::ClaimedTask {
+        task: task.task.get(),
+        host_id: task.host.get(),
+        host: super::job::host_name(state, task.host),
+        gpus: task.gpus.iter().map(ToString::to_string).collect(),
+    }
+}
+
+/// A standing with the names of its cells.
+pub(super) fn standing_to_wire(state: &State, standing: &Standing) -> v1::Standing {
+    let mut wire = v1::Standing::from(standing);
+    if let (Some(v1::standing::Kind::Cells(named)), Standing::Cells(cells)) =
+        (&mut wire.kind, standing)
+    {
+        for (wire, cell) in named.cells.iter_mut().zip(cells) {
+            wire.name = cell_name(state, cell);
+        }
+    }
+    wire
+}
+
+/// A cell as configuration names it.
+fn cell_name(state: &State, cell: &CellId) -> String {
+    match cell {
+        CellId::Above(path) => path.to_string(),
+        CellId::Host(host) => super::job::host_name(state, *host),
+        CellId::Inside(host, _, gpus) => {
+            let host = super::job::host_name(state, *host);
+            format!("{host}:{}", gpus.0.trailing_zeros())
+        }
+    }
+}

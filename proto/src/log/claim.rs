@@ -1,0 +1,71 @@
+//! Placements, claims and standings as the log and the state keep them.
+
+use muster_core::command::{Claiming, Standing, TaskPlacement};
+use muster_core::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use muster_core::time::TimeMs;
+
+use super::error::Field;
+use super::v1;
+use crate::convert::packed::{pack_gpus, unpack_gpus};
+
+pub(super) fn to_wire(claiming: &Claiming) -> v1::Claim {
+    let victims = claiming.victims.iter();
+    v1::Claim {
+        leader: claiming.leader.get(),
+        job: claiming.job.get(),
+        unit: claiming.unit.get(),
+        tasks: tasks_to_wire(&claiming.tasks),
+        standing: Some((&claiming.standing).into()),
+        victims: victims.map(|victim| (*victim).into()).collect(),
+        supersedes: claiming
+            .supersedes
+            .iter()
+            .map(|unit| (*unit).into())
+            .collect(),
+        expected_at_ms: claiming.expected_at.map(|at| at.0),
+    }
+}
+
+pub(super) fn from_wire(wire: v1::Claim) -> Field<Claiming> {
+    Ok(Claiming {
+        leader: LeadershipEpoch(wire.leader),
+        job: JobId(wire.job),
+        unit: UnitIndex(wire.unit),
+        tasks: tasks_from_wire(wire.tasks)?.into(),
+        standing: standing_from_wire(wire.standing)?,
+        victims: wire.victims.into_iter().map(Into::into).collect(),
+        supersedes: wire.supersedes.into_iter().map(Into::into).collect(),
+        expected_at: wire.expected_at_ms.map(TimeMs),
+    })
+}
+
+pub(super) fn tasks_to_wire(tasks: &[TaskPlacement]) -> Vec<v1::TaskPlacement> {
+    let tasks = tasks.iter().map(|task| v1::TaskPlacement {
+        task: task.task.get(),
+        host: task.host.get(),
+        gpus: pack_gpus(&task.gpus),
+    });
+    tasks.collect()
+}
+
+pub(super) fn tasks_from_wire(wire: Vec<v1::TaskPlacement>) -> Field<Vec<TaskPlacement>> {
+    let tasks = wire.into_iter().map(|task| {
+        Ok(TaskPlacement {
+            task: TaskIndex(task.task),
+            host: HostId(task.host),
+            gpus: unpack_gpus("tasks.gpus", &task.gpus)?,
+        })
+    });
+    tasks.collect()
+}
+
+/// Absent for the ordinary one, as in bytes that are older than standings.
+pub(super) fn standing_to_wire(standing: &Standing) -> Option<crate::v1::Standing> {
+    (*standing != Standing::Share).then(|| standing.into())
+}
+
+pub(super) fn standing_from_wire(wire: Option<crate::v1::Standing>) -> Field<Standing> {
+    wire.map_or(Ok(Standing::Share), |standing| {
+        Standing::try_from(standing).map_err(|invalid| invalid.within("standing"))
+    })
+}

@@ -1,0 +1,34 @@
+//! In which version a state is written.
+
+use muster_core::command::Standing;
+use muster_core::state::{Job, State, Unit};
+use muster_core::topology::Topology;
+
+use super::{STATE_FORMAT, queue};
+use crate::log::command::asks_for_layout;
+
+/// The version before queues had guarantees.
+const FLAT_QUEUES: u32 = 1;
+
+/// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
+/// of reasons) is not looked for.
+pub(super) fn format_of(state: &State) -> u32 {
+    let newest = state.history_half_life_ms.is_some()
+        || *state.topology != Topology::default()
+        || state.queues.values().any(|queue| !queue::is_flat(queue))
+        || state.jobs.values().any(|job| needs_newest(job));
+    if newest { STATE_FORMAT } else { FLAT_QUEUES }
+}
+
+fn needs_newest(job: &Job) -> bool {
+    let stands_apart = |unit: &Unit| {
+        unit.attempt
+            .as_ref()
+            .is_some_and(|attempt| attempt.standing != Standing::Share)
+    };
+    asks_for_layout(&job.spec)
+        || job
+            .units
+            .values()
+            .any(|unit| unit.claim.is_some() || stands_apart(unit))
+}

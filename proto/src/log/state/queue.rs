@@ -1,0 +1,57 @@
+//! Queues.
+
+use std::sync::Arc;
+
+use muster_core::quota::QueueConfig;
+use muster_core::state::{History, Queue};
+use muster_core::time::TimeMs;
+
+use crate::log::error::Field;
+use crate::log::v1;
+
+/// Whether a queue is as queues were before they had guarantees.
+pub(super) fn is_flat(queue: &Queue) -> bool {
+    !queue.retired && queue.history == History::default() && has_default_config(queue)
+}
+
+fn has_default_config(queue: &Queue) -> bool {
+    *queue.config == default_config(queue.config.live_jobs_max)
+}
+
+fn default_config(live_jobs_max: u64) -> QueueConfig {
+    QueueConfig {
+        live_jobs_max,
+        ..QueueConfig::default()
+    }
+}
+
+pub(super) fn to_wire(queue: &Queue) -> v1::Queue {
+    v1::Queue {
+        name: queue.name.to_string(),
+        live_jobs_max: queue.config.live_jobs_max,
+        live_jobs: queue.live_jobs,
+        config: (!has_default_config(queue)).then(|| queue.config.as_ref().into()),
+        retired: queue.retired,
+        history_gpu_ms: queue.history.gpu_ms,
+        history_as_of_ms: queue.history.as_of.0,
+    }
+}
+
+pub(super) fn from_wire(wire: v1::Queue) -> Field<Queue> {
+    let config = match wire.config {
+        Some(config) => {
+            QueueConfig::try_from(config).map_err(|invalid| invalid.within("queue.config"))?
+        }
+        None => default_config(wire.live_jobs_max),
+    };
+    Ok(Queue {
+        name: wire.name.into(),
+        config: Arc::new(config),
+        retired: wire.retired,
+        live_jobs: wire.live_jobs,
+        history: History {
+            gpu_ms: wire.history_gpu_ms,
+            as_of: TimeMs(wire.history_as_of_ms),
+        },
+    })
+}

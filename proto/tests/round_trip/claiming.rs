@@ -1,0 +1,78 @@
+//! Claims and standings.
+
+use muster_core::command::{Claiming, Command, Standing, Victim};
+use muster_core::ids::HostId;
+use muster_core::time::TimeMs;
+use muster_core::topology::{CellId, GpuMask, Level};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::{epoch, job, leader, placed_tasks, text, unit};
+
+fn cell() -> impl Strategy<Value = CellId> {
+    prop_oneof![
+        text().prop_map(|path| CellId::Above(path.into())),
+        any::<u32>().prop_map(|host| CellId::Host(HostId(host))),
+        (any::<u32>(), any::<u8>(), any::<u128>()).prop_map(|(host, level, gpus)| {
+            CellId::Inside(HostId(host), Level(level), GpuMask(gpus))
+        }),
+    ]
+}
+
+pub(super) fn standing() -> impl Strategy<Value = Standing> {
+    prop_oneof![
+        4 => Just(Standing::Share),
+        1 => Just(Standing::Opportunistic),
+        1 => vec(cell(), 0..3).prop_map(Standing::Cells),
+    ]
+}
+
+fn claiming() -> impl Strategy<Value = Claiming> {
+    let victim =
+        (job(), unit(), epoch()).prop_map(|(job, unit, epoch)| Victim { job, unit, epoch });
+    let whose = (leader(), job(), unit());
+    let others = (vec(victim, 0..3), vec((job(), unit()), 0..3));
+    (
+        whose,
+        placed_tasks(),
+        standing(),
+        others,
+        option::of(any::<u64>()),
+    )
+        .prop_map(
+            |((leader, job, unit), tasks, standing, (victims, supersedes), expected_at)| Claiming {
+                leader,
+                job,
+                unit,
+                tasks: tasks.into(),
+                standing,
+                victims,
+                supersedes,
+                expected_at: expected_at.map(TimeMs),
+            },
+        )
+}
+
+pub(super) fn command() -> impl Strategy<Value = Command> {
+    prop_oneof![
+        claiming().prop_map(Command::Claim),
+        (leader(), job(), unit(), text()).prop_map(|(leader, job, unit, reason)| {
+            Command::DropClaim {
+                leader,
+                job,
+                unit,
+                reason,
+            }
+        }),
+        (leader(), job(), unit(), epoch(), standing()).prop_map(
+            |(leader, job, unit, epoch, standing)| Command::SetStanding {
+                leader,
+                job,
+                unit,
+                epoch,
+                standing,
+            }
+        ),
+    ]
+}

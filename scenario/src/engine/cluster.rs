@@ -1,0 +1,194 @@
+//! A state that commands change one by one, each audited, with the log that they make.
+
+use muster_core::apply::apply;
+use muster_core::audit::audit;
+use muster_core::command::Command;
+use muster_core::ids::{JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
+use muster_core::rejection::Rejection;
+use muster_core::state::{Answer, State, StateParts};
+use muster_core::testing::request_id;
+use muster_core::time::TimeMs;
+
+use crate::engine::Failure;
+
+/// When every scenario begins: 2024-01-01, so that no arithmetic with 0 goes unnoticed.
+pub(crate) const BEGIN: TimeMs = TimeMs(1_704_067_200_000);
+
+/// A command and what became of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Entry {
+    pub(crate) revision: Revision,
+    pub(crate) time: TimeMs,
+    pub(crate) command: Command,
+    pub(crate) result: Result<Answer, Rejection>,
+}
+
+/// A state and its log.
+#[derive(Clone, Debug)]
+pub(crate) struct Cluster {
+    pub(crate) state: State,
+    pub(crate) now: TimeMs,
+    pub(crate) log: Vec<Entry>,
+    requests: u64,
+    replicas: u64,
+    /// After so many commands the leader is killed and another one begins.
+    cut_after: Option<usize>,
+}
+
+impl Cluster {
+    /// An empty cluster that has a leader. With `cut_after` its leader is killed after so many commands.
+    pub(crate) fn new(cut_after: Option<usize>) -> Result<Self, Failure> {
+        let mut cluster = Self {
+            state: State::default(),
+            now: BEGIN,
+            log: Vec::new(),
+            requests: 0,
+            replicas: 0,
+            cut_after,
+        };
+        cluster.new_leader()?;
+        Ok(cluster)
+    }
+
+    /// Another replica begins to lead.
+    pub(crate) fn new_leader(&mut self) -> Result<(), Failure> {
+        self.replicas += 1;
+        let replica = ReplicaId(self.replicas);
+        self.apply(Command::LeaderBegan { replica }).map(|_| ())
+    }
+
+    /// The current leadership.
+    pub(crate) const fn leader(&self) -> LeadershipEpoch {
+        self.state.leadership.epoch
+    }
+
+    /// A request id that was not used before.
+    pub(crate) const fn next_request(&mut self) -> RequestId {
+        self.requests += 1;
+        request_id(self.requests)
+    }
+
+    /// Applies a command now.
+    ///
+    /// # Errors
+    /// If the state is not sound afterwards. A refusal is a result, not an error.
+    pub(crate) fn apply(&mut self, command: Command) -> Result<Result<Answer, Rejection>, Failure> {
+        let applied = apply(&mut self.state, self.now, &command);
+        let result = applied.result.clone();
+        self.log.push(Entry {
+            revision: applied.revision,
+            time: self.now,
+            command,
+            result: applied.result,
+        });
+        let findings = audit(&self.state);
+        if !findings.is_empty() {
+            return Err(Failure::Audit(findings));
+        }
+        if self.cut_after == Some(self.log.len()) {
+            self.cut_after = None;
+            self.new_leader()?;
+        }
+        Ok(result)
+    }
+
+    /// The job of a name.
+    pub(crate) fn job(&self, name: &str) -> Result<JobId, Failure> {
+        let jobs = self.state.jobs.values().rev();
+        jobs.into_iter()
+            .find(|job| job.spec.name == name)
+            .map(|job| job.id)
+            .ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))
+    }
+
+    /// Builds the state anew from the log and from its parts, compares, and goes on with the one from its parts.
+    pub(crate) fn restart(&mut self) -> Result<(), Failure> {
+        let mut replayed = State::default();
+        for entry in &self.log {
+            let applied = apply(&mut replayed, entry.time, &entry.command);
+            if applied.result != entry.result {
+                return Err(Failure::Restart {
+                    way: "replayed from the log",
+                    what: format!(
+                        "revision {} was answered {:?} and now {:?}",
+                        entry.revision, entry.result, applied.result
+                    ),
+                });
+            }
+        }
+        compare("replayed from the log", &self.state, &replayed)?;
+        let restored = State::restore(parts(&self.state));
+        compare("restored from its parts", &self.state, &restored)?;
+        self.state = restored;
+        Ok(())
+    }
+}
+
+fn compare(way: &'static str, known: &State, rebuilt: &State) -> Result<(), Failure> {
+    let differing = [
+        ("hash", known.state_hash() != rebuilt.state_hash()),
+        ("jobs", known.jobs != rebuilt.jobs),
+        ("hosts", known.hosts != rebuilt.hosts),
+        ("queues", known.queues != rebuilt.queues),
+        ("topology", known.topology != rebuilt.topology),
+        (
+            "half-life",
+            known.history_half_life_ms != rebuilt.history_half_life_ms,
+        ),
+        ("index", known.index != rebuilt.index),
+    ];
+    let names: Vec<&str> = differing
+        .into_iter()
+        .filter_map(|(name, differs)| differs.then_some(name))
+        .collect();
+    if names.is_empty() {
+        return Ok(());
+    }
+    let mut what = names.join(", ");
+    if known.index != rebuilt.index {
+        what.push_str(&first_difference(&known.index, &rebuilt.index));
+    }
+    Err(Failure::Restart { way, what })
+}
+
+/// The first line in which two things differ, with the field that it lies in.
+fn first_difference(known: &impl std::fmt::Debug, rebuilt: &impl std::fmt::Debug) -> String {
+    /// Indentation of a field's name.
+    const FIELD: &str = "    ";
+    let (known, rebuilt) = (format!("{known:#?}"), format!("{rebuilt:#?}"));
+    let mut field = "";
+    let mut rebuilt = rebuilt.lines();
+    for line in known.lines() {
+        let name = line.strip_prefix(FIELD);
+        if let Some(name) = name.filter(|name| !name.starts_with([' ', '}', ')', ']'])) {
+            field = name;
+        }
+        let other = rebuilt.next().unwrap_or("nothing");
+        if line != other {
+            let (line, other) = (line.trim(), other.trim());
+            return format!(" (in `{field}` kept `{line}`, rebuilt `{other}`)");
+        }
+    }
+    " (the rebuilt one has more)".to_owned()
+}
+
+/// What a snapshot of a state would hold.
+fn parts(state: &State) -> StateParts {
+    let requests = state.requests.iter();
+    StateParts {
+        revision: state.revision,
+        time: state.time,
+        leadership: state.leadership,
+        jobs: state
+            .jobs
+            .values()
+            .map(|job| job.as_ref().clone())
+            .collect(),
+        hosts: (state.hosts.values().map(|host| host.as_ref().clone())).collect(),
+        queues: (state.queues.values().map(|queue| queue.as_ref().clone())).collect(),
+        history_half_life_ms: state.history_half_life_ms,
+        topology: state.topology.clone(),
+        requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
+        events: state.events.clone(),
+    }
+}

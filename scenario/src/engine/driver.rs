@@ -1,0 +1,190 @@
+//! Statements carried out on a cluster: each through `apply`, then everything that follows of it up to a fixed point.
+
+use std::sync::Arc;
+
+use muster_core::command::Command;
+use muster_core::ids::JobId;
+use muster_core::plan::{Budget, plan};
+use muster_core::rejection::Rejection;
+use muster_core::state::Answer;
+use muster_core::time::TimeMs;
+
+use crate::engine::cluster::Cluster;
+use crate::engine::workers::{self, Lengths};
+use crate::engine::{Failure, timers};
+use crate::script::Submission;
+
+/// Rounds of planning and reports that one step may take.
+const ROUNDS_MAX: u32 = 2_000;
+
+/// A cluster with its workers and its planner.
+#[derive(Clone, Debug)]
+pub(crate) struct Driver {
+    pub(crate) cluster: Cluster,
+    /// Whether workers start and stop tasks by themselves.
+    pub(crate) workers_obey: bool,
+    /// Whether the planner runs after each step.
+    pub(crate) planner_auto: bool,
+    /// Why users' commands of the current step were refused.
+    pub(crate) refusals: Vec<String>,
+    pub(super) hosts: u32,
+    pub(super) topology: muster_core::topology::Topology,
+    lengths: Lengths,
+    /// When the planner wants to be asked again.
+    again_at: Option<TimeMs>,
+}
+
+impl Driver {
+    /// An empty cluster; see [`Cluster::new`].
+    pub(crate) fn new(cut_after: Option<usize>) -> Result<Self, Failure> {
+        Ok(Self {
+            cluster: Cluster::new(cut_after)?,
+            workers_obey: true,
+            planner_auto: true,
+            refusals: Vec::new(),
+            hosts: 0,
+            topology: muster_core::topology::Topology::default(),
+            lengths: Lengths::new(),
+            again_at: None,
+        })
+    }
+
+    /// Applies a user's command and notes a refusal.
+    pub(super) fn ask(&mut self, command: Command) -> Result<Option<Answer>, Failure> {
+        match self.cluster.apply(command)? {
+            Ok(answer) => Ok(Some(answer)),
+            Err(rejection) => {
+                self.refuse(&rejection);
+                Ok(None)
+            }
+        }
+    }
+
+    fn refuse(&mut self, rejection: &Rejection) {
+        self.refusals.push(rejection.to_string());
+    }
+
+    /// Applies reports one by one, each made anew by `remaining` because the one before may have changed the state.
+    pub(super) fn report(
+        &mut self,
+        remaining: impl Fn(&muster_core::state::State) -> Vec<Command>,
+    ) -> Result<bool, Failure> {
+        let mut reported = false;
+        while let Some(report) = remaining(&self.cluster.state).into_iter().next() {
+            let known = self.cluster.leader();
+            let refused = self.ask(report)?.is_none();
+            // A report that went to a leader that died meanwhile is made again to the next one.
+            if refused && known == self.cluster.leader() {
+                break;
+            }
+            reported = true;
+        }
+        Ok(reported)
+    }
+
+    pub(super) fn submit(&mut self, submission: &Submission) -> Result<(), Failure> {
+        let mut spec = submission.spec.as_ref().clone();
+        for (group, bound) in spec.groups.iter_mut().zip(&submission.bound) {
+            for name in bound {
+                group.layout.gpus.push(self.gpu(name)?);
+            }
+        }
+        let request = self.cluster.next_request();
+        let spec = Arc::new(spec);
+        let answer = self.ask(Command::SubmitJob { request, spec })?;
+        if let Some(Answer::Job(job)) = answer {
+            self.lengths
+                .extend(submission.lasts_ms.map(|lasts_ms| (job, lasts_ms)));
+        }
+        Ok(())
+    }
+
+    /// Lets time pass, from one thing that is due to the next.
+    pub(super) fn advance(&mut self, span_ms: u64) -> Result<(), Failure> {
+        let end = self.cluster.now.after(span_ms);
+        while let Some(at) = self.next_instant().filter(|at| *at < end) {
+            self.cluster.now = at;
+            self.settle()?;
+        }
+        self.cluster.now = end;
+        self.settle()
+    }
+
+    fn next_instant(&self) -> Option<TimeMs> {
+        let (state, now) = (&self.cluster.state, self.cluster.now);
+        let work = workers::next_end(state, &self.lengths).filter(|_| self.workers_obey);
+        let work = work.map(|at| at.max(now.after(1)));
+        let again = self.again_at.filter(|at| *at > now);
+        let instants = [work, again, timers::next(state, now)];
+        instants.into_iter().flatten().min()
+    }
+
+    /// Goes on until nothing is left to do: timers, workers' reports, and the planner if it runs by itself.
+    pub(crate) fn settle(&mut self) -> Result<(), Failure> {
+        for _ in 0..ROUNDS_MAX {
+            // All that is known is heard before anything is planned, also by a leader that began in between.
+            if self.timers()? || (self.workers_obey && self.work()?) {
+                continue;
+            }
+            if !(self.planner_auto && self.plan_round()?) {
+                return Ok(());
+            }
+        }
+        let last = self.cluster.log.last();
+        Err(Failure::NoFixedPoint {
+            rounds: ROUNDS_MAX,
+            last: last.map_or_else(String::new, |entry| format!("{:?}", entry.command)),
+        })
+    }
+
+    fn timers(&mut self) -> Result<bool, Failure> {
+        let commands = timers::due(&self.cluster.state, self.cluster.now);
+        self.propose(commands)
+    }
+
+    fn work(&mut self) -> Result<bool, Failure> {
+        let reports = workers::reports(&self.cluster.state, &self.lengths, self.cluster.now);
+        self.propose(reports)
+    }
+
+    /// Applies what a leader proposes in one batch; what is left when that leader dies is lost. True if anything took
+    /// effect.
+    fn propose(&mut self, commands: Vec<Command>) -> Result<bool, Failure> {
+        let leader = self.cluster.leader();
+        let mut effective = false;
+        for command in commands {
+            if self.cluster.leader() != leader {
+                return Ok(true);
+            }
+            effective |= self.cluster.apply(command)?.is_ok();
+        }
+        Ok(effective)
+    }
+
+    /// One round of planning; true if it proposed anything.
+    pub(crate) fn plan_round(&mut self) -> Result<bool, Failure> {
+        let plan = plan(&self.cluster.state, self.cluster.now, Budget::default());
+        self.again_at = plan.again_at;
+        let leader = self.cluster.leader();
+        let mut proposed = false;
+        for command in plan.steps {
+            if self.cluster.leader() != leader {
+                break;
+            }
+            let shown = format!("{command:?}");
+            if let Err(rejection) = self.cluster.apply(command)? {
+                return Err(Failure::PlanRefused {
+                    command: shown,
+                    reason: rejection.to_string(),
+                });
+            }
+            proposed = true;
+        }
+        Ok(proposed)
+    }
+
+    /// The job of a name.
+    pub(super) fn job(&self, name: &str) -> Result<JobId, Failure> {
+        self.cluster.job(name)
+    }
+}

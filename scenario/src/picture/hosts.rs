@@ -1,0 +1,147 @@
+//! Hosts and GPUs in a picture.
+
+use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::state::{Gpu, Host, State};
+use serde::Serialize;
+
+use crate::picture::lines::Line;
+use crate::picture::names::{gpu_ranges, unit_name};
+
+/// Section of hosts among a picture's lines.
+const SECTION: u8 = 1;
+
+/// A host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct HostPicture {
+    /// Its name.
+    pub name: String,
+    /// `up`, `suspect` or `lost`.
+    pub health: &'static str,
+    /// Why it is out of placement.
+    pub block: Option<String>,
+    /// Its GPUs.
+    pub gpus: Vec<GpuPicture>,
+}
+
+/// A GPU.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct GpuPicture {
+    /// Its index on the host.
+    pub index: u32,
+    /// Its model.
+    pub model: String,
+    /// The signal of its fault.
+    pub fault: Option<String>,
+    /// Why it is out of placement.
+    pub block: Option<String>,
+    /// The job (`JOB/UNIT` for one of several units) that has it.
+    pub holder: Option<String>,
+    /// The job that it is reserved for.
+    pub claim: Option<String>,
+}
+
+pub(super) fn picture(state: &State, host: &Host) -> HostPicture {
+    HostPicture {
+        name: host.name.to_string(),
+        health: match host.health {
+            HostHealth::Up => "up",
+            HostHealth::Suspect => "suspect",
+            HostHealth::Lost => "lost",
+        },
+        block: host.block.as_ref().map(|block| block.reason.clone()),
+        gpus: host
+            .gpus
+            .iter()
+            .map(|gpu| gpu_picture(state, gpu))
+            .collect(),
+    }
+}
+
+fn gpu_picture(state: &State, gpu: &Gpu) -> GpuPicture {
+    GpuPicture {
+        index: gpu.index,
+        model: gpu.model.to_string(),
+        fault: match &gpu.health {
+            GpuHealth::Healthy => None,
+            GpuHealth::Faulted { signal, .. } => Some(signal.clone()),
+        },
+        block: gpu.block.as_ref().map(|block| block.reason.clone()),
+        holder: (gpu.holder).map(|holder| unit_name(state, holder.job, holder.unit)),
+        claim: gpu.claim.map(|(job, unit)| unit_name(state, job, unit)),
+    }
+}
+
+impl HostPicture {
+    /// Lines for what is not ordinary about it and its GPUs.
+    pub(super) fn lines(&self) -> Vec<Line> {
+        let mut lines = Vec::new();
+        let name = format!("host {}", self.name);
+        if let Some(text) = trouble((self.health != "up").then_some(self.health), &self.block) {
+            let line = Line::new(SECTION, &name, format!("{name}: {text}"));
+            lines.push(line.or_else(format!("{name}: ok")));
+        }
+        for gpu in &self.gpus {
+            let name = format!("gpu {}:{}", self.name, gpu.index);
+            let fault = gpu.fault.as_ref().map(|signal| format!("bad ({signal})"));
+            if let Some(text) = trouble(fault.as_deref(), &gpu.block) {
+                let line = Line::new(SECTION, &name, format!("{name}: {text}"));
+                lines.push(line.or_else(format!("{name}: ok")));
+            }
+        }
+        lines
+    }
+
+    /// All its GPUs, those in the same state drawn together: `n1 8xK80: 0-3 train, 4-7 free`.
+    pub(crate) fn map(&self) -> String {
+        let mut runs: Vec<(String, Vec<u32>)> = Vec::new();
+        for gpu in &self.gpus {
+            let text = gpu.text();
+            match runs.last_mut() {
+                Some((last, indexes)) if *last == text => indexes.push(gpu.index),
+                _ => runs.push((text, vec![gpu.index])),
+            }
+        }
+        let runs = runs
+            .into_iter()
+            .map(|(text, indexes)| format!("{} {text}", gpu_ranges(&indexes)));
+        let runs: Vec<String> = runs.collect();
+        let model = self.gpus.first().map_or("", |gpu| gpu.model.as_str());
+        let kind = format!("{}x{model}", self.gpus.len());
+        let trouble = trouble((self.health != "up").then_some(self.health), &self.block);
+        let trouble = trouble.map_or_else(String::new, |text| format!(" ({text})"));
+        format!("{} {kind}{trouble}: {}", self.name, runs.join(", "))
+    }
+}
+
+impl GpuPicture {
+    fn text(&self) -> String {
+        let mut text = match (&self.holder, &self.fault, &self.block) {
+            (Some(holder), ..) => holder.clone(),
+            (None, None, None) => "free".to_owned(),
+            _ => String::new(),
+        };
+        for (word, present) in [
+            ("bad", self.fault.is_some()),
+            ("blocked", self.block.is_some()),
+        ] {
+            if present {
+                let space = if text.is_empty() { "" } else { " " };
+                text.push_str(&format!("{space}{word}"));
+            }
+        }
+        if let Some(claim) = &self.claim {
+            text.push_str(&format!(" (claimed by {claim})"));
+        }
+        text
+    }
+}
+
+fn trouble(health: Option<&str>, block: &Option<String>) -> Option<String> {
+    let block = block.as_ref().map(|reason| format!("blocked ({reason})"));
+    match (health, block) {
+        (None, None) => None,
+        (Some(health), None) => Some(health.to_owned()),
+        (None, Some(block)) => Some(block),
+        (Some(health), Some(block)) => Some(format!("{health}, {block}")),
+    }
+}

@@ -1,0 +1,60 @@
+//! The lines of a picture, and what changed between two pictures.
+
+use std::collections::BTreeMap;
+
+/// What a line is about: its section, its number within it, and its name.
+type Key = (u8, u64, String);
+
+/// One line of a picture.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Line {
+    key: Key,
+    /// As it is printed.
+    pub(crate) text: String,
+    /// What is printed when it is gone.
+    gone: String,
+}
+
+impl Line {
+    pub(crate) fn new(section: u8, name: &str, text: String) -> Self {
+        Self::numbered(section, 0, name, text)
+    }
+
+    pub(crate) fn numbered(section: u8, number: u64, name: &str, text: String) -> Self {
+        Self {
+            key: (section, number, name.to_owned()),
+            text,
+            gone: format!("{name}: gone"),
+        }
+    }
+
+    /// With another text for when it is gone.
+    pub(crate) fn or_else(mut self, gone: String) -> Self {
+        self.gone = gone;
+        self
+    }
+}
+
+/// The lines of `after` that `before` has not, and a word about those that are gone, in order.
+pub(crate) fn difference(before: &[Line], after: &[Line]) -> Vec<String> {
+    let by_key = |lines: &[Line]| -> BTreeMap<Key, Line> {
+        let pairs = lines.iter().map(|line| (line.key.clone(), line.clone()));
+        pairs.collect()
+    };
+    let (before, after) = (by_key(before), by_key(after));
+    let mut changed: BTreeMap<&Key, &str> = BTreeMap::new();
+    for (key, line) in &before {
+        if !after.contains_key(key) {
+            changed.insert(key, &line.gone);
+        }
+    }
+    for (key, line) in &after {
+        if before
+            .get(key)
+            .is_none_or(|earlier| earlier.text != line.text)
+        {
+            changed.insert(key, &line.text);
+        }
+    }
+    changed.into_values().map(str::to_owned).collect()
+}

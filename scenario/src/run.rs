@@ -1,0 +1,313 @@
+//! A script from its first step to its last, with a report of every step.
+
+use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use serde::Serialize;
+use serde_json::{Value, json};
+
+use crate::cuts;
+use crate::engine::{BEGIN, Driver, Entry, Failure, FailureAt};
+use crate::picture::{Line, Picture, difference, duration_text};
+use crate::script::{Script, Shown, Statement, Step};
+
+/// What a step did.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct StepReport {
+    /// Line of the script.
+    pub line: u32,
+    /// The statement.
+    pub statement: String,
+    /// Every command that was applied, with its revision and what became of it.
+    pub commands: Vec<Value>,
+    /// What changed, or what was asked for, as text.
+    pub result: Vec<String>,
+    /// The whole visible state after it.
+    pub state: Picture,
+}
+
+/// What a run showed.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Outcome {
+    /// All steps, up to the one that broke the run if one did.
+    pub steps: Vec<StepReport>,
+    /// What is wrong; empty if all is well.
+    pub failures: Vec<FailureAt>,
+    /// Runs with another leader between two commands, if the script asked for them.
+    pub cuts: usize,
+}
+
+impl Outcome {
+    /// The result of every step, by its line.
+    #[must_use]
+    pub fn results(&self) -> BTreeMap<u32, Vec<String>> {
+        let steps = self.steps.iter();
+        steps.map(|step| (step.line, step.result.clone())).collect()
+    }
+}
+
+/// Runs a script: every step through the engine, each command audited; then compares with the recorded results, checks
+/// that the state can be rebuilt, and tries every cut if the script asks for it.
+#[must_use]
+pub fn run(script: &Script) -> Outcome {
+    let mut outcome = Outcome::default();
+    let last_line = script.steps.last().map_or(1, |step| step.line);
+    match Run::new(None) {
+        Err(failure) => outcome.fail(1, failure),
+        Ok(mut run) => {
+            let whole = run.steps(script, &mut outcome);
+            let restarted = run.driver.clone().cluster.restart();
+            if let Err(failure) = restarted {
+                outcome.fail(last_line, failure);
+            }
+            if script.is_recorded() {
+                compare(script, &mut outcome);
+            }
+            let asks = |step: &Step| step.statement == Statement::EveryCut;
+            if let Some(step) = script.steps.iter().find(|step| asks(step))
+                && whole
+            {
+                cuts::try_all(script, step.line, &run.trace, &mut outcome);
+            }
+        }
+    }
+    outcome
+}
+
+impl Outcome {
+    pub(crate) fn fail(&mut self, line: u32, failure: Failure) {
+        self.failures.push(FailureAt { line, failure });
+    }
+}
+
+/// Length of the log and the lines of the picture after a step.
+#[derive(Clone, Debug)]
+pub(crate) struct Mark {
+    pub(crate) commands: usize,
+    pub(crate) lines: Vec<Line>,
+}
+
+impl Mark {
+    /// What must be the same whoever leads.
+    pub(crate) fn lines_without_leader(&self) -> Vec<String> {
+        without_leader(&self.lines)
+    }
+}
+
+fn without_leader(lines: &[Line]) -> Vec<String> {
+    let texts = lines.iter().map(|line| line.text.clone());
+    texts.filter(|text| !text.starts_with("leader: ")).collect()
+}
+
+/// What a run left behind for comparison: its steps, and its log in words.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Trace {
+    pub(crate) marks: Vec<Mark>,
+    pub(crate) commands: Vec<String>,
+}
+
+/// A run under way.
+pub(crate) struct Run {
+    pub(crate) driver: Driver,
+    pub(crate) trace: Trace,
+    lines: Vec<Line>,
+}
+
+impl Run {
+    pub(crate) fn new(cut_after: Option<usize>) -> Result<Self, Failure> {
+        let driver = Driver::new(cut_after)?;
+        let mut run = Self {
+            driver,
+            trace: Trace::default(),
+            lines: Vec::new(),
+        };
+        run.lines = run.picture().lines();
+        Ok(run)
+    }
+
+    /// What is visible now, but for the leader.
+    pub(crate) fn lines_after(&self) -> Vec<String> {
+        without_leader(&self.picture().lines())
+    }
+
+    fn picture(&self) -> Picture {
+        let cluster = &self.driver.cluster;
+        Picture::of(&cluster.state, BEGIN, cluster.now)
+    }
+
+    /// All steps; false if one broke the run.
+    fn steps(&mut self, script: &Script, outcome: &mut Outcome) -> bool {
+        for step in &script.steps {
+            let begun = self.driver.cluster.log.len();
+            let refusals = std::mem::take(&mut self.driver.refusals);
+            let checks = matches!(step.statement, Statement::Expect(_));
+            if checks {
+                self.driver.refusals = refusals;
+            }
+            let done = self.guarded_step(step);
+            let broken = !checks && done.is_err();
+            let result = done.unwrap_or_else(|failure| {
+                outcome.fail(step.line, failure);
+                Vec::new()
+            });
+            let log = &self.driver.cluster.log;
+            outcome.steps.push(StepReport {
+                line: step.line,
+                statement: step.text.clone(),
+                commands: log[begun..].iter().map(entry_json).collect(),
+                result,
+                state: self.picture(),
+            });
+            self.trace.marks.push(Mark {
+                commands: log.len(),
+                lines: self.picture().lines(),
+            });
+            if broken {
+                return false;
+            }
+        }
+        let log = self.driver.cluster.log.iter();
+        self.trace.commands = log.map(|entry| format!("{:?}", entry.command)).collect();
+        true
+    }
+
+    /// One step; a panic of the engine is a failure like others.
+    pub(crate) fn guarded_step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
+        // The run ends with a panic, so nothing reads what it may have left half done but its report.
+        catch_unwind(AssertUnwindSafe(|| self.step(step))).unwrap_or_else(|panic| {
+            let message = panic.downcast_ref::<String>().map(String::as_str);
+            let message = message.or_else(|| panic.downcast_ref::<&str>().copied());
+            Err(Failure::Panicked(
+                message.unwrap_or("no message").to_owned(),
+            ))
+        })
+    }
+
+    /// One step: what changed by it, or what it asks for.
+    fn step(&mut self, step: &Step) -> Result<Vec<String>, Failure> {
+        match &step.statement {
+            Statement::Expect(expectation) => self.driver.check(expectation).map(|()| Vec::new()),
+            Statement::Show(shown) => Ok(self.show(shown)),
+            Statement::Explain { job } => self.explain(job),
+            Statement::Repeat { rounds, every_ms } => {
+                for round in rounds {
+                    for step in round {
+                        self.within_round(step)?;
+                    }
+                    let span_ms = *every_ms;
+                    self.driver.carry_out(&Statement::Advance { span_ms })?;
+                }
+                Ok(self.changes())
+            }
+            statement => {
+                self.driver.carry_out(statement)?;
+                let refusals = self.driver.refusals.iter();
+                let mut result: Vec<String> =
+                    refusals.map(|why| format!("refused: {why}")).collect();
+                result.extend(self.changes());
+                Ok(result)
+            }
+        }
+    }
+
+    fn within_round(&mut self, step: &Step) -> Result<(), Failure> {
+        match &step.statement {
+            Statement::Expect(expectation) => self.driver.check(expectation),
+            statement => self.driver.carry_out(statement),
+        }
+    }
+
+    /// What changed since the lines were taken last.
+    fn changes(&mut self) -> Vec<String> {
+        let lines = self.picture().lines();
+        let changes = difference(&self.lines, &lines);
+        self.lines = lines;
+        changes
+    }
+
+    fn show(&self, shown: &Shown) -> Vec<String> {
+        let picture = self.picture();
+        let mut result = Vec::new();
+        if *shown == Shown::All {
+            result.push(format!("at {}", duration_text(picture.at_ms)));
+        }
+        if matches!(shown, Shown::All | Shown::Hosts) {
+            result.extend(picture.hosts.iter().map(crate::picture::HostPicture::map));
+        }
+        let about = |text: &str| match shown {
+            Shown::All => !text.starts_with("host ") && !text.starts_with("gpu "),
+            Shown::Hosts => false,
+            Shown::Queues => text.starts_with("queue "),
+            Shown::Jobs => !["host ", "gpu ", "queue ", "leader: "]
+                .iter()
+                .any(|prefix| text.starts_with(prefix)),
+            Shown::Job(name) => {
+                text.starts_with(&format!("{name}:")) || text.starts_with(&format!("{name}/"))
+            }
+        };
+        let lines = picture.lines().into_iter().map(|line| line.text);
+        result.extend(lines.filter(|text| about(text)));
+        result
+    }
+
+    fn explain(&self, name: &str) -> Result<Vec<String>, Failure> {
+        let cluster = &self.driver.cluster;
+        let job = cluster.job(name)?;
+        let explanation = muster_core::plan::explain(&cluster.state, job, cluster.now)
+            .ok_or_else(|| Failure::Unknown(format!("there is no job `{name}`")))?;
+        let picture = self.picture();
+        let waiting = picture.jobs.iter().find(|job| job.name == name);
+        let waiting = waiting.and_then(|job| job.waiting.as_ref());
+        let reason = waiting.map_or("nothing of it waits", |waiting| waiting.text.as_str());
+        let mut lines = vec![
+            format!("because: {reason}"),
+            format!("ahead: {} jobs", explanation.ahead),
+        ];
+        lines.extend(explanation.classes.iter().map(|class| {
+            let model = if class.model.is_empty() {
+                "none"
+            } else {
+                &class.model
+            };
+            format!(
+                "GPUs of model {model}: {} free, {} held, {} bad, {} blocked, {} silent, on {} hosts",
+                class.gpus_free,
+                class.gpus_held,
+                class.gpus_faulted,
+                class.gpus_blocked,
+                class.gpus_silent,
+                class.hosts
+            )
+        }));
+        lines.extend(explanation.remedy.map(|remedy| format!("remedy: {remedy}")));
+        Ok(lines)
+    }
+}
+
+fn entry_json(entry: &Entry) -> Value {
+    let result = match &entry.result {
+        Ok(answer) => json!({ "done": format!("{answer:?}") }),
+        Err(rejection) => json!({ "refused": rejection.to_string() }),
+    };
+    json!({
+        "revision": entry.revision,
+        "at_ms": entry.time.since(BEGIN),
+        "command": serde_json::to_value(&entry.command).unwrap_or(Value::Null),
+        "result": result,
+    })
+}
+
+/// Compares every step's result with the recorded one.
+fn compare(script: &Script, outcome: &mut Outcome) {
+    let results = outcome.results();
+    for step in &script.steps {
+        let Some(found) = results.get(&step.line) else {
+            continue;
+        };
+        let found: Vec<&str> = found.iter().map(|line| line.trim_end()).collect();
+        if found != step.recorded {
+            let failure = Failure::Recorded(cuts::both(&step.recorded, &found));
+            outcome.fail(step.line, failure);
+        }
+    }
+}
