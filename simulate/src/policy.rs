@@ -9,12 +9,14 @@ use std::sync::Arc;
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::limits;
-use muster_core::quota::{QueueConfig, QueueTree};
+use muster_core::quota::{self, Amounts, CellQuota, Guarantee, QueueConfig, QueueOrder, QueueTree};
 use muster_core::spec::{
     DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
+use muster_core::topology::HOST_LEVEL;
 
+use crate::scenario::Scenario;
 use crate::trace::TraceJob;
 
 /// Who configures the queues.
@@ -34,66 +36,133 @@ const CLASSES: [(&str, i32); 4] = [
 pub enum Policy {
     /// One queue for everybody, in strict order of submission.
     Fifo,
-    /// A queue for every virtual cluster of the trace, each in strict order, without quotas.
-    Queues,
-    /// One queue, by the priority or service class of the trace, then in order of submission.
+    /// One queue, by the priority or service class of the trace, then in strict order of submission.
     Priority,
+    /// One queue in order of submission, in which small jobs may go before one that waits for room.
+    Backfill,
+    /// A queue for every virtual cluster of the trace, each in strict order of submission, without quotas.
+    Queues,
+    /// A queue for every virtual cluster, all with the same weight, without quotas, with backfill.
+    Fair,
+    /// A queue for every virtual cluster, each guaranteed as many GPUs as its quota says.
+    Capacity,
+    /// A queue for every virtual cluster, each guaranteed whole hosts with as many GPUs as its quota says.
+    Cells,
 }
 
 /// A word that names no policy.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{0}` is no policy (known: fifo, queues, priority)")]
-pub struct UnknownPolicy(String);
+#[error("`{word}` is no policy (known: {known})")]
+pub struct UnknownPolicy {
+    word: String,
+    known: String,
+}
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Fifo, Self::Queues, Self::Priority];
+    pub const ALL: [Self; 7] = [
+        Self::Fifo,
+        Self::Priority,
+        Self::Backfill,
+        Self::Queues,
+        Self::Fair,
+        Self::Capacity,
+        Self::Cells,
+    ];
 
     /// Its word on the command line and in reports.
     #[must_use]
     pub const fn name(self) -> &'static str {
         match self {
             Self::Fifo => "fifo",
-            Self::Queues => "queues",
             Self::Priority => "priority",
+            Self::Backfill => "backfill",
+            Self::Queues => "queues",
+            Self::Fair => "fair",
+            Self::Capacity => "capacity",
+            Self::Cells => "cells",
         }
     }
 
+    /// Whether it goes by the quotas of virtual clusters.
+    #[must_use]
+    pub const fn needs_quotas(self) -> bool {
+        matches!(self, Self::Capacity | Self::Cells)
+    }
+
     /// The queue in which a job waits.
-    pub(crate) fn queue(self, job: &TraceJob) -> &str {
+    fn queue(self, job: &TraceJob) -> &str {
         match self {
-            Self::Fifo | Self::Priority => DEFAULT_QUEUE,
-            Self::Queues => queue_named(job),
+            Self::Fifo | Self::Priority | Self::Backfill => DEFAULT_QUEUE,
+            Self::Queues | Self::Fair | Self::Capacity | Self::Cells => queue_named(job),
         }
     }
 
     fn priority(self, job: &TraceJob) -> i32 {
         match self {
-            Self::Fifo | Self::Queues => 0,
-            Self::Priority => job.service_class.as_deref().map_or(0, priority_of_class),
+            Self::Fifo | Self::Backfill | Self::Queues | Self::Fair => 0,
+            Self::Priority | Self::Capacity | Self::Cells => {
+                job.service_class.as_deref().map_or(0, priority_of_class)
+            }
         }
     }
 
-    /// The command that sets the engine up for these jobs, before the first of them is submitted. Its request id is
-    /// the largest one, so that it never meets those of submissions.
-    pub(crate) fn setup(self, jobs: &[TraceJob]) -> Command {
-        let queues: BTreeSet<&str> = jobs.iter().map(|job| self.queue(job)).collect();
-        let strict = QueueConfig {
-            backfill: false,
-            reserve_after_ms: limits::PERIOD_MS_MAX,
-            ..QueueConfig::default()
-        };
-        let queues = queues
-            .into_iter()
-            .map(|name| (name.to_owned(), strict.clone()))
-            .collect();
-        Command::ConfigureQueues {
+    /// The commands that set the engine up for a scenario, before its first job is submitted.
+    pub(crate) fn setup(self, scenario: &Scenario) -> Vec<Command> {
+        vec![Command::ConfigureQueues {
+            // Submissions count up from 1.
             request: RequestId(u128::MAX),
             author: AUTHOR.to_owned(),
-            tree: Arc::new(QueueTree {
-                queues,
-                history_half_life_ms: None,
+            tree: Arc::new(self.tree(scenario)),
+        }]
+    }
+
+    /// All queues that the scenario's jobs name, and those around them.
+    fn tree(self, scenario: &Scenario) -> QueueTree {
+        let named = scenario.jobs.iter().map(|job| self.queue(job));
+        let names: BTreeSet<&str> = named
+            .chain([DEFAULT_QUEUE])
+            .flat_map(quota::within)
+            .collect();
+        let queues = names.into_iter();
+        QueueTree {
+            queues: queues
+                .map(|name| (name.to_owned(), self.queue_config(scenario, name)))
+                .collect(),
+            history_half_life_ms: None,
+        }
+    }
+
+    fn queue_config(self, scenario: &Scenario, name: &str) -> QueueConfig {
+        let is_strict = matches!(self, Self::Fifo | Self::Priority | Self::Queues);
+        let defaults = QueueConfig::default();
+        QueueConfig {
+            order: match self {
+                Self::Priority | Self::Capacity | Self::Cells => QueueOrder::Priority,
+                Self::Fifo | Self::Backfill | Self::Queues | Self::Fair => QueueOrder::Fifo,
+            },
+            backfill: !is_strict,
+            // Where nobody passes the head, it needs no reservation, and whoever has one lets others pass.
+            reserve_after_ms: if is_strict {
+                limits::PERIOD_MS_MAX
+            } else {
+                defaults.reserve_after_ms
+            },
+            guarantee: self.guarantee(scenario, name),
+            ..defaults
+        }
+    }
+
+    fn guarantee(self, scenario: &Scenario, name: &str) -> Guarantee {
+        let mut quotas = scenario.quotas.iter();
+        let quota = quotas.find(|quota| quota.queue == name);
+        match (self, quota) {
+            (Self::Capacity, Some(quota)) => Guarantee::Amounts(Amounts {
+                gpus: quota.gpus,
+                ..Amounts::default()
             }),
+            (Self::Cells, Some(quota)) => whole_hosts(scenario, quota.gpus),
+            _ => Guarantee::default(),
         }
     }
 
@@ -141,6 +210,21 @@ impl Policy {
     }
 }
 
+/// Hosts of the first kind that has GPUs, with so many GPUs in all; a rest smaller than a host is left out.
+fn whole_hosts(scenario: &Scenario, gpus: u64) -> Guarantee {
+    let mut hosts = scenario.cluster.hosts.iter();
+    let Some(host) = hosts.find(|host| host.gpus > 0) else {
+        return Guarantee::default();
+    };
+    Guarantee::Cells(vec![CellQuota {
+        level: HOST_LEVEL.to_owned(),
+        gpu_model: host.gpu_model.clone(),
+        gpus: host.gpus,
+        count: u32::try_from(gpus / u64::from(host.gpus)).unwrap_or(u32::MAX),
+        pinned: Vec::new(),
+    }])
+}
+
 /// The queue under which a job is reported, whatever the policy: its virtual cluster.
 pub(crate) fn queue_named(job: &TraceJob) -> &str {
     job.queue.as_deref().unwrap_or(DEFAULT_QUEUE)
@@ -169,7 +253,10 @@ impl FromStr for Policy {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let known = Self::ALL.into_iter().find(|policy| policy.name() == text);
-        known.ok_or_else(|| UnknownPolicy(text.to_owned()))
+        known.ok_or_else(|| UnknownPolicy {
+            word: text.to_owned(),
+            known: Self::ALL.map(Self::name).join(", "),
+        })
     }
 }
 

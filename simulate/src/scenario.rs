@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::trace::{Cluster, Outage, TraceJob, hosts_of_nodes};
+use crate::trace::{Cluster, Outage, Quota, TraceJob, hosts_of_nodes};
 
 /// Names kept of things that are counted.
 const NAMES_KEPT_MAX: usize = 10;
@@ -73,6 +73,7 @@ pub struct Scenario {
     pub(crate) cluster: Cluster,
     pub(crate) jobs: Vec<TraceJob>,
     pub(crate) outages: Vec<HostOutage>,
+    pub(crate) quotas: Vec<Quota>,
     pub(crate) settings: Settings,
     /// Jobs whose duration the trace does not say; they are not simulated, unless nothing ends anyway.
     pub without_duration: LeftOut,
@@ -119,12 +120,20 @@ impl Scenario {
         Self {
             outages_elsewhere: (outages.len() - known.len()) as u64,
             outages: known,
+            quotas: Vec::new(),
             cluster,
             jobs,
             settings,
             without_duration,
             shares_rounded_up: shares_rounded_up as u64,
         }
+    }
+
+    /// The same with quotas for virtual clusters; of several for one the first counts.
+    #[must_use]
+    pub fn with_quotas(mut self, quotas: Vec<Quota>) -> Self {
+        self.quotas = quotas;
+        self
     }
 
     /// Jobs that are simulated.

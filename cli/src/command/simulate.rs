@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_simulate::report::Report;
-use muster_simulate::trace::{Cluster, read_jobs, read_outages};
+use muster_simulate::trace::{Cluster, Quota, read_jobs, read_outages, read_quotas};
 use muster_simulate::{
     LOAD_MAX, LOAD_MIN, Outcome, Policy, Scenario, Settings, UnknownPolicy, simulate,
 };
@@ -36,10 +36,13 @@ pub(crate) struct Simulate {
     /// The jobs: a file with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task and others
     #[arg(long, value_name = "FILE")]
     jobs: PathBuf,
+    /// Quotas of virtual clusters, for the policies that go by them: a file with the columns vc, from_date, gpus
+    #[arg(long, value_name = "FILE")]
+    queues: Option<PathBuf>,
     /// Outages of hosts: a file with the columns node, start_s, end_s
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Rules to go by, one run each: fifo, queues, priority
+    /// Rules to go by, one run each: fifo, priority, backfill, queues, fair, capacity, cells
     #[arg(long, default_value = "queues", value_name = "NAMES", value_delimiter = ',', value_parser = policy)]
     policy: Vec<Policy>,
     /// Jobs of the file's beginning to leave out
@@ -121,7 +124,19 @@ impl Simulate {
             audit_every: self.audit,
             packing: self.packing,
         };
-        Ok(Scenario::new(cluster, jobs, &outages, settings))
+        let scenario = Scenario::new(cluster, jobs, &outages, settings);
+        Ok(scenario.with_quotas(self.quotas()?))
+    }
+
+    fn quotas(&self) -> Result<Vec<Quota>, Failure> {
+        let needing = self.policy.iter().find(|policy| policy.needs_quotas());
+        match (&self.queues, needing) {
+            (Some(path), _) => read_quotas(path).map_err(|error| Failure::usage(chain(&error))),
+            (None, Some(policy)) => Err(Failure::usage(format!(
+                "policy {policy} goes by quotas: name their file with --queues"
+            ))),
+            (None, None) => Ok(Vec::new()),
+        }
     }
 }
 

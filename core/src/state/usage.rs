@@ -80,8 +80,12 @@ impl Usage {
     }
 }
 
-/// Adds amounts to a job's queue, the queues around it and its user in each of them.
+/// Adds amounts to a job's queue, the queues around it and its user in each of them. Nothing makes no entry: it
+/// would go with the first of several who hold nothing.
 pub(crate) fn add(usage: &mut UsageByQueue, spec: &JobSpec, part: Part, amounts: &Amounts) {
+    if amounts.is_zero() {
+        return;
+    }
     for name in within(&spec.queue) {
         if !usage.contains_key(name) {
             usage.insert(Arc::from(name), Arc::default());

@@ -1,4 +1,4 @@
-//! The planner's turn, and the one place where its output becomes commands.
+//! The planner's turn, and the one place where its steps are carried out.
 
 use muster_core::command::Command;
 use muster_core::ids::JobId;
@@ -39,8 +39,8 @@ impl World<'_> {
     fn carry_out(&mut self, plan: &Plan) -> Result<bool, SimulateError> {
         self.placements += plan.placements().count() as u64;
         let ended_before = self.observer.attempts_ended();
-        for command in &plan.steps {
-            self.engine.carry_out(command)?;
+        for step in &plan.steps {
+            self.engine.carry_out(step)?;
             self.follow()?;
         }
         for (job, blocker) in &plan.blocked {
@@ -56,7 +56,12 @@ impl World<'_> {
 
     /// The first job that waits for room.
     fn head(&self, plan: &Plan) -> Option<HeadRequest> {
-        let waits = |blocker: &Blocker| matches!(blocker, Blocker::Resources { .. });
+        let waits = |blocker: &Blocker| {
+            matches!(
+                blocker,
+                Blocker::Resources { .. } | Blocker::Reserved { .. }
+            )
+        };
         let (job, _) = plan.blocked.iter().find(|(_, blocker)| waits(blocker))?;
         HeadRequest::of(&self.engine.state.job(*job)?.spec)
     }

@@ -52,7 +52,9 @@ pub(super) struct World<'a> {
 impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, policy: Policy) -> Result<Self, SimulateError> {
         let mut engine = Engine::new(&scenario.cluster)?;
-        engine.carry_out(&policy.setup(&scenario.jobs))?;
+        for command in policy.setup(scenario) {
+            engine.carry_out(&command)?;
+        }
         engine.news.clear();
         let mut agenda = Agenda::default();
         for outage in &scenario.outages {

@@ -108,7 +108,7 @@ fn jobs_that_fit_nowhere_are_named_and_hold_up_nobody() {
     let jobs = vec![
         small("wide", 0, 10, 5),
         job("many", 0, 10, 3),
-        small("beyond", 0, 10, 65),
+        small("beyond", 0, 10, 1_000),
         TraceJob {
             gpu_models: vec!["A100".to_owned()],
             ..job("other", 0, 10, 1)
