@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
-use muster_core::spec::{
-    DEFAULT_QUEUE, JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup,
-};
+use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
+use super::configuration::{draw_configuration, draw_layout, draw_queue, draw_scheduling};
 use super::coverage::Situation;
 use super::judges::Judges;
 use super::network::SimNetwork;
@@ -44,9 +43,12 @@ pub struct SimClient {
 }
 
 impl SimClient {
-    /// Submits `count` jobs, one after another, with pauses.
-    pub async fn run(mut self, count: usize) {
-        for _ in 0..count {
+    /// Submits `count` jobs, one after another, with pauses. The first user configures the cluster now and then.
+    pub async fn run(mut self, count: usize, is_admin: bool) {
+        for number in 0..count {
+            if is_admin && (number == 0 || self.random.random_range(0..3) == 0) {
+                self.configure().await;
+            }
             let request = RequestId(self.random.random());
             let spec = Arc::new(self.draw_job());
             let submit = Command::SubmitJob { request, spec };
@@ -77,6 +79,13 @@ impl SimClient {
             2..6 => self.read_back(job).await,
             _ => {}
         }
+    }
+
+    /// Replaces the topology or the tree of queues; the cluster may refuse it for what it holds now.
+    async fn configure(&mut self) {
+        let request = RequestId(self.random.random());
+        let command = draw_configuration(&mut self.random, request);
+        self.insist(command).await;
     }
 
     async fn cancel(&mut self, job: JobId) {
@@ -180,12 +189,12 @@ impl SimClient {
             environment,
             working_directory: None,
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
-            layout: Layout::default(),
+            layout: draw_layout(random),
         };
         JobSpec {
             name: "simulated".to_owned(),
             user: "user".to_owned(),
-            queue: DEFAULT_QUEUE.to_owned(),
+            queue: draw_queue(random).to_owned(),
             priority: random.random_range(-2..3),
             gang,
             groups: vec![group],
@@ -196,7 +205,7 @@ impl SimClient {
             partition_grace_ms: self.partition_grace_ms,
             stop_grace_ms: 1_000,
             labels: BTreeMap::new(),
-            scheduling: Scheduling::default(),
+            scheduling: draw_scheduling(random, gang),
         }
     }
 }

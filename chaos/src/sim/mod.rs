@@ -6,6 +6,7 @@
 
 pub mod clients;
 pub mod clock;
+pub mod configuration;
 pub mod coverage;
 pub mod disk;
 pub mod gateway;

@@ -257,7 +257,7 @@ impl World {
                 };
                 let (done, finished) = tokio::sync::oneshot::channel();
                 spawn_on(client.node, self.random.random(), async move {
-                    client.run(jobs).await;
+                    client.run(jobs, user == 0).await;
                     // The world may have given up meanwhile.
                     let _unheard = done.send(());
                 });
@@ -381,11 +381,11 @@ impl World {
 
 /// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody.
 fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
-    let never = |blocker| {
-        matches!(
-            blocker,
-            Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. }
-        )
+    let never = |blocker| match blocker {
+        Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } => true,
+        // One that is reached by the job alone.
+        Blocker::Limit(limit) => !state.index.usage.contains_key(limit.queue.as_str()),
+        _ => false,
     };
     state.job(job).is_some_and(|known| {
         known.phase.is_terminal()

@@ -8,5 +8,6 @@ mod dev_cluster;
 mod failover;
 mod identities;
 mod newcomer;
+mod queues;
 mod replica_disk;
 mod tasks;

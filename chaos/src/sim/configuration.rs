@@ -1,0 +1,156 @@
+//! What simulated admins configure, and what simulated jobs ask of it.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::command::Command;
+use muster_core::ids::RequestId;
+use muster_core::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree};
+use muster_core::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
+use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
+use rand::Rng;
+use rand_chacha::ChaCha8Rng;
+
+/// Queues that every tree names and jobs go to: they never disappear, so that every submission is accepted.
+const QUEUES: [&str; 3] = [DEFAULT_QUEUE, "research/vision", "research/language"];
+/// The queue around some of them.
+const PARENT: &str = "research";
+/// Hosts of the largest world.
+const HOSTS_MAX: u32 = 8;
+/// GPUs of the largest host.
+const GPUS_MAX: u32 = 8;
+/// Time limit of the jobs that have one: between the shortest and the longest run times.
+const RUN_TIME_MS_MAX: u64 = 8_000;
+/// Within what time the gangs must run that care.
+const ASSEMBLY_MS_MAX: u64 = 20_000;
+
+/// A new tree of queues, or a new topology.
+pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+    let author = "admin".to_owned();
+    if random.random_range(0..4) == 0 {
+        let topology = Arc::new(draw_topology(random));
+        return Command::SetTopology {
+            request,
+            author,
+            topology,
+        };
+    }
+    let tree = Arc::new(draw_tree(random));
+    Command::ConfigureQueues {
+        request,
+        author,
+        tree,
+    }
+}
+
+fn draw_tree(random: &mut ChaCha8Rng) -> QueueTree {
+    let mut queues = BTreeMap::new();
+    let mut guaranteed = 0;
+    for name in QUEUES {
+        let queue = draw_queue_config(random);
+        if let (Guarantee::Amounts(amounts), true) = (&queue.guarantee, name != DEFAULT_QUEUE) {
+            guaranteed += amounts.gpus;
+        }
+        queues.insert(name.to_owned(), queue);
+    }
+    let around = QueueConfig {
+        guarantee: gpus_guaranteed(guaranteed),
+        weight: random.random_range(1..4),
+        ..QueueConfig::default()
+    };
+    queues.insert(PARENT.to_owned(), around);
+    QueueTree {
+        queues,
+        history_half_life_ms: random.random_bool(0.3).then_some(10_000),
+    }
+}
+
+fn gpus_guaranteed(gpus: u64) -> Guarantee {
+    Guarantee::Amounts(Amounts {
+        gpus,
+        ..Amounts::default()
+    })
+}
+
+fn draw_queue_config(random: &mut ChaCha8Rng) -> QueueConfig {
+    let orders = [QueueOrder::Priority, QueueOrder::Fifo, QueueOrder::Fair];
+    QueueConfig {
+        weight: random.random_range(1..4),
+        order: orders[random.random_range(0..orders.len())],
+        guarantee: gpus_guaranteed(random.random_range(0..3)),
+        user_limit: Limits {
+            gpus: random.random_bool(0.2).then(|| random.random_range(8..20)),
+            ..Limits::default()
+        },
+        preempt_by_priority: random.random_bool(0.5),
+        backfill: random.random_bool(0.7),
+        reserve_after_ms: random.random_range(1_000..20_000),
+        protected_ms: random.random_range(0..3_000),
+        ..QueueConfig::default()
+    }
+}
+
+/// Racks of two hosts, and sockets of half a host for each size of hosts.
+fn draw_topology(random: &mut ChaCha8Rng) -> Topology {
+    let rack_hosts = random.random_range(1..4);
+    let places = (0..HOSTS_MAX.div_ceil(rack_hosts)).map(|rack| CellPlace {
+        cell: vec![format!("rack-{rack}")],
+        hosts: (rack * rack_hosts..(rack + 1) * rack_hosts)
+            .map(|number| format!("node{number:02}"))
+            .collect(),
+    });
+    let shapes = (2..=GPUS_MAX).map(|gpus| {
+        let socket = |range: std::ops::Range<u32>| CellGroup {
+            level: "socket".to_owned(),
+            gpus: range.collect(),
+        };
+        HostShape {
+            gpus,
+            groups: vec![socket(0..gpus / 2), socket(gpus / 2..gpus)],
+            ..HostShape::default()
+        }
+    });
+    Topology {
+        above: vec!["rack".to_owned()],
+        inside: vec!["socket".to_owned()],
+        places: places.collect(),
+        shapes: shapes.collect(),
+    }
+}
+
+/// A queue for a job; only the default one is there before the first configuration.
+pub(super) fn draw_queue(random: &mut ChaCha8Rng) -> &'static str {
+    QUEUES[random.random_range(0..QUEUES.len())]
+}
+
+pub(super) fn draw_scheduling(random: &mut ChaCha8Rng, gang: bool) -> Scheduling {
+    let packing = [
+        Packing::Pack,
+        Packing::Pack,
+        Packing::Spread,
+        Packing::Exclusive,
+    ];
+    Scheduling {
+        opportunistic: random.random_bool(0.2),
+        run_time_ms_max: random.random_bool(0.3).then_some(RUN_TIME_MS_MAX),
+        assembly_ms_max: (gang && random.random_bool(0.3)).then_some(ASSEMBLY_MS_MAX),
+        within: (gang && random.random_bool(0.3)).then(|| preferred("rack")),
+        packing: packing[random.random_range(0..packing.len())],
+        ..Scheduling::default()
+    }
+}
+
+pub(super) fn draw_layout(random: &mut ChaCha8Rng) -> Layout {
+    Layout {
+        within: random.random_bool(0.2).then(|| preferred("socket")),
+        ..Layout::default()
+    }
+}
+
+/// Preferred, not required: a world ends only when every job has, and racks may be too small for ever.
+fn preferred(level: &str) -> Within {
+    Within {
+        level: level.to_owned(),
+        required: false,
+    }
+}
