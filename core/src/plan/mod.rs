@@ -98,6 +98,12 @@ pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
     round::Round::new(&at(state, now), now, budget).run()
 }
 
+/// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.
+#[must_use]
+pub fn is_idle(state: &State) -> bool {
+    state.index.waiting.is_empty() && state.index.allocation.guests().next().is_none()
+}
+
 /// The state as it is at a time: stamps never go back, even where the wall clock does.
 fn at(state: &State, now: TimeMs) -> State {
     let mut state = state.clone();

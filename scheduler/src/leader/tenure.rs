@@ -10,7 +10,7 @@ use muster_core::beat::Beat;
 use muster_core::command::HostRegistration;
 use muster_core::desired;
 use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId, Revision};
-use muster_core::plan::plan;
+use muster_core::plan::{is_idle, plan};
 use muster_core::reactor::{Input, Reaction, Reactor};
 use muster_core::rejection::Rejection;
 use muster_core::state::{Answer, State};
@@ -349,7 +349,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
 
     fn plan(&mut self, state: &State, batch: &mut CommandBatch) {
         let now = self.now();
-        if !self.planning.take(now) || state.index.waiting.is_empty() {
+        if !self.planning.take(now) || is_idle(state) {
             return;
         }
         let began = Instant::now();

@@ -2,7 +2,7 @@
 
 use muster_core::command::Command;
 use muster_core::ids::JobId;
-use muster_core::plan::{Blocker, Budget, Plan, plan};
+use muster_core::plan::{Blocker, Budget, Plan, is_idle, plan};
 
 use super::SimulateError;
 use super::agenda::Happening;
@@ -18,7 +18,7 @@ impl World<'_> {
     /// Plans until nothing is left that could be decided at this instant.
     pub(super) fn decide(&mut self) -> Result<(), SimulateError> {
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
-            if self.engine.state.index.waiting.is_empty() {
+            if is_idle(&self.engine.state) {
                 self.observer.look_at_line(None);
                 return Ok(());
             }
