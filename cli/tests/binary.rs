@@ -79,9 +79,9 @@ fn a_missing_reason_is_named() {
 
 #[test]
 fn a_broken_rule_names_its_flag() {
-    let output = run(&["job", "submit", "--gpus", "65", "--tasks", "0", "--", "x"]);
+    let output = run(&["job", "submit", "--gpus", "129", "--tasks", "0", "--", "x"]);
     let expected = "error: --tasks: must be at least 1\n\
-                    error: --gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n";
+                    error: --gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)\n";
     assert_eq!(stderr(&output), expected);
 }
 
@@ -153,12 +153,12 @@ fn a_bad_job_file_is_told_with_line_and_column_before_anything_is_sent() {
         .stderr(Stdio::piped())
         .spawn()
         .unwrap();
-    let text = b"name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\nresources:\n  gpus: 65\n";
+    let text = b"name: a\ncommand: [x]\n---\nname: b\ncommand: [y]\nresources:\n  gpus: 129\n";
     child.stdin.take().unwrap().write_all(text).unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(code(&output), 64);
     let expected =
-        "error: <stdin>:7:9: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n";
+        "error: <stdin>:7:9: resources.gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)\n";
     assert!(stderr(&output).starts_with(expected), "{}", stderr(&output));
 }
 

@@ -68,6 +68,7 @@ mod tests {
 
     use muster_core::ids::{ReplicaId, RequestId};
     use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
+    use muster_proto::log::COMMAND_FORMAT;
 
     use super::*;
 
@@ -130,15 +131,13 @@ mod tests {
     fn a_newer_command_is_refused_with_both_versions() {
         let mut bytes = Vec::new();
         <State as StateMachine>::encode_command(&submission(1), &mut bytes);
-        bytes[0] += 1;
+        bytes[0] = COMMAND_FORMAT + 1;
         let error = <State as StateMachine>::decode_command(&bytes).unwrap_err();
         assert!(
             matches!(
                 error,
-                DecodeError::NewerVersion {
-                    found: 2,
-                    supported: 1
-                }
+                DecodeError::NewerVersion { found, supported }
+                    if supported == u32::from(COMMAND_FORMAT) && found == supported + 1
             ),
             "{error}"
         );

@@ -157,7 +157,7 @@ mod tests {
 
     #[test]
     fn a_job_survives_its_own_file() {
-        let text = "name: a\nuser: u\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
+        let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
                     resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n\
                     labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
                     within: {level: rack, required: false}\n  hosts: [n1]\n";

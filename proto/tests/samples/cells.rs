@@ -276,9 +276,12 @@ pub(crate) fn state() -> State {
 fn configure(parts: &mut StateParts) {
     for (name, config) in tree().queues {
         parts.queues.retain(|queue| *queue.name != *name);
-        parts
-            .queues
-            .push(Queue::configured(&name, Arc::new(config)));
+        // A virtual cluster that is no longer wanted: the cells that its work still names are bound to nobody.
+        let retired = config.is_virtual_cluster();
+        parts.queues.push(Queue {
+            retired,
+            ..Queue::configured(&name, Arc::new(config))
+        });
     }
     let retired = Queue {
         retired: true,

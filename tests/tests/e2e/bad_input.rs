@@ -81,8 +81,8 @@ async fn malformed_job_files_are_told_with_line_and_field() {
         ),
         (
             "job.json",
-            "{\n  \"name\": \"a\",\n  \"command\": [\"x\"],\n  \"resources\": {\"gpus\": 65}\n}\n",
-            "job.json:4:25: resources.gpus: 65 is over the limit of 64 (GPUS_PER_TASK_MAX)\n",
+            "{\n  \"name\": \"a\",\n  \"command\": [\"x\"],\n  \"resources\": {\"gpus\": 129}\n}\n",
+            "job.json:4:25: resources.gpus: 129 is over the limit of 128 (GPUS_PER_TASK_MAX)\n",
         ),
     ];
     for (name, text, expected) in cases {

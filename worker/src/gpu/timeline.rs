@@ -157,7 +157,7 @@ mod tests {
         for (text, line) in [
             ("5", 1),
             ("1,0,heal\nx,0,heal", 2),
-            ("1,64,heal", 1),
+            ("1,128,heal", 1),
             ("1,0,", 1),
         ] {
             let error = Timeline::parse(text).unwrap_err();
