@@ -4,6 +4,7 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod cells;
 mod claims;
 mod derived;
 mod hosts;
@@ -35,6 +36,8 @@ pub enum Rule {
     Capacity,
     /// A claim and what it claims agree, and a GPU is claimed once.
     Claims,
+    /// I17: cells are bound to one virtual cluster within its quota, and each can get what it is still owed.
+    VirtualClusters,
     /// I8: a queue counts its unfinished jobs and what its work has.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
@@ -82,6 +85,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     logs::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
+    cells::check(state, &mut report);
     report.0
 }
 

@@ -1,0 +1,276 @@
+//! Virtual clusters: a cell is bound to one of them, within its quota, and each can get all that it is still owed.
+//!
+//! Everything is added up anew from the configuration, the hosts, and what attempts and claims say they hold.
+
+mod tree;
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::audit::{Report, Rule};
+use crate::command::Standing;
+use crate::ids::{GpuUuid, UnitIndex};
+use crate::quota::{CellQuota, Guarantee};
+use crate::state::{Job, State, Unit};
+use crate::topology::CellId;
+use tree::{Cell, Kind, Place};
+
+/// All cells by what standings call them.
+type Cells<'t, 'a> = BTreeMap<&'t CellId, &'t Cell<'a>>;
+/// Bound cells, and to whom.
+type Bound<'a> = BTreeMap<CellId, &'a str>;
+/// Cells that virtual clusters are owed.
+type Owed<'a> = BTreeMap<Kind<'a>, i64>;
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    if quotas(state).next().is_none() {
+        return;
+    }
+    let roots = tree::roots(state);
+    let all = roots.iter().flat_map(Cell::all);
+    let cells: Cells<'_, '_> = all.map(|cell| (&cell.id, cell)).collect();
+    let pinned = pinned(state, &cells);
+    let mut bound = pinned.clone();
+    for job in state.jobs.values() {
+        for (index, unit) in &job.units {
+            check_gpus(state, (job, *index, unit), &cells, report);
+            for cell in held(unit) {
+                let queue = job.spec.queue.as_str();
+                let known = *bound.entry(cell.clone()).or_insert(queue);
+                report.require(
+                    known == queue,
+                    Rule::VirtualClusters,
+                    &format!("{cell:?}"),
+                    || format!("it is bound to {known} and held by {queue}"),
+                );
+            }
+        }
+    }
+    check_apart(&bound, &cells, report);
+    let at_rest = owed(state, &cells, &pinned, &pinned, report);
+    let owed = owed(state, &cells, &pinned, &bound, report);
+    // A cluster that lost hardware may be short of cells, whatever is bound.
+    if missing(&roots, &pinned, at_rest).is_none() {
+        let missing = missing(&roots, &bound, owed);
+        report.require(missing.is_none(), Rule::VirtualClusters, &"cells", || {
+            format!("too few are left for those who are owed them: {missing:?}")
+        });
+    }
+}
+
+/// All quotas in cells, with their queues.
+fn quotas(state: &State) -> impl Iterator<Item = (&str, &CellQuota)> {
+    let queues = state.queues.iter().filter(|(_, queue)| !queue.retired);
+    queues.flat_map(|(name, queue)| {
+        let quotas = match &queue.config.guarantee {
+            Guarantee::Cells(quotas) => quotas.as_slice(),
+            Guarantee::Amounts(_) => &[],
+        };
+        quotas.iter().map(move |quota| (name.as_ref(), quota))
+    })
+}
+
+fn kind_of<'a>(state: &State, quota: &'a CellQuota) -> Option<Kind<'a>> {
+    let level = state.topology.level(&quota.level)?;
+    let gpus = usize::try_from(quota.gpus).ok()?;
+    Some((usize::from(level.0), quota.gpu_model.as_str(), gpus))
+}
+
+/// Cells bound for good; a pin that names no cell of its kind, or one in or around another pinned one, counts as
+/// nothing.
+fn pinned<'a>(state: &'a State, cells: &Cells<'_, '_>) -> Bound<'a> {
+    let mut bound = Bound::new();
+    let mut taken: BTreeSet<Place> = BTreeSet::new();
+    for (queue, quota) in quotas(state) {
+        let kind = kind_of(state, quota);
+        for pin in &quota.pinned {
+            let named = |cell: &&&Cell<'_>| cell.kind() == kind && is_named(state, cell, &pin.cell);
+            let Some(cell) = cells.values().find(named) else {
+                continue;
+            };
+            if cell.gpus.keys().all(|gpu| !taken.contains(gpu)) {
+                taken.extend(cell.gpus.keys());
+                bound.insert(cell.id.clone(), queue);
+            }
+        }
+    }
+    bound
+}
+
+/// Whether configurations call a cell so: a path, a host, or a host and the position of one of its GPUs.
+fn is_named(state: &State, cell: &Cell<'_>, name: &str) -> bool {
+    let host_name = |host| state.host(host).map(|host| host.name.as_ref());
+    match &cell.id {
+        CellId::Above(path) => **path == *name,
+        CellId::Host(host) => host_name(*host) == Some(name),
+        CellId::Inside(host, ..) => name.rsplit_once(':').is_some_and(|(named, position)| {
+            let position = position.parse().ok();
+            host_name(*host) == Some(named)
+                && position.is_some_and(|position| cell.gpus.contains_key(&(*host, position)))
+        }),
+    }
+}
+
+/// Cells that a unit holds or claims.
+fn held(unit: &Unit) -> impl Iterator<Item = &CellId> {
+    let attempt = unit.attempt.as_ref().map(|attempt| &attempt.standing);
+    let claim = unit.claim.as_ref().map(|claim| &claim.standing);
+    let standings = attempt.into_iter().chain(claim);
+    standings.flat_map(|standing| match standing {
+        Standing::Cells(cells) => cells.as_slice(),
+        Standing::Share | Standing::Opportunistic => &[],
+    })
+}
+
+/// Work that holds cells has all its GPUs in them, and a GPU in each.
+fn check_gpus(
+    state: &State,
+    (job, index, unit): (&Job, UnitIndex, &Unit),
+    cells: &Cells<'_, '_>,
+    report: &mut Report,
+) {
+    let Some(attempt) = &unit.attempt else { return };
+    let Standing::Cells(held) = &attempt.standing else {
+        return;
+    };
+    let place_of = |gpu: &GpuUuid| {
+        let host = state.host(*state.gpu_hosts.get(gpu)?)?;
+        let position = host.gpus.iter().position(|known| known.uuid == *gpu)?;
+        Some((host.id, position))
+    };
+    let gpus = attempt.tasks.iter().flat_map(|run| &run.gpus);
+    let gpus: Option<BTreeSet<Place>> = gpus.map(place_of).collect();
+    let inside: Vec<BTreeSet<Place>> = held
+        .iter()
+        .map(|id| {
+            cells
+                .get(id)
+                .map_or_else(BTreeSet::new, |cell| cell.places())
+        })
+        .collect();
+    let is_used = |cell: &BTreeSet<Place>| {
+        gpus.as_ref()
+            .is_some_and(|gpus| gpus.iter().any(|gpu| cell.contains(gpu)))
+    };
+    let is_inside = gpus
+        .iter()
+        .flatten()
+        .all(|gpu| inside.iter().any(|cell| cell.contains(gpu)));
+    report.require(
+        gpus.is_some() && is_inside && inside.iter().all(is_used),
+        Rule::VirtualClusters,
+        &format!("job {} unit {index}", job.id),
+        || format!("its GPUs {gpus:?} are not those of its cells {held:?}"),
+    );
+}
+
+/// No GPU lies in two bound cells.
+fn check_apart(bound: &Bound<'_>, cells: &Cells<'_, '_>, report: &mut Report) {
+    let mut seen: BTreeMap<Place, &CellId> = BTreeMap::new();
+    for id in bound.keys() {
+        for gpu in cells.get(id).into_iter().flat_map(|cell| cell.gpus.keys()) {
+            let other = seen.insert(*gpu, id);
+            report.require(
+                other.is_none(),
+                Rule::VirtualClusters,
+                &format!("{id:?}"),
+                || format!("it overlaps with {other:?}, which is bound as well"),
+            );
+        }
+    }
+}
+
+/// Quota that is not bound; nothing is bound beyond a quota.
+fn owed<'a>(
+    state: &'a State,
+    cells: &Cells<'_, 'a>,
+    pinned: &Bound<'_>,
+    bound: &Bound<'_>,
+    report: &mut Report,
+) -> Owed<'a> {
+    let mut left: BTreeMap<(&str, Kind<'_>), i64> = BTreeMap::new();
+    for (queue, quota) in quotas(state) {
+        if let Some(kind) = kind_of(state, quota) {
+            *left.entry((queue, kind)).or_default() += i64::from(quota.count);
+        }
+    }
+    let loose = bound.iter().filter(|(id, _)| !pinned.contains_key(*id));
+    for (id, queue) in loose {
+        let kind = cells.get(id).and_then(|cell| cell.kind());
+        let quota = kind.and_then(|kind| left.get_mut(&(*queue, kind)));
+        let is_left = quota.as_deref().is_some_and(|left| *left > 0);
+        report.require(is_left, Rule::VirtualClusters, &format!("{id:?}"), || {
+            format!("it is bound beyond the quota of {queue}")
+        });
+        if let Some(left) = quota {
+            *left -= 1;
+        }
+    }
+    let mut owed = Owed::new();
+    for ((_, kind), left) in left {
+        *owed.entry(kind).or_default() += left;
+    }
+    owed
+}
+
+/// A kind of which fewer cells are free, or come out of larger ones that are free and owed to nobody, than are owed.
+fn missing<'a>(roots: &[Cell<'a>], bound: &Bound<'_>, owed: Owed<'a>) -> Option<Kind<'a>> {
+    let mut left: BTreeMap<Kind<'a>, i64> = BTreeMap::new();
+    let mut splits: BTreeMap<Kind<'a>, Vec<BTreeMap<Kind<'a>, i64>>> = BTreeMap::new();
+    for root in roots {
+        count_free(root, bound, &mut left);
+        for cell in root.all() {
+            if let Some(kind) = cell.kind() {
+                let mut pieces = BTreeMap::new();
+                for child in cell.children.iter().filter_map(Cell::kind) {
+                    *pieces.entry(child).or_default() += 1;
+                }
+                splits.entry(kind).or_default().push(pieces);
+            }
+        }
+    }
+    for (kind, count) in owed {
+        *left.entry(kind).or_default() -= count;
+    }
+    while let Some((kind, count)) = left.pop_first() {
+        if count < 0 {
+            return Some(kind);
+        }
+        for (piece, each) in fewest(splits.get(&kind)) {
+            *left.entry(piece).or_default() += each * count;
+        }
+    }
+    None
+}
+
+/// Cells with nothing bound in them or around them, the largest.
+fn count_free<'a>(cell: &Cell<'a>, bound: &Bound<'_>, free: &mut BTreeMap<Kind<'a>, i64>) {
+    if bound.contains_key(&cell.id) {
+        return;
+    }
+    let is_touched = cell
+        .all()
+        .iter()
+        .any(|inside| bound.contains_key(&inside.id));
+    match cell.kind() {
+        Some(kind) if !is_touched => *free.entry(kind).or_default() += 1,
+        _ => {
+            for child in &cell.children {
+                count_free(child, bound, free);
+            }
+        }
+    }
+}
+
+/// What comes out of a cell at least, whichever of its kind is split.
+fn fewest<'a>(ways: Option<&Vec<BTreeMap<Kind<'a>, i64>>>) -> BTreeMap<Kind<'a>, i64> {
+    let Some((first, others)) = ways.and_then(|ways| ways.split_first()) else {
+        return BTreeMap::new();
+    };
+    let fewest_of = |(piece, count): (&Kind<'a>, &i64)| {
+        let counts = others
+            .iter()
+            .map(|way| way.get(piece).copied().unwrap_or(0));
+        (*piece, counts.fold(*count, i64::min))
+    };
+    first.iter().map(fewest_of).collect()
+}
