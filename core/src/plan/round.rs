@@ -66,6 +66,8 @@ pub(super) struct Round<'a> {
     pub(super) powerless: BTreeSet<Powerless>,
     /// Jobs of several units of which one has a claim, and nothing else of them was refused so far.
     pub(super) reserved: BTreeMap<JobId, Blocker>,
+    /// Jobs of several units of which some wait for the end of their back-off, and the first such end.
+    back_offs: BTreeMap<JobId, TimeMs>,
     /// What comes next depends on what was decided: it is left to the next round.
     pub(super) ended: bool,
     examined: usize,
@@ -102,6 +104,7 @@ impl<'a> Round<'a> {
             running: None,
             powerless: BTreeSet::new(),
             reserved: BTreeMap::new(),
+            back_offs: BTreeMap::new(),
             ended: false,
             examined: 0,
             claims: ClaimMode::EndsTheRound,
@@ -179,9 +182,9 @@ impl<'a> Round<'a> {
             self.block(turn, Blocker::Cancelling);
             return;
         }
-        let mut until: Option<TimeMs> = None;
         let unit = loop {
             let Some(unit) = self.order.next_unit(turn) else {
+                let until = self.back_offs.remove(&job.id);
                 let back_off = until.map(|until| Blocker::BackOff { until });
                 match self.reserved.remove(&job.id).or(back_off) {
                     Some(blocker) => self.block(turn, blocker),
@@ -197,7 +200,8 @@ impl<'a> Round<'a> {
             if not_before <= self.now {
                 continue;
             }
-            until = Some(until.map_or(not_before, |until| until.min(not_before)));
+            let until = self.back_offs.entry(job.id).or_insert(not_before);
+            *until = not_before.min(*until);
         };
         match self.place(turn, job, unit) {
             Ok(()) if job.spec.units() == 1 => self.order.pass(turn),
