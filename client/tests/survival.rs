@@ -361,3 +361,13 @@ async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
         "{error}"
     );
 }
+
+#[tokio::test]
+async fn a_cluster_that_knows_no_exports_is_told_apart() {
+    let cluster = Arc::new(Cluster::default());
+    let replica = Running::start(&cluster).unwrap();
+    replica.will([Act::Refuse(Status::unimplemented(""))]);
+    let client = client(&[&replica.address]).await;
+    let error = client.export_state(&mut |_| ()).await.unwrap_err();
+    assert!(error.is_unknown_request(), "{error}");
+}

@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use muster_core::effects::QueueEffect;
 use muster_core::ids::JobId;
-use muster_core::state::{Job, State};
 use muster_core::time::TimeMs;
 use serde::Serialize;
 
@@ -248,15 +247,15 @@ impl Comparison<'_> {
         let then = self.then.records.get(&id)?;
         let now = self.now.records.get(&id);
         let effect = now.map_or(Some(Effect::Submitted), |now| effect(now, then))?;
-        let job = job_of(&self.then.engine.state, &self.now.engine.state, id)?;
-        let groups = job.spec.groups.iter();
+        let spec = &then.spec;
+        let groups = spec.groups.iter();
         let gpus = groups.map(|group| u64::from(group.count) * u64::from(group.resources.gpus));
         Some(JobDifference {
             id: id.get(),
-            name: job.spec.name.clone(),
-            user: job.spec.user.clone(),
-            queue: job.spec.queue.clone(),
-            priority: job.spec.priority,
+            name: spec.name.clone(),
+            user: spec.user.clone(),
+            queue: spec.queue.clone(),
+            priority: spec.priority,
             gpus: gpus.sum(),
             estimate: then.ground,
             effect,
@@ -294,21 +293,18 @@ impl Comparison<'_> {
         let mut stops = Vec::new();
         for (id, then) in &self.then.records {
             let known = self.now.records.get(id).map_or(&[][..], |now| &now.stops);
-            let Some(job) = job_of(&self.then.engine.state, &self.now.engine.state, *id) else {
-                continue;
-            };
             let new = then.stops.iter().filter(|stop| !is_known(known, stop));
-            stops.extend(new.map(|stop| self.stop(job, stop)));
+            stops.extend(new.map(|stop| self.stop(*id, then, stop)));
         }
         stops.sort_by_key(|stop| (stop.at_ms, stop.job, stop.unit));
         stops
     }
 
-    fn stop(&self, job: &Job, stop: &Stop) -> StopDifference {
+    fn stop(&self, id: JobId, record: &Record, stop: &Stop) -> StopDifference {
         let hosts = |placed: &Placed| placed.iter().map(|(host, _)| host.clone()).collect();
         StopDifference {
-            job: job.id.get(),
-            name: job.spec.name.clone(),
+            job: id.get(),
+            name: record.spec.name.clone(),
             unit: stop.unit.get(),
             at_ms: stop.at.since(self.zero),
             reason: stop.reason.to_string(),
@@ -363,11 +359,6 @@ fn is_known(known: &[Stop], stop: &Stop) -> bool {
     let same =
         |other: &&Stop| (other.unit, other.at, &other.reason) == (stop.unit, stop.at, &stop.reason);
     known.iter().any(|other| same(&other))
-}
-
-/// A job in either future: the second one may have forgotten it already.
-fn job_of<'a>(then: &'a State, now: &'a State, id: JobId) -> Option<&'a Job> {
-    then.job(id).or_else(|| now.job(id))
 }
 
 fn assumptions(settings: ForkSettings, course: &Course) -> Assumptions {

@@ -9,7 +9,7 @@ use muster_core::command::{Command, Standing, StopReason, Victim};
 use muster_core::effects::queue_effects;
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, RequestId, UnitIndex};
-use muster_core::plan::{Budget, explain, plan};
+use muster_core::plan::{Blocker, Budget, explain, plan};
 use muster_core::state::{Answer, Attempt, Job, State};
 use muster_core::time::TimeMs;
 
@@ -24,8 +24,6 @@ use crate::world::engine::Engine;
 
 /// Planning rounds at one instant after which the planner is taken to run in circles.
 const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
-/// Jobs of which it is asked why they wait.
-const EXPLAINED_MAX: usize = 100;
 
 /// Sums over the whole future.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -48,6 +46,9 @@ pub(super) struct Course {
     estimator: Estimator,
     /// What became of every job that was not over when the future began, and of those submitted then.
     pub(super) records: BTreeMap<JobId, Record>,
+    submitted: Vec<JobId>,
+    /// Jobs that the last round of planning met and did not place.
+    blocked: Vec<(JobId, Blocker)>,
     /// Units for which attempts were stopped.
     claimants: BTreeMap<Victim, JobId>,
     pub(super) sums: Sums,
@@ -63,7 +64,7 @@ impl Course {
         let live = fork.state.jobs.values().filter(|job| is_live(job));
         let records = live.map(|job| {
             let ground = estimator.ground(&fork.state, job);
-            (job.id, Record::new(job.counts.waiting, ground))
+            (job.id, Record::new(job, ground))
         });
         Self {
             records: records.collect(),
@@ -72,6 +73,8 @@ impl Course {
             engine,
             agenda: Agenda::default(),
             estimator,
+            submitted: Vec::new(),
+            blocked: Vec::new(),
             claimants: BTreeMap::new(),
             sums: Sums::default(),
             audit_every: settings.audit_every,
@@ -99,8 +102,8 @@ impl Course {
                 && let Some(job) = self.engine.state.job(id)
             {
                 let ground = self.estimator.ground(&self.engine.state, job);
-                self.records
-                    .insert(id, Record::new(job.counts.waiting, ground));
+                self.records.insert(id, Record::new(job, ground));
+                self.submitted.push(id);
                 made.submitted.push(id);
             }
         }
@@ -250,6 +253,7 @@ impl Course {
     /// Plans until nothing is left that could be decided at this instant.
     fn decide(&mut self) -> Result<(), SimulateError> {
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
+            self.blocked.clear();
             if self.engine.state.index.waiting.is_empty() {
                 return Ok(());
             }
@@ -260,6 +264,7 @@ impl Course {
             for step in &plan.steps {
                 self.engine.carry_out(step)?;
             }
+            self.blocked = plan.blocked;
             let freed = self.follow()?;
             if !plan.more && !freed {
                 return Ok(());
@@ -368,19 +373,22 @@ impl Course {
         self.report(&reports::stops(&self.engine.state, key))
     }
 
-    /// Asks why the first jobs wait that have not found a place.
+    /// Notes why jobs wait: those that the last round of planning met, and those that were submitted.
     fn explain(&mut self) {
-        let state = &self.engine.state;
-        let lines = state.index.waiting.values();
-        let waiting = lines.flat_map(|jobs| jobs.iter().map(|(_, job)| *job));
-        let newest = self.records.keys().next_back().copied();
-        let asked: Vec<JobId> = waiting.take(EXPLAINED_MAX).chain(newest).collect();
-        for id in asked {
-            let explained = explain(state, id, self.engine.now);
-            let blocker = explained.and_then(|explained| explained.blocker);
-            if let (Some(record), Some(blocker)) = (self.records.get_mut(&id), blocker) {
-                record.waits_for = Some(describe(&blocker, self.engine.now));
+        let now = self.engine.now;
+        for (id, blocker) in std::mem::take(&mut self.blocked) {
+            if let Some(record) = self.records.get_mut(&id) {
+                record.waits_for = Some(describe(&blocker, now));
             }
+        }
+        for id in &self.submitted {
+            let record = self.records.get_mut(id);
+            let Some(record) = record.filter(|record| record.waits_for.is_none()) else {
+                continue;
+            };
+            let explained = explain(&self.engine.state, *id, now);
+            let blocker = explained.and_then(|explained| explained.blocker);
+            record.waits_for = blocker.map(|blocker| describe(&blocker, now));
         }
     }
 }

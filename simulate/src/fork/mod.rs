@@ -11,6 +11,7 @@ mod change;
 mod compare;
 mod course;
 mod estimate;
+mod files;
 mod record;
 mod reports;
 mod why;

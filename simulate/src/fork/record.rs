@@ -1,10 +1,12 @@
 //! What becomes of one job in one future.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use muster_core::command::StopReason;
 use muster_core::ids::{JobId, UnitIndex};
-use muster_core::state::Attempt;
+use muster_core::spec::JobSpec;
+use muster_core::state::{Attempt, Job};
 use muster_core::time::TimeMs;
 
 use super::estimate::Ground;
@@ -34,6 +36,8 @@ pub(super) type Placed = Vec<(String, Vec<String>)>;
 /// What becomes of one job.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
+    /// What it asks for: the state may forget it before the horizon.
+    pub(super) spec: Arc<JobSpec>,
     /// Units that waited when the future began.
     pub(super) waited: u64,
     /// What its estimates stand on.
@@ -59,9 +63,10 @@ pub(super) struct Record {
 }
 
 impl Record {
-    pub(super) fn new(waited: u64, ground: Ground) -> Self {
+    pub(super) fn new(job: &Job, ground: Ground) -> Self {
         Self {
-            waited,
+            spec: Arc::clone(&job.spec),
+            waited: job.counts.waiting,
             ground,
             first: None,
             last_at: None,
