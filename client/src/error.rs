@@ -76,6 +76,13 @@ impl ClientError {
         }
     }
 
+    /// Whether the cluster does not know the request at all, because its version is older.
+    #[must_use]
+    pub fn is_unknown_request(&self) -> bool {
+        self.refusal()
+            .is_some_and(|refusal| refusal.code == Code::Unimplemented)
+    }
+
     /// The cluster's refusal, if it was one.
     #[must_use]
     pub fn refusal(&self) -> Option<&Refusal> {

@@ -312,3 +312,62 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
     let resumed = ["logs 2 Some(OffsetBytes(16))"];
     assert_eq!(second.calls(), resumed);
 }
+
+fn head(size_bytes: u64) -> v1::ExportStateResponse {
+    let head = v1::ExportHead {
+        revision: 7,
+        size_bytes,
+        ..v1::ExportHead::default()
+    };
+    let part = v1::export_state_response::Part::Head(head);
+    v1::ExportStateResponse { part: Some(part) }
+}
+
+fn chunk(bytes: &'static [u8]) -> v1::ExportStateResponse {
+    let part = v1::export_state_response::Part::Chunk(bytes.into());
+    v1::ExportStateResponse { part: Some(part) }
+}
+
+#[tokio::test]
+async fn an_export_that_is_cut_off_begins_anew() {
+    let (_cluster, first, second) = two_replicas();
+    let dying = Err(Status::unavailable("going down"));
+    lock(&first.replica.exports).push_back(vec![Ok(head(4)), Ok(chunk(b"ab")), dying]);
+    lock(&first.replica.exports).push_back(vec![Ok(head(4)), Ok(chunk(b"wxyz"))]);
+    lock(&second.replica.exports).push_back(vec![Ok(head(4)), Ok(chunk(b"wx")), Ok(chunk(b"yz"))]);
+    let client = client(&[&first.address, &second.address]).await;
+    let mut last = 0;
+    let export = client
+        .export_state(&mut |progress| last = progress.done_bytes)
+        .await
+        .unwrap();
+    assert_eq!(
+        (&*export.bytes, export.head.revision, last),
+        (&b"wxyz"[..], 7, 4)
+    );
+}
+
+#[tokio::test]
+async fn an_export_that_lost_its_end_is_not_taken_for_whole() {
+    let cluster = Arc::new(Cluster::default());
+    let replica = Running::start(&cluster).unwrap();
+    for _ in 0..3 {
+        lock(&replica.replica.exports).push_back(vec![Ok(head(4)), Ok(chunk(b"ab"))]);
+    }
+    let client = client(&[&replica.address]).await;
+    let error = client.export_state(&mut |_| ()).await.unwrap_err();
+    assert!(
+        error.to_string().contains("ended before its end"),
+        "{error}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_that_knows_no_exports_is_told_apart() {
+    let cluster = Arc::new(Cluster::default());
+    let replica = Running::start(&cluster).unwrap();
+    replica.will([Act::Refuse(Status::unimplemented(""))]);
+    let client = client(&[&replica.address]).await;
+    let error = client.export_state(&mut |_| ()).await.unwrap_err();
+    assert!(error.is_unknown_request(), "{error}");
+}

@@ -13,6 +13,7 @@ pub mod beat;
 pub mod cells;
 pub mod command;
 pub mod desired;
+pub mod effects;
 pub mod event;
 pub mod feasibility;
 pub mod ids;

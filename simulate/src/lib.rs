@@ -8,6 +8,7 @@
 //! (what comes out).
 #![forbid(unsafe_code)]
 
+pub mod fork;
 mod measure;
 mod policy;
 pub mod report;

@@ -17,6 +17,21 @@ pub fn muster_binary() -> PathBuf {
     binary
 }
 
+/// The example trainer, which is built beside the `muster` binary.
+///
+/// # Panics
+/// If it is not there.
+#[must_use]
+pub fn trainer_binary() -> PathBuf {
+    let binary = muster_binary().with_file_name("muster-trainer");
+    assert!(
+        binary.is_file(),
+        "{} is not there: `make build` builds it",
+        binary.display()
+    );
+    binary
+}
+
 /// Tests run as `target/debug/deps/NAME-HASH`; binaries lie one folder up.
 fn beside_the_test() -> PathBuf {
     let test = std::env::current_exe().unwrap();

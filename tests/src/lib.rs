@@ -19,7 +19,7 @@ mod processes;
 mod skip;
 mod tmpfs;
 
-pub use binary::muster_binary;
+pub use binary::{muster_binary, trainer_binary};
 pub use cluster::{Cluster, Shape};
 pub use command::{Run, muster};
 pub use eventually::{PATIENCE, eventually};

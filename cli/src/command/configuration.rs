@@ -41,9 +41,16 @@ impl ApplyOptions {
 
     /// Reads the file.
     pub(crate) fn read<T: DeserializeOwned>(&self) -> Result<ConfigFile<T>, Failure> {
-        let (name, text) = read_file(&self.file, FILE_BYTES_MAX)?;
+        ConfigFile::read(&self.file)
+    }
+}
+
+impl<T: DeserializeOwned> ConfigFile<T> {
+    /// Reads a file, or standard input if it is called `-`.
+    pub(crate) fn read(file: &str) -> Result<Self, Failure> {
+        let (name, text) = read_file(file, FILE_BYTES_MAX)?;
         let value = parse_one(&name, &text).map_err(|error| unusable(vec![error]))?;
-        Ok(ConfigFile { value, name, text })
+        Ok(Self { value, name, text })
     }
 }
 

@@ -1,4 +1,6 @@
-//! `muster simulate`: a trace played through the real planner in virtual time.
+//! `muster simulate`: a trace, or the future of a running cluster, played through the real planner in virtual time.
+
+mod what_if;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +13,7 @@ use muster_simulate::{
     LOAD_MAX, LOAD_MIN, Outcome, Policy, Scenario, Settings, UnknownPolicy, simulate,
 };
 
+use self::what_if::{Shared, WhatIf};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -25,18 +28,29 @@ const PROGRESS: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";
 ///
 /// Plays the jobs of a trace in virtual time; every decision is the real planner's. Prints a table, and writes
 /// a page with pictures, the figures as JSON and CSV, and a line for every job.
+///
+/// With --from-cluster it forks the state of the running cluster instead and tells what would follow of a submission, a
+/// drain, a block or another tree of queues: who starts when and where, who is stopped, who waits longer. The cluster
+/// is not touched.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 muster simulate --cluster 352x8:V100 --jobs philly_jobs.csv.gz --policy fifo,queues --report out
-muster simulate --cluster cluster.csv --jobs jobs.csv --faults faults.csv.gz --load 1.5")]
+muster simulate --cluster cluster.csv --jobs jobs.csv --faults faults.csv.gz --load 1.5
+muster simulate --from-cluster --submit job.yaml
+muster simulate --from-cluster --drain node[01-04] --queues queues.yaml --horizon 2d")]
 pub(crate) struct Simulate {
     /// The hosts: a file with the columns node_id, gpus, gpu_type, cpus, mem_mib, rack, pod, or HOSTSxGPUS[:MODEL]
-    #[arg(long, value_name = "FILE|SHAPE")]
-    cluster: String,
+    #[arg(
+        long,
+        value_name = "FILE|SHAPE",
+        required_unless_present = "from_cluster"
+    )]
+    cluster: Option<String>,
     /// The jobs: a file with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task and others
-    #[arg(long, value_name = "FILE")]
-    jobs: PathBuf,
-    /// Quotas of virtual clusters, for the policies that go by them: a file with the columns vc, from_date, gpus
+    #[arg(long, value_name = "FILE", required_unless_present = "from_cluster")]
+    jobs: Option<PathBuf>,
+    /// Quotas of virtual clusters, for the policies that go by them: a file with the columns vc, from_date, gpus. With
+    /// --from-cluster: the whole tree of queues, as `muster queue apply` reads it
     #[arg(long, value_name = "FILE")]
     queues: Option<PathBuf>,
     /// Outages of hosts: a file with the columns node, start_s, end_s
@@ -66,6 +80,8 @@ pub(crate) struct Simulate {
     /// Folder for report.html, report.json and the CSV files; made if it is not there
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
+    #[command(flatten)]
+    what_if: WhatIf,
 }
 
 /// Time between checkpoints, if there are any.
@@ -76,6 +92,14 @@ impl Simulate {
     /// Does it.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         let screen = options.screen();
+        if self.what_if.is_asked() {
+            let shared = Shared {
+                queues: self.queues.as_deref(),
+                audit_every: self.audit,
+                report: self.report.as_deref(),
+            };
+            return self.what_if.run(options, shared);
+        }
         let scenario = self.scenario()?;
         let outcomes = self
             .policy
@@ -101,13 +125,19 @@ impl Simulate {
 
     fn scenario(&self) -> Result<Scenario, Failure> {
         let unusable = |error: &dyn std::error::Error| Failure::usage(chain(error));
-        let cluster = cluster(&self.cluster)?;
+        let missing = |option| Failure::usage(format!("{option} is missing"));
+        let cluster = cluster(
+            self.cluster
+                .as_deref()
+                .ok_or_else(|| missing("--cluster"))?,
+        )?;
+        let path = self.jobs.as_deref().ok_or_else(|| missing("--jobs"))?;
         let count = self.jobs_max.map_or(usize::MAX, |count| {
             usize::try_from(count).unwrap_or(usize::MAX)
         });
-        let jobs = read_jobs(&self.jobs, self.skip, count).map_err(|error| unusable(&error))?;
+        let jobs = read_jobs(path, self.skip, count).map_err(|error| unusable(&error))?;
         if jobs.is_empty() {
-            let (file, skip) = (self.jobs.display(), self.skip);
+            let (file, skip) = (path.display(), self.skip);
             return Err(Failure::usage(format!(
                 "{file} has no job after the first {skip}"
             )));

@@ -16,6 +16,7 @@ mod standing;
 mod status;
 mod topology_effect;
 mod unit;
+mod what_if;
 mod word;
 
 pub(crate) use event::{EventView, HostNames};
@@ -30,4 +31,5 @@ pub(crate) use queue_changes::QueueChangesView;
 pub(crate) use status::StatusView;
 pub(crate) use topology_effect::TopologyEffectView;
 pub(crate) use unit::{describe_exit, describe_stop};
+pub(crate) use what_if::WhatIfView;
 pub(crate) use word::{job_phase, phase_tone, word};

@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::queue::{amounts, guaranteed, listed};
 use super::word::word;
-use crate::output::{Cell, Column, Row, Table};
+use crate::output::{Cell, Column, Row, Table, counted};
 
 /// What applying a tree of queues changes, or would.
 #[derive(Clone, Debug, Serialize)]
@@ -19,13 +19,35 @@ pub(crate) struct QueueChangesView {
 
 /// What changes for one queue.
 #[derive(Clone, Debug, Serialize)]
-struct QueueChangeView {
+pub(crate) struct QueueChangeView {
     name: String,
     change: String,
     live_jobs: u64,
     held: Amounts,
     guarantee: Option<Guarantee>,
     reclaimable: Option<Amounts>,
+    guarantee_before: Option<Guarantee>,
+    guarantee_lost: Option<Amounts>,
+    cells_lost: u64,
+    over_limit: Option<Amounts>,
+    users_over_limit: Vec<UserOverLimitView>,
+    jobs_over_limit: NamedJobsView,
+    jobs_too_large: NamedJobsView,
+    downgraded: NamedJobsView,
+}
+
+/// What a user holds over its limit.
+#[derive(Clone, Debug, Serialize)]
+struct UserOverLimitView {
+    user: String,
+    over: Amounts,
+}
+
+/// Jobs that are counted, the first of them by id.
+#[derive(Clone, Debug, Default, Serialize)]
+struct NamedJobsView {
+    total: u64,
+    first: Vec<u64>,
 }
 
 impl QueueChangesView {
@@ -56,13 +78,7 @@ impl QueueChangesView {
         if count == 0 {
             return text;
         }
-        let mut table = Table::new(QueueChangeView::COLUMNS, false);
-        for change in &self.changes {
-            table.push(change.cells(Timestamp::UNIX_EPOCH));
-        }
-        for line in table.render(true).lines() {
-            text.push_str(&format!("  {line}\n"));
-        }
+        text.push_str(&render_changes(&self.changes));
         text
     }
 
@@ -73,16 +89,111 @@ impl QueueChangesView {
     }
 }
 
+/// A table of queues that change, and a line for everything that somebody may mind.
+pub(crate) fn render_changes(changes: &[QueueChangeView]) -> String {
+    let mut table = Table::new(QueueChangeView::COLUMNS, false);
+    for change in changes {
+        table.push(change.cells(Timestamp::UNIX_EPOCH));
+    }
+    let notes = changes.iter().flat_map(QueueChangeView::notes);
+    let lines = table.render(true);
+    let lines = lines.lines().map(ToOwned::to_owned).chain(notes);
+    lines.map(|line| format!("  {line}\n")).collect()
+}
+
+impl QueueChangeView {
+    fn notes(&self) -> Vec<String> {
+        let name = &self.name;
+        let mut notes = Vec::new();
+        if let Some(lost) = &self.guarantee_lost {
+            notes.push(format!("{name}: its guarantee loses {}", listed(lost)));
+        }
+        if self.cells_lost > 0 {
+            let cells = counted(self.cells_lost, "cell");
+            notes.push(format!("{name}: its guarantee loses {cells}"));
+        }
+        if let Some(over) = &self.over_limit {
+            let over = listed(over);
+            notes.push(format!(
+                "{name}: holds {over} over its limit; nothing is stopped, and nothing new starts until it is below"
+            ));
+        }
+        for UserOverLimitView { user, over } in &self.users_over_limit {
+            let over = listed(over);
+            notes.push(format!("{name}: user {user} holds {over} over its limit"));
+        }
+        let kinds = [
+            (&self.jobs_over_limit, "run beyond its limit, the newest"),
+            (
+                &self.jobs_too_large,
+                "ask for more than its limit and could never start",
+            ),
+            (
+                &self.downgraded,
+                "lose their cells and go on as opportunistic work",
+            ),
+        ];
+        let jobs = kinds.iter().filter(|(jobs, _)| jobs.total > 0);
+        notes.extend(jobs.map(|(jobs, what)| {
+            format!(
+                "{name}: {} {what}: {}",
+                counted(jobs.total, "job"),
+                jobs.names()
+            )
+        }));
+        notes
+    }
+}
+
+impl NamedJobsView {
+    fn names(&self) -> String {
+        let ids: Vec<String> = self.first.iter().map(ToString::to_string).collect();
+        let more = if self.total > self.first.len() as u64 {
+            ", ..."
+        } else {
+            ""
+        };
+        format!("{}{more}", ids.join(", "))
+    }
+}
+
+impl From<v1::NamedJobs> for NamedJobsView {
+    fn from(jobs: v1::NamedJobs) -> Self {
+        Self {
+            total: jobs.total,
+            first: jobs.job_ids,
+        }
+    }
+}
+
 impl From<v1::QueueChange> for QueueChangeView {
     fn from(change: v1::QueueChange) -> Self {
+        let guarantee = |wire: Option<v1::Guarantee>| Guarantee::try_from(wire?).ok();
+        let named = |jobs: Option<v1::NamedJobs>| jobs.map(Into::into).unwrap_or_default();
+        let users = change.users_over_limit.into_iter();
+        let users = users.map(|user| UserOverLimitView {
+            over: amounts(user.over),
+            user: user.user,
+        });
         Self {
-            change: word(change.kind().as_str_name(), "KIND_"),
+            guarantee_before: guarantee(change.guarantee_before),
+            guarantee_lost: change.guarantee_lost.map(Amounts::from),
+            cells_lost: change.cells_lost,
+            over_limit: change.over_limit.map(Amounts::from),
+            users_over_limit: users.collect(),
+            jobs_over_limit: named(change.jobs_over_limit),
+            jobs_too_large: named(change.jobs_too_large),
+            downgraded: named(change.downgraded),
+            change: word(
+                v1::queue_change::Kind::try_from(change.kind)
+                    .unwrap_or_default()
+                    .as_str_name(),
+                "KIND_",
+            ),
             name: change.name,
             live_jobs: change.live_jobs,
             held: amounts(change.usage),
-            guarantee: change
-                .guarantee
-                .and_then(|guarantee| Guarantee::try_from(guarantee).ok()),
+            guarantee: guarantee(change.guarantee),
             reclaimable: change.reclaimable.map(Amounts::from),
         }
     }

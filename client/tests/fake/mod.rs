@@ -55,6 +55,8 @@ pub(crate) struct Replica {
     pub(crate) watches: Mutex<VecDeque<Vec<Part<v1::WatchResponse>>>>,
     /// Answers to the next log requests.
     pub(crate) logs: Mutex<VecDeque<Vec<Part<v1::StreamLogsResponse>>>>,
+    /// Answers to the next exports.
+    pub(crate) exports: Mutex<VecDeque<Vec<Part<v1::ExportStateResponse>>>>,
     /// Phases that the next reads of a job find; the last one stays.
     pub(crate) phases: Mutex<VecDeque<v1::JobPhase>>,
 }

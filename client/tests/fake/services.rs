@@ -195,6 +195,17 @@ impl ClusterService for Replica {
     ) -> Result<Response<v1::GetTopologyResponse>, Status> {
         Err(Status::unimplemented("not in this test"))
     }
+
+    type ExportStateStream = Parts<v1::ExportStateResponse>;
+
+    async fn export_state(
+        &self,
+        _: Request<v1::ExportStateRequest>,
+    ) -> Result<Response<Self::ExportStateStream>, Status> {
+        self.note("export".to_owned());
+        let parts = lock(&self.exports).pop_front();
+        self.act(|| stream(parts)).await
+    }
 }
 
 #[tonic::async_trait]

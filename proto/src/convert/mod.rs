@@ -8,6 +8,7 @@ mod beat;
 mod blocker;
 mod claim;
 mod desired;
+mod effect;
 mod event;
 mod field;
 mod host;

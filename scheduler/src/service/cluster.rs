@@ -15,6 +15,7 @@ use tonic::{Request, Response, Status};
 
 use crate::metrics::Census;
 use crate::service::context::Context;
+use crate::service::export::{self, Export};
 use crate::service::{deadline, page, read};
 
 /// `ClusterService` of one replica.
@@ -76,6 +77,18 @@ impl ClusterService for Cluster {
             revision: state.revision.get(),
             topology: Some(state.topology.as_ref().into()),
         }))
+    }
+
+    type ExportStateStream = Export;
+
+    async fn export_state(
+        &self,
+        request: Request<v1::ExportStateRequest>,
+    ) -> Result<Response<Self::ExportStateStream>, Status> {
+        let places = [self.0.admit()?, self.0.admit_export()?];
+        let deadline = self.deadline(&request);
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(export::stream(&self.0, state, places)))
     }
 }
 

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use muster_core::quota::{Amounts, Guarantee};
-use muster_core::state::{Host, Queue, State};
+use muster_core::effects::queue_effects;
+use muster_core::state::{Host, State};
 use muster_core::topology::{HostCells, Places, Topology};
 use muster_proto::convert::{configure_queues_command, set_topology_command};
 use muster_proto::v1;
-use muster_proto::v1::queue_change::Kind;
 use tonic::Status;
 
 use crate::service::context::Context;
@@ -31,7 +30,10 @@ pub(crate) async fn configure_queues(
     };
     Ok(v1::ConfigureQueuesResponse {
         revision: revision.get(),
-        changes: changes(&before, &after),
+        changes: queue_effects(&before, &after)
+            .into_iter()
+            .map(Into::into)
+            .collect(),
     })
 }
 
@@ -52,62 +54,6 @@ pub(crate) async fn set_topology(
         revision: revision.get(),
         ..effect(&before, &after.topology)
     })
-}
-
-/// Queues that the second state has otherwise than the first, by name.
-fn changes(before: &State, after: &State) -> Vec<v1::QueueChange> {
-    let names: BTreeSet<_> = before.queues.keys().chain(after.queues.keys()).collect();
-    let changes = names.into_iter().filter_map(|name| {
-        let (old, new) = (before.queues.get(name), after.queues.get(name));
-        let kind = kind_of(old.map(AsRef::as_ref), new.map(AsRef::as_ref))?;
-        let usage = after.index.usage.get(name).map(|usage| &usage.total);
-        let firm = usage.map(|usage| less(&usage.held, &usage.opportunistic));
-        let guarantee = new
-            .filter(|queue| !queue.retired)
-            .map(|queue| &queue.config.guarantee);
-        let reclaimable = match guarantee {
-            Some(Guarantee::Amounts(amounts)) => firm.map(|firm| less(&firm, amounts)),
-            Some(Guarantee::Cells(_)) => None,
-            None => firm,
-        };
-        Some(v1::QueueChange {
-            name: name.to_string(),
-            kind: kind.into(),
-            live_jobs: new.or(old).map_or(0, |queue| queue.live_jobs),
-            usage: Some(usage.map_or_else(v1::Amounts::default, |usage| (&usage.held).into())),
-            guarantee: guarantee.map(Into::into),
-            reclaimable: reclaimable
-                .filter(|amounts| !amounts.is_zero())
-                .map(|amounts| (&amounts).into()),
-        })
-    });
-    changes.collect()
-}
-
-fn kind_of(old: Option<&Queue>, new: Option<&Queue>) -> Option<Kind> {
-    let is_there = |queue: Option<&Queue>| queue.is_some_and(|queue| !queue.retired);
-    match (is_there(old), is_there(new)) {
-        (false, true) => Some(Kind::Added),
-        (true, false) => Some(Kind::Retired),
-        (true, true) if old.map(|queue| &queue.config) != new.map(|queue| &queue.config) => {
-            Some(Kind::Changed)
-        }
-        _ => None,
-    }
-}
-
-/// What is left of amounts; what would be negative is nothing.
-fn less(amounts: &Amounts, off: &Amounts) -> Amounts {
-    let models = amounts.gpus_by_model.iter().map(|(model, gpus)| {
-        let off = off.gpus_by_model.get(model).copied().unwrap_or(0);
-        (model.clone(), gpus.saturating_sub(off))
-    });
-    Amounts {
-        gpus: amounts.gpus.saturating_sub(off.gpus),
-        gpus_by_model: models.filter(|(_, gpus)| *gpus > 0).collect(),
-        cpus_milli: amounts.cpus_milli.saturating_sub(off.cpus_milli),
-        memory_mib: amounts.memory_mib.saturating_sub(off.memory_mib),
-    }
 }
 
 /// What a topology means for the registered hosts.

@@ -20,6 +20,8 @@ use muster_core::state::State;
 
 /// What a caller may do after it was turned away for load.
 const RETRY_BUSY: Duration = Duration::from_millis(100);
+/// Exports of the state at a time: each keeps a thread and a core busy.
+const EXPORTS_MAX: usize = 2;
 
 /// Everything that a [`Context`] is made of.
 pub(crate) struct ContextParts {
@@ -46,6 +48,7 @@ pub(crate) struct Inner {
     pub(crate) next_session: AtomicU64,
     requests: Arc<Semaphore>,
     workers: Arc<Semaphore>,
+    exports: Arc<Semaphore>,
 }
 
 impl std::ops::Deref for Context {
@@ -65,6 +68,7 @@ impl Context {
             next_session: AtomicU64::new(1),
             requests: Arc::new(Semaphore::new(limits.requests_in_flight_max)),
             workers: Arc::new(Semaphore::new(limits.worker_streams_max)),
+            exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
         }))
     }
 
@@ -94,6 +98,11 @@ impl Context {
             "worker_streams_max",
             self.config.limits.worker_streams_max,
         )
+    }
+
+    /// Takes one of the places for exports of the state.
+    pub(crate) fn admit_export(&self) -> Result<OwnedSemaphorePermit, Status> {
+        take(&self.0.exports, "EXPORTS_MAX", EXPORTS_MAX)
     }
 
     /// Waits until no request is in work.

@@ -9,6 +9,7 @@ mod configuration;
 mod context;
 mod deadline;
 mod explain;
+mod export;
 mod forward;
 mod impact;
 mod jobs;

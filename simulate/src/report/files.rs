@@ -87,7 +87,7 @@ impl Report<'_> {
 }
 
 /// A table as CSV.
-fn table(columns: &[&str], lines: &[Vec<String>]) -> Result<Vec<u8>, csv::Error> {
+pub(crate) fn table(columns: &[&str], lines: &[Vec<String>]) -> Result<Vec<u8>, csv::Error> {
     let mut writer = csv::Writer::from_writer(Vec::new());
     writer.write_record(columns)?;
     for line in lines {

@@ -12,6 +12,7 @@ use serde::Serialize;
 
 pub use figures::{Bounds, ClusterFigures, Effort, Group, JobFigures, Spread};
 pub use files::ReportError;
+pub(crate) use files::table;
 
 use crate::measure::{Series, SizeBucket};
 use crate::scenario::{LeftOut, Scenario};

@@ -27,19 +27,19 @@ const PRUNES_PER_INSTANT_MAX: usize = 16;
 
 /// The state, its clock, and what it told since somebody last listened.
 #[derive(Debug)]
-pub(super) struct Engine {
-    pub(super) state: State,
-    pub(super) now: TimeMs,
+pub(crate) struct Engine {
+    pub(crate) state: State,
+    pub(crate) now: TimeMs,
     /// Events not yet followed, oldest first.
-    pub(super) news: VecDeque<EventKind>,
-    pub(super) commands: u64,
-    pub(super) audits: u64,
+    pub(crate) news: VecDeque<EventKind>,
+    pub(crate) commands: u64,
+    pub(crate) audits: u64,
     requests: u64,
 }
 
 impl Engine {
     /// A cluster with a leader and all its hosts at instant 0; host ids count from 1 in the cluster's order.
-    pub(super) fn new(cluster: &Cluster) -> Result<Self, SimulateError> {
+    pub(crate) fn new(cluster: &Cluster) -> Result<Self, SimulateError> {
         let mut engine = Self {
             state: State::default(),
             now: TimeMs(0),
@@ -61,18 +61,30 @@ impl Engine {
         Ok(engine)
     }
 
-    pub(super) const fn leader(&self) -> LeadershipEpoch {
+    /// A cluster as it is at an instant, whatever became of it before.
+    pub(crate) fn at(state: State, now: TimeMs) -> Self {
+        Self {
+            now: now.max(state.time),
+            state,
+            news: VecDeque::new(),
+            commands: 0,
+            audits: 0,
+            requests: 0,
+        }
+    }
+
+    pub(crate) const fn leader(&self) -> LeadershipEpoch {
         self.state.leadership.epoch
     }
 
     /// A request id that was not used before.
-    pub(super) fn next_request(&mut self) -> RequestId {
+    pub(crate) fn next_request(&mut self) -> RequestId {
         self.requests += 1;
         RequestId(u128::from(self.requests))
     }
 
     /// Applies a command now and listens to what it causes.
-    pub(super) fn apply(&mut self, command: &Command) -> Result<Answer, Rejection> {
+    pub(crate) fn apply(&mut self, command: &Command) -> Result<Answer, Rejection> {
         let before = self.state.revision;
         let applied = apply(&mut self.state, self.now, command);
         self.commands += 1;
@@ -89,7 +101,7 @@ impl Engine {
     }
 
     /// Applies a command that nothing stands against.
-    pub(super) fn carry_out(&mut self, command: &Command) -> Result<Answer, SimulateError> {
+    pub(crate) fn carry_out(&mut self, command: &Command) -> Result<Answer, SimulateError> {
         self.apply(command)
             .map_err(|rejection| SimulateError::Refused {
                 at: self.now,
@@ -99,7 +111,7 @@ impl Engine {
     }
 
     /// Lets the state forget what has outlived its keeping, as a leader does.
-    pub(super) fn prune(&mut self) -> Result<(), SimulateError> {
+    pub(crate) fn prune(&mut self) -> Result<(), SimulateError> {
         for _ in 0..PRUNES_PER_INSTANT_MAX {
             if !self.has_outlived() {
                 break;
@@ -119,7 +131,7 @@ impl Engine {
     }
 
     /// Reads the whole state for broken invariants.
-    pub(super) fn audit(&mut self) -> Result<(), SimulateError> {
+    pub(crate) fn audit(&mut self) -> Result<(), SimulateError> {
         self.audits += 1;
         let findings = audit(&self.state);
         if findings.is_empty() {

@@ -6,7 +6,7 @@
 
 mod agenda;
 mod decide;
-mod engine;
+pub(crate) mod engine;
 mod follow;
 mod observer;
 mod run;

@@ -8,6 +8,8 @@ mod dev_cluster;
 mod failover;
 mod identities;
 mod newcomer;
+mod preemption;
 mod queues;
 mod replica_disk;
 mod tasks;
+mod what_if;

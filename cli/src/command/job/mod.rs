@@ -6,7 +6,7 @@ mod explain;
 mod get;
 mod list;
 mod logs;
-mod submit;
+pub(crate) mod submit;
 mod wait;
 
 use clap::Subcommand;

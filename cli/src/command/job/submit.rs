@@ -99,18 +99,7 @@ impl Submit {
             let message = format!("{flag} cannot be used with --file");
             return Err(Failure::usage(message).help("write it into the file"));
         }
-        let mut jobs = Vec::new();
-        for file in &self.file {
-            let (name, text) = read_file(file, FILE_BYTES_MAX)?;
-            let read = read_jobs(&name, &text, &current_user()).map_err(|errors| {
-                let lines = errors.iter().map(FileError::to_string).collect();
-                Failure::list(lines)
-                    .help("nothing was submitted; docs/job-file.md describes the format")
-                    .exiting(Exit::Usage)
-            });
-            jobs.extend(read?);
-        }
-        Ok(jobs)
+        read_files(&self.file)
     }
 
     async fn send(&self, client: &Client, job: NamedSpec) -> Result<Accepted, Failure> {
@@ -158,6 +147,22 @@ impl Submit {
         let ended = wait_for(client, screen, &jobs, goal, self.timeout).await?;
         Ok(ended.exit())
     }
+}
+
+/// All jobs of some files, every one checked.
+pub(crate) fn read_files(files: &[String]) -> Result<Vec<NamedSpec>, Failure> {
+    let mut jobs = Vec::new();
+    for file in files {
+        let (name, text) = read_file(file, FILE_BYTES_MAX)?;
+        let read = read_jobs(&name, &text, &current_user()).map_err(|errors| {
+            let lines = errors.iter().map(FileError::to_string).collect();
+            Failure::list(lines)
+                .help("nothing was submitted; docs/job-file.md describes the format")
+                .exiting(Exit::Usage)
+        });
+        jobs.extend(read?);
+    }
+    Ok(jobs)
 }
 
 fn print(screen: &Screen, accepted: &[Accepted]) -> Result<(), Failure> {

@@ -1,0 +1,306 @@
+//! `muster simulate --from-cluster`: what would follow of a change, told before it is made.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use indicatif::{ProgressBar, ProgressStyle};
+use muster_client::{Client, Export};
+use muster_core::command::BlockTarget;
+use muster_core::ids::GpuUuid;
+use muster_core::quota::QueueTree;
+use muster_core::rejection::Rejection;
+use muster_core::spec::JobSpec;
+use muster_core::time::TimeMs;
+use muster_proto::log::{LogError, read_state};
+use muster_simulate::fork::{
+    ASSUMED_RUN_MS_DEFAULT, Change, Difference, Estimator, Fork, ForkError, ForkProgress,
+    ForkSettings, HORIZON_MS_DEFAULT, HORIZON_MS_MAX, what_if,
+};
+
+use crate::command::configuration::ConfigFile;
+use crate::command::job::submit::read_files;
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, render_document, span};
+use crate::parse;
+use crate::service::chain;
+use crate::strict_yaml::FileError;
+use crate::view::WhatIfView;
+
+/// Bytes that have come out of all.
+const TRANSFER: &str = "{prefix:>10} {bar:32} {bytes} of {total_bytes}";
+/// Virtual time that has passed out of all.
+const PLAYING: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";
+/// Shortest running time that may be assumed: shorter ones make more work than they tell.
+const ASSUMED_RUN_MIN: Duration = Duration::from_secs(1);
+
+/// What would happen to the running cluster.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "What if")]
+pub(super) struct WhatIf {
+    /// Fork the state of the running cluster, and tell what the changes below would change; touches nothing
+    #[arg(long, conflicts_with_all = ["cluster", "jobs", "faults", "policy", "skip", "jobs_max", "load", "checkpoint_interval", "packing"])]
+    from_cluster: bool,
+    /// What if these jobs were submitted: job files as `muster job submit -f` takes them
+    #[arg(long, value_name = "FILE", requires = "from_cluster")]
+    submit: Vec<String>,
+    /// What if these hosts were drained: node[01-16]
+    #[arg(long, value_name = "HOSTS", requires = "from_cluster")]
+    drain: Vec<String>,
+    /// What if these hosts were blocked: what runs there goes on
+    #[arg(long, value_name = "HOSTS", requires = "from_cluster")]
+    block: Vec<String>,
+    /// What if this GPU was blocked, by its UUID
+    #[arg(long, value_name = "GPU", requires = "from_cluster")]
+    block_gpu: Vec<GpuUuid>,
+    /// How far to look ahead (1d)
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "from_cluster")]
+    horizon: Option<Duration>,
+    /// How long work runs of which nothing is known (1h; `forever`): neither a time limit of its own, nor finished jobs
+    /// of the same queue, user and name
+    #[arg(long, value_name = "DURATION", value_parser = assumed_run, requires = "from_cluster")]
+    assume_run_time: Option<AssumedRun>,
+}
+
+/// Running time, if it ends.
+#[derive(Clone, Copy, Debug)]
+struct AssumedRun(Option<Duration>);
+
+/// Options that a trace has as well.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Shared<'a> {
+    /// The tree of queues.
+    pub(super) queues: Option<&'a Path>,
+    /// Instants between two audits.
+    pub(super) audit_every: Option<u64>,
+    /// Folder for files.
+    pub(super) report: Option<&'a Path>,
+}
+
+/// What was asked, and the file that a refused tree came from.
+struct Question {
+    changes: Vec<Change>,
+    queues: Option<ConfigFile<QueueTree>>,
+}
+
+impl WhatIf {
+    /// Whether a running cluster is asked about.
+    pub(super) const fn is_asked(&self) -> bool {
+        self.from_cluster
+    }
+
+    /// Does it.
+    pub(super) fn run(&self, options: &Options, shared: Shared<'_>) -> Result<Exit, Failure> {
+        let screen = options.screen();
+        let settings = self.settings(shared.audit_every)?;
+        let question = self.question(shared.queues)?;
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(|error| Failure::new(format!("cannot start the runtime: {error}")))?;
+        let export = runtime.block_on(async {
+            let client = options.connect().await?;
+            export(&client, &screen).await
+        })?;
+        let fork = read(&export)?;
+        drop(export);
+        let difference = play(&fork, &question, settings, &screen)?;
+        show(&difference, &screen, shared.report)?;
+        Ok(Exit::Ok)
+    }
+
+    fn settings(&self, audit_every: Option<u64>) -> Result<ForkSettings, Failure> {
+        let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
+        let horizon_ms = self.horizon.map_or(HORIZON_MS_DEFAULT, ms);
+        if !(1..=HORIZON_MS_MAX).contains(&horizon_ms) {
+            let longest = span(HORIZON_MS_MAX);
+            let message = format!("--horizon: at most {longest} (HORIZON_MS_MAX), and more than 0");
+            return Err(Failure::usage(message));
+        }
+        let assumed = self.assume_run_time.map(|assumed| assumed.0.map(ms));
+        Ok(ForkSettings {
+            horizon_ms,
+            estimator: Estimator {
+                assumed_ms: assumed.unwrap_or(Some(ASSUMED_RUN_MS_DEFAULT)),
+            },
+            audit_every,
+        })
+    }
+
+    /// All changes: first the queues, then what goes out of placement, then the jobs.
+    fn question(&self, queues: Option<&Path>) -> Result<Question, Failure> {
+        let read = |path: &Path| ConfigFile::<QueueTree>::read(&path.to_string_lossy());
+        let queues = queues.map(read).transpose()?;
+        let mut changes = Vec::new();
+        if let Some(file) = &queues {
+            changes.push(Change::Queues(Arc::new(file.value.clone())));
+        }
+        let hosts = |lists: &[String]| parse::expand_all(lists).map_err(Failure::usage);
+        changes.extend(hosts(&self.drain)?.into_iter().map(Change::Drain));
+        let blocks = hosts(&self.block)?.into_iter().map(BlockTarget::Host);
+        let gpus = self.block_gpu.iter().map(|gpu| BlockTarget::Gpu(*gpu));
+        changes.extend(blocks.chain(gpus).map(Change::Block));
+        for job in read_files(&self.submit)? {
+            let spec = JobSpec::try_from(job.spec).map_err(|error| Failure::internal(&error))?;
+            changes.push(Change::Submit(Arc::new(spec)));
+        }
+        if changes.is_empty() {
+            return Err(
+                Failure::usage("--from-cluster needs a change to ask about").help(
+                    "--submit FILE, --drain HOSTS, --block HOSTS, --block-gpu GPU or --queues FILE",
+                ),
+            );
+        }
+        Ok(Question { changes, queues })
+    }
+}
+
+fn assumed_run(text: &str) -> Result<AssumedRun, String> {
+    if text == "forever" {
+        return Ok(AssumedRun(None));
+    }
+    let assumed = parse::duration(text)?;
+    if assumed < ASSUMED_RUN_MIN {
+        let least = ASSUMED_RUN_MIN.as_secs();
+        return Err(format!("at least {least}s (ASSUMED_RUN_MIN), or `forever`"));
+    }
+    Ok(AssumedRun(Some(assumed)))
+}
+
+async fn export(client: &Client, screen: &Screen) -> Result<Export, Failure> {
+    let bar = bar(screen, TRANSFER, "state")?;
+    let exported = client
+        .export_state(&mut |progress| {
+            bar.set_length(progress.size_bytes);
+            bar.set_position(progress.done_bytes);
+        })
+        .await;
+    bar.finish_and_clear();
+    exported.map_err(|error| {
+        if error.is_unknown_request() {
+            return Failure::new("this cluster's version of Muster cannot export its state")
+                .help("`muster cluster status` tells its version; what-if needs a newer one");
+        }
+        Failure::from(error)
+    })
+}
+
+/// The state in an export.
+fn read(export: &Export) -> Result<Fork, Failure> {
+    let head = &export.head;
+    let state = read_state(&mut export.bytes.as_slice()).map_err(|error| {
+        let failure = Failure::new(chain(&error)).about("the cluster's state");
+        match error {
+            LogError::NewerVersion { .. } => failure.help(format!(
+                "the cluster runs version {}, this is {}: use the cluster's own version of `muster`",
+                head.version,
+                env!("CARGO_PKG_VERSION")
+            )),
+            LogError::Malformed { .. } | LogError::Read(_) => failure,
+        }
+    })?;
+    Ok(Fork {
+        state,
+        now: TimeMs(head.time_ms),
+    })
+}
+
+fn play(
+    fork: &Fork,
+    question: &Question,
+    settings: ForkSettings,
+    screen: &Screen,
+) -> Result<Difference, Failure> {
+    let bar = bar(screen, PLAYING, "as it is")?;
+    bar.set_length(2 * settings.horizon_ms);
+    let played = what_if(fork, &question.changes, settings, &mut |progress| {
+        tell(&bar, settings, progress);
+    });
+    bar.finish_and_clear();
+    played.map_err(|error| match error {
+        ForkError::Refused { change, rejection } => refused(question, &change, &rejection),
+        ForkError::Simulate(error) => Failure::new(chain(&error))
+            .help("the engine contradicts itself: please report this as a bug"),
+    })
+}
+
+fn tell(bar: &ProgressBar, settings: ForkSettings, progress: ForkProgress) {
+    let before_ms = if progress.is_changed {
+        bar.set_prefix("changed");
+        settings.horizon_ms
+    } else {
+        0
+    };
+    bar.set_position(before_ms + progress.virtual_ms);
+    bar.set_message(span(progress.virtual_ms));
+}
+
+/// A change that the cluster would refuse; broken rules of a tree of queues are shown at their places.
+fn refused(question: &Question, change: &str, rejection: &Rejection) -> Failure {
+    if let (Rejection::InvalidConfiguration(broken), Some(file)) = (rejection, &question.queues) {
+        let broken = broken
+            .iter()
+            .map(|it| (it.field.as_str(), it.rule.as_str()));
+        let errors = file.refuse(broken);
+        return Failure::list(errors.iter().map(FileError::to_string).collect());
+    }
+    let failure = Failure::new(format!("{change} would be refused: {rejection}"));
+    match rejection {
+        Rejection::UnknownHost(_) => failure.help("`muster host list` shows the hosts"),
+        Rejection::UnknownGpu(_) => failure.help("`muster gpu list` shows the GPUs"),
+        Rejection::UnknownQueue(_) => failure.help("`muster queue list` shows the queues"),
+        _ => failure,
+    }
+}
+
+fn show(difference: &Difference, screen: &Screen, report: Option<&Path>) -> Result<(), Failure> {
+    if let Some(folder) = report {
+        let written = difference.write(folder);
+        let paths: Vec<PathBuf> = written.map_err(|error| Failure::new(chain(&error)))?;
+        for path in paths {
+            screen.progress(&format!("wrote {}", path.display()));
+        }
+    }
+    let view = WhatIfView::new(difference);
+    let text = match screen.format {
+        Format::Table | Format::Wide => view.render(screen.format == Format::Wide),
+        Format::Name => view.names(),
+        format => render_document(format, difference)?,
+    };
+    screen.data(&text)
+}
+
+/// A bar that hides itself where stderr is no terminal.
+fn bar(screen: &Screen, template: &str, prefix: &'static str) -> Result<ProgressBar, Failure> {
+    let bar = if screen.quiet {
+        ProgressBar::hidden()
+    } else {
+        ProgressBar::new(1)
+    };
+    let style =
+        ProgressStyle::with_template(template).map_err(|error| Failure::internal(&error))?;
+    bar.set_style(style);
+    bar.set_prefix(prefix);
+    Ok(bar)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn assumed_running_times_are_checked() {
+        assert!(assumed_run("forever").is_ok_and(|assumed| assumed.0.is_none()));
+        assert!(
+            assumed_run("2h").is_ok_and(|assumed| assumed.0 == Some(Duration::from_secs(7_200)))
+        );
+        assert!(
+            ["1ms", "0s", "soon"]
+                .iter()
+                .all(|text| assumed_run(text).is_err())
+        );
+    }
+}

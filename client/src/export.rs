@@ -1,0 +1,157 @@
+//! The cluster's whole state, as bytes.
+
+use muster_proto::v1;
+use muster_proto::v1::export_state_response::Part;
+use tonic::{Code, Status, Streaming};
+
+use crate::call::Operation;
+use crate::client::{Client, cluster};
+use crate::error::{ClientError, FailedTry};
+use crate::retry::{Verdict, judge};
+
+/// Completes the sentence "cannot ...".
+const OPERATION: &str = "export the cluster's state";
+/// Exports begun at most: one that is cut off begins anew, at another replica where one is known.
+const TRIES_MAX: usize = 3;
+/// Largest state that is taken.
+const STATE_BYTES_MAX: u64 = 8 << 30;
+
+/// A state as it was exported.
+#[derive(Clone, Debug)]
+pub struct Export {
+    /// Which state it is.
+    pub head: v1::ExportHead,
+    /// The bytes of a snapshot, to be read by `muster_proto::log::read_state`.
+    pub bytes: Vec<u8>,
+}
+
+/// How far an export is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ExportProgress {
+    /// Bytes that have arrived.
+    pub done_bytes: u64,
+    /// Bytes in all.
+    pub size_bytes: u64,
+}
+
+/// How a try ended that did not bring the state.
+enum Cut {
+    /// No other try would help.
+    Final(ClientError),
+    /// The connection broke, or the replica stopped.
+    Again(FailedTry),
+}
+
+impl Client {
+    /// The whole state at one revision, without the values of environment variables, events and answers that are kept
+    /// for repeated requests. An export that is cut off begins anew.
+    ///
+    /// # Errors
+    /// Those of a call. [`ClientError::Refused`] with code `Unimplemented` if the cluster is too old to export.
+    pub async fn export_state(
+        &self,
+        progress: &mut dyn FnMut(ExportProgress),
+    ) -> Result<Export, ClientError> {
+        let mut tried = Vec::new();
+        while tried.len() < TRIES_MAX {
+            match self.export_once(progress).await {
+                Ok(export) => return Ok(export),
+                Err(Cut::Final(error)) => return Err(error),
+                Err(Cut::Again(failed)) => {
+                    self.members().unset_leader(&failed.address);
+                    tracing::debug!(replica = %failed.address, cause = %failed.cause, "an export was cut off");
+                    tried.push(failed);
+                }
+            }
+        }
+        Err(ClientError::Unreachable {
+            operation: OPERATION,
+            tried,
+        })
+    }
+
+    async fn export_once(&self, progress: &mut dyn FnMut(ExportProgress)) -> Result<Export, Cut> {
+        let request = v1::ExportStateRequest {
+            consistency: v1::Consistency::Linearizable.into(),
+        };
+        let operation: Operation = self.operation(OPERATION);
+        let opened = self.call_somewhere(operation, |channel| async move {
+            cluster(channel).export_state(request).await
+        });
+        let (mut stream, address) = opened.await.map_err(Cut::Final)?;
+        let head = match self.next(&mut stream, &address).await? {
+            Some(Part::Head(head)) => head,
+            _ => return Err(malformed("it does not begin with a head")),
+        };
+        if head.size_bytes > STATE_BYTES_MAX {
+            return Err(malformed(&format!(
+                "{} bytes are over the limit of {STATE_BYTES_MAX} (STATE_BYTES_MAX)",
+                head.size_bytes
+            )));
+        }
+        let mut bytes = Vec::new();
+        while let Some(part) = self.next(&mut stream, &address).await? {
+            let Part::Chunk(chunk) = part else {
+                return Err(malformed("it has two heads"));
+            };
+            bytes.extend_from_slice(&chunk);
+            if bytes.len() as u64 > head.size_bytes {
+                return Err(malformed("it is longer than it was said to be"));
+            }
+            progress(ExportProgress {
+                done_bytes: bytes.len() as u64,
+                size_bytes: head.size_bytes,
+            });
+        }
+        if (bytes.len() as u64) < head.size_bytes {
+            let cause = "the export ended before its end".to_owned();
+            return Err(Cut::Again(FailedTry { address, cause }));
+        }
+        Ok(Export { head, bytes })
+    }
+
+    /// The next part; none at the end.
+    async fn next(
+        &self,
+        stream: &mut Streaming<v1::ExportStateResponse>,
+        address: &str,
+    ) -> Result<Option<Part>, Cut> {
+        let limit = self.config().deadline;
+        let Ok(message) = tokio::time::timeout(limit, stream.message()).await else {
+            let cause = format!("nothing more came within {} s", limit.as_secs_f64());
+            let address = address.to_owned();
+            return Err(Cut::Again(FailedTry { address, cause }));
+        };
+        match message {
+            Ok(None) => Ok(None),
+            Ok(Some(response)) => response
+                .part
+                .map(Some)
+                .ok_or_else(|| malformed("a part of it is of an unknown kind")),
+            Err(status) => Err(broken(&status, address)),
+        }
+    }
+}
+
+fn broken(status: &Status, address: &str) -> Cut {
+    let cause = match judge(status) {
+        Verdict::Final(refusal) if refusal.code != Code::Internal => {
+            return Cut::Final(ClientError::Refused {
+                operation: OPERATION,
+                refusal,
+            });
+        }
+        Verdict::Final(refusal) => refusal.message,
+        Verdict::Redirect { leader } => format!("it does not lead, {leader} does"),
+        Verdict::Again { cause, .. } => cause,
+    };
+    let address = address.to_owned();
+    Cut::Again(FailedTry { address, cause })
+}
+
+fn malformed(detail: &str) -> Cut {
+    Cut::Final(ClientError::Malformed {
+        operation: OPERATION,
+        detail: detail.to_owned(),
+    })
+}

@@ -1,0 +1,75 @@
+//! What is tried out on a fork.
+
+use std::sync::Arc;
+
+use muster_core::command::{Block, BlockTarget, Command};
+use muster_core::ids::RequestId;
+use muster_core::quota::QueueTree;
+use muster_core::spec::JobSpec;
+use muster_core::time::TimeMs;
+
+/// Who makes the changes in the fork.
+const AUTHOR: &str = "what-if";
+
+/// Something that somebody considers to do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// Submit a job.
+    Submit(Arc<JobSpec>),
+    /// Take a host or GPU out of placement; what runs there goes on.
+    Block(BlockTarget),
+    /// Take a host out of placement and move away what runs there, by name.
+    Drain(String),
+    /// Replace the tree of queues.
+    Queues(Arc<QueueTree>),
+}
+
+impl Change {
+    /// How people call it.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        match self {
+            Self::Submit(spec) => format!("the submission of job `{}`", spec.name),
+            Self::Block(BlockTarget::Host(host)) => format!("the block of host `{host}`"),
+            Self::Block(BlockTarget::Gpu(gpu)) => format!("the block of {gpu}"),
+            Self::Drain(host) => format!("the drain of host `{host}`"),
+            Self::Queues(_) => "the change of the queues".to_owned(),
+        }
+    }
+
+    /// The command that does it.
+    pub(super) fn command(&self, request: RequestId, now: TimeMs) -> Command {
+        match self {
+            Self::Submit(spec) => Command::SubmitJob {
+                request,
+                spec: Arc::clone(spec),
+            },
+            Self::Block(target) => Command::Block {
+                request,
+                target: target.clone(),
+                block: block(None),
+            },
+            Self::Drain(host) => Command::Block {
+                request,
+                target: BlockTarget::Host(host.clone()),
+                block: block(Some(now)),
+            },
+            Self::Queues(tree) => Command::ConfigureQueues {
+                request,
+                author: AUTHOR.to_owned(),
+                tree: Arc::clone(tree),
+            },
+        }
+    }
+}
+
+fn block(drain_deadline: Option<TimeMs>) -> Block {
+    Block {
+        reason: "what if".to_owned(),
+        author: AUTHOR.to_owned(),
+        evidence: String::new(),
+        since: TimeMs::default(),
+        expires_at: None,
+        drain_deadline,
+    }
+}

@@ -1,0 +1,443 @@
+//! One future of a fork: virtual time jumps from one instant at which something happens to the next.
+//!
+//! At every instant first work ends and timers run out, then the planner is asked. Its steps are carried out as the
+//! batch that a leader proposes, and only then workers do what follows of them: tasks start and stop at once.
+
+use std::collections::BTreeMap;
+
+use muster_core::command::{Command, Standing, StopReason, Victim};
+use muster_core::effects::queue_effects;
+use muster_core::event::EventKind;
+use muster_core::ids::{JobId, RequestId, UnitIndex};
+use muster_core::plan::{Blocker, Budget, explain, plan};
+use muster_core::state::{Answer, Attempt, Job, State};
+use muster_core::time::TimeMs;
+
+use super::agenda::{Agenda, AttemptKey, Happening};
+use super::estimate::{Estimator, Running};
+use super::record::{Placed, Record, Stop, gpus_of};
+use super::reports;
+use super::why::describe;
+use super::{Change, Fork, ForkError, ForkSettings, Made};
+use crate::world::SimulateError;
+use crate::world::engine::Engine;
+
+/// Planning rounds at one instant after which the planner is taken to run in circles.
+const ROUNDS_PER_INSTANT_MAX: u64 = 10_000;
+
+/// Sums over the whole future.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Sums {
+    /// GPU-milliseconds held.
+    pub(super) held: u128,
+    /// Job-milliseconds waited.
+    pub(super) waited: u128,
+    /// GPU-milliseconds of work that was lost with stopped attempts.
+    pub(super) lost: u128,
+    /// Attempts that were told to stop.
+    pub(super) stops: u64,
+}
+
+/// A future being played.
+#[derive(Debug)]
+pub(super) struct Course {
+    pub(super) engine: Engine,
+    agenda: Agenda,
+    estimator: Estimator,
+    /// What became of every job that was not over when the future began, and of those submitted then.
+    pub(super) records: BTreeMap<JobId, Record>,
+    submitted: Vec<JobId>,
+    /// Jobs that the last round of planning met and did not place.
+    blocked: Vec<(JobId, Blocker)>,
+    /// Units for which attempts were stopped.
+    claimants: BTreeMap<Victim, JobId>,
+    pub(super) sums: Sums,
+    pub(super) audit_every: Option<u64>,
+    began: TimeMs,
+    ends: TimeMs,
+}
+
+impl Course {
+    pub(super) fn new(fork: &Fork, settings: ForkSettings) -> Self {
+        let engine = Engine::at(fork.state.clone(), fork.now);
+        let estimator = settings.estimator;
+        let live = fork.state.jobs.values().filter(|job| is_live(job));
+        let records = live.map(|job| {
+            let ground = estimator.ground(&fork.state, job);
+            (job.id, Record::new(job, ground))
+        });
+        Self {
+            records: records.collect(),
+            began: engine.now,
+            ends: engine.now.after(settings.horizon_ms),
+            engine,
+            agenda: Agenda::default(),
+            estimator,
+            submitted: Vec::new(),
+            blocked: Vec::new(),
+            claimants: BTreeMap::new(),
+            sums: Sums::default(),
+            audit_every: settings.audit_every,
+        }
+    }
+
+    /// Makes the changes; returns what they did at once.
+    pub(super) fn change(&mut self, changes: &[Change]) -> Result<Made, ForkError> {
+        let mut made = Made::default();
+        for (change, number) in changes.iter().zip(0u128..) {
+            // Requests of the cluster's users are random, and the fork forgot them anyway.
+            let request = RequestId(u128::MAX - number);
+            let command = change.command(request, self.engine.now);
+            let before = self.engine.state.clone();
+            let answer = self.engine.apply(&command);
+            let answer = answer.map_err(|rejection| ForkError::Refused {
+                change: change.describe(),
+                rejection: Box::new(rejection),
+            })?;
+            if matches!(change, Change::Queues(_)) {
+                made.queues
+                    .extend(queue_effects(&before, &self.engine.state));
+            }
+            if let Answer::Job(id) = answer
+                && let Some(job) = self.engine.state.job(id)
+            {
+                let ground = self.estimator.ground(&self.engine.state, job);
+                self.records.insert(id, Record::new(job, ground));
+                self.submitted.push(id);
+                made.submitted.push(id);
+            }
+        }
+        Ok(made)
+    }
+
+    /// Takes over what runs, and lets the planner decide what can be decided at once.
+    pub(super) fn begin(&mut self) -> Result<(), SimulateError> {
+        let attempts: Vec<(AttemptKey, bool)> = attempts(&self.engine.state)
+            .map(|(key, attempt)| (key, attempt.stop.is_some()))
+            .collect();
+        self.follow()?;
+        for (key, is_stopping) in attempts {
+            self.take_over(key, is_stopping)?;
+            self.follow()?;
+        }
+        self.decide()?;
+        self.explain();
+        Ok(())
+    }
+
+    /// Plays the next instant; false when nothing can happen any more before the horizon.
+    pub(super) fn step(&mut self) -> Result<bool, SimulateError> {
+        let Some(now) = self.next_instant().filter(|at| *at < self.ends) else {
+            self.pass_to(self.ends);
+            self.explain();
+            return Ok(false);
+        };
+        self.pass_to(now);
+        while let Some(happening) = self.agenda.due(now) {
+            self.happen(happening)?;
+            self.follow()?;
+        }
+        self.timers()?;
+        self.decide()?;
+        self.engine.prune()?;
+        self.engine.news.clear();
+        Ok(true)
+    }
+
+    /// Virtual time since the fork, in milliseconds.
+    pub(super) const fn passed_ms(&self) -> u64 {
+        self.engine.now.since(self.began)
+    }
+
+    fn next_instant(&self) -> Option<TimeMs> {
+        let index = &self.engine.state.index;
+        let expiry = index.expiring.get_min().map(|(at, ..)| *at);
+        let deadline = index.deadlines.get_min().map(|(at, ..)| *at);
+        let next = [self.agenda.next_at(), expiry, deadline];
+        let next = next.into_iter().flatten().min()?;
+        Some(next.max(self.engine.now.after(1)))
+    }
+
+    /// Lets time pass in which nothing changes.
+    fn pass_to(&mut self, now: TimeMs) {
+        let span_ms = u128::from(now.since(self.engine.now));
+        let index = &self.engine.state.index;
+        let tops = index.usage.iter().filter(|(name, _)| !name.contains('/'));
+        let held: u64 = tops.map(|(_, usage)| usage.total.held.gpus).sum();
+        let waiting: usize = index.waiting.values().map(|jobs| jobs.len()).sum();
+        self.sums.held += u128::from(held) * span_ms;
+        self.sums.waited += waiting as u128 * span_ms;
+        self.engine.now = now;
+    }
+
+    fn take_over(&mut self, key: AttemptKey, is_stopping: bool) -> Result<(), SimulateError> {
+        if is_stopping {
+            self.report(&reports::stops(&self.engine.state, key))?;
+        } else {
+            self.report(&reports::starts(&self.engine.state, key))?;
+            self.expect_end(key);
+        }
+        let state = &self.engine.state;
+        if let Some((_, attempt)) = reports::current(state, key)
+            && reports::has_lost(state, attempt)
+        {
+            let silent = attempt.tasks.iter().filter_map(|run| state.host(run.host));
+            let since = silent.map(|host| host.health_since).max();
+            let lease_ms = state.job(key.job).map(|job| job.spec.partition_grace_ms);
+            let over = since.unwrap_or(self.began).after(lease_ms.unwrap_or(0));
+            self.agenda.add(over, Happening::LeaseOver(key));
+        }
+        Ok(())
+    }
+
+    fn expect_end(&mut self, key: AttemptKey) {
+        let state = &self.engine.state;
+        let Some(job) = state.job(key.job) else {
+            return;
+        };
+        let Some((unit, attempt)) = reports::current(state, key) else {
+            return;
+        };
+        let running = Running { job, unit, attempt };
+        let (end, ground) = self.estimator.end(state, running, self.engine.now);
+        if let Some(end) = end {
+            self.agenda.add(end, Happening::WorkDone(key));
+        }
+        if let Some(record) = self.records.get_mut(&key.job) {
+            record.ground = ground;
+        }
+    }
+
+    fn happen(&mut self, happening: Happening) -> Result<(), SimulateError> {
+        let state = &self.engine.state;
+        let commands = match happening {
+            Happening::WorkDone(key) => reports::ends(state, key),
+            Happening::LeaseOver(key) => reports::fences(state, key),
+            Happening::Plan => Vec::new(),
+        };
+        self.report(&commands)
+    }
+
+    fn report(&mut self, commands: &[Command]) -> Result<(), SimulateError> {
+        for command in commands {
+            self.engine.carry_out(command)?;
+        }
+        Ok(())
+    }
+
+    /// What a leader does because time has passed.
+    fn timers(&mut self) -> Result<(), SimulateError> {
+        let (now, leader) = (self.engine.now, self.engine.leader());
+        let first = self.engine.state.index.expiring.get_min();
+        if first.is_some_and(|(at, ..)| *at <= now) {
+            self.engine.carry_out(&Command::ExpireBlocks { leader })?;
+        }
+        let overdue: Vec<(JobId, UnitIndex)> = self
+            .engine
+            .state
+            .index
+            .deadlines
+            .iter()
+            .take_while(|(at, ..)| *at <= now)
+            .map(|(_, job, unit)| (*job, *unit))
+            .collect();
+        for (job, unit) in overdue {
+            if let Some(stop) = overdue_stop(&self.engine.state, job, unit) {
+                self.engine.carry_out(&stop)?;
+            }
+            self.follow()?;
+        }
+        self.follow().map(drop)
+    }
+
+    /// Plans until nothing is left that could be decided at this instant.
+    fn decide(&mut self) -> Result<(), SimulateError> {
+        for _ in 0..ROUNDS_PER_INSTANT_MAX {
+            self.blocked.clear();
+            if self.engine.state.index.waiting.is_empty() {
+                return Ok(());
+            }
+            let plan = plan(&self.engine.state, self.engine.now, Budget::default());
+            if let Some(at) = plan.again_at {
+                self.agenda.add(at, Happening::Plan);
+            }
+            for step in &plan.steps {
+                self.engine.carry_out(step)?;
+            }
+            self.blocked = plan.blocked;
+            let freed = self.follow()?;
+            if !plan.more && !freed {
+                return Ok(());
+            }
+        }
+        Err(SimulateError::Restless {
+            at: self.engine.now,
+            rounds: ROUNDS_PER_INSTANT_MAX,
+        })
+    }
+
+    /// Workers follow what was told until nobody has anything to say; returns whether anything was given back.
+    fn follow(&mut self) -> Result<bool, SimulateError> {
+        let mut freed = false;
+        while let Some(event) = self.engine.news.pop_front() {
+            freed |= matches!(event, EventKind::AttemptEnded { .. });
+            self.take(&event)?;
+        }
+        Ok(freed)
+    }
+
+    fn take(&mut self, event: &EventKind) -> Result<(), SimulateError> {
+        match event {
+            EventKind::AttemptPlaced {
+                job, unit, epoch, ..
+            } => self.placed(AttemptKey {
+                job: *job,
+                unit: *unit,
+                epoch: *epoch,
+            })?,
+            EventKind::AttemptStopping {
+                job,
+                unit,
+                epoch,
+                reason,
+            } => {
+                let key = AttemptKey {
+                    job: *job,
+                    unit: *unit,
+                    epoch: *epoch,
+                };
+                self.stopping(key, reason)?;
+            }
+            EventKind::UnitClaimed { job, victims, .. } => {
+                let claims = victims.iter().map(|victim| (*victim, *job));
+                self.claimants.extend(claims);
+            }
+            EventKind::StandingChanged {
+                job,
+                standing: Standing::Opportunistic,
+                ..
+            } => {
+                if let Some(record) = self.records.get_mut(job) {
+                    record.downgrades += 1;
+                }
+            }
+            EventKind::JobFinished { job, .. } => {
+                if let Some(record) = self.records.get_mut(job) {
+                    record.finished = Some(self.engine.now);
+                }
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn placed(&mut self, key: AttemptKey) -> Result<(), SimulateError> {
+        let state = &self.engine.state;
+        if let Some((_, attempt)) = reports::current(state, key)
+            && let Some(record) = self.records.get_mut(&key.job)
+        {
+            let placed = || placement(state, attempt);
+            record.placed(key.unit, self.engine.now, placed);
+        }
+        self.report(&reports::starts(&self.engine.state, key))?;
+        self.expect_end(key);
+        Ok(())
+    }
+
+    fn stopping(&mut self, key: AttemptKey, reason: &StopReason) -> Result<(), SimulateError> {
+        let checkpoint = reports::checkpoint(&self.engine.state, key, reason);
+        if let Some((_, attempt)) = reports::current(&self.engine.state, key) {
+            let gpus = gpus_of(attempt);
+            let ran_ms = attempt.running_at.map_or(0, |at| self.engine.now.since(at));
+            let lost_ms = if checkpoint.is_some() { 0 } else { ran_ms };
+            let victim = Victim {
+                job: key.job,
+                unit: key.unit,
+                epoch: key.epoch,
+            };
+            self.sums.stops += 1;
+            self.sums.lost += u128::from(lost_ms) * u128::from(gpus);
+            if let Some(record) = self.records.get_mut(&key.job) {
+                record.stopped(Stop {
+                    unit: key.unit,
+                    at: self.engine.now,
+                    reason: reason.clone(),
+                    gpus,
+                    lost_ms,
+                    by: self.claimants.get(&victim).copied(),
+                    back: None,
+                });
+            }
+        }
+        self.report(checkpoint.as_slice())?;
+        self.report(&reports::stops(&self.engine.state, key))
+    }
+
+    /// Notes why jobs wait: those that the last round of planning met, and those that were submitted.
+    fn explain(&mut self) {
+        let now = self.engine.now;
+        for (id, blocker) in std::mem::take(&mut self.blocked) {
+            if let Some(record) = self.records.get_mut(&id) {
+                record.waits_for = Some(describe(&blocker, now));
+            }
+        }
+        for id in &self.submitted {
+            let record = self.records.get_mut(id);
+            let Some(record) = record.filter(|record| record.waits_for.is_none()) else {
+                continue;
+            };
+            let explained = explain(&self.engine.state, *id, now);
+            let blocker = explained.and_then(|explained| explained.blocker);
+            record.waits_for = blocker.map(|blocker| describe(&blocker, now));
+        }
+    }
+}
+
+fn is_live(job: &Job) -> bool {
+    job.finished_at.is_none()
+}
+
+/// All attempts in order of job and unit.
+fn attempts(state: &State) -> impl Iterator<Item = (AttemptKey, &Attempt)> {
+    let jobs = state.jobs.values().filter(|job| is_live(job));
+    jobs.flat_map(|job| {
+        job.units.iter().filter_map(|(unit, known)| {
+            let attempt = known.attempt.as_deref()?;
+            let key = AttemptKey {
+                job: job.id,
+                unit: *unit,
+                epoch: attempt.epoch,
+            };
+            Some((key, attempt))
+        })
+    })
+}
+
+/// Ends an attempt that has run or assembled for as long as it may.
+fn overdue_stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
+    let job = state.job(id)?;
+    let attempt = job.unit(unit)?.attempt.as_deref()?;
+    let (_, reason) = attempt.deadline(&job.spec)?;
+    Some(Command::StopAttempt {
+        leader: state.leadership.epoch,
+        job: id,
+        unit,
+        epoch: attempt.epoch,
+        reason,
+    })
+}
+
+fn placement(state: &State, attempt: &Attempt) -> Placed {
+    let mut placed = Placed::new();
+    for run in &attempt.tasks {
+        let host = state.host(run.host).map(|host| host.name.to_string());
+        let host = host.unwrap_or_else(|| run.host.to_string());
+        let gpus = run.gpus.iter().map(ToString::to_string);
+        // Tasks on one host are neighbours.
+        match placed.last_mut().filter(|(known, _)| *known == host) {
+            Some((_, known)) => known.extend(gpus),
+            None => placed.push((host, gpus.collect())),
+        }
+    }
+    placed
+}

@@ -1,0 +1,140 @@
+//! What workers would report, as commands.
+
+use muster_core::command::{
+    CheckpointCommit, Command, Exit, HostHealth, StopReason, TaskOutcome, TaskReport,
+};
+use muster_core::ids::LeadershipEpoch;
+use muster_core::lifecycle::TaskPhase;
+use muster_core::state::{Attempt, State, TaskRun, Unit};
+
+use super::agenda::AttemptKey;
+
+/// The signal that asks a process to stop.
+const SIGNAL_TERMINATE: i32 = 15;
+
+/// Which tasks of an attempt are meant.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Those whose workers are heard.
+    Heard,
+    /// Those on lost hosts.
+    Lost,
+}
+
+/// Reports that an attempt's tasks start which have not.
+pub(super) fn starts(state: &State, key: AttemptKey) -> Vec<Command> {
+    reports(state, key, Reach::Heard, |phase| {
+        (phase == TaskPhase::Assigned).then_some(TaskOutcome::Started)
+    })
+}
+
+/// Reports that all of an attempt's tasks end well.
+pub(super) fn ends(state: &State, key: AttemptKey) -> Vec<Command> {
+    reports(state, key, Reach::Heard, |_| {
+        Some(TaskOutcome::Exited(exit(Some(0), None)))
+    })
+}
+
+/// Reports that an attempt's tasks stop because they were told to.
+pub(super) fn stops(state: &State, key: AttemptKey) -> Vec<Command> {
+    reports(state, key, Reach::Heard, |phase| {
+        Some(match phase {
+            TaskPhase::Assigned => TaskOutcome::Gone {
+                detail: "never started".to_owned(),
+            },
+            _ => TaskOutcome::Exited(exit(None, Some(SIGNAL_TERMINATE))),
+        })
+    })
+}
+
+/// Concludes that the tasks of an attempt on lost hosts are gone.
+pub(super) fn fences(state: &State, key: AttemptKey) -> Vec<Command> {
+    reports(state, key, Reach::Lost, |_| Some(TaskOutcome::Fenced))
+}
+
+/// Whether any task of an attempt still runs where its worker is lost.
+pub(super) fn has_lost(state: &State, attempt: &Attempt) -> bool {
+    attempt
+        .tasks
+        .iter()
+        .any(|run| !run.phase.is_terminal() && is_lost(state, run))
+}
+
+/// The checkpoint with which an attempt answers when it is asked to make room: a unit that has committed one is taken
+/// to commit one more, others begin anew.
+pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) -> Option<Command> {
+    let makes_room = matches!(
+        reason,
+        StopReason::Drain { .. } | StopReason::Preempted | StopReason::Moved
+    );
+    let unit = state.job(key.job)?.unit(key.unit)?;
+    let is_running = unit.attempt.as_deref()?.running_at.is_some();
+    let newest = unit.checkpoints.last()?;
+    (makes_room && is_running).then(|| Command::CommitCheckpoint {
+        leader: state.leadership.epoch,
+        job: key.job,
+        unit: key.unit,
+        checkpoint: CheckpointCommit {
+            epoch: key.epoch,
+            step: newest.step + 1,
+            path: newest.path.clone(),
+            size_bytes: newest.size_bytes,
+            digest: String::new(),
+        },
+    })
+}
+
+/// The unit's current attempt, if it is this one.
+pub(super) fn current(state: &State, key: AttemptKey) -> Option<(&Unit, &Attempt)> {
+    let unit = state.job(key.job)?.unit(key.unit)?;
+    let attempt = unit.attempt.as_deref()?;
+    (attempt.epoch == key.epoch).then_some((unit, attempt))
+}
+
+fn reports(
+    state: &State,
+    key: AttemptKey,
+    reach: Reach,
+    outcome: impl Fn(TaskPhase) -> Option<TaskOutcome>,
+) -> Vec<Command> {
+    let Some((_, attempt)) = current(state, key) else {
+        return Vec::new();
+    };
+    let live = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
+    let meant = live.filter(|run| is_lost(state, run) == (reach == Reach::Lost));
+    let leader = state.leadership.epoch;
+    meant
+        .filter_map(|run| Some(report(leader, key, run, outcome(run.phase)?)))
+        .collect()
+}
+
+fn is_lost(state: &State, run: &TaskRun) -> bool {
+    let host = state.host(run.host);
+    host.is_none_or(|host| host.health == HostHealth::Lost)
+}
+
+fn report(
+    leader: LeadershipEpoch,
+    key: AttemptKey,
+    run: &TaskRun,
+    outcome: TaskOutcome,
+) -> Command {
+    Command::ReportTask(TaskReport {
+        leader,
+        job: key.job,
+        unit: key.unit,
+        epoch: key.epoch,
+        task: run.task,
+        outcome,
+    })
+}
+
+const fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {
+    Exit {
+        code,
+        signal,
+        out_of_memory: false,
+        lease_expired: false,
+        start_error: None,
+    }
+}

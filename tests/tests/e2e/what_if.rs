@@ -1,0 +1,293 @@
+//! What-if on a running cluster: the answer is what then happens, and asking touches nothing.
+
+use muster_client::Client;
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, muster, only_attempt, shell, with_gpus};
+use serde_json::Value;
+
+const ONE_HOST: Shape = Shape {
+    replicas: 1,
+    workers: 1,
+    gpus: 8,
+};
+const TWO_HOSTS: Shape = Shape {
+    replicas: 3,
+    workers: 2,
+    gpus: 8,
+};
+
+const PREEMPTING: &str = "queues:\n  default: {preempt_by_priority: true}\n";
+const URGENT: &str = "name: urgent\npriority: 5\nresources: {gpus: 8}\nstop_grace: 1s\n\
+                      scheduling: {run_time_max: 1h}\ncommand: [sleep, '1000']\n";
+
+async fn hosts_joined(client: &Client, hosts: u32) {
+    eventually("all hosts are up", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.hosts?.up == hosts).then_some(())
+    })
+    .await;
+}
+
+async fn revision(client: &Client) -> u64 {
+    let status = client.status(v1::Consistency::Linearizable).await.unwrap();
+    status.revision
+}
+
+/// Asks, and checks that the cluster did not move meanwhile.
+async fn ask(cluster: &Cluster, client: &Client, words: &[&str]) -> Value {
+    let before = revision(client).await;
+    let words = [
+        &["simulate", "--from-cluster", "--audit", "-o", "json"],
+        words,
+    ]
+    .concat();
+    let answer = cluster.muster(&words).await.json();
+    assert_eq!(revision(client).await, before, "the cluster was touched");
+    assert_eq!(answer["revision"], before);
+    answer
+}
+
+/// A job that takes whole hosts until it is stopped.
+fn filling(name: &str, gpus: u32) -> v1::JobSpec {
+    let mut spec = with_gpus(shell("exec sleep 1000"), gpus);
+    spec.name = name.to_owned();
+    spec
+}
+
+async fn running(client: &Client, spec: v1::JobSpec) -> JobId {
+    let job = client.submit_job(spec).await.unwrap().job;
+    only_attempt(client, job).await;
+    job
+}
+
+/// Host and GPUs of a job's only task.
+fn place(attempt: &v1::Attempt) -> (String, Vec<String>) {
+    let task = &attempt.tasks[0];
+    (task.host.clone(), task.gpus.clone())
+}
+
+/// Host and GPUs that were predicted for a job of one task.
+fn predicted(job: &Value) -> (String, Vec<String>) {
+    let place = &job["then"]["places"][0];
+    let gpus = place["gpus"].as_array().unwrap().iter();
+    (
+        place["host"].as_str().unwrap().to_owned(),
+        gpus.map(|gpu| gpu.as_str().unwrap().to_owned()).collect(),
+    )
+}
+
+#[tokio::test]
+async fn a_job_that_would_preempt_names_its_victim_and_then_does() {
+    let cluster = Cluster::start(ONE_HOST).await;
+    let client = cluster.client().await;
+    hosts_joined(&client, 1).await;
+    drop(cluster.write("queues.yaml", PREEMPTING));
+    let applied = cluster.muster(&["queue", "apply", "queues.yaml"]).await;
+    assert_eq!(applied.code, 0, "{applied:?}");
+    let victim = running(&client, filling("low", 8)).await;
+    drop(cluster.write("urgent.yaml", URGENT));
+
+    let answer = ask(&cluster, &client, &["--submit", "urgent.yaml"]).await;
+    let urgent = &answer["submitted"][0];
+    assert_eq!(urgent["then"]["start_ms"], 0, "{answer}");
+    let stop = &answer["stops"][0];
+    assert_eq!(stop["job"], victim.get(), "{answer}");
+    assert_eq!(stop["by"], urgent["id"]);
+    // Its own hour is told, and the victim is back after it.
+    assert_eq!(stop["back_ms"], 3_600_000);
+    assert_eq!(answer["affected"][0]["effect"], "stopped");
+    assert_eq!(answer["assumptions"]["told"], 1);
+
+    let words = ["simulate", "--from-cluster", "--submit", "urgent.yaml"];
+    let text = cluster.muster(&words).await.ok();
+    assert!(text.contains("urgent starts at once on node01"), "{text}");
+    assert!(
+        text.contains("a higher priority needs the resources"),
+        "{text}"
+    );
+
+    let words = ["job", "submit", "-f", "urgent.yaml", "-o", "name"];
+    let job = cluster.muster(&words).await.ok();
+    let attempt = only_attempt(&client, JobId(job.trim().parse().unwrap())).await;
+    assert_eq!(place(&attempt), predicted(urgent));
+}
+
+#[tokio::test]
+async fn a_quiet_cluster_does_what_was_told() {
+    let cluster = Cluster::start(TWO_HOSTS).await;
+    let client = cluster.client().await;
+    hosts_joined(&client, 2).await;
+    running(&client, filling("first", 3)).await;
+    for gpus in [2, 4, 1] {
+        let text = format!("name: next\nresources: {{gpus: {gpus}}}\ncommand: [sleep, '1000']\n");
+        drop(cluster.write("next.yaml", &text));
+        let answer = ask(&cluster, &client, &["--submit", "next.yaml"]).await;
+        let told = &answer["submitted"][0];
+        assert_eq!(told["then"]["start_ms"], 0, "{answer}");
+        assert_eq!(answer["affected"].as_array().unwrap().len(), 0);
+        let words = ["job", "submit", "-f", "next.yaml", "-o", "name"];
+        let job = cluster.muster(&words).await.ok();
+        let attempt = only_attempt(&client, JobId(job.trim().parse().unwrap())).await;
+        assert_eq!(place(&attempt), predicted(told));
+    }
+}
+
+#[tokio::test]
+async fn a_drain_tells_who_moves_and_a_block_who_stays() {
+    let cluster = Cluster::start(TWO_HOSTS).await;
+    let client = cluster.client().await;
+    hosts_joined(&client, 2).await;
+    let first = running(&client, filling("first", 8)).await;
+    let (host, gpus) = place(&only_attempt(&client, first).await);
+    let other = if host == "node01" { "node02" } else { "node01" };
+
+    let answer = ask(&cluster, &client, &["--drain", &host]).await;
+    let stop = &answer["stops"][0];
+    assert_eq!(stop["job"], first.get(), "{answer}");
+    assert_eq!(stop["back_on"][0], other);
+    assert_eq!(stop["back_ms"], 0);
+
+    for words in [["--block", &host], ["--block-gpu", &gpus[0]]] {
+        let answer = ask(&cluster, &client, &words).await;
+        assert_eq!(answer["stops"].as_array().unwrap().len(), 0, "{answer}");
+    }
+
+    // With the other host full, it has to wait: for as long as the other is assumed to run.
+    running(&client, filling("second", 8)).await;
+    let words = [
+        "--drain",
+        &host,
+        "--assume-run-time",
+        "2h",
+        "--horizon",
+        "1h",
+    ];
+    let answer = ask(&cluster, &client, &words).await;
+    assert_eq!(answer["stops"][0]["back_ms"], Value::Null, "{answer}");
+    assert_eq!(answer["affected"][0]["effect"], "stopped_for_long");
+    assert_eq!(answer["assumptions"]["assumed"], 2);
+}
+
+#[tokio::test]
+async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limit() {
+    let cluster = Cluster::start(ONE_HOST).await;
+    let client = cluster.client().await;
+    hosts_joined(&client, 1).await;
+    let first = running(&client, filling("first", 6)).await;
+    let tree = "queues:\n  default: {limit: {gpus: 4}}\n";
+    drop(cluster.write("queues.yaml", tree));
+
+    let words = ["--queues", "queues.yaml", "--report", "report"];
+    let answer = ask(&cluster, &client, &words).await;
+    let queue = &answer["queues"][0];
+    assert_eq!(queue["over_limit"]["gpus"], 2, "{answer}");
+    assert_eq!(queue["jobs_over_limit"]["first"][0], first.get());
+    assert_eq!(answer["stops"].as_array().unwrap().len(), 0);
+    assert_eq!(answer["unaffected"], 1);
+    let report = cluster.write("nothing", "").with_file_name("report");
+    let written = std::fs::read(report.join("what-if.json")).unwrap();
+    let written: Value = serde_json::from_slice(&written).unwrap();
+    assert_eq!(written["queues"], answer["queues"]);
+
+    // The dry run of the change itself says the same, and changes nothing.
+    let before = revision(&client).await;
+    let words = ["queue", "apply", "queues.yaml", "--dry-run"];
+    let tried = cluster.muster(&words).await.ok();
+    assert!(tried.contains("holds 2 GPUs over its limit"), "{tried}");
+    assert!(tried.contains(&format!("the newest: {first}")), "{tried}");
+    assert_eq!(revision(&client).await, before);
+    only_attempt(&client, first).await;
+}
+
+#[tokio::test]
+async fn what_cannot_be_asked_is_refused_with_its_reason() {
+    let cluster = Cluster::start(ONE_HOST).await;
+    let client = cluster.client().await;
+    hosts_joined(&client, 1).await;
+    let bad = "queues:\n  production: {guarantee: {amounts: {gpus: 1000}}}\n";
+    drop(cluster.write("bad.yaml", bad));
+    let cases: [(&[&str], i32, &str); 7] = [
+        (&[], 64, "--from-cluster needs a change to ask about"),
+        (
+            &["--submit", "nowhere.yaml"],
+            64,
+            "cannot read nowhere.yaml",
+        ),
+        (
+            &["--drain", "node99"],
+            1,
+            "the drain of host `node99` would be refused",
+        ),
+        (
+            &["--block-gpu", "GPU-00000000-0000-0000-0000-000000000000"],
+            1,
+            "would be refused",
+        ),
+        (
+            &["--queues", "bad.yaml"],
+            1,
+            "bad.yaml:2:15: queues.production",
+        ),
+        (
+            &["--drain", "node01", "--horizon", "90d"],
+            64,
+            "HORIZON_MS_MAX",
+        ),
+        (
+            &["--drain", "node01", "--jobs", "x.csv"],
+            64,
+            "cannot be used with",
+        ),
+    ];
+    for (words, code, message) in cases {
+        let words = [&["simulate", "--from-cluster"], words].concat();
+        let run = cluster.muster(&words).await;
+        assert_eq!(run.code, code, "{words:?}: {run:?}");
+        assert!(run.stderr.contains(message), "{words:?}: {run:?}");
+        assert_eq!(run.stdout, "");
+    }
+
+    // Nobody there, and nobody who leads.
+    let words = [
+        "simulate",
+        "--from-cluster",
+        "--drain",
+        "a",
+        "--address",
+        "127.0.0.1:1",
+    ];
+    let run = muster_tests::Run::of(muster(&words), "").await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(
+        run.stderr.contains("no scheduler replica is reachable"),
+        "{run:?}"
+    );
+}
+
+#[tokio::test]
+async fn a_cluster_without_a_leader_says_so() {
+    let mut cluster = Cluster::start(Shape {
+        replicas: 3,
+        workers: 0,
+        gpus: 0,
+    })
+    .await;
+    let client = cluster.client().await;
+    let leader = cluster.leader(&client).await;
+    for index in (0..3).filter(|index| *index != leader) {
+        cluster.replicas[index].kill();
+    }
+    drop(cluster.write("urgent.yaml", URGENT));
+    let words = [
+        "simulate",
+        "--from-cluster",
+        "--submit",
+        "urgent.yaml",
+        "--deadline",
+        "2s",
+    ];
+    let run = cluster.muster(&words).await;
+    assert_eq!(run.code, 1, "{run:?}");
+    assert!(run.stderr.contains("has lost its majority"), "{run:?}");
+}
