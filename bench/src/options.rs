@@ -50,6 +50,8 @@ pub(crate) enum Figure {
     Beats,
     /// Memory and restart of a replica with 100,000 jobs
     Memory,
+    /// Decisions of the scheduling engine alone, up to 65,536 GPUs
+    Engine,
     /// Stall of the apply loop while a snapshot is written
     Snapshot,
 }
@@ -72,7 +74,7 @@ impl Options {
 }
 
 /// What every figure is given.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Bench {
     /// The `muster` program.
     pub(crate) binary: PathBuf,

@@ -47,6 +47,11 @@ impl Samples {
         self.quantile(0.5)
     }
 
+    /// NaN if there are none.
+    pub(crate) fn mean(&self) -> f64 {
+        self.0.iter().sum::<f64>() / self.0.len() as f64
+    }
+
     /// Counts in steps of `width`, as `400-500: 12`, empty steps left out.
     pub(crate) fn histogram(&self, width: f64) -> String {
         let mut counts = std::collections::BTreeMap::new();

@@ -2,6 +2,7 @@
 
 mod beats;
 mod cli;
+mod engine;
 mod failover;
 mod lost;
 mod memory;
@@ -24,6 +25,7 @@ pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec
         Figure::Cli => cli::measure(bench).await,
         Figure::Beats => beats::measure(bench).await,
         Figure::Memory => memory::measure(bench).await,
+        Figure::Engine => engine::measure(bench).await,
         Figure::Snapshot => snapshot::measure(bench).await,
     }
 }

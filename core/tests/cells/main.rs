@@ -4,4 +4,3 @@ mod checks;
 mod safety;
 mod serve;
 mod setup;
-mod speed;

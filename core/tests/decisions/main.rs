@@ -8,7 +8,6 @@ mod cluster;
 mod plan;
 mod properties;
 mod reactor;
-mod speed;
 
 use std::path::Path;
 

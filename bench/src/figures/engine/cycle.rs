@@ -1,0 +1,122 @@
+//! Whole planning rounds: one that places nothing, and rounds that place all they can.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::ensure;
+use muster_core::quota::{QueueConfig, QueueOrder, QueueTree};
+use muster_core::testing::{Cluster, gang, single};
+use tokio::time::Instant;
+
+use super::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+
+/// Wanted for a round in which nothing can be placed, in milliseconds.
+const CYCLE_WANTED_MS: f64 = 10.0;
+/// Wanted placements a second of the engine alone.
+const PLACEMENTS_WANTED: f64 = 100_000.0;
+/// Hosts of the full cluster.
+const FULL_HOSTS: u32 = 1_000;
+const USERS: u32 = 16;
+const RUNS: usize = 9;
+
+/// A full cluster with 100,000 jobs that wait: all alike, and of 1,000 shapes in two queues.
+pub(super) fn nothing_placeable(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let jobs = bench.pick(100_000, 2_000);
+    let rows = [1, 1_000].map(|shapes| {
+        let mut cluster = full()?;
+        for number in 0..jobs {
+            cluster.submit(waiting(number, shapes));
+        }
+        let mut spans = Samples::default();
+        for _ in 0..RUNS {
+            let (took, planned) = timed(&cluster);
+            ensure!(planned.steps.is_empty(), "a full cluster had room");
+            spans.push_ms(took);
+        }
+        Ok(Row {
+            what: "one planning round in which nothing can be placed".to_owned(),
+            conditions: format!(
+                "{jobs} jobs wait, shapes: {shapes}; {} GPUs, all held; {} runs",
+                FULL_HOSTS * GPUS_PER_HOST,
+                spans.len()
+            ),
+            unit: "ms",
+            values: Values::runs(&spans),
+            goal: Some(Goal::AtMost(CYCLE_WANTED_MS)),
+        })
+    });
+    rows.into_iter().collect()
+}
+
+fn full() -> anyhow::Result<Cluster> {
+    let mut cluster = Cluster::with_hosts(FULL_HOSTS, GPUS_PER_HOST);
+    cluster.audited = false;
+    let fair = QueueConfig {
+        order: QueueOrder::Fair,
+        ..QueueConfig::default()
+    };
+    cluster.configure(QueueTree {
+        queues: BTreeMap::from([
+            ("default".to_owned(), QueueConfig::default()),
+            ("fair".to_owned(), fair),
+        ]),
+        ..QueueTree::default()
+    });
+    cluster.submit(single("sweep", FULL_HOSTS * GPUS_PER_HOST, 1));
+    ground::settle(&mut cluster)?;
+    Ok(cluster)
+}
+
+/// Single tasks and gangs by turns, every fourth in the fair queue.
+fn waiting(number: u32, shapes: u32) -> muster_core::spec::JobSpec {
+    let shape = number % shapes;
+    let mut spec = match shape % 2 {
+        0 => single("wait", 1, 1 + shape % 8),
+        _ => gang("wait", 1 + shape % 64, 1 + shape % 8),
+    };
+    spec.groups[0].resources.memory_mib = 1_024 + u64::from(shape);
+    if shapes > 1 && number % 4 == 0 {
+        "fair".clone_into(&mut spec.queue);
+        spec.user = format!("user-{}", number % USERS);
+    }
+    spec
+}
+
+/// An array of 60,000 tasks over 8,192 empty hosts, planned and applied.
+pub(super) fn placements(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let tasks = bench.pick(60_000, 5_000);
+    let mut rates = Samples::default();
+    for _ in 0..bench.pick(3, 1) {
+        let mut cluster = ground::cluster(HOSTS)?;
+        cluster.submit(single("array", tasks, 1));
+        let mut placed = 0;
+        let mut took = Duration::ZERO;
+        loop {
+            let began = Instant::now();
+            let (_, planned) = timed(&cluster);
+            for step in &planned.steps {
+                carry_out(&mut cluster, step)?;
+            }
+            took += began.elapsed();
+            placed += planned.placements().count();
+            if planned.steps.is_empty() {
+                break;
+            }
+        }
+        ensure!(placed == tasks as usize, "{placed} of {tasks} were placed");
+        rates.push(f64::from(tasks) / took.as_secs_f64());
+    }
+    Ok(vec![Row {
+        what: "placements of the engine alone".to_owned(),
+        conditions: format!(
+            "{tasks} tasks of one GPU on 65,536 GPUs with pods, racks, sockets and switches; decided and applied; {} runs",
+            rates.len()
+        ),
+        unit: "/s",
+        values: Values::runs(&rates),
+        goal: Some(Goal::AtLeast(PLACEMENTS_WANTED)),
+    }])
+}

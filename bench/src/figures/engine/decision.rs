@@ -1,0 +1,169 @@
+//! One decision: a request for some GPUs of one host, and gangs.
+
+use std::collections::BTreeMap;
+
+use anyhow::ensure;
+use muster_core::quota::{CellQuota, Guarantee, QueueConfig, QueueTree};
+use muster_core::testing::{Cluster, gang, single};
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+
+use super::ground::{self, HOSTS, decide, within};
+use super::mean_and_p99;
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+
+/// Wanted mean and 99th percentile of a decision in virtual clusters, in microseconds.
+const WANTED_US: (f64, f64) = (50.0, 1_000.0);
+/// The cost may grow from 1,024 to 65,536 GPUs as much as their logarithms do: 16 / 10.
+const GROWTH_WANTED: f64 = 1.6;
+/// Wanted decision for a gang of 1,024 x 8, in milliseconds.
+const GANG_WANTED_MS: f64 = 50.0;
+const VIRTUAL_CLUSTERS: u32 = 11;
+/// Hosts guaranteed to each: together all but eight.
+const HOSTS_EACH: u32 = 744;
+const GPUS_MAX: u32 = 4;
+const RUNS: usize = 5;
+
+/// From 1,024 to 65,536 GPUs, nine of ten held: the cost of a request for one to three GPUs of one host.
+pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
+    let mut means = Vec::new();
+    for hosts in [HOSTS / 64, HOSTS / 8, HOSTS] {
+        let mut random = ChaCha8Rng::seed_from_u64(u64::from(hosts));
+        let mut cluster = ground::cluster(hosts)?;
+        ground::fill(&mut cluster, hosts, &mut random)?;
+        let mut spans = Samples::default();
+        for _ in 0..bench.pick(4_000, 200) {
+            let gpus = random.random_range(1..GPUS_MAX);
+            let decided = decide(&mut cluster, single("new", 1, gpus))?;
+            spans.push(decided.took.as_secs_f64() * 1e6);
+            // One leaves for every one that came, so that the fill stays.
+            if decided.placed {
+                ground::end_one(&mut cluster)?;
+            }
+        }
+        let conditions = format!(
+            "{} GPUs, 90 % held at random, no guarantees; {} requests for 1 to 3 GPUs of one host",
+            hosts * ground::GPUS_PER_HOST,
+            spans.len()
+        );
+        rows.extend(mean_and_p99(("one decision", &conditions), &spans, None));
+        means.push(spans.mean());
+    }
+    let (first, last) = (means.first(), means.last());
+    let growth = last
+        .zip(first)
+        .map_or(f64::NAN, |(last, first)| last / first);
+    rows.push(Row {
+        what: "growth of a decision's cost".to_owned(),
+        conditions: "65,536 against 1,024 GPUs, means of the rows above; logarithms grow 1.6 times"
+            .to_owned(),
+        unit: "times",
+        values: Values::One(growth),
+        goal: Some(Goal::AtMost(GROWTH_WANTED)),
+    });
+    Ok(rows)
+}
+
+/// The same in eleven virtual clusters with hosts as their cells.
+pub(super) fn virtual_clusters(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut cluster = ground::cluster(HOSTS)?;
+    cluster.configure(tree());
+    let mut random = ChaCha8Rng::seed_from_u64(u64::from(VIRTUAL_CLUSTERS));
+    fill_clusters(&mut cluster)?;
+    let mut spans = Samples::default();
+    let mut placed = 0;
+    for _ in 0..bench.pick(4_000, 200) {
+        let mut spec = single("new", 1, random.random_range(1..=GPUS_MAX));
+        spec.queue = queue(random.random_range(0..VIRTUAL_CLUSTERS));
+        let decided = decide(&mut cluster, spec)?;
+        spans.push(decided.took.as_secs_f64() * 1e6);
+        if decided.placed {
+            placed += 1;
+            cluster.finish_all(decided.job);
+        }
+    }
+    ensure!(placed > 0, "no request found room");
+    let conditions = format!(
+        "65,536 GPUs, {VIRTUAL_CLUSTERS} virtual clusters of {HOSTS_EACH} hosts, 90 % of the GPUs held; {} requests for \
+         1 to {GPUS_MAX} GPUs of one host, {placed} placed",
+        spans.len()
+    );
+    let what = "one decision in virtual clusters";
+    Ok(mean_and_p99((what, &conditions), &spans, Some(WANTED_US)).into())
+}
+
+fn queue(number: u32) -> String {
+    format!("vc{number:02}")
+}
+
+fn tree() -> QueueTree {
+    let hosts = CellQuota {
+        level: "host".to_owned(),
+        gpu_model: "H100".to_owned(),
+        gpus: ground::GPUS_PER_HOST,
+        count: HOSTS_EACH,
+        pinned: Vec::new(),
+    };
+    let config = QueueConfig {
+        guarantee: Guarantee::Cells(vec![hosts]),
+        ..QueueConfig::default()
+    };
+    let mut queues = BTreeMap::from([("default".to_owned(), QueueConfig::default())]);
+    queues.extend((0..VIRTUAL_CLUSTERS).map(|number| (queue(number), config.clone())));
+    QueueTree {
+        queues,
+        ..QueueTree::default()
+    }
+}
+
+/// Every virtual cluster holds nine tenths of its GPUs, by jobs of four, two and one.
+fn fill_clusters(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let gpus = HOSTS_EACH * ground::GPUS_PER_HOST * 9 / 10;
+    for number in 0..VIRTUAL_CLUSTERS {
+        for (gpus_each, jobs) in [(4, gpus / 8), (2, gpus / 8), (1, gpus / 4)] {
+            let mut spec = single("old", jobs, gpus_each);
+            spec.queue = queue(number);
+            cluster.submit(spec);
+        }
+    }
+    ground::settle(cluster)
+}
+
+/// Gangs on 8,192 empty hosts.
+pub(super) fn gangs(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut in_racks = gang("racks", 1_024, 8);
+    in_racks.groups[0].layout.within = within("rack");
+    in_racks.groups[0].layout.within_tasks = Some(16);
+    let mut mixed = gang("mixed", 1_023, 8);
+    let mut servers = mixed.groups[0].clone();
+    "servers".clone_into(&mut servers.name);
+    servers.count = 60;
+    servers.resources.gpus = 3;
+    mixed.groups.push(servers);
+    let specs = [
+        ("1,024 x 8", gang("plain", 1_024, 8)),
+        ("1,024 x 8, sixteen and sixteen within a rack", in_racks),
+        ("1,023 x 8 and 60 x 3", mixed),
+    ];
+    let empty = ground::cluster(HOSTS)?;
+    let mut rows = Vec::new();
+    for (what, spec) in specs {
+        let mut spans = Samples::default();
+        for _ in 0..bench.pick(RUNS, 1) {
+            let decided = decide(&mut empty.clone(), spec.clone())?;
+            ensure!(decided.placed, "{what} found no room in an empty cluster");
+            spans.push_ms(decided.took);
+        }
+        rows.push(Row {
+            what: format!("one decision for a gang of {what}"),
+            conditions: format!("65,536 GPUs, all free; {} runs", spans.len()),
+            unit: "ms",
+            values: Values::runs(&spans),
+            goal: Some(Goal::AtMost(GANG_WANTED_MS)),
+        });
+    }
+    Ok(rows)
+}

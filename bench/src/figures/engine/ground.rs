@@ -1,0 +1,190 @@
+//! Clusters in memory, filled, and the steps of the planner carried out on them.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Context as _, bail};
+use muster_core::command::{Command, Placement, Standing, TaskPlacement};
+use muster_core::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use muster_core::plan::{Budget, Plan, plan};
+use muster_core::spec::{JobSpec, Within};
+use muster_core::testing::{Cluster, gpu_uuid, host, single};
+use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
+use rand::Rng as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+pub(super) const GPUS_PER_HOST: u32 = 8;
+/// 8,192 hosts with 65,536 GPUs.
+pub(super) const HOSTS: u32 = 8_192;
+const HOSTS_PER_RACK: u32 = 16;
+const RACKS_PER_POD: u32 = 32;
+/// GPUs in ten that are held.
+const HELD_OF_TEN: u32 = 9;
+
+/// Hosts of eight GPUs in pods and racks, with two sockets and four PCIe switches each.
+pub(super) fn cluster(hosts: u32) -> anyhow::Result<Cluster> {
+    let mut cluster = Cluster::new();
+    cluster.audited = false;
+    let request = cluster.next_request();
+    carry_out(
+        &mut cluster,
+        &Command::SetTopology {
+            request,
+            author: "bench".to_owned(),
+            topology: Arc::new(topology(hosts)),
+        },
+    )?;
+    for number in 1..=hosts {
+        cluster.register(host(number, GPUS_PER_HOST));
+    }
+    Ok(cluster)
+}
+
+fn topology(hosts: u32) -> Topology {
+    let place = |rack: u32| {
+        let first = rack * HOSTS_PER_RACK + 1;
+        let last = (first + HOSTS_PER_RACK - 1).min(hosts);
+        CellPlace {
+            cell: vec![
+                format!("pod-{}", rack / RACKS_PER_POD),
+                format!("rack-{rack}"),
+            ],
+            hosts: (first..=last)
+                .map(|number| format!("node-{number:04}"))
+                .collect(),
+        }
+    };
+    Topology {
+        above: vec!["pod".to_owned(), "rack".to_owned()],
+        inside: vec!["socket".to_owned(), "pcie".to_owned()],
+        places: (0..hosts.div_ceil(HOSTS_PER_RACK)).map(place).collect(),
+        shapes: vec![HostShape {
+            gpus: GPUS_PER_HOST,
+            groups: vec![
+                cells("socket", 0..4),
+                cells("socket", 4..8),
+                cells("pcie", 0..2),
+                cells("pcie", 2..4),
+                cells("pcie", 4..6),
+                cells("pcie", 6..8),
+            ],
+            ..HostShape::default()
+        }],
+    }
+}
+
+/// A cell inside a host.
+pub(super) fn cells(level: &str, gpus: Range<u32>) -> CellGroup {
+    CellGroup {
+        level: level.to_owned(),
+        gpus: gpus.collect(),
+    }
+}
+
+/// Applies a command, which must have its effect.
+pub(super) fn carry_out(cluster: &mut Cluster, command: &Command) -> anyhow::Result<()> {
+    match cluster.apply(command).result {
+        Ok(_) => Ok(()),
+        Err(rejection) => bail!("{command:?} was refused: {rejection}"),
+    }
+}
+
+/// Takes GPUs at random until nine of ten are held, each by a job of its own.
+pub(super) fn fill(
+    cluster: &mut Cluster,
+    hosts: u32,
+    random: &mut ChaCha8Rng,
+) -> anyhow::Result<()> {
+    for number in 1..=hosts {
+        for gpu in 0..GPUS_PER_HOST {
+            if random.random_range(0..10) < HELD_OF_TEN {
+                hold(cluster, number, gpu)?;
+            }
+        }
+    }
+    Ok(())
+}
+
+/// A job that holds one GPU.
+pub(super) fn hold(cluster: &mut Cluster, number: u32, gpu: u32) -> anyhow::Result<()> {
+    let job = cluster.submit(single("old", 1, 1));
+    let placement = Placement {
+        leader: cluster.leader(),
+        job,
+        unit: UnitIndex(0),
+        standing: Standing::Share,
+        tasks: Arc::from([TaskPlacement {
+            task: TaskIndex(0),
+            host: HostId(number),
+            gpus: vec![gpu_uuid(number, gpu)],
+        }]),
+    };
+    carry_out(cluster, &Command::Place(placement))
+}
+
+/// What one job's turn took.
+pub(super) struct Decided {
+    pub(super) job: JobId,
+    /// The planning round alone.
+    pub(super) took: Duration,
+    pub(super) placed: bool,
+}
+
+/// Submits a job, times one planning round, and carries its steps out; a job that has to wait is cancelled.
+pub(super) fn decide(cluster: &mut Cluster, spec: JobSpec) -> anyhow::Result<Decided> {
+    let job = cluster.submit(spec);
+    let (took, planned) = timed(cluster);
+    for step in &planned.steps {
+        carry_out(cluster, step)?;
+    }
+    let placed = planned.placements().any(|placement| placement.job == job);
+    if !placed {
+        let request = cluster.next_request();
+        let cancel = Command::CancelJob {
+            request,
+            job,
+            author: "bench".to_owned(),
+            reason: String::new(),
+        };
+        carry_out(cluster, &cancel)?;
+    }
+    Ok(Decided { job, took, placed })
+}
+
+/// Times a planning round.
+pub(super) fn timed(cluster: &Cluster) -> (Duration, Plan) {
+    let began = Instant::now();
+    let planned = plan(&cluster.state, cluster.now, Budget::default());
+    (began.elapsed(), planned)
+}
+
+/// Plans and carries out until nothing more is placed.
+pub(super) fn settle(cluster: &mut Cluster) -> anyhow::Result<()> {
+    loop {
+        let (_, planned) = timed(cluster);
+        if planned.steps.is_empty() {
+            return Ok(());
+        }
+        for step in &planned.steps {
+            carry_out(cluster, step)?;
+        }
+    }
+}
+
+/// The job that runs on the first host in use ends.
+pub(super) fn end_one(cluster: &mut Cluster) -> anyhow::Result<()> {
+    let first = cluster.state.index.on_host.keys().next();
+    let (_, job, _) = *first.context("nothing runs that could end")?;
+    cluster.finish_all(job);
+    Ok(())
+}
+
+/// A requirement to lie within one cell.
+pub(super) fn within(level: &str) -> Option<Within> {
+    Some(Within {
+        level: level.to_owned(),
+        required: true,
+    })
+}

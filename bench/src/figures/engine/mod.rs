@@ -1,0 +1,48 @@
+//! The scheduling engine alone: decisions on clusters that exist only in memory, no process, no disk, no network.
+
+mod cycle;
+mod decision;
+mod domain;
+mod ground;
+mod rebuild;
+
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+
+/// Measures all of them, off the runtime's threads.
+pub(super) async fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let bench = bench.clone();
+    tokio::task::spawn_blocking(move || rows(&bench)).await?
+}
+
+fn rows(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut rows = decision::single_host(bench)?;
+    rows.extend(decision::virtual_clusters(bench)?);
+    rows.extend(decision::gangs(bench)?);
+    rows.push(domain::measure(bench)?);
+    rows.extend(cycle::nothing_placeable(bench)?);
+    rows.extend(cycle::placements(bench)?);
+    rows.extend(rebuild::measure(bench)?);
+    Ok(rows)
+}
+
+/// Mean and 99th percentile of decisions, which have a bound each.
+fn mean_and_p99(
+    (what, conditions): (&str, &str),
+    spans_us: &Samples,
+    bounds: Option<(f64, f64)>,
+) -> [Row; 2] {
+    let row = |which: &str, value: f64, bound: Option<f64>| Row {
+        what: format!("{what}: {which}"),
+        conditions: conditions.to_owned(),
+        unit: "us",
+        values: Values::One(value),
+        goal: bound.map(Goal::AtMost),
+    };
+    let (mean, p99) = bounds.unzip();
+    [
+        row("mean", spans_us.mean(), mean),
+        row("p99", spans_us.quantile(0.99), p99),
+    ]
+}

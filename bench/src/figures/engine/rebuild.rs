@@ -1,0 +1,50 @@
+//! What a replica derives when it reads a state: the planner's indexes, which it then keeps.
+
+use anyhow::{Context as _, ensure};
+use muster_core::testing::single;
+use muster_proto::log::{read_state, write_state};
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+use super::ground::{self, HOSTS};
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+
+/// Wanted, in milliseconds.
+const WANTED_MS: f64 = 500.0;
+const RUNS: usize = 5;
+
+/// 65,536 GPUs of which nine of ten are held, and jobs that wait.
+pub(super) fn measure(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut cluster = ground::cluster(HOSTS)?;
+    let mut random = ChaCha8Rng::seed_from_u64(u64::from(HOSTS));
+    ground::fill(&mut cluster, HOSTS, &mut random)?;
+    let running = cluster.state.jobs.len();
+    let waiting = bench.pick(100_000, 2_000) - running.min(bench.pick(100_000, 2_000));
+    for _ in 0..waiting {
+        cluster.submit(single("wait", 1, 1));
+    }
+    let mut bytes = Vec::new();
+    write_state(&cluster.state, &mut bytes).context("writing the state")?;
+    let mut spans = Samples::default();
+    for _ in 0..bench.pick(RUNS, 1) {
+        let began = Instant::now();
+        let state = read_state(&mut bytes.as_slice()).context("reading the state")?;
+        spans.push_ms(began.elapsed());
+        ensure!(state.jobs.len() == running + waiting, "jobs were lost");
+    }
+    Ok(vec![Row {
+        what: "state and all indexes from the bytes of a snapshot".to_owned(),
+        conditions: format!(
+            "65,536 GPUs, {running} jobs running and {waiting} waiting, {} MiB; a new leader needs none of it, its indexes \
+             are part of what it keeps; {} runs",
+            bytes.len() >> 20,
+            spans.len()
+        ),
+        unit: "ms",
+        values: Values::runs(&spans),
+        goal: Some(Goal::AtMost(WANTED_MS)),
+    }])
+}
