@@ -298,7 +298,10 @@ impl<'a> Node<'a> {
             guarantee: counts.map_or_else(Amounts::default, |queue| {
                 guaranteed(&queue.config.guarantee)
             }),
-            holding: usage.map_or_else(Holding::default, |usage| held(&usage.total)),
+            holding: Holding {
+                past_gpus_milli: past_gpus_milli(state, name),
+                ..usage.map_or_else(Holding::default, |usage| held(&usage.total))
+            },
             limited: is_limited(state, name),
             ..Self::root()
         }
@@ -326,5 +329,21 @@ fn held(usage: &Usage) -> Holding {
     let mut firm = all.clone();
     firm.subtract(&usage.opportunistic);
     firm.subtract(&usage.stopping);
-    Holding { all, firm }
+    Holding {
+        all,
+        firm,
+        past_gpus_milli: 0,
+    }
+}
+
+/// What a queue used in the past, if that counts.
+fn past_gpus_milli(state: &State, name: &str) -> u64 {
+    let (Some(queue), Some(half_life_ms)) = (state.queues.get(name), state.history_half_life_ms)
+    else {
+        return 0;
+    };
+    let usage = state.index.usage.get(name);
+    let gpus = usage.map_or(0, |usage| usage.total.held.gpus);
+    let history = queue.history.at(state.time, gpus, half_life_ms);
+    history.average_gpus_milli(half_life_ms)
 }

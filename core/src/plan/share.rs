@@ -7,6 +7,8 @@ use crate::state::Totals;
 
 /// Amounts are compared up to this: products of three such stay exact.
 const AMOUNT_MAX: u64 = 1 << 44;
+/// Thousandths of a GPU.
+const MILLI: u64 = 1_000;
 
 /// A fraction, compared exactly.
 #[derive(Clone, Copy, Debug)]
@@ -87,6 +89,8 @@ pub(super) struct Holding {
     pub(super) all: Amounts,
     /// Without what is held opportunistically, which uses up no guarantee.
     pub(super) firm: Amounts,
+    /// What past use comes to, in thousandths of a GPU; 0 where only present use counts.
+    pub(super) past_gpus_milli: u64,
 }
 
 impl Holding {
@@ -107,13 +111,13 @@ impl Share {
     ) -> Self {
         match against_guarantee(&holding.firm, guarantee) {
             Some(ratio) if ratio.is_part() => Self::Guaranteed(ratio),
-            _ => Self::Borrowing(dominant(&holding.all, totals).over(config.weight)),
+            _ => Self::Borrowing(dominant(holding, totals).over(config.weight)),
         }
     }
 
     /// The share of a user in a queue.
     pub(super) fn of_user(holding: &Holding, totals: &Totals) -> Self {
-        Self::Borrowing(dominant(&holding.all, totals))
+        Self::Borrowing(dominant(holding, totals))
     }
 }
 
@@ -135,10 +139,15 @@ fn against_guarantee(used: &Amounts, guarantee: &Amounts) -> Option<Ratio> {
         .max()
 }
 
-/// The largest part of any resource of the cluster.
-fn dominant(used: &Amounts, totals: &Totals) -> Ratio {
+/// The largest part of any resource of the cluster; of GPUs, past use counts beside what is held.
+fn dominant(holding: &Holding, totals: &Totals) -> Ratio {
+    let used = &holding.all;
+    let gpus_milli = used.gpus.saturating_mul(MILLI);
     let kinds = [
-        Ratio::new(used.gpus, totals.gpus),
+        Ratio::new(
+            gpus_milli.saturating_add(holding.past_gpus_milli),
+            totals.gpus.saturating_mul(MILLI),
+        ),
         Ratio::new(used.cpus_milli, totals.cpus_milli),
         Ratio::new(used.memory_mib, totals.memory_mib),
     ];
@@ -203,6 +212,17 @@ mod tests {
         let at_guarantee = share(&holding(50, 0), 1, 50);
         assert!(under < idle_without_guarantee);
         assert!(idle_without_guarantee < at_guarantee);
+    }
+
+    #[test]
+    fn past_use_counts_beside_what_is_held() {
+        let greedy = Holding {
+            past_gpus_milli: 20_000,
+            ..holding(10, 0)
+        };
+        assert!(share(&greedy, 1, 0) > share(&holding(29, 0), 1, 0));
+        assert_eq!(share(&greedy, 1, 0), share(&holding(30, 0), 1, 0));
+        assert_eq!(share(&greedy, 1, 50), share(&holding(10, 0), 1, 50));
     }
 
     #[test]

@@ -86,6 +86,17 @@ impl History {
             as_of: time.max(self.as_of),
         }
     }
+
+    /// What it comes to on average, in thousandths of a GPU: whoever held so many all the time counts with that.
+    #[must_use]
+    pub fn average_gpus_milli(&self, half_life_ms: u64) -> u64 {
+        /// Thousandths.
+        const MILLI: u128 = 1_000;
+        let half_life_ms = half_life_ms.clamp(1, limits::PERIOD_MS_MAX);
+        let in_all = (u128::from(half_life_ms) * HALF_LIVES_IN_ALL) >> DIGITS;
+        let average = u128::from(self.gpu_ms) * MILLI / in_all.max(1);
+        u64::try_from(average).unwrap_or(u64::MAX)
+    }
 }
 
 impl Queue {
@@ -125,6 +136,17 @@ mod tests {
         let quarter = later(half_life_ms / 2);
         assert!((707_000..707_200).contains(&quarter), "{quarter}");
         assert_eq!(later(half_life_ms * 100), 0);
+    }
+
+    #[test]
+    fn who_always_held_as_much_counts_with_that() {
+        let half_life_ms = 3_600_000;
+        let history = History::default().at(TimeMs(half_life_ms * 50), 8, half_life_ms);
+        let average = history.average_gpus_milli(half_life_ms);
+        assert!((7_999..=8_000).contains(&average), "{average}");
+        let later = history.at(TimeMs(half_life_ms * 51), 0, half_life_ms);
+        let average = later.average_gpus_milli(half_life_ms);
+        assert!((3_999..=4_000).contains(&average), "{average}");
     }
 
     #[test]
