@@ -78,7 +78,7 @@ fn waiting(number: u32, shapes: u32) -> muster_core::spec::JobSpec {
         _ => gang("wait", 1 + shape % 64, 1 + shape % 8),
     };
     spec.groups[0].resources.memory_mib = 1_024 + u64::from(shape);
-    if shapes > 1 && number % 4 == 0 {
+    if shapes > 1 && number.is_multiple_of(4) {
         "fair".clone_into(&mut spec.queue);
         spec.user = format!("user-{}", number % USERS);
     }

@@ -1,0 +1,48 @@
+//! How cells fall into smaller ones.
+
+use crate::cells::Ground;
+use crate::topology::CellKind;
+
+impl Ground {
+    /// All kinds of cells of a GPU model (of all models if none), largest level first.
+    pub(in crate::cells) fn kinds<'a>(
+        &'a self,
+        gpu_model: Option<&'a str>,
+    ) -> impl Iterator<Item = &'a CellKind> {
+        self.splits
+            .keys()
+            .filter(move |kind| gpu_model.is_none_or(|model| *kind.gpu_model == *model))
+    }
+
+    /// The fewest cells of each kind that come out of any cell of this kind when it is split.
+    pub(in crate::cells) fn fewest(&self, kind: &CellKind) -> Vec<(&CellKind, u32)> {
+        let Some(ways) = self.splits.get(kind) else {
+            return Vec::new();
+        };
+        let mut all = ways.keys();
+        let Some(first) = all.next() else {
+            return Vec::new();
+        };
+        let mut fewest: Vec<(&CellKind, u32)> =
+            first.iter().map(|(kind, count)| (kind, *count)).collect();
+        for way in all {
+            for (kind, count) in &mut fewest {
+                let other = way.iter().find(|(other, _)| other == *kind);
+                *count = (*count).min(other.map_or(0, |(_, count)| *count));
+            }
+        }
+        fewest.retain(|(_, count)| *count > 0);
+        fewest
+    }
+
+    /// Whether some cell of the first kind lies around one of the second.
+    pub(in crate::cells) fn may_hold(&self, outer: &CellKind, inner: &CellKind) -> bool {
+        outer == inner
+            || outer.level < inner.level
+                && self.splits.get(outer).is_some_and(|ways| {
+                    ways.keys()
+                        .flatten()
+                        .any(|(child, _)| self.may_hold(child, inner))
+                })
+    }
+}
