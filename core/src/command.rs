@@ -322,6 +322,26 @@ pub struct Claiming {
     /// When the resources should be free, in stamped time; none if nobody can tell. Work that ends before may use
     /// them until then.
     pub expected_at: Option<TimeMs>,
+    /// Attempts that are moved to make the room; such a claim has no victims and supersedes nothing.
+    pub moving: Option<Moving>,
+}
+
+/// Moves that make room for a claim in one piece.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Moving {
+    /// Ascending by attempt. Each holds something that is claimed.
+    pub moves: Vec<Move>,
+    /// GPU-milliseconds that the claim's unit would wait longer without them, by what the planner expects.
+    pub gain_gpu_ms: u64,
+}
+
+/// An attempt that is stopped, and the place that is claimed for its unit in the same step.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Move {
+    /// The attempt.
+    pub attempt: Victim,
+    /// Where its unit goes on, in task order: free, or held by other attempts that this claim moves.
+    pub tasks: Arc<[TaskPlacement]>,
 }
 
 /// An attempt that a claim stops.

@@ -260,6 +260,20 @@ pub enum EventKind {
         /// When the resources should be free.
         expected_at: Option<TimeMs>,
     },
+    /// Attempts were stopped to go on elsewhere, so that a waiting unit has room in one piece. Its claim and theirs have
+    /// events of their own.
+    UnitsMoved {
+        /// Whose waiting unit.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempts, ascending.
+        moved: Vec<Victim>,
+        /// GPU-milliseconds that this loses: work since the newest checkpoints, and starting again.
+        cost_gpu_ms: u64,
+        /// GPU-milliseconds that the waiting unit would have waited longer without.
+        gain_gpu_ms: u64,
+    },
     /// A claim was given up.
     ClaimDropped {
         /// Whose.
@@ -301,6 +315,7 @@ impl EventKind {
             | Self::UnitRequeued { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::UnitClaimed { job, .. }
+            | Self::UnitsMoved { job, .. }
             | Self::ClaimDropped { job, .. }
             | Self::StandingChanged { job, .. } => Some(*job),
             Self::LeaderBegan { .. }

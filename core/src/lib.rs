@@ -19,6 +19,7 @@ pub mod feasibility;
 pub mod ids;
 pub mod lifecycle;
 pub mod limits;
+pub mod moves;
 pub mod plan;
 pub mod quota;
 pub mod reactor;

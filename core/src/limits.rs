@@ -41,6 +41,10 @@ pub const QUEUE_WEIGHT_MAX: u32 = 1_000_000;
 pub const CLAIMS_MAX: usize = 1_024;
 /// Attempts that one claim may preempt.
 pub const VICTIMS_PER_CLAIM_MAX: usize = 16_384;
+/// Units that may be moved for one claim: what is found by trying is tried again without each of them.
+pub const MOVES_PER_CLAIM_MAX: u32 = 64;
+/// Units that may be on the move at a time; each has a claim.
+pub const MOVES_IN_FLIGHT_MAX: u32 = 512;
 /// Longest time limit of a job, protection of a queue's work or assembly of a gang: one year.
 pub const PERIOD_MS_MAX: u64 = 31_536_000_000;
 /// Hosts that one job may name to run on, and as many not to run on.

@@ -518,6 +518,7 @@ mod tests {
             .map(|(name, config)| (name.to_owned(), config))
             .into(),
             history_half_life_ms: None,
+            defragment: None,
         };
         let request = cluster.next_request();
         let applied = cluster.apply(&Command::ConfigureQueues {

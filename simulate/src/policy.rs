@@ -130,6 +130,7 @@ impl Policy {
                 .map(|name| (name.to_owned(), self.queue_config(scenario, name)))
                 .collect(),
             history_half_life_ms: None,
+            defragment: None,
         }
     }
 

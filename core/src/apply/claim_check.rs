@@ -1,20 +1,20 @@
 //! Whether a claim may be made: everything that it takes is free, or its victims', or superseded, and it has a right
-//! to each of them.
+//! to each of them; or those who hold it may be moved.
 
 use std::collections::BTreeSet;
 
 use crate::apply::placement::{check_unit, infeasible};
-use crate::apply::{admission, binding};
-use crate::command::{Claiming, Victim};
+use crate::apply::{admission, binding, moves};
+use crate::command::{Claiming, TaskPlacement, Victim};
 use crate::feasibility::{self, Asker, Freed};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Job, State, amounts_of};
+use crate::state::{Job, Purpose, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
-pub(super) fn check_claim(
+pub(crate) fn check_claim(
     state: &State,
     claiming: &Claiming,
 ) -> Result<BTreeSet<HostId>, Rejection> {
@@ -36,7 +36,8 @@ pub(super) fn check_claim(
     let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
         .map_err(|unfit| infeasible(id, unfit))?;
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
-    check_borrowed(state, claiming, (asker, &hosts)).map_err(refuse)?;
+    let taken = (&*claiming.tasks, &*claiming.supersedes);
+    check_borrowed(state, taken, (asker, &hosts)).map_err(refuse)?;
     check_rights(state, claiming, job).map_err(refuse)?;
     admission::check(
         state,
@@ -50,6 +51,7 @@ pub(super) fn check_claim(
     )?;
     let asked = (&claiming.standing, &*claiming.tasks);
     binding::check(state, (job, unit), asked, &freed)?;
+    moves::check_moves(state, claiming, (&hosts, &freed))?;
     Ok(hosts)
 }
 
@@ -61,7 +63,8 @@ fn check_numbers(state: &State, claiming: &Claiming, job: &Job) -> Result<(), St
         return Err("it has a claim already".to_owned());
     }
     let claims = state.index.claims.len() - claiming.supersedes.len().min(state.index.claims.len());
-    if claims >= limits::CLAIMS_MAX {
+    let moves = claiming.moving.as_ref();
+    if claims + moves.map_or(0, |moving| moving.moves.len()) >= limits::CLAIMS_MAX {
         return Err(format!(
             "{claims} units have claims, which is the limit (CLAIMS_MAX)"
         ));
@@ -81,17 +84,20 @@ fn check_numbers(state: &State, claiming: &Claiming, job: &Job) -> Result<(), St
     Ok(())
 }
 
-/// What counts as free for a claim: what its victims and those that are stopping hold, and what it supersedes; for one
-/// without victims what anybody holds.
+/// What counts as free for a claim: what its victims, those that it moves and those that are stopping hold, and what it
+/// supersedes; for one without any of these what anybody holds.
 fn freed(state: &State, claiming: &Claiming) -> Freed {
-    let mut attempts: BTreeSet<(JobId, UnitIndex)> = claiming
-        .victims
-        .iter()
+    let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
+    let mut attempts: BTreeSet<(JobId, UnitIndex)> = stopped(claiming)
         .map(|victim| (victim.job, victim.unit))
         .collect();
     let is_reservation = attempts.is_empty();
     if !is_reservation {
-        let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
+        let tasks = moves.flat_map(|one| one.tasks.iter());
+        let hosts: BTreeSet<HostId> = tasks
+            .chain(claiming.tasks.iter())
+            .map(|task| task.host)
+            .collect();
         for host in hosts {
             attempts.extend(stopping_on(state, host));
         }
@@ -103,6 +109,12 @@ fn freed(state: &State, claiming: &Claiming) -> Freed {
     }
 }
 
+/// The attempts that a claim stops, its victims and those that it moves.
+fn stopped(claiming: &Claiming) -> impl Iterator<Item = &Victim> {
+    let moves = claiming.moving.iter().flat_map(|moving| &moving.moves);
+    claiming.victims.iter().chain(moves.map(|one| &one.attempt))
+}
+
 /// Units on a host whose attempts are being stopped.
 fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
     crate::desired::units_on(state, host)
@@ -112,16 +124,15 @@ fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
 }
 
 /// What others have claimed cannot be claimed once more, also where work that ends in time may use it meanwhile.
-fn check_borrowed(
+pub(super) fn check_borrowed(
     state: &State,
-    claiming: &Claiming,
+    (tasks, supersedes): (&[TaskPlacement], &[(JobId, UnitIndex)]),
     (asker, hosts): (Asker<'_>, &BTreeSet<HostId>),
 ) -> Result<(), String> {
     let own = (asker.job.id, asker.unit);
-    let superseded = |claimant: &(JobId, UnitIndex)| claiming.supersedes.contains(claimant);
+    let superseded = |claimant: &(JobId, UnitIndex)| supersedes.contains(claimant);
     for host in hosts.iter().filter_map(|host| state.host(*host)) {
-        let claimed: BTreeSet<_> = claiming
-            .tasks
+        let claimed: BTreeSet<_> = tasks
             .iter()
             .filter(|task| task.host == host.id)
             .flat_map(|task| &task.gpus)
@@ -148,7 +159,11 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
         amounts: &amounts,
     };
     let mut rights = Rights::of(state, preemptor);
-    let victims = victims(state, claiming)?;
+    let stopped = held_by_stopped(state, claiming)?;
+    let victims = match claiming.moving {
+        Some(_) => Vec::new(),
+        None => stopped,
+    };
     rights.take_all(victims).map_err(|(job, protection)| {
         format!("an attempt of job {job} cannot be preempted: {protection}")
     })?;
@@ -168,8 +183,12 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
                 "the claim of unit {unit} of job {other} is not in its way"
             ));
         }
-        let outranked =
-            claimant.spec.queue == job.spec.queue && claimant.spec.priority < job.spec.priority;
+        // A unit that is moved keeps its place as it would have kept the one that it left.
+        let is_moved =
+            claim.is_some_and(|claim| matches!(claim.purpose, Purpose::Destination { .. }));
+        let outranked = !is_moved
+            && claimant.spec.queue == job.spec.queue
+            && claimant.spec.priority < job.spec.priority;
         if !outranked {
             rights.over(&subject).map_err(|protection| {
                 format!("the claim of unit {unit} of job {other} stands: {protection}")
@@ -179,11 +198,12 @@ fn check_rights(state: &State, claiming: &Claiming, job: &Job) -> Result<(), Str
     Ok(())
 }
 
-fn victims<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>, String> {
+/// The attempts that a claim stops, each of which holds something of what is claimed.
+fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>, String> {
     let claimed: BTreeSet<_> = claiming.tasks.iter().flat_map(|task| &task.gpus).collect();
     let hosts: BTreeSet<HostId> = claiming.tasks.iter().map(|task| task.host).collect();
     let mut subjects = Vec::with_capacity(claiming.victims.len());
-    for Victim { job, unit, epoch } in &claiming.victims {
+    for Victim { job, unit, epoch } in stopped(claiming) {
         let record = state.job(*job);
         let attempt = record.and_then(|job| job.unit(*unit)?.attempt.as_deref());
         let attempt = attempt.filter(|attempt| attempt.epoch == *epoch);

@@ -10,7 +10,7 @@ use crate::event::EventKind;
 use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Claim, Host, HostClaim, Part, amounts_of};
+use crate::state::{Answer, Claim, Host, HostClaim, Part, Purpose, amounts_of};
 
 impl Step<'_> {
     pub(super) fn claim(&mut self, claiming: &Claiming) -> Result<Answer, Rejection> {
@@ -18,7 +18,22 @@ impl Step<'_> {
         for (job, unit) in &claiming.supersedes {
             self.give_up_claim(*job, *unit, "another unit's claim takes its place");
         }
-        self.reserve(claiming, &hosts);
+        if let Some(moving) = &claiming.moving {
+            self.move_others(claiming, moving, &hosts);
+            return Ok(Answer::Done);
+        }
+        let claim = self.claim_of(claiming);
+        self.reserve((claiming.job, claiming.unit), claim, &hosts);
+        self.emit_claimed(claiming);
+        for victim in &claiming.victims {
+            let reason = StopReason::Preempted;
+            let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &reason);
+            self.order_stop(victim.job, victim.unit, reason, grace_ms);
+        }
+        Ok(Answer::Done)
+    }
+
+    pub(super) fn emit_claimed(&mut self, claiming: &Claiming) {
         self.emit(EventKind::UnitClaimed {
             job: claiming.job,
             unit: claiming.unit,
@@ -30,12 +45,6 @@ impl Step<'_> {
             victims: claiming.victims.clone(),
             expected_at: claiming.expected_at,
         });
-        for victim in &claiming.victims {
-            let reason = StopReason::Preempted;
-            let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &reason);
-            self.order_stop(victim.job, victim.unit, reason, grace_ms);
-        }
-        Ok(Answer::Done)
     }
 
     pub(super) fn drop_claim(
@@ -54,20 +63,29 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    /// Writes a claim down, at the unit and at every host.
-    fn reserve(&mut self, claiming: &Claiming, hosts: &BTreeSet<HostId>) {
-        let Claiming { job, unit, .. } = *claiming;
-        let claim = Claim {
+    /// What is written down of a claim.
+    pub(super) fn claim_of(&self, claiming: &Claiming) -> Claim {
+        Claim {
             revision: self.state.revision,
             since: self.state.time,
             tasks: Arc::clone(&claiming.tasks),
             standing: claiming.standing.clone(),
             victims: claiming.victims.clone(),
             expected_at: claiming.expected_at,
-        };
+            purpose: Purpose::Ordinary,
+        }
+    }
+
+    /// Writes a claim down, at the unit and at every host.
+    pub(super) fn reserve(
+        &mut self,
+        (job, unit): (JobId, UnitIndex),
+        claim: Claim,
+        hosts: &BTreeSet<HostId>,
+    ) {
         let spec = Arc::clone(&self.job_mut(job).spec);
         for host in hosts {
-            let here: Vec<&TaskPlacement> = claiming
+            let here: Vec<&TaskPlacement> = claim
                 .tasks
                 .iter()
                 .filter(|task| task.host == *host)

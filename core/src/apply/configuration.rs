@@ -33,6 +33,7 @@ impl Step<'_> {
             changed.extend(step.retire_others(tree));
             changed.sort_unstable();
             step.change_half_life(tree.history_half_life_ms);
+            step.state.defragment = tree.defragment;
             let State {
                 index,
                 queues,

@@ -88,6 +88,9 @@ impl Step<'_> {
 
     fn carry_out(&mut self, id: JobId, unit: UnitIndex, verdict: Verdict, past: PastAttempt) {
         let time = self.state.time;
+        if !matches!(verdict, Verdict::Requeued { .. }) {
+            self.give_up_claim(id, unit, "its unit has ended where it was");
+        }
         let requeued = self.edit_job(id, |job| sentence(job, unit, verdict, past, time));
         let Some((reason, not_before)) = requeued else {
             return;

@@ -250,6 +250,7 @@ mod tests {
         QueueTree {
             queues: [("research".to_owned(), research), ("vc".to_owned(), vc)].into(),
             history_half_life_ms: Some(3_600_000),
+            defragment: None,
         }
     }
 

@@ -20,6 +20,7 @@ mod history;
 mod hosts;
 mod jobs;
 mod leadership;
+mod moves;
 mod placement;
 mod prune;
 mod queues;
@@ -27,6 +28,8 @@ mod standing;
 mod stopping;
 mod task_reports;
 mod verdict;
+
+pub(crate) use claim_check::check_claim;
 
 use std::sync::Arc;
 

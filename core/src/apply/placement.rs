@@ -214,7 +214,7 @@ pub(super) fn check_unit(
 }
 
 /// Whether these are all tasks of the unit, in order; of a gang's groups with a `count_min` the first so many do.
-fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> bool {
+pub(super) fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> bool {
     let given = || tasks.iter().map(|task| task.task.get());
     if !job.spec.gang {
         return given().eq(job.tasks_of(unit));

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use crate::audit::{Report, Rule};
-use crate::command::{GpuHealth, HostHealth, Standing};
+use crate::command::{GpuHealth, HostHealth, Standing, StopReason};
 use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::quota::Guarantee;
-use crate::state::{Job, State, Unit};
+use crate::state::{Claim, Job, Purpose, State, Unit};
 
 /// CPUs and memory claimed on a host.
 type Needs = (u64, u64);
@@ -42,11 +42,31 @@ pub(super) fn check(state: &State, report: &mut Report) {
 fn check_unit(job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let Some(claim) = &unit.claim else { return };
     let subject = format!("job {} unit {index}", job.id);
+    let stop = unit
+        .attempt
+        .as_ref()
+        .and_then(|attempt| attempt.stop.as_ref());
+    let is_destination = matches!(claim.purpose, Purpose::Destination { .. });
+    let leaves = is_destination
+        && unit.phase == UnitPhase::Stopping
+        && stop.is_some_and(|stop| stop.reason == StopReason::Moved);
     report.require(
-        unit.phase == UnitPhase::Waiting && !claim.tasks.is_empty(),
+        (unit.phase == UnitPhase::Waiting || leaves) && !claim.tasks.is_empty(),
         Rule::Claims,
         &subject,
         || format!("it is {:?} and has a claim", unit.phase),
+    );
+    check_purpose(claim, &subject, report);
+    report.require(
+        !is_destination || unit.moved_at == Some(claim.since),
+        Rule::Claims,
+        &subject,
+        || {
+            format!(
+                "it is moved since {}, and says {:?}",
+                claim.since, unit.moved_at
+            )
+        },
     );
     report.require(
         claim.victims.len() <= limits::VICTIMS_PER_CLAIM_MAX,
@@ -54,6 +74,24 @@ fn check_unit(job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
         &subject,
         || format!("its claim has {} victims", claim.victims.len()),
     );
+}
+
+/// What a claim says about moves: their number, that they ascend, and that nobody was preempted beside them; only shares
+/// are moved, and moved for.
+fn check_purpose(claim: &Claim, subject: &str, report: &mut Report) {
+    let sound = match &claim.purpose {
+        Purpose::Ordinary => true,
+        Purpose::Gathered { moved, .. } => {
+            (1..=limits::MOVES_PER_CLAIM_MAX as usize).contains(&moved.len())
+                && moved.windows(2).all(|pair| pair[0] < pair[1])
+        }
+        Purpose::Destination { .. } => true,
+    };
+    let plain = claim.victims.is_empty() && claim.standing == Standing::Share;
+    let moves = claim.purpose != Purpose::Ordinary;
+    report.require(sound && (plain || !moves), Rule::Claims, &subject, || {
+        format!("its claim says {:?}", claim.purpose)
+    });
 }
 
 fn collect(job: &Job, index: UnitIndex, unit: &Unit, claimed: &mut Claimed, report: &mut Report) {

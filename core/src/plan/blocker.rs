@@ -50,6 +50,17 @@ pub enum Blocker {
         /// When all should be free; none if nobody can tell.
         expected_at: Option<TimeMs>,
     },
+    /// Room is being made for it in one piece: others are moved to where they fit as well.
+    Moving {
+        /// Units that are moved.
+        moves: u64,
+        /// GPU-milliseconds that the moves lose.
+        cost_gpu_ms: u64,
+        /// GPU-milliseconds that it would have waited longer without them.
+        gain_gpu_ms: u64,
+        /// When all should be free; none if nobody can tell.
+        expected_at: Option<TimeMs>,
+    },
     /// A job ahead of it in its queue waits for the same hosts, and the queue does not backfill.
     Behind {
         /// The job ahead.
@@ -122,7 +133,7 @@ pub enum Reason {
     Resources,
     /// [`Blocker::Limit`].
     Limit,
-    /// [`Blocker::Reserved`].
+    /// [`Blocker::Reserved`] and [`Blocker::Moving`].
     Reserved,
     /// [`Blocker::Behind`].
     Behind,
@@ -165,7 +176,7 @@ impl Blocker {
             Self::NoSuchHost { .. } | Self::ExceedsCluster { .. } => Reason::Impossible,
             Self::Resources { .. } => Reason::Resources,
             Self::Limit(_) => Reason::Limit,
-            Self::Reserved { .. } => Reason::Reserved,
+            Self::Reserved { .. } | Self::Moving { .. } => Reason::Reserved,
             Self::Behind { .. } => Reason::Behind,
         }
     }

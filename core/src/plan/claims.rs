@@ -1,26 +1,36 @@
-//! What a round does about claims: those that are ready are placed first; a unit that found no room may preempt, or
-//! reserve.
+//! What a round does about claims: those that are ready are placed first; a unit that found no room may preempt, have
+//! others moved, or reserve.
 
 use std::sync::Arc;
 
-use crate::command::{Claiming, Command, Standing, TaskPlacement, Victim};
+use crate::apply::check_claim;
+use crate::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
 use crate::ids::{JobId, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::moves;
 use crate::plan::order::Turn;
 use crate::plan::preempt::{self, Wanting};
 use crate::plan::round::{ClaimMode, Refusal, Round, standing_of};
 use crate::plan::running::{self, Running};
-use crate::plan::{Blocker, reserve};
+use crate::plan::unit::Shortage;
+use crate::plan::{Blocker, defragment, reserve};
 use crate::state::{Job, Line};
 use crate::time::TimeMs;
 
 /// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
 const RESERVATIONS_PER_QUEUE_MAX: usize = 8;
 
+/// Milliseconds after which moves are looked for again where none were worth it and nothing else happens.
+const MOVES_TRIED_AGAIN_MS: u64 = 60_000;
+
 /// What is to be claimed for a unit.
 struct Claimed {
     tasks: Vec<TaskPlacement>,
     victims: Vec<Victim>,
     expected_at: Option<TimeMs>,
+    moving: Option<Moving>,
+    /// What the moves lose.
+    cost_gpu_ms: u64,
 }
 
 impl<'a> Round<'a> {
@@ -31,6 +41,7 @@ impl<'a> Round<'a> {
             if progress.gpus_held == 0
                 && !self.is_over_budget()
                 && let Some(job) = state.job(*id)
+                && job.unit_phase(*unit) == Some(UnitPhase::Waiting)
             {
                 self.place_early(job, *unit);
             }
@@ -51,11 +62,12 @@ impl<'a> Round<'a> {
                     self.done_early.insert((line, job.id));
                 }
             }
-            // It may not have what it reserved any more: others shall.
+            // It may not have what it reserved any more: others shall. While somebody moves, a limit may only seem to be
+            // reached.
             Err(Refusal {
                 blocker: Blocker::Limit(limit),
                 ..
-            }) => self.plan.steps.push(Command::DropClaim {
+            }) if !moves::counts_twice(self.state) => self.plan.steps.push(Command::DropClaim {
                 leader: self.state.leadership.epoch,
                 job: job.id,
                 unit,
@@ -65,14 +77,17 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// A unit found no room, or may not have more: it preempts, reserves, or waits.
+    /// A unit found no room, or may not have more: it preempts, has others moved, reserves, or waits.
     pub(super) fn refuse_unit(
         &mut self,
         turn: Turn,
         (job, unit): (&'a Job, UnitIndex),
         refusal: Refusal,
     ) {
-        let claims = matches!(refusal.blocker, Blocker::Reserved { .. });
+        let claims = matches!(
+            refusal.blocker,
+            Blocker::Reserved { .. } | Blocker::Moving { .. }
+        );
         let head = self.is_head(turn, refusal.shortage.is_some() || claims);
         if claims {
             self.has_claim(turn, job, refusal.blocker);
@@ -83,8 +98,11 @@ impl<'a> Round<'a> {
         if wants && self.state.index.claims.len() < crate::limits::CLAIMS_MAX {
             found = self.preemption(turn, (job, unit));
         }
-        if found.is_none() && head && refusal.shortage.is_some() {
-            found = self.reservation(job, unit);
+        if let (None, true, Some(shortage)) = (&found, head, &refusal.shortage) {
+            found = self.moves((job, unit), shortage);
+            if found.is_none() {
+                found = self.reservation(job, unit);
+            }
         }
         match found {
             // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
@@ -142,7 +160,41 @@ impl<'a> Round<'a> {
             tasks: found.tasks,
             victims: found.victims,
             expected_at: Some(found.expected_at),
+            moving: None,
+            cost_gpu_ms: 0,
         })
+    }
+
+    /// Moves of others, if room is short only in one piece and the unit has waited long enough for them.
+    fn moves(&mut self, (job, unit): (&'a Job, UnitIndex), shortage: &Shortage) -> Option<Claimed> {
+        let state = self.state;
+        let config = state.defragment.as_ref()?;
+        if standing_of(state, job) != Standing::Share || !defragment::is_in_pieces(shortage) {
+            return None;
+        }
+        let due = reserve::waits_since(state, job, unit).after(config.after_ms);
+        if due > self.now {
+            self.again_at(due);
+            return None;
+        }
+        let running = self.running();
+        let Some(found) = defragment::propose(&self.capacity, (job, unit), &running) else {
+            // A checkpoint, or time alone, may make moves worth it.
+            self.again_at(self.now.after(MOVES_TRIED_AGAIN_MS));
+            return None;
+        };
+        let claimed = Claimed {
+            tasks: found.tasks,
+            victims: Vec::new(),
+            expected_at: Some(found.expected_at),
+            moving: Some(found.moving),
+            cost_gpu_ms: found.cost_gpu_ms,
+        };
+        // What `apply` would refuse is not proposed, so that it is not proposed again and again.
+        if self.has_steps() || check_claim(state, &self.claiming((job, unit), &claimed)).is_ok() {
+            return Some(claimed);
+        }
+        None
     }
 
     /// A reservation, if the unit has waited long enough for one.
@@ -169,6 +221,8 @@ impl<'a> Round<'a> {
             tasks: found.tasks,
             victims: Vec::new(),
             expected_at: found.expected_at,
+            moving: None,
+            cost_gpu_ms: 0,
         })
     }
 
@@ -194,24 +248,39 @@ impl<'a> Round<'a> {
     }
 
     fn claim(&mut self, turn: Turn, (job, unit): (&Job, UnitIndex), claimed: Claimed) {
-        let blocker = Blocker::Reserved {
-            victims: claimed.victims.len() as u64,
-            expected_at: claimed.expected_at,
+        let expected_at = claimed.expected_at;
+        let blocker = match &claimed.moving {
+            Some(moving) => Blocker::Moving {
+                moves: moving.moves.len() as u64,
+                cost_gpu_ms: claimed.cost_gpu_ms,
+                gain_gpu_ms: moving.gain_gpu_ms,
+                expected_at,
+            },
+            None => Blocker::Reserved {
+                victims: claimed.victims.len() as u64,
+                expected_at,
+            },
         };
         self.block(turn, blocker);
         if self.claims == ClaimMode::IsNamed {
             return;
         }
         self.ended = true;
-        self.plan.steps.push(Command::Claim(Claiming {
+        let claiming = self.claiming((job, unit), &claimed);
+        self.plan.steps.push(Command::Claim(claiming));
+    }
+
+    fn claiming(&self, (job, unit): (&Job, UnitIndex), claimed: &Claimed) -> Claiming {
+        Claiming {
             leader: self.state.leadership.epoch,
             job: job.id,
             unit,
-            tasks: Arc::from(claimed.tasks),
+            tasks: Arc::from(claimed.tasks.as_slice()),
             standing: standing_of(self.state, job),
-            victims: claimed.victims,
+            victims: claimed.victims.clone(),
             supersedes: Vec::<(JobId, UnitIndex)>::new(),
             expected_at: claimed.expected_at,
-        }));
+            moving: claimed.moving.clone(),
+        }
     }
 }

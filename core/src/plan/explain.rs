@@ -283,7 +283,9 @@ fn remedy(
         Blocker::Limit(limit) => Some(Remedy::RaiseLimit {
             limit: limit.clone(),
         }),
-        Blocker::Reserved { expected_at, .. } => expected_at.map(|until| Remedy::Wait { until }),
+        Blocker::Reserved { expected_at, .. } | Blocker::Moving { expected_at, .. } => {
+            expected_at.map(|until| Remedy::Wait { until })
+        }
         Blocker::NoSuchHost { need } => Some(Remedy::Grow { need: need.clone() }),
         Blocker::ExceedsCluster {
             need_gpus,

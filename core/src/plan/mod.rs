@@ -7,6 +7,7 @@ mod allowance;
 mod blocker;
 mod capacity;
 mod claims;
+mod defragment;
 mod explain;
 mod order;
 mod places;

@@ -19,6 +19,8 @@ pub(super) struct Reservation {
     pub(super) tasks: Vec<TaskPlacement>,
     /// None if nobody can tell.
     pub(super) expected_at: Option<TimeMs>,
+    /// The best guess, also where nobody can tell.
+    pub(super) likely_at: TimeMs,
 }
 
 /// Where the unit fits first; none if it does not fit without all that run now.
@@ -46,6 +48,7 @@ pub(super) fn propose(
     Some(Reservation {
         tasks,
         expected_at: last.filter(|_| told),
+        likely_at: last.unwrap_or_else(|| capacity.now()),
     })
 }
 

@@ -14,7 +14,7 @@ use crate::plan::running::Running;
 use crate::plan::unit::{self, Shortage};
 use crate::plan::vc::Clusters;
 use crate::plan::{Blocker, Budget, Plan, potential};
-use crate::state::{Claim, Job, State, amounts_of};
+use crate::state::{Claim, Job, Purpose, State, amounts_of};
 use crate::time::TimeMs;
 
 /// What decides whether a unit finds room in this round, where room only shrinks: the place's number, the group that an
@@ -370,6 +370,19 @@ impl<'a> Round<'a> {
 }
 
 fn reserved(claim: &Claim) -> Blocker {
+    if let Purpose::Gathered {
+        moved,
+        cost_gpu_ms,
+        gain_gpu_ms,
+    } = &claim.purpose
+    {
+        return Blocker::Moving {
+            moves: moved.len() as u64,
+            cost_gpu_ms: *cost_gpu_ms,
+            gain_gpu_ms: *gain_gpu_ms,
+            expected_at: claim.expected_at,
+        };
+    }
     Blocker::Reserved {
         victims: claim.victims.len() as u64,
         expected_at: claim.expected_at,

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::quota::{Amounts, Limits};
+use crate::quota::{Amounts, Defragment, Limits};
 
 /// All queues; a queue's place in the tree is its name: `research/vision` lies in `research`.
 ///
@@ -17,6 +17,8 @@ pub struct QueueTree {
     pub queues: BTreeMap<String, QueueConfig>,
     /// Milliseconds in which past usage comes to count half in fair shares; none: only present usage counts.
     pub history_half_life_ms: Option<u64>,
+    /// How running work may be moved to make room in one piece; none: it is not.
+    pub defragment: Option<Defragment>,
 }
 
 /// One queue.
@@ -44,6 +46,8 @@ pub struct QueueConfig {
     pub reserve_after_ms: u64,
     /// Milliseconds that an attempt here runs before it may be preempted.
     pub protected_ms: u64,
+    /// Whether running work of it may be moved to make room in one piece, where the tree says how (`defragment`).
+    pub movable: bool,
     /// Unfinished jobs at a time.
     pub live_jobs_max: u64,
 }
@@ -121,6 +125,7 @@ impl Default for QueueConfig {
             backfill: true,
             reserve_after_ms: 600_000,
             protected_ms: 0,
+            movable: false,
             live_jobs_max: limits::LIVE_JOBS_PER_QUEUE_MAX,
         }
     }

@@ -6,10 +6,12 @@
 
 mod amounts;
 mod config;
+mod defragment;
 mod validate;
 
 pub use amounts::{Amounts, Limits};
 pub use config::{
     CellQuota, Guarantee, PinnedCell, QueueConfig, QueueOrder, QueueTree, parent_of, within,
 };
+pub use defragment::Defragment;
 pub use validate::validate;

@@ -4,7 +4,9 @@
 use std::collections::BTreeMap;
 
 use crate::limits;
-use crate::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueTree, parent_of};
+use crate::quota::{
+    Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree, parent_of,
+};
 use crate::spec::Violation;
 use crate::topology::Topology;
 
@@ -37,6 +39,9 @@ pub fn validate(tree: &QueueTree, topology: &Topology) -> Vec<Violation> {
             ),
         );
     }
+    if let Some(defragment) = &tree.defragment {
+        found.defragment(defragment);
+    }
     let mut pinned = BTreeMap::new();
     for (name, queue) in &tree.queues {
         found.name(name, tree);
@@ -57,6 +62,41 @@ impl Findings {
             field: field.to_owned(),
             rule,
         });
+    }
+
+    fn defragment(&mut self, config: &Defragment) {
+        for (field, value, limit, limit_name) in [
+            (
+                "moves_max",
+                config.moves_max,
+                limits::MOVES_PER_CLAIM_MAX,
+                " (MOVES_PER_CLAIM_MAX)",
+            ),
+            (
+                "moves_in_flight_max",
+                config.moves_in_flight_max,
+                limits::MOVES_IN_FLIGHT_MAX,
+                " (MOVES_IN_FLIGHT_MAX)",
+            ),
+            ("cost_percent_max", config.cost_percent_max, 100, ""),
+        ] {
+            if value == 0 || value > limit {
+                let rule = format!("{value} does not lie within 1 to {limit}{limit_name}");
+                self.add(&format!("defragment.{field}"), rule);
+            }
+        }
+        for (field, value) in [
+            ("interval_ms", config.interval_ms),
+            ("after_ms", config.after_ms),
+            ("restart_ms", config.restart_ms),
+            ("young_ms", config.young_ms),
+        ] {
+            let limit = limits::PERIOD_MS_MAX;
+            if value > limit {
+                let rule = format!("{value} is over the limit of {limit} (PERIOD_MS_MAX)");
+                self.add(&format!("defragment.{field}"), rule);
+            }
+        }
     }
 
     fn name(&mut self, name: &str, tree: &QueueTree) {

@@ -122,12 +122,14 @@ pub struct Unit {
     pub restart_reason: RestartReason,
     /// The current attempt, while it holds resources.
     pub attempt: Option<Arc<Attempt>>,
-    /// What is reserved for it, while it waits.
+    /// What is reserved for it, while it waits, or is moved there.
     pub claim: Option<Arc<Claim>>,
     /// Past attempts, oldest first, at most `ATTEMPTS_KEPT_PER_UNIT_MAX`.
     pub past: Vec<PastAttempt>,
     /// Committed checkpoints, oldest first, at most `CHECKPOINTS_PER_JOB_MAX`.
     pub checkpoints: Vec<Checkpoint>,
+    /// When it was last moved to make room for others.
+    pub moved_at: Option<TimeMs>,
 }
 
 impl Default for Unit {
@@ -143,11 +145,12 @@ impl Default for Unit {
             claim: None,
             past: Vec::new(),
             checkpoints: Vec::new(),
+            moved_at: None,
         }
     }
 }
 
-/// Resources reserved for a waiting unit; nobody else gets them, except work that ends before `expected_at`.
+/// Resources reserved for a unit that waits or is moved; nobody else gets them, except work that ends before `expected_at`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Claim {
     /// The command that made it.
@@ -162,6 +165,32 @@ pub struct Claim {
     pub victims: Vec<Victim>,
     /// When the resources should be free; none if nobody can tell.
     pub expected_at: Option<TimeMs>,
+    /// What part it has in moves.
+    pub purpose: Purpose,
+}
+
+/// What part a claim has in moves that make room in one piece.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Purpose {
+    /// None: it is a reservation, or is made for a preemption.
+    #[default]
+    Ordinary,
+    /// Others are moved to make its room.
+    Gathered {
+        /// The attempts that were stopped for it, ascending.
+        moved: Vec<Victim>,
+        /// GPU-milliseconds that the moves lose.
+        cost_gpu_ms: u64,
+        /// GPU-milliseconds that its unit would have waited longer without them.
+        gain_gpu_ms: u64,
+    },
+    /// It is the place that its unit is moved to; the unit may still be stopping elsewhere.
+    Destination {
+        /// The job for which it is moved.
+        job: JobId,
+        /// The unit of that.
+        unit: UnitIndex,
+    },
 }
 
 /// Why an attempt is run (`MUSTER_RESTART_REASON`).

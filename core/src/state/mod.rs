@@ -31,8 +31,8 @@ pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, RestartReason, StopOrder, TaskRun,
-    Unit, UnitCounts,
+    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, RestartReason, StopOrder,
+    TaskRun, Unit, UnitCounts,
 };
 pub use line::{Line, WaitingKey};
 pub use queue::{History, Queue};
@@ -45,6 +45,7 @@ pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
+use crate::quota::Defragment;
 use crate::time::TimeMs;
 use crate::topology::Topology;
 
@@ -80,6 +81,8 @@ pub struct State {
     pub queues: OrdMap<Arc<str>, Arc<Queue>>,
     /// Milliseconds in which past usage comes to count half in fair shares.
     pub history_half_life_ms: Option<u64>,
+    /// How running work may be moved to make room in one piece; none: it is not.
+    pub defragment: Option<Defragment>,
     /// What cells there are.
     pub topology: Arc<Topology>,
     /// Answers by request id.
@@ -106,6 +109,7 @@ impl Default for State {
             gpu_hosts: OrdMap::new(),
             queues,
             history_half_life_ms: None,
+            defragment: None,
             topology: Arc::default(),
             requests: RequestLog::default(),
             events: EventLog::default(),

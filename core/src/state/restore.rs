@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::ids::{RequestId, Revision};
+use crate::quota::Defragment;
 use crate::state::{
     EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
 };
@@ -26,6 +27,8 @@ pub struct StateParts {
     pub queues: Vec<Queue>,
     /// Milliseconds in which past usage comes to count half in fair shares.
     pub history_half_life_ms: Option<u64>,
+    /// How running work may be moved to make room in one piece.
+    pub defragment: Option<Defragment>,
     /// What cells there are.
     pub topology: Arc<Topology>,
     /// Answers by request id, in any order.
@@ -66,6 +69,7 @@ impl State {
                 .map(|queue| (Arc::clone(&queue.name), Arc::new(queue)))
                 .collect(),
             history_half_life_ms: parts.history_half_life_ms,
+            defragment: parts.defragment,
             topology: parts.topology,
             requests: RequestLog::restore(parts.requests),
             events: parts.events,

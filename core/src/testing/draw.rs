@@ -260,7 +260,7 @@ impl<'a> Draw<'a> {
     }
 
     /// Each task on a random host, with GPUs that fit if there are any.
-    fn tasks_of(&mut self, id: JobId, unit: UnitIndex) -> Vec<TaskPlacement> {
+    pub(super) fn tasks_of(&mut self, id: JobId, unit: UnitIndex) -> Vec<TaskPlacement> {
         let state = self.state;
         let Some(job) = state.job(id) else {
             return Vec::new();

@@ -42,6 +42,7 @@ scripts! {
     limits_of_queues,
     lying_worker,
     member_failure,
+    moves,
     placement_refused,
     partial_gang,
     prune,

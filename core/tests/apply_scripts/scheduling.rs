@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Claiming, Command, Standing, Victim};
+use muster_core::command::{Claiming, Command, Move, Moving, Standing, Victim};
 use muster_core::ids::{HostId, JobId, LeadershipEpoch, UnitIndex};
 use muster_core::quota::{
-    Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
+    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueTree,
 };
 use muster_core::spec::JobSpec;
 use muster_core::topology::{CellId, CellPlace, Topology};
@@ -14,10 +14,17 @@ use muster_core::topology::{CellId, CellPlace, Topology};
 use crate::runner::{Args, Result, Runner, task_placement};
 
 impl Runner {
-    /// `configure QUEUE... [half_life=MS]`, each queue as `NAME` or `NAME:KEY=VALUE,...` with `gpus`, `limit`,
-    /// `user_limit`, `borrow`, `preempt`, `protected`, `live`, `weight`, `cells=LEVEL*MODEL*GPUS*COUNT`, `pinned=NAME*CELL`.
+    /// `configure QUEUE... [half_life=MS] [moves=MAX [in_flight=MAX]]`, each queue as `NAME` or `NAME:KEY=VALUE,...` with `gpus`, `limit`,
+    /// `user_limit`, `borrow`, `preempt`, `protected`, `movable`, `live`, `weight`, `cells=LEVEL*MODEL*GPUS*COUNT`, `pinned=NAME*CELL`.
     pub(crate) fn configure(&mut self, args: &mut Args<'_>) -> Result<Command> {
         let history_half_life_ms = args.key("half_life")?;
+        let moves_max = args.key("moves")?;
+        let in_flight: Option<u32> = args.key("in_flight")?;
+        let defragment = moves_max.map(|moves_max| Defragment {
+            moves_max,
+            moves_in_flight_max: in_flight.unwrap_or(moves_max),
+            ..Defragment::default()
+        });
         let mut queues = BTreeMap::new();
         while let Some(text) = args.optional::<String>()? {
             let (name, settings) = text.split_once(':').unwrap_or((&text, ""));
@@ -29,6 +36,7 @@ impl Runner {
             tree: Arc::new(QueueTree {
                 queues,
                 history_half_life_ms,
+                defragment,
             }),
         })
     }
@@ -51,7 +59,7 @@ impl Runner {
         })
     }
 
-    /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [standing=]`.
+    /// `claim JOB [unit] at=TASK@HOST:GPU+GPU,... [moves=JOB@TASK@HOST:GPU+GPU,... gain=GPUMS] [victims=JOB,...] [supersedes=JOB,...] [expected=MS] [standing=]`.
     pub(crate) fn claim(
         &mut self,
         args: &mut Args<'_>,
@@ -73,6 +81,16 @@ impl Runner {
                 epoch: attempt.map_or_else(Default::default, |attempt| attempt.epoch),
             });
         }
+        let moving = match args.key::<String>("moves")? {
+            Some(text) => Some(Moving {
+                moves: text
+                    .split(',')
+                    .map(|text| self.move_of(text))
+                    .collect::<Result<_>>()?,
+                gain_gpu_ms: args.key("gain")?.unwrap_or(0),
+            }),
+            None => None,
+        };
         let mut supersedes = Vec::new();
         for name in names(args.key("supersedes")?) {
             supersedes.push((self.named(&name)?, UnitIndex(0)));
@@ -86,7 +104,24 @@ impl Runner {
             victims,
             supersedes,
             expected_at,
+            moving,
         }))
+    }
+
+    /// `JOB@TASK@HOST:GPU+GPU`: a job of one task and where it goes.
+    fn move_of(&self, text: &str) -> Result<Move> {
+        let (name, place) = text.split_once('@').ok_or("a move is JOB@TASK@HOST:GPU")?;
+        let job = self.named(name)?;
+        let unit = UnitIndex(0);
+        let attempt = self.cluster.attempt(job, unit);
+        Ok(Move {
+            attempt: Victim {
+                job,
+                unit,
+                epoch: attempt.map_or_else(Default::default, |attempt| attempt.epoch),
+            },
+            tasks: Arc::from([task_placement(place)?]),
+        })
     }
 
     pub(crate) fn drop_claim(
@@ -192,6 +227,7 @@ fn queue_config(settings: &str) -> Result<QueueConfig> {
             "borrow" => config.borrow = value.parse()?,
             "preempt" => config.preempt_by_priority = value.parse()?,
             "protected" => config.protected_ms = value.parse()?,
+            "movable" => config.movable = value.parse()?,
             "live" => config.live_jobs_max = value.parse()?,
             "weight" => config.weight = value.parse()?,
             "cells" => {

@@ -66,6 +66,19 @@ impl Show {
                     expected_at.map(|at| self.time(at))
                 )
             }
+            E::UnitsMoved {
+                job,
+                unit,
+                moved,
+                cost_gpu_ms,
+                gain_gpu_ms,
+            } => {
+                let moved: Vec<String> = moved.iter().map(|one| one.job.to_string()).collect();
+                format!(
+                    "job {job} unit {unit} has [{}] moved, cost {cost_gpu_ms}, gain {gain_gpu_ms}",
+                    moved.join(", ")
+                )
+            }
             E::ClaimDropped { job, unit, reason } => {
                 format!("job {job} unit {unit} gives up its claim: {reason}")
             }

@@ -134,6 +134,7 @@ pub(crate) fn tree(clusters: &[(&str, Vec<CellQuota>)]) -> QueueTree {
             })
             .collect::<BTreeMap<_, _>>(),
         history_half_life_ms: None,
+        defragment: None,
     }
 }
 

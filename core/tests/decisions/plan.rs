@@ -7,7 +7,7 @@ use std::sync::Arc;
 use muster_core::command::Command as Replicated;
 use muster_core::desired;
 use muster_core::plan::{Blocker, Budget, explain};
-use muster_core::quota::{Amounts, Guarantee, QueueConfig, QueueOrder, QueueTree};
+use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
 use muster_core::spec::JobSpec;
 use muster_core::testing;
 
@@ -54,6 +54,17 @@ pub(crate) enum Command {
         reserve_ms: Option<u64>,
         #[arg(key)]
         protected_ms: Option<u64>,
+        #[arg(key)]
+        movable: Option<bool>,
+    },
+    /// Lets work of movable queues be moved.
+    Defragment {
+        #[arg(key)]
+        moves: Option<u32>,
+        #[arg(key)]
+        in_flight: Option<u32>,
+        #[arg(key)]
+        percent: Option<u32>,
     },
     /// Submits a job; `also=2x0` gives it a second group of 2 tasks without GPUs.
     Submit {
@@ -148,12 +159,21 @@ impl goldenscript::Runner for PlanRunner {
                 let tree = Arc::make_mut(&mut self.tree);
                 let config = tree.queues.entry(name.clone()).or_default();
                 configure(config, command)?;
-                let command = Replicated::ConfigureQueues {
-                    request: self.named.cluster.next_request(),
-                    author: "grace".to_owned(),
-                    tree: Arc::clone(&self.tree),
-                };
-                self.named.apply(&command);
+                self.configure();
+            }
+            Command::Defragment {
+                moves,
+                in_flight,
+                percent,
+            } => {
+                let default = Defragment::default();
+                Arc::make_mut(&mut self.tree).defragment = Some(Defragment {
+                    moves_max: moves.unwrap_or(default.moves_max),
+                    moves_in_flight_max: in_flight.unwrap_or(default.moves_in_flight_max),
+                    cost_percent_max: percent.unwrap_or(default.cost_percent_max),
+                    ..default
+                });
+                self.configure();
             }
             Command::Submit { name, .. } => self.named.submit(name, spec_of(command)?),
             Command::Plan { placements } => return Ok(self.plan(*placements)),
@@ -215,6 +235,7 @@ fn configure(config: &mut QueueConfig, command: &Command) -> Result<(), Box<dyn 
         backfill,
         reserve_ms,
         protected_ms,
+        movable,
         ..
     } = command
     else {
@@ -245,6 +266,7 @@ fn configure(config: &mut QueueConfig, command: &Command) -> Result<(), Box<dyn 
     config.backfill = backfill.unwrap_or(config.backfill);
     config.reserve_after_ms = reserve_ms.unwrap_or(config.reserve_after_ms);
     config.protected_ms = protected_ms.unwrap_or(config.protected_ms);
+    config.movable = movable.unwrap_or(config.movable);
     Ok(())
 }
 
@@ -302,6 +324,15 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
 }
 
 impl PlanRunner {
+    fn configure(&mut self) {
+        let command = Replicated::ConfigureQueues {
+            request: self.named.cluster.next_request(),
+            author: "grace".to_owned(),
+            tree: Arc::clone(&self.tree),
+        };
+        self.named.apply(&command);
+    }
+
     fn plan(&mut self, placements: Option<usize>) -> String {
         let mut budget = Budget::default();
         if let Some(steps_max) = placements {
@@ -345,7 +376,13 @@ impl PlanRunner {
                 let what = self
                     .named
                     .describe_tasks((claiming.job, claiming.unit), &claiming.tasks);
-                format!("claim in {when}{whom}: {what}")
+                let mut moves = String::new();
+                for one in claiming.moving.iter().flat_map(|moving| &moving.moves) {
+                    let unit = (one.attempt.job, one.attempt.unit);
+                    let place = self.named.describe_tasks(unit, &one.tasks);
+                    let _infallible = write!(moves, ", moves {place}");
+                }
+                format!("claim in {when}{whom}: {what}{moves}")
             }
             Replicated::DropClaim {
                 job, unit, reason, ..
@@ -376,6 +413,12 @@ impl PlanRunner {
                     .map_or("some time".to_owned(), |at| format!("{} ms", at.since(now)));
                 format!("reserved, free in {when}, {victims} preempted for it")
             }
+            Blocker::Moving {
+                moves,
+                cost_gpu_ms,
+                gain_gpu_ms,
+                ..
+            } => format!("{moves} moved for it, cost {cost_gpu_ms}, gain {gain_gpu_ms}"),
             other => format!("{other:?}"),
         }
     }

@@ -15,6 +15,27 @@ impl Fold {
             self.text(name);
             self.queue(queue);
         }
+        self.moves(tree);
+    }
+
+    /// What is younger than the rest, folded only where it is not as it was before.
+    fn moves(&mut self, tree: &QueueTree) {
+        let queues = tree.queues.iter();
+        for (name, _) in queues.filter(|(_, queue)| queue.movable) {
+            self.text("movable");
+            self.text(name);
+        }
+        let Some(config) = &tree.defragment else {
+            return;
+        };
+        self.text("defragment");
+        self.number(u64::from(config.moves_max));
+        self.number(u64::from(config.moves_in_flight_max));
+        self.number(config.interval_ms);
+        self.number(config.after_ms);
+        self.number(u64::from(config.cost_percent_max));
+        self.number(config.restart_ms);
+        self.number(config.young_ms);
     }
 
     fn queue(&mut self, queue: &QueueConfig) {

@@ -97,6 +97,7 @@ impl Round<'_> {
             victims: found.victims,
             supersedes: found.supersedes,
             expected_at: None,
+            moving: None,
         };
         // The round has seen none of this: another unit might want the same victims.
         self.ended = true;

@@ -59,6 +59,16 @@ fn place_in_fork(
     Ok(placed)
 }
 
+/// Finds and takes room for one unit in what a capacity shows, claims aside: what others claim is not borrowed, whatever
+/// the unit's time limit.
+pub(crate) fn find(
+    capacity: &mut Capacity<'_>,
+    job: &Job,
+    unit: UnitIndex,
+) -> Result<Placed, Shortage> {
+    place_free(capacity, job, unit)
+}
+
 /// Whether there is room for a unit in what a capacity shows, claims aside.
 pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<(), Shortage> {
     place_free(&mut capacity.clone(), job, unit).map(|_| ())

@@ -3,9 +3,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::command::{Claiming, Command, Standing, TaskPlacement, Victim};
+use crate::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
-use crate::quota::{Amounts, CellQuota, Guarantee, Limits, QueueConfig, QueueTree};
+use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
 use crate::rights::{Preemptor, Rights, Subject};
 use crate::spec::JobSpec;
 use crate::state::{Attempt, Job, amounts_of};
@@ -64,7 +64,20 @@ impl Draw<'_> {
             tree: Arc::new(QueueTree {
                 queues,
                 history_half_life_ms: self.once_in(2).then_some(3_600_000),
+                defragment: self.once_in(2).then(|| self.defragment()),
             }),
+        }
+    }
+
+    fn defragment(&mut self) -> Defragment {
+        Defragment {
+            moves_max: 1 + self.small(3),
+            moves_in_flight_max: 1 + self.small(4),
+            interval_ms: self.below(2) * 60_000,
+            after_ms: self.below(2) * 5_000,
+            cost_percent_max: 50 + self.small(50),
+            restart_ms: self.below(2) * 1_000,
+            young_ms: self.below(2) * 3_600_000,
         }
     }
 
@@ -102,6 +115,7 @@ impl Draw<'_> {
             borrow: !self.once_in(8),
             preempt_by_priority: self.once_in(2),
             protected_ms: self.below(2) * 10_000,
+            movable: !self.once_in(3),
             live_jobs_max: 1 + self.below(30),
             ..QueueConfig::default()
         }
@@ -122,17 +136,41 @@ impl Draw<'_> {
             standing = self.standing_of(job, &tasks);
             victims.push(victim);
         }
+        let moving = self.once_in(2).then(|| self.moving(&victims));
+        let moving = moving.filter(|moving| !moving.moves.is_empty() || self.once_in(4));
+        if moving.is_some() {
+            victims.clear();
+        }
         let now = self.state.time;
         Command::Claim(Claiming {
             leader: self.leader(),
             job,
             unit,
-            supersedes: self.superseded(&tasks),
+            supersedes: match moving.is_some() && !self.once_in(8) {
+                true => Vec::new(),
+                false => self.superseded(&tasks),
+            },
             tasks: Arc::from(tasks),
             standing,
             victims,
             expected_at: self.once_in(2).then(|| now.after(self.below(120_000))),
+            moving,
         })
+    }
+
+    /// The victims moved to what is free somewhere, mostly at a price that is worth it.
+    fn moving(&mut self, victims: &[Victim]) -> Moving {
+        let moves = victims.iter().map(|victim| Move {
+            attempt: *victim,
+            tasks: Arc::from(self.tasks_of(victim.job, victim.unit)),
+        });
+        Moving {
+            moves: moves.collect(),
+            gain_gpu_ms: match self.once_in(4) {
+                true => self.below(1_000_000),
+                false => u64::MAX,
+            },
+        }
     }
 
     /// An attempt, mostly one that the unit may preempt, with where it runs.

@@ -1,0 +1,238 @@
+//! Moves: attempts that go on elsewhere so that a claim has its room in one piece. Everything is checked again, whatever
+//! the planner thought: who may be moved, that each of them fits where it goes beside the others, and the price.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::apply::admission::{self, Asking};
+use crate::apply::claim_check::check_borrowed;
+use crate::apply::placement::{infeasible, is_whole};
+use crate::apply::{Step, stopping};
+use crate::command::{Claiming, Move, Moving, Standing, StopReason};
+use crate::event::EventKind;
+use crate::feasibility::{self, Asker, Freed};
+use crate::ids::HostId;
+use crate::moves;
+use crate::quota::Defragment;
+use crate::rejection::Rejection;
+use crate::state::{Attempt, Claim, Job, Purpose, State, Unit};
+use crate::time::TimeMs;
+
+/// A unit that is to be moved.
+type Mover<'a> = (&'a Job, &'a Unit, &'a Attempt);
+
+/// Checks the moves of a claim, which is sound but for them.
+pub(super) fn check_moves(
+    state: &State,
+    claiming: &Claiming,
+    (hosts, freed): (&BTreeSet<HostId>, &Freed),
+) -> Result<(), Rejection> {
+    let Some(moving) = &claiming.moving else {
+        return Ok(());
+    };
+    let refuse = |detail: String| refused(claiming, detail);
+    let config = state.defragment.as_ref();
+    let config = config.ok_or_else(|| refuse("nothing is moved in this cluster".to_owned()))?;
+    check_numbers(state, config, claiming, moving).map_err(refuse)?;
+    check_price(state, config, moving).map_err(refuse)?;
+    // Each place is looked for beside the claim and the places before it.
+    let mut trial = state.clone();
+    let mut step = Step {
+        state: &mut trial,
+        events: Vec::new(),
+    };
+    step.reserve_gathered(claiming, moving, hosts);
+    for one in &moving.moves {
+        check_move(step.state, claiming, (one, freed))?;
+        step.reserve_destination(claiming, one);
+    }
+    Ok(())
+}
+
+fn refused(claiming: &Claiming, detail: String) -> Rejection {
+    Rejection::ClaimInfeasible {
+        job: claiming.job,
+        unit: claiming.unit,
+        detail,
+    }
+}
+
+fn check_numbers(
+    state: &State,
+    config: &Defragment,
+    claiming: &Claiming,
+    moving: &Moving,
+) -> Result<(), String> {
+    if !claiming.victims.is_empty() || !claiming.supersedes.is_empty() {
+        return Err("it moves units, so it cannot preempt or supersede others".to_owned());
+    }
+    if claiming.standing != Standing::Share {
+        return Err("units are moved only for work that counts on its queue's share".to_owned());
+    }
+    let count = u32::try_from(moving.moves.len()).unwrap_or(u32::MAX);
+    if count == 0 || count > config.moves_max {
+        return Err(format!(
+            "its {count} moves do not lie within 1 to {} (moves_max)",
+            config.moves_max
+        ));
+    }
+    let in_flight = moves::in_flight(state);
+    if in_flight.saturating_add(count) > config.moves_in_flight_max {
+        return Err(format!(
+            "with its {count} moves {} units would be on the move, over the limit of {} (moves_in_flight_max)",
+            in_flight.saturating_add(count),
+            config.moves_in_flight_max
+        ));
+    }
+    let ascend = moving
+        .moves
+        .is_sorted_by(|one, other| one.attempt < other.attempt);
+    if !ascend {
+        return Err("its moves must ascend".to_owned());
+    }
+    Ok(())
+}
+
+/// Every unit may be moved, and all that is lost by it is worth what it gains.
+fn check_price(state: &State, config: &Defragment, moving: &Moving) -> Result<(), String> {
+    for one in &moving.moves {
+        let mover = mover(state, one)?;
+        moves::may_move(state, config, mover)
+            .map_err(|fixed| format!("job {} cannot be moved: {fixed}", one.attempt.job))?;
+    }
+    let cost_gpu_ms = cost_gpu_ms(state, config, moving);
+    if !moves::is_worth(config, cost_gpu_ms, moving.gain_gpu_ms) {
+        return Err(format!(
+            "its moves cost {cost_gpu_ms} GPU-ms, over {} % of the {} GPU-ms that they gain (cost_percent_max)",
+            config.cost_percent_max, moving.gain_gpu_ms
+        ));
+    }
+    Ok(())
+}
+
+fn cost_gpu_ms(state: &State, config: &Defragment, moving: &Moving) -> u64 {
+    let movers = moving.moves.iter().filter_map(|one| mover(state, one).ok());
+    let costs = movers.map(|mover| moves::cost_gpu_ms(config, mover, state.time));
+    costs.fold(0, u64::saturating_add)
+}
+
+fn mover<'a>(state: &'a State, one: &Move) -> Result<Mover<'a>, String> {
+    let named = one.attempt;
+    let job = state.job(named.job);
+    let found = job.and_then(|job| {
+        let unit = job.unit(named.unit)?;
+        Some((job, unit, unit.attempt.as_deref()?))
+    });
+    found
+        .filter(|(_, _, attempt)| attempt.epoch == named.epoch)
+        .ok_or_else(|| {
+            format!(
+                "attempt {} of unit {} of job {} is not the current one",
+                named.epoch, named.unit, named.job
+            )
+        })
+}
+
+/// A unit fits where it goes, beside all that is claimed in the state, and its queue lets it have that.
+fn check_move(
+    state: &State,
+    claiming: &Claiming,
+    (one, freed): (&Move, &Freed),
+) -> Result<(), Rejection> {
+    let refuse = |detail: String| refused(claiming, detail);
+    let (job, _, attempt) = mover(state, one).map_err(refuse)?;
+    let unit = one.attempt.unit;
+    if one.tasks.len() < attempt.tasks.len() || !is_whole(job, unit, &one.tasks) {
+        let detail = format!("the place of job {} does not hold all its tasks", job.id);
+        return Err(refuse(detail));
+    }
+    // At no time does anything end that began then: what others claim is not borrowed.
+    let asker = Asker {
+        job,
+        unit,
+        now: TimeMs(u64::MAX),
+    };
+    let by_host = feasibility::check(state, asker, &one.tasks, freed)
+        .map_err(|unfit| infeasible(job.id, unfit))?;
+    let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
+    check_borrowed(state, (&one.tasks, &[]), (asker, &hosts)).map_err(refuse)?;
+    admission::check(
+        state,
+        Asking {
+            job,
+            unit,
+            standing: &attempt.standing,
+            tasks: &one.tasks,
+            freed,
+        },
+    )
+}
+
+impl Step<'_> {
+    /// Makes the claim of a unit for which others are moved, and moves them.
+    pub(super) fn move_others(
+        &mut self,
+        claiming: &Claiming,
+        moving: &Moving,
+        hosts: &BTreeSet<HostId>,
+    ) {
+        let cost_gpu_ms = self.reserve_gathered(claiming, moving, hosts);
+        self.emit_claimed(claiming);
+        self.emit(EventKind::UnitsMoved {
+            job: claiming.job,
+            unit: claiming.unit,
+            moved: moving.moves.iter().map(|one| one.attempt).collect(),
+            cost_gpu_ms,
+            gain_gpu_ms: moving.gain_gpu_ms,
+        });
+        for one in &moving.moves {
+            self.reserve_destination(claiming, one);
+            let (job, unit) = (one.attempt.job, one.attempt.unit);
+            let gpus = one.tasks.iter().map(|task| task.gpus.len());
+            self.emit(EventKind::UnitClaimed {
+                job,
+                unit,
+                gpus: u32::try_from(gpus.sum::<usize>()).unwrap_or(u32::MAX),
+                victims: Vec::new(),
+                expected_at: claiming.expected_at,
+            });
+            self.job_mut(job).unit_mut(unit).moved_at = Some(self.state.time);
+            let grace_ms = stopping::grace_ms(&self.job_mut(job).spec, &StopReason::Moved);
+            self.order_stop(job, unit, StopReason::Moved, grace_ms);
+        }
+    }
+
+    /// Claims the room that is made; returns what the moves lose.
+    fn reserve_gathered(
+        &mut self,
+        claiming: &Claiming,
+        moving: &Moving,
+        hosts: &BTreeSet<HostId>,
+    ) -> u64 {
+        let config = self.state.defragment;
+        let cost_gpu_ms = config.map_or(0, |config| cost_gpu_ms(self.state, &config, moving));
+        let mut claim = self.claim_of(claiming);
+        claim.purpose = Purpose::Gathered {
+            moved: moving.moves.iter().map(|one| one.attempt).collect(),
+            cost_gpu_ms,
+            gain_gpu_ms: moving.gain_gpu_ms,
+        };
+        self.reserve((claiming.job, claiming.unit), claim, hosts);
+        cost_gpu_ms
+    }
+
+    /// Claims the place that a unit is moved to.
+    fn reserve_destination(&mut self, claiming: &Claiming, one: &Move) {
+        let claim = Claim {
+            tasks: Arc::clone(&one.tasks),
+            standing: Standing::Share,
+            purpose: Purpose::Destination {
+                job: claiming.job,
+                unit: claiming.unit,
+            },
+            ..self.claim_of(claiming)
+        };
+        let hosts = one.tasks.iter().map(|task| task.host).collect();
+        self.reserve((one.attempt.job, one.attempt.unit), claim, &hosts);
+    }
+}

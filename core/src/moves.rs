@@ -1,0 +1,155 @@
+//! What may be moved to make room in one piece, and what a move costs: asked by the planner when it looks for moves, and
+//! by `apply` when it checks them.
+//!
+//! A move stops an attempt and claims the place where its unit goes on, in one step. Nobody else gets that place in
+//! between, so whoever is moved runs again as soon as it has stopped: it can wait only where the place itself is lost
+//! (its host goes, or somebody takes it who had a right over the unit where it ran as well). Then it has the place in
+//! its queue that it always had.
+
+use std::fmt;
+
+use crate::command::{Standing, StopReason};
+use crate::ids::{JobId, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::quota::Defragment;
+use crate::rights::lost_work_ms;
+use crate::state::{Attempt, Job, Purpose, State, Unit};
+use crate::time::TimeMs;
+
+/// Why an attempt cannot be moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Fixed {
+    /// Its queue does not say `movable`, or is retired.
+    Queue,
+    /// It does not hold its resources by its queue's share: by cells it lies where it has to, and opportunistic work is
+    /// preempted instead.
+    Standing,
+    /// It is being stopped already, or does not run yet.
+    NotRunning,
+    /// It has not run for its queue's `protected_ms`.
+    Protected {
+        /// Until when it is protected.
+        until: TimeMs,
+    },
+    /// It was moved not long ago.
+    Moved {
+        /// Until when it stays.
+        until: TimeMs,
+    },
+    /// It has committed no checkpoint, and is not young.
+    NoCheckpoint,
+}
+
+impl fmt::Display for Fixed {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Queue => formatter.write_str("its queue does not let it be moved (movable)"),
+            Self::Standing => {
+                formatter.write_str("only work that counts on its queue's share is moved")
+            }
+            Self::NotRunning => formatter.write_str("it does not run, or is being stopped"),
+            Self::Protected { until } => {
+                write!(formatter, "it is protected until {until} (protected_ms)")
+            }
+            Self::Moved { until } => {
+                write!(
+                    formatter,
+                    "it was moved, and stays until {until} (interval_ms)"
+                )
+            }
+            Self::NoCheckpoint => formatter
+                .write_str("it has committed no checkpoint and ran for too long (young_ms)"),
+        }
+    }
+}
+
+/// Whether an attempt may be moved at `State::time`.
+///
+/// # Errors
+/// What keeps it where it is.
+pub fn may_move(
+    state: &State,
+    config: &Defragment,
+    (job, unit, attempt): (&Job, &Unit, &Attempt),
+) -> Result<(), Fixed> {
+    let queue = state.queues.get(job.spec.queue.as_str());
+    let queue = queue.filter(|queue| queue.config.movable && !queue.retired);
+    let queue = queue.ok_or(Fixed::Queue)?;
+    if attempt.standing != Standing::Share {
+        return Err(Fixed::Standing);
+    }
+    let running_at = attempt.running_at.filter(|_| attempt.stop.is_none());
+    let running_at = running_at.ok_or(Fixed::NotRunning)?;
+    let now = state.time;
+    let until = running_at.after(queue.config.protected_ms);
+    if until > now {
+        return Err(Fixed::Protected { until });
+    }
+    if let Some(moved_at) = unit.moved_at
+        && let until = moved_at.after(config.interval_ms)
+        && until > now
+    {
+        return Err(Fixed::Moved { until });
+    }
+    if unit.checkpoints.is_empty() && now.since(running_at) > config.young_ms {
+        return Err(Fixed::NoCheckpoint);
+    }
+    Ok(())
+}
+
+/// GPU-milliseconds that a move loses: the work since the newest checkpoint, and the time in which its GPUs stand still
+/// because it stops and starts again.
+#[must_use]
+pub fn cost_gpu_ms(
+    config: &Defragment,
+    (job, unit, attempt): (&Job, &Unit, &Attempt),
+    now: TimeMs,
+) -> u64 {
+    let gpus: usize = attempt.tasks.iter().map(|run| run.gpus.len()).sum();
+    let still_ms = job.spec.stop_grace_ms.saturating_add(config.restart_ms);
+    lost_work_ms(unit, attempt, now).saturating_add(still_ms.saturating_mul(gpus.max(1) as u64))
+}
+
+/// Whether moves are worth what they cost.
+#[must_use]
+pub const fn is_worth(config: &Defragment, cost_gpu_ms: u64, gain_gpu_ms: u64) -> bool {
+    cost_gpu_ms <= cost_gpu_ms_max(config, gain_gpu_ms)
+}
+
+/// What moves may cost that gain so much.
+#[must_use]
+pub const fn cost_gpu_ms_max(config: &Defragment, gain_gpu_ms: u64) -> u64 {
+    gain_gpu_ms / 100 * config.cost_percent_max as u64
+}
+
+/// Units on the move: a place is claimed for them, and they do not run there yet.
+#[must_use]
+pub fn in_flight(state: &State) -> u32 {
+    let moving = state.index.claims.keys();
+    let moving = moving.filter(|(job, unit)| destination(state, *job, *unit).is_some());
+    u32::try_from(moving.count()).unwrap_or(u32::MAX)
+}
+
+/// Whether some unit still holds what it leaves beside the place that it goes to: its queues seem to have more than they
+/// will.
+#[must_use]
+pub fn counts_twice(state: &State) -> bool {
+    state.index.claims.keys().any(|(job, unit)| {
+        let moved = destination(state, *job, *unit);
+        moved.is_some_and(|unit| unit.phase != UnitPhase::Waiting)
+    })
+}
+
+/// Whether a unit is stopping in order to go on elsewhere.
+#[must_use]
+pub fn is_leaving(unit: &Unit) -> bool {
+    let attempt = unit.attempt.as_deref();
+    let stop = attempt.and_then(|attempt| attempt.stop.as_ref());
+    stop.is_some_and(|stop| stop.reason == StopReason::Moved)
+}
+
+fn destination(state: &State, job: JobId, unit: UnitIndex) -> Option<&Unit> {
+    let unit = state.job(job)?.unit(unit)?;
+    let claim = unit.claim.as_deref()?;
+    matches!(claim.purpose, Purpose::Destination { .. }).then_some(unit)
+}

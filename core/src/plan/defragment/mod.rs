@@ -1,0 +1,144 @@
+//! Moves: which running units to put elsewhere so that a waiting one has room in one piece.
+//!
+//! Asked when a unit finds no room although enough GPUs are free. A few units are looked for without which it fits, and
+//! each of which fits somewhere else at the same time (`search`), in several orders (`order`); of what is found the
+//! cheapest counts, if it is worth it. The cost is the work since the newest checkpoints and the time in which the
+//! moved GPUs stand still; the gain is how much longer the unit would wait for others to end by themselves, times its
+//! GPUs.
+//!
+//! It is a proposal without side effects. Nobody is moved if the unit would not fit then, or one of those moved would
+//! not.
+
+mod mover;
+mod order;
+mod search;
+
+use crate::command::{Moving, TaskPlacement, Victim};
+use crate::ids::UnitIndex;
+use crate::moves;
+use crate::plan::capacity::Capacity;
+use crate::plan::defragment::mover::Mover;
+use crate::plan::defragment::search::{Found, Search};
+use crate::plan::reserve;
+use crate::plan::running::Running;
+use crate::plan::unit::{self, Lack, Shortage};
+use crate::quota::Defragment;
+use crate::state::Job;
+use crate::time::TimeMs;
+
+/// Whom to move where, and where the unit goes then.
+#[derive(Clone, Debug)]
+pub(super) struct Proposal {
+    pub(super) tasks: Vec<TaskPlacement>,
+    pub(super) moving: Moving,
+    /// GPU-milliseconds that the moves lose.
+    pub(super) cost_gpu_ms: u64,
+    /// When all who are moved have had their grace.
+    pub(super) expected_at: TimeMs,
+}
+
+/// Whether a unit lacks room only because what is free lies in pieces, or in the wrong cells, or beside others.
+pub(super) fn is_in_pieces(shortage: &Shortage) -> bool {
+    let enough = shortage.need_gpus > 0 && shortage.need_gpus <= shortage.free_gpus;
+    let movable = match shortage.lack {
+        Lack::Gpus | Lack::Room | Lack::OwnHosts | Lack::Cell { .. } => true,
+        Lack::Named | Lack::UnknownLevel | Lack::SearchBound => false,
+    };
+    enough && movable
+}
+
+/// The cheapest moves found that are worth it.
+pub(super) fn propose(
+    capacity: &Capacity<'_>,
+    (job, unit): (&Job, UnitIndex),
+    running: &[Running<'_>],
+) -> Option<Proposal> {
+    let state = capacity.state();
+    let config = state.defragment.as_ref()?;
+    let in_flight = moves::in_flight(state);
+    let moves_max = config
+        .moves_max
+        .min(config.moves_in_flight_max.saturating_sub(in_flight));
+    let movers = mover::all(state, (job, config), running);
+    if moves_max == 0 || movers.is_empty() {
+        return None;
+    }
+    let coming = capacity.free_attempts(&stopping(running));
+    // What comes free anyway is enough: nobody else has to go.
+    if unit::find(&mut coming.clone(), job, unit).is_ok() {
+        return None;
+    }
+    let gain = Gain::of(capacity, (job, unit), running)?;
+    let cost_max = moves::cost_gpu_ms_max(config, gain.at_most());
+    let affordable = movers
+        .into_iter()
+        .filter(|mover| mover.cost_gpu_ms <= cost_max);
+    let affordable: Vec<Mover<'_>> = affordable.collect();
+    let orders = order::all(state, (job, unit), &affordable);
+    let found = orders.into_iter().filter_map(|order| {
+        let search = Search {
+            capacity: &coming,
+            unit: (job, unit),
+            order,
+            moves_max: moves_max as usize,
+        };
+        search.run()
+    });
+    let cheapest = found.min_by_key(|found| (found.cost_gpu_ms, found.moves.len()))?;
+    gain.settle(config, cheapest, capacity.now())
+}
+
+fn stopping(running: &[Running<'_>]) -> Vec<Victim> {
+    let stopping = running.iter().filter(|running| running.is_stopping());
+    stopping.map(Running::named).collect()
+}
+
+/// What a unit gains by not waiting until others end.
+struct Gain {
+    gpus: u64,
+    otherwise_at: TimeMs,
+    now: TimeMs,
+}
+
+impl Gain {
+    /// None if the unit does not fit even without all that run now.
+    fn of(
+        capacity: &Capacity<'_>,
+        unit: (&Job, UnitIndex),
+        running: &[Running<'_>],
+    ) -> Option<Self> {
+        let otherwise = reserve::propose(capacity, unit, running)?;
+        Some(Self {
+            gpus: gpus(&otherwise.tasks),
+            otherwise_at: otherwise.likely_at,
+            now: capacity.now(),
+        })
+    }
+
+    /// If everybody who is moved were gone at once.
+    fn at_most(&self) -> u64 {
+        self.from(self.now, self.gpus)
+    }
+
+    fn from(&self, at: TimeMs, gpus: u64) -> u64 {
+        self.otherwise_at.since(at).saturating_mul(gpus)
+    }
+
+    fn settle(&self, config: &Defragment, found: Found, now: TimeMs) -> Option<Proposal> {
+        let expected_at = now.after(found.grace_ms);
+        let gain_gpu_ms = self.from(expected_at, gpus(&found.tasks));
+        moves::is_worth(config, found.cost_gpu_ms, gain_gpu_ms).then(|| Proposal {
+            tasks: found.tasks,
+            moving: Moving {
+                moves: found.moves,
+                gain_gpu_ms,
+            },
+            cost_gpu_ms: found.cost_gpu_ms,
+            expected_at,
+        })
+    }
+}
+
+fn gpus(tasks: &[TaskPlacement]) -> u64 {
+    tasks.iter().map(|task| task.gpus.len() as u64).sum()
+}

@@ -1,0 +1,30 @@
+//! Units that may be moved.
+
+use crate::moves;
+use crate::plan::running::Running;
+use crate::quota::Defragment;
+use crate::state::{Job, State};
+
+/// A running unit that may be moved, and what that loses.
+#[derive(Clone, Copy)]
+pub(super) struct Mover<'a> {
+    pub(super) running: Running<'a>,
+    pub(super) cost_gpu_ms: u64,
+}
+
+/// All units that may be moved and have something that a unit of another job could use.
+pub(super) fn all<'a>(
+    state: &State,
+    (job, config): (&Job, &Defragment),
+    running: &[Running<'a>],
+) -> Vec<Mover<'a>> {
+    let movers = running.iter().filter_map(|running| {
+        let of = (running.job, running.unit, running.attempt);
+        let movable = moves::may_move(state, config, of).is_ok() && running.serves(state, job);
+        movable.then(|| Mover {
+            running: *running,
+            cost_gpu_ms: moves::cost_gpu_ms(config, of, state.time),
+        })
+    });
+    movers.collect()
+}

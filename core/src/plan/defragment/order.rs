@@ -1,0 +1,84 @@
+//! In which orders units that may be moved are tried: each suggests another place for the waiting unit.
+
+use std::collections::BTreeMap;
+
+use crate::ids::{HostId, UnitIndex};
+use crate::plan::defragment::mover::Mover;
+use crate::spec::Within;
+use crate::state::{Job, State};
+
+/// A cell above hosts, by its path; a host by itself where its cell is not known.
+type Place = (String, HostId);
+
+/// The cheapest units first; the cheapest host first; the host with the fewest units first; and if the unit has to lie
+/// in one cell above hosts, the cell that is cheapest to clear first.
+pub(super) fn all<'a>(
+    state: &State,
+    (job, _unit): (&Job, UnitIndex),
+    movers: &[Mover<'a>],
+) -> Vec<Vec<Mover<'a>>> {
+    let mut orders = vec![
+        by_cost(movers),
+        by_place(
+            movers,
+            |host| (String::new(), host),
+            |mover| mover.cost_gpu_ms,
+        ),
+        by_place(movers, |host| (String::new(), host), |_| 1),
+    ];
+    if let Some(within) = cell_asked(job) {
+        let cell = |host| cell_of(state, within, host);
+        orders.push(by_place(movers, cell, |mover| mover.cost_gpu_ms));
+    }
+    orders
+}
+
+fn by_cost<'a>(movers: &[Mover<'a>]) -> Vec<Mover<'a>> {
+    let mut order = movers.to_vec();
+    order.sort_by_key(|mover| (mover.cost_gpu_ms, mover.running.job.id, mover.running.index));
+    order
+}
+
+/// Place by place, the one with the smallest sum first; a unit over several places comes with its first.
+fn by_place<'a>(
+    movers: &[Mover<'a>],
+    place_of: impl Fn(HostId) -> Place,
+    weight: impl Fn(&Mover<'a>) -> u64,
+) -> Vec<Mover<'a>> {
+    let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
+    for mover in movers {
+        for host in mover.running.attempt.hosts() {
+            let sum = sums.entry(place_of(host)).or_default();
+            *sum = sum.saturating_add(weight(mover));
+        }
+    }
+    let mut order = movers.to_vec();
+    order.sort_by_cached_key(|mover| {
+        let hosts = mover.running.attempt.hosts();
+        let places = hosts.into_iter().map(|host| {
+            let place = place_of(host);
+            (sums.get(&place).copied().unwrap_or(u64::MAX), place)
+        });
+        let named = (mover.running.job.id, mover.running.index);
+        (places.min(), mover.cost_gpu_ms, named)
+    });
+    order
+}
+
+/// The level that all tasks of the unit, or of one of its groups, have to share.
+fn cell_asked(job: &Job) -> Option<&Within> {
+    let groups = job.spec.groups.iter();
+    let of_groups = groups.filter_map(|group| group.layout.within.as_ref());
+    let of_gang = job.spec.scheduling.within.iter();
+    of_gang.chain(of_groups).find(|within| within.required)
+}
+
+fn cell_of(state: &State, within: &Within, host: HostId) -> Place {
+    let level = state.topology.level(&within.level);
+    let cells = state.index.host_cells.get(&host);
+    let path = level.and_then(|level| cells?.above.get(usize::from(level.0)));
+    match path {
+        Some(path) => (path.to_string(), HostId(0)),
+        None => (String::new(), host),
+    }
+}

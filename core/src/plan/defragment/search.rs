@@ -1,0 +1,174 @@
+//! One search for moves along an order: enough units are taken away from the front until the waiting one fits, whoever
+//! is not in its way is given back, and the rest is put elsewhere. A unit that fits nowhere else stays, and the search
+//! begins anew without it.
+
+use std::cmp::Reverse;
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::command::{Move, TaskPlacement, Victim};
+use crate::ids::{GpuUuid, UnitIndex};
+use crate::plan::capacity::Capacity;
+use crate::plan::defragment::mover::Mover;
+use crate::plan::unit;
+use crate::spec::Packing;
+use crate::state::Job;
+
+/// Searches that begin anew because somebody fits nowhere else, or too many would have to go.
+const TRIES_MAX: usize = 32;
+
+/// One search along an order.
+pub(super) struct Search<'s, 'a> {
+    /// What is free or comes free anyway.
+    pub(super) capacity: &'s Capacity<'a>,
+    /// Who wants room.
+    pub(super) unit: (&'s Job, UnitIndex),
+    pub(super) order: Vec<Mover<'s>>,
+    pub(super) moves_max: usize,
+}
+
+/// Moves that make room.
+#[derive(Clone, Debug)]
+pub(super) struct Found {
+    pub(super) tasks: Vec<TaskPlacement>,
+    /// Ascending.
+    pub(super) moves: Vec<Move>,
+    pub(super) cost_gpu_ms: u64,
+    /// The longest grace among those who are moved.
+    pub(super) grace_ms: u64,
+}
+
+/// Positions in the order of those who are in the way, and where the unit goes without them.
+type Cleared = (Vec<usize>, Vec<TaskPlacement>);
+
+impl Search<'_, '_> {
+    pub(super) fn run(&self) -> Option<Found> {
+        let mut left: Vec<usize> = (0..self.order.len()).collect();
+        for _ in 0..TRIES_MAX {
+            let (chosen, tasks) = self.clear(&left)?;
+            let stays = if chosen.len() > self.moves_max {
+                self.dearest(&chosen)
+            } else {
+                match self.rehouse(&chosen, &tasks) {
+                    Ok(moves) => return Some(self.found(&chosen, tasks, moves)),
+                    Err(stays) => stays,
+                }
+            };
+            left.retain(|one| *one != stays);
+        }
+        None
+    }
+
+    fn named(&self, chosen: &[usize]) -> Vec<Victim> {
+        let named = chosen.iter().map(|one| self.order[*one].running.named());
+        named.collect()
+    }
+
+    /// Where the unit goes without these; none if it does not fit.
+    fn try_without(&self, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
+        let mut fork = self.capacity.free_attempts(&self.named(chosen));
+        let (job, unit) = self.unit;
+        Some(unit::find(&mut fork, job, unit).ok()?.tasks)
+    }
+
+    /// The smallest number of units from the front without which the unit fits, less those that are not in its way or
+    /// not needed.
+    fn clear(&self, left: &[usize]) -> Option<Cleared> {
+        let mut tasks = self.try_without(left)?;
+        let (mut too_few, mut enough) = (0, left.len());
+        while enough - too_few > 1 {
+            // Mostly few are enough: the numbers that are tried double at first.
+            let middle = (too_few * 2).max(1).min(too_few + (enough - too_few) / 2);
+            match self.try_without(&left[..middle]) {
+                Some(found) => (enough, tasks) = (middle, found),
+                None => too_few = middle,
+            }
+        }
+        let mut chosen = left[..enough].to_vec();
+        self.keep_in_the_way(&mut chosen, &tasks);
+        self.give_back(&mut chosen, &mut tasks);
+        Some((chosen, tasks))
+    }
+
+    /// Gives those back that hold nothing where the unit goes.
+    fn keep_in_the_way(&self, chosen: &mut Vec<usize>, tasks: &[TaskPlacement]) {
+        let gpus: BTreeSet<GpuUuid> = tasks.iter().flat_map(|task| &task.gpus).copied().collect();
+        chosen.retain(|one| {
+            let runs = &self.order[*one].running.attempt.tasks;
+            runs.iter()
+                .any(|run| run.gpus.iter().any(|gpu| gpus.contains(gpu)))
+        });
+    }
+
+    /// Gives back whoever is not needed, the dearest first.
+    fn give_back(&self, chosen: &mut Vec<usize>, tasks: &mut Vec<TaskPlacement>) {
+        let mut dearest_first = chosen.clone();
+        dearest_first.sort_by_key(|one| Reverse(self.order[*one].cost_gpu_ms));
+        dearest_first.truncate(self.moves_max * 2);
+        for spared in dearest_first {
+            let rest: Vec<usize> = chosen
+                .iter()
+                .copied()
+                .filter(|one| *one != spared)
+                .collect();
+            if rest.len() == chosen.len() {
+                continue;
+            }
+            if let Some(found) = self.try_without(&rest) {
+                *chosen = rest;
+                self.keep_in_the_way(chosen, &found);
+                *tasks = found;
+            }
+        }
+    }
+
+    fn dearest(&self, chosen: &[usize]) -> usize {
+        let dearest = chosen
+            .iter()
+            .max_by_key(|one| self.order[**one].cost_gpu_ms);
+        dearest.copied().unwrap_or_default()
+    }
+
+    /// Where everybody goes who is in the way; whoever fits nowhere else, if one does not. Those who are hard to place
+    /// come first.
+    fn rehouse(&self, chosen: &[usize], tasks: &[TaskPlacement]) -> Result<Vec<Move>, usize> {
+        let (job, unit) = self.unit;
+        let mut fork = self.capacity.free_attempts(&self.named(chosen));
+        fork.commit(fork.asker(job, unit), tasks);
+        let mut hardest_first = chosen.to_vec();
+        hardest_first.sort_by_key(|one| {
+            let running = self.order[*one].running;
+            let exclusive = running.job.spec.scheduling.packing == Packing::Exclusive;
+            let gpus: usize = running.attempt.tasks.iter().map(|run| run.gpus.len()).sum();
+            (Reverse((exclusive, gpus)), *one)
+        });
+        let mut moves = Vec::with_capacity(chosen.len());
+        for one in hardest_first {
+            let running = self.order[one].running;
+            let placed = unit::find(&mut fork, running.job, running.index).map_err(|_| one)?;
+            // A partial gang does not lose members by a move.
+            if placed.tasks.len() < running.attempt.tasks.len() {
+                return Err(one);
+            }
+            moves.push(Move {
+                attempt: running.named(),
+                tasks: Arc::from(placed.tasks),
+            });
+        }
+        moves.sort_by_key(|one| one.attempt);
+        Ok(moves)
+    }
+
+    fn found(&self, chosen: &[usize], tasks: Vec<TaskPlacement>, moves: Vec<Move>) -> Found {
+        let movers = || chosen.iter().map(|one| &self.order[*one]);
+        let graces = movers().map(|mover| mover.running.job.spec.stop_grace_ms);
+        Found {
+            tasks,
+            moves,
+            cost_gpu_ms: movers()
+                .map(|mover| mover.cost_gpu_ms)
+                .fold(0, u64::saturating_add),
+            grace_ms: graces.max().unwrap_or(0),
+        }
+    }
+}
