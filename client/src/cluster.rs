@@ -136,6 +136,7 @@ impl Client {
                 .await?;
             let first = *revision.get_or_insert(Revision(page.revision));
             tree.history_half_life_ms = page.history_half_life_ms;
+            tree.defragment = page.defragment;
             let queues = page.queues.into_iter().filter(|queue| !queue.retired);
             tree.queues
                 .extend(queues.map(|queue| (queue.name, queue.config.unwrap_or_default())));

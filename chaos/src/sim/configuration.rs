@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
-use muster_core::quota::{Amounts, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree};
+use muster_core::quota::{Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree};
 use muster_core::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
 use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use rand::Rng;
@@ -13,6 +13,16 @@ use rand_chacha::ChaCha8Rng;
 
 /// Queues that every tree names and jobs go to: they never disappear, so that every submission is accepted.
 const QUEUES: [&str; 3] = [DEFAULT_QUEUE, "research/vision", "research/language"];
+/// Moves that come soon and often, so that they meet faults.
+const EAGER_MOVES: Defragment = Defragment {
+    moves_max: 3,
+    moves_in_flight_max: 5,
+    interval_ms: 5_000,
+    after_ms: 500,
+    cost_percent_max: 100,
+    restart_ms: 0,
+    young_ms: 600_000,
+};
 /// The queue around some of them.
 const PARENT: &str = "research";
 /// Hosts of the largest world.
@@ -62,6 +72,8 @@ fn draw_tree(random: &mut ChaCha8Rng) -> QueueTree {
     QueueTree {
         queues,
         history_half_life_ms: random.random_bool(0.3).then_some(10_000),
+        // Not drawn, so that a seed means the same world as before.
+        defragment: (guaranteed % 2 == 0).then_some(EAGER_MOVES),
     }
 }
 
@@ -86,6 +98,7 @@ fn draw_queue_config(random: &mut ChaCha8Rng) -> QueueConfig {
         backfill: random.random_bool(0.7),
         reserve_after_ms: random.random_range(1_000..20_000),
         protected_ms: random.random_range(0..3_000),
+        movable: true,
         ..QueueConfig::default()
     }
 }

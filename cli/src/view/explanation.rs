@@ -167,6 +167,10 @@ fn advice(blocker: &v1::Blocker, now: Timestamp) -> Option<String> {
             "{} {} of {} are allowed, with it there would be {}",
             limit.limit, limit.resource, limit.queue, limit.would_be
         ),
+        Kind::Moving(moving) => {
+            let at = moving.expected_at_ms?;
+            format!("the units that make room should have moved {}", until(now, at))
+        }
         Kind::Reserved(reserved) => {
             let at = reserved.expected_at_ms?;
             format!("the resources should be free {}", until(now, at))
@@ -189,6 +193,10 @@ fn blocker_json(blocker: &v1::Blocker) -> Option<Value> {
         }),
         Kind::Behind(ahead) => json!({"kind": "behind", "job": ahead.ahead_job_id}),
         Kind::Limit(limit) => limit_json("limit", limit),
+        Kind::Moving(moving) => json!({
+            "kind": "moving", "moves": moving.moves, "cost_gpu_ms": moving.cost_gpu_ms,
+            "gain_gpu_ms": moving.gain_gpu_ms, "expected_at": moving.expected_at_ms.map(instant),
+        }),
         Kind::Reserved(reserved) => json!({
             "kind": "reserved", "victims": reserved.victims,
             "expected_at": reserved.expected_at_ms.map(instant),

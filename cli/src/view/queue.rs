@@ -167,6 +167,7 @@ impl QueueView {
             ("Backfills", yes_no(config.backfill)),
             ("Reserves after", span(config.reserve_after_ms)),
             ("Protects for", span(config.protected_ms)),
+            ("Movable", yes_no(config.movable)),
         ]
     }
 }

@@ -7,7 +7,7 @@ use crate::v1;
 impl From<&Blocker> for v1::Blocker {
     fn from(blocker: &Blocker) -> Self {
         use v1::blocker::{
-            BackOff, Behind, ExceedsCluster, Kind, NoSuchHost, Plain, Reserved, Resources,
+            BackOff, Behind, ExceedsCluster, Kind, Moving, NoSuchHost, Plain, Reserved, Resources,
         };
         let kind = match blocker {
             Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
@@ -37,6 +37,17 @@ impl From<&Blocker> for v1::Blocker {
                 expected_at,
             } => Kind::Reserved(Reserved {
                 victims: *victims,
+                expected_at_ms: expected_at.map(|at| at.0),
+            }),
+            Blocker::Moving {
+                moves,
+                cost_gpu_ms,
+                gain_gpu_ms,
+                expected_at,
+            } => Kind::Moving(Moving {
+                moves: *moves,
+                cost_gpu_ms: *cost_gpu_ms,
+                gain_gpu_ms: *gain_gpu_ms,
                 expected_at_ms: expected_at.map(|at| at.0),
             }),
             Blocker::Behind { ahead } => Kind::Behind(Behind {

@@ -2,7 +2,7 @@
 
 use muster_core::command::{Standing, TaskPlacement, Victim};
 use muster_core::ids::{AttemptEpoch, JobId, UnitIndex};
-use muster_core::state::{Claim, HostClaim, State};
+use muster_core::state::{Claim, HostClaim, Purpose, State};
 use muster_core::topology::CellId;
 
 use super::{InvalidField, required};
@@ -112,6 +112,35 @@ pub(super) fn claim_to_wire(state: &State, claim: &Claim) -> v1::Claim {
             .map(|victim| (*victim).into())
             .collect(),
         expected_at_ms: claim.expected_at.map(|at| at.0),
+        purpose: purpose_to_wire(&claim.purpose),
+    }
+}
+
+fn purpose_to_wire(purpose: &Purpose) -> Option<v1::claim::Purpose> {
+    match purpose {
+        Purpose::Ordinary => None,
+        Purpose::Gathered {
+            moved,
+            cost_gpu_ms,
+            gain_gpu_ms,
+        } => {
+            let moved = (moved.as_slice(), *cost_gpu_ms, *gain_gpu_ms);
+            Some(v1::claim::Purpose::Gathered(gathered_to_wire(moved)))
+        }
+        Purpose::Destination { job, unit } => {
+            Some(v1::claim::Purpose::Destination((*job, *unit).into()))
+        }
+    }
+}
+
+/// Attempts that are moved, what that costs and what it gains in GPU-milliseconds.
+pub(crate) fn gathered_to_wire(
+    (moved, cost_gpu_ms, gain_gpu_ms): (&[Victim], u64, u64),
+) -> v1::Gathered {
+    v1::Gathered {
+        moved: moved.iter().map(|one| (*one).into()).collect(),
+        cost_gpu_ms,
+        gain_gpu_ms,
     }
 }
 

@@ -37,6 +37,9 @@ twin_variants! {
         UnitClaimed {
             job: job_id, unit: unit, gpus: gpus, victims: victims, expected_at: expected_at_ms,
         },
+        UnitsMoved {
+            job: job_id, unit: unit, moved: moved, cost_gpu_ms: cost_gpu_ms, gain_gpu_ms: gain_gpu_ms,
+        },
         ClaimDropped { job: job_id, unit: unit, reason: reason },
         StandingChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
     }
@@ -84,6 +87,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::QueuesConfigured { .. } => Self::QueuesConfigured,
             EventKind::TopologySet { .. } => Self::TopologySet,
             EventKind::UnitClaimed { .. } => Self::UnitClaimed,
+            EventKind::UnitsMoved { .. } => Self::UnitsMoved,
             EventKind::ClaimDropped { .. } => Self::ClaimDropped,
             EventKind::StandingChanged { .. } => Self::StandingChanged,
         }

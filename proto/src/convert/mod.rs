@@ -6,7 +6,7 @@
 
 mod beat;
 mod blocker;
-mod claim;
+pub(crate) mod claim;
 mod desired;
 mod effect;
 mod event;

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::quota::{
-    Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
+    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
 };
 
 use super::{InvalidField, required};
@@ -22,6 +22,7 @@ impl TryFrom<v1::QueueTree> for QueueTree {
         Ok(Self {
             queues: queues.collect::<Result<BTreeMap<_, _>, InvalidField>>()?,
             history_half_life_ms: wire.history_half_life_ms,
+            defragment: wire.defragment.map(Into::into),
         })
     }
 }
@@ -34,6 +35,38 @@ impl From<&QueueTree> for v1::QueueTree {
                 .map(|(name, config)| (name.clone(), config.into()))
                 .collect(),
             history_half_life_ms: tree.history_half_life_ms,
+            defragment: tree.defragment.map(Into::into),
+        }
+    }
+}
+
+impl From<v1::Defragment> for Defragment {
+    fn from(wire: v1::Defragment) -> Self {
+        let default = Self::default();
+        Self {
+            moves_max: wire.moves_max.unwrap_or(default.moves_max),
+            moves_in_flight_max: wire
+                .moves_in_flight_max
+                .unwrap_or(default.moves_in_flight_max),
+            interval_ms: wire.interval_ms.unwrap_or(default.interval_ms),
+            after_ms: wire.after_ms.unwrap_or(default.after_ms),
+            cost_percent_max: wire.cost_percent_max.unwrap_or(default.cost_percent_max),
+            restart_ms: wire.restart_ms.unwrap_or(default.restart_ms),
+            young_ms: wire.young_ms.unwrap_or(default.young_ms),
+        }
+    }
+}
+
+impl From<Defragment> for v1::Defragment {
+    fn from(config: Defragment) -> Self {
+        Self {
+            moves_max: Some(config.moves_max),
+            moves_in_flight_max: Some(config.moves_in_flight_max),
+            interval_ms: Some(config.interval_ms),
+            after_ms: Some(config.after_ms),
+            cost_percent_max: Some(config.cost_percent_max),
+            restart_ms: Some(config.restart_ms),
+            young_ms: Some(config.young_ms),
         }
     }
 }
@@ -59,6 +92,7 @@ impl TryFrom<v1::QueueConfig> for QueueConfig {
             backfill: wire.backfill.unwrap_or(default.backfill),
             reserve_after_ms: wire.reserve_after_ms.unwrap_or(default.reserve_after_ms),
             protected_ms: wire.protected_ms,
+            movable: wire.movable,
             live_jobs_max: wire.live_jobs_max.unwrap_or(default.live_jobs_max),
         })
     }
@@ -78,6 +112,7 @@ impl From<&QueueConfig> for v1::QueueConfig {
             reserve_after_ms: Some(config.reserve_after_ms),
             protected_ms: config.protected_ms,
             live_jobs_max: Some(config.live_jobs_max),
+            movable: config.movable,
         }
     }
 }

@@ -1,12 +1,13 @@
 //! Placements, claims and standings as the log and the state keep them.
 
-use muster_core::command::{Claiming, Standing, TaskPlacement};
+use muster_core::command::{Claiming, Move, Moving, Standing, TaskPlacement};
 use muster_core::ids::{HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
 use muster_core::time::TimeMs;
 
 use super::error::Field;
 use super::v1;
 use crate::convert::packed::{pack_gpus, unpack_gpus};
+use crate::convert::required;
 
 pub(super) fn to_wire(claiming: &Claiming) -> v1::Claim {
     let victims = claiming.victims.iter();
@@ -23,7 +24,32 @@ pub(super) fn to_wire(claiming: &Claiming) -> v1::Claim {
             .map(|unit| (*unit).into())
             .collect(),
         expected_at_ms: claiming.expected_at.map(|at| at.0),
+        moving: claiming.moving.as_ref().map(moving_to_wire),
     }
+}
+
+fn moving_to_wire(moving: &Moving) -> v1::Moving {
+    let moves = moving.moves.iter().map(|one| v1::Move {
+        attempt: Some(one.attempt.into()),
+        tasks: tasks_to_wire(&one.tasks),
+    });
+    v1::Moving {
+        moves: moves.collect(),
+        gain_gpu_ms: moving.gain_gpu_ms,
+    }
+}
+
+fn moving_from_wire(wire: v1::Moving) -> Field<Moving> {
+    let moves = wire.moves.into_iter().map(|one| {
+        Ok(Move {
+            attempt: required("moving.moves.attempt", one.attempt)?.into(),
+            tasks: tasks_from_wire(one.tasks)?.into(),
+        })
+    });
+    Ok(Moving {
+        moves: moves.collect::<Field<_>>()?,
+        gain_gpu_ms: wire.gain_gpu_ms,
+    })
 }
 
 pub(super) fn from_wire(wire: v1::Claim) -> Field<Claiming> {
@@ -36,6 +62,7 @@ pub(super) fn from_wire(wire: v1::Claim) -> Field<Claiming> {
         victims: wire.victims.into_iter().map(Into::into).collect(),
         supersedes: wire.supersedes.into_iter().map(Into::into).collect(),
         expected_at: wire.expected_at_ms.map(TimeMs),
+        moving: wire.moving.map(moving_from_wire).transpose()?,
     })
 }
 

@@ -1,6 +1,6 @@
 //! Claims and standings.
 
-use muster_core::command::{Claiming, Command, Standing, Victim};
+use muster_core::command::{Claiming, Command, Move, Moving, Standing, Victim};
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
 use muster_core::topology::{CellId, GpuMask, Level};
@@ -28,11 +28,25 @@ pub(super) fn standing() -> impl Strategy<Value = Standing> {
     ]
 }
 
+fn victim() -> impl Strategy<Value = Victim> {
+    (job(), unit(), epoch()).prop_map(|(job, unit, epoch)| Victim { job, unit, epoch })
+}
+
+fn moving() -> impl Strategy<Value = Moving> {
+    let one = (victim(), placed_tasks()).prop_map(|(attempt, tasks)| Move {
+        attempt,
+        tasks: tasks.into(),
+    });
+    (vec(one, 0..3), any::<u64>()).prop_map(|(moves, gain_gpu_ms)| Moving { moves, gain_gpu_ms })
+}
+
 fn claiming() -> impl Strategy<Value = Claiming> {
-    let victim =
-        (job(), unit(), epoch()).prop_map(|(job, unit, epoch)| Victim { job, unit, epoch });
     let whose = (leader(), job(), unit());
-    let others = (vec(victim, 0..3), vec((job(), unit()), 0..3));
+    let others = (
+        vec(victim(), 0..3),
+        vec((job(), unit()), 0..3),
+        option::of(moving()),
+    );
     (
         whose,
         placed_tasks(),
@@ -41,14 +55,15 @@ fn claiming() -> impl Strategy<Value = Claiming> {
         option::of(any::<u64>()),
     )
         .prop_map(
-            |((leader, job, unit), tasks, standing, (victims, supersedes), expected_at)| Claiming {
+            |((leader, job, unit), tasks, standing, others, expected_at)| Claiming {
                 leader,
                 job,
                 unit,
                 tasks: tasks.into(),
                 standing,
-                victims,
-                supersedes,
+                victims: others.0,
+                supersedes: others.1,
+                moving: others.2,
                 expected_at: expected_at.map(TimeMs),
             },
         )

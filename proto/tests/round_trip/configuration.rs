@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::command::Command;
 use muster_core::quota::{
-    Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
+    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use proptest::collection::{btree_map, vec};
@@ -70,7 +70,7 @@ fn config() -> impl Strategy<Value = QueueConfig> {
         order,
         guarantee,
         (limits(), limits()),
-        any::<[bool; 3]>(),
+        any::<[bool; 4]>(),
         numbers,
     )
         .prop_map(
@@ -85,6 +85,7 @@ fn config() -> impl Strategy<Value = QueueConfig> {
                 backfill: flags[2],
                 reserve_after_ms: numbers[0],
                 protected_ms: numbers[1],
+                movable: flags[3],
                 live_jobs_max: numbers[2],
             },
         )
@@ -92,12 +93,30 @@ fn config() -> impl Strategy<Value = QueueConfig> {
 
 /// Any tree, most of them not valid.
 pub(super) fn tree() -> impl Strategy<Value = QueueTree> {
-    (btree_map(text(), config(), 0..3), option::of(any::<u64>())).prop_map(
-        |(queues, history_half_life_ms)| QueueTree {
+    (
+        btree_map(text(), config(), 0..3),
+        option::of(any::<u64>()),
+        option::of(defragment()),
+    )
+        .prop_map(|(queues, history_half_life_ms, defragment)| QueueTree {
             queues,
             history_half_life_ms,
-        },
-    )
+            defragment,
+        })
+}
+
+fn defragment() -> impl Strategy<Value = Defragment> {
+    let numbers = (any::<u32>(), any::<u32>(), any::<u32>());
+    let spans = (any::<u64>(), any::<u64>(), any::<u64>(), any::<u64>());
+    (numbers, spans).prop_map(|(numbers, spans)| Defragment {
+        moves_max: numbers.0,
+        moves_in_flight_max: numbers.1,
+        interval_ms: spans.0,
+        after_ms: spans.1,
+        cost_percent_max: numbers.2,
+        restart_ms: spans.2,
+        young_ms: spans.3,
+    })
 }
 
 /// A tree that a cluster takes whatever it has.
@@ -106,7 +125,8 @@ fn valid_tree() -> impl Strategy<Value = QueueTree> {
         prop::sample::select(&QUEUES[..]),
         (1..9u32, any::<bool>(), option::of(0..9u64)),
     );
-    (vec(queue, 0..4), option::of(1_000..100_000u64)).prop_map(|(queues, history_half_life_ms)| {
+    let settings = (option::of(1_000..100_000u64), any::<bool>());
+    (vec(queue, 0..4), settings).prop_map(|(queues, (history_half_life_ms, moves))| {
         let queues = queues.into_iter().map(|(name, (weight, borrow, gpus))| {
             let config = QueueConfig {
                 weight,
@@ -126,6 +146,7 @@ fn valid_tree() -> impl Strategy<Value = QueueTree> {
         QueueTree {
             queues,
             history_half_life_ms,
+            defragment: moves.then(Defragment::default),
         }
     })
 }

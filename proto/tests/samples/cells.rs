@@ -12,7 +12,9 @@ use muster_core::quota::{
     Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{JobSpec, Layout, Packing, Scheduling, Within};
-use muster_core::state::{Claim, EventLog, History, HostClaim, Queue, State, StateParts, Unit};
+use muster_core::state::{
+    Claim, EventLog, History, HostClaim, Purpose, Queue, State, StateParts, Unit,
+};
 use muster_core::time::TimeMs;
 use muster_core::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
 
@@ -71,6 +73,7 @@ fn tree() -> QueueTree {
         backfill: false,
         reserve_after_ms: 60_000,
         protected_ms: 300_000,
+        movable: false,
         live_jobs_max: 500,
     };
     let production = QueueConfig {
@@ -90,6 +93,7 @@ fn tree() -> QueueTree {
             ("research/vision".to_owned(), vision),
         ]),
         history_half_life_ms: Some(86_400_000),
+        defragment: None,
     }
 }
 
@@ -158,6 +162,7 @@ fn claiming() -> Claiming {
         victims: vec![victim()],
         supersedes: vec![(JobId(40), UnitIndex(3))],
         expected_at: Some(TimeMs(9_000)),
+        moving: None,
     }
 }
 
@@ -304,6 +309,7 @@ fn claim(parts: &mut StateParts) {
         standing: on_cells(),
         victims: vec![victim()],
         expected_at: Some(TimeMs(9_000)),
+        purpose: Purpose::Ordinary,
     };
     let [running, waiting] = parts.jobs.as_mut_slice() else {
         unreachable!("the first state has two jobs")

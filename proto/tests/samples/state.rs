@@ -43,6 +43,7 @@ pub(crate) fn parts() -> StateParts {
         requests: answers(),
         events: EventLog::restore(Revision(6), events()),
         history_half_life_ms: None,
+        defragment: None,
         topology: Arc::default(),
     }
 }
@@ -114,6 +115,7 @@ fn running_job() -> Job {
         attempt: Some(Arc::new(attempt())),
         claim: None,
         past: vec![past()],
+        moved_at: None,
         checkpoints: vec![Checkpoint {
             epoch: AttemptEpoch(21),
             step: 4_000,

@@ -135,6 +135,7 @@ fn compare(way: &'static str, known: &State, rebuilt: &State) -> Result<(), Fail
             "half-life",
             known.history_half_life_ms != rebuilt.history_half_life_ms,
         ),
+        ("defragment", known.defragment != rebuilt.defragment),
         ("index", known.index != rebuilt.index),
     ];
     let names: Vec<&str> = differing
@@ -187,6 +188,7 @@ fn parts(state: &State) -> StateParts {
         hosts: (state.hosts.values().map(|host| host.as_ref().clone())).collect(),
         queues: (state.queues.values().map(|queue| queue.as_ref().clone())).collect(),
         history_half_life_ms: state.history_half_life_ms,
+        defragment: state.defragment,
         topology: state.topology.clone(),
         requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
         events: state.events.clone(),

@@ -6,7 +6,7 @@ use muster_core::command::{Standing, StopReason, TaskPlacement};
 use muster_core::ids::{GpuUuid, HostId, UnitIndex};
 use muster_core::lifecycle::UnitPhase;
 use muster_core::plan::explain;
-use muster_core::state::{Attempt, Claim, Job, State, Unit};
+use muster_core::state::{Attempt, Claim, Job, Purpose, State, Unit};
 use muster_core::time::TimeMs;
 use serde::Serialize;
 use serde_json::Value;
@@ -91,6 +91,10 @@ pub struct ClaimPicture {
     pub places: Vec<PlacePicture>,
     /// Units that were stopped for it.
     pub victims: Vec<String>,
+    /// Units that are moved for it.
+    pub moved: Vec<String>,
+    /// The unit for which this one is moved there.
+    pub moved_for: Option<String>,
     /// `share`, `opportunistic`, or the names of its cells.
     pub standing: Value,
     /// When all should be free: `in 10m`.
@@ -157,11 +161,21 @@ fn unit_picture(
 
 fn claim_picture(state: &State, claim: &Claim, now: TimeMs) -> ClaimPicture {
     let victims = claim.victims.iter();
+    let (moved, moved_for) = match &claim.purpose {
+        Purpose::Ordinary => (Vec::new(), None),
+        Purpose::Gathered { moved, .. } => {
+            let names = moved.iter().map(|one| unit_name(state, one.job, one.unit));
+            (names.collect(), None)
+        }
+        Purpose::Destination { job, unit } => (Vec::new(), Some(unit_name(state, *job, *unit))),
+    };
     ClaimPicture {
         places: places(state, claim.tasks.iter().map(of_placement)),
         victims: victims
             .map(|victim| unit_name(state, victim.job, victim.unit))
             .collect(),
+        moved,
+        moved_for,
         standing: standing(state, &claim.standing),
         expected: claim.expected_at.map(|at| blocker::instant_text(at, now)),
     }
@@ -310,6 +324,12 @@ impl ClaimPicture {
         let mut text = format!("claims {}", places_text(&self.places));
         if !self.victims.is_empty() {
             text.push_str(&format!(" from {}", self.victims.join(" and ")));
+        }
+        if !self.moved.is_empty() {
+            text.push_str(&format!(" by moving {}", self.moved.join(" and ")));
+        }
+        if let Some(other) = &self.moved_for {
+            text.push_str(&format!(" to make room for {other}"));
         }
         if let Some(standing) = standing_text(&self.standing) {
             text.push_str(&format!(" {standing}"));

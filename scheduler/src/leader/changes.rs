@@ -24,6 +24,10 @@ pub(super) struct Changes {
     pub(super) claims_dropped: u64,
     /// Attempts stopped for others.
     pub(super) preempted: u64,
+    /// Attempts moved to make room in one piece.
+    pub(super) moved: u64,
+    /// GPU-milliseconds that moves lost.
+    pub(super) moves_lost_gpu_ms: u64,
 }
 
 impl Changes {
@@ -61,6 +65,12 @@ impl Changes {
                 self.add_attempt(state, *job, *unit);
             }
             EventKind::UnitClaimed { .. } => self.claimed += 1,
+            EventKind::UnitsMoved {
+                moved, cost_gpu_ms, ..
+            } => {
+                self.moved += moved.len() as u64;
+                self.moves_lost_gpu_ms = self.moves_lost_gpu_ms.saturating_add(*cost_gpu_ms);
+            }
             EventKind::ClaimDropped { .. } => {
                 self.claims_dropped += 1;
                 self.plan = true;

@@ -34,6 +34,8 @@ pub(super) fn changed(changes: &Changes) {
     counter!(names::CLAIMS_TOTAL).increment(changes.claimed);
     counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);
+    counter!(names::MOVES_TOTAL).increment(changes.moved);
+    counter!(names::MOVES_LOST_GPU_MS_TOTAL).increment(changes.moves_lost_gpu_ms);
 }
 
 pub(super) fn planned(took: Duration, plan: &Plan) {

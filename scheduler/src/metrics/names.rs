@@ -42,6 +42,10 @@ metrics! {
         "Claims given up while this replica led.";
     describe_counter PREEMPTIONS_TOTAL = "muster_scheduler_preemptions_total":
         "Attempts stopped for others while this replica led.";
+    describe_counter MOVES_TOTAL = "muster_scheduler_moves_total":
+        "Attempts moved to make room in one piece while this replica led.";
+    describe_counter MOVES_LOST_GPU_MS_TOTAL = "muster_scheduler_moves_lost_gpu_ms_total":
+        "GPU-milliseconds that such moves lost: work since the newest checkpoints, and starting again.";
     describe_counter PLANNED_TOTAL = "muster_scheduler_planned_total":
         "Placements that the planner proposed.";
     describe_histogram PLAN_SECONDS = "muster_scheduler_plan_seconds": "Time of one planning round.";

@@ -298,6 +298,7 @@ fn queues(state: &State, request: &v1::ListQueuesRequest, limit: u32) -> v1::Lis
         revision: state.revision.get(),
         queues: shown,
         history_half_life_ms: state.history_half_life_ms,
+        defragment: state.defragment.map(Into::into),
         next_page_token: queues
             .next()
             .map_or_else(String::new, |(name, _)| name.to_string()),

@@ -10,6 +10,8 @@ use tonic::Status;
 
 use crate::service::jobs::find;
 
+const MS_PER_SECOND: u64 = 1_000;
+
 /// Why a job waits, in this state.
 pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, Status> {
     let job = find(state, id)?;
@@ -135,6 +137,16 @@ fn reason(blocker: &Blocker) -> String {
             format!("job {ahead} is ahead of it and waits for the same hosts")
         }
         Blocker::Limit(limit) => limit.to_string(),
+        Blocker::Moving {
+            moves,
+            cost_gpu_ms,
+            gain_gpu_ms,
+            ..
+        } => format!(
+            "room is being made for it in one piece by moving {moves} units: that loses {} GPU-seconds, and saves it {} GPU-seconds of waiting",
+            cost_gpu_ms / MS_PER_SECOND,
+            gain_gpu_ms / MS_PER_SECOND
+        ),
         Blocker::Reserved { victims: 0, .. } => {
             "resources are reserved for it; it starts when those who hold them have ended"
                 .to_owned()

@@ -59,7 +59,7 @@ impl World<'_> {
         let waits = |blocker: &Blocker| {
             matches!(
                 blocker,
-                Blocker::Resources { .. } | Blocker::Reserved { .. }
+                Blocker::Resources { .. } | Blocker::Reserved { .. } | Blocker::Moving { .. }
             )
         };
         let (job, _) = plan.blocked.iter().find(|(_, blocker)| waits(blocker))?;

@@ -155,6 +155,24 @@ fn ground_level(kind: &Kind) -> Option<(u64, Facts)> {
             let tone = Tone::Waiting;
             (event.job_id, facts("unit_claimed", tone, text, detail))
         }
+        Kind::UnitsMoved(event) => {
+            let (unit, moved) = (event.unit, event.moved.len());
+            let (cost_gpu_ms, gain_gpu_ms) = (event.cost_gpu_ms, event.gain_gpu_ms);
+            let text = format!(
+                "unit {unit}: {moved} attempts go on elsewhere to make room, {} GPU-seconds lost for {} saved",
+                cost_gpu_ms / 1_000,
+                gain_gpu_ms / 1_000
+            );
+            let moved = event.moved.iter().map(
+                |victim| json!({"job": victim.job_id, "unit": victim.unit, "epoch": victim.epoch}),
+            );
+            let detail = json!({
+                "unit": unit, "moved": moved.collect::<Vec<_>>(),
+                "cost_gpu_ms": cost_gpu_ms, "gain_gpu_ms": gain_gpu_ms,
+            });
+            let tone = Tone::Waiting;
+            (event.job_id, facts("units_moved", tone, text, detail))
+        }
         Kind::ClaimDropped(event) => {
             let text = format!("unit {}: {}", event.unit, event.reason);
             let detail = json!({"unit": event.unit, "reason": event.reason});

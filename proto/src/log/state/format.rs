@@ -14,6 +14,7 @@ const FLAT_QUEUES: u32 = 1;
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
     let newest = state.history_half_life_ms.is_some()
+        || state.defragment.is_some()
         || *state.topology != Topology::default()
         || state.queues.values().any(|queue| !queue::is_flat(queue))
         || state.jobs.values().any(|job| needs_newest(job));
@@ -30,5 +31,5 @@ fn needs_newest(job: &Job) -> bool {
         || job
             .units
             .values()
-            .any(|unit| unit.claim.is_some() || stands_apart(unit))
+            .any(|unit| unit.claim.is_some() || unit.moved_at.is_some() || stands_apart(unit))
 }

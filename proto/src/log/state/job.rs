@@ -8,12 +8,14 @@ use muster_core::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::spec::JobSpec;
-use muster_core::state::{Attempt, Claim, Job, PastAttempt, StopOrder, TaskRun, Unit};
+use muster_core::state::{Attempt, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit};
 use muster_core::time::TimeMs;
 
+use crate::convert::claim::gathered_to_wire;
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
+use crate::log::v1::unit_claim::Purpose as WirePurpose;
 use crate::log::{claim, v1};
 
 /// A job without its units.
@@ -66,6 +68,7 @@ pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1:
         checkpoints: unit.checkpoints.iter().map(Into::into).collect(),
         requeued,
         claim: unit.claim.as_deref().map(claim_to_wire),
+        moved_at_ms: unit.moved_at.map(|at| at.0),
     }
 }
 
@@ -113,6 +116,7 @@ impl OpenUnit {
             claim: None,
             past: wire.past.into_iter().map(past_from_wire).collect(),
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
+            moved_at: wire.moved_at_ms.map(TimeMs),
         };
         Ok(Self {
             index: UnitIndex(wire.index),
@@ -200,6 +204,35 @@ fn claim_to_wire(claim: &Claim) -> v1::UnitClaim {
         standing: Some((&claim.standing).into()),
         victims: victims.map(|victim| (*victim).into()).collect(),
         expected_at_ms: claim.expected_at.map(|at| at.0),
+        purpose: match &claim.purpose {
+            Purpose::Ordinary => None,
+            Purpose::Gathered {
+                moved,
+                cost_gpu_ms,
+                gain_gpu_ms,
+            } => {
+                let moved = (moved.as_slice(), *cost_gpu_ms, *gain_gpu_ms);
+                Some(WirePurpose::Gathered(gathered_to_wire(moved)))
+            }
+            Purpose::Destination { job, unit } => {
+                Some(WirePurpose::Destination((*job, *unit).into()))
+            }
+        },
+    }
+}
+
+fn purpose_from_wire(wire: Option<WirePurpose>) -> Purpose {
+    match wire {
+        None => Purpose::Ordinary,
+        Some(WirePurpose::Gathered(gathered)) => Purpose::Gathered {
+            moved: gathered.moved.into_iter().map(Into::into).collect(),
+            cost_gpu_ms: gathered.cost_gpu_ms,
+            gain_gpu_ms: gathered.gain_gpu_ms,
+        },
+        Some(WirePurpose::Destination(unit)) => {
+            let (job, unit) = unit.into();
+            Purpose::Destination { job, unit }
+        }
     }
 }
 
@@ -211,6 +244,7 @@ fn claim_from_wire(wire: v1::UnitClaim) -> Field<OpenClaim> {
         standing: claim::standing_from_wire(wire.standing)?,
         victims: wire.victims.into_iter().map(Into::into).collect(),
         expected_at: wire.expected_at_ms.map(TimeMs),
+        purpose: purpose_from_wire(wire.purpose),
     };
     Ok(OpenClaim {
         claim,

@@ -41,6 +41,7 @@ impl Builder {
                 since: TimeMs(head.leader_since_ms),
             },
             history_half_life_ms: head.history_half_life_ms,
+            defragment: head.defragment.map(Into::into),
             ..StateParts::default()
         };
         Self {

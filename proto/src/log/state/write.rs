@@ -27,6 +27,7 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         leader_since_ms: state.leadership.since.0,
         events_compacted: state.events.compacted().get(),
         history_half_life_ms: state.history_half_life_ms,
+        defragment: state.defragment.map(Into::into),
     }))?;
     if *state.topology != Topology::default() {
         writer.record(Kind::Topology(state.topology.as_ref().into()))?;
