@@ -5,7 +5,9 @@ use std::sync::Arc;
 
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
-use muster_core::quota::{Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree};
+use muster_core::quota::{
+    Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
+};
 use muster_core::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
 use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use rand::Rng;

@@ -169,7 +169,10 @@ fn advice(blocker: &v1::Blocker, now: Timestamp) -> Option<String> {
         ),
         Kind::Moving(moving) => {
             let at = moving.expected_at_ms?;
-            format!("the units that make room should have moved {}", until(now, at))
+            format!(
+                "the units that make room should have moved {}",
+                until(now, at)
+            )
         }
         Kind::Reserved(reserved) => {
             let at = reserved.expected_at_ms?;

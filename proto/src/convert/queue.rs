@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use muster_core::quota::{
-    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
+    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
+    QueueTree,
 };
 
 use super::{InvalidField, required};

@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use muster_core::command::Command;
 use muster_core::quota::{
-    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
+    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
+    QueueTree,
 };
 use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use proptest::collection::{btree_map, vec};

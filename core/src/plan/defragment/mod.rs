@@ -1,8 +1,8 @@
 //! Moves: which running units to put elsewhere so that a waiting one has room in one piece.
 //!
 //! Asked when a unit finds no room although enough GPUs are free. A few units are looked for without which it fits, and
-//! each of which fits somewhere else at the same time (`search`), in several orders (`order`); of what is found the
-//! cheapest counts, if it is worth it. The cost is the work since the newest checkpoints and the time in which the
+//! each of which fits somewhere else at the same time (`search`): one alone, and several in several orders (`order`). Of
+//! what is found the cheapest counts, if it is worth it. The cost is the work since the newest checkpoints and the time in which the
 //! moved GPUs stand still; the gain is how much longer the unit would wait for others to end by themselves, times its
 //! GPUs.
 //!
@@ -37,14 +37,14 @@ pub(super) struct Proposal {
     pub(super) expected_at: TimeMs,
 }
 
-/// Whether a unit lacks room only because what is free lies in pieces, or in the wrong cells, or beside others.
+/// Whether a unit lacks room only because what is free lies in pieces, or elsewhere, or beside others.
 pub(super) fn is_in_pieces(shortage: &Shortage) -> bool {
     let enough = shortage.need_gpus > 0 && shortage.need_gpus <= shortage.free_gpus;
-    let movable = match shortage.lack {
-        Lack::Gpus | Lack::Room | Lack::OwnHosts | Lack::Cell { .. } => true,
-        Lack::Named | Lack::UnknownLevel | Lack::SearchBound => false,
+    let is_known = match shortage.lack {
+        Lack::Gpus | Lack::Room | Lack::OwnHosts | Lack::Named | Lack::Cell { .. } => true,
+        Lack::UnknownLevel | Lack::SearchBound => false,
     };
-    enough && movable
+    enough && is_known
 }
 
 /// The cheapest moves found that are worth it.
@@ -74,16 +74,18 @@ pub(super) fn propose(
         .into_iter()
         .filter(|mover| mover.cost_gpu_ms <= cost_max);
     let affordable: Vec<Mover<'_>> = affordable.collect();
-    let orders = order::all(state, (job, unit), &affordable);
-    let found = orders.into_iter().filter_map(|order| {
-        let search = Search {
-            capacity: &coming,
-            unit: (job, unit),
-            order,
-            moves_max: moves_max as usize,
-        };
-        search.run()
-    });
+    let search = |order| Search {
+        capacity: &coming,
+        unit: (job, unit),
+        order,
+        moves_max: moves_max as usize,
+    };
+    let orders = order::all(state, job, &affordable);
+    let alone = search(order::by_cost(&affordable)).run_alone();
+    let found = orders
+        .into_iter()
+        .filter_map(|order| search(order).run())
+        .chain(alone);
     let cheapest = found.min_by_key(|found| (found.cost_gpu_ms, found.moves.len()))?;
     gain.settle(config, cheapest, capacity.now())
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::ids::{HostId, UnitIndex};
+use crate::ids::HostId;
 use crate::plan::defragment::mover::Mover;
 use crate::spec::Within;
 use crate::state::{Job, State};
@@ -12,11 +12,7 @@ type Place = (String, HostId);
 
 /// The cheapest units first; the cheapest host first; the host with the fewest units first; and if the unit has to lie
 /// in one cell above hosts, the cell that is cheapest to clear first.
-pub(super) fn all<'a>(
-    state: &State,
-    (job, _unit): (&Job, UnitIndex),
-    movers: &[Mover<'a>],
-) -> Vec<Vec<Mover<'a>>> {
+pub(super) fn all<'a>(state: &State, job: &Job, movers: &[Mover<'a>]) -> Vec<Vec<Mover<'a>>> {
     let mut orders = vec![
         by_cost(movers),
         by_place(
@@ -33,7 +29,8 @@ pub(super) fn all<'a>(
     orders
 }
 
-fn by_cost<'a>(movers: &[Mover<'a>]) -> Vec<Mover<'a>> {
+/// The cheapest units first.
+pub(super) fn by_cost<'a>(movers: &[Mover<'a>]) -> Vec<Mover<'a>> {
     let mut order = movers.to_vec();
     order.sort_by_key(|mover| (mover.cost_gpu_ms, mover.running.job.id, mover.running.index));
     order

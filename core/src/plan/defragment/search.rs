@@ -17,6 +17,9 @@ use crate::state::Job;
 /// Searches that begin anew because somebody fits nowhere else, or too many would have to go.
 const TRIES_MAX: usize = 32;
 
+/// Units of which each is tried alone.
+const ALONE_MAX: usize = 64;
+
 /// One search along an order.
 pub(super) struct Search<'s, 'a> {
     /// What is free or comes free anyway.
@@ -57,6 +60,15 @@ impl Search<'_, '_> {
             left.retain(|one| *one != stays);
         }
         None
+    }
+
+    /// The first unit of the order that is enough alone.
+    pub(super) fn run_alone(&self) -> Option<Found> {
+        (0..self.order.len().min(ALONE_MAX)).find_map(|one| {
+            let tasks = self.try_without(&[one])?;
+            let moves = self.rehouse(&[one], &tasks).ok()?;
+            Some(self.found(&[one], tasks, moves))
+        })
     }
 
     fn named(&self, chosen: &[usize]) -> Vec<Victim> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use crate::moves::may_move;
 use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
 use crate::rights::{Preemptor, Rights, Subject};
 use crate::spec::JobSpec;
@@ -123,6 +124,11 @@ impl Draw<'_> {
 
     /// A claim of a waiting unit on what a victim holds, or on whatever is somewhere.
     pub(super) fn claim(&mut self) -> Command {
+        if self.once_in(2)
+            && let Some(claiming) = self.gathered()
+        {
+            return Command::Claim(claiming);
+        }
         let job = self.waiting_job();
         let unit = self.waiting_unit(job);
         let mut tasks = self.tasks_of(job, unit);
@@ -156,6 +162,39 @@ impl Draw<'_> {
             expected_at: self.once_in(2).then(|| now.after(self.below(120_000))),
             moving,
         })
+    }
+
+    /// A claim on what a unit holds that may be moved, and goes to something free.
+    fn gathered(&mut self) -> Option<Claiming> {
+        let config = self.state.defragment?;
+        let job = self.waiting_job();
+        let unit = self.waiting_unit(job);
+        let record = self.state.job(job)?;
+        for _ in 0..8 {
+            let (of, moved, attempt) = self.active()?;
+            let other = self.state.job(of)?;
+            let mover = (other, other.unit(moved)?, attempt);
+            let tasks = onto(record, unit, &places(attempt));
+            if let (Ok(()), Some(tasks)) = (may_move(self.state, &config, mover), tasks) {
+                let victim = Victim {
+                    job: of,
+                    unit: moved,
+                    epoch: attempt.epoch,
+                };
+                return Some(Claiming {
+                    leader: self.leader(),
+                    job,
+                    unit,
+                    standing: self.standing_of(job, &tasks),
+                    tasks: Arc::from(tasks),
+                    victims: Vec::new(),
+                    supersedes: Vec::new(),
+                    expected_at: None,
+                    moving: Some(self.moving(&[victim])),
+                });
+            }
+        }
+        None
     }
 
     /// The victims moved to what is free somewhere, mostly at a price that is worth it.

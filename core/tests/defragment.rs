@@ -1,0 +1,271 @@
+//! Moves in small random clusters, against brute force: what is proposed leaves everybody with a place, is carried out
+//! whole whatever leader does it, and where one move is enough, something is proposed.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use muster_core::command::{
+    CheckpointCommit, Claiming, Command, Placement, Standing, StopReason, TaskPlacement,
+};
+use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
+use muster_core::plan::{Budget, plan};
+use muster_core::quota::{Defragment, QueueConfig, QueueTree};
+use muster_core::testing::{Cluster, gang, gpu_uuid, single};
+use proptest::prelude::*;
+
+/// GPUs of every host.
+const GPUS: u32 = 4;
+const FIRST: UnitIndex = UnitIndex(0);
+
+/// A unit that runs: its GPUs, and whether it may be on its host only.
+type Small = (u32, bool);
+
+/// What runs on each host, and what one job is about to ask for.
+#[derive(Clone, Debug)]
+struct Case {
+    hosts: Vec<Vec<Small>>,
+    tasks: u32,
+    gpus: u32,
+    moves_max: u32,
+}
+
+impl Case {
+    fn free(&self, host: usize) -> u32 {
+        let held: u32 = self.hosts[host].iter().map(|(gpus, _)| gpus).sum();
+        GPUS - held
+    }
+
+    fn free_in_all(&self) -> u32 {
+        (0..self.hosts.len()).map(|host| self.free(host)).sum()
+    }
+
+    /// Tasks of the waiting job that fit where so much is free.
+    fn tasks_fitting(&self, free: &[u32]) -> u32 {
+        free.iter().map(|free| free / self.gpus).sum()
+    }
+
+    /// Whether the job fits as it is.
+    fn fits(&self) -> bool {
+        let free: Vec<u32> = (0..self.hosts.len()).map(|host| self.free(host)).collect();
+        self.tasks_fitting(&free) >= self.tasks
+    }
+
+    /// Whether some unit can go to another host so that the job fits then.
+    fn one_move_is_enough(&self) -> bool {
+        let free: Vec<u32> = (0..self.hosts.len()).map(|host| self.free(host)).collect();
+        (0..self.hosts.len()).any(|from| {
+            let movable = self.hosts[from].iter().filter(|(_, bound)| !bound);
+            movable.into_iter().any(|(gpus, _)| {
+                (0..self.hosts.len()).any(|to| {
+                    let mut free = free.clone();
+                    free[from] += gpus;
+                    let room = to != from && free[to] >= *gpus;
+                    if room {
+                        free[to] -= gpus;
+                    }
+                    room && self.tasks_fitting(&free) >= self.tasks
+                })
+            })
+        })
+    }
+}
+
+fn case() -> impl Strategy<Value = Case> {
+    let small = (1..=3u32, prop::bool::weighted(0.2));
+    let host = prop::collection::vec(small, 0..=3).prop_map(|sizes| {
+        let mut left = GPUS;
+        let mut fitting = Vec::new();
+        for (gpus, bound) in sizes {
+            if gpus <= left {
+                left -= gpus;
+                fitting.push((gpus, bound));
+            }
+        }
+        fitting
+    });
+    let hosts = prop::collection::vec(host, 2..=4);
+    (hosts, 1..=2u32, 2..=4u32, 1..=3u32).prop_map(|(hosts, tasks, gpus, moves_max)| Case {
+        hosts,
+        tasks,
+        gpus,
+        moves_max,
+    })
+}
+
+/// A cluster in which moves cost next to nothing, and all runs as the case says.
+fn cluster(case: &Case) -> Cluster {
+    let hosts = u32::try_from(case.hosts.len()).unwrap_or(u32::MAX);
+    let mut cluster = Cluster::with_hosts(hosts, GPUS);
+    let movable = QueueConfig {
+        movable: true,
+        reserve_after_ms: 86_400_000,
+        ..QueueConfig::default()
+    };
+    cluster.configure(QueueTree {
+        queues: [("default".to_owned(), movable)].into(),
+        defragment: Some(Defragment {
+            moves_max: case.moves_max,
+            restart_ms: 0,
+            cost_percent_max: 100,
+            ..Defragment::default()
+        }),
+        ..QueueTree::default()
+    });
+    for (host, units) in (1u32..).zip(&case.hosts) {
+        let mut index = 0;
+        for (gpus, bound) in units {
+            run_on(&mut cluster, (host, index), (*gpus, *bound));
+            index += gpus;
+        }
+    }
+    cluster.wait(600_000);
+    save_all(&mut cluster, 1);
+    cluster
+}
+
+/// Lets a unit run on GPUs of a host from an index on.
+fn run_on(cluster: &mut Cluster, (host, index): (u32, u32), (gpus, bound): Small) {
+    let mut spec = single("small", 1, gpus);
+    spec.stop_grace_ms = 1_000;
+    if bound {
+        spec.scheduling.hosts = vec![format!("node-{host:04}")];
+    }
+    let job = cluster.submit(spec);
+    let task = TaskPlacement {
+        task: TaskIndex(0),
+        host: HostId(host),
+        gpus: (index..index + gpus)
+            .map(|index| gpu_uuid(host, index))
+            .collect(),
+    };
+    must(
+        cluster,
+        &Command::Place(Placement {
+            leader: cluster.leader(),
+            job,
+            unit: FIRST,
+            tasks: Arc::from([task]),
+            standing: Standing::Share,
+        }),
+    );
+    cluster.start_all(job);
+}
+
+/// All that runs commits a checkpoint.
+fn save_all(cluster: &mut Cluster, step: u64) {
+    let jobs: Vec<JobId> = cluster.state.jobs.keys().copied().collect();
+    for job in jobs {
+        let Some(attempt) = cluster.attempt(job, FIRST) else {
+            continue;
+        };
+        let checkpoint = CheckpointCommit {
+            epoch: attempt.epoch,
+            step,
+            path: format!("/checkpoints/{step}"),
+            size_bytes: 0,
+            digest: String::new(),
+        };
+        must(
+            cluster,
+            &Command::CommitCheckpoint {
+                leader: cluster.leader(),
+                job,
+                unit: FIRST,
+                checkpoint,
+            },
+        );
+    }
+}
+
+fn must(cluster: &mut Cluster, command: &Command) {
+    let applied = cluster.apply(command);
+    assert!(applied.result.is_ok(), "{command:?}: {:?}", applied.result);
+}
+
+/// Plans until nothing comes of it; returns the steps.
+fn settle(cluster: &mut Cluster) -> Vec<Command> {
+    let mut all = Vec::new();
+    loop {
+        let planned = plan(&cluster.state, cluster.now, Budget::default());
+        for step in &planned.steps {
+            must(cluster, step);
+        }
+        if planned.steps.is_empty() {
+            return all;
+        }
+        all.extend(planned.steps);
+    }
+}
+
+/// The places that a claim with moves gives out, each of which must be somebody's alone and free by then.
+fn check_places(cluster: &Cluster, claiming: &Claiming) {
+    let moves = claiming
+        .moving
+        .as_ref()
+        .map_or(&[][..], |moving| &moving.moves);
+    let leaving: BTreeSet<JobId> = moves.iter().map(|one| one.attempt.job).collect();
+    let mut given: BTreeSet<GpuUuid> = BTreeSet::new();
+    let places = moves.iter().flat_map(|one| one.tasks.iter());
+    for task in places.chain(claiming.tasks.iter()) {
+        for gpu in &task.gpus {
+            assert!(given.insert(*gpu), "{gpu} is given twice by {claiming:?}");
+            let (host, known) = cluster.state.gpu(*gpu).expect("it exists");
+            assert_eq!(host.id, task.host);
+            let stays = known.holder.filter(|holder| !leaving.contains(&holder.job));
+            assert_eq!(stays, None, "somebody stays on {gpu}");
+        }
+    }
+    for one in moves {
+        let job = cluster.state.job(one.attempt.job).expect("it exists");
+        let gpus: usize = one.tasks.iter().map(|task| task.gpus.len()).sum();
+        assert_eq!(gpus, job.spec.groups[0].resources.gpus as usize);
+        let named = &job.spec.scheduling.hosts;
+        let host = cluster.state.host(one.tasks[0].host).expect("it exists");
+        assert!(named.is_empty() || named.iter().any(|name| **name == *host.name));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 512, ..ProptestConfig::default() })]
+
+    #[test]
+    fn whoever_is_moved_has_a_place_and_so_has_the_one_that_waits(case in case()) {
+        let mut cluster = cluster(&case);
+        let running: Vec<JobId> = cluster.state.jobs.keys().copied().collect();
+        let waiting = cluster.submit(gang("large", case.tasks, case.gpus));
+        cluster.wait(61_000);
+        save_all(&mut cluster, 2);
+        let before = cluster.clone();
+        let steps = settle(&mut cluster);
+        let claims = steps.iter().filter_map(|step| match step {
+            Command::Claim(claiming) if claiming.moving.is_some() => Some(claiming),
+            _ => None,
+        });
+        let claims: Vec<&Claiming> = claims.collect();
+        prop_assert!(claims.len() <= 1);
+        let Some(claiming) = claims.first() else {
+            let enough = case.free_in_all() >= case.tasks * case.gpus;
+            prop_assert!(case.fits() || !enough || !case.one_move_is_enough(), "one move is enough");
+            return Ok(());
+        };
+        prop_assert!(!case.fits(), "it fits without");
+        let moves = claiming.moving.as_ref().map_or(0, |moving| moving.moves.len());
+        prop_assert!((1..=case.moves_max as usize).contains(&moves));
+        check_places(&before, claiming);
+
+        // Another leader goes on with it: they stop, and everybody runs.
+        must(&mut cluster, &Command::LeaderBegan { replica: ReplicaId(2) });
+        for job in &running {
+            let stop = cluster.attempt(*job, FIRST).and_then(|attempt| attempt.stop.clone());
+            if let Some(stop) = stop {
+                prop_assert_eq!(stop.reason, StopReason::Moved);
+                cluster.stop_all(*job);
+                settle(&mut cluster);
+            }
+        }
+        for job in running.iter().chain([&waiting]) {
+            prop_assert!(cluster.attempt(*job, FIRST).is_some(), "job {job} has no place");
+        }
+        prop_assert!(cluster.state.index.claims.is_empty());
+    }
+}
