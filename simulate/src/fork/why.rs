@@ -38,6 +38,9 @@ pub(super) fn describe(blocker: &Blocker, now: TimeMs) -> String {
             None => "room is reserved for it".to_owned(),
         },
         Blocker::Reserved { victims, .. } => format!("{victims} attempts are stopped for it"),
+        Blocker::Moving { moves, .. } => {
+            format!("{moves} units are moved to make room for it")
+        }
         Blocker::Behind { ahead } => format!("job {ahead} is ahead of it in its queue"),
     }
 }

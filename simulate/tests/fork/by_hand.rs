@@ -23,7 +23,7 @@ fn preempting(hosts: u32, gpus: u32) -> Cluster {
     };
     cluster.configure(QueueTree {
         queues: [("default".to_owned(), config)].into(),
-        history_half_life_ms: None,
+        ..QueueTree::default()
     });
     cluster
 }

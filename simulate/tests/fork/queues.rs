@@ -14,7 +14,7 @@ fn tree(queues: &[(&str, QueueConfig)]) -> QueueTree {
         queues: queues
             .map(|(name, config)| ((*name).to_owned(), config.clone()))
             .collect(),
-        history_half_life_ms: None,
+        ..QueueTree::default()
     }
 }
 

@@ -8,7 +8,7 @@ use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::moves::may_move;
 use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::spec::JobSpec;
+use crate::spec::{DEFAULT_QUEUE, JobSpec};
 use crate::state::{Attempt, Job, amounts_of};
 use crate::testing::builders::request_id;
 use crate::testing::draw::{Draw, REQUESTS};
@@ -55,6 +55,13 @@ impl Draw<'_> {
                 continue;
             }
             queues.insert(name.to_owned(), self.queue_config());
+        }
+        if self.once_in(2) {
+            let movable = QueueConfig {
+                movable: true,
+                ..QueueConfig::default()
+            };
+            queues.insert(DEFAULT_QUEUE.to_owned(), movable);
         }
         if !self.once_in(3) {
             queues.insert("vc".to_owned(), self.virtual_cluster());
@@ -170,31 +177,33 @@ impl Draw<'_> {
         let job = self.waiting_job();
         let unit = self.waiting_unit(job);
         let record = self.state.job(job)?;
-        for _ in 0..8 {
-            let (of, moved, attempt) = self.active()?;
-            let other = self.state.job(of)?;
-            let mover = (other, other.unit(moved)?, attempt);
-            let tasks = onto(record, unit, &places(attempt));
-            if let (Ok(()), Some(tasks)) = (may_move(self.state, &config, mover), tasks) {
-                let victim = Victim {
-                    job: of,
-                    unit: moved,
-                    epoch: attempt.epoch,
-                };
-                return Some(Claiming {
-                    leader: self.leader(),
-                    job,
-                    unit,
-                    standing: self.standing_of(job, &tasks),
-                    tasks: Arc::from(tasks),
-                    victims: Vec::new(),
-                    supersedes: Vec::new(),
-                    expected_at: None,
-                    moving: Some(self.moving(&[victim])),
-                });
-            }
-        }
-        None
+        let running = self.state.index.on_host.keys();
+        let movers = running.filter_map(|(_, of, moved)| {
+            let other = self.state.job(*of)?;
+            let known = other.unit(*moved)?;
+            let attempt = known.attempt.as_deref()?;
+            may_move(self.state, &config, (other, known, attempt)).ok()?;
+            let tasks = onto(record, unit, &places(attempt))?;
+            let victim = Victim {
+                job: *of,
+                unit: *moved,
+                epoch: attempt.epoch,
+            };
+            Some((victim, tasks))
+        });
+        let movers: Vec<_> = movers.collect();
+        let (victim, tasks) = self.pick(movers)?;
+        Some(Claiming {
+            leader: self.leader(),
+            job,
+            unit,
+            standing: self.standing_of(job, &tasks),
+            tasks: Arc::from(tasks),
+            victims: Vec::new(),
+            supersedes: Vec::new(),
+            expected_at: None,
+            moving: Some(self.moving(&[victim])),
+        })
     }
 
     /// The victims moved to what is free somewhere, mostly at a price that is worth it.
