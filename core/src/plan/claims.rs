@@ -89,7 +89,9 @@ impl<'a> Round<'a> {
             Blocker::Reserved { .. } | Blocker::Moving { .. }
         );
         let head = self.is_head(turn, refusal.shortage.is_some() || claims);
-        if claims {
+        let known = job.unit(unit);
+        // A claim that waits behind a limit stands until it could be used.
+        if claims || known.is_some_and(|known| known.claim.is_some()) {
             self.has_claim(turn, job, refusal.blocker);
             return;
         }
