@@ -4,13 +4,12 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::command::{
-    Claiming, Command, Move, Moving, Placement, Standing, StopReason, TaskPlacement, Victim,
+    Claiming, Command, Placement, Standing, StopReason, TaskPlacement, Victim,
 };
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
 use muster_core::quota::{
-    Amounts, CellQuota, Defragment, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
-    QueueTree,
+    Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{JobSpec, Layout, Packing, Scheduling, Within};
 use muster_core::state::{
@@ -167,37 +166,6 @@ fn claiming() -> Claiming {
     }
 }
 
-fn claiming_with_moves() -> Claiming {
-    Claiming {
-        standing: Standing::Share,
-        victims: Vec::new(),
-        supersedes: Vec::new(),
-        moving: Some(Moving {
-            moves: vec![Move {
-                attempt: victim(),
-                tasks: claimed_tasks(),
-            }],
-            gain_gpu_ms: 7_200_000,
-        }),
-        ..claiming()
-    }
-}
-
-fn tree_with_moves() -> QueueTree {
-    let movable = QueueConfig {
-        movable: true,
-        ..QueueConfig::default()
-    };
-    QueueTree {
-        queues: BTreeMap::from([("research".to_owned(), movable)]),
-        defragment: Some(Defragment {
-            moves_max: 3,
-            ..Defragment::default()
-        }),
-        ..QueueTree::default()
-    }
-}
-
 fn placement_on_cells() -> Command {
     let Command::Place(placement) = placement() else {
         unreachable!("the sample of a placement is one")
@@ -240,15 +208,6 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             },
         ),
         ("claim", Command::Claim(claiming())),
-        ("claim_with_moves", Command::Claim(claiming_with_moves())),
-        (
-            "configure_queues_with_moves",
-            Command::ConfigureQueues {
-                request: REQUEST,
-                author: "grace".to_owned(),
-                tree: Arc::new(tree_with_moves()),
-            },
-        ),
         (
             "drop_claim",
             Command::DropClaim {
