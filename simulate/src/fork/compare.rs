@@ -126,7 +126,7 @@ impl Comparison<'_> {
             name: record.spec.name.clone(),
             unit: stop.unit.get(),
             at_ms: stop.at.since(self.zero),
-            reason: stop.reason.to_string(),
+            reason: stop.reason.clone(),
             by: stop.by.map(JobId::get),
             gpus: stop.gpus,
             lost_gpu_seconds: stop.gpus * stop.lost_ms / 1_000,

@@ -363,7 +363,7 @@ impl Course {
                 record.stopped(Stop {
                     unit: key.unit,
                     at: self.engine.now,
-                    reason: reason.clone(),
+                    reason: stop_reason(&self.engine.state, reason),
                     gpus,
                     lost_ms,
                     by: self.claimants.get(&victim).copied(),
@@ -426,6 +426,20 @@ fn overdue_stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
         epoch: attempt.epoch,
         reason,
     })
+}
+
+/// Why an attempt is stopped, with its host by name.
+fn stop_reason(state: &State, reason: &StopReason) -> String {
+    match reason {
+        StopReason::Drain { host } => {
+            let name = state.host(*host).map(|host| host.name.to_string());
+            format!(
+                "host {} is drained",
+                name.unwrap_or_else(|| host.to_string())
+            )
+        }
+        reason => reason.to_string(),
+    }
 }
 
 fn placement(state: &State, attempt: &Attempt) -> Placed {
