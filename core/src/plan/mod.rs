@@ -6,22 +6,30 @@
 mod allowance;
 mod blocker;
 mod capacity;
+mod change;
 mod claims;
+mod diagnose;
 mod explain;
 mod order;
 mod places;
 mod potential;
 mod preempt;
 mod prefix;
+mod reason;
 mod reserve;
 mod round;
 mod running;
+mod sentence;
 mod share;
 mod unit;
 mod vc;
 
-pub use blocker::{Blocker, LimitKind, LimitReached, Reason, WaitingByReason};
-pub use explain::{ClassCount, Explanation, Remedy, explain};
+pub use blocker::{
+    Blocker, CellsShort, KindQuota, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
+};
+pub use change::Change;
+pub use explain::{Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain};
+pub use reason::{Reason, WaitingByReason};
 
 use crate::command::{Claiming, Command, Placement};
 use crate::ids::JobId;

@@ -1,6 +1,8 @@
 //! One planning round: the jobs in order, unit by unit, each placed where there is room.
 
 mod in_cells;
+mod refusal;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -13,7 +15,7 @@ use crate::plan::order::{Order, Turn};
 use crate::plan::running::Running;
 use crate::plan::unit::{self, Shortage};
 use crate::plan::vc::Clusters;
-use crate::plan::{Blocker, Budget, Plan, potential};
+use crate::plan::{Blocker, Budget, Plan};
 use crate::state::{Claim, Job, State, amounts_of};
 use crate::time::TimeMs;
 
@@ -68,6 +70,10 @@ pub(super) struct Round<'a> {
     pub(super) reserved: BTreeMap<JobId, Blocker>,
     /// Jobs of several units of which some wait for the end of their back-off, and the first such end.
     back_offs: BTreeMap<JobId, TimeMs>,
+    /// What there would be if nothing were claimed, after so many steps of the round.
+    unclaimed: Option<(usize, Capacity<'a>)>,
+    /// Units for whose lack of room a reason was looked for.
+    diagnosed: usize,
     /// What comes next depends on what was decided: it is left to the next round.
     pub(super) ended: bool,
     examined: usize,
@@ -105,6 +111,8 @@ impl<'a> Round<'a> {
             powerless: BTreeSet::new(),
             reserved: BTreeMap::new(),
             back_offs: BTreeMap::new(),
+            unclaimed: None,
+            diagnosed: 0,
             ended: false,
             examined: 0,
             claims: ClaimMode::EndsTheRound,
@@ -271,7 +279,7 @@ impl<'a> Round<'a> {
             Err(Wanting::Allowance(refusal)) => Err(refusal),
             Err(Wanting::Room(_)) if let Some(claim) = claim => Err(reserved(claim).into()),
             Err(Wanting::Room(shortage)) => {
-                let refusal = refusal_of(self.state, job, unit, shortage);
+                let refusal = self.refusal(job, unit, shortage);
                 self.refused.insert(demand, refusal.clone());
                 Err(refusal)
             }
@@ -395,21 +403,6 @@ fn wants_cells(state: &State, job: &Job) -> bool {
     let queue = state.queues.get(job.spec.queue.as_str());
     let needs_gpus = || job.spec.groups.iter().any(|group| group.resources.gpus > 0);
     queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired) && needs_gpus()
-}
-
-fn refusal_of(state: &State, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
-    match potential::impossible(state, job, unit) {
-        Some(blocker) => blocker.into(),
-        None => Refusal {
-            blocker: Blocker::Resources {
-                need_gpus: shortage.need_gpus,
-                free_gpus: shortage.free_gpus,
-                fits_tasks: shortage.fits_tasks,
-                need_tasks: shortage.need_tasks,
-            },
-            shortage: Some(shortage),
-        },
-    }
 }
 
 /// Which group an independent task belongs to.

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use muster_core::apply::apply;
 use muster_core::audit::audit;
-use muster_core::plan::{Budget, WaitingByReason, explain, plan};
+use muster_core::plan::{self, Basis, Budget, WaitingByReason, explain, plan};
 use muster_core::state::State;
 use muster_core::testing::draw_command;
 use proptest::prelude::*;
@@ -66,7 +66,15 @@ proptest! {
         let mut waiting = WaitingByReason::new();
         for job in state.jobs.values() {
             let explained = explain(&state, job.id, state.time);
-            let blocker = explained.and_then(|explained| explained.blocker);
+            prop_assert!(explained.is_some(), "the job is there");
+            let Some(explained) = explained else { continue };
+            let blocker = explained.blocker;
+            prop_assert_eq!(&blocker, &plan::blocker(&state, job.id, state.time));
+            if let Some(start) = explained.start {
+                prop_assert!(start.at >= state.time);
+                prop_assert!((start.basis == Basis::Free) == blocker.is_none());
+            }
+            prop_assert!(!explained.remedy_is_enough || explained.remedy.is_some());
             if let Some(blocker) = &blocker {
                 *waiting.entry(blocker.reason()).or_default() += 1;
             }

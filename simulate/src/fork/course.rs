@@ -9,7 +9,7 @@ use muster_core::command::{Command, Standing, StopReason, Victim};
 use muster_core::effects::queue_effects;
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, RequestId, UnitIndex};
-use muster_core::plan::{Blocker, Budget, explain, plan};
+use muster_core::plan::{Blocker, Budget, blocker, plan};
 use muster_core::state::{Answer, Attempt, Job, State};
 use muster_core::time::TimeMs;
 
@@ -388,8 +388,7 @@ impl Course {
             let Some(record) = record.filter(|record| record.waits_for.is_none()) else {
                 continue;
             };
-            let explained = explain(&self.engine.state, *id, now);
-            let blocker = explained.and_then(|explained| explained.blocker);
+            let blocker = blocker(&self.engine.state, *id, now);
             record.waits_for = blocker.map(|blocker| describe(&blocker, now));
         }
     }
