@@ -10,7 +10,7 @@ use crate::plan::preempt::{self, Wanting};
 use crate::plan::round::{ClaimMode, Refusal, Round, standing_of};
 use crate::plan::running::{self, Running};
 use crate::plan::{Blocker, reserve};
-use crate::state::{Job, Line};
+use crate::state::{Job, Line, amounts_of};
 use crate::time::TimeMs;
 
 /// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
@@ -165,6 +165,13 @@ impl<'a> Round<'a> {
         }
         let running = self.running();
         let found = reserve::propose(&self.capacity, (job, unit), &running)?;
+        // That there is no room may have been found for another queue: this one may be at its limit.
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
+        let allowance = self.allowance.for_unit(job, unit);
+        let standing = standing_of(self.state, job);
+        if allowance.reached(&job.spec, &standing, &amounts).is_some() {
+            return None;
+        }
         Some(Claimed {
             tasks: found.tasks,
             victims: Vec::new(),
