@@ -197,7 +197,7 @@ fn victims<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>
             run.gpus.iter().any(|gpu| claimed.contains(gpu))
                 || (claimed.is_empty() || run.gpus.is_empty()) && hosts.contains(&run.host)
         });
-        if !gives {
+        if !gives && !is_needed(state, claiming, (*job, *unit)) {
             return Err(format!(
                 "unit {unit} of job {job} holds nothing of what is claimed"
             ));
@@ -205,6 +205,29 @@ fn victims<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subject<'a>>
         subjects.push(Subject::attempt(record, attempt));
     }
     Ok(subjects)
+}
+
+/// Whether the claim could not be made if a victim went on: it gives CPUs or memory, or a limit asks for it.
+fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> bool {
+    let Some(job) = state.job(claiming.job) else {
+        return false;
+    };
+    let mut freed = freed(state, claiming);
+    freed.attempts.remove(&victim);
+    let asker = Asker {
+        job,
+        unit: claiming.unit,
+        now: state.time,
+    };
+    let asking = admission::Asking {
+        job,
+        unit: claiming.unit,
+        standing: &claiming.standing,
+        tasks: &claiming.tasks,
+        freed: &freed,
+    };
+    feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
+        || admission::check(state, asking).is_err()
 }
 
 /// Units of a job that have claims.

@@ -15,6 +15,7 @@ mod preempt;
 mod prefix;
 mod reserve;
 mod round;
+mod rounds;
 mod running;
 mod share;
 mod unit;
@@ -82,7 +83,7 @@ impl Plan {
     }
 }
 
-/// Plans one round: the queues by their shares, in each the jobs by its order, each as far as there is room now.
+/// Plans: the queues by their shares, in each the jobs by its order, each as far as there is room now.
 ///
 /// At every level of the tree of queues the child goes next that has the smallest part of its guarantee, or if all
 /// have theirs, the smallest dominant share over its weight; equal shares go by the head's priority, then its age. A
@@ -95,7 +96,7 @@ impl Plan {
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    round::Round::new(&at(state, now), now, budget).run()
+    rounds::run(state, now, budget)
 }
 
 /// The state as it is at a time: stamps never go back, even where the wall clock does.

@@ -8,12 +8,15 @@
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use muster_core::command::{Command, Placement, Standing, TaskPlacement};
+use muster_core::ids::{HostId, TaskIndex, UnitIndex};
 use muster_core::plan::{Budget, Plan, plan};
 use muster_core::quota::{QueueConfig, QueueOrder, QueueTree};
 use muster_core::state::State;
-use muster_core::testing::{Cluster, gang, single};
+use muster_core::testing::{Cluster, gang, gpu_uuid, single};
 use muster_core::time::TimeMs;
 
 /// A cluster whose commands are not audited.
@@ -171,4 +174,59 @@ fn stranded_gpus_are_looked_at_once_a_round() {
         Duration::from_millis(80),
     );
     assert_eq!(planned.placements().count(), Budget::default().steps_max);
+}
+
+/// 8,192 hosts with a low-priority task on nine of ten GPUs, all of which have run for a while.
+fn busy_cluster() -> Cluster {
+    let mut cluster = cluster(8_192);
+    let queue = QueueConfig {
+        preempt_by_priority: true,
+        ..QueueConfig::default()
+    };
+    cluster.configure(QueueTree {
+        queues: [("default".to_owned(), queue)].into(),
+        history_half_life_ms: None,
+    });
+    let held = (0..65_536u32).filter(|gpu| (gpu * 7 + gpu / 8) % 10 != 0);
+    let held: Vec<u32> = held.collect();
+    let count = u32::try_from(held.len()).expect("there are 65,536 GPUs");
+    let job = cluster.submit(single("old", count, 1));
+    for (unit, gpu) in (0..).zip(held) {
+        let placed = cluster.apply(&Command::Place(Placement {
+            leader: cluster.leader(),
+            job,
+            unit: UnitIndex(unit),
+            standing: Standing::Share,
+            tasks: Arc::from([TaskPlacement {
+                task: TaskIndex(unit),
+                host: HostId(gpu / 8 + 1),
+                gpus: vec![gpu_uuid(gpu / 8 + 1, gpu % 8)],
+            }]),
+        }));
+        assert!(placed.result.is_ok(), "{:?}", placed.result);
+    }
+    cluster.start_all(job);
+    cluster.wait(3_600_000);
+    cluster
+}
+
+#[test]
+fn a_preemption_at_65_536_gpus_is_decided_in_10_ms() {
+    let mut cluster = busy_cluster();
+    for (tasks, gpus) in [(1, 8), (8, 8), (64, 4)] {
+        let mut spec = gang("urgent", tasks, gpus);
+        spec.priority = 5;
+        let job = cluster.submit(spec);
+        let what = format!("{tasks} x {gpus} GPUs at the cost of others");
+        let bound = Duration::from_millis(10);
+        let planned = measure(&what, &cluster.state, cluster.now, bound);
+        assert_eq!(planned.claims().count(), 1);
+        let request = cluster.next_request();
+        cluster.apply(&Command::CancelJob {
+            request,
+            job,
+            author: "grace".to_owned(),
+            reason: String::new(),
+        });
+    }
 }
