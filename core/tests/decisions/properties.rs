@@ -60,7 +60,10 @@ proptest! {
         let mut planned = plan(&state, state.time, Budget::default());
         // What follows a claim is told of the state that it leaves behind: that one is asked then.
         let claims = !state.index.claims.is_empty() || planned.claims().next().is_some();
+        let mut rounds = 0;
         while claims && !planned.steps.is_empty() {
+            rounds += 1;
+            prop_assert!(rounds < 64, "nothing is proposed for ever: {:?}", planned.steps);
             let now = state.time;
             for step in &planned.steps {
                 apply(&mut state, now, step);
