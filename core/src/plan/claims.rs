@@ -10,7 +10,7 @@ use crate::plan::preempt::{self, Wanting};
 use crate::plan::round::{ClaimMode, Refusal, Round, standing_of};
 use crate::plan::running::{End, Running, by_end};
 use crate::plan::{Blocker, reserve};
-use crate::state::{Claim, Job, Line};
+use crate::state::{Claim, Job, Line, amounts_of};
 use crate::time::TimeMs;
 
 /// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
@@ -192,12 +192,12 @@ impl<'a> Round<'a> {
         Arc::clone(ending)
     }
 
-    /// Whether any of those still runs that were stopped for a claim.
-    pub(super) fn awaits_victims(&self, claim: &Claim) -> bool {
-        claim.victims.iter().any(|victim| {
-            let running = Running::of(self.state, victim.job, victim.unit);
-            running.is_some_and(|running| running.named() == *victim)
-        })
+    /// Whether a unit may have what it claims once all that is being stopped has ended.
+    pub(super) fn may_have_soon(&self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> bool {
+        let later = self.allowance.for_unit(job, unit).without_stopping();
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
+        let reached = later.reached(&job.spec, &claim.standing, &amounts);
+        reached.is_none()
     }
 
     fn has_steps(&self) -> bool {

@@ -305,10 +305,10 @@ impl<'a> Round<'a> {
                 self.give(turn, (job, unit), (tasks, standing));
                 Ok(())
             }
-            // What its victims hold counts until they have ended.
+            // What is being stopped counts until it has ended.
             Err(Wanting::Allowance(_))
                 if let Some(claim) = claim
-                    && self.awaits_victims(claim) =>
+                    && self.may_have_soon((job, unit), claim) =>
             {
                 Err(reserved(claim).into())
             }

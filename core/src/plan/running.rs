@@ -3,7 +3,7 @@
 use crate::command::Victim;
 use crate::ids::{JobId, UnitIndex};
 use crate::spec::TaskGroup;
-use crate::state::{Attempt, Job, State, Unit};
+use crate::state::{Attempt, Ground, Job, State, Unit};
 use crate::time::TimeMs;
 
 /// An attempt of a unit of a job.
@@ -138,4 +138,13 @@ pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
     let mut ending: Vec<_> = running.collect();
     ending.sort_unstable_by_key(|(end, running)| (end.at, running.job.id, running.index));
     ending
+}
+
+/// Attempts that are being stopped.
+pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
+    let classes = state.index.attempts.iter();
+    let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
+    stopping
+        .flat_map(|(_, keys)| keys)
+        .filter_map(|key| Running::of(state, key.job.0, key.unit))
 }

@@ -26,11 +26,11 @@ use crate::ids::UnitIndex;
 use crate::plan::allowance::{Allowance, is_limited};
 use crate::plan::capacity::Capacity;
 use crate::plan::preempt::candidates::{Candidate, Only, Pool};
-use crate::plan::running::Running;
+use crate::plan::running::{Running, stopping};
 use crate::plan::unit;
 use crate::quota::Amounts;
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Ground, Job, Part, State, amounts_held, amounts_of};
+use crate::state::{Job, Part, State, amounts_held, amounts_of};
 use crate::time::TimeMs;
 
 /// Candidates among which all sets of victims are compared: no more sets than are tried out ([`exact::TRIES_MAX`]).
@@ -104,6 +104,8 @@ pub(super) fn propose(
     wanting: Wanting<'_>,
 ) -> Proposed {
     let mut proposed = Proposed::default();
+    let limited = is_limited(capacity.state(), &wanting.job.spec.queue);
+    let allowance = limited.then(|| allowance.without_stopping());
     let coming = OnceCell::new();
     for amounts in asking::by_model(capacity, wanting.job, wanting.unit) {
         let rights = rights(capacity.state(), wanting, &amounts);
@@ -115,16 +117,15 @@ pub(super) fn propose(
         if !pool.holds_enough(coming, &amounts) {
             continue;
         }
-        match limit_alone(coming, allowance, wanting) {
+        match limit_alone(coming, allowance.as_ref(), wanting) {
             // What comes free anyway is enough: nobody else has to go.
             Alone::Nothing => return proposed,
             Alone::Limit(only) => pool.narrow(only),
             Alone::Room => {}
         }
-        let limited = is_limited(capacity.state(), &wanting.job.spec.queue);
         let search = Search {
             coming,
-            allowance: limited.then_some(allowance),
+            allowance: allowance.as_ref(),
             wanting,
             amounts: &amounts,
         };
@@ -137,14 +138,8 @@ pub(super) fn propose(
 
 /// What is free, and what those hold that are being stopped.
 fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
-    let state = capacity.state();
-    let classes = state.index.attempts.iter();
-    let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
-    let named: Vec<Victim> = stopping
-        .flat_map(|(_, keys)| keys)
-        .filter_map(|key| Running::of(state, key.job.0, key.unit))
-        .map(|running| running.named())
-        .collect();
+    let stopping = stopping(capacity.state());
+    let named: Vec<Victim> = stopping.map(|running| running.named()).collect();
     capacity.free_attempts(&named)
 }
 
@@ -156,7 +151,11 @@ enum Alone {
     Room,
 }
 
-fn limit_alone(coming: &Capacity<'_>, allowance: &Allowance<'_>, wanting: Wanting<'_>) -> Alone {
+fn limit_alone(
+    coming: &Capacity<'_>,
+    allowance: Option<&Allowance<'_>>,
+    wanting: Wanting<'_>,
+) -> Alone {
     let Wanting {
         job,
         unit,
@@ -167,7 +166,7 @@ fn limit_alone(coming: &Capacity<'_>, allowance: &Allowance<'_>, wanting: Wantin
         return Alone::Room;
     };
     let amounts = amounts_of(&coming.state().hosts, &job.spec, &placed.tasks);
-    match allowance.reached(&job.spec, standing, &amounts) {
+    match allowance.and_then(|allowance| allowance.reached(&job.spec, standing, &amounts)) {
         Some(limit) => Alone::Limit(Only {
             queue: limit.queue,
             user: limit.user,
