@@ -18,6 +18,7 @@ mod prefix;
 mod reason;
 mod reserve;
 mod round;
+mod rounds;
 mod running;
 mod sentence;
 mod share;
@@ -90,7 +91,7 @@ impl Plan {
     }
 }
 
-/// Plans one round: the queues by their shares, in each the jobs by its order, each as far as there is room now.
+/// Plans: the queues by their shares, in each the jobs by its order, each as far as there is room now.
 ///
 /// At every level of the tree of queues the child goes next that has the smallest part of its guarantee, or if all
 /// have theirs, the smallest dominant share over its weight; equal shares go by the head's priority, then its age. A
@@ -103,7 +104,7 @@ impl Plan {
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    round::Round::new(&at(state, now), now, budget).run()
+    rounds::run(state, now, budget)
 }
 
 /// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.

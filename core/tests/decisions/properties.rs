@@ -56,8 +56,20 @@ proptest! {
     fn explain_names_what_the_round_meets(
         entropies in prop::collection::vec(any::<u64>(), 0..120),
     ) {
-        let state = state_after(&entropies);
-        let planned = plan(&state, state.time, Budget::default());
+        let mut state = state_after(&entropies);
+        let mut planned = plan(&state, state.time, Budget::default());
+        // What follows a claim is told of the state that it leaves behind: that one is asked then.
+        let claims = !state.index.claims.is_empty() || planned.claims().next().is_some();
+        let mut rounds = 0;
+        while claims && !planned.steps.is_empty() {
+            rounds += 1;
+            prop_assert!(rounds < 64, "nothing is proposed for ever: {:?}", planned.steps);
+            let now = state.time;
+            for step in &planned.steps {
+                apply(&mut state, now, step);
+            }
+            planned = plan(&state, now, Budget::default());
+        }
         let met: BTreeMap<_, _> = planned.blocked.iter().cloned().collect();
         let mut placed = BTreeMap::new();
         for placement in planned.placements() {

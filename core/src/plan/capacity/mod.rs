@@ -93,11 +93,6 @@ impl<'a> Capacity<'a> {
         self.state
     }
 
-    /// The time at which it is seen.
-    pub(crate) const fn now(&self) -> TimeMs {
-        self.now
-    }
-
     /// The GPU models of hosts that accept work, ascending.
     pub(crate) fn models(&self) -> impl Iterator<Item = &HostClass> {
         self.free.keys().filter(|class| !class.is_empty())

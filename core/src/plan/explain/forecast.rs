@@ -12,7 +12,7 @@ use crate::apply::apply;
 use crate::command::{Command, Exit, Placement, TaskOutcome, TaskReport};
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::plan::explain::turn::Met;
-use crate::plan::running::{self, Running};
+use crate::plan::running::{Running, by_end};
 use crate::plan::{Blocker, Budget, Plan, plan};
 use crate::state::{Attempt, Job, State};
 use crate::time::TimeMs;
@@ -88,10 +88,10 @@ struct Forecast {
 
 impl Forecast {
     fn new(state: &State, now: TimeMs) -> Self {
-        let attempts = running::all(state);
+        let attempts = by_end(state, now);
         let endings = attempts
             .iter()
-            .filter_map(|running| ending(state, running, now))
+            .filter_map(|(_, running)| ending(state, running, now))
             .collect();
         Self {
             state: state.clone(),

@@ -79,7 +79,9 @@ impl Round<'_> {
             victims: found.victims.len() as u64,
             expected_at: None,
         };
-        if !found.is_free && self.claims == ClaimMode::IsNamed {
+        let may_claim =
+            self.claims == ClaimMode::EndsTheRound && !self.barred.contains(&(job.id, unit));
+        if !found.is_free && !may_claim {
             return Err(blocker.into());
         }
         self.clusters.give(&mut self.capacity, (job, unit), &found);

@@ -59,6 +59,15 @@ fn place_in_fork(
     Ok(placed)
 }
 
+/// The same without what others claim: whoever claims room cannot claim theirs.
+pub(crate) fn place_unborrowed(
+    capacity: &mut Capacity<'_>,
+    job: &Job,
+    unit: UnitIndex,
+) -> Result<Placed, Shortage> {
+    place_free(capacity, job, unit)
+}
+
 /// Whether there is room for a unit in what a capacity shows, claims aside.
 pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<(), Shortage> {
     place_free(&mut capacity.clone(), job, unit).map(|_| ())
