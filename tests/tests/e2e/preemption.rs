@@ -35,11 +35,11 @@ fn with_priority(mut spec: v1::JobSpec, priority: i32) -> v1::JobSpec {
     spec
 }
 
-/// A job's only unit.
+/// A job's only unit; an empty one before it was ever placed.
 async fn unit(client: &Client, job: JobId) -> v1::Unit {
     let consistency = v1::Consistency::Linearizable;
     let detail = client.get_job(job, 1, consistency).await.unwrap();
-    detail.units[0].clone()
+    detail.units.into_iter().next().unwrap_or_default()
 }
 
 /// Events from the beginning up to the first that `is_last` accepts.
