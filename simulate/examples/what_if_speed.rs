@@ -1,5 +1,6 @@
 //! How long a what-if takes: `cargo run --example what_if_speed -- HOSTS JOBS`. The jobs are drawn over five queues; what
 //! does not fit waits.
+#![expect(clippy::disallowed_methods, reason = "what is measured is real time")]
 
 use std::io::{self, Write};
 use std::sync::Arc;
