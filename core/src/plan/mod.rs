@@ -104,7 +104,7 @@ impl Plan {
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    rounds::run(state, now, budget)
+    rounds::run(state, now, budget).0
 }
 
 /// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.

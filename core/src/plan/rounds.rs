@@ -21,12 +21,16 @@ const ROUNDS_MAX: usize = 64;
 /// gains.
 const STEPS_FORKED_MAX: usize = 256;
 
-/// Plans round after round until nothing is left to decide.
-pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> Plan {
+/// Units whose claims were refused when they were tried on a fork.
+pub(super) type Barred = BTreeSet<(JobId, UnitIndex)>;
+
+/// Plans round after round until nothing is left to decide; says whose claims are not among the steps because they
+/// would be refused.
+pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> (Plan, Barred) {
     let mut fork = at(state, now);
     let mut left = budget;
     let mut steps = Vec::new();
-    let mut barred = BTreeSet::new();
+    let mut barred = Barred::new();
     for _ in 0..ROUNDS_MAX {
         let round = Round::new(&fork, now, left).barring(barred.clone());
         let ran = round.run();
@@ -34,7 +38,7 @@ pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> Plan {
         let rest = std::mem::take(&mut plan.steps);
         if !ran.ended || rest.len() > STEPS_FORKED_MAX {
             steps.extend(rest);
-            return Plan { steps, ..plan };
+            return (Plan { steps, ..plan }, barred);
         }
         left.examined_max = left.examined_max.saturating_sub(ran.examined);
         left.steps_max = left.steps_max.saturating_sub(rest.len());
@@ -44,19 +48,20 @@ pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> Plan {
         }
         if cut || left.examined_max == 0 || left.steps_max == 0 {
             let more = true;
-            return Plan {
+            let plan = Plan {
                 steps,
                 more,
                 ..plan
             };
+            return (plan, barred);
         }
     }
-    let more = !steps.is_empty();
-    Plan {
+    let plan = Plan {
+        more: !steps.is_empty(),
         steps,
-        more,
         ..Plan::default()
-    }
+    };
+    (plan, barred)
 }
 
 /// Applies steps to a fork; those that are refused are left out.
@@ -64,7 +69,7 @@ fn carry_out(
     fork: &mut State,
     now: TimeMs,
     rest: Vec<Command>,
-    (steps, barred): (&mut Vec<Command>, &mut BTreeSet<(JobId, UnitIndex)>),
+    (steps, barred): (&mut Vec<Command>, &mut Barred),
 ) {
     for step in rest {
         match (apply(fork, now, &step).result, &step) {

@@ -3,7 +3,7 @@
 use crate::ids::UnitIndex;
 use crate::plan::order::Turn;
 use crate::plan::round::Round;
-use crate::plan::{Blocker, Budget};
+use crate::plan::{Blocker, Budget, rounds};
 use crate::state::{Job, Line, State};
 use crate::time::TimeMs;
 
@@ -35,7 +35,8 @@ pub(super) fn of<'a>(state: &'a State, job: &Job, now: TimeMs) -> Met<'a> {
         examined_max: usize::MAX,
     };
     let (line, _) = Line::of(&state.queues, job);
-    let mut round = Round::new(state, now, budget).explaining();
+    let (_, barred) = rounds::run(state, now, budget);
+    let mut round = Round::new(state, now, budget).explaining().barring(barred);
     round.place_claimed();
     let Some(line) = round.order().position(&line) else {
         return nothing;

@@ -48,7 +48,7 @@ impl Lack {
 pub(super) fn of_task(capacity: &Capacity<'_>, part: &Part<'_>) -> Shortage {
     let gpus = part.group.resources.gpus;
     let slots = |class: &HostClass| capacity.slots(class, gpus);
-    let lacks_gpus = part.classes.iter().all(|class| slots(class) == 0);
+    let lacks_gpus = gpus > 0 && part.classes.iter().all(|class| slots(class) == 0);
     Shortage {
         need_gpus: u64::from(gpus),
         free_gpus: gpus_free(capacity, &part.classes),
