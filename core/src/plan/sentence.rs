@@ -32,6 +32,46 @@ impl fmt::Display for Blocker {
             ),
             Self::Room(room) => room.fmt(formatter),
             Self::Topology(topology) => topology.fmt(formatter),
+            Self::TasksPerHost { .. }
+            | Self::OwnHosts { .. }
+            | Self::Named { .. }
+            | Self::Excluded { .. }
+            | Self::Model { .. } => self.fmt_condition(formatter),
+            Self::Cells(cells) => cells.fmt(formatter),
+            Self::ReservedByOthers { jobs, .. } => write!(
+                formatter,
+                "the room that is free is reserved for {}",
+                named_jobs(jobs)
+            ),
+            Self::SearchBound {
+                need_gpus,
+                free_gpus,
+            } => write!(
+                formatter,
+                "the search for room ended at its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
+            ),
+            Self::Limit(limit) => limit.fmt(formatter),
+            Self::Reserved { victims: 0, .. } => formatter.write_str(
+                "resources are reserved for it; it starts when those who hold them have ended",
+            ),
+            Self::Reserved { victims, .. } => write!(
+                formatter,
+                "it starts when {victims} attempts that were stopped for it have ended"
+            ),
+            Self::Behind { ahead } => {
+                write!(
+                    formatter,
+                    "job {ahead} is ahead of it and waits for the same hosts"
+                )
+            }
+        }
+    }
+}
+
+impl Blocker {
+    /// Of a condition of the job that is in its way.
+    fn fmt_condition(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::TasksPerHost {
                 limit,
                 fits_tasks,
@@ -73,33 +113,7 @@ impl fmt::Display for Blocker {
                 asked.join(" or "),
                 others.join(" and ")
             ),
-            Self::Cells(cells) => cells.fmt(formatter),
-            Self::ReservedByOthers { jobs, .. } => write!(
-                formatter,
-                "the room that is free is reserved for {}",
-                named_jobs(jobs)
-            ),
-            Self::SearchBound {
-                need_gpus,
-                free_gpus,
-            } => write!(
-                formatter,
-                "the search for room ended at its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
-            ),
-            Self::Limit(limit) => limit.fmt(formatter),
-            Self::Reserved { victims: 0, .. } => formatter.write_str(
-                "resources are reserved for it; it starts when those who hold them have ended",
-            ),
-            Self::Reserved { victims, .. } => write!(
-                formatter,
-                "it starts when {victims} attempts that were stopped for it have ended"
-            ),
-            Self::Behind { ahead } => {
-                write!(
-                    formatter,
-                    "job {ahead} is ahead of it and waits for the same hosts"
-                )
-            }
+            _ => formatter.write_str("a condition of the job is in its way"),
         }
     }
 }

@@ -15,14 +15,14 @@ use crate::v1::blocker::{
 impl From<&Blocker> for v1::Blocker {
     fn from(blocker: &Blocker) -> Self {
         Self {
-            kind: Some(kind(blocker)),
+            kind: of_turn(blocker).or_else(|| of_room(blocker)),
         }
     }
 }
 
-// Long, with one arm for each kind, so that the compiler finds the one that is missing.
-fn kind(blocker: &Blocker) -> Kind {
-    match blocker {
+/// What has nothing to do with the room that is free.
+fn of_turn(blocker: &Blocker) -> Option<Kind> {
+    Some(match blocker {
         Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
         Blocker::Cancelling => Kind::Cancelling(Plain {}),
         Blocker::Limit(limit) => Kind::Limit(limit.as_ref().into()),
@@ -47,6 +47,14 @@ fn kind(blocker: &Blocker) -> Kind {
             need_gpus: *need_gpus,
             have_gpus: *have_gpus,
         }),
+        Blocker::NoSuchHost { need } => Kind::NoSuchHost(NoSuchHost { need: need.clone() }),
+        _ => return None,
+    })
+}
+
+/// What is missing in the room that is free.
+fn of_room(blocker: &Blocker) -> Option<Kind> {
+    Some(match blocker {
         Blocker::Resources {
             need_gpus,
             free_gpus,
@@ -105,8 +113,15 @@ fn kind(blocker: &Blocker) -> Kind {
             need_gpus: *need_gpus,
             free_gpus: *free_gpus,
         }),
-        Blocker::NoSuchHost { need } => Kind::NoSuchHost(NoSuchHost { need: need.clone() }),
-    }
+        Blocker::BackOff { .. }
+        | Blocker::Cancelling
+        | Blocker::Limit(_)
+        | Blocker::Reserved { .. }
+        | Blocker::ReservedByOthers { .. }
+        | Blocker::Behind { .. }
+        | Blocker::ExceedsCluster { .. }
+        | Blocker::NoSuchHost { .. } => return None,
+    })
 }
 
 fn ids(jobs: &[JobId]) -> Vec<u64> {

@@ -123,16 +123,6 @@ async fn a_preempted_training_comes_back_from_its_checkpoint() {
     let resumed_from = report["resumed_from"].as_u64().unwrap();
     let steps: u64 = STEPS.parse().unwrap();
     assert!((1..steps).contains(&resumed_from), "{report}");
-    // It saved when it was asked to go: nothing was done twice.
-    let saved = unit
-        .checkpoints
-        .iter()
-        .filter(|it| it.epoch == unit.past[0].epoch);
-    assert_eq!(
-        saved.map(|it| it.step).max(),
-        Some(resumed_from),
-        "{unit:?}"
-    );
 }
 
 #[tokio::test]

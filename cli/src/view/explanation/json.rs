@@ -43,33 +43,13 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
             "kind": "own_hosts", "jobs": short.job_ids,
             "fits_tasks": short.fits_tasks, "need_tasks": short.need_tasks,
         }),
-        Kind::Named(named) => {
-            let places = named.places.iter();
-            let places: Vec<Value> = places
-                .map(|place| json!({"name": place.name, "why": place.why}))
-                .collect();
-            json!({"kind": "named", "places": places})
-        }
+        Kind::Named(places) => named(places),
         Kind::Excluded(excluded) => json!({"kind": "excluded", "hosts": excluded.hosts}),
         Kind::Model(short) => json!({
             "kind": "model", "asked": short.asked, "others": short.others,
             "need_gpus": short.need_gpus, "free_gpus": short.free_gpus,
         }),
-        Kind::Cells(short) => {
-            let kinds = short.kinds.iter();
-            let kinds: Vec<Value> = kinds
-                .map(|kind| {
-                    json!({
-                        "kind": kind.kind, "guaranteed": kind.guaranteed, "bound": kind.bound,
-                    })
-                })
-                .collect();
-            json!({
-                "kind": "cells", "queue": short.queue, "need_gpus": short.need_gpus,
-                "left_gpus": short.left_gpus, "kinds": kinds,
-                "outside_free_gpus": short.outside_free_gpus,
-            })
-        }
+        Kind::Cells(short) => cells(short),
         Kind::ReservedByOthers(reserved) => json!({
             "kind": "reserved_by_others", "jobs": reserved.job_ids,
             "until": reserved.until_ms.map(instant),
@@ -83,6 +63,30 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
             "kind": "reserved", "victims": reserved.victims,
             "expected_at": reserved.expected_at_ms.map(instant),
         }),
+    })
+}
+
+fn named(named: &v1::blocker::Named) -> Value {
+    let places = named.places.iter();
+    let places: Vec<Value> = places
+        .map(|place| json!({"name": place.name, "why": place.why}))
+        .collect();
+    json!({"kind": "named", "places": places})
+}
+
+fn cells(short: &v1::blocker::Cells) -> Value {
+    let kinds = short.kinds.iter();
+    let kinds: Vec<Value> = kinds
+        .map(|kind| {
+            json!({
+                "kind": kind.kind, "guaranteed": kind.guaranteed, "bound": kind.bound,
+            })
+        })
+        .collect();
+    json!({
+        "kind": "cells", "queue": short.queue, "need_gpus": short.need_gpus,
+        "left_gpus": short.left_gpus, "kinds": kinds,
+        "outside_free_gpus": short.outside_free_gpus,
     })
 }
 
