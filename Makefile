@@ -45,6 +45,11 @@ sim: build ## simulate SEEDS clusters with faults; a failure prints the one comm
 bench: build ## measure the figures of docs/benchmarks.md
 	$(TARGET)/debug/muster-bench $(ARGS)
 
+.PHONY: evaluation
+evaluation: ## draw up docs/evaluation.md and its pictures again from the traces (ARGS=--check: fail if they differ)
+# By itself: the simulator needs nothing of what the replicas store.
+	cargo run --locked -p muster-simulate --example evaluation -- --traces $(dir $(PHILLY_TRACE)) $(ARGS)
+
 .PHONY: fmt
 fmt: ## format the code
 	cargo fmt --all

@@ -21,16 +21,21 @@
 //! others up to what is left of `gpus`. CPUs and memory decide only between units without GPUs. What counts against a
 //! guarantee is what shares and cells hold or claim; opportunistic attempts and those that are being stopped do not.
 
+mod protection;
+
+use std::borrow::Cow;
 use std::collections::BTreeMap;
-use std::fmt;
 
 use crate::command::{Standing, TaskPlacement};
 use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::limits;
 use crate::quota::{Amounts, Guarantee, within};
-use crate::state::{Attempt, Host, Job, State, Unit, Usage, amounts_held, amounts_of};
+use crate::state::{
+    Attempt, AttemptClass, Ground, Host, Job, State, Unit, Usage, amounts_held, amounts_of,
+};
 use crate::time::TimeMs;
 use crate::topology::CellId;
+pub use protection::Protection;
 
 /// Why a preemptor may take a victim's resources.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -43,57 +48,6 @@ pub enum Right {
     Reclaim,
     /// The victim is in a cell that the preemptor's virtual cluster is guaranteed.
     Cells,
-}
-
-/// Why a victim cannot be taken.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Protection {
-    /// It is being stopped already.
-    Stopping,
-    /// It has not run for its queue's `protected_ms`.
-    Young {
-        /// Until when it is protected.
-        until: TimeMs,
-    },
-    /// The preemptor is opportunistic: it preempts nobody.
-    PreemptorOpportunistic,
-    /// It is of the same queue, and that does not preempt it: its priority is not lower, it counts on another ground,
-    /// or the queue has no `preempt_by_priority`.
-    SameQueue,
-    /// It is guaranteed by a virtual cluster of another queue.
-    OtherCells,
-    /// The preemptor's side of the tree would go over its guarantee.
-    OverGuarantee {
-        /// The queue whose guarantee does not cover the unit.
-        queue: String,
-    },
-    /// The victim's side of the tree is not over its guarantee.
-    WithinGuarantee {
-        /// That queue.
-        queue: String,
-    },
-}
-
-impl fmt::Display for Protection {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Stopping => formatter.write_str("it is being stopped already"),
-            Self::Young { until } => write!(formatter, "it is protected until {until} (protected_ms)"),
-            Self::PreemptorOpportunistic => {
-                formatter.write_str("opportunistic work preempts nobody")
-            }
-            Self::SameQueue => formatter.write_str(
-                "it is of the same queue, which preempts only lower priorities of the same standing, and only with preempt_by_priority",
-            ),
-            Self::OtherCells => formatter.write_str("another virtual cluster guarantees it"),
-            Self::OverGuarantee { queue } => {
-                write!(formatter, "the guarantee of queue `{queue}` does not cover the unit")
-            }
-            Self::WithinGuarantee { queue } => {
-                write!(formatter, "queue `{queue}` is not over its guarantee")
-            }
-        }
-    }
 }
 
 /// A unit that wants resources.
@@ -135,7 +89,7 @@ impl<'a> Subject<'a> {
             standing: &attempt.standing,
             tasks: Tasks::Held(attempt),
             is_stopping: attempt.stop.is_some(),
-            protected_since: Some(attempt.running_at.unwrap_or(attempt.placed_at)),
+            protected_since: Some(attempt.protected_since()),
         }
     }
 
@@ -191,8 +145,9 @@ pub fn may_preempt(
 pub struct Rights<'a> {
     state: &'a State,
     preemptor: Preemptor<'a>,
-    /// What victims with shares were taken of, by queue, those around it included.
-    taken: BTreeMap<&'a str, Amounts>,
+    /// What attempts hold that counts against the guarantees of queues of which victims were taken, those around them
+    /// included, without these victims.
+    left: BTreeMap<&'a str, Amounts>,
     /// Whether the guarantees on the preemptor's side cover it, by queue.
     covered: BTreeMap<&'a str, bool>,
 }
@@ -204,7 +159,7 @@ impl<'a> Rights<'a> {
         let mut rights = Self {
             state,
             preemptor,
-            taken: BTreeMap::new(),
+            left: BTreeMap::new(),
             covered: BTreeMap::new(),
         };
         for queue in within(&preemptor.job.spec.queue) {
@@ -231,7 +186,10 @@ impl<'a> Rights<'a> {
         match (ours, victim.standing) {
             (Standing::Opportunistic, _) => Err(Protection::PreemptorOpportunistic),
             (_, Standing::Opportunistic) => Ok(Right::Opportunistic),
-            _ if victim.job.spec.queue == self.preemptor.job.spec.queue => self.by_priority(victim),
+            _ if victim.job.spec.queue == self.preemptor.job.spec.queue => {
+                let by_share = matches!(victim.standing, Standing::Share);
+                self.by_priority(by_share, victim.job.spec.priority)
+            }
             (_, Standing::Cells(_)) => Err(Protection::OtherCells),
             (Standing::Cells(cells), Standing::Share) => {
                 if self.lies_in(victim, cells) {
@@ -240,8 +198,33 @@ impl<'a> Rights<'a> {
                     Err(Protection::OtherCells)
                 }
             }
-            (Standing::Share, Standing::Share) => self.by_reclaim(victim),
+            (Standing::Share, Standing::Share) => {
+                let is_held = matches!(victim.tasks, Tasks::Held(_));
+                self.by_reclaim(&victim.job.spec.queue, is_held)
+            }
         }
+    }
+
+    /// The right by which attempts of a class may be taken beside those taken so far; each has still to be looked at,
+    /// as it may be protected, or lie elsewhere. None if there is a right over none of them.
+    pub(crate) fn over_class(&self, class: &AttemptClass) -> Option<Right> {
+        let same_queue = *class.queue == *self.preemptor.job.spec.queue;
+        match (self.preemptor.standing, class.ground) {
+            (_, Ground::Stopping) | (Standing::Opportunistic, _) => None,
+            (_, Ground::Opportunistic) => Some(Right::Opportunistic),
+            (_, Ground::Share | Ground::Cells) if same_queue => {
+                let by_share = class.ground == Ground::Share;
+                self.by_priority(by_share, class.priority).ok()
+            }
+            (_, Ground::Cells) => None,
+            (Standing::Cells(_), Ground::Share) => Some(Right::Cells),
+            (Standing::Share, Ground::Share) => self.by_reclaim(&class.queue, true).ok(),
+        }
+    }
+
+    /// Whether any guarantee covers the unit: if not, it reclaims nothing from other queues.
+    pub(crate) fn reclaims(&self) -> bool {
+        self.covered.values().any(|covers| *covers)
     }
 
     /// Takes a victim: what its queues hold counts without it from now on.
@@ -250,8 +233,11 @@ impl<'a> Rights<'a> {
             return;
         }
         let amounts = victim.amounts(self.state);
+        let state = self.state;
         for queue in within(&victim.job.spec.queue) {
-            self.taken.entry(queue).or_default().add(&amounts);
+            let left = self.left.entry(queue);
+            let left = left.or_insert_with(|| firmly_held(state, queue));
+            *left = left.without(&amounts);
         }
     }
 
@@ -270,22 +256,21 @@ impl<'a> Rights<'a> {
         Ok(())
     }
 
-    fn by_priority(&self, victim: &Subject<'_>) -> Result<Right, Protection> {
+    fn by_priority(&self, by_share: bool, priority: i32) -> Result<Right, Protection> {
         let spec = &self.preemptor.job.spec;
         let queue = self.state.queues.get(spec.queue.as_str());
         let allowed = queue.is_some_and(|queue| queue.config.preempt_by_priority);
-        let same_ground = matches!(self.preemptor.standing, Standing::Share)
-            == matches!(victim.standing, Standing::Share);
-        if allowed && same_ground && victim.job.spec.priority < spec.priority {
+        let same_ground = matches!(self.preemptor.standing, Standing::Share) == by_share;
+        if allowed && same_ground && priority < spec.priority {
             Ok(Right::Priority)
         } else {
             Err(Protection::SameQueue)
         }
     }
 
-    fn by_reclaim(&self, victim: &Subject<'_>) -> Result<Right, Protection> {
+    /// Over what a queue holds, or claims.
+    fn by_reclaim(&self, theirs: &str, is_held: bool) -> Result<Right, Protection> {
         let ours = self.preemptor.job.spec.queue.as_str();
-        let theirs = victim.job.spec.queue.as_str();
         let our_side = side(ours, theirs);
         if our_side.is_none_or(|queue| self.covered.get(queue) != Some(&true)) {
             return Err(Protection::OverGuarantee {
@@ -296,12 +281,10 @@ impl<'a> Rights<'a> {
         let Some(queue) = side(theirs, ours) else {
             return Ok(Right::Reclaim);
         };
-        let mut used = counted(self.state, queue);
-        if matches!(victim.tasks, Tasks::Held(_)) {
-            used = used.without(&claimed(self.state, queue));
-        }
-        if let Some(taken) = self.taken.get(queue) {
-            used = used.without(taken);
+        let known = self.left.get(queue).map(Cow::Borrowed);
+        let mut used = known.unwrap_or_else(|| Cow::Owned(firmly_held(self.state, queue)));
+        if !is_held {
+            used.to_mut().add(&claimed(self.state, queue));
         }
         if is_over(&used, &guarantee(self.state, queue), self.preemptor.amounts) {
             Ok(Right::Reclaim)
@@ -314,7 +297,8 @@ impl<'a> Rights<'a> {
 
     /// Whether the guarantee of a queue covers the preemptor beside what the queue has.
     fn covers(&self, queue: &str) -> bool {
-        let mut used = counted(self.state, queue);
+        let mut used = firmly_held(self.state, queue);
+        used.add(&claimed(self.state, queue));
         let Preemptor {
             job, unit, amounts, ..
         } = self.preemptor;
@@ -344,16 +328,14 @@ impl<'a> Rights<'a> {
 /// since it ran), times its GPUs; work without GPUs counts as one.
 #[must_use]
 pub fn lost_work_ms(unit: &Unit, attempt: &Attempt, now: TimeMs) -> u64 {
-    let Some(running_at) = attempt.running_at else {
-        return 0;
-    };
-    let newest = unit.checkpoints.last();
-    let newest = newest.filter(|checkpoint| checkpoint.epoch == attempt.epoch);
-    let kept_at = newest.map_or(running_at, |checkpoint| {
-        checkpoint.committed_at.max(running_at)
-    });
-    let gpus: usize = attempt.tasks.iter().map(|run| run.gpus.len()).sum();
-    now.since(kept_at).saturating_mul(gpus.max(1) as u64)
+    let since = unit.unkept_since(attempt);
+    since.map_or(0, |since| lost_since_ms(since, attempt.gpus(), now))
+}
+
+/// The same of an attempt with so many GPUs whose work is not kept since then.
+#[must_use]
+pub(crate) fn lost_since_ms(since: TimeMs, gpus: u32, now: TimeMs) -> u64 {
+    now.since(since).saturating_mul(u64::from(gpus.max(1)))
 }
 
 /// Whether a cell encloses the GPU at a position of a host.
@@ -370,12 +352,15 @@ fn encloses(state: &State, cell: &CellId, host: &Host, position: usize) -> bool 
 
 /// Until when an attempt of a job is protected from preemption by its queue; none if it is not at all.
 fn protected_until(state: &State, victim: &Subject<'_>) -> Option<TimeMs> {
-    let queue = state.queues.get(victim.job.spec.queue.as_str())?;
-    let protected_ms = queue.config.protected_ms;
-    victim
-        .protected_since
-        .filter(|_| protected_ms > 0 && !queue.retired)
-        .map(|since| since.after(protected_ms))
+    let protected_ms = protected_ms(state, &victim.job.spec.queue);
+    let since = victim.protected_since.filter(|_| protected_ms > 0);
+    since.map(|since| since.after(protected_ms))
+}
+
+/// For how long a queue protects its attempts from preemption.
+pub(crate) fn protected_ms(state: &State, queue: &str) -> u64 {
+    let known = state.queues.get(queue).filter(|queue| !queue.retired);
+    known.map_or(0, |queue| queue.config.protected_ms)
 }
 
 /// The outermost queue that is around one, or it, and not around the other; none if the other lies in it.
@@ -387,16 +372,16 @@ fn side<'q>(queue: &'q str, other: &str) -> Option<&'q str> {
 }
 
 /// What a queue is guaranteed in amounts: nothing if it is retired, or a virtual cluster, or not there.
-fn guarantee(state: &State, queue: &str) -> Amounts {
+fn guarantee<'s>(state: &'s State, queue: &str) -> Cow<'s, Amounts> {
     let known = state.queues.get(queue).filter(|queue| !queue.retired);
     match known.map(|queue| &queue.config.guarantee) {
-        Some(Guarantee::Amounts(amounts)) => amounts.clone(),
-        Some(Guarantee::Cells(_)) | None => Amounts::default(),
+        Some(Guarantee::Amounts(amounts)) => Cow::Borrowed(amounts),
+        Some(Guarantee::Cells(_)) | None => Cow::Owned(Amounts::default()),
     }
 }
 
-/// What a queue has that counts against its guarantee.
-fn counted(state: &State, queue: &str) -> Amounts {
+/// What attempts of a queue hold that counts against its guarantee.
+fn firmly_held(state: &State, queue: &str) -> Amounts {
     let Some(usage) = state.index.usage.get(queue) else {
         return Amounts::default();
     };
@@ -404,11 +389,9 @@ fn counted(state: &State, queue: &str) -> Amounts {
         held,
         opportunistic,
         stopping,
-        claimed,
+        ..
     } = &usage.total;
-    let mut counted = held.without(opportunistic).without(stopping);
-    counted.add(claimed);
-    counted
+    held.without(opportunistic).without(stopping)
 }
 
 fn claimed(state: &State, queue: &str) -> Amounts {

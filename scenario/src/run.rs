@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use muster_core::plan::{Explanation, Remedy};
+use muster_core::time::TimeMs;
 use serde::Serialize;
 use serde_json::{Value, json};
 
@@ -259,10 +261,7 @@ impl Run {
         let waiting = picture.jobs.iter().find(|job| job.name == name);
         let waiting = waiting.and_then(|job| job.waiting.as_ref());
         let reason = waiting.map_or("nothing of it waits", |waiting| waiting.text.as_str());
-        let mut lines = vec![
-            format!("because: {reason}"),
-            format!("ahead: {} jobs", explanation.ahead),
-        ];
+        let mut lines = vec![format!("because: {reason}"), ahead_text(&explanation)];
         lines.extend(explanation.classes.iter().map(|class| {
             let model = if class.model.is_empty() {
                 "none"
@@ -270,8 +269,9 @@ impl Run {
                 &class.model
             };
             format!(
-                "GPUs of model {model}: {} free, {} held, {} bad, {} blocked, {} silent, on {} hosts",
+                "GPUs of model {model}: {} free, {} reserved, {} held, {} bad, {} blocked, {} silent, on {} hosts",
                 class.gpus_free,
+                class.gpus_reserved,
                 class.gpus_held,
                 class.gpus_faulted,
                 class.gpus_blocked,
@@ -279,9 +279,52 @@ impl Run {
                 class.hosts
             )
         }));
-        lines.extend(explanation.remedy.map(|remedy| format!("remedy: {remedy}")));
+        lines.extend(explanation.cells.iter().map(|cells| {
+            format!(
+                "cells of kind {}: {} of {} bound; {} free, {} in use, {} unhealthy",
+                cells.kind,
+                cells.bound,
+                cells.guaranteed,
+                cells.free,
+                cells.in_use,
+                cells.unhealthy
+            )
+        }));
+        let missing = explanation.cells_missing.iter();
+        lines.extend(missing.map(|kind| format!("cells missing: {}", kind.arithmetic)));
+        lines.extend(remedy_text(&explanation, cluster.now));
+        lines.extend(explanation.start.map(|start| {
+            let at = crate::picture::instant_text(start.at, cluster.now);
+            let basis = format!("{:?}", start.basis).to_lowercase();
+            format!("start: {at} ({basis})")
+        }));
         Ok(lines)
     }
+}
+
+fn ahead_text(explanation: &Explanation) -> String {
+    let position = explanation.position.unwrap_or_default();
+    format!(
+        "ahead: {} jobs of its queue, {} of all",
+        position.ahead_in_queue, position.ahead
+    )
+}
+
+/// What would help, and whether it is enough; instants as spans.
+fn remedy_text(explanation: &Explanation, now: TimeMs) -> Option<String> {
+    let remedy = explanation.remedy.as_ref()?;
+    let text = match remedy {
+        Remedy::Wait { until } => {
+            format!("wait, until {}", crate::picture::instant_text(*until, now))
+        }
+        remedy => remedy.to_string(),
+    };
+    let enough = if explanation.remedy_is_enough {
+        "is enough"
+    } else {
+        "is needed"
+    };
+    Some(format!("remedy: {text} ({enough})"))
 }
 
 fn entry_json(entry: &Entry) -> Value {

@@ -355,10 +355,10 @@ async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
         .unwrap()
         .into_inner();
     assert_eq!(explained.phase(), JobPhase::Queued);
+    let remedy = explained.remedy.and_then(|remedy| remedy.kind);
     assert!(
-        explained.summary.contains("unblock"),
-        "{}",
-        explained.summary
+        matches!(&remedy, Some(v1::remedy::Kind::Unblock(unblock)) if unblock.targets.len() == 1),
+        "{remedy:?}"
     );
     let unblock = v1::UnblockRequest {
         request_id: "unblock".to_owned(),

@@ -12,11 +12,13 @@ pub mod fork;
 mod measure;
 mod policy;
 pub mod report;
+mod rules;
 mod scenario;
 pub mod trace;
 mod world;
 
 pub use measure::{JobEnd, JobRecord, SizeBucket};
 pub use policy::{Policy, UnknownPolicy};
+pub use rules::{Rules, TimeLimits, Told};
 pub use scenario::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
 pub use world::{Outcome, Progress, SimulateError, simulate};

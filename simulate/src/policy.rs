@@ -17,7 +17,7 @@ use muster_core::spec::{
 use muster_core::topology::HOST_LEVEL;
 
 use crate::scenario::Scenario;
-use crate::trace::TraceJob;
+use crate::trace::{Cluster, TraceHost, TraceJob};
 
 /// Who configures the queues.
 const AUTHOR: &str = "simulator";
@@ -48,6 +48,8 @@ pub enum Policy {
     Capacity,
     /// A queue for every virtual cluster, each guaranteed whole hosts with as many GPUs as its quota says.
     Cells,
+    /// The queues of a tree that the scenario was given.
+    Tree,
 }
 
 /// A word that names no policy.
@@ -60,7 +62,7 @@ pub struct UnknownPolicy {
 
 impl Policy {
     /// All of them.
-    pub const ALL: [Self; 7] = [
+    pub const ALL: [Self; 8] = [
         Self::Fifo,
         Self::Priority,
         Self::Backfill,
@@ -68,6 +70,7 @@ impl Policy {
         Self::Fair,
         Self::Capacity,
         Self::Cells,
+        Self::Tree,
     ];
 
     /// Its word on the command line and in reports.
@@ -81,6 +84,7 @@ impl Policy {
             Self::Fair => "fair",
             Self::Capacity => "capacity",
             Self::Cells => "cells",
+            Self::Tree => "tree",
         }
     }
 
@@ -90,18 +94,25 @@ impl Policy {
         matches!(self, Self::Capacity | Self::Cells)
     }
 
+    /// Whether it may stop work for the sake of other work.
+    #[must_use]
+    pub const fn preempts(self) -> bool {
+        matches!(self, Self::Capacity | Self::Cells | Self::Tree)
+    }
+
     /// The queue in which a job waits.
-    fn queue(self, job: &TraceJob) -> &str {
+    fn queue<'a>(self, scenario: &'a Scenario, job: &'a TraceJob) -> &'a str {
         match self {
             Self::Fifo | Self::Priority | Self::Backfill => DEFAULT_QUEUE,
             Self::Queues | Self::Fair | Self::Capacity | Self::Cells => queue_named(job),
+            Self::Tree => leaf_for(&scenario.tree, queue_named(job)),
         }
     }
 
     fn priority(self, job: &TraceJob) -> i32 {
         match self {
             Self::Fifo | Self::Backfill | Self::Queues | Self::Fair => 0,
-            Self::Priority | Self::Capacity | Self::Cells => {
+            Self::Priority | Self::Capacity | Self::Cells | Self::Tree => {
                 job.service_class.as_deref().map_or(0, priority_of_class)
             }
         }
@@ -119,7 +130,10 @@ impl Policy {
 
     /// All queues that the scenario's jobs name, and those around them.
     fn tree(self, scenario: &Scenario) -> QueueTree {
-        let named = scenario.jobs.iter().map(|job| self.queue(job));
+        if self == Self::Tree {
+            return scenario.tree.clone();
+        }
+        let named = scenario.jobs.iter().map(|job| self.queue(scenario, job));
         let names: BTreeSet<&str> = named
             .chain([DEFAULT_QUEUE])
             .flat_map(quota::within)
@@ -135,11 +149,14 @@ impl Policy {
     }
 
     fn queue_config(self, scenario: &Scenario, name: &str) -> QueueConfig {
-        let is_strict = matches!(self, Self::Fifo | Self::Priority | Self::Queues);
+        let rules = scenario.settings.rules;
+        let is_strict = rules.strict || matches!(self, Self::Fifo | Self::Priority | Self::Queues);
+        let guarantee = self.guarantee(scenario, name);
+        let has_quota = guarantee != Guarantee::default();
         let defaults = QueueConfig::default();
         QueueConfig {
             order: match self {
-                Self::Priority | Self::Capacity | Self::Cells => QueueOrder::Priority,
+                Self::Priority | Self::Capacity | Self::Cells | Self::Tree => QueueOrder::Priority,
                 Self::Fifo | Self::Backfill | Self::Queues | Self::Fair => QueueOrder::Fifo,
             },
             backfill: !is_strict,
@@ -149,7 +166,9 @@ impl Policy {
             } else {
                 defaults.reserve_after_ms
             },
-            guarantee: self.guarantee(scenario, name),
+            // Who is promised nothing lives on what is left over.
+            borrow: rules.borrow || !has_quota,
+            guarantee,
             ..defaults
         }
     }
@@ -172,12 +191,16 @@ impl Policy {
     /// More than one task is a gang. A share of a GPU is rounded up to a whole one. What the trace does not say of
     /// CPUs and memory is not asked for. A failing job is not tried again: the trace's duration is that of all
     /// its attempts.
-    pub(crate) fn spec(self, job: &TraceJob) -> JobSpec {
+    pub(crate) fn spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
+        let told = scenario.settings.told;
         let gang = job.tasks > 1;
         JobSpec {
-            name: job.name.clone(),
+            name: match told.alike {
+                true => format!("{} GPUs", job.gpus()),
+                false => job.name.clone(),
+            },
             user: job.user.clone().unwrap_or_else(|| USER_UNSAID.to_owned()),
-            queue: self.queue(job).to_owned(),
+            queue: self.queue(scenario, job).to_owned(),
             priority: self.priority(job),
             gang,
             groups: vec![TaskGroup {
@@ -206,15 +229,17 @@ impl Policy {
             },
             stop_grace_ms: STOP_GRACE_MS,
             labels: BTreeMap::new(),
-            scheduling: Scheduling::default(),
+            scheduling: Scheduling {
+                run_time_ms_max: told.limits.of(job.duration_ms),
+                ..Scheduling::default()
+            },
         }
     }
 }
 
 /// Hosts of the first kind that has GPUs, with so many GPUs in all; a rest smaller than a host is left out.
 fn whole_hosts(scenario: &Scenario, gpus: u64) -> Guarantee {
-    let mut hosts = scenario.cluster.hosts.iter();
-    let Some(host) = hosts.find(|host| host.gpus > 0) else {
+    let Some(host) = host_kind(&scenario.cluster) else {
         return Guarantee::default();
     };
     Guarantee::Cells(vec![CellQuota {
@@ -224,6 +249,26 @@ fn whole_hosts(scenario: &Scenario, gpus: u64) -> Guarantee {
         count: u32::try_from(gpus / u64::from(host.gpus)).unwrap_or(u32::MAX),
         pinned: Vec::new(),
     }])
+}
+
+/// The queue of a tree in which jobs of a virtual cluster wait: the one of its name, else the first without children
+/// whose last part is its name, else `default`.
+fn leaf_for<'a>(tree: &'a QueueTree, cluster: &'a str) -> &'a str {
+    if tree.queues.contains_key(cluster) {
+        return cluster;
+    }
+    let is_parent = |name: &str| {
+        let mut names = tree.queues.keys();
+        names.any(|other| quota::parent_of(other) == Some(name))
+    };
+    let ends_so = |name: &&String| name.rsplit('/').next() == Some(cluster) && !is_parent(name);
+    let leaf = tree.queues.keys().find(ends_so);
+    leaf.map_or(DEFAULT_QUEUE, String::as_str)
+}
+
+/// The first host with GPUs: quotas are counted in such hosts.
+pub(crate) fn host_kind(cluster: &Cluster) -> Option<&TraceHost> {
+    cluster.hosts.iter().find(|host| host.gpus > 0)
 }
 
 /// The queue under which a job is reported, whatever the policy: its virtual cluster.
@@ -287,11 +332,41 @@ mod tests {
             name: "a".to_owned(),
             tasks: 4,
             gpus_per_task: 8,
+            duration_ms: Some(0),
             ..TraceJob::default()
         };
+        let settings = crate::Settings::default();
+        let cluster = Cluster::uniform(1, 8, "gpu");
+        let scenario = Scenario::new(cluster, vec![job.clone()], &[], settings);
         for policy in Policy::ALL {
-            let violations = muster_core::spec::validate(&policy.spec(&job));
+            let violations = muster_core::spec::validate(&policy.spec(&scenario, &job));
             assert!(violations.is_empty(), "{policy}: {violations:?}");
+        }
+    }
+
+    #[test]
+    fn virtual_clusters_find_their_queue_in_a_tree() {
+        let names = [
+            "research",
+            "research/vision",
+            "research/vision/a",
+            "ops",
+            "b",
+        ];
+        let queues = names.map(|name| (name.to_owned(), QueueConfig::default()));
+        let tree = QueueTree {
+            queues: queues.into(),
+            history_half_life_ms: None,
+            defragment: None,
+        };
+        for (cluster, queue) in [
+            ("b", "b"),
+            ("a", "research/vision/a"),
+            ("vision", DEFAULT_QUEUE),
+            ("ops", "ops"),
+            ("else", DEFAULT_QUEUE),
+        ] {
+            assert_eq!(leaf_for(&tree, cluster), queue, "{cluster}");
         }
     }
 }

@@ -1,7 +1,10 @@
 //! What is simulated: a cluster, the jobs that come, the hosts that fail.
 
+use muster_core::quota::QueueTree;
 use serde::Serialize;
 
+use crate::policy::{host_kind, queue_named};
+use crate::rules::{Rules, Told};
 use crate::trace::{Cluster, Outage, Quota, TraceJob, hosts_of_nodes};
 
 /// Names kept of things that are counted.
@@ -26,16 +29,22 @@ pub struct Settings {
     pub audit_every: Option<u64>,
     /// All jobs come at once and never end: how many find a place?
     pub packing: bool,
+    /// What of a policy's rules is varied.
+    pub rules: Rules,
+    /// What the scheduler is told about the jobs.
+    pub told: Told,
 }
 
 impl Default for Settings {
-    /// The trace's own pace, a checkpoint every hour, no audits.
+    /// The trace's own pace, a checkpoint every hour, no audits, nothing varied.
     fn default() -> Self {
         Self {
             load: 1.0,
             checkpoint_interval_ms: Some(CHECKPOINT_INTERVAL_MS),
             audit_every: None,
             packing: false,
+            rules: Rules::default(),
+            told: Told::default(),
         }
     }
 }
@@ -58,11 +67,19 @@ impl LeftOut {
     }
 }
 
-/// A span during which a host of the cluster is gone.
+/// What an outage takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Place {
+    /// The host at a position of the cluster, with all that runs there.
+    Host(usize),
+    /// Of that host, the GPU of an index.
+    Gpu(usize, u32),
+}
+
+/// A span during which a host of the cluster, or a GPU, is gone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct HostOutage {
-    /// Position of the host in the cluster.
-    pub(crate) host: usize,
+pub(crate) struct PlaceOutage {
+    pub(crate) place: Place,
     pub(crate) start_ms: u64,
     pub(crate) end_ms: u64,
 }
@@ -72,14 +89,15 @@ pub(crate) struct HostOutage {
 pub struct Scenario {
     pub(crate) cluster: Cluster,
     pub(crate) jobs: Vec<TraceJob>,
-    pub(crate) outages: Vec<HostOutage>,
+    pub(crate) outages: Vec<PlaceOutage>,
     pub(crate) quotas: Vec<Quota>,
+    pub(crate) tree: QueueTree,
     pub(crate) settings: Settings,
     /// Jobs whose duration the trace does not say; they are not simulated, unless nothing ends anyway.
     pub without_duration: LeftOut,
     /// Jobs that asked for a share of a GPU and get a whole one.
     pub shares_rounded_up: u64,
-    /// Outages of nodes that stand for no host of the cluster.
+    /// Outages of nodes that stand for no host of the cluster, or of GPUs that theirs does not have.
     pub outages_elsewhere: u64,
 }
 
@@ -116,11 +134,12 @@ impl Scenario {
         }
         let shares = jobs.iter().filter_map(|job| job.gpu_milli);
         let shares_rounded_up = shares.filter(|milli| (1..1_000).contains(milli)).count();
-        let known = host_outages(&cluster, outages);
+        let known = place_outages(&cluster, outages);
         Self {
             outages_elsewhere: (outages.len() - known.len()) as u64,
             outages: known,
             quotas: Vec::new(),
+            tree: QueueTree::default(),
             cluster,
             jobs,
             settings,
@@ -134,6 +153,62 @@ impl Scenario {
     pub fn with_quotas(mut self, quotas: Vec<Quota>) -> Self {
         self.quotas = quotas;
         self
+    }
+
+    /// The same with a tree of queues for the policy that goes by it.
+    #[must_use]
+    pub fn with_tree(mut self, tree: QueueTree) -> Self {
+        self.tree = tree;
+        self
+    }
+
+    /// The same with something else told to the scheduler.
+    #[must_use]
+    pub const fn telling(mut self, told: Told) -> Self {
+        self.settings.told = told;
+        self
+    }
+
+    /// The same with no jobs, and no quotas, but those of these virtual clusters; the clock stays.
+    #[must_use]
+    pub fn of_queues(mut self, names: &[&str]) -> Self {
+        self.jobs.retain(|job| names.contains(&queue_named(job)));
+        self.quotas
+            .retain(|quota| names.contains(&quota.queue.as_str()));
+        self
+    }
+
+    /// A virtual cluster with a cluster of its own: its jobs on as many hosts as its quota has GPUs, alike to those that
+    /// the quota stands for, without outages. None if it has no quota or the cluster no GPUs.
+    #[must_use]
+    pub fn alone(&self, queue: &str) -> Option<Self> {
+        let quota = self.quotas.iter().find(|quota| quota.queue == queue)?;
+        let kind = host_kind(&self.cluster)?;
+        let count = usize::try_from(quota.gpus / u64::from(kind.gpus)).ok()?;
+        let hosts = self.cluster.hosts.iter();
+        let alike =
+            hosts.filter(|host| (host.gpus, &host.gpu_model) == (kind.gpus, &kind.gpu_model));
+        let cluster = Cluster {
+            hosts: alike.take(count).cloned().collect(),
+        };
+        let mut alone = self.clone().of_queues(&[queue]);
+        (alone.cluster, alone.outages) = (cluster, Vec::new());
+        Some(alone)
+    }
+
+    /// Jobs and GPUs that find a place at the same time at most: no more GPUs are held than there are, nor than are asked
+    /// for; and if the smallest jobs come first, no other choice has more of them before the GPUs are used up.
+    #[must_use]
+    pub fn packing_bound(&self) -> (u64, u64) {
+        let mut sizes: Vec<u64> = self.jobs.iter().map(|job| u64::from(job.gpus())).collect();
+        let most = self.cluster.gpus().min(sizes.iter().sum());
+        sizes.sort_unstable();
+        let mut used = 0;
+        let fitting = sizes.into_iter().take_while(|gpus| {
+            used += gpus;
+            used <= most
+        });
+        (fitting.count() as u64, most)
     }
 
     /// Jobs that are simulated.
@@ -158,7 +233,7 @@ fn compress(jobs: &mut [TraceJob], load: f64) {
     }
 }
 
-fn host_outages(cluster: &Cluster, outages: &[Outage]) -> Vec<HostOutage> {
+fn place_outages(cluster: &Cluster, outages: &[Outage]) -> Vec<PlaceOutage> {
     let names: Vec<&str> = cluster
         .hosts
         .iter()
@@ -166,8 +241,14 @@ fn host_outages(cluster: &Cluster, outages: &[Outage]) -> Vec<HostOutage> {
         .collect();
     let hosts = hosts_of_nodes(outages, &names);
     let known = outages.iter().filter_map(|outage| {
-        Some(HostOutage {
-            host: *hosts.get(&outage.node)?,
+        let host = *hosts.get(&outage.node)?;
+        let place = match outage.gpu {
+            None => Place::Host(host),
+            Some(gpu) if gpu < cluster.hosts[host].gpus => Place::Gpu(host, gpu),
+            Some(_) => return None,
+        };
+        Some(PlaceOutage {
+            place,
             start_ms: outage.start_ms,
             end_ms: outage.end_ms,
         })

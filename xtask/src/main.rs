@@ -34,7 +34,9 @@ fn main() -> Result<ExitCode> {
 
 /// Prints one line per finding; succeeds when there is none.
 fn tidy() -> Result<ExitCode> {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+    // Of this run: a program out of a cache may have been compiled in another checkout.
+    let folder = env::var_os("CARGO_MANIFEST_DIR").context("call it by `cargo xtask`")?;
+    let root = Path::new(&folder)
         .parent()
         .context("xtask lies in the workspace")?;
     let report = tidy::check(root)?;

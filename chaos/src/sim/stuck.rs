@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use muster_core::agent::Agent;
 use muster_core::desired::TaskKey;
 use muster_core::ids::HostId;
-use muster_core::plan::explain;
+use muster_core::plan::blocker;
 use muster_core::state::{Attempt, Host, Job, State, TaskRun};
 
 use super::host::SimHost;
@@ -78,7 +78,7 @@ fn attempts(job: &Job) -> impl Iterator<Item = &Attempt> {
 }
 
 fn describe_job(state: &State, machines: &[SimHost], job: &Job, text: &mut String) {
-    let blocker = explain(state, job.id, state.time).and_then(|told| told.blocker);
+    let blocker = blocker(state, job.id, state.time);
     let blocker = blocker.map_or_else(String::new, |blocker| format!(", waits for {blocker:?}"));
     line(text, &format!("job {} {:?}{blocker}", job.id, job.phase));
     for (index, unit) in &job.units {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::ids::{JobId, ReplicaId};
 use muster_core::lifecycle::JobPhase;
-use muster_core::plan::{Blocker, Budget, explain};
+use muster_core::plan::{Blocker, Budget, blocker};
 use muster_core::state::State;
 use muster_core::timings::Timings;
 use muster_raft_store::Handle;
@@ -389,10 +389,7 @@ fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
     };
     state.job(job).is_some_and(|known| {
         known.phase.is_terminal()
-            || known.phase == JobPhase::Queued
-                && explain(state, job, state.time)
-                    .and_then(|told| told.blocker)
-                    .is_some_and(never)
+            || known.phase == JobPhase::Queued && blocker(state, job, state.time).is_some_and(never)
     })
 }
 

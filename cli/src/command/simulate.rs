@@ -2,18 +2,23 @@
 
 mod what_if;
 
+use std::num::NonZeroU64;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
 use indicatif::{ProgressBar, ProgressStyle};
+use muster_core::quota::{QueueTree, validate};
+use muster_core::topology::Topology;
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Quota, read_jobs, read_outages, read_quotas};
 use muster_simulate::{
-    LOAD_MAX, LOAD_MIN, Outcome, Policy, Scenario, Settings, UnknownPolicy, simulate,
+    LOAD_MAX, LOAD_MIN, Outcome, Policy, Rules, Scenario, Settings, SimulateError, TimeLimits,
+    Told, UnknownPolicy, simulate,
 };
 
 use self::what_if::{Shared, WhatIf};
+use super::configuration::{ConfigFile, unusable};
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -49,16 +54,34 @@ pub(crate) struct Simulate {
     /// The jobs: a file with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task and others
     #[arg(long, value_name = "FILE", required_unless_present = "from_cluster")]
     jobs: Option<PathBuf>,
-    /// Quotas of virtual clusters, for the policies that go by them: a file with the columns vc, from_date, gpus. With
-    /// --from-cluster: the whole tree of queues, as `muster queue apply` reads it
+    /// Quotas for the policies that go by them: a file with the columns vc, from_date, gpus. Or a whole tree of queues as
+    /// `muster queue apply` reads it (.yaml, .yml, .json), for the policy `tree` and with --from-cluster
     #[arg(long, value_name = "FILE")]
     queues: Option<PathBuf>,
-    /// Outages of hosts: a file with the columns node, start_s, end_s
+    /// Outages of hosts and GPUs: a file with the columns node, start_s, end_s, gpu
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Rules to go by, one run each: fifo, priority, backfill, queues, fair, capacity, cells
+    /// Rules to go by, one run each: fifo, priority, backfill, queues, fair, capacity, cells, tree
     #[arg(long, default_value = "queues", value_name = "NAMES", value_delimiter = ',', value_parser = policy)]
     policy: Vec<Policy>,
+    /// Nothing but the jobs of these virtual clusters
+    #[arg(long, value_name = "NAMES", value_delimiter = ',')]
+    vcs: Vec<String>,
+    /// Virtual clusters with a quota do not use what others leave idle
+    #[arg(long)]
+    no_borrow: bool,
+    /// Nobody goes before a job of the same queue that waits for room
+    #[arg(long)]
+    strict: bool,
+    /// Time limits that the users give their jobs: none, exact, or the time needed rounded up: rounded-up:1h
+    #[arg(long, default_value = "none", value_name = "LIMITS", value_parser = limits)]
+    limits: TimeLimits,
+    /// Learn how long jobs of one virtual cluster, user and number of GPUs usually run
+    #[arg(long)]
+    learn: bool,
+    /// Jobs do not commit their checkpoints: the scheduler takes all work since a start for lost
+    #[arg(long)]
+    untold_checkpoints: bool,
     /// Jobs of the file's beginning to leave out
     #[arg(long, default_value_t = 0, value_name = "COUNT")]
     skip: usize,
@@ -69,7 +92,7 @@ pub(crate) struct Simulate {
     #[arg(long, default_value_t = 1.0, value_name = "FACTOR", value_parser = load)]
     load: f64,
     /// Running time between two checkpoints (`none`: a stopped job begins anew)
-    #[arg(long, default_value = "1h", value_name = "DURATION", value_parser = checkpoint_interval)]
+    #[arg(long, visible_alias = "checkpoint-every", default_value = "1h", value_name = "DURATION", value_parser = checkpoint_interval)]
     checkpoint_interval: CheckpointInterval,
     /// All jobs come at once and never end: how many find a place?
     #[arg(long)]
@@ -153,19 +176,70 @@ impl Simulate {
             checkpoint_interval_ms: self.checkpoint_interval.0.map(interval_ms),
             audit_every: self.audit,
             packing: self.packing,
+            rules: Rules {
+                borrow: !self.no_borrow,
+                strict: self.strict,
+            },
+            told: Told {
+                limits: self.limits,
+                alike: self.learn,
+                checkpoints: !self.untold_checkpoints,
+            },
         };
         let scenario = Scenario::new(cluster, jobs, &outages, settings);
-        Ok(scenario.with_quotas(self.quotas()?))
+        let scenario = scenario.with_quotas(self.quotas()?).with_tree(self.tree()?);
+        if self.vcs.is_empty() {
+            return Ok(scenario);
+        }
+        let names: Vec<&str> = self.vcs.iter().map(String::as_str).collect();
+        let scenario = scenario.of_queues(&names);
+        match scenario.jobs() {
+            0 => Err(Failure::usage("no job is of these virtual clusters").about("--vcs")),
+            _ => Ok(scenario),
+        }
+    }
+
+    /// The file of queues if it is a tree.
+    fn tree_file(&self) -> Option<&Path> {
+        let path = self.queues.as_deref()?;
+        let extension = path.extension()?.to_str()?;
+        ["yaml", "yml", "json"].contains(&extension).then_some(path)
     }
 
     fn quotas(&self) -> Result<Vec<Quota>, Failure> {
         let needing = self.policy.iter().find(|policy| policy.needs_quotas());
-        match (&self.queues, needing) {
+        let file = self
+            .queues
+            .as_deref()
+            .filter(|_| self.tree_file().is_none());
+        match (file, needing) {
             (Some(path), _) => read_quotas(path).map_err(|error| Failure::usage(chain(&error))),
             (None, Some(policy)) => Err(Failure::usage(format!(
-                "policy {policy} goes by quotas: name their file with --queues"
+                "policy {policy} goes by quotas: name their file (vc, gpus) with --queues"
             ))),
             (None, None) => Ok(Vec::new()),
+        }
+    }
+
+    fn tree(&self) -> Result<QueueTree, Failure> {
+        let Some(path) = self.tree_file() else {
+            return match self.policy.contains(&Policy::Tree) {
+                true => Err(Failure::usage(
+                    "policy tree goes by a tree of queues: name its file (.yaml, .json) with --queues",
+                )),
+                false => Ok(QueueTree::default()),
+            };
+        };
+        let file: ConfigFile<QueueTree> = ConfigFile::read(&path.to_string_lossy())?;
+        let broken = validate(&file.value, &Topology::default());
+        let errors = file.refuse(
+            broken
+                .iter()
+                .map(|it| (it.field.as_str(), it.rule.as_str())),
+        );
+        match errors.is_empty() {
+            true => Ok(file.value),
+            false => Err(unusable(errors)),
         }
     }
 }
@@ -199,9 +273,13 @@ fn play(scenario: &Scenario, policy: Policy, screen: &Screen) -> Result<Outcome,
     });
     bar.finish_and_clear();
     outcome.map_err(|error| {
-        Failure::new(chain(&error))
-            .about(&format!("policy {policy}"))
-            .help("the engine contradicts itself: please report this as a bug")
+        let about = format!("policy {policy}");
+        match error {
+            SimulateError::Setup { .. } => Failure::usage(chain(&error)).about(&about),
+            _ => Failure::new(chain(&error))
+                .about(&about)
+                .help("the engine contradicts itself: please report this as a bug"),
+        }
     })
 }
 
@@ -215,6 +293,19 @@ fn load(text: &str) -> Result<f64, String> {
         _ => Err(format!(
             "a number from {LOAD_MIN} (LOAD_MIN) to {LOAD_MAX} (LOAD_MAX) is needed: 2 brings jobs twice as fast"
         )),
+    }
+}
+
+fn limits(text: &str) -> Result<TimeLimits, String> {
+    if let Some(step) = text.strip_prefix("rounded-up:") {
+        let step_ms = u64::try_from(parse::duration(step)?.as_millis()).unwrap_or(u64::MAX);
+        let step_ms = NonZeroU64::new(step_ms).ok_or("the step must be at least 1ms")?;
+        return Ok(TimeLimits::RoundedUp { step_ms });
+    }
+    match text {
+        "none" => Ok(TimeLimits::None),
+        "exact" => Ok(TimeLimits::Exact),
+        _ => Err("none, exact or rounded-up:DURATION is needed".to_owned()),
     }
 }
 
@@ -239,5 +330,9 @@ mod tests {
         );
         assert!(checkpoint_interval("none").is_ok_and(|interval| interval.0.is_none()));
         assert!(checkpoint_interval("soon").is_err());
+        assert_eq!(limits("exact"), Ok(TimeLimits::Exact));
+        let hours = NonZeroU64::new(7_200_000).map(|step_ms| TimeLimits::RoundedUp { step_ms });
+        assert_eq!(limits("rounded-up:2h").ok(), hours);
+        assert!(limits("rounded-up:0s").is_err() && limits("some").is_err());
     }
 }

@@ -1,11 +1,14 @@
 //! Why a job waits.
 
+mod advice;
+mod json;
+
 use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::Value;
 
-use super::word::{block_target, job_phase, word};
+use super::word::{job_phase, word};
 use crate::output::{Cell, Column, Table, Tone, counted, instant, paint, until};
 
 const CLASS_COLUMNS: &[Column] = &[
@@ -16,6 +19,7 @@ const CLASS_COLUMNS: &[Column] = &[
     Column::new("WITH ROOM"),
     Column::new("GPUS"),
     Column::new("FREE"),
+    Column::new("RESERVED"),
     Column::new("HELD"),
     Column::new("OUT"),
 ];
@@ -28,12 +32,38 @@ pub(crate) struct ExplanationView {
     summary: String,
     blocker: Option<Value>,
     remedy: Option<Value>,
+    remedy_is_enough: bool,
     unit: u32,
     units_waiting: u64,
     jobs_ahead: u64,
+    jobs_ahead_overall: u64,
+    jobs_ahead_overall_is_exact: bool,
+    expected_start: Option<StartView>,
     host_classes: Vec<ClassView>,
+    cells: Vec<CellsView>,
+    cells_missing: Vec<String>,
     #[serde(skip)]
-    blocker_wire: Option<v1::Blocker>,
+    remedy_wire: Option<v1::Remedy>,
+}
+
+/// When the unit should start.
+#[derive(Clone, Debug, Serialize)]
+struct StartView {
+    at: String,
+    basis: String,
+    #[serde(skip)]
+    at_ms: u64,
+}
+
+/// Cells of one kind of a virtual cluster.
+#[derive(Clone, Debug, Serialize)]
+struct CellsView {
+    kind: String,
+    guaranteed: u32,
+    bound: u32,
+    free: u64,
+    in_use: u64,
+    unhealthy: u64,
 }
 
 /// Hosts of one GPU model.
@@ -46,6 +76,7 @@ struct ClassView {
     hosts_with_room: u32,
     gpus: u32,
     gpus_free: u32,
+    gpus_reserved: u32,
     gpus_held: u32,
     gpus_out: u32,
 }
@@ -56,13 +87,42 @@ impl From<v1::ExplainJobResponse> for ExplanationView {
             revision: answer.revision,
             phase: job_phase(answer.phase()),
             summary: answer.summary,
-            blocker: answer.blocker.as_ref().and_then(blocker_json),
-            remedy: answer.remedy.as_ref().and_then(remedy_json),
+            blocker: answer.blocker.as_ref().and_then(json::blocker),
+            remedy: answer.remedy.as_ref().and_then(json::remedy),
+            remedy_is_enough: answer.remedy_is_enough,
             unit: answer.unit,
             units_waiting: answer.units_waiting,
             jobs_ahead: answer.jobs_ahead,
+            jobs_ahead_overall: answer.jobs_ahead_overall,
+            jobs_ahead_overall_is_exact: answer.jobs_ahead_overall_is_exact,
+            expected_start: answer.expected_start.as_ref().map(StartView::from),
             host_classes: answer.classes.into_iter().map(ClassView::from).collect(),
-            blocker_wire: answer.blocker,
+            cells: answer.cells.into_iter().map(CellsView::from).collect(),
+            cells_missing: answer.cells_missing,
+            remedy_wire: answer.remedy,
+        }
+    }
+}
+
+impl From<&v1::ExpectedStart> for StartView {
+    fn from(start: &v1::ExpectedStart) -> Self {
+        Self {
+            at: instant(start.at_ms),
+            basis: word(start.basis().as_str_name(), "BASIS_"),
+            at_ms: start.at_ms,
+        }
+    }
+}
+
+impl From<v1::CellsLeft> for CellsView {
+    fn from(left: v1::CellsLeft) -> Self {
+        Self {
+            kind: left.kind,
+            guaranteed: left.guaranteed,
+            bound: left.bound,
+            free: left.free,
+            in_use: left.in_use,
+            unhealthy: left.unhealthy,
         }
     }
 }
@@ -77,6 +137,7 @@ impl From<v1::HostClass> for ClassView {
             hosts_with_room: class.hosts_with_room,
             gpus: class.gpus,
             gpus_free: class.gpus_free,
+            gpus_reserved: class.gpus_reserved,
             gpus_held: class.gpus_held,
             gpus_out: class.gpus_out,
         }
@@ -91,19 +152,21 @@ impl ExplanationView {
 
     /// For people.
     pub(crate) fn render(&self, now: Timestamp) -> String {
-        let mut text = format!("{}\n", self.summary);
-        if let Some(blocker) = self
-            .blocker_wire
-            .as_ref()
-            .and_then(|blocker| advice(blocker, now))
-        {
-            text.push_str(&format!("{}\n", paint(&blocker, Tone::Waiting)));
-        }
+        let summary = printable(&self.summary);
+        let mut lines = vec![match self.blocker {
+            Some(_) => paint(&summary, Tone::Waiting),
+            None => summary,
+        }];
         if self.units_waiting > 0 {
-            let units = counted(self.units_waiting, "waiting unit");
-            let ahead = counted(self.jobs_ahead, "job");
-            text.push_str(&format!("{units}, behind {ahead} of its queue\n"));
+            lines.extend(self.to_run_it(now));
+            lines.push(self.position());
+            lines.push(self.start(now));
         }
+        lines.extend(self.cells.iter().map(CellsView::line));
+        let missing = self.cells_missing.iter();
+        lines.extend(missing.map(|sum| format!("cells missing in the whole cluster: {sum}")));
+        let mut text = lines.join("\n");
+        text.push('\n');
         if self.host_classes.is_empty() {
             return text;
         }
@@ -114,6 +177,57 @@ impl ExplanationView {
         text.push('\n');
         text.push_str(&table.render(true));
         text
+    }
+
+    fn to_run_it(&self, now: Timestamp) -> Option<String> {
+        let remedy = advice::remedy(self.remedy_wire.as_ref()?, now)?;
+        let remedy = printable(&remedy);
+        Some(match self.remedy_is_enough {
+            true => format!("to run it: {remedy}"),
+            false => format!("to run it: {remedy} (more may be needed)"),
+        })
+    }
+
+    fn position(&self) -> String {
+        let bound = if self.jobs_ahead_overall_is_exact {
+            ""
+        } else {
+            "at least "
+        };
+        format!(
+            "position: {} behind {} of its queue, {bound}{} in all",
+            counted(self.units_waiting, "waiting unit"),
+            counted(self.jobs_ahead, "job"),
+            self.jobs_ahead_overall
+        )
+    }
+
+    fn start(&self, now: Timestamp) -> String {
+        let Some(start) = &self.expected_start else {
+            return "expected start: nobody can tell".to_owned();
+        };
+        let at = until(now, start.at_ms);
+        let why = match start.basis.as_str() {
+            "free" => "there is room",
+            "reserved" => "reserved",
+            "told" => "by time limits and usual run times",
+            _ => "a guess by the age of what runs",
+        };
+        format!("expected start: {at} ({why})")
+    }
+}
+
+/// Without control characters, so that no name can forge output.
+fn printable(text: &str) -> String {
+    text.replace(char::is_control, "\u{fffd}")
+}
+
+impl CellsView {
+    fn line(&self) -> String {
+        format!(
+            "cells of kind {}: {} of {} bound; not bound to anybody: {} free, {} in use, {} unhealthy",
+            self.kind, self.bound, self.guaranteed, self.free, self.in_use, self.unhealthy
+        )
     }
 }
 
@@ -130,6 +244,7 @@ impl ClassView {
             self.hosts_with_room,
             self.gpus,
             self.gpus_free,
+            self.gpus_reserved,
             self.gpus_held,
             self.gpus_out,
         ];
@@ -142,99 +257,77 @@ impl ClassView {
     }
 }
 
-/// What would help.
-fn advice(blocker: &v1::Blocker, now: Timestamp) -> Option<String> {
-    use v1::blocker::Kind;
-    Some(match blocker.kind.as_ref()? {
-        Kind::BackOff(wait) => format!("it is tried again {}", until(now, wait.until_ms)),
-        Kind::Cancelling(_) => return None,
-        Kind::NoSuchHost(missing) => {
-            format!(
-                "no host could ever run it: {} is asked for; ask for less, or add hosts",
-                missing.need
-            )
-        }
-        Kind::ExceedsCluster(size) => format!(
-            "ask for {} GPUs at most, or add hosts: it asks for {}",
-            size.have_gpus, size.need_gpus
-        ),
-        Kind::Resources(short) => format!(
-            "{} of its {} tasks would fit now; {} GPUs are free, it needs {}",
-            short.fits_tasks, short.need_tasks, short.free_gpus, short.need_gpus
-        ),
-        Kind::Behind(ahead) => format!("job {} comes first", ahead.ahead_job_id),
-        Kind::Limit(limit) => format!(
-            "{} {} of {} are allowed, with it there would be {}",
-            limit.limit, limit.resource, limit.queue, limit.would_be
-        ),
-        Kind::Moving(moving) => {
-            let at = moving.expected_at_ms?;
-            format!(
-                "the units that make room should have moved {}",
-                until(now, at)
-            )
-        }
-        Kind::Reserved(reserved) => {
-            let at = reserved.expected_at_ms?;
-            format!("the resources should be free {}", until(now, at))
-        }
-    })
-}
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
 
-fn blocker_json(blocker: &v1::Blocker) -> Option<Value> {
-    use v1::blocker::Kind;
-    Some(match blocker.kind.as_ref()? {
-        Kind::BackOff(wait) => json!({"kind": "back_off", "until": instant(wait.until_ms)}),
-        Kind::Cancelling(_) => json!({"kind": "cancelling"}),
-        Kind::NoSuchHost(missing) => json!({"kind": "no_such_host", "need": missing.need}),
-        Kind::ExceedsCluster(size) => json!({
-            "kind": "exceeds_cluster", "need_gpus": size.need_gpus, "have_gpus": size.have_gpus,
-        }),
-        Kind::Resources(short) => json!({
-            "kind": "resources", "need_gpus": short.need_gpus, "free_gpus": short.free_gpus,
-            "fits_tasks": short.fits_tasks, "need_tasks": short.need_tasks,
-        }),
-        Kind::Behind(ahead) => json!({"kind": "behind", "job": ahead.ahead_job_id}),
-        Kind::Limit(limit) => limit_json("limit", limit),
-        Kind::Moving(moving) => json!({
-            "kind": "moving", "moves": moving.moves, "cost_gpu_ms": moving.cost_gpu_ms,
-            "gain_gpu_ms": moving.gain_gpu_ms, "expected_at": moving.expected_at_ms.map(instant),
-        }),
-        Kind::Reserved(reserved) => json!({
-            "kind": "reserved", "victims": reserved.victims,
-            "expected_at": reserved.expected_at_ms.map(instant),
-        }),
-    })
-}
+    /// The documentation that users read.
+    const DOCUMENT: &str = include_str!("../../../docs/explain.md");
+    const NOW_MS: u64 = 1_704_067_200_000;
 
-fn remedy_json(remedy: &v1::Remedy) -> Option<Value> {
-    use v1::remedy::Kind;
-    Some(match remedy.kind.as_ref()? {
-        Kind::WaitUntilMs(until) => json!({"kind": "wait", "until": instant(*until)}),
-        Kind::PlaceAheadJobId(job) => json!({"kind": "place_ahead", "job": job}),
-        Kind::Unblock(blocked) => {
-            let targets: Vec<String> = blocked
-                .targets
-                .iter()
-                .map(|it| block_target(Some(it)))
-                .collect();
-            json!({"kind": "unblock", "targets": targets})
+    fn answer() -> v1::ExplainJobResponse {
+        let within = v1::job_change::WithinLevel {
+            group: None,
+            level: "pod".to_owned(),
+            required: true,
+        };
+        let change = v1::JobChange {
+            kind: Some(v1::job_change::Kind::Within(within)),
+        };
+        v1::ExplainJobResponse {
+            summary: "8 GPUs have to lie within one rack; the best, p2/r3, has 7 free and lacks 1 (20 are free in all)"
+                .to_owned(),
+            blocker: Some(v1::Blocker {
+                kind: Some(v1::blocker::Kind::Topology(v1::blocker::Topology {
+                    level: "rack".to_owned(),
+                    need_gpus: 8,
+                    best: Some("p2/r3".to_owned()),
+                    best_free_gpus: 7,
+                    free_gpus: 20,
+                    ..Default::default()
+                })),
+            }),
+            units_waiting: 1,
+            remedy: Some(v1::Remedy {
+                kind: Some(v1::remedy::Kind::Change(change)),
+            }),
+            remedy_is_enough: true,
+            jobs_ahead_overall_is_exact: true,
+            expected_start: Some(v1::ExpectedStart {
+                at_ms: NOW_MS + 3_600_000,
+                basis: v1::expected_start::Basis::Told.into(),
+            }),
+            classes: vec![v1::HostClass {
+                gpu_model: "A".to_owned(),
+                acceptable: true,
+                hosts: 6,
+                hosts_with_room: 6,
+                gpus: 24,
+                gpus_free: 20,
+                gpus_held: 4,
+                ..Default::default()
+            }],
+            ..Default::default()
         }
-        Kind::FreeGpus(lacking) => {
-            json!({"kind": "free_gpus", "gpus": lacking.gpus, "host": lacking.host})
-        }
-        Kind::FreeRoom(lacking) => {
-            json!({"kind": "free_room", "tasks": lacking.tasks, "each": lacking.each})
-        }
-        Kind::Grow(need) => json!({"kind": "grow", "need": need}),
-        Kind::RaiseLimit(limit) => limit_json("raise_limit", limit),
-    })
-}
+    }
 
-fn limit_json(kind: &str, limit: &v1::LimitReached) -> Value {
-    json!({
-        "kind": kind, "queue": limit.queue, "user": limit.user,
-        "of": word(limit.kind().as_str_name(), "KIND_"), "resource": limit.resource,
-        "would_be": limit.would_be, "limit": limit.limit,
-    })
+    #[test]
+    fn people_read_what_the_documentation_shows() {
+        let now = Timestamp::from_millisecond(NOW_MS.try_into().unwrap()).unwrap();
+        let text = ExplanationView::from(answer()).render(now);
+        let text = anstream::adapter::strip_str(&text).to_string();
+        let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
+        let shown = lines.join("\n");
+        assert!(DOCUMENT.contains(&shown), "docs/explain.md lacks\n{shown}");
+    }
+
+    #[test]
+    fn programs_read_the_kinds_and_their_figures() {
+        let view = serde_json::to_value(ExplanationView::from(answer())).unwrap();
+        assert_eq!(view["blocker"]["kind"], "topology");
+        assert_eq!(view["blocker"]["best_free_gpus"], 7);
+        assert_eq!(view["remedy"]["kind"], "within");
+        assert_eq!(view["expected_start"]["basis"], "told");
+    }
 }

@@ -160,7 +160,7 @@ impl<'a> WhatIfView<'a> {
             (*job.queue).into(),
             job.priority.to_string().into(),
             job.gpus.to_string().into(),
-            Cell::toned(job.effect.words(), tone),
+            Cell::toned(effect(job), tone),
             job.now.as_ref().map_or_else(none, start).into(),
             start(&job.then).into(),
             job.now.as_ref().map_or_else(none, hosts).into(),
@@ -179,6 +179,18 @@ impl<'a> WhatIfView<'a> {
         }
         let count = counted(queues.len() as u64, "queue");
         format!("\n{count} changed\n{}", render_changes(&queues))
+    }
+}
+
+/// How a job's course differs, with the time by which its start does.
+fn effect(job: &JobDifference) -> String {
+    let words = job.effect.words();
+    let now = job.now.as_ref().and_then(|fate| fate.start_ms);
+    match (job.effect, now, job.then.start_ms) {
+        (Effect::Later | Effect::Sooner, Some(now), Some(then)) if now != then => {
+            format!("{words} by {}", span(now.abs_diff(then)))
+        }
+        _ => words.to_owned(),
     }
 }
 

@@ -203,8 +203,9 @@ impl ClusterService for Replica {
         _: Request<v1::ExportStateRequest>,
     ) -> Result<Response<Self::ExportStateStream>, Status> {
         self.note("export".to_owned());
-        let parts = lock(&self.exports).pop_front();
-        self.act(|| stream(parts)).await
+        let parts = lock(&self.exports).pop_front().unwrap_or_default();
+        self.act(|| -> Self::ExportStateStream { Box::pin(futures::stream::iter(parts)) })
+            .await
     }
 }
 

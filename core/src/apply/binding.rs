@@ -81,9 +81,12 @@ impl Step<'_> {
 
     /// Writes down on what ground an attempt stands, whatever is bound.
     pub(super) fn stand(&mut self, id: JobId, unit: UnitIndex, standing: &Standing) {
-        let attempt = self.job_mut(id).attempt_mut(unit);
-        let before = std::mem::replace(&mut attempt.standing, standing.clone());
-        let epoch = attempt.epoch;
+        let (before, epoch) = self.edit_attempt(id, unit, |unit| {
+            let attempt = unit.attempt.as_mut().map(Arc::make_mut);
+            let attempt = attempt.expect("those who stand on some ground are attempts");
+            let before = std::mem::replace(&mut attempt.standing, standing.clone());
+            (before, attempt.epoch)
+        });
         self.recount(id, unit, |attempt| attempt.standing = before);
         self.emit(EventKind::StandingChanged {
             job: id,

@@ -31,17 +31,19 @@ impl Step<'_> {
             }
         }
         let committed_at = self.state.time;
-        let known = self.job_mut(id).unit_mut(unit);
-        if known.checkpoints.len() >= limits::CHECKPOINTS_PER_JOB_MAX {
-            known.checkpoints.remove(0);
-        }
-        known.checkpoints.push(Checkpoint {
+        let checkpoint = Checkpoint {
             epoch: commit.epoch,
             step: commit.step,
             path: commit.path.clone(),
             size_bytes: commit.size_bytes,
             digest: commit.digest.clone(),
             committed_at,
+        };
+        self.edit_attempt(id, unit, |known| {
+            if known.checkpoints.len() >= limits::CHECKPOINTS_PER_JOB_MAX {
+                known.checkpoints.remove(0);
+            }
+            known.checkpoints.push(checkpoint);
         });
         self.emit(EventKind::CheckpointCommitted {
             job: id,

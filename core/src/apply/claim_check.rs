@@ -11,7 +11,7 @@ use crate::ids::{HostId, JobId, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Job, Purpose, State, amounts_of};
+use crate::state::{Ground, Job, Purpose, State, amounts_of};
 
 /// Checks a claim; returns its hosts.
 pub(crate) fn check_claim(
@@ -39,16 +39,7 @@ pub(crate) fn check_claim(
     let taken = (&*claiming.tasks, &*claiming.supersedes);
     check_borrowed(state, taken, (asker, &hosts)).map_err(refuse)?;
     check_rights(state, claiming, job).map_err(refuse)?;
-    admission::check(
-        state,
-        admission::Asking {
-            job,
-            unit,
-            standing: &claiming.standing,
-            tasks: &claiming.tasks,
-            freed: &freed,
-        },
-    )?;
+    check_admission(state, claiming, (job, &freed))?;
     let asked = (&claiming.standing, &*claiming.tasks);
     binding::check(state, (job, unit), asked, &freed)?;
     moves::check_moves(state, claiming, (&hosts, &freed))?;
@@ -217,7 +208,7 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
             run.gpus.iter().any(|gpu| claimed.contains(gpu))
                 || (claimed.is_empty() || run.gpus.is_empty()) && hosts.contains(&run.host)
         });
-        if !gives {
+        if !gives && !is_needed(state, claiming, (*job, *unit)) {
             return Err(format!(
                 "unit {unit} of job {job} holds nothing of what is claimed"
             ));
@@ -225,6 +216,46 @@ fn held_by_stopped<'a>(state: &'a State, claiming: &Claiming) -> Result<Vec<Subj
         subjects.push(Subject::attempt(record, attempt));
     }
     Ok(subjects)
+}
+
+/// Whether the claim could not be made if a victim went on: it gives CPUs or memory, or a limit asks for it.
+fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> bool {
+    let Some(job) = state.job(claiming.job) else {
+        return false;
+    };
+    let mut freed = freed(state, claiming);
+    freed.attempts.remove(&victim);
+    let asker = Asker {
+        job,
+        unit: claiming.unit,
+        now: state.time,
+    };
+    feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
+        || check_admission(state, claiming, (job, &freed)).is_err()
+}
+
+/// What the queues let the unit have, as it will be when its victims have ended, and with them all that is being
+/// stopped anyway.
+fn check_admission(
+    state: &State,
+    claiming: &Claiming,
+    (job, freed): (&Job, &Freed),
+) -> Result<(), Rejection> {
+    let mut later = freed.clone();
+    if !freed.all_attempts {
+        let classes = state.index.attempts.iter();
+        let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
+        let keys = stopping.flat_map(|(_, keys)| keys);
+        later.attempts.extend(keys.map(|key| (key.job.0, key.unit)));
+    }
+    let asking = admission::Asking {
+        job,
+        unit: claiming.unit,
+        standing: &claiming.standing,
+        tasks: &claiming.tasks,
+        freed: &later,
+    };
+    admission::check(state, asking)
 }
 
 /// Units of a job that have claims.

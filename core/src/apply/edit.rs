@@ -100,6 +100,37 @@ impl Step<'_> {
             })
     }
 
+    /// Changes a unit that has an attempt, in what its place among those who may be preempted depends on.
+    pub(super) fn edit_attempt<R>(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        change: impl FnOnce(&mut Unit) -> R,
+    ) -> R {
+        self.forget_attempt(id, unit);
+        let result = change(self.job_mut(id).unit_mut(unit));
+        self.note_attempt(id, unit);
+        result
+    }
+
+    /// A unit's attempt is about to end, or to change.
+    pub(super) fn forget_attempt(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let job = jobs.get(&id);
+        if let Some((job, known)) = job.and_then(|job| Some((job, job.unit(unit)?))) {
+            index.remove_attempt((id, unit), &job.spec, known);
+        }
+    }
+
+    /// A unit has an attempt now, or a changed one.
+    pub(super) fn note_attempt(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let job = jobs.get(&id);
+        if let Some((job, known)) = job.and_then(|job| Some((job, job.unit(unit)?))) {
+            index.add_attempt((id, unit), &job.spec, known);
+        }
+    }
+
     /// A job known to exist, to be changed in what neither counts nor indexes depend on.
     pub(super) fn job_mut(&mut self, id: JobId) -> &mut Job {
         self.state

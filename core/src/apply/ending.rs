@@ -19,6 +19,7 @@ impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let hosts = self.state.hosts.clone();
+        self.forget_attempt(id, unit);
         let job = self.job_mut(id);
         let attempt = job
             .unit_mut(unit)

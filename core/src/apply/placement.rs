@@ -40,6 +40,7 @@ impl Step<'_> {
         let (number, hosts) = (attempt.number, attempt.hosts());
         self.state.index.add_deadline((job, unit), &spec, &attempt);
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
+        self.note_attempt(job, unit);
         self.state.index.delayed.remove(&(delayed_until, job, unit));
         self.emit(EventKind::AttemptPlaced {
             job,

@@ -48,12 +48,16 @@ impl Step<'_> {
                 earlier.grace_ms = kill_at.since(earlier.at);
             }
             None => {
-                attempt.stop = Some(StopOrder {
+                let epoch = attempt.epoch;
+                let order = StopOrder {
                     reason: reason.clone(),
                     at,
                     grace_ms,
+                };
+                self.edit_attempt(id, unit, |unit| {
+                    let attempt = unit.attempt.as_mut().map(Arc::make_mut);
+                    attempt.expect("it was found above").stop = Some(order);
                 });
-                let epoch = attempt.epoch;
                 self.recount(id, unit, |attempt| attempt.stop = None);
                 self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Stopping));
                 self.emit(EventKind::AttemptStopping {

@@ -1,5 +1,7 @@
 //! What became of single tasks, and what that means for their attempt.
 
+use std::sync::Arc;
+
 use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
@@ -92,11 +94,13 @@ impl Step<'_> {
         let time = self.state.time;
         let job = self.job_mut(id);
         let placed = job.unit(unit).map(|known| known.phase) == Some(UnitPhase::Placed);
-        let attempt = job.attempt_mut(unit);
-        if !placed || !all_begun(attempt) {
+        if !placed || !all_begun(job.attempt_mut(unit)) {
             return;
         }
-        attempt.running_at = Some(time);
+        self.edit_attempt(id, unit, |unit| {
+            let attempt = unit.attempt.as_mut().map(Arc::make_mut);
+            attempt.expect("it was found above").running_at = Some(time);
+        });
         self.end_assembly(id, unit);
         self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Running));
         self.emit(EventKind::AttemptRunning {

@@ -1,17 +1,19 @@
 //! What is derived: the index and the queues' counts.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::audit::{Report, Rule};
-use crate::command::{GpuHealth, HostHealth};
+use crate::command::{GpuHealth, HostHealth, Standing};
 use crate::ids::HostId;
-use crate::state::{Host, Index, State};
+use crate::state::{Ground, Host, Index, State};
+use crate::time::TimeMs;
 
 pub(super) fn check(state: &State, report: &mut Report) {
     check_rebuilt(state, report);
     check_free(state, report);
     check_waiting(state, report);
     check_queues(state, report);
+    check_attempts(state, report);
 }
 
 fn check_rebuilt(state: &State, report: &mut Report) {
@@ -30,6 +32,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("usage", kept.usage == rebuilt.usage),
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
+        ("attempts", kept.attempts == rebuilt.attempts),
         ("claims", kept.claims == rebuilt.claims),
     ];
     for (part, equal) in parts {
@@ -121,6 +124,49 @@ fn check_queues(state: &State, report: &mut Report) {
             || format!("it counts {} unfinished jobs of {live}", queue.live_jobs),
         );
     }
+}
+
+/// Everything that holds resources is in the sight of whoever may preempt it, as what it is.
+fn check_attempts(state: &State, report: &mut Report) {
+    let kept: BTreeSet<_> = state
+        .index
+        .attempts
+        .iter()
+        .flat_map(|(class, keys)| {
+            keys.iter().map(|key| {
+                let sort = (class.ground, class.queue.to_string(), class.priority);
+                (key.job.0, key.unit, sort, class.gpus, key.unkept_since.0)
+            })
+        })
+        .collect();
+    let mut expected = BTreeSet::new();
+    for job in state.jobs.values() {
+        for (index, unit) in &job.units {
+            let Some(attempt) = &unit.attempt else {
+                continue;
+            };
+            let ground = match (&attempt.stop, &attempt.standing) {
+                (Some(_), _) => Ground::Stopping,
+                (None, Standing::Opportunistic) => Ground::Opportunistic,
+                (None, Standing::Share) => Ground::Share,
+                (None, Standing::Cells(_)) => Ground::Cells,
+            };
+            let own = { unit.checkpoints.iter() }.filter(|kept| kept.epoch == attempt.epoch);
+            let saved = own.map(|kept| kept.committed_at).max();
+            let since = attempt.running_at.map_or(TimeMs(u64::MAX), |began| {
+                saved.map_or(began, |saved| saved.max(began))
+            });
+            let gpus = attempt
+                .tasks
+                .iter()
+                .fold(0, |sum, run| sum + run.gpus.len());
+            let sort = (ground, job.spec.queue.clone(), job.spec.priority);
+            let gpus = u32::try_from(gpus).unwrap_or(u32::MAX);
+            expected.insert((job.id, *index, sort, gpus, since));
+        }
+    }
+    let detail = || format!("it has {kept:?}, jobs have {expected:?}");
+    report.require(kept == expected, Rule::Limbo, &"index.attempts", detail);
 }
 
 /// A retired queue without live jobs is only kept for those in it.

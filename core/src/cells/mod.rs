@@ -32,7 +32,7 @@ pub use ground::Ground;
 pub use load::{HostLoad, Load};
 pub use serve::{Piece, Request, Room, Served, serve};
 pub use settle::{Settled, settle};
-pub use shortage::CellShortage;
+pub use shortage::{CellShortage, CellsLeft};
 pub use upkeep::Guest;
 
 use crate::state::{Host, State};

@@ -16,7 +16,7 @@ use imbl::OrdMap;
 
 use crate::cells::pack;
 use crate::cells::{Allocation, Wanted};
-use crate::ids::HostId;
+use crate::ids::{HostId, JobId};
 use crate::topology::{CellId, CellKind, GpuMask};
 
 /// What a unit asks of its virtual cluster.
@@ -50,6 +50,8 @@ pub trait Room: Clone {
     fn take(&mut self, host: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask>;
     /// Whether GPUs are taken from others: then cells are bound in which all is in use.
     fn evicts(&self) -> bool;
+    /// The oldest job that holds GPUs of a host; none if nobody does.
+    fn oldest_on(&self, host: HostId) -> Option<JobId>;
 }
 
 /// Where a unit goes.
@@ -143,6 +145,9 @@ impl<'a, R: Room> Serving<'a, R> {
     }
 
     /// Puts a task on the host with the least room in bound cells that is enough.
+    ///
+    /// Of equals the one with the oldest work counts, and not the one with the lowest number: which physical cells a
+    /// virtual cluster has depends on the others, and so it decides as it would if it were alone.
     fn put_where_bound(&mut self, task: usize) -> bool {
         let piece = &self.request.tasks[task];
         let mut hosts: Vec<(u32, HostId)> = self
@@ -152,7 +157,17 @@ impl<'a, R: Room> Serving<'a, R> {
             .filter(|(count, _)| *count >= piece.gpus)
             .collect();
         hosts.sort_unstable();
-        hosts.into_iter().any(|(_, host)| self.put(task, host))
+        hosts.chunk_by(|one, other| one.0 == other.0).any(|alike| {
+            let mut alike: Vec<(bool, Option<JobId>, HostId)> = alike
+                .iter()
+                .map(|(_, host)| {
+                    let oldest = self.room.oldest_on(*host);
+                    (oldest.is_none(), oldest, *host)
+                })
+                .collect();
+            alike.sort_unstable();
+            alike.into_iter().any(|(_, _, host)| self.put(task, host))
+        })
     }
 
     /// Puts a task on a host, if it has room for it in bound cells.

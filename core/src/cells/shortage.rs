@@ -23,7 +23,71 @@ pub struct CellShortage {
     pub arithmetic: String,
 }
 
+/// Cells of one kind that a virtual cluster is guaranteed, and what there is of them.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CellsLeft {
+    /// The kind, for people: `host of 8 H100`.
+    pub kind: String,
+    /// Cells guaranteed.
+    pub guaranteed: u32,
+    /// Cells bound; the cluster may still have as many as are guaranteed beside.
+    pub bound: u32,
+    /// Cells bound to nobody, in which nothing is in use and nothing out of order.
+    pub free: u64,
+    /// Cells bound to nobody that others use.
+    pub in_use: u64,
+    /// Cells bound to nobody that bad hardware makes worth less.
+    pub unhealthy: u64,
+}
+
 impl Allocation {
+    /// What a virtual cluster is guaranteed, kind by kind, and what there is to bind. It looks at all free cells.
+    #[must_use]
+    pub fn cells_left(&self, queue: &str) -> Vec<CellsLeft> {
+        self.quotas(queue)
+            .map(|(kind, quota)| {
+                let mut left = CellsLeft {
+                    kind: self.ground().kind_name(kind),
+                    guaranteed: quota.count,
+                    bound: quota.bound,
+                    free: 0,
+                    in_use: 0,
+                    unhealthy: 0,
+                };
+                for cell in self.unbound(kind) {
+                    let load = self.ground().load(&cell);
+                    let count = match (load.bad, load.busy) {
+                        (0, 0) => &mut left.free,
+                        (0, _) => &mut left.in_use,
+                        _ => &mut left.unhealthy,
+                    };
+                    *count += 1;
+                }
+                left
+            })
+            .collect()
+    }
+
+    /// The cells of a kind that are free, or lie in larger free ones.
+    fn unbound(&self, kind: &CellKind) -> Vec<CellId> {
+        let outer = self.free_kinds();
+        let outer = outer.filter(|outer| *outer == kind || self.ground().may_hold(outer, kind));
+        let mut open: Vec<CellId> = outer
+            .filter_map(|outer| self.free_of(outer))
+            .flatten()
+            .map(|(_, cell)| cell.clone())
+            .collect();
+        let mut found = Vec::new();
+        while let Some(cell) = open.pop() {
+            match self.ground().kind(&cell) {
+                Some(own) if own == *kind => found.push(cell),
+                Some(own) if own.level < kind.level => open.extend(self.ground().children(&cell)),
+                _ => {}
+            }
+        }
+        found
+    }
+
     /// Kinds of which there are fewer healthy cells than are owed, largest first; empty while every virtual cluster
     /// can get all that it is guaranteed.
     #[must_use]

@@ -54,6 +54,14 @@ impl Room {
         }
     }
 
+    /// Thousandths of CPUs, and MiB of memory.
+    pub(crate) fn free(&self) -> (u32, u64) {
+        (
+            u32::try_from(self.cpus_milli.max(0)).unwrap_or(u32::MAX),
+            u64::try_from(self.memory_mib.max(0)).unwrap_or(u64::MAX),
+        )
+    }
+
     /// Tasks with these needs that fit as far as CPUs, memory and their number are concerned.
     pub(crate) fn tasks(&self, need: &Resources) -> u32 {
         let by_cpus = fitting(self.cpus_milli, i64::from(need.cpus_milli));

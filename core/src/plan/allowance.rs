@@ -3,11 +3,12 @@
 use crate::command::Standing;
 use crate::ids::{TaskIndex, UnitIndex};
 use crate::plan::blocker::{LimitKind, LimitReached};
+use crate::plan::running::{Running, stopping};
 use crate::quota::{Amounts, Guarantee, Limits, within};
 use crate::rights::uncovered;
 use crate::spec::{JobSpec, TaskGroup};
 use crate::state::{
-    Job, Part, Queue, State, Usage, UsageByQueue, add_usage, amounts_of, remove_usage,
+    Job, Part, Queue, State, Usage, UsageByQueue, add_usage, amounts_held, amounts_of, remove_usage,
 };
 
 /// Usage against limits: that of the state, and what the round gave out in queues with limits.
@@ -42,6 +43,8 @@ impl<'a> Allowance<'a> {
                     queue: name.to_owned(),
                     user: (kind == LimitKind::User).then(|| spec.user.clone()),
                     kind,
+                    asked: more.of(&resource),
+                    used: would_be.saturating_sub(more.of(&resource)),
                     resource,
                     would_be,
                     limit,
@@ -58,6 +61,8 @@ impl<'a> Allowance<'a> {
                         queue: name.to_owned(),
                         user: None,
                         kind: LimitKind::Guarantee,
+                        asked: more.of(&resource),
+                        used: would_be.saturating_sub(more.of(&resource)),
                         resource,
                         would_be,
                         limit,
@@ -74,6 +79,16 @@ impl<'a> Allowance<'a> {
             own.take_back(&job.spec, Part::Claimed, &claimed);
         }
         own
+    }
+
+    /// The same once all that is being stopped has ended.
+    pub(super) fn without_stopping(&self) -> Self {
+        let mut later = self.clone();
+        for Running { job, attempt, .. } in stopping(self.state) {
+            let held = amounts_held(&self.state.hosts, &job.spec, attempt);
+            later.take_back(&job.spec, Part::held_by(attempt), &held);
+        }
+        later
     }
 
     /// A job has so much less.

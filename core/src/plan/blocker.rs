@@ -1,14 +1,15 @@
-//! Why a job is not placed: a type for every reason.
-
-use std::collections::BTreeMap;
-use std::fmt;
+//! Why a job is not placed: a type for every reason, with the figures that make it so.
 
 use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
+use crate::plan::Reason;
 use crate::time::TimeMs;
 
 /// Why a job (its next waiting unit) is not placed now.
+///
+/// Where room is missing, one reason is named: the condition of the job without which it would fit now, tried out with
+/// the search that places; if there is none, too few GPUs are free.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Blocker {
     /// It waits for the end of a back-off.
@@ -30,7 +31,7 @@ pub enum Blocker {
         /// GPUs that acceptable hosts have in all.
         have_gpus: u64,
     },
-    /// Not enough is free now.
+    /// Too few GPUs are free now, in all or in pieces that are large enough.
     Resources {
         /// GPUs that the unit needs.
         need_gpus: u64,
@@ -40,6 +41,67 @@ pub enum Blocker {
         fits_tasks: u64,
         /// Tasks that the unit has.
         need_tasks: u64,
+    },
+    /// There are CPUs or memory for too few tasks where the GPUs are.
+    Room(Box<RoomShort>),
+    /// There would be room, but not within one cell of the level that the job requires.
+    Topology(Box<TopologyShort>),
+    /// There would be room if more tasks of the group might share a host.
+    TasksPerHost {
+        /// The group.
+        group: String,
+        /// The most that may be on a host.
+        limit: u32,
+        /// Tasks of the unit that could be placed now.
+        fits_tasks: u64,
+        /// Tasks that the unit has.
+        need_tasks: u64,
+    },
+    /// There would be room if others might share its hosts: it wants them for itself.
+    OwnHosts {
+        /// Who is on hosts that would do otherwise; the first few.
+        jobs: Vec<JobId>,
+        /// Tasks of the unit that could be placed now.
+        fits_tasks: u64,
+        /// Tasks that the unit has.
+        need_tasks: u64,
+    },
+    /// There would be room elsewhere than on the hosts or GPUs that the job names.
+    Named {
+        /// Those that it names, and why they do not do; the first few.
+        places: Vec<NamedPlace>,
+    },
+    /// There would be room on hosts that the job excludes.
+    Excluded {
+        /// Which ones.
+        hosts: Vec<String>,
+    },
+    /// There would be room on GPUs of models that the job does not accept.
+    Model {
+        /// Models that it accepts.
+        asked: Vec<String>,
+        /// Models on which it would fit now.
+        others: Vec<String>,
+        /// GPUs that the unit needs.
+        need_gpus: u64,
+        /// GPUs of accepted models that are free.
+        free_gpus: u64,
+    },
+    /// Its virtual cluster has no cells for it now, and there is no room outside of them either, or it may not go there.
+    Cells(Box<CellsShort>),
+    /// Room that is free is reserved for others, and it might not be gone in time.
+    ReservedByOthers {
+        /// For whom; the first few.
+        jobs: Vec<JobId>,
+        /// When the last of them should start; none if nobody can tell.
+        until: Option<TimeMs>,
+    },
+    /// Nobody knows: the search for room ended at its bound, and is made again when something changes.
+    SearchBound {
+        /// GPUs that the unit needs.
+        need_gpus: u64,
+        /// GPUs free on acceptable hosts.
+        free_gpus: u64,
     },
     /// Its queue, or one around it, or its user there, would have more than is allowed.
     Limit(Box<LimitReached>),
@@ -68,7 +130,84 @@ pub enum Blocker {
     },
 }
 
-/// A limit in the way, with its arithmetic.
+/// CPUs or memory that are missing where the GPUs are.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct RoomShort {
+    /// Whether it would fit if it asked for no CPUs.
+    pub lacks_cpus: bool,
+    /// Whether it would fit if it asked for no memory. If neither, it lacks both.
+    pub lacks_memory: bool,
+    /// Thousandths of CPUs that each task needs.
+    pub need_cpus_milli: u32,
+    /// The most that are free on a host with GPUs for a task.
+    pub free_cpus_milli_max: u32,
+    /// Memory that each task needs, in MiB.
+    pub need_memory_mib: u64,
+    /// The most that is free on such a host, in MiB.
+    pub free_memory_mib_max: u64,
+    /// Tasks of the unit that could be placed now.
+    pub fits_tasks: u64,
+    /// Tasks that the unit has.
+    pub need_tasks: u64,
+}
+
+/// A cell with enough room is missing.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct TopologyShort {
+    /// The level that is required.
+    pub level: String,
+    /// The group whose tasks have to share a cell; none if the whole gang has to.
+    pub group: Option<String>,
+    /// GPUs that have to lie in one cell.
+    pub need_gpus: u64,
+    /// The cell with the most free GPUs of an acceptable model; none if there is no cell.
+    pub best: Option<String>,
+    /// GPUs free there.
+    pub best_free_gpus: u64,
+    /// GPUs free on acceptable hosts, wherever they lie.
+    pub free_gpus: u64,
+    /// Tasks of the unit that could be placed now.
+    pub fits_tasks: u64,
+    /// Tasks that the unit has.
+    pub need_tasks: u64,
+}
+
+/// A host or GPU that a job names, and why it does not do.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct NamedPlace {
+    /// Its name.
+    pub name: String,
+    /// Why no task can go there, for people.
+    pub why: String,
+}
+
+/// What a virtual cluster may still have.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct CellsShort {
+    /// The virtual cluster: its queue.
+    pub queue: String,
+    /// GPUs that the unit needs.
+    pub need_gpus: u64,
+    /// GPUs that the cluster can still count on: free ones in its bound cells, and all of the cells that it may still bind.
+    pub left_gpus: u64,
+    /// Its guarantee by kind of cell, largest first.
+    pub kinds: Vec<KindQuota>,
+    /// GPUs free outside of its cells, if it may go there.
+    pub outside_free_gpus: Option<u64>,
+}
+
+/// Cells of one kind that a virtual cluster is guaranteed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct KindQuota {
+    /// The kind, for people: `host of 8 H100`.
+    pub kind: String,
+    /// Cells guaranteed.
+    pub guaranteed: u32,
+    /// Cells bound.
+    pub bound: u32,
+}
+
+/// A limit in the way, with its arithmetic: `used + asked > limit`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct LimitReached {
     /// The queue that has the limit.
@@ -79,6 +218,10 @@ pub struct LimitReached {
     pub kind: LimitKind,
     /// The resource: `gpus`, `gpus_by_model.H100`, `cpus_milli`, `memory_mib`.
     pub resource: String,
+    /// How much of it there is without the unit.
+    pub used: u64,
+    /// How much the unit asks for.
+    pub asked: u64,
     /// How much of it there would be with the unit.
     pub would_be: u64,
     /// How much there may be.
@@ -96,76 +239,6 @@ pub enum LimitKind {
     Guarantee,
 }
 
-impl fmt::Display for LimitReached {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self {
-            queue,
-            resource,
-            would_be,
-            limit,
-            ..
-        } = self;
-        let kind = match self.kind {
-            LimitKind::Queue => "limit",
-            LimitKind::User => "user_limit",
-            LimitKind::Guarantee => "guarantee (it does not borrow)",
-        };
-        if let Some(user) = &self.user {
-            write!(formatter, "user {user} in ")?;
-        }
-        write!(
-            formatter,
-            "queue {queue} would have {would_be} {resource}, its {kind} is {limit}"
-        )
-    }
-}
-
-/// A blocker without its figures: what metrics count by.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Reason {
-    /// [`Blocker::BackOff`].
-    BackOff,
-    /// [`Blocker::Cancelling`].
-    Cancelling,
-    /// [`Blocker::NoSuchHost`] and [`Blocker::ExceedsCluster`].
-    Impossible,
-    /// [`Blocker::Resources`].
-    Resources,
-    /// [`Blocker::Limit`].
-    Limit,
-    /// [`Blocker::Reserved`] and [`Blocker::Moving`].
-    Reserved,
-    /// [`Blocker::Behind`].
-    Behind,
-}
-
-impl Reason {
-    /// All of them.
-    pub const ALL: [Self; 7] = [
-        Self::BackOff,
-        Self::Cancelling,
-        Self::Impossible,
-        Self::Resources,
-        Self::Limit,
-        Self::Reserved,
-        Self::Behind,
-    ];
-
-    /// Its name in metrics.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::BackOff => "back_off",
-            Self::Cancelling => "cancelling",
-            Self::Impossible => "impossible",
-            Self::Resources => "resources",
-            Self::Limit => "limit",
-            Self::Reserved => "reserved",
-            Self::Behind => "behind",
-        }
-    }
-}
-
 impl Blocker {
     /// The reason that it is one of.
     #[must_use]
@@ -175,12 +248,34 @@ impl Blocker {
             Self::Cancelling => Reason::Cancelling,
             Self::NoSuchHost { .. } | Self::ExceedsCluster { .. } => Reason::Impossible,
             Self::Resources { .. } => Reason::Resources,
+            Self::Room(_) => Reason::Room,
+            Self::Topology(_) => Reason::Topology,
+            Self::TasksPerHost { .. } => Reason::TasksPerHost,
+            Self::OwnHosts { .. } => Reason::OwnHosts,
+            Self::Named { .. } => Reason::Named,
+            Self::Excluded { .. } => Reason::Excluded,
+            Self::Model { .. } => Reason::Model,
+            Self::Cells(_) => Reason::Cells,
+            Self::ReservedByOthers { .. } => Reason::ReservedByOthers,
+            Self::SearchBound { .. } => Reason::SearchBound,
             Self::Limit(_) => Reason::Limit,
-            Self::Reserved { .. } | Self::Moving { .. } => Reason::Reserved,
+            Self::Reserved { .. } => Reason::Reserved,
+            Self::Moving { .. } => Reason::Moving,
             Self::Behind { .. } => Reason::Behind,
         }
     }
-}
 
-/// Waiting jobs by reason; no entry is 0.
-pub type WaitingByReason = BTreeMap<Reason, u64>;
+    /// Whether it may go when others end: it waits for room, and could have it.
+    #[must_use]
+    pub const fn waits_for_room(&self) -> bool {
+        !matches!(
+            self,
+            Self::BackOff { .. }
+                | Self::Cancelling
+                | Self::NoSuchHost { .. }
+                | Self::ExceedsCluster { .. }
+                | Self::Limit(_)
+                | Self::Behind { .. }
+        )
+    }
+}

@@ -11,10 +11,10 @@ use crate::moves;
 use crate::plan::order::Turn;
 use crate::plan::preempt::{self, Wanting};
 use crate::plan::round::{ClaimMode, Refusal, Round, standing_of};
-use crate::plan::running::{self, Running};
+use crate::plan::running::{End, Running, by_end};
 use crate::plan::unit::Shortage;
 use crate::plan::{Blocker, defragment, reserve};
-use crate::state::{Job, Line};
+use crate::state::{Claim, Job, Line, amounts_of};
 use crate::time::TimeMs;
 
 /// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
@@ -89,10 +89,13 @@ impl<'a> Round<'a> {
             Blocker::Reserved { .. } | Blocker::Moving { .. }
         );
         let head = self.is_head(turn, refusal.shortage.is_some() || claims);
-        let known = job.unit(unit);
-        // A claim that waits behind a limit stands until it could be used.
-        if claims || known.is_some_and(|known| known.claim.is_some()) {
+        if claims {
             self.has_claim(turn, job, refusal.blocker);
+            return;
+        }
+        let known = job.unit(unit).is_some_and(|known| known.claim.is_some());
+        if known || self.barred.contains(&(job.id, unit)) {
+            self.refuse(turn, refusal);
             return;
         }
         let wants = refusal.shortage.is_some() || matches!(refusal.blocker, Blocker::Limit(_));
@@ -102,9 +105,15 @@ impl<'a> Round<'a> {
         }
         if let (None, true, Some(shortage)) = (&found, head, &refusal.shortage) {
             found = self.moves((job, unit), shortage);
-            if found.is_none() {
-                found = self.reservation(job, unit);
+        }
+        if found.is_none() && head && refusal.shortage.is_some() && self.may_reserve(job, unit) {
+            if self.has_steps() {
+                // It nearly always succeeds: the search is left to the round that can make use of it.
+                self.ended = true;
+                self.plan.more = true;
+                return;
             }
+            found = self.reservation(job, unit);
         }
         match found {
             // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
@@ -140,7 +149,7 @@ impl<'a> Round<'a> {
             standing: &standing,
             now: self.now,
         };
-        if !preempt::may_preempt(self.state, wanting) {
+        if standing == Standing::Opportunistic {
             return None;
         }
         let line = self.order.line(turn.line).line;
@@ -149,16 +158,15 @@ impl<'a> Round<'a> {
         if self.powerless.contains(&known) {
             return None;
         }
-        let running = self.running();
         let allowance = self.allowance.for_unit(job, unit);
-        let found = preempt::propose(&self.capacity, &allowance, (wanting, &running));
-        if found.is_none() {
+        let proposed = preempt::propose(&self.capacity, &allowance, wanting);
+        if proposed.found.is_none() {
             self.powerless.insert(known);
-            if let Some(end) = preempt::protection_ends(self.state, self.now, &running) {
+            if let Some(end) = proposed.protection_ends {
                 self.again_at(end);
             }
         }
-        found.map(|found| Claimed {
+        proposed.found.map(|found| Claimed {
             tasks: found.tasks,
             victims: found.victims,
             expected_at: Some(found.expected_at),
@@ -179,8 +187,8 @@ impl<'a> Round<'a> {
             self.again_at(due);
             return None;
         }
-        let running = self.running();
-        let Some(found) = defragment::propose(&self.capacity, (job, unit), &running) else {
+        let ending = self.ending();
+        let Some(found) = defragment::propose(&self.capacity, (job, unit), &ending) else {
             // A checkpoint, or time alone, may make moves worth it.
             self.again_at(self.now.after(MOVES_TRIED_AGAIN_MS));
             return None;
@@ -199,26 +207,36 @@ impl<'a> Round<'a> {
         None
     }
 
-    /// A reservation, if the unit has waited long enough for one.
-    fn reservation(&mut self, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
-        let queue = self.state.queues.get(job.spec.queue.as_str())?;
+    /// Whether a unit has waited long enough for a reservation, and its queue does not have too many.
+    fn may_reserve(&mut self, job: &Job, unit: UnitIndex) -> bool {
+        let Some(queue) = self.state.queues.get(job.spec.queue.as_str()) else {
+            return false;
+        };
         if standing_of(self.state, job) == Standing::Opportunistic {
-            return None;
+            return false;
         }
         let due = reserve::waits_since(self.state, job, unit).after(queue.config.reserve_after_ms);
         if due > self.now {
             self.again_at(due);
-            return None;
+            return false;
         }
         let of_queue = self.state.index.claims.keys().filter(|(other, _)| {
             let other = self.state.job(*other);
             other.is_some_and(|other| other.spec.queue == job.spec.queue)
         });
-        if of_queue.count() >= RESERVATIONS_PER_QUEUE_MAX {
+        of_queue.count() < RESERVATIONS_PER_QUEUE_MAX
+    }
+
+    fn reservation(&mut self, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
+        let ending = self.ending();
+        let found = reserve::propose(&self.capacity, (job, unit), &ending)?;
+        // That there is no room may have been found for another queue: this one may be at its limit.
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
+        let allowance = self.allowance.for_unit(job, unit);
+        let standing = standing_of(self.state, job);
+        if allowance.reached(&job.spec, &standing, &amounts).is_some() {
             return None;
         }
-        let running = self.running();
-        let found = reserve::propose(&self.capacity, (job, unit), &running)?;
         Some(Claimed {
             tasks: found.tasks,
             victims: Vec::new(),
@@ -228,12 +246,19 @@ impl<'a> Round<'a> {
         })
     }
 
-    fn running(&mut self) -> Arc<[Running<'a>]> {
-        let state = self.state;
-        let running = self
-            .running
-            .get_or_insert_with(|| running::all(state).into());
-        Arc::clone(running)
+    /// All that runs, by when it should end.
+    fn ending(&mut self) -> Arc<[(End, Running<'a>)]> {
+        let (state, now) = (self.state, self.now);
+        let ending = self.ending.get_or_insert_with(|| by_end(state, now).into());
+        Arc::clone(ending)
+    }
+
+    /// Whether a unit may have what it claims once all that is being stopped has ended.
+    pub(super) fn may_have_soon(&self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> bool {
+        let later = self.allowance.for_unit(job, unit).without_stopping();
+        let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
+        let reached = later.reached(&job.spec, &claim.standing, &amounts);
+        reached.is_none()
     }
 
     fn has_steps(&self) -> bool {
@@ -243,7 +268,7 @@ impl<'a> Round<'a> {
     /// The unit has what it needs but for time; the job's other units have their turn.
     fn has_claim(&mut self, turn: Turn, job: &Job, blocker: Blocker) {
         if job.spec.units() == 1 {
-            self.block(turn, blocker);
+            self.block_claimant(turn, blocker);
         } else {
             self.reserved.entry(job.id).or_insert(blocker);
         }
@@ -263,7 +288,7 @@ impl<'a> Round<'a> {
                 expected_at,
             },
         };
-        self.block(turn, blocker);
+        self.block_claimant(turn, blocker);
         if self.claims == ClaimMode::IsNamed {
             return;
         }

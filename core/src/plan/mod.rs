@@ -6,23 +6,32 @@
 mod allowance;
 mod blocker;
 mod capacity;
+mod change;
 mod claims;
 mod defragment;
+mod diagnose;
 mod explain;
 mod order;
 mod places;
 mod potential;
 mod preempt;
 mod prefix;
+mod reason;
 mod reserve;
 mod round;
+mod rounds;
 mod running;
+mod sentence;
 mod share;
 mod unit;
 mod vc;
 
-pub use blocker::{Blocker, LimitKind, LimitReached, Reason, WaitingByReason};
-pub use explain::{ClassCount, Explanation, Remedy, explain};
+pub use blocker::{
+    Blocker, CellsShort, KindQuota, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
+};
+pub use change::Change;
+pub use explain::{Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain};
+pub use reason::{Reason, WaitingByReason};
 
 use crate::command::{Claiming, Command, Placement};
 use crate::ids::JobId;
@@ -83,7 +92,7 @@ impl Plan {
     }
 }
 
-/// Plans one round: the queues by their shares, in each the jobs by its order, each as far as there is room now.
+/// Plans: the queues by their shares, in each the jobs by its order, each as far as there is room now.
 ///
 /// At every level of the tree of queues the child goes next that has the smallest part of its guarantee, or if all
 /// have theirs, the smallest dominant share over its weight; equal shares go by the head's priority, then its age. A
@@ -96,7 +105,7 @@ impl Plan {
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    round::Round::new(&at(state, now), now, budget).run()
+    rounds::run(state, now, budget).0
 }
 
 /// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.

@@ -1,52 +1,42 @@
 //! How many of some attempts, in a given order, have to end until a unit fits.
 
 use crate::command::{TaskPlacement, Victim};
-use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
-use crate::plan::unit;
-use crate::state::Job;
 
-/// Where a unit goes if these attempts end; none if it does not fit then.
-pub(super) fn try_without(
-    capacity: &Capacity<'_>,
-    ending: &[Victim],
-    (job, unit): (&Job, UnitIndex),
-) -> Option<Vec<TaskPlacement>> {
-    let mut fork = capacity.free_attempts(ending);
-    let placed = unit::place(&mut fork, job, unit).ok()?;
-    Some(placed.tasks)
-}
-
-/// The smallest number of attempts, from the first on, without which the unit fits, and where; none if it does not
-/// even fit without all of them.
+/// The smallest number of attempts, from the first on, without which something fits, and where; none if it does not
+/// even fit without all of them. `fits` is shown a fork without so many.
 ///
-/// Doubling, then halving: about twice the logarithm of the number of attempts in tries.
-pub(super) fn smallest(
-    capacity: &Capacity<'_>,
+/// Doubling, then halving: about twice the logarithm of the number of attempts in tries. A fork grows out of the
+/// largest one that was too small, so that every attempt is freed a few times only.
+pub(super) fn smallest<'a>(
+    capacity: &Capacity<'a>,
     attempts: &[Victim],
-    (job, unit): (&Job, UnitIndex),
+    fits: impl Fn(&mut Capacity<'a>, usize) -> Option<Vec<TaskPlacement>>,
 ) -> Option<(usize, Vec<TaskPlacement>)> {
-    let fits = |count: usize| try_without(capacity, &attempts[..count], (job, unit));
-    let (mut too_few, mut enough) = (None, 0);
+    let mut base = capacity.free_attempts(&[]);
+    // Without so many it does not fit; none is known at first.
+    let mut freed = 0;
+    let mut enough = 0;
     let mut tasks = loop {
-        match fits(enough) {
+        let larger = base.free_attempts(&attempts[freed..enough]);
+        match fits(&mut larger.clone(), enough) {
             Some(tasks) => break tasks,
             None if enough == attempts.len() => return None,
             None => {
-                too_few = Some(enough);
+                (base, freed) = (larger, enough);
                 enough = (enough * 2).max(1).min(attempts.len());
             }
         }
     };
-    let mut low = too_few.map_or(enough, |count| count + 1);
-    while low < enough {
-        let middle = low + (enough - low) / 2;
-        match fits(middle) {
+    while enough - freed > 1 {
+        let middle = freed + (enough - freed) / 2;
+        let larger = base.free_attempts(&attempts[freed..middle]);
+        match fits(&mut larger.clone(), middle) {
             Some(found) => {
                 tasks = found;
                 enough = middle;
             }
-            None => low = middle + 1,
+            None => (base, freed) = (larger, middle),
         }
     }
     Some((enough, tasks))

@@ -8,8 +8,8 @@
 use crate::command::{TaskPlacement, Victim};
 use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
-use crate::plan::prefix;
-use crate::plan::running::{End, Running};
+use crate::plan::running::{End, Running, Useful};
+use crate::plan::{prefix, unit};
 use crate::state::{Job, State};
 use crate::time::TimeMs;
 
@@ -23,21 +23,23 @@ pub(super) struct Reservation {
     pub(super) likely_at: TimeMs,
 }
 
-/// Where the unit fits first; none if it does not fit without all that run now.
+/// Where the unit fits first; none if it does not fit without all that run now. Those are shown by when they end.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
-    (job, unit): (&Job, UnitIndex),
-    running: &[Running<'_>],
+    (job, index): (&Job, UnitIndex),
+    ending: &[(End, Running<'_>)],
 ) -> Option<Reservation> {
     let state = capacity.state();
-    let mut ending: Vec<(End, &Running<'_>)> = running
+    let useful = Useful::to(state, job);
+    let ending: Vec<&(End, Running<'_>)> = ending
         .iter()
-        .filter(|running| running.serves(state, job))
-        .map(|running| (running.end(state, capacity.now()), running))
+        .filter(|(_, running)| useful.has(state, running))
         .collect();
-    ending.sort_by_key(|(end, running)| (end.at, running.job.id, running.index));
     let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
-    let (count, tasks) = prefix::smallest(capacity, &named, (job, unit))?;
+    let (count, tasks) = prefix::smallest(capacity, &named, |fork, _| {
+        let placed = unit::place_unborrowed(fork, job, index).ok()?;
+        Some(placed.tasks)
+    })?;
     let in_the_way = ending[..count].iter().filter(|(_, running)| {
         let mut hosts = running.attempt.tasks.iter().map(|run| run.host);
         hosts.any(|host| tasks.iter().any(|task| task.host == host))

@@ -1,6 +1,8 @@
 //! One planning round: the jobs in order, unit by unit, each placed where there is room.
 
 mod in_cells;
+mod refusal;
+mod trial;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -10,10 +12,10 @@ use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::allowance::{Allowance, amounts_asked};
 use crate::plan::capacity::Capacity;
 use crate::plan::order::{Order, Turn};
-use crate::plan::running::Running;
+use crate::plan::running::{End, Running};
 use crate::plan::unit::{self, Shortage};
 use crate::plan::vc::Clusters;
-use crate::plan::{Blocker, Budget, Plan, potential};
+use crate::plan::{Blocker, Budget, Plan};
 use crate::state::{Claim, Job, Purpose, State, amounts_of};
 use crate::time::TimeMs;
 
@@ -60,20 +62,34 @@ pub(super) struct Round<'a> {
     pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
     /// Jobs, by their lines, of which nothing waits any more before their turn.
     pub(super) done_early: BTreeSet<(usize, JobId)>,
-    /// All attempts, once somebody asked.
-    pub(super) running: Option<Arc<[Running<'a>]>>,
+    /// All attempts by when they should end, once a reservation asked for them.
+    pub(super) ending: Option<Arc<[(End, Running<'a>)]>>,
     /// Units for whose queue and place nobody can be preempted.
     pub(super) powerless: BTreeSet<Powerless>,
     /// Jobs of several units of which one has a claim, and nothing else of them was refused so far.
     pub(super) reserved: BTreeMap<JobId, Blocker>,
     /// Jobs of several units of which some wait for the end of their back-off, and the first such end.
     back_offs: BTreeMap<JobId, TimeMs>,
+    /// What there would be if nothing were claimed, after so many steps of the round.
+    unclaimed: Option<(usize, Capacity<'a>)>,
+    /// Units for whose lack of room a reason was looked for.
+    diagnosed: usize,
     /// What comes next depends on what was decided: it is left to the next round.
     pub(super) ended: bool,
     examined: usize,
+    /// Units that claim nothing in this round.
+    pub(super) barred: BTreeSet<(JobId, UnitIndex)>,
     /// Whether a claim ends the round: what it changes is seen by the next one.
     pub(super) claims: ClaimMode,
     pub(super) plan: Plan,
+}
+
+/// What a round came to.
+pub(super) struct Ran {
+    pub(super) plan: Plan,
+    /// Whether it left the rest to a round that sees what it decided.
+    pub(super) ended: bool,
+    pub(super) examined: usize,
 }
 
 /// What a claim means to a round.
@@ -101,12 +117,15 @@ impl<'a> Round<'a> {
             heads: Vec::new(),
             placed_early: BTreeSet::new(),
             done_early: BTreeSet::new(),
-            running: None,
+            ending: None,
             powerless: BTreeSet::new(),
             reserved: BTreeMap::new(),
             back_offs: BTreeMap::new(),
+            unclaimed: None,
+            diagnosed: 0,
             ended: false,
             examined: 0,
+            barred: BTreeSet::new(),
             claims: ClaimMode::EndsTheRound,
             plan: Plan::default(),
         }
@@ -118,7 +137,13 @@ impl<'a> Round<'a> {
         self
     }
 
-    pub(super) fn run(mut self) -> Plan {
+    /// The same round without claims for some units: they were refused.
+    pub(super) fn barring(mut self, barred: BTreeSet<(JobId, UnitIndex)>) -> Self {
+        self.barred = barred;
+        self
+    }
+
+    pub(super) fn run(mut self) -> Ran {
         self.place_claimed();
         while self.step().is_some() {}
         self.upgrade();
@@ -127,7 +152,11 @@ impl<'a> Round<'a> {
         if let Some((end, _, _)) = first {
             self.again_at(*end);
         }
-        self.plan
+        Ran {
+            plan: self.plan,
+            ended: self.ended,
+            examined: self.examined,
+        }
     }
 
     /// There is something to decide then at the latest.
@@ -186,9 +215,10 @@ impl<'a> Round<'a> {
             let Some(unit) = self.order.next_unit(turn) else {
                 let until = self.back_offs.remove(&job.id);
                 let back_off = until.map(|until| Blocker::BackOff { until });
-                match self.reserved.remove(&job.id).or(back_off) {
-                    Some(blocker) => self.block(turn, blocker),
-                    None => self.order.pass(turn),
+                match (self.reserved.remove(&job.id), back_off) {
+                    (Some(claimed), _) => self.block_claimant(turn, claimed),
+                    (None, Some(blocker)) => self.block(turn, blocker),
+                    (None, None) => self.order.pass(turn),
                 }
                 return;
             };
@@ -222,23 +252,38 @@ impl<'a> Round<'a> {
     pub(super) fn refuse(&mut self, turn: Turn, refusal: Refusal) {
         let queued = self.order.line(turn.line);
         let uniform = queued.line.shape.is_uniform();
-        let backfills = self
-            .state
-            .queues
-            .get(&queued.line.queue)
-            .is_none_or(|queue| queue.config.backfill);
-        let ahead = turn.job;
         let blocker = refusal.blocker.clone();
         self.block(turn, refusal.blocker);
-        match refusal.shortage {
-            Some(shortage) if !backfills => {
-                for line in self.order.competing(turn.line, shortage.lacks_gpus) {
-                    self.close(line, Blocker::Behind { ahead });
-                }
-            }
-            _ if uniform => self.close(turn.line, blocker),
-            _ => {}
+        let held = match refusal.shortage {
+            Some(shortage) => self.hold_behind(turn, shortage.lacks_gpus),
+            None => false,
+        };
+        if !held && uniform {
+            self.close(turn.line, blocker);
         }
+    }
+
+    /// Where the queue does not backfill, all those behind a job wait that compete with it; returns whether that is so.
+    fn hold_behind(&mut self, turn: Turn, lacks_gpus: bool) -> bool {
+        let queue = self
+            .state
+            .queues
+            .get(&self.order.line(turn.line).line.queue);
+        if queue.is_none_or(|queue| queue.config.backfill) {
+            return false;
+        }
+        let ahead = turn.job;
+        for line in self.order.competing(turn.line, lacks_gpus) {
+            self.close(line, Blocker::Behind { ahead });
+        }
+        true
+    }
+
+    /// The job has to wait until what it claims is free. Nobody passes it meanwhile where nobody passes.
+    pub(super) fn block_claimant(&mut self, turn: Turn, blocker: Blocker) {
+        self.block(turn, blocker);
+        let needs_gpus = self.order.line(turn.line).line.shape.needs_gpus();
+        self.hold_behind(turn, needs_gpus);
     }
 
     fn close(&mut self, line: usize, blocker: Blocker) {
@@ -268,10 +313,17 @@ impl<'a> Round<'a> {
                 self.give(turn, (job, unit), (tasks, standing));
                 Ok(())
             }
+            // What is being stopped counts until it has ended.
+            Err(Wanting::Allowance(_))
+                if let Some(claim) = claim
+                    && self.may_have_soon((job, unit), claim) =>
+            {
+                Err(reserved(claim).into())
+            }
             Err(Wanting::Allowance(refusal)) => Err(refusal),
             Err(Wanting::Room(_)) if let Some(claim) = claim => Err(reserved(claim).into()),
             Err(Wanting::Room(shortage)) => {
-                let refusal = refusal_of(self.state, job, unit, shortage);
+                let refusal = self.refusal(job, unit, shortage);
                 self.refused.insert(demand, refusal.clone());
                 Err(refusal)
             }
@@ -408,21 +460,6 @@ fn wants_cells(state: &State, job: &Job) -> bool {
     let queue = state.queues.get(job.spec.queue.as_str());
     let needs_gpus = || job.spec.groups.iter().any(|group| group.resources.gpus > 0);
     queue.is_some_and(|queue| queue.config.is_virtual_cluster() && !queue.retired) && needs_gpus()
-}
-
-fn refusal_of(state: &State, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
-    match potential::impossible(state, job, unit) {
-        Some(blocker) => blocker.into(),
-        None => Refusal {
-            blocker: Blocker::Resources {
-                need_gpus: shortage.need_gpus,
-                free_gpus: shortage.free_gpus,
-                fits_tasks: shortage.fits_tasks,
-                need_tasks: shortage.need_tasks,
-            },
-            shortage: Some(shortage),
-        },
-    }
 }
 
 /// Which group an independent task belongs to.

@@ -1,10 +1,9 @@
 //! Attempts that hold resources, as candidates that may end by themselves or be preempted.
 
-use std::collections::BTreeSet;
-
 use crate::command::Victim;
-use crate::ids::UnitIndex;
-use crate::state::{Attempt, Job, State, Unit};
+use crate::ids::{JobId, UnitIndex};
+use crate::spec::TaskGroup;
+use crate::state::{Attempt, Ground, Job, State, Unit};
 use crate::time::TimeMs;
 
 /// An attempt of a unit of a job.
@@ -25,7 +24,76 @@ pub(super) struct End {
     pub(super) is_told: bool,
 }
 
+/// Which GPUs a unit could use.
+pub(super) struct Useful<'j> {
+    job: &'j Job,
+    what: What,
+}
+
+enum What {
+    /// It asks for none: any attempt may have what it needs.
+    Anything,
+    /// Those of all models that there are.
+    AnyGpus,
+    /// Those of some models.
+    SomeModels,
+}
+
+impl<'j> Useful<'j> {
+    pub(super) fn to(state: &State, job: &'j Job) -> Self {
+        let useful = Self {
+            job,
+            what: What::SomeModels,
+        };
+        let models = || state.index.free.keys().filter(|class| !class.is_empty());
+        let what = match useful.asking().next() {
+            None => What::Anything,
+            Some(_) if models().all(|model| useful.is_accepted(model)) => What::AnyGpus,
+            Some(_) => What::SomeModels,
+        };
+        Self { what, ..useful }
+    }
+
+    fn asking(&self) -> impl Iterator<Item = &'j TaskGroup> {
+        let groups = self.job.spec.groups.iter();
+        groups.filter(|group| group.resources.gpus > 0)
+    }
+
+    fn is_accepted(&self, model: &str) -> bool {
+        self.asking()
+            .any(|group| group.resources.accepts_model(model))
+    }
+
+    /// Whether an attempt has something that the unit could use.
+    pub(super) fn has(&self, state: &State, running: &Running<'_>) -> bool {
+        let mut runs = running.attempt.tasks.iter();
+        match self.what {
+            What::Anything => true,
+            What::AnyGpus => runs.any(|run| !run.gpus.is_empty()),
+            What::SomeModels => runs.any(|run| {
+                let gpu = run.gpus.first().zip(state.host(run.host));
+                gpu.is_some_and(|(uuid, host)| {
+                    let gpu = host.gpus.iter().find(|gpu| gpu.uuid == *uuid);
+                    gpu.is_some_and(|gpu| self.is_accepted(&gpu.model))
+                })
+            }),
+        }
+    }
+}
+
 impl<'a> Running<'a> {
+    /// The attempt of a unit, if it has one.
+    pub(super) fn of(state: &'a State, job: JobId, index: UnitIndex) -> Option<Self> {
+        let job = state.job(job)?;
+        let unit = job.unit(index)?;
+        Some(Self {
+            job,
+            index,
+            unit,
+            attempt: unit.attempt.as_deref()?,
+        })
+    }
+
     /// How commands name it.
     pub(super) const fn named(&self) -> Victim {
         Victim {
@@ -33,30 +101,6 @@ impl<'a> Running<'a> {
             unit: self.index,
             epoch: self.attempt.epoch,
         }
-    }
-
-    pub(super) const fn is_stopping(&self) -> bool {
-        self.attempt.stop.is_some()
-    }
-
-    /// Whether it has something that a unit of another job could use.
-    pub(super) fn serves(&self, state: &State, job: &Job) -> bool {
-        let mut asking = job
-            .spec
-            .groups
-            .iter()
-            .filter(|group| group.resources.gpus > 0);
-        let needs_gpus = asking.clone().next().is_some();
-        !needs_gpus
-            || self.attempt.tasks.iter().any(|run| {
-                let host = state.host(run.host);
-                let model = host.and_then(|host| {
-                    let uuid = run.gpus.first()?;
-                    let gpu = host.gpus.iter().find(|gpu| gpu.uuid == *uuid)?;
-                    Some(&gpu.model)
-                });
-                model.is_some_and(|model| asking.any(|group| group.resources.accepts_model(model)))
-            })
     }
 
     /// When it should end: at its time limit at the latest; by experience with its kind; or in as long a time as it
@@ -84,23 +128,23 @@ impl<'a> Running<'a> {
     }
 }
 
-/// All attempts that hold resources, by job and unit.
-pub(super) fn all(state: &State) -> Vec<Running<'_>> {
-    let units: BTreeSet<_> = state
-        .index
-        .on_host
-        .keys()
-        .map(|(_, job, unit)| (*job, *unit))
-        .collect();
-    let running = units.into_iter().filter_map(|(job, index)| {
-        let job = state.job(job)?;
-        let unit = job.unit(index)?;
-        Some(Running {
-            job,
-            index,
-            unit,
-            attempt: unit.attempt.as_deref()?,
-        })
+/// All attempts that hold resources, by when they should end.
+pub(super) fn by_end(state: &State, now: TimeMs) -> Vec<(End, Running<'_>)> {
+    let keys = state.index.attempts.values().flatten();
+    let running = keys.filter_map(|key| {
+        let running = Running::of(state, key.job.0, key.unit)?;
+        Some((running.end(state, now), running))
     });
-    running.collect()
+    let mut ending: Vec<_> = running.collect();
+    ending.sort_unstable_by_key(|(end, running)| (end.at, running.job.id, running.index));
+    ending
+}
+
+/// Attempts that are being stopped.
+pub(super) fn stopping(state: &State) -> impl Iterator<Item = Running<'_>> {
+    let classes = state.index.attempts.iter();
+    let stopping = classes.take_while(|(class, _)| class.ground == Ground::Stopping);
+    stopping
+        .flat_map(|(_, keys)| keys)
+        .filter_map(|key| Running::of(state, key.job.0, key.unit))
 }

@@ -104,6 +104,21 @@ impl Amounts {
         self.memory_mib -= other.memory_mib;
     }
 
+    /// So much there is of a resource, by its name in [`Self::over`].
+    #[must_use]
+    pub fn of(&self, resource: &str) -> u64 {
+        match resource {
+            "gpus" => self.gpus,
+            "cpus_milli" => self.cpus_milli,
+            "memory_mib" => self.memory_mib,
+            _ => resource
+                .strip_prefix("gpus_by_model.")
+                .and_then(|model| self.gpus_by_model.get(model))
+                .copied()
+                .unwrap_or(0),
+        }
+    }
+
     /// The first resource of which `added` brings more than a limit allows: its name, what there would be, and the
     /// limit. Resources of which nothing is added are not looked at.
     #[must_use]

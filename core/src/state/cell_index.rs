@@ -44,12 +44,11 @@ impl CellIndex {
             .map(|(_, path)| path)
     }
 
-    /// The most GPUs of a class that are free in one cell of a level.
+    /// The cell of a level with the most free GPUs of a class, and how many those are.
     #[must_use]
-    pub fn most_free(&self, level: Level, class: &HostClass) -> u64 {
-        let cells = self.by_free.get(&(level, HostClass::clone(class)));
-        let fullest = cells.and_then(|cells| cells.get_max());
-        fullest.map_or(0, |(free, _)| *free)
+    pub fn fullest(&self, level: Level, class: &HostClass) -> Option<(u64, &Arc<str>)> {
+        let cells = self.by_free.get(&(level, HostClass::clone(class)))?;
+        cells.get_max().map(|(free, path)| (*free, path))
     }
 
     /// All cells of a level.

@@ -12,7 +12,8 @@ use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{
-    Attempt, CellIndex, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals, WaitingKey,
+    Attempt, Attempts, CellIndex, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals,
+    WaitingKey,
 };
 use crate::time::TimeMs;
 use crate::topology::{HostCells, Places};
@@ -56,6 +57,8 @@ pub struct Index {
     pub allocation: Allocation,
     /// Attempts that end by themselves, by when ([`Attempt::deadline`]).
     pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
+    /// Attempts in the order in which they would be stopped for others.
+    pub attempts: Attempts,
     /// Units that have a claim.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
@@ -189,6 +192,7 @@ impl Index {
             }
             if let Some(attempt) = &unit.attempt {
                 self.add_deadline((job.id, *index), &job.spec, attempt);
+                self.add_attempt((job.id, *index), &job.spec, unit);
                 for task in &attempt.tasks {
                     self.on_host
                         .insert((task.host, job.id, *index), attempt.epoch);

@@ -295,7 +295,34 @@ pub struct Checkpoint {
     pub committed_at: TimeMs,
 }
 
+impl Unit {
+    /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
+    /// none if it did not run yet.
+    #[must_use]
+    pub fn unkept_since(&self, attempt: &Attempt) -> Option<TimeMs> {
+        let running_at = attempt.running_at?;
+        let newest = self.checkpoints.last();
+        let newest = newest.filter(|checkpoint| checkpoint.epoch == attempt.epoch);
+        Some(newest.map_or(running_at, |checkpoint| {
+            checkpoint.committed_at.max(running_at)
+        }))
+    }
+}
+
 impl Attempt {
+    /// Since when its queue protects it from preemption.
+    #[must_use]
+    pub fn protected_since(&self) -> TimeMs {
+        self.running_at.unwrap_or(self.placed_at)
+    }
+
+    /// GPUs that it holds.
+    #[must_use]
+    pub fn gpus(&self) -> u32 {
+        let gpus = self.tasks.iter().map(|run| run.gpus.len());
+        u32::try_from(gpus.sum::<usize>()).unwrap_or(u32::MAX)
+    }
+
     /// Its run of a task.
     #[must_use]
     pub fn task(&self, task: TaskIndex) -> Option<&TaskRun> {

@@ -4,6 +4,7 @@
 //! consistent picture without stopping `apply`. Only `apply` changes it; `index` is derived from the
 //! rest and never stored.
 
+mod attempts;
 mod cell_index;
 mod cells;
 mod events;
@@ -25,6 +26,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
+pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground};
 pub use cell_index::CellIndex;
 pub use events::{Compacted, EventLog};
 pub use host::{Gpu, Holder, Host, HostClaim};

@@ -9,14 +9,14 @@ use crate::lifecycle::{JobPhase, UnitPhase};
 use crate::spec::JobSpec;
 use crate::state::Job;
 
-/// Jobs that are alike: of one queue, user and name.
-type Kind = (Arc<str>, Arc<str>, Arc<str>);
-
-/// Run times of jobs that ended well, summed up by kind; no entry counts nothing.
+/// Run times of jobs that ended well, summed up by queue, user and name; no entry counts nothing.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct RunTimes {
-    kinds: OrdMap<Kind, Sum>,
+    queues: OrdMap<Arc<str>, ByUser>,
 }
+
+/// Sums by user and name.
+type ByUser = OrdMap<Arc<str>, OrdMap<Arc<str>, Sum>>;
 
 /// Jobs and their run times together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -29,17 +29,18 @@ impl RunTimes {
     /// How long jobs of this kind ran on average; none if none of them is remembered.
     #[must_use]
     pub fn usual_ms(&self, spec: &JobSpec) -> Option<u64> {
-        if self.kinds.is_empty() {
-            return None;
-        }
-        let sum = self.kinds.get(&kind(spec))?;
+        let users = self.queues.get(spec.queue.as_str())?;
+        let sum = users.get(spec.user.as_str())?.get(spec.name.as_str())?;
         Some(sum.total_ms / sum.jobs)
     }
 
     /// A job has finished.
     pub(crate) fn learn(&mut self, job: &Job) {
         if let Some(run_ms) = run_ms(job) {
-            let sum = self.kinds.entry(kind(&job.spec)).or_default();
+            let text = |text: &String| Arc::from(text.as_str());
+            let users = self.queues.entry(text(&job.spec.queue)).or_default();
+            let names = users.entry(text(&job.spec.user)).or_default();
+            let sum = names.entry(text(&job.spec.name)).or_default();
             sum.jobs += 1;
             sum.total_ms = sum.total_ms.wrapping_add(run_ms);
         }
@@ -47,22 +48,29 @@ impl RunTimes {
 
     /// A finished job is forgotten.
     pub(crate) fn forget(&mut self, job: &Job) {
-        let kind = kind(&job.spec);
-        if let Some(run_ms) = run_ms(job)
-            && let Some(sum) = self.kinds.get_mut(&kind)
-        {
-            sum.jobs -= 1;
-            sum.total_ms = sum.total_ms.wrapping_sub(run_ms);
-            if sum.jobs == 0 {
-                self.kinds.remove(&kind);
-            }
+        if let Some(run_ms) = run_ms(job) {
+            self.forget_one(&job.spec, run_ms);
         }
     }
-}
 
-fn kind(spec: &JobSpec) -> Kind {
-    let text = |text: &String| Arc::from(text.as_str());
-    (text(&spec.queue), text(&spec.user), text(&spec.name))
+    fn forget_one(&mut self, spec: &JobSpec, run_ms: u64) -> Option<()> {
+        let (queue, user, name) = (&*spec.queue, &*spec.user, &*spec.name);
+        let users = self.queues.get_mut(queue)?;
+        let names = users.get_mut(user)?;
+        let sum = names.get_mut(name)?;
+        sum.jobs -= 1;
+        sum.total_ms = sum.total_ms.wrapping_sub(run_ms);
+        if sum.jobs == 0 {
+            names.remove(name);
+        }
+        if names.is_empty() {
+            users.remove(user);
+        }
+        if users.is_empty() {
+            self.queues.remove(queue);
+        }
+        Some(())
+    }
 }
 
 /// How long the last attempt of a job's first unit ran, if all ended well.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::cells::{Allocation, HostLoad, Piece, Request, Room, Served, serve};
 use muster_core::command::Command;
-use muster_core::ids::HostId;
+use muster_core::ids::{HostId, JobId};
 use muster_core::testing::Cluster;
 use muster_core::topology::{CellId, CellKind, GpuMask, Level};
 use proptest::prelude::*;
@@ -43,6 +43,10 @@ impl Room for Idle<'_> {
 
     fn evicts(&self) -> bool {
         false
+    }
+
+    fn oldest_on(&self, _: HostId) -> Option<JobId> {
+        None
     }
 }
 

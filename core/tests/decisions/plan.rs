@@ -431,19 +431,21 @@ impl PlanRunner {
         let blocker = explanation.blocker.as_ref();
         let blocker = blocker.map_or("nothing".to_owned(), |blocker| self.blocker(blocker));
         writeln!(text, "blocker: {blocker}")?;
+        let position = explanation.position.unwrap_or_default();
         writeln!(
             text,
             "waiting: {} units, {} jobs ahead",
-            explanation.waiting_units, explanation.ahead
+            explanation.waiting_units, position.ahead_in_queue
         )?;
         for class in &explanation.classes {
             writeln!(
                 text,
-                "class {:?}: {} of {} hosts accept work; GPUs: {} free + {} held + {} faulted + {} blocked + {} silent = {}",
+                "class {:?}: {} of {} hosts accept work; GPUs: {} free + {} reserved + {} held + {} faulted + {} blocked + {} silent = {}",
                 class.model,
                 class.hosts_accepting,
                 class.hosts,
                 class.gpus_free,
+                class.gpus_reserved,
                 class.gpus_held,
                 class.gpus_faulted,
                 class.gpus_blocked,
@@ -453,6 +455,10 @@ impl PlanRunner {
         }
         if let Some(remedy) = &explanation.remedy {
             writeln!(text, "remedy: {remedy}")?;
+        }
+        if let Some(start) = &explanation.start {
+            let span_ms = start.at.since(cluster.now);
+            writeln!(text, "start: in {span_ms} ms ({:?})", start.basis)?;
         }
         Ok(text)
     }

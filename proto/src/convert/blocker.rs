@@ -1,84 +1,198 @@
-//! Why a unit is not placed, and what would help.
+//! Why a unit is not placed.
 
-use muster_core::plan::{Blocker, LimitKind, LimitReached, Remedy};
+use muster_core::ids::JobId;
+use muster_core::plan::{
+    Blocker, CellsShort, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
+};
 
 use crate::v1;
+use crate::v1::blocker::{
+    BackOff, Behind, Cells, ExceedsCluster, Excluded, Kind, Model, Moving, Named, NoSuchHost,
+    OwnHosts, Plain, Reserved, ReservedByOthers, Resources, Room, SearchBound, TasksPerHost,
+    Topology, cells, named,
+};
 
 impl From<&Blocker> for v1::Blocker {
     fn from(blocker: &Blocker) -> Self {
-        use v1::blocker::{
-            BackOff, Behind, ExceedsCluster, Kind, Moving, NoSuchHost, Plain, Reserved, Resources,
-        };
-        let kind = match blocker {
-            Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
-            Blocker::Cancelling => Kind::Cancelling(Plain {}),
-            Blocker::NoSuchHost { need } => Kind::NoSuchHost(NoSuchHost { need: need.clone() }),
-            &Blocker::ExceedsCluster {
-                need_gpus,
-                have_gpus,
-            } => Kind::ExceedsCluster(ExceedsCluster {
-                need_gpus,
-                have_gpus,
-            }),
-            &Blocker::Resources {
-                need_gpus,
-                free_gpus,
-                fits_tasks,
-                need_tasks,
-            } => Kind::Resources(Resources {
-                need_gpus,
-                free_gpus,
-                fits_tasks,
-                need_tasks,
-            }),
-            Blocker::Limit(limit) => Kind::Limit(limit.as_ref().into()),
-            Blocker::Reserved {
-                victims,
-                expected_at,
-            } => Kind::Reserved(Reserved {
-                victims: *victims,
-                expected_at_ms: expected_at.map(|at| at.0),
-            }),
-            Blocker::Moving {
-                moves,
-                cost_gpu_ms,
-                gain_gpu_ms,
-                expected_at,
-            } => Kind::Moving(Moving {
-                moves: *moves,
-                cost_gpu_ms: *cost_gpu_ms,
-                gain_gpu_ms: *gain_gpu_ms,
-                expected_at_ms: expected_at.map(|at| at.0),
-            }),
-            Blocker::Behind { ahead } => Kind::Behind(Behind {
-                ahead_job_id: ahead.get(),
-            }),
-        };
-        Self { kind: Some(kind) }
+        Self {
+            kind: of_turn(blocker).or_else(|| of_room(blocker)),
+        }
     }
 }
 
-impl From<&Remedy> for v1::Remedy {
-    fn from(remedy: &Remedy) -> Self {
-        use v1::remedy::{FreeGpus, FreeRoom, Kind, Unblock};
-        let kind = match remedy {
-            Remedy::Wait { until } => Kind::WaitUntilMs(until.0),
-            Remedy::PlaceAhead { ahead } => Kind::PlaceAheadJobId(ahead.get()),
-            Remedy::RaiseLimit { limit } => Kind::RaiseLimit(limit.as_ref().into()),
-            Remedy::Unblock { targets } => Kind::Unblock(Unblock {
-                targets: targets.iter().map(Into::into).collect(),
-            }),
-            Remedy::FreeGpus { gpus, host } => Kind::FreeGpus(FreeGpus {
-                gpus: *gpus,
-                host: host.clone(),
-            }),
-            Remedy::FreeRoom { tasks, each } => Kind::FreeRoom(FreeRoom {
-                tasks: *tasks,
-                each: each.clone(),
-            }),
-            Remedy::Grow { need } => Kind::Grow(need.clone()),
-        };
-        Self { kind: Some(kind) }
+/// What has nothing to do with the room that is free.
+fn of_turn(blocker: &Blocker) -> Option<Kind> {
+    Some(match blocker {
+        Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
+        Blocker::Cancelling => Kind::Cancelling(Plain {}),
+        Blocker::Limit(limit) => Kind::Limit(limit.as_ref().into()),
+        Blocker::Reserved {
+            victims,
+            expected_at,
+        } => Kind::Reserved(Reserved {
+            victims: *victims,
+            expected_at_ms: expected_at.map(|at| at.0),
+        }),
+        Blocker::Moving {
+            moves,
+            cost_gpu_ms,
+            gain_gpu_ms,
+            expected_at,
+        } => Kind::Moving(Moving {
+            moves: *moves,
+            cost_gpu_ms: *cost_gpu_ms,
+            gain_gpu_ms: *gain_gpu_ms,
+            expected_at_ms: expected_at.map(|at| at.0),
+        }),
+        Blocker::ReservedByOthers { jobs, until } => Kind::ReservedByOthers(ReservedByOthers {
+            job_ids: ids(jobs),
+            until_ms: until.map(|at| at.0),
+        }),
+        Blocker::Behind { ahead } => Kind::Behind(Behind {
+            ahead_job_id: ahead.get(),
+        }),
+        Blocker::ExceedsCluster {
+            need_gpus,
+            have_gpus,
+        } => Kind::ExceedsCluster(ExceedsCluster {
+            need_gpus: *need_gpus,
+            have_gpus: *have_gpus,
+        }),
+        Blocker::NoSuchHost { need } => Kind::NoSuchHost(NoSuchHost { need: need.clone() }),
+        _ => return None,
+    })
+}
+
+/// What is missing in the room that is free.
+fn of_room(blocker: &Blocker) -> Option<Kind> {
+    Some(match blocker {
+        Blocker::Resources {
+            need_gpus,
+            free_gpus,
+            fits_tasks,
+            need_tasks,
+        } => Kind::Resources(Resources {
+            need_gpus: *need_gpus,
+            free_gpus: *free_gpus,
+            fits_tasks: *fits_tasks,
+            need_tasks: *need_tasks,
+        }),
+        Blocker::Room(short) => Kind::Room(short.as_ref().into()),
+        Blocker::Topology(short) => Kind::Topology(short.as_ref().into()),
+        Blocker::Cells(short) => Kind::Cells(short.as_ref().into()),
+        Blocker::SearchBound {
+            need_gpus,
+            free_gpus,
+        } => Kind::SearchBound(SearchBound {
+            need_gpus: *need_gpus,
+            free_gpus: *free_gpus,
+        }),
+        Blocker::TasksPerHost {
+            group,
+            limit,
+            fits_tasks,
+            need_tasks,
+        } => Kind::TasksPerHost(TasksPerHost {
+            group: group.clone(),
+            limit: *limit,
+            fits_tasks: *fits_tasks,
+            need_tasks: *need_tasks,
+        }),
+        Blocker::OwnHosts {
+            jobs,
+            fits_tasks,
+            need_tasks,
+        } => Kind::OwnHosts(OwnHosts {
+            job_ids: ids(jobs),
+            fits_tasks: *fits_tasks,
+            need_tasks: *need_tasks,
+        }),
+        Blocker::Named { places } => Kind::Named(Named {
+            places: places.iter().map(Into::into).collect(),
+        }),
+        Blocker::Excluded { hosts } => Kind::Excluded(Excluded {
+            hosts: hosts.clone(),
+        }),
+        Blocker::Model {
+            asked,
+            others,
+            need_gpus,
+            free_gpus,
+        } => Kind::Model(Model {
+            asked: asked.clone(),
+            others: others.clone(),
+            need_gpus: *need_gpus,
+            free_gpus: *free_gpus,
+        }),
+        Blocker::BackOff { .. }
+        | Blocker::Cancelling
+        | Blocker::Limit(_)
+        | Blocker::Reserved { .. }
+        | Blocker::Moving { .. }
+        | Blocker::ReservedByOthers { .. }
+        | Blocker::Behind { .. }
+        | Blocker::ExceedsCluster { .. }
+        | Blocker::NoSuchHost { .. } => return None,
+    })
+}
+
+fn ids(jobs: &[JobId]) -> Vec<u64> {
+    jobs.iter().map(|job| job.get()).collect()
+}
+
+impl From<&RoomShort> for Room {
+    fn from(short: &RoomShort) -> Self {
+        Self {
+            lacks_cpus: short.lacks_cpus,
+            lacks_memory: short.lacks_memory,
+            need_cpus_milli: short.need_cpus_milli,
+            free_cpus_milli_max: short.free_cpus_milli_max,
+            need_memory_mib: short.need_memory_mib,
+            free_memory_mib_max: short.free_memory_mib_max,
+            fits_tasks: short.fits_tasks,
+            need_tasks: short.need_tasks,
+        }
+    }
+}
+
+impl From<&TopologyShort> for Topology {
+    fn from(short: &TopologyShort) -> Self {
+        Self {
+            level: short.level.clone(),
+            group: short.group.clone(),
+            need_gpus: short.need_gpus,
+            best: short.best.clone(),
+            best_free_gpus: short.best_free_gpus,
+            free_gpus: short.free_gpus,
+            fits_tasks: short.fits_tasks,
+            need_tasks: short.need_tasks,
+        }
+    }
+}
+
+impl From<&NamedPlace> for named::Place {
+    fn from(place: &NamedPlace) -> Self {
+        Self {
+            name: place.name.clone(),
+            why: place.why.clone(),
+        }
+    }
+}
+
+impl From<&CellsShort> for Cells {
+    fn from(short: &CellsShort) -> Self {
+        let kinds = short.kinds.iter().map(|kind| cells::Kind {
+            kind: kind.kind.clone(),
+            guaranteed: kind.guaranteed,
+            bound: kind.bound,
+        });
+        Self {
+            queue: short.queue.clone(),
+            need_gpus: short.need_gpus,
+            left_gpus: short.left_gpus,
+            kinds: kinds.collect(),
+            outside_free_gpus: short.outside_free_gpus,
+        }
     }
 }
 
@@ -97,6 +211,8 @@ impl From<&LimitReached> for v1::LimitReached {
             resource: reached.resource.clone(),
             would_be: reached.would_be,
             limit: reached.limit,
+            used: reached.used,
+            asked: reached.asked,
         }
     }
 }

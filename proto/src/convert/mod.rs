@@ -19,6 +19,7 @@ mod outcome;
 pub(crate) mod packed;
 mod queue;
 mod registration;
+mod remedy;
 mod request;
 mod scheduling;
 mod spec;

@@ -12,6 +12,8 @@ use crate::picture::names::{duration_text, job_name};
 
 /// Fields that hold a job's id.
 const JOBS: [&str; 2] = ["ahead", "job"];
+/// Fields that hold several.
+const JOB_LISTS: [&str; 1] = ["jobs"];
 /// Fields that hold an instant.
 const INSTANTS: [&str; 2] = ["until", "expected_at"];
 
@@ -73,6 +75,7 @@ fn name_ids(state: &State, value: &mut Value, now: TimeMs) {
                     Some(at) if INSTANTS.contains(&name.as_str()) => {
                         *value = Value::String(instant_text(TimeMs(at), now));
                     }
+                    _ if JOB_LISTS.contains(&name.as_str()) => name_jobs(state, value),
                     _ => name_ids(state, value, now),
                 }
             }
@@ -86,8 +89,16 @@ fn name_ids(state: &State, value: &mut Value, now: TimeMs) {
     }
 }
 
+fn name_jobs(state: &State, value: &mut Value) {
+    for item in value.as_array_mut().into_iter().flatten() {
+        if let Some(id) = item.as_u64() {
+            *item = Value::String(job_name(state, JobId(id)));
+        }
+    }
+}
+
 /// `in 10m`, or `now` for what is due.
-pub(super) fn instant_text(at: TimeMs, now: TimeMs) -> String {
+pub(crate) fn instant_text(at: TimeMs, now: TimeMs) -> String {
     if at <= now {
         return "now".to_owned();
     }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use muster_core::command::{Standing, StopReason, TaskPlacement};
 use muster_core::ids::{GpuUuid, HostId, UnitIndex};
 use muster_core::lifecycle::UnitPhase;
-use muster_core::plan::explain;
 use muster_core::state::{Attempt, Claim, Job, Purpose, State, Unit};
 use muster_core::time::TimeMs;
 use serde::Serialize;
@@ -122,8 +121,7 @@ fn waiting(state: &State, job: &Job, now: TimeMs) -> Option<WaitPicture> {
     if job.counts.waiting == 0 {
         return None;
     }
-    let explanation = explain(state, job.id, now);
-    let found = explanation.and_then(|explanation| explanation.blocker);
+    let found = muster_core::plan::blocker(state, job.id, now);
     let blocker = found.map_or(Value::Null, |found| blocker::data(state, &found, now));
     let text = if blocker.is_null() {
         "nothing is in its way".to_owned()

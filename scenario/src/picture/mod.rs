@@ -13,6 +13,7 @@ use muster_core::state::State;
 use muster_core::time::TimeMs;
 use serde::Serialize;
 
+pub(crate) use blocker::instant_text;
 pub use hosts::{GpuPicture, HostPicture};
 pub(crate) use jobs::phase_text;
 pub use jobs::{ClaimPicture, JobPicture, PlacePicture, UnitPicture, WaitPicture};

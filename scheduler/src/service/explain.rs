@@ -2,15 +2,13 @@
 
 use muster_core::feasibility::{Asker, Freed, Ledger};
 use muster_core::ids::{JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{Blocker, ClassCount, Explanation, explain};
+use muster_core::plan::{ClassCount, Explanation, explain};
 use muster_core::spec::TaskGroup;
 use muster_core::state::{Host, Job, State};
 use muster_proto::v1;
 use tonic::Status;
 
 use crate::service::jobs::find;
-
-const MS_PER_SECOND: u64 = 1_000;
 
 /// Why a job waits, in this state.
 pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, Status> {
@@ -24,6 +22,7 @@ pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, St
         .iter()
         .map(|count| class(state, (job, unit.unwrap_or_default()), group, count))
         .collect();
+    let position = explanation.position.unwrap_or_default();
     Ok(v1::ExplainJobResponse {
         revision: state.revision.get(),
         phase: v1::JobPhase::from(job.phase).into(),
@@ -31,9 +30,19 @@ pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, St
         blocker: explanation.blocker.as_ref().map(Into::into),
         unit: unit.unwrap_or_default().get(),
         units_waiting: explanation.waiting_units,
-        jobs_ahead: explanation.ahead,
+        jobs_ahead: position.ahead_in_queue,
+        jobs_ahead_overall: position.ahead,
+        jobs_ahead_overall_is_exact: position.is_exact,
+        expected_start: explanation.start.as_ref().map(Into::into),
         classes,
+        cells: explanation.cells.iter().map(Into::into).collect(),
+        cells_missing: explanation
+            .cells_missing
+            .iter()
+            .map(|kind| kind.arithmetic.clone())
+            .collect(),
         remedy: explanation.remedy.as_ref().map(Into::into),
+        remedy_is_enough: explanation.remedy_is_enough,
     })
 }
 
@@ -90,6 +99,7 @@ fn class(
         hosts_with_room: u32::try_from(with_room).unwrap_or(u32::MAX),
         gpus: narrow(count.gpus),
         gpus_free: narrow(count.gpus_free),
+        gpus_reserved: narrow(count.gpus_reserved),
         gpus_held: narrow(count.gpus_held),
         gpus_out: narrow(count.gpus_faulted + count.gpus_blocked + count.gpus_silent),
     }
@@ -100,59 +110,10 @@ fn narrow(count: u64) -> u32 {
 }
 
 fn summary(job: &Job, explanation: &Explanation) -> String {
-    let Some(blocker) = &explanation.blocker else {
-        return if job.phase.is_terminal() {
-            "the job has ended".to_owned()
-        } else if explanation.waiting_units == 0 {
-            "nothing of the job waits".to_owned()
-        } else {
-            "there is room; the job is about to be placed".to_owned()
-        };
-    };
-    let reason = reason(blocker);
-    match &explanation.remedy {
-        Some(remedy) => format!("{reason}; what would help: {remedy}"),
-        None => reason,
-    }
-}
-
-fn reason(blocker: &Blocker) -> String {
-    match blocker {
-        Blocker::BackOff { .. } => "it waits for the end of its back-off".to_owned(),
-        Blocker::Cancelling => "it is being cancelled".to_owned(),
-        Blocker::NoSuchHost { need } => format!("no host could hold a task: it needs {need}"),
-        Blocker::ExceedsCluster {
-            need_gpus,
-            have_gpus,
-        } => format!("it needs {need_gpus} GPUs, and acceptable hosts have {have_gpus} in all"),
-        Blocker::Resources {
-            need_gpus,
-            free_gpus,
-            fits_tasks,
-            need_tasks,
-        } => format!(
-            "it needs {need_gpus} GPUs, {free_gpus} are free; {fits_tasks} of {need_tasks} tasks fit now"
-        ),
-        Blocker::Behind { ahead } => {
-            format!("job {ahead} is ahead of it and waits for the same hosts")
-        }
-        Blocker::Limit(limit) => limit.to_string(),
-        Blocker::Moving {
-            moves,
-            cost_gpu_ms,
-            gain_gpu_ms,
-            ..
-        } => format!(
-            "room is being made for it in one piece by moving {moves} units: that loses {} GPU-seconds, and saves it {} GPU-seconds of waiting",
-            cost_gpu_ms / MS_PER_SECOND,
-            gain_gpu_ms / MS_PER_SECOND
-        ),
-        Blocker::Reserved { victims: 0, .. } => {
-            "resources are reserved for it; it starts when those who hold them have ended"
-                .to_owned()
-        }
-        Blocker::Reserved { victims, .. } => {
-            format!("it starts when {victims} attempts that were stopped for it have ended")
-        }
+    match &explanation.blocker {
+        Some(blocker) => blocker.to_string(),
+        None if job.phase.is_terminal() => "the job has ended".to_owned(),
+        None if explanation.waiting_units == 0 => "nothing of the job waits".to_owned(),
+        None => "there is room; the job is about to be placed".to_owned(),
     }
 }

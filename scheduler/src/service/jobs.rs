@@ -94,7 +94,13 @@ impl JobService for Jobs {
         let deadline = self.deadline(&request);
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
-        explain::job(&state, JobId(request.job_id)).map(Response::new)
+        // It plans ahead: long enough to keep others of this thread waiting.
+        let explained =
+            tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id)));
+        let answer = explained
+            .await
+            .map_err(|error| Status::internal(format!("explain the job: {error}")))?;
+        answer.map(Response::new)
     }
 
     async fn stream_logs(

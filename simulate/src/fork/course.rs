@@ -9,7 +9,7 @@ use muster_core::command::{Command, Standing, StopReason, Victim};
 use muster_core::effects::queue_effects;
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, RequestId, UnitIndex};
-use muster_core::plan::{Blocker, Budget, explain, plan};
+use muster_core::plan::{Blocker, Budget, blocker, plan};
 use muster_core::state::{Answer, Attempt, Job, State};
 use muster_core::time::TimeMs;
 
@@ -112,12 +112,10 @@ impl Course {
 
     /// Takes over what runs, and lets the planner decide what can be decided at once.
     pub(super) fn begin(&mut self) -> Result<(), SimulateError> {
-        let attempts: Vec<(AttemptKey, bool)> = attempts(&self.engine.state)
-            .map(|(key, attempt)| (key, attempt.stop.is_some()))
-            .collect();
         self.follow()?;
-        for (key, is_stopping) in attempts {
-            self.take_over(key, is_stopping)?;
+        let attempts: Vec<AttemptKey> = attempts(&self.engine.state).collect();
+        for key in attempts {
+            self.take_over(key)?;
             self.follow()?;
         }
         self.decide()?;
@@ -170,8 +168,12 @@ impl Course {
         self.engine.now = now;
     }
 
-    fn take_over(&mut self, key: AttemptKey, is_stopping: bool) -> Result<(), SimulateError> {
-        if is_stopping {
+    fn take_over(&mut self, key: AttemptKey) -> Result<(), SimulateError> {
+        let state = &self.engine.state;
+        let stop = reports::current(state, key).and_then(|(_, attempt)| attempt.stop.as_ref());
+        if let Some(stop) = stop {
+            let checkpoint = reports::checkpoint(state, key, &stop.reason);
+            self.report(checkpoint.as_slice())?;
             self.report(&reports::stops(&self.engine.state, key))?;
         } else {
             self.report(&reports::starts(&self.engine.state, key))?;
@@ -258,7 +260,7 @@ impl Course {
                 return Ok(());
             }
             let plan = plan(&self.engine.state, self.engine.now, Budget::default());
-            if let Some(at) = plan.again_at {
+            if let Some(at) = plan.again_at.filter(|at| *at > self.engine.now) {
                 self.agenda.add(at, Happening::Plan);
             }
             for step in &plan.steps {
@@ -361,7 +363,7 @@ impl Course {
                 record.stopped(Stop {
                     unit: key.unit,
                     at: self.engine.now,
-                    reason: reason.clone(),
+                    reason: stop_reason(&self.engine.state, reason),
                     gpus,
                     lost_ms,
                     by: self.claimants.get(&victim).copied(),
@@ -386,8 +388,7 @@ impl Course {
             let Some(record) = record.filter(|record| record.waits_for.is_none()) else {
                 continue;
             };
-            let explained = explain(&self.engine.state, *id, now);
-            let blocker = explained.and_then(|explained| explained.blocker);
+            let blocker = blocker(&self.engine.state, *id, now);
             record.waits_for = blocker.map(|blocker| describe(&blocker, now));
         }
     }
@@ -398,17 +399,16 @@ fn is_live(job: &Job) -> bool {
 }
 
 /// All attempts in order of job and unit.
-fn attempts(state: &State) -> impl Iterator<Item = (AttemptKey, &Attempt)> {
+fn attempts(state: &State) -> impl Iterator<Item = AttemptKey> {
     let jobs = state.jobs.values().filter(|job| is_live(job));
     jobs.flat_map(|job| {
         job.units.iter().filter_map(|(unit, known)| {
             let attempt = known.attempt.as_deref()?;
-            let key = AttemptKey {
+            Some(AttemptKey {
                 job: job.id,
                 unit: *unit,
                 epoch: attempt.epoch,
-            };
-            Some((key, attempt))
+            })
         })
     })
 }
@@ -425,6 +425,20 @@ fn overdue_stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
         epoch: attempt.epoch,
         reason,
     })
+}
+
+/// Why an attempt is stopped, with its host by name.
+fn stop_reason(state: &State, reason: &StopReason) -> String {
+    match reason {
+        StopReason::Drain { host } => {
+            let name = state.host(*host).map(|host| host.name.to_string());
+            format!(
+                "host {} is drained",
+                name.unwrap_or_else(|| host.to_string())
+            )
+        }
+        reason => reason.to_string(),
+    }
 }
 
 fn placement(state: &State, attempt: &Attempt) -> Placed {

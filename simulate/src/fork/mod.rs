@@ -10,6 +10,7 @@ mod agenda;
 mod change;
 mod compare;
 mod course;
+mod difference;
 mod estimate;
 mod files;
 mod record;
@@ -23,7 +24,7 @@ use muster_core::state::State;
 use muster_core::time::TimeMs;
 
 pub use change::Change;
-pub use compare::{
+pub use difference::{
     Assumptions, Difference, Effect, Fate, JobDifference, Place, StopDifference, Totals,
 };
 pub use estimate::{Estimator, Ground};

@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::StopReason;
 use muster_core::ids::{JobId, UnitIndex};
 use muster_core::spec::JobSpec;
 use muster_core::state::{Attempt, Job};
@@ -19,7 +18,8 @@ const STOPS_KEPT_MAX: usize = 1_000;
 pub(super) struct Stop {
     pub(super) unit: UnitIndex,
     pub(super) at: TimeMs,
-    pub(super) reason: StopReason,
+    /// Why, for people.
+    pub(super) reason: String,
     /// GPUs that it held.
     pub(super) gpus: u64,
     /// Running time that is lost, in milliseconds.

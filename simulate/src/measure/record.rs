@@ -125,6 +125,12 @@ impl JobRecord {
         Some(finished_ms.saturating_sub(self.submitted_ms))
     }
 
+    /// Milliseconds of its completion time in which it did no work that was kept: all its waiting, and what it lost.
+    #[must_use]
+    pub fn overhead_ms(&self) -> Option<u64> {
+        Some(self.completion_ms()?.saturating_sub(self.duration_ms?))
+    }
+
     /// GPU-milliseconds of work that was done in vain.
     #[must_use]
     pub fn lost_gpu_ms(&self) -> u128 {

@@ -97,6 +97,11 @@ pub(super) fn demand(outcomes: &[Outcome]) -> String {
 
 /// Share of placed jobs whose queueing delay does not exceed a time.
 pub(super) fn delays(outcomes: &[Outcome]) -> String {
+    delays_of(outcomes).finish()
+}
+
+/// The picture of [`delays`], to be finished.
+pub(super) fn delays_of(outcomes: &[Outcome]) -> Picture {
     let sorted: Vec<Vec<f64>> = outcomes.iter().map(sorted_delays_s).collect();
     let longest = sorted.iter().filter_map(|delays| delays.last().copied());
     let longest = longest.fold(10.0 * DELAY_S_MIN, f64::max);
@@ -116,7 +121,7 @@ pub(super) fn delays(outcomes: &[Outcome]) -> String {
         });
         picture.line(&points.collect::<Vec<_>>(), &colour(position));
     }
-    picture.finish()
+    picture
 }
 
 fn sorted_delays_s(outcome: &Outcome) -> Vec<f64> {

@@ -60,6 +60,9 @@ pub struct JobFigures {
     pub delay: Option<Spread>,
     /// Job completion time: from submission to the end, over jobs that ran to their end.
     pub completion: Option<Spread>,
+    /// Completion time less running time: all waiting, also after a stop, and work done again; over jobs that ran to
+    /// their end.
+    pub overhead: Option<Spread>,
     /// Mean of completion time over running time (of at least 10 s) of jobs that ran to their end; 1 is ideal.
     pub slowdown_mean: Option<f64>,
     /// Attempts that were preempted.
@@ -110,16 +113,6 @@ pub struct ClusterFigures {
     pub down_gpu_hours: f64,
 }
 
-/// What no policy can beat on this scenario, over the jobs that ran to their end.
-#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
-pub struct Bounds {
-    /// Mean completion time if nobody ever waited: the mean running time, in seconds.
-    pub completion_mean_s: f64,
-    /// Makespan: the longer of the last end if nobody ever waited and the total work spread over all GPUs, in
-    /// seconds.
-    pub makespan_s: f64,
-}
-
 /// What the engine was asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Effort {
@@ -152,6 +145,7 @@ pub(super) fn job_figures<'a>(records: impl Iterator<Item = &'a JobRecord> + Clo
         unfinished: count(JobEnd::Waiting) + count(JobEnd::Running),
         delay: Spread::of(times(JobRecord::delay_ms)),
         completion: Spread::of(times(JobRecord::completion_ms)),
+        overhead: Spread::of(times(JobRecord::overhead_ms)),
         slowdown_mean: mean(&slowdowns),
         preemptions: records
             .clone()
@@ -220,28 +214,6 @@ pub(super) fn cluster_figures(
 fn makespan_ms(records: &[JobRecord]) -> u64 {
     let ends = records.iter().filter_map(|record| record.finished_ms);
     ends.max().unwrap_or(0)
-}
-
-impl Bounds {
-    pub(super) fn of(scenario: &Scenario, outcome: &Outcome) -> Self {
-        let finished = || {
-            let records = outcome.records.iter();
-            records
-                .filter(|record| record.end == JobEnd::Finished)
-                .filter_map(|record| Some((record, record.duration_ms?)))
-        };
-        let work: u128 = finished()
-            .map(|(record, duration_ms)| u128::from(record.gpus) * u128::from(duration_ms))
-            .sum();
-        let spread_ms = work.checked_div(u128::from(scenario.cluster.gpus()));
-        let spread_ms = u64::try_from(spread_ms.unwrap_or(0)).unwrap_or(u64::MAX);
-        let undisturbed_ms = finished().map(|(record, ms)| record.submitted_ms + ms);
-        let durations = finished().map(|(_, duration_ms)| duration_ms).collect();
-        Self {
-            completion_mean_s: Spread::of(durations).map_or(0.0, |spread| spread.mean_s),
-            makespan_s: seconds(undisturbed_ms.max().unwrap_or(0).max(spread_ms)),
-        }
-    }
 }
 
 #[cfg(test)]

@@ -32,7 +32,7 @@ pub(super) fn page(report: &Report<'_>) -> String {
     if let Some(run) = report.runs.first() {
         let bounds = run.bounds;
         page.sentences(&[format!(
-            "No policy can do better than a mean JCT of {} (nobody waits) and a makespan of {}. Utilisation is \
+            "No policy can do better than a mean JCT of {} and a makespan of {}. Utilisation is \
              that until the last submission; fragmentation is the share of free GPU-time that cannot take part \
              in the first waiting job's request; fairness is Jain's index over the queues' mean slowdowns.",
             span(bounds.completion_mean_s),

@@ -1,20 +1,25 @@
 //! What comes out: figures, tables, files and pictures of one or several runs of a scenario.
 
+mod bounds;
 mod charts;
 mod figures;
 mod files;
 mod html;
 mod numbers;
+mod plot;
 mod svg;
 mod text;
 
 use serde::Serialize;
 
-pub use figures::{Bounds, ClusterFigures, Effort, Group, JobFigures, Spread};
+pub use bounds::Bounds;
+pub use figures::{ClusterFigures, Effort, Group, JobFigures, Spread};
 pub use files::ReportError;
 pub(crate) use files::table;
+pub use plot::{Line, Plot};
 
 use crate::measure::{Series, SizeBucket};
+use crate::rules::{Rules, Told};
 use crate::scenario::{LeftOut, Scenario};
 use crate::world::Outcome;
 use figures::{cluster_figures, job_figures};
@@ -35,6 +40,10 @@ pub struct Inputs {
     pub packing: bool,
     /// Running time between two checkpoints, in seconds; none if stopped attempts lose everything.
     pub checkpoint_interval_s: Option<f64>,
+    /// What of the policies' rules was varied.
+    pub rules: Rules,
+    /// What the scheduler was told about the jobs.
+    pub told: Told,
     /// Outages of hosts.
     pub outages: usize,
     /// Outages of nodes that stand for no host.
@@ -94,6 +103,8 @@ impl<'a> Report<'a> {
                 load: settings.load,
                 packing: settings.packing,
                 checkpoint_interval_s: settings.checkpoint_interval_ms.map(seconds),
+                rules: settings.rules,
+                told: settings.told,
                 outages: scenario.outages.len(),
                 outages_elsewhere: scenario.outages_elsewhere,
                 without_duration: scenario.without_duration.clone(),
@@ -106,6 +117,15 @@ impl<'a> Report<'a> {
             scenario,
             outcomes,
         }
+    }
+}
+
+impl Report<'_> {
+    /// The share of jobs by queueing delay, a line for each run, as a picture that stands by itself.
+    #[must_use]
+    pub fn delays_picture(&self) -> String {
+        let legend = charts::policies(self.outcomes);
+        plot::standalone(charts::delays_of(self.outcomes), &legend)
     }
 }
 

@@ -13,6 +13,8 @@ const BOTTOM: f64 = 40.0;
 const WIDTH: f64 = 820.0;
 /// About how many ticks an axis has.
 const TICKS: f64 = 6.0;
+/// How text and grid of a picture look that is a file of its own.
+const FILE_STYLE: &str = "text{font:12px system-ui,sans-serif;fill:#444}.grid{stroke:#ddd}";
 /// Hue between one series' colour and the next, in degrees: the golden angle keeps neighbours apart.
 const HUE_STEP: f64 = 137.508;
 /// Hue of the first series.
@@ -38,22 +40,25 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis whose ticks lie at round values.
+    /// An axis from 0 on whose ticks lie at round values.
     pub(super) fn linear(label: &str, to: f64) -> Self {
-        let to = if to > 0.0 { to } else { 1.0 };
-        let step = round_step(to / TICKS);
-        let count = (0u64..).take_while(|tick| float(*tick) * step <= to * 1.000_001);
+        Self::between(label, (0.0, to))
+    }
+
+    /// An axis whose ticks lie at round steps from its beginning.
+    pub(super) fn between(label: &str, (from, to): (f64, f64)) -> Self {
+        let to = if to > from { to } else { from + 1.0 };
+        let step = round_step((to - from) / TICKS);
+        let values = (0u64..).map(|tick| from + float(tick) * step);
         let decimals = if step < 1.0 { 2 } else { 0 };
         Self {
             label: label.to_owned(),
-            from: 0.0,
+            from,
             to,
             is_logarithmic: false,
-            ticks: count
-                .map(|tick| {
-                    let value = float(tick) * step;
-                    (value, format!("{value:.decimals$}"))
-                })
+            ticks: values
+                .take_while(|value| *value <= to * 1.000_001)
+                .map(|value| (value, format!("{value:.decimals$}")))
                 .collect(),
         }
     }
@@ -147,24 +152,24 @@ impl Picture {
             let x = self.at_x(value);
             let y = bottom + 16.0;
             self.write(format_args!(
-                "<path class=grid d='M{x:.1} {TOP}V{bottom}'/><text x={x:.1} y={y} text-anchor=middle>{text}</text>"
+                "<path class='grid' d='M{x:.1} {TOP}V{bottom}'/><text x='{x:.1}' y='{y}' text-anchor='middle'>{text}</text>"
             ));
         }
         for (value, text) in self.y.ticks.clone() {
             let y = self.at_y(value);
             let (x, baseline) = (LEFT - 6.0, y + 4.0);
             self.write(format_args!(
-                "<path class=grid d='M{LEFT} {y:.1}H{right}'/><text x={x} y={baseline:.1} text-anchor=end>{text}</text>"
+                "<path class='grid' d='M{LEFT} {y:.1}H{right}'/><text x='{x}' y='{baseline:.1}' text-anchor='end'>{text}</text>"
             ));
         }
         let (middle, below) = (LEFT + WIDTH / 2.0, bottom + 34.0);
         let label = escape(&self.x.label);
         self.write(format_args!(
-            "<text x={middle} y={below} text-anchor=middle>{label}</text>"
+            "<text x='{middle}' y='{below}' text-anchor='middle'>{label}</text>"
         ));
         let (centre, label) = (TOP + self.height / 2.0, escape(&self.y.label));
         self.write(format_args!(
-            "<text transform='translate(14 {centre}) rotate(-90)' text-anchor=middle>{label}</text>"
+            "<text transform='translate(14 {centre}) rotate(-90)' text-anchor='middle'>{label}</text>"
         ));
     }
 
@@ -172,7 +177,7 @@ impl Picture {
     pub(super) fn line(&mut self, points: &[(f64, f64)], colour: &str) {
         let path = self.path(points);
         self.write(format_args!(
-            "<path d='{path}' fill=none stroke='{colour}' stroke-width=1.5 />"
+            "<path d='{path}' fill='none' stroke='{colour}' stroke-width='1.5'/>"
         ));
     }
 
@@ -202,7 +207,7 @@ impl Picture {
         let height = (row_height - 0.6).max(0.5);
         let title = escape(title);
         self.write(format_args!(
-            "<rect x={x:.1} y={y:.1} width={width:.1} height={height:.1} fill='{colour}'><title>{title}</title></rect>"
+            "<rect x='{x:.1}' y='{y:.1}' width='{width:.1}' height='{height:.1}' fill='{colour}'><title>{title}</title></rect>"
         ));
     }
 
@@ -211,16 +216,31 @@ impl Picture {
         let y = TOP + self.height / self.y.to * (float(row as u64) + 1.0);
         let (x, name) = (LEFT - 4.0, escape(name));
         self.write(format_args!(
-            "<text x={x} y={y:.1} text-anchor=end>{name}</text>"
+            "<text x='{x}' y='{y:.1}' text-anchor='end'>{name}</text>"
         ));
+    }
+
+    /// Its height with its axes, in pixels.
+    pub(super) const fn height(&self) -> f64 {
+        TOP + self.height + BOTTOM
     }
 
     /// The picture as an `svg` element.
     pub(super) fn finish(self) -> String {
-        let (width, height) = (LEFT + WIDTH + RIGHT, TOP + self.height + BOTTOM);
+        let (width, height) = (LEFT + WIDTH + RIGHT, self.height());
         format!(
-            "<svg viewBox='0 0 {width} {height}' role=img>{}</svg>",
+            "<svg viewBox='0 0 {width} {height}' role='img'>{}</svg>",
             self.body
+        )
+    }
+
+    /// The picture as a file of its own, with further marks below it that make it so high.
+    pub(super) fn finish_as_file(self, marks: &str, height: f64) -> String {
+        let width = LEFT + WIDTH + RIGHT;
+        let body = self.body;
+        format!(
+            "<svg xmlns='http://www.w3.org/2000/svg' viewBox='0 0 {width} {height}' role='img'>\
+             <style>{FILE_STYLE}</style><rect width='100%' height='100%' fill='#fff'/>{body}{marks}</svg>\n"
         )
     }
 }

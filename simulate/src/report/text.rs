@@ -3,8 +3,9 @@
 use std::fmt;
 
 use super::figures::{Group, JobFigures, Spread};
-use super::numbers::{dash, grouped, percent, span};
+use super::numbers::{dash, grouped, percent, seconds, span};
 use super::{Inputs, Report, RunReport};
+use crate::rules::TimeLimits;
 use crate::scenario::LeftOut;
 
 /// Spaces between two columns.
@@ -106,6 +107,7 @@ pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
         grouped(inputs.gpus),
         grouped(inputs.outages as u64)
     )];
+    sentences.extend(varied(inputs));
     sentences.extend(left_out("have no duration", &inputs.without_duration));
     if inputs.shares_rounded_up > 0 {
         let count = grouped(inputs.shares_rounded_up);
@@ -120,6 +122,32 @@ pub(super) fn sentences(inputs: &Inputs) -> Vec<String> {
         ));
     }
     sentences
+}
+
+/// What differs from the policies as they are, in a sentence.
+fn varied(inputs: &Inputs) -> Option<String> {
+    let (rules, told) = (inputs.rules, inputs.told);
+    let limits = match told.limits {
+        TimeLimits::None => None,
+        TimeLimits::Exact => Some("jobs have exact time limits".to_owned()),
+        TimeLimits::RoundedUp { step_ms } => {
+            let step = span(seconds(step_ms.get()));
+            Some(format!("jobs have time limits in steps of {step}"))
+        }
+    };
+    let says = |holds: bool, what: &str| holds.then(|| what.to_owned());
+    let parts = [
+        says(!rules.borrow, "nobody borrows"),
+        says(rules.strict, "nobody passes the head of a queue"),
+        limits,
+        says(
+            told.alike,
+            "run times are learnt by virtual cluster and size",
+        ),
+        says(!told.checkpoints, "the scheduler knows of no checkpoints"),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| parts.join("; "))
 }
 
 /// What a run left out, in sentences.
@@ -165,7 +193,8 @@ impl fmt::Display for Report<'_> {
             let (completion, makespan) = (span(bounds.completion_mean_s), span(bounds.makespan_s));
             writeln!(
                 formatter,
-                "at best: JCT mean {completion} (nobody waits), makespan {makespan}"
+                "no policy can beat: JCT mean {completion}, makespan {makespan}, useful utilisation {}",
+                percent(bounds.utilisation_until_last_submission)
             )?;
         }
         for run in &self.runs {

@@ -1,4 +1,4 @@
-//! Outages of hosts: one a line, with start and end on the file's own clock.
+//! Outages of hosts and of single GPUs: one a line, with start and end on the file's own clock.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -6,20 +6,23 @@ use std::path::Path;
 use super::TraceError;
 use super::table::{Column, Table};
 
-const SCHEMA: [Column; 6] = [
+const SCHEMA: [Column; 7] = [
     Column::required("node"),
     Column::required("start_s"),
     Column::required("end_s"),
+    Column::optional("gpu"),
     Column::optional("level"),
     Column::optional("class"),
     Column::optional("desc"),
 ];
 
-/// A span during which a node is gone.
+/// A span during which a node, or one GPU of it, is gone.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Outage {
     /// The node's name in the file.
     pub node: String,
+    /// The index of the GPU that it takes; the whole node if none.
+    pub gpu: Option<u32>,
     /// From when on, in milliseconds on the file's clock.
     pub start_ms: u64,
     /// Until when, in milliseconds on the file's clock.
@@ -42,12 +45,13 @@ pub fn read_outages(path: &Path) -> Result<Vec<Outage>, TraceError> {
         }
         outages.push(Outage {
             node: row.name("node")?,
+            gpu: row.optional_number("gpu")?,
             start_ms,
             end_ms,
             cause: cause(row.text("class"), row.text("desc")),
         });
     }
-    outages.sort_by(|a, b| (a.start_ms, &a.node).cmp(&(b.start_ms, &b.node)));
+    outages.sort_by(|a, b| (a.start_ms, &a.node, a.gpu).cmp(&(b.start_ms, &b.node, b.gpu)));
     Ok(outages)
 }
 
@@ -109,6 +113,7 @@ mod tests {
     fn nodes_stand_for_hosts_by_name_or_else_in_order() {
         let outage = |node: &str| Outage {
             node: node.to_owned(),
+            gpu: None,
             start_ms: 0,
             end_ms: 1,
             cause: String::new(),

@@ -17,6 +17,20 @@ pub(super) enum Happening {
         /// The attempt.
         epoch: AttemptEpoch,
     },
+    /// An attempt commits a checkpoint; void if it is not the current one any more.
+    Checkpoint {
+        /// Position of the job in the scenario.
+        job: usize,
+        /// The attempt.
+        epoch: AttemptEpoch,
+    },
+    /// A GPU becomes unfit.
+    GpuLost {
+        /// Position of the host in the cluster.
+        host: usize,
+        /// The GPU's index on it.
+        gpu: u32,
+    },
     /// A host is lost.
     HostLost {
         /// Position of the host in the cluster.
@@ -26,6 +40,13 @@ pub(super) enum Happening {
     HostBack {
         /// Position of the host in the cluster.
         host: usize,
+    },
+    /// A GPU is fit again.
+    GpuBack {
+        /// Position of the host in the cluster.
+        host: usize,
+        /// The GPU's index on it.
+        gpu: u32,
     },
     /// Nothing but a reason to plan: a back-off ends.
     Plan,

@@ -56,13 +56,8 @@ impl World<'_> {
 
     /// The first job that waits for room.
     fn head(&self, plan: &Plan) -> Option<HeadRequest> {
-        let waits = |blocker: &Blocker| {
-            matches!(
-                blocker,
-                Blocker::Resources { .. } | Blocker::Reserved { .. } | Blocker::Moving { .. }
-            )
-        };
-        let (job, _) = plan.blocked.iter().find(|(_, blocker)| waits(blocker))?;
+        let mut blocked = plan.blocked.iter();
+        let (job, _) = blocked.find(|(_, blocker)| blocker.waits_for_room())?;
         HeadRequest::of(&self.engine.state.job(*job)?.spec)
     }
 

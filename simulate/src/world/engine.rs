@@ -145,6 +145,11 @@ impl Engine {
     }
 }
 
+/// The GPU of an index on the host with a number.
+pub(super) fn gpu_uuid(host: u32, index: u32) -> GpuUuid {
+    GpuUuid((u128::from(host) << u32::BITS) | u128::from(index))
+}
+
 /// A host as its agent would present it.
 fn registration(number: u32, host: &TraceHost) -> HostRegistration {
     let places = [("rack", &host.rack), ("pod", &host.pod)];
@@ -160,7 +165,7 @@ fn registration(number: u32, host: &TraceHost) -> HostRegistration {
         boot_id: host.name.clone(),
         gpus: (0..host.gpus)
             .map(|index| GpuDescription {
-                uuid: GpuUuid((u128::from(number) << u32::BITS) | u128::from(index)),
+                uuid: gpu_uuid(number, index),
                 index,
                 model: host.gpu_model.clone(),
                 memory_mib: 0,

@@ -60,6 +60,7 @@ impl World<'_> {
             let done_at = now.after(left_ms);
             self.agenda.add(done_at, Happening::WorkDone { job, epoch });
         }
+        self.expect_checkpoint(job, epoch);
         let Some(attempt) = current_attempt(&self.engine.state, id) else {
             return Ok(());
         };
@@ -186,7 +187,7 @@ impl World<'_> {
         }
     }
 
-    fn look_at_host(&mut self, host: HostId) {
+    pub(super) fn look_at_host(&mut self, host: HostId) {
         if let Some(host) = self.engine.state.host(host) {
             self.observer.look_at_host(host);
         }

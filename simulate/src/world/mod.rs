@@ -5,6 +5,7 @@
 //! and a user would learn it; nothing here knows why the planner did what it did.
 
 mod agenda;
+mod checkpoint;
 mod decide;
 pub(crate) mod engine;
 mod follow;
@@ -58,9 +59,16 @@ pub struct Outcome {
     pub(crate) observed: Observed,
 }
 
-/// A simulation that cannot go on: the engine contradicts itself.
+/// A simulation that cannot go on: its queues are impossible, or the engine contradicts itself.
 #[derive(Debug, thiserror::Error)]
 pub enum SimulateError {
+    /// The cluster cannot honour the queues.
+    #[error("setting up the queues of the policy")]
+    Setup {
+        /// Why.
+        #[source]
+        rejection: Box<Rejection>,
+    },
     /// A command was refused that should have had effect.
     #[error("at {at}: {command} was refused")]
     Refused {
@@ -93,7 +101,8 @@ pub enum SimulateError {
 /// Runs a scenario to its end under one policy: until every job has ended, or nothing more can happen.
 ///
 /// # Errors
-/// [`SimulateError`] if the engine contradicts itself, which is a bug in it.
+/// [`SimulateError::Setup`] if the cluster cannot honour the queues; otherwise the engine contradicts itself, which is a
+/// bug in it.
 pub fn simulate(
     scenario: &Scenario,
     policy: Policy,

@@ -115,6 +115,11 @@ impl Observer {
             .subtract(observed.end_ms, u64::from(gpus));
     }
 
+    /// Running time that a job has done and kept.
+    pub(super) fn done_ms(&self, job: usize) -> u64 {
+        self.records[job].done_ms
+    }
+
     /// Running time that a job still needs; endless if none.
     pub(super) fn left_ms(&self, job: usize) -> Option<u64> {
         let record = &self.records[job];

@@ -3,18 +3,18 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Command, HostHealth};
+use muster_core::command::{Command, GpuHealth, HostHealth};
 use muster_core::ids::{AttemptEpoch, HostId, JobId};
 use muster_core::state::Answer;
 use muster_core::time::TimeMs;
 
 use super::agenda::{Agenda, Happening};
-use super::engine::Engine;
+use super::engine::{Engine, gpu_uuid};
 use super::observer::Observer;
 use super::{Outcome, Progress, SimulateError};
 use crate::measure::JobEnd;
 use crate::policy::Policy;
-use crate::scenario::{LeftOut, Scenario};
+use crate::scenario::{LeftOut, Place, Scenario};
 
 /// What the world knows of a job beside its record.
 #[derive(Clone, Copy, Debug, Default)]
@@ -38,8 +38,8 @@ pub(super) struct World<'a> {
     pub(super) runs: Vec<Run>,
     /// Position of every accepted job that has not ended.
     pub(super) positions: BTreeMap<JobId, usize>,
-    /// Outages that each host suffers at the moment.
-    outages: Vec<u32>,
+    /// Outages that each host and GPU suffers at the moment.
+    outages: BTreeMap<Place, u32>,
     arrived: usize,
     pub(super) ended: u64,
     instants: u64,
@@ -53,14 +53,24 @@ impl<'a> World<'a> {
     pub(super) fn new(scenario: &'a Scenario, policy: Policy) -> Result<Self, SimulateError> {
         let mut engine = Engine::new(&scenario.cluster)?;
         for command in policy.setup(scenario) {
-            engine.carry_out(&command)?;
+            engine
+                .apply(&command)
+                .map_err(|rejection| SimulateError::Setup {
+                    rejection: Box::new(rejection),
+                })?;
         }
         engine.news.clear();
         let mut agenda = Agenda::default();
         for outage in &scenario.outages {
-            let host = outage.host;
-            agenda.add(TimeMs(outage.start_ms), Happening::HostLost { host });
-            agenda.add(TimeMs(outage.end_ms), Happening::HostBack { host });
+            let (lost, back) = match outage.place {
+                Place::Host(host) => (Happening::HostLost { host }, Happening::HostBack { host }),
+                Place::Gpu(host, gpu) => (
+                    Happening::GpuLost { host, gpu },
+                    Happening::GpuBack { host, gpu },
+                ),
+            };
+            agenda.add(TimeMs(outage.start_ms), lost);
+            agenda.add(TimeMs(outage.end_ms), back);
         }
         Ok(Self {
             observer: Observer::new(scenario, &engine.state),
@@ -70,7 +80,7 @@ impl<'a> World<'a> {
             agenda,
             runs: vec![Run::default(); scenario.jobs.len()],
             positions: BTreeMap::new(),
-            outages: vec![0; scenario.cluster.hosts.len()],
+            outages: BTreeMap::new(),
             arrived: 0,
             ended: 0,
             instants: 0,
@@ -88,11 +98,16 @@ impl<'a> World<'a> {
         };
         self.observer.advance(now);
         self.engine.now = now;
+        // What a checkpoint changes is whom to preempt, not whether anybody is placed.
+        let mut changed = self.submission_is_due();
         while let Some(happening) = self.agenda.due(now) {
+            changed |= !matches!(happening, Happening::Checkpoint { .. });
             self.happen(happening)?;
         }
         self.submit_due()?;
-        self.decide()?;
+        if changed {
+            self.decide()?;
+        }
         self.engine.prune()?;
         self.engine.news.clear();
         self.instants += 1;
@@ -116,23 +131,61 @@ impl<'a> World<'a> {
     fn happen(&mut self, happening: Happening) -> Result<(), SimulateError> {
         match happening {
             Happening::WorkDone { job, epoch } => self.work_done(job, epoch),
-            Happening::HostLost { host } => {
-                self.outages[host] += 1;
-                if self.outages[host] == 1 {
-                    self.set_host_health(host, HostHealth::Lost)?;
-                    return self.fence_tasks_on(host_id(host));
-                }
-                Ok(())
+            Happening::Checkpoint { job, epoch } => self.commit_checkpoint(job, epoch),
+            Happening::HostLost { host } if self.is_first(Place::Host(host)) => {
+                self.set_host_health(host, HostHealth::Lost)?;
+                self.fence_tasks_on(host_id(host))
             }
-            Happening::HostBack { host } => {
-                self.outages[host] = self.outages[host].saturating_sub(1);
-                if self.outages[host] == 0 {
-                    self.set_host_health(host, HostHealth::Up)?;
-                }
-                Ok(())
+            Happening::HostBack { host } if self.was_last(Place::Host(host)) => {
+                self.set_host_health(host, HostHealth::Up)
             }
-            Happening::Plan => Ok(()),
+            Happening::GpuLost { host, gpu } if self.is_first(Place::Gpu(host, gpu)) => {
+                let health = GpuHealth::Faulted {
+                    signal: "fault".to_owned(),
+                    detail: "the file of faults says so".to_owned(),
+                };
+                self.set_gpu_health((host, gpu), health)
+            }
+            Happening::GpuBack { host, gpu } if self.was_last(Place::Gpu(host, gpu)) => {
+                self.set_gpu_health((host, gpu), GpuHealth::Healthy)
+            }
+            Happening::HostLost { .. }
+            | Happening::HostBack { .. }
+            | Happening::GpuLost { .. }
+            | Happening::GpuBack { .. }
+            | Happening::Plan => Ok(()),
         }
+    }
+
+    /// Counts an outage that begins; whether it is the only one of its place.
+    fn is_first(&mut self, place: Place) -> bool {
+        let outages = self.outages.entry(place).or_default();
+        *outages += 1;
+        *outages == 1
+    }
+
+    /// Counts an outage that ends; whether no other one is left of its place.
+    fn was_last(&mut self, place: Place) -> bool {
+        let outages = self.outages.entry(place).or_default();
+        *outages = outages.saturating_sub(1);
+        *outages == 0
+    }
+
+    fn set_gpu_health(
+        &mut self,
+        (host, gpu): (usize, u32),
+        health: GpuHealth,
+    ) -> Result<(), SimulateError> {
+        let host = host_id(host);
+        self.engine.carry_out(&Command::SetGpuHealth {
+            leader: self.engine.leader(),
+            host,
+            gpu: gpu_uuid(host.get(), gpu),
+            health,
+        })?;
+        self.follow()?;
+        self.look_at_host(host);
+        Ok(())
     }
 
     fn set_host_health(&mut self, host: usize, health: HostHealth) -> Result<(), SimulateError> {
@@ -142,6 +195,11 @@ impl<'a> World<'a> {
             health,
         })?;
         self.follow()
+    }
+
+    fn submission_is_due(&self) -> bool {
+        let next = self.scenario.jobs.get(self.arrived);
+        next.is_some_and(|job| job.submit_ms <= self.engine.now.0)
     }
 
     fn submit_due(&mut self) -> Result<(), SimulateError> {
@@ -154,7 +212,7 @@ impl<'a> World<'a> {
             let request = self.engine.next_request();
             let submitted = self.engine.apply(&Command::SubmitJob {
                 request,
-                spec: Arc::new(self.policy.spec(job)),
+                spec: Arc::new(self.policy.spec(self.scenario, job)),
             });
             match submitted {
                 Ok(Answer::Job(id)) => {

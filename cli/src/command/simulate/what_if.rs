@@ -247,13 +247,7 @@ fn refused(question: &Question, change: &str, rejection: &Rejection) -> Failure 
         let errors = file.refuse(broken);
         return Failure::list(errors.iter().map(FileError::to_string).collect());
     }
-    let failure = Failure::new(format!("{change} would be refused: {rejection}"));
-    match rejection {
-        Rejection::UnknownHost(_) => failure.help("`muster host list` shows the hosts"),
-        Rejection::UnknownGpu(_) => failure.help("`muster gpu list` shows the GPUs"),
-        Rejection::UnknownQueue(_) => failure.help("`muster queue list` shows the queues"),
-        _ => failure,
-    }
+    Failure::new(format!("{change} would be refused: {rejection}"))
 }
 
 fn show(difference: &Difference, screen: &Screen, report: Option<&Path>) -> Result<(), Failure> {

@@ -42,6 +42,15 @@ impl<'a> Capacity<'a> {
         Some(fork)
     }
 
+    /// What there would be if nothing were claimed.
+    pub(crate) fn without_claims(&self) -> Self {
+        let mut fork = self.fork();
+        for (job, unit) in self.state.index.claims.keys() {
+            fork.free_claim(*job, *unit);
+        }
+        fork
+    }
+
     /// Units whose claims may be of use to one.
     fn claimants(&self, asker: Asker<'_>) -> BTreeSet<(JobId, UnitIndex)> {
         let own = (asker.job.id, asker.unit);

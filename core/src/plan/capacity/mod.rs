@@ -82,6 +82,11 @@ impl<'a> Capacity<'a> {
         }
     }
 
+    /// The instant at which the round decides.
+    pub(crate) const fn now(&self) -> TimeMs {
+        self.now
+    }
+
     /// The same as seen at another time: it says which work ends before a claim's time.
     pub(crate) fn at(mut self, now: TimeMs) -> Self {
         self.now = now;
@@ -91,11 +96,6 @@ impl<'a> Capacity<'a> {
     /// The state that it shows.
     pub(crate) const fn state(&self) -> &'a State {
         self.state
-    }
-
-    /// The time at which it is seen.
-    pub(crate) const fn now(&self) -> TimeMs {
-        self.now
     }
 
     /// The GPU models of hosts that accept work, ascending.

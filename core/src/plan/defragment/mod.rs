@@ -20,7 +20,7 @@ use crate::plan::capacity::Capacity;
 use crate::plan::defragment::mover::Mover;
 use crate::plan::defragment::search::{Found, Search};
 use crate::plan::reserve;
-use crate::plan::running::Running;
+use crate::plan::running::{self, End, Running};
 use crate::plan::unit::{self, Lack, Shortage};
 use crate::quota::Defragment;
 use crate::state::Job;
@@ -41,17 +41,17 @@ pub(super) struct Proposal {
 pub(super) fn is_in_pieces(shortage: &Shortage) -> bool {
     let enough = shortage.need_gpus > 0 && shortage.need_gpus <= shortage.free_gpus;
     let is_known = match shortage.lack {
-        Lack::Gpus | Lack::Room | Lack::OwnHosts | Lack::Named | Lack::Cell { .. } => true,
+        Lack::Gpus | Lack::Other => true,
         Lack::UnknownLevel | Lack::SearchBound => false,
     };
     enough && is_known
 }
 
-/// The cheapest moves found that are worth it.
+/// The cheapest moves found that are worth it, of all that runs by when it should end.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     (job, unit): (&Job, UnitIndex),
-    running: &[Running<'_>],
+    ending: &[(End, Running<'_>)],
 ) -> Option<Proposal> {
     let state = capacity.state();
     let config = state.defragment.as_ref()?;
@@ -59,16 +59,19 @@ pub(super) fn propose(
     let moves_max = config
         .moves_max
         .min(config.moves_in_flight_max.saturating_sub(in_flight));
-    let movers = mover::all(state, (job, config), running);
+    let movers = mover::all(state, (job, config), ending);
     if moves_max == 0 || movers.is_empty() {
         return None;
     }
-    let coming = capacity.free_attempts(&stopping(running));
+    let stopping: Vec<Victim> = running::stopping(state)
+        .map(|running| running.named())
+        .collect();
+    let coming = capacity.free_attempts(&stopping);
     // What comes free anyway is enough: nobody else has to go.
-    if unit::find(&mut coming.clone(), job, unit).is_ok() {
+    if unit::place_unborrowed(&mut coming.clone(), job, unit).is_ok() {
         return None;
     }
-    let gain = Gain::of(capacity, (job, unit), running)?;
+    let gain = Gain::of(capacity, (job, unit), ending)?;
     let cost_max = moves::cost_gpu_ms_max(config, gain.at_most());
     let affordable = movers
         .into_iter()
@@ -90,11 +93,6 @@ pub(super) fn propose(
     gain.settle(config, cheapest, capacity.now())
 }
 
-fn stopping(running: &[Running<'_>]) -> Vec<Victim> {
-    let stopping = running.iter().filter(|running| running.is_stopping());
-    stopping.map(Running::named).collect()
-}
-
 /// What a unit gains by not waiting until others end.
 struct Gain {
     gpus: u64,
@@ -107,9 +105,9 @@ impl Gain {
     fn of(
         capacity: &Capacity<'_>,
         unit: (&Job, UnitIndex),
-        running: &[Running<'_>],
+        ending: &[(End, Running<'_>)],
     ) -> Option<Self> {
-        let otherwise = reserve::propose(capacity, unit, running)?;
+        let otherwise = reserve::propose(capacity, unit, ending)?;
         Some(Self {
             gpus: gpus(&otherwise.tasks),
             otherwise_at: otherwise.likely_at,

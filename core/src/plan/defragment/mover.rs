@@ -1,7 +1,7 @@
 //! Units that may be moved.
 
 use crate::moves;
-use crate::plan::running::Running;
+use crate::plan::running::{End, Running, Useful};
 use crate::quota::Defragment;
 use crate::state::{Job, State};
 
@@ -16,11 +16,12 @@ pub(super) struct Mover<'a> {
 pub(super) fn all<'a>(
     state: &State,
     (job, config): (&Job, &Defragment),
-    running: &[Running<'a>],
+    ending: &[(End, Running<'a>)],
 ) -> Vec<Mover<'a>> {
-    let movers = running.iter().filter_map(|running| {
+    let useful = Useful::to(state, job);
+    let movers = ending.iter().filter_map(|(_, running)| {
         let of = (running.job, running.unit, running.attempt);
-        let movable = moves::may_move(state, config, of).is_ok() && running.serves(state, job);
+        let movable = moves::may_move(state, config, of).is_ok() && useful.has(state, running);
         movable.then(|| Mover {
             running: *running,
             cost_gpu_ms: moves::cost_gpu_ms(config, of, state.time),

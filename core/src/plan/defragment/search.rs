@@ -80,7 +80,7 @@ impl Search<'_, '_> {
     fn try_without(&self, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
         let (job, unit) = self.unit;
-        Some(unit::find(&mut fork, job, unit).ok()?.tasks)
+        Some(unit::place_unborrowed(&mut fork, job, unit).ok()?.tasks)
     }
 
     /// The smallest number of units from the front without which the unit fits, less those that are not in its way or
@@ -157,7 +157,8 @@ impl Search<'_, '_> {
         let mut moves = Vec::with_capacity(chosen.len());
         for one in hardest_first {
             let running = self.order[one].running;
-            let placed = unit::find(&mut fork, running.job, running.index).map_err(|_| one)?;
+            let placed =
+                unit::place_unborrowed(&mut fork, running.job, running.index).map_err(|_| one)?;
             // A partial gang does not lose members by a move.
             if placed.tasks.len() < running.attempt.tasks.len() {
                 return Err(one);

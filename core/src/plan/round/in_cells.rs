@@ -5,10 +5,8 @@ use std::sync::Arc;
 use crate::command::{Claiming, Command, Standing};
 use crate::ids::UnitIndex;
 use crate::plan::Blocker;
-use crate::plan::allowance::amounts_asked;
 use crate::plan::order::Turn;
-use crate::plan::round::{ClaimMode, Refusal, Round, Wanting, refusal_of, reserved};
-use crate::plan::unit::{Lack, Shortage};
+use crate::plan::round::{ClaimMode, Refusal, Round, Wanting, reserved};
 use crate::plan::vc::Found;
 use crate::state::{Job, amounts_of};
 
@@ -42,10 +40,12 @@ impl Round<'_> {
                     Ok(())
                 }
                 Err(Wanting::Allowance(refusal)) => Err(refusal),
-                Err(Wanting::Room(shortage)) => Err(refusal_of(self.state, job, unit, shortage)),
+                Err(Wanting::Room(shortage)) => {
+                    Err(self.refusal_in_cells(job, unit, Some(shortage)))
+                }
             };
         }
-        Err(refusal_of(self.state, job, unit, self.shortage(job, unit)))
+        Err(self.refusal_in_cells(job, unit, None))
     }
 
     /// Attempts that lost their cells get them back where quota is left by all that wait.
@@ -79,7 +79,9 @@ impl Round<'_> {
             victims: found.victims.len() as u64,
             expected_at: None,
         };
-        if !found.is_free && self.claims == ClaimMode::IsNamed {
+        let may_claim =
+            self.claims == ClaimMode::EndsTheRound && !self.barred.contains(&(job.id, unit));
+        if !found.is_free && !may_claim {
             return Err(blocker.into());
         }
         self.clusters.give(&mut self.capacity, (job, unit), &found);
@@ -103,17 +105,5 @@ impl Round<'_> {
         self.ended = true;
         self.plan.steps.push(Command::Claim(claiming));
         Err(blocker.into())
-    }
-
-    /// What is missing in the cells of the cluster.
-    fn shortage(&self, job: &Job, unit: UnitIndex) -> Shortage {
-        Shortage {
-            need_gpus: amounts_asked(job, unit).gpus,
-            free_gpus: self.clusters.gpus_left(&job.spec.queue),
-            fits_tasks: 0,
-            need_tasks: job.tasks_of(unit).len() as u64,
-            lacks_gpus: true,
-            lack: Lack::Gpus,
-        }
     }
 }

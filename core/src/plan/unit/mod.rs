@@ -59,9 +59,8 @@ fn place_in_fork(
     Ok(placed)
 }
 
-/// Finds and takes room for one unit in what a capacity shows, claims aside: what others claim is not borrowed, whatever
-/// the unit's time limit.
-pub(crate) fn find(
+/// The same without what others claim, whatever the unit's time limit: whoever claims room cannot claim theirs.
+pub(crate) fn place_unborrowed(
     capacity: &mut Capacity<'_>,
     job: &Job,
     unit: UnitIndex,

@@ -22,42 +22,40 @@ pub(crate) struct Shortage {
     pub(crate) lack: Lack,
 }
 
-/// What is short.
-#[derive(Clone, Debug, PartialEq, Eq)]
+/// What is short, as far as the search tells; which condition of the job is in the way is found by lifting it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lack {
     /// GPUs of the acceptable models, in all or in pieces that are large enough.
     Gpus,
-    /// CPUs or memory where the GPUs are.
-    Room,
-    /// The GPUs or hosts that the job names.
-    Named,
-    /// Hosts on which nobody else is.
-    OwnHosts,
-    /// A cell with enough of both: there would be room across several.
-    Cell {
-        /// Its level.
-        level: String,
-        /// The most GPUs of an acceptable model that are free in one of them.
-        free_gpus_max: u64,
-    },
+    /// Something else where the GPUs are.
+    Other,
     /// The topology has no such level.
     UnknownLevel,
     /// Nobody knows: the search for room ended at its bound.
     SearchBound,
 }
 
+impl Lack {
+    const fn of(lacks_gpus: bool) -> Self {
+        match lacks_gpus {
+            true => Self::Gpus,
+            false => Self::Other,
+        }
+    }
+}
+
 /// Why a single task does not fit.
-pub(super) fn of_task(capacity: &Capacity<'_>, ask: &Ask<'_>, part: &Part<'_>) -> Shortage {
+pub(super) fn of_task(capacity: &Capacity<'_>, part: &Part<'_>) -> Shortage {
     let gpus = part.group.resources.gpus;
     let slots = |class: &HostClass| capacity.slots(class, gpus);
-    let lacks_gpus = part.classes.iter().all(|class| slots(class) == 0);
+    let lacks_gpus = gpus > 0 && part.classes.iter().all(|class| slots(class) == 0);
     Shortage {
         need_gpus: u64::from(gpus),
         free_gpus: gpus_free(capacity, &part.classes),
         fits_tasks: 0,
         need_tasks: 1,
         lacks_gpus,
-        lack: lack(ask, lacks_gpus),
+        lack: Lack::of(lacks_gpus),
     }
 }
 
@@ -89,19 +87,10 @@ pub(super) fn of_gang(capacity: &Capacity<'_>, ask: &Ask<'_>, short: &Short) -> 
         .sum();
     let free_gpus = gpus_free(capacity, &classes);
     let lacks_gpus = need_gpus > 0 && (free_gpus < enough || slots < of_largest);
-    let lack = match short.level {
-        _ if short.unknown_level => Lack::UnknownLevel,
-        _ if short.over_bound => Lack::SearchBound,
-        Some(level) if !lacks_gpus => Lack::Cell {
-            level: capacity
-                .state()
-                .topology
-                .name(level)
-                .unwrap_or_default()
-                .to_owned(),
-            free_gpus_max: most_in_a_cell(capacity, level, &classes),
-        },
-        _ => lack(ask, lacks_gpus),
+    let lack = match (short.unknown_level, short.over_bound) {
+        (true, _) => Lack::UnknownLevel,
+        (false, true) => Lack::SearchBound,
+        (false, false) => Lack::of(lacks_gpus),
     };
     Shortage {
         need_gpus,
@@ -113,34 +102,6 @@ pub(super) fn of_gang(capacity: &Capacity<'_>, ask: &Ask<'_>, short: &Short) -> 
     }
 }
 
-fn lack(ask: &Ask<'_>, lacks_gpus: bool) -> Lack {
-    if ask.parts.iter().any(|part| part.few_hosts.is_some()) {
-        Lack::Named
-    } else if lacks_gpus {
-        Lack::Gpus
-    } else if ask.asker.is_exclusive() {
-        Lack::OwnHosts
-    } else {
-        Lack::Room
-    }
-}
-
 fn gpus_free(capacity: &Capacity<'_>, classes: &[HostClass]) -> u64 {
     classes.iter().map(|class| capacity.gpus_free(class)).sum()
-}
-
-fn most_in_a_cell(
-    capacity: &Capacity<'_>,
-    level: crate::topology::Level,
-    classes: &[HostClass],
-) -> u64 {
-    let host_level = capacity.state().topology.host_level();
-    let most = classes.iter().map(|class| {
-        if level >= host_level {
-            let hosts = capacity.hosts(class);
-            return hosts.get_max().map_or(0, |(free, _)| u64::from(*free));
-        }
-        capacity.places().most_free(level, class)
-    });
-    most.max().unwrap_or(0)
 }

@@ -17,7 +17,7 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
             return Ok(Placed { tasks: vec![task] });
         }
     }
-    Err(shortage::of_task(capacity, ask, part))
+    Err(shortage::of_task(capacity, part))
 }
 
 fn place_with(

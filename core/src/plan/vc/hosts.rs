@@ -311,6 +311,12 @@ impl Room for Hosts<'_, '_> {
     fn evicts(&self) -> bool {
         self.force != Force::None
     }
+
+    fn oldest_on(&self, id: HostId) -> Option<JobId> {
+        let gpus = &self.state.host(id)?.gpus;
+        let holders = gpus.iter().filter_map(|gpu| gpu.holder);
+        holders.map(|holder| holder.job).min()
+    }
 }
 
 fn need<'n>(

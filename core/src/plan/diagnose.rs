@@ -1,0 +1,440 @@
+//! What keeps a unit from the room that there is: the condition of its job without which it would fit now.
+//!
+//! Every condition is lifted in turn and the unit is placed without it, by the same search. A job that has no
+//! conditions costs no look more.
+
+use crate::command::TaskPlacement;
+use crate::feasibility::{Freed, Ledger};
+use crate::ids::{JobId, TaskIndex, UnitIndex};
+use crate::plan::Blocker;
+use crate::plan::blocker::{NamedPlace, RoomShort, TopologyShort};
+use crate::plan::capacity::Capacity;
+use crate::plan::change::Change;
+use crate::plan::unit::{self, Lack, Shortage};
+use crate::spec::{Packing, TaskGroup, Within};
+use crate::state::{Host, HostClass, Job};
+use crate::topology::{HostCells, Level, Topology};
+
+/// Hosts looked at for what the best of them has: past it another one may be better.
+const HOSTS_LOOKED_AT_MAX: usize = 64;
+
+/// Jobs, hosts and GPUs that a blocker tells of at most.
+const TOLD_MAX: usize = 4;
+
+/// A unit that lacks room.
+#[derive(Clone, Copy)]
+pub(super) struct Lacking<'a, 'c> {
+    pub(super) capacity: &'a Capacity<'c>,
+    pub(super) job: &'a Job,
+    pub(super) unit: UnitIndex,
+    pub(super) shortage: &'a Shortage,
+}
+
+impl Lacking<'_, '_> {
+    /// What is in the way.
+    pub(super) fn blocker(self) -> Blocker {
+        let lifted = self.conditions();
+        let Shortage {
+            need_gpus,
+            free_gpus,
+            fits_tasks,
+            need_tasks,
+            ..
+        } = *self.shortage;
+        if self.shortage.lack == Lack::SearchBound {
+            return Blocker::SearchBound {
+                need_gpus,
+                free_gpus,
+            };
+        }
+        let alone = lifted.iter().find_map(|changes| {
+            let tasks = self.tasks_with(changes)?;
+            Some(self.named(changes, &tasks))
+        });
+        let together = || {
+            let all: Vec<Change> = lifted.iter().flatten().cloned().collect();
+            let first = lifted.first().filter(|_| lifted.len() > 1)?;
+            let tasks = self.tasks_with(&all)?;
+            Some(self.named(first, &tasks))
+        };
+        alone.or_else(together).unwrap_or(Blocker::Resources {
+            need_gpus,
+            free_gpus,
+            fits_tasks,
+            need_tasks,
+        })
+    }
+
+    /// The conditions of the job that may be what is in the way, each as the changes that lift it. Where too few GPUs
+    /// are free wherever they lie, only those of other models can help.
+    fn conditions(self) -> Vec<Vec<Change>> {
+        let spec = &self.job.spec;
+        let scheduling = &spec.scheduling;
+        let mut conditions = Vec::new();
+        if !self.shortage.lacks_gpus {
+            let levels = self.levels().into_iter().map(|(group, level)| {
+                vec![Change::Within {
+                    group,
+                    level,
+                    required: false,
+                }]
+            });
+            conditions.extend(levels);
+            let names_gpus = |group: &TaskGroup| !group.layout.gpus.is_empty();
+            if !scheduling.hosts.is_empty() || spec.groups.iter().any(names_gpus) {
+                conditions.push(vec![Change::AnyPlace]);
+            }
+            if !scheduling.hosts_excluded.is_empty() {
+                conditions.push(vec![Change::Include {
+                    hosts: scheduling.hosts_excluded.clone(),
+                }]);
+            }
+            let limited = spec.groups.iter();
+            let limited = limited.filter(|group| group.tasks_per_host_max.is_some());
+            let limited = limited.map(|group| Change::TasksPerHost {
+                group: group.name.clone(),
+                tasks: None,
+            });
+            conditions.push(limited.collect());
+            if scheduling.packing == Packing::Exclusive {
+                conditions.push(vec![Change::ShareHosts]);
+            }
+            conditions.push(vec![Change::Less {
+                cpus_milli: 0,
+                memory_mib: 0,
+            }]);
+        }
+        let asks_for_models = |group: &TaskGroup| !group.resources.gpu_models.is_empty();
+        if spec.groups.iter().any(asks_for_models) {
+            conditions.push(vec![Change::AcceptModels {
+                models: self.capacity.models().map(ToString::to_string).collect(),
+            }]);
+        }
+        conditions.retain(|changes| !changes.is_empty());
+        conditions
+    }
+
+    /// Levels that the job requires, of the gang and of its groups.
+    fn levels(self) -> Vec<(Option<String>, String)> {
+        let spec = &self.job.spec;
+        let required = |within: &Option<Within>| {
+            let within = within.as_ref().filter(|within| within.required)?;
+            Some(within.level.clone())
+        };
+        let of_gang = required(&spec.scheduling.within).filter(|_| spec.gang);
+        let of_gang = of_gang.map(|level| (None, level));
+        let groups = spec.groups.iter();
+        let of_groups = groups.filter_map(|group| {
+            let level = required(&group.layout.within)?;
+            Some((Some(group.name.clone()), level))
+        });
+        of_gang.into_iter().chain(of_groups).collect()
+    }
+
+    /// Where the unit would go with some changes.
+    fn tasks_with(self, changes: &[Change]) -> Option<Vec<TaskPlacement>> {
+        let (first, others) = changes.split_first()?;
+        let changed = others
+            .iter()
+            .fold(first.of(self.job), |job, change| change.of(&job));
+        let placed = unit::place(&mut self.capacity.clone(), &changed, self.unit);
+        placed.ok().map(|placed| placed.tasks)
+    }
+
+    /// The blocker for a condition, and where the unit would go without it.
+    fn named(self, changes: &[Change], tasks: &[TaskPlacement]) -> Blocker {
+        let Shortage {
+            need_gpus,
+            free_gpus,
+            fits_tasks,
+            need_tasks,
+            ..
+        } = *self.shortage;
+        match changes.first() {
+            Some(Change::Within { group, level, .. }) => {
+                Blocker::Topology(Box::new(self.topology(group.clone(), level)))
+            }
+            Some(Change::AnyPlace) => Blocker::Named {
+                places: self.named_places(),
+            },
+            Some(Change::Include { hosts }) => Blocker::Excluded {
+                hosts: self.hosts_among(hosts, tasks),
+            },
+            Some(Change::TasksPerHost { group, .. }) => Blocker::TasksPerHost {
+                group: group.clone(),
+                limit: self.limit_of(group),
+                fits_tasks,
+                need_tasks,
+            },
+            Some(Change::ShareHosts) => Blocker::OwnHosts {
+                jobs: self.others_on(tasks),
+                fits_tasks,
+                need_tasks,
+            },
+            Some(Change::AcceptModels { .. }) => Blocker::Model {
+                asked: self.models_asked(),
+                others: self.models_among(tasks),
+                need_gpus,
+                free_gpus,
+            },
+            _ => Blocker::Room(Box::new(self.room())),
+        }
+    }
+
+    fn topology(self, group: Option<String>, level: &str) -> TopologyShort {
+        let topology = &self.capacity.state().topology;
+        let sharing = group.as_ref().map(|name| {
+            let mut groups = self.job.spec.groups.iter();
+            let group = groups.find(|group| group.name == *name);
+            group.map_or(0, |group| gpus_sharing(self.job, group, topology))
+        });
+        let best = topology
+            .level(level)
+            .and_then(|level| self.fullest_cell(level));
+        TopologyShort {
+            level: level.to_owned(),
+            group,
+            need_gpus: sharing.unwrap_or(self.shortage.need_gpus),
+            best_free_gpus: best.as_ref().map_or(0, |(free, _)| *free),
+            best: best.map(|(_, name)| name),
+            free_gpus: self.shortage.free_gpus,
+            fits_tasks: self.shortage.fits_tasks,
+            need_tasks: self.shortage.need_tasks,
+        }
+    }
+
+    /// The cell of a level with the most free GPUs of an acceptable model, and its name.
+    fn fullest_cell(self, level: Level) -> Option<(u64, String)> {
+        let topology = &self.capacity.state().topology;
+        let classes = self.classes();
+        if level < topology.host_level() {
+            let cells = classes
+                .iter()
+                .filter_map(|class| self.capacity.places().fullest(level, class));
+            let (free, path) = cells.max()?;
+            return Some((free, path.to_string()));
+        }
+        let hosts = classes.iter().flat_map(|class| {
+            let hosts = self.capacity.hosts(class);
+            let fullest: Vec<_> = hosts.iter().rev().copied().collect();
+            fullest
+                .into_iter()
+                .take(HOSTS_LOOKED_AT_MAX)
+                .map(move |(free, host)| (free, host, class))
+        });
+        let cells = hosts.filter_map(|(free, host, class)| {
+            let record = self.capacity.state().host(host)?;
+            if level == topology.host_level() {
+                return Some((u64::from(free), record.name.to_string()));
+            }
+            let cells = self.capacity.cells(host)?;
+            let (free, at) = self.fullest_inside(record, class, (cells, level))?;
+            Some((u64::from(free), format!("{}:{at}", record.name)))
+        });
+        cells.max_by_key(|(free, _)| *free)
+    }
+
+    /// The most GPUs that are free in one cell inside a host, and the position of the cell's first GPU.
+    fn fullest_inside(
+        self,
+        host: &Host,
+        class: &HostClass,
+        (cells, level): (&HostCells, Level),
+    ) -> Option<(u32, usize)> {
+        let free = self.capacity.free_on(host, class);
+        let inside = cells.on_level(level).filter_map(|cell| {
+            let first = cell.gpus.positions().next()?;
+            Some((cell.gpus.and(free).count(), first))
+        });
+        inside.max_by_key(|(free, _)| *free)
+    }
+
+    /// Acceptable GPU models of hosts that accept work.
+    fn classes(self) -> Vec<HostClass> {
+        let mut groups = self.job.spec.groups.iter();
+        let asking: Vec<&TaskGroup> = groups
+            .by_ref()
+            .filter(|group| group.resources.gpus > 0)
+            .collect();
+        let models = self.capacity.models();
+        models
+            .filter(|model| {
+                let mut asking = asking.iter();
+                asking.any(|group| group.resources.accepts_model(model))
+            })
+            .cloned()
+            .collect()
+    }
+
+    /// What the job names, and why it does not do.
+    fn named_places(self) -> Vec<NamedPlace> {
+        let state = self.capacity.state();
+        let spec = &self.job.spec;
+        let gpus = spec.groups.iter().flat_map(|group| &group.layout.gpus);
+        let gpus = gpus.take(TOLD_MAX).filter_map(|uuid| {
+            let known = state.gpu(*uuid);
+            let why = match known {
+                None => "there is no such GPU".to_owned(),
+                Some((host, gpu)) => match &gpu.holder {
+                    Some(holder) => format!("job {} has it", holder.job),
+                    None if !gpu.usable() => "it is blocked or unfit".to_owned(),
+                    None if !host.accepts_work() => "its host is blocked or silent".to_owned(),
+                    None => match gpu.claim {
+                        Some((job, _)) => format!("it is reserved for job {job}"),
+                        None => return None,
+                    },
+                },
+            };
+            let name = known.map_or_else(
+                || uuid.to_string(),
+                |(host, gpu)| format!("{}:{}", host.name, gpu.index),
+            );
+            Some(NamedPlace { name, why })
+        });
+        let hosts = spec.scheduling.hosts.iter().filter_map(|name| {
+            let why = match state.host_by_name(name) {
+                None => "there is no such host".to_owned(),
+                Some(host) => self.misfit(host)?,
+            };
+            let name = name.clone();
+            Some(NamedPlace { name, why })
+        });
+        gpus.chain(hosts).take(TOLD_MAX).collect()
+    }
+
+    /// Why a host takes no task of the unit; none if it takes one.
+    fn misfit(self, host: &Host) -> Option<String> {
+        let group = first_group(self.job, self.unit)?;
+        let asker = self.capacity.asker(self.job, self.unit);
+        let freed = Freed::default();
+        let mut ledger = Ledger::open(self.capacity.state(), host, asker, &freed);
+        ledger.choose(group).err().map(|misfit| misfit.to_string())
+    }
+
+    fn hosts_among(self, names: &[String], tasks: &[TaskPlacement]) -> Vec<String> {
+        let used = tasks
+            .iter()
+            .filter_map(|task| self.capacity.state().host(task.host));
+        let mut found: Vec<String> = used.map(|host| host.name.to_string()).collect();
+        found.retain(|name| names.contains(name));
+        found.sort();
+        found.dedup();
+        found.truncate(TOLD_MAX);
+        found
+    }
+
+    fn limit_of(self, group: &str) -> u32 {
+        let mut groups = self.job.spec.groups.iter();
+        let group = groups.find(|known| known.name == group);
+        group
+            .and_then(|group| group.tasks_per_host_max)
+            .unwrap_or(u32::MAX)
+    }
+
+    /// Other jobs on the hosts of some tasks, or with a claim there.
+    fn others_on(self, tasks: &[TaskPlacement]) -> Vec<JobId> {
+        let state = self.capacity.state();
+        let mut jobs: Vec<JobId> = Vec::new();
+        for task in tasks {
+            let first = (task.host, JobId(0), UnitIndex(0));
+            let last = (task.host, JobId(u64::MAX), UnitIndex(u32::MAX));
+            let there = state.index.on_host.range(first..=last);
+            jobs.extend(there.map(|((_, job, _), _)| *job));
+            let claims = state.host(task.host).map(|host| host.claims.iter());
+            jobs.extend(claims.into_iter().flatten().map(|claim| claim.job));
+        }
+        jobs.retain(|job| *job != self.job.id);
+        jobs.sort();
+        jobs.dedup();
+        jobs.truncate(TOLD_MAX);
+        jobs
+    }
+
+    fn models_asked(self) -> Vec<String> {
+        let groups = self.job.spec.groups.iter();
+        let mut models: Vec<String> = groups
+            .flat_map(|group| group.resources.gpu_models.iter().cloned())
+            .collect();
+        models.sort();
+        models.dedup();
+        models
+    }
+
+    /// Models of the GPUs of some tasks that the job does not accept.
+    fn models_among(self, tasks: &[TaskPlacement]) -> Vec<String> {
+        let asked = self.models_asked();
+        let used = tasks.iter().filter_map(|task| {
+            let (_, gpu) = self.capacity.state().gpu(*task.gpus.first()?)?;
+            Some(gpu.model.to_string())
+        });
+        let mut models: Vec<String> = used.filter(|model| !asked.contains(model)).collect();
+        models.sort();
+        models.dedup();
+        models
+    }
+
+    fn room(self) -> RoomShort {
+        let less = |cpus_milli, memory_mib| {
+            let change = Change::Less {
+                cpus_milli,
+                memory_mib,
+            };
+            self.tasks_with(&[change]).is_some()
+        };
+        let groups = self.job.spec.groups.iter();
+        let asked = match self.job.spec.gang {
+            true => groups.max_by_key(|group| group.resources.gpus),
+            false => first_group(self.job, self.unit),
+        };
+        let asked = asked.map(|group| &group.resources);
+        let gpus = asked.map_or(0, |asked| asked.gpus);
+        let (free_cpus_milli_max, free_memory_mib_max) = self.most_room(gpus);
+        RoomShort {
+            lacks_cpus: less(0, u64::MAX),
+            lacks_memory: less(u32::MAX, 0),
+            need_cpus_milli: asked.map_or(0, |asked| asked.cpus_milli),
+            free_cpus_milli_max,
+            need_memory_mib: asked.map_or(0, |asked| asked.memory_mib),
+            free_memory_mib_max,
+            fits_tasks: self.shortage.fits_tasks,
+            need_tasks: self.shortage.need_tasks,
+        }
+    }
+
+    /// The most CPUs and the most memory that are free on a host with so many free GPUs.
+    fn most_room(self, gpus: u32) -> (u32, u64) {
+        let any = [HostClass::from("")];
+        let classes = self.classes();
+        let classes = if gpus == 0 { &any[..] } else { &classes };
+        let mut most = (0, 0);
+        for class in classes {
+            let hosts = self.capacity.hosts(class);
+            let fitting = hosts.range((gpus, crate::ids::HostId(0))..);
+            for (_, host) in fitting.take(HOSTS_LOOKED_AT_MAX) {
+                if let Some(host) = self.capacity.state().host(*host) {
+                    let (cpus_milli, memory_mib) = self.capacity.room_of(host).free();
+                    most = (most.0.max(cpus_milli), most.1.max(memory_mib));
+                }
+            }
+        }
+        most
+    }
+}
+
+/// GPUs of a group that have to lie in one cell: those of a subgroup, or of one task where the level is inside hosts.
+fn gpus_sharing(job: &Job, group: &TaskGroup, topology: &Topology) -> u64 {
+    let each = u64::from(group.resources.gpus);
+    let level = group.layout.within.as_ref();
+    let level = level.and_then(|within| topology.level(&within.level));
+    if !job.spec.gang || level > Some(topology.host_level()) {
+        return each;
+    }
+    let tasks = group.layout.within_tasks.unwrap_or(group.count);
+    each * u64::from(tasks.min(group.count))
+}
+
+/// The group of a unit's first task.
+pub(super) fn first_group(job: &Job, unit: UnitIndex) -> Option<&TaskGroup> {
+    let first = TaskIndex(job.tasks_of(unit).start);
+    job.spec.group_of(first).map(|(group, _)| group)
+}

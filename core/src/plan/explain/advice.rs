@@ -1,0 +1,353 @@
+//! The smallest change that lets a job run, found by trying.
+//!
+//! First what leaves the job as it is (time, blocks let go, a limit raised), then what it could ask for instead, each
+//! kind from the least change on. What is named in the end without a trial says so.
+
+use crate::apply::apply;
+use crate::command::{BlockTarget, Command};
+use crate::ids::{RequestId, UnitIndex};
+use crate::plan::blocker::{RoomShort, TopologyShort};
+use crate::plan::diagnose::first_group;
+use crate::plan::explain::remedy::Remedy;
+use crate::plan::explain::turn::Met;
+use crate::plan::explain::{helps, queues};
+use crate::plan::potential::describe;
+use crate::plan::{Blocker, Change, LimitKind, LimitReached};
+use crate::quota::QueueConfig;
+use crate::spec::TaskGroup;
+use crate::state::{Host, Job, State};
+use crate::time::TimeMs;
+
+/// Blocks that are tried out as the reason, one by one and then together.
+const BLOCKS_TRIED_MAX: usize = 16;
+
+/// Hosts whose exclusion is tried out, one by one and then all together.
+const EXCLUDED_TRIED_MAX: usize = 16;
+
+/// A job is advised to take a shorter time limit only if it is at least so long, in milliseconds.
+const RUN_TIME_MS_MIN: u64 = 60_000;
+
+/// A remedy, and whether it is enough.
+pub(super) struct Advice {
+    pub(super) remedy: Remedy,
+    pub(super) is_enough: bool,
+}
+
+impl Advice {
+    const fn enough(remedy: Remedy) -> Self {
+        Self {
+            remedy,
+            is_enough: true,
+        }
+    }
+
+    const fn needed(remedy: Remedy) -> Self {
+        Self {
+            remedy,
+            is_enough: false,
+        }
+    }
+}
+
+/// A look for a remedy.
+#[derive(Clone, Copy)]
+struct Search<'s, 'a> {
+    state: &'s State,
+    job: &'s Job,
+    met: &'s Met<'a>,
+}
+
+pub(super) fn find(state: &State, job: &Job, met: &Met<'_>) -> Option<Advice> {
+    let search = Search { state, job, met };
+    let wait = |until: TimeMs| Remedy::Wait { until };
+    match met.blocker.as_ref()? {
+        Blocker::Cancelling => None,
+        Blocker::BackOff { until } => Some(Advice {
+            remedy: wait(*until),
+            is_enough: search.fits(job),
+        }),
+        Blocker::Reserved { expected_at, .. } | Blocker::Moving { expected_at, .. } => {
+            expected_at.map(|at| Advice::enough(wait(at)))
+        }
+        Blocker::ReservedByOthers { until, .. } => search.ends_before(*until).or_else(|| {
+            let until = (*until)?;
+            Some(Advice::needed(wait(until)))
+        }),
+        Blocker::Behind { ahead } => Some(Advice::needed(Remedy::PlaceAhead { ahead: *ahead })),
+        Blocker::NoSuchHost { need } => Some(Advice::needed(Remedy::Grow { need: need.clone() })),
+        Blocker::ExceedsCluster {
+            need_gpus,
+            have_gpus,
+        } => Some(Advice::needed(Remedy::Grow {
+            need: format!("{} GPUs", need_gpus.saturating_sub(*have_gpus).max(1)),
+        })),
+        Blocker::Limit(limit) => Some(search.past_limit(limit)),
+        blocker => search
+            .unblock()
+            .or_else(|| search.otherwise(blocker))
+            .or_else(|| search.fewer_tasks())
+            .or_else(|| search.beside_cells(blocker))
+            .or_else(|| search.free(blocker)),
+    }
+}
+
+impl Search<'_, '_> {
+    fn unit(self) -> Option<UnitIndex> {
+        self.met.round.as_ref().map(|(_, _, unit)| *unit)
+    }
+
+    /// Whether the job's unit would be placed in its turn if the job were like this.
+    fn fits(self, job: &Job) -> bool {
+        let round = self.met.round.as_ref();
+        round.is_some_and(|(round, turn, unit)| round.finds_room(*turn, job, *unit))
+    }
+
+    fn change(self, change: Change) -> Option<Advice> {
+        self.fits(&change.of(self.job)).then(|| {
+            let change = Box::new(change);
+            Advice::enough(Remedy::Change { change })
+        })
+    }
+
+    fn first_that_fits(self, changes: impl IntoIterator<Item = Change>) -> Option<Advice> {
+        changes.into_iter().find_map(|change| self.change(change))
+    }
+
+    /// Room that is reserved for a while is enough for work that has ended by then.
+    fn ends_before(self, until: Option<TimeMs>) -> Option<Advice> {
+        let run_time_ms_max = until?.since(self.met.now);
+        let asked = self.job.spec.scheduling.run_time_ms_max;
+        let shorter = asked.is_none_or(|asked| asked > run_time_ms_max);
+        if run_time_ms_max < RUN_TIME_MS_MIN || !shorter {
+            return None;
+        }
+        self.change(Change::RunTime { run_time_ms_max })
+    }
+
+    fn past_limit(self, reached: &LimitReached) -> Advice {
+        let raise = Remedy::RaiseLimit {
+            limit: Box::new(reached.clone()),
+        };
+        let change = |config: &mut QueueConfig| queues::raise(config, reached);
+        let raised = queues::with_queue(self.state, self.met.now, (&reached.queue, change));
+        if raised.is_some_and(|fork| helps(&fork, self.job, self.met)) {
+            return Advice::enough(raise);
+        }
+        let of_guarantee = (reached.kind == LimitKind::Guarantee).then_some(Change::Opportunistic);
+        self.first_that_fits(of_guarantee)
+            .or_else(|| self.fewer_tasks())
+            .unwrap_or(Advice::needed(raise))
+    }
+
+    /// The blocks whose end would let the job's next unit be placed: one alone if one does, else the fewest of the
+    /// first ones together.
+    fn unblock(self) -> Option<Advice> {
+        let hosts = self.state.hosts.values();
+        let blocks: Vec<BlockTarget> = hosts
+            .flat_map(|host| blocks_of(host))
+            .take(BLOCKS_TRIED_MAX)
+            .collect();
+        let found = |targets: &[BlockTarget]| {
+            let targets = targets.to_vec();
+            Advice::enough(Remedy::Unblock { targets })
+        };
+        if !self.goes_without(&blocks) {
+            return None;
+        }
+        let mut singly = blocks.iter().map(std::slice::from_ref);
+        if let Some(one) = singly.find(|targets| self.goes_without(targets)) {
+            return Some(found(one));
+        }
+        let (mut too_few, mut enough) = (1, blocks.len());
+        while enough - too_few > 1 {
+            let middle = too_few + (enough - too_few) / 2;
+            match self.goes_without(&blocks[..middle]) {
+                true => enough = middle,
+                false => too_few = middle,
+            }
+        }
+        Some(found(&blocks[..enough]))
+    }
+
+    fn goes_without(self, blocks: &[BlockTarget]) -> bool {
+        let mut fork = self.state.clone();
+        for (target, number) in blocks.iter().zip(0u128..) {
+            let unblock = Command::Unblock {
+                request: RequestId(u128::MAX - number),
+                target: target.clone(),
+                author: "explain".to_owned(),
+            };
+            apply(&mut fork, self.met.now, &unblock);
+        }
+        !blocks.is_empty() && helps(&fork, self.job, self.met)
+    }
+
+    /// What the job could ask for instead of the condition that is in its way.
+    fn otherwise(self, blocker: &Blocker) -> Option<Advice> {
+        match blocker {
+            Blocker::Topology(short) => self.first_that_fits(self.wider(short)),
+            Blocker::TasksPerHost { group, limit, .. } => {
+                let doubling = std::iter::successors(Some(limit + 1), |tasks| tasks.checked_mul(2));
+                let most = self.job.spec.tasks();
+                let doubling = doubling.take_while(|tasks| u64::from(*tasks) < most);
+                let limits = doubling.map(Some).chain([None]);
+                self.first_that_fits(limits.map(|tasks| Change::TasksPerHost {
+                    group: group.clone(),
+                    tasks,
+                }))
+            }
+            Blocker::OwnHosts { .. } => self.change(Change::ShareHosts),
+            Blocker::Named { .. } => self.change(Change::AnyPlace),
+            Blocker::Excluded { hosts } => {
+                let singly = hosts.iter().take(EXCLUDED_TRIED_MAX);
+                let singly = singly.map(|host| vec![host.clone()]);
+                let all = self.job.spec.scheduling.hosts_excluded.clone();
+                let sets = singly.chain([hosts.clone(), all]);
+                self.first_that_fits(sets.map(|hosts| Change::Include { hosts }))
+            }
+            Blocker::Model { others, .. } => {
+                let singly = others.iter().map(|model| vec![model.clone()]);
+                let sets = singly.chain([others.clone()]);
+                self.first_that_fits(sets.map(|models| Change::AcceptModels { models }))
+            }
+            Blocker::Room(short) => self.first_that_fits(less(short)),
+            _ => None,
+        }
+    }
+
+    /// Larger cells than the one that is required, the smallest first, then the same as a wish.
+    fn wider(self, short: &TopologyShort) -> Vec<Change> {
+        let topology = &self.state.topology;
+        let within = |level: &str, required| Change::Within {
+            group: short.group.clone(),
+            level: level.to_owned(),
+            required,
+        };
+        let mut larger: Vec<Change> = topology
+            .levels()
+            .take_while(|level| *level != short.level)
+            .map(|level| within(level, true))
+            .collect();
+        larger.reverse();
+        larger.push(within(&short.level, false));
+        larger
+    }
+
+    /// The most tasks of a gang's largest group that would fit now.
+    fn fewer_tasks(self) -> Option<Advice> {
+        let groups = self.job.spec.groups.iter().filter(|_| self.job.spec.gang);
+        let group = groups.max_by_key(|group| group.count)?;
+        let change = |tasks| Change::FewerTasks {
+            group: group.name.clone(),
+            tasks,
+        };
+        let (mut fits, mut fits_not) = (0, group.count);
+        while fits_not - fits > 1 {
+            let middle = fits + (fits_not - fits) / 2;
+            match self.fits(&change(middle).of(self.job)) {
+                true => fits = middle,
+                false => fits_not = middle,
+            }
+        }
+        (fits > 0).then(|| {
+            let change = Box::new(change(fits));
+            Advice::enough(Remedy::Change { change })
+        })
+    }
+
+    /// What helps a job of a virtual cluster that has no cells for it.
+    fn beside_cells(self, blocker: &Blocker) -> Option<Advice> {
+        let Blocker::Cells(short) = blocker else {
+            return None;
+        };
+        let opportunistic = self.change(Change::Opportunistic);
+        opportunistic.or_else(|| {
+            let borrow = |config: &mut QueueConfig| config.borrow = true;
+            let fork = queues::with_queue(self.state, self.met.now, (&short.queue, borrow))?;
+            let queue = short.queue.clone();
+            helps(&fork, self.job, self.met).then(|| Advice::enough(Remedy::Borrow { queue }))
+        })
+    }
+
+    /// What would have to become free for the job's next unit.
+    fn free(self, blocker: &Blocker) -> Option<Advice> {
+        let (fits_tasks, need_tasks) = match blocker {
+            Blocker::Resources {
+                fits_tasks,
+                need_tasks,
+                ..
+            }
+            | Blocker::OwnHosts {
+                fits_tasks,
+                need_tasks,
+                ..
+            }
+            | Blocker::TasksPerHost {
+                fits_tasks,
+                need_tasks,
+                ..
+            } => (*fits_tasks, *need_tasks),
+            Blocker::Room(short) => (short.fits_tasks, short.need_tasks),
+            Blocker::Topology(short) => (short.fits_tasks, short.need_tasks),
+            _ => return None,
+        };
+        let tasks = need_tasks.saturating_sub(fits_tasks);
+        let group = first_group(self.job, self.unit()?)?;
+        if tasks == 1
+            && matches!(blocker, Blocker::Resources { .. })
+            && let Some((host, gpus)) = nearest_host(self.state, group)
+        {
+            return Some(Advice::needed(Remedy::FreeGpus {
+                gpus,
+                host: host.name.as_ref().to_owned(),
+            }));
+        }
+        Some(Advice::needed(Remedy::FreeRoom {
+            tasks,
+            each: describe(&group.resources),
+        }))
+    }
+}
+
+/// As much CPU and memory as is free beside GPUs, for one task and then for several on a host.
+fn less(short: &RoomShort) -> Vec<Change> {
+    let halves = std::iter::successors(Some(1), |tasks: &u32| tasks.checked_mul(2)).take(7);
+    halves
+        .map(|tasks| Change::Less {
+            cpus_milli: if short.need_cpus_milli > short.free_cpus_milli_max / tasks {
+                short.free_cpus_milli_max / tasks
+            } else {
+                u32::MAX
+            },
+            memory_mib: if short.need_memory_mib > short.free_memory_mib_max / u64::from(tasks) {
+                short.free_memory_mib_max / u64::from(tasks)
+            } else {
+                u64::MAX
+            },
+        })
+        .collect()
+}
+
+fn blocks_of(host: &Host) -> impl Iterator<Item = BlockTarget> {
+    let of_host = host
+        .block
+        .iter()
+        .map(|_| BlockTarget::Host(host.name.as_ref().to_owned()));
+    let gpus = host.gpus.iter().filter(|gpu| gpu.block.is_some());
+    of_host.chain(gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid)))
+}
+
+/// The host that lacks the fewest GPUs for a task and accepts work, and how many; none if CPUs or memory
+/// are what is missing.
+fn nearest_host<'a>(state: &'a State, group: &TaskGroup) -> Option<(&'a Host, u32)> {
+    let classes = state.index.free.iter();
+    let fullest = classes
+        .filter(|(model, _)| !model.is_empty() && group.resources.accepts_model(model))
+        .filter_map(|(model, hosts)| hosts.get_max().map(|(free, host)| (*free, *host, model)))
+        .max()?;
+    let (free, host, _) = fullest;
+    let missing = group.resources.gpus.checked_sub(free)?;
+    (missing > 0)
+        .then(|| state.host(host).map(|host| (host, missing)))
+        .flatten()
+}

@@ -1,0 +1,90 @@
+//! The cluster as far as a job may use it, counted by GPU model.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::{GpuHealth, HostHealth};
+use crate::state::{Host, HostClass, Job, Shape, State};
+
+/// Hosts of one class and what became of their GPUs: each is counted once.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ClassCount {
+    /// GPU model; empty for hosts without GPUs.
+    pub model: String,
+    /// Hosts.
+    pub hosts: u64,
+    /// Hosts that accept work.
+    pub hosts_accepting: u64,
+    /// GPUs in all.
+    pub gpus: u64,
+    /// GPUs that can be given out now.
+    pub gpus_free: u64,
+    /// GPUs that nobody holds, reserved for waiting units.
+    pub gpus_reserved: u64,
+    /// GPUs that tasks hold.
+    pub gpus_held: u64,
+    /// GPUs that are unfit.
+    pub gpus_faulted: u64,
+    /// Fit GPUs that are blocked, or whose host is.
+    pub gpus_blocked: u64,
+    /// Fit GPUs of hosts that are silent.
+    pub gpus_silent: u64,
+}
+
+/// Counts the hosts and GPUs that the job may use.
+pub(super) fn class_counts(state: &State, job: &Job) -> Vec<ClassCount> {
+    let needs_gpus = Shape::of(job).needs_gpus();
+    let acceptable = |model: &str| {
+        let mut groups = job.spec.groups.iter();
+        groups.any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model))
+    };
+    let mut counts: BTreeMap<HostClass, ClassCount> = BTreeMap::new();
+    for host in state.hosts.values() {
+        if host.gpus.is_empty() && !needs_gpus {
+            count_host(counts.entry(HostClass::from("")).or_default(), host);
+        }
+        let mut models: Vec<&HostClass> = host.gpus.iter().map(|gpu| &gpu.model).collect();
+        models.sort();
+        models.dedup();
+        for model in models {
+            if !needs_gpus || acceptable(model) {
+                let count = counts.entry(HostClass::clone(model)).or_default();
+                count_host(count, host);
+                count_gpus(count, host, model);
+            }
+        }
+    }
+    counts
+        .into_iter()
+        .map(|(model, count)| ClassCount {
+            model: model.as_ref().to_owned(),
+            ..count
+        })
+        .collect()
+}
+
+fn count_host(count: &mut ClassCount, host: &Host) {
+    count.hosts += 1;
+    count.hosts_accepting += u64::from(host.accepts_work());
+}
+
+fn count_gpus(count: &mut ClassCount, host: &Host, model: &HostClass) {
+    for gpu in host.gpus.iter().filter(|gpu| gpu.model == *model) {
+        count.gpus += 1;
+        let counter = if gpu.holder.is_some() {
+            &mut count.gpus_held
+        } else if gpu.health != GpuHealth::Healthy {
+            &mut count.gpus_faulted
+        } else if gpu.block.is_some() || host.block.is_some() {
+            &mut count.gpus_blocked
+        } else if host.health != HostHealth::Up {
+            &mut count.gpus_silent
+        } else if gpu.claim.is_some() {
+            &mut count.gpus_reserved
+        } else {
+            &mut count.gpus_free
+        };
+        *counter += 1;
+    }
+}

@@ -1,0 +1,244 @@
+//! When a waiting job should start: the planner goes on in a fork of the state, and running work ends when it should.
+//!
+//! Those ahead, limits, cells, claims and preemption count as they would: every step is planned and applied as the
+//! leader does it. What nobody can know does not happen in the fork: new jobs, failures, and the end of work that has
+//! no time limit, is of no known kind, and began only just now.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use crate::apply::apply;
+use crate::command::{Command, Exit, Placement, TaskOutcome, TaskReport};
+use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use crate::plan::explain::turn::Met;
+use crate::plan::running::{Running, by_end};
+use crate::plan::{Blocker, Budget, Plan, plan};
+use crate::state::{Attempt, Job, State};
+use crate::time::TimeMs;
+
+/// Rounds that are planned ahead at most.
+const ROUNDS_MAX: usize = 256;
+
+/// Tasks that are ended ahead at most.
+const TASKS_ENDED_MAX: usize = 65_536;
+
+/// Work that has run for less, in milliseconds, tells nothing by its age about its end.
+const AGE_MS_MIN: u64 = 60_000;
+
+/// When a job should start.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Start {
+    /// The expected time.
+    pub at: TimeMs,
+    /// What says so.
+    pub basis: Basis,
+}
+
+/// What an expected start is drawn from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Basis {
+    /// There is room now.
+    Free,
+    /// It has a reservation that says so.
+    Reserved,
+    /// The work it waits for ends by its time limit, or when work of its kind usually does.
+    Told,
+    /// Some of that work is only taken to run as long again as it has run.
+    Guessed,
+}
+
+/// When the job's next unit should start; none if nobody can tell.
+pub(super) fn start(state: &State, job: &Job, met: &Met<'_>) -> Option<Start> {
+    let now = met.now.max(state.time);
+    match &met.blocker {
+        None => Some(Start {
+            at: now,
+            basis: Basis::Free,
+        }),
+        Some(Blocker::Cancelling | Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. }) => {
+            None
+        }
+        Some(
+            Blocker::Reserved {
+                expected_at: Some(at),
+                ..
+            }
+            | Blocker::Moving {
+                expected_at: Some(at),
+                ..
+            },
+        ) => Some(Start {
+            at: (*at).max(now),
+            basis: Basis::Reserved,
+        }),
+        Some(_) => Forecast::new(state, now).run(job.id),
+    }
+}
+
+/// When an attempt ends.
+type Ending = (TimeMs, JobId, UnitIndex, AttemptEpoch, Told);
+
+/// Whether a time limit or experience says so.
+type Told = bool;
+
+/// The fork, and what is to come.
+struct Forecast {
+    state: State,
+    now: TimeMs,
+    endings: BTreeSet<Ending>,
+    /// Hosts on which work was taken to have ended by its age.
+    guessed: BTreeSet<HostId>,
+    tasks_left: usize,
+}
+
+impl Forecast {
+    fn new(state: &State, now: TimeMs) -> Self {
+        let attempts = by_end(state, now);
+        let endings = attempts
+            .iter()
+            .filter_map(|(_, running)| ending(state, running, now))
+            .collect();
+        Self {
+            state: state.clone(),
+            now,
+            endings,
+            guessed: BTreeSet::new(),
+            tasks_left: TASKS_ENDED_MAX,
+        }
+    }
+
+    fn run(mut self, job: JobId) -> Option<Start> {
+        for _ in 0..ROUNDS_MAX {
+            let plan = plan(&self.state, self.now, Budget::default());
+            if let Some(placement) = plan.placements().find(|placed| placed.job == job) {
+                return Some(self.start_of(placement));
+            }
+            self.carry_out(&plan);
+            if !plan.more {
+                self.advance(plan.again_at)?;
+            }
+        }
+        None
+    }
+
+    fn start_of(&self, placement: &Placement) -> Start {
+        let mut hosts = placement.tasks.iter().map(|task| task.host);
+        let guessed = hosts.any(|host| self.guessed.contains(&host));
+        Start {
+            at: self.now,
+            basis: if guessed { Basis::Guessed } else { Basis::Told },
+        }
+    }
+
+    fn carry_out(&mut self, plan: &Plan) {
+        for step in &plan.steps {
+            apply(&mut self.state, self.now, step);
+            match step {
+                Command::Place(placed) => self.expect(placed.job, placed.unit),
+                Command::Claim(claiming) => {
+                    for victim in &claiming.victims {
+                        self.expect(victim.job, victim.unit);
+                    }
+                }
+                Command::StopAttempt { job, unit, .. } => self.expect(*job, *unit),
+                _ => {}
+            }
+        }
+    }
+
+    /// Takes note of when a unit's attempt should end.
+    fn expect(&mut self, id: JobId, index: UnitIndex) {
+        let Some(job) = self.state.job(id) else {
+            return;
+        };
+        let Some(unit) = job.unit(index) else {
+            return;
+        };
+        let Some(attempt) = unit.attempt.as_deref() else {
+            return;
+        };
+        let running = Running {
+            job,
+            index,
+            unit,
+            attempt,
+        };
+        self.endings.extend(ending(&self.state, &running, self.now));
+    }
+
+    /// Goes on to the next time at which something ends or can be decided; none if there is none.
+    fn advance(&mut self, again_at: Option<TimeMs>) -> Option<()> {
+        let next = self.endings.first().map(|(at, ..)| *at);
+        let later = |at: &TimeMs| *at > self.now;
+        let again_at = again_at.filter(later);
+        let at = [next, again_at].into_iter().flatten().min()?;
+        self.now = self.now.max(at);
+        while let Some(ending) = self.endings.pop_first() {
+            if ending.0 > self.now {
+                self.endings.insert(ending);
+                break;
+            }
+            self.end(ending)?;
+        }
+        Some(())
+    }
+
+    fn end(&mut self, (_, job, unit, epoch, told): Ending) -> Option<()> {
+        let known = self.state.job(job).and_then(|job| job.unit(unit));
+        let attempt = known.and_then(|known| known.attempt.as_deref());
+        let Some(attempt) = attempt.filter(|attempt| attempt.epoch == epoch) else {
+            return Some(());
+        };
+        let stopping = attempt.stop.is_some();
+        if !told {
+            self.guessed.extend(attempt.hosts());
+        }
+        let reports = reports((job, unit), attempt, stopping);
+        self.tasks_left = self.tasks_left.checked_sub(reports.len())?;
+        for report in reports {
+            let leader = self.state.leadership.epoch;
+            let report = Command::ReportTask(TaskReport { leader, ..report });
+            apply(&mut self.state, self.now, &report);
+        }
+        Some(())
+    }
+}
+
+/// When an attempt should end, as far as anybody knows.
+fn ending(state: &State, running: &Running<'_>, now: TimeMs) -> Option<Ending> {
+    let end = running.end(state, now);
+    let since = running
+        .attempt
+        .running_at
+        .unwrap_or(running.attempt.placed_at);
+    let says_something = end.is_told || now.since(since) >= AGE_MS_MIN;
+    says_something.then_some((
+        end.at,
+        running.job.id,
+        running.index,
+        running.attempt.epoch,
+        end.is_told,
+    ))
+}
+
+/// The ends of all tasks of an attempt: by themselves, or because they were told to stop.
+fn reports((job, unit): (JobId, UnitIndex), attempt: &Attempt, stopping: bool) -> Vec<TaskReport> {
+    let exit = Exit {
+        code: (!stopping).then_some(0),
+        signal: stopping.then_some(15),
+        out_of_memory: false,
+        lease_expired: false,
+        start_error: None,
+    };
+    let open = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
+    open.map(|run| TaskReport {
+        leader: attempt.leader,
+        job,
+        unit,
+        epoch: attempt.epoch,
+        task: run.task,
+        outcome: TaskOutcome::Exited(exit.clone()),
+    })
+    .collect()
+}

@@ -1,0 +1,100 @@
+//! Why a job waits, what would change that, and when it should start: the planner's own answer, asked for one job.
+//!
+//! Nothing here guesses the reason. The blocker is the one that a planning round meets in the job's turn; a remedy is
+//! tried out, on a fork of the state with the same `apply` and the same round, or in the turn with the same search.
+
+mod advice;
+mod classes;
+mod forecast;
+mod position;
+mod queues;
+mod remedy;
+mod turn;
+
+use serde::{Deserialize, Serialize};
+
+pub use classes::ClassCount;
+pub use forecast::{Basis, Start};
+pub use position::Position;
+pub use remedy::Remedy;
+
+use crate::cells::{CellShortage, CellsLeft};
+use crate::ids::JobId;
+use crate::plan::explain::turn::Met;
+use crate::plan::{Blocker, at};
+use crate::state::{Job, State};
+use crate::time::TimeMs;
+
+/// Why a job waits, and what would let it run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// Why its next waiting unit is not placed; none if nothing of it waits, or if it is about to be placed.
+    pub blocker: Option<Blocker>,
+    /// Units that wait.
+    pub waiting_units: u64,
+    /// Where it stands among those that wait; none if nothing of it waits.
+    pub position: Option<Position>,
+    /// When its next unit should start; none if nothing of it waits, or if nobody can tell.
+    pub start: Option<Start>,
+    /// The cluster as far as the job may use it, by GPU model; under an empty name hosts without GPUs.
+    pub classes: Vec<ClassCount>,
+    /// What its virtual cluster is guaranteed and what there is of it; empty for other jobs.
+    pub cells: Vec<CellsLeft>,
+    /// Kinds of cells of which bad hardware leaves fewer than are owed, over all virtual clusters; empty for other jobs.
+    pub cells_missing: Vec<CellShortage>,
+    /// The smallest change known to help.
+    pub remedy: Option<Remedy>,
+    /// Whether that was tried out and is enough by itself; otherwise it is needed, and maybe more is.
+    pub remedy_is_enough: bool,
+}
+
+/// Explains a job; none if there is no such job.
+///
+/// It plans several rounds: ask for the jobs that somebody looks at, not for all; [`blocker`] costs one.
+#[must_use]
+pub fn explain(state: &State, job: JobId, now: TimeMs) -> Option<Explanation> {
+    let seen = at(state, now);
+    let job = seen.job(job)?;
+    let met = turn::of(&seen, job, now);
+    let advice = advice::find(&seen, job, &met);
+    let waits = job.counts.waiting > 0;
+    let start = waits.then(|| forecast::start(&seen, job, &met)).flatten();
+    let is_cluster = seen
+        .queues
+        .get(job.spec.queue.as_str())
+        .is_some_and(|queue| !queue.retired && queue.config.is_virtual_cluster());
+    let allocation = Some(&seen.index.allocation).filter(|_| is_cluster && waits);
+    Some(Explanation {
+        blocker: met.blocker.clone(),
+        waiting_units: job.counts.waiting,
+        position: waits.then(|| position::of(&seen, job)),
+        start,
+        classes: classes::class_counts(&seen, job),
+        cells: allocation.map_or_else(Vec::new, |cells| cells.cells_left(&job.spec.queue)),
+        cells_missing: allocation.map_or_else(Vec::new, |cells| cells.shortages()),
+        remedy_is_enough: advice.as_ref().is_some_and(|advice| advice.is_enough),
+        remedy: advice.map(|advice| advice.remedy),
+    })
+}
+
+/// Why a job's next waiting unit is not placed; none if there is no such job, if nothing of it waits, or if it is about
+/// to be placed.
+#[must_use]
+pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
+    let seen = at(state, now);
+    let job = seen.job(job)?;
+    turn::of(&seen, job, now).blocker
+}
+
+/// Whether two looks at a job differ for the better: more of it is placed, or nothing is in its way.
+fn is_better(met: &Met<'_>, before: &Met<'_>) -> bool {
+    met.blocker.is_none() || met.placed > before.placed
+}
+
+/// Whether a job could go on in another state.
+fn helps(fork: &State, job: &Job, before: &Met<'_>) -> bool {
+    let now = before.now;
+    let seen = at(fork, now);
+    let known = seen.job(job.id);
+    known.is_some_and(|job| is_better(&turn::of(&seen, job, now), before))
+}

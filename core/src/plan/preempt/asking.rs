@@ -1,0 +1,46 @@
+//! What a unit would hold.
+
+use crate::ids::{TaskIndex, UnitIndex};
+use crate::plan::capacity::Capacity;
+use crate::quota::Amounts;
+use crate::spec::TaskGroup;
+use crate::state::Job;
+
+/// What the unit would hold, by the model that its GPUs would be of.
+pub(super) fn by_model(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Vec<Amounts> {
+    let groups: Vec<(&TaskGroup, u64)> = if job.spec.gang {
+        let groups = job.spec.groups.iter();
+        groups
+            .map(|group| {
+                (
+                    group,
+                    u64::from(group.layout.count_min.unwrap_or(group.count)),
+                )
+            })
+            .collect()
+    } else {
+        let group = job.spec.group_of(TaskIndex(unit.get()));
+        group.map(|(group, _)| (group, 1)).into_iter().collect()
+    };
+    let of_model = |model: &str| {
+        let mut amounts = Amounts::default();
+        for (group, tasks) in &groups {
+            let accepted = &group.resources.gpu_models;
+            let model = match accepted.first() {
+                Some(first) if !group.resources.accepts_model(model) => first,
+                _ => model,
+            };
+            amounts.add_tasks(&group.resources, model, *tasks);
+        }
+        amounts
+    };
+    let mut asking = groups.iter().filter(|(group, _)| group.resources.gpus > 0);
+    if asking.clone().next().is_none() {
+        return vec![of_model("")];
+    }
+    let models = capacity.models();
+    models
+        .filter(|model| asking.any(|(group, _)| group.resources.accepts_model(model)))
+        .map(|model| of_model(model))
+        .collect()
+}

@@ -1,0 +1,336 @@
+//! Attempts that may be stopped for a unit, and what that loses.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, BinaryHeap};
+use std::sync::Arc;
+
+use imbl::OrdSet;
+
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::plan::capacity::Capacity;
+use crate::plan::preempt::{Cost, Wanting};
+use crate::plan::running::{Running, Useful};
+use crate::quota::{Amounts, within};
+use crate::rights::{Right, Rights, lost_since_ms, lost_work_ms, protected_ms};
+use crate::state::{AttemptClass, AttemptKey, Ground, Job, State};
+use crate::time::TimeMs;
+
+/// An attempt that may be stopped, and what that loses.
+#[derive(Clone, Copy)]
+pub(super) struct Candidate<'a> {
+    pub(super) running: Running<'a>,
+    pub(super) cost: Cost,
+}
+
+/// Where alone attempts can be stopped to some effect: a limit is in the way.
+#[derive(Clone, Debug)]
+pub(super) struct Only {
+    pub(super) queue: String,
+    pub(super) user: Option<String>,
+}
+
+impl Only {
+    fn counts(&self, job: &Job) -> bool {
+        let user = self.user.as_ref();
+        user.is_none_or(|user| *user == job.spec.user)
+            && within(&job.spec.queue).any(|queue| *queue == *self.queue)
+    }
+}
+
+/// Candidates, and whether these are all that there are.
+pub(super) struct Gathered<'a> {
+    /// Those that lose the least first.
+    pub(super) candidates: Vec<Candidate<'a>>,
+    pub(super) is_all: bool,
+}
+
+/// Attempts of one class, over which the unit has a right.
+struct Open<'a> {
+    class: &'a AttemptClass,
+    right: Right,
+    keys: &'a OrdSet<AttemptKey>,
+    protected_ms: u64,
+}
+
+/// All attempts over which a unit has a right, if nothing protects them.
+pub(super) struct Pool<'r, 'a> {
+    capacity: &'r Capacity<'a>,
+    wanting: Wanting<'r>,
+    open: Vec<Open<'a>>,
+    only: Option<Only>,
+    useful: Useful<'r>,
+    protection_ends: Option<TimeMs>,
+}
+
+impl<'r, 'a> Pool<'r, 'a> {
+    pub(super) fn open(
+        capacity: &'r Capacity<'a>,
+        wanting: Wanting<'r>,
+        rights: &Rights<'_>,
+    ) -> Self {
+        Self {
+            capacity,
+            wanting,
+            open: classes(capacity.state(), wanting, rights),
+            only: None,
+            useful: Useful::to(capacity.state(), wanting.job),
+            protection_ends: None,
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.open.is_empty()
+    }
+
+    /// From now on only attempts count that a limit counts.
+    pub(super) fn narrow(&mut self, only: Only) {
+        self.open
+            .retain(|open| within(&open.class.queue).any(|queue| *queue == *only.queue));
+        self.only = Some(only);
+    }
+
+    /// Whether GPUs would be enough if all of them ended: otherwise nobody need be looked at.
+    pub(super) fn holds_enough(&self, coming: &Capacity<'_>, asked: &Amounts) -> bool {
+        let held = self
+            .open
+            .iter()
+            .map(|open| u64::from(open.class.gpus).saturating_mul(open.keys.len() as u64));
+        let free: u64 = match asked.gpus_by_model.keys().next() {
+            Some(_) => coming.models().map(|model| coming.gpus_free(model)).sum(),
+            None => return true,
+        };
+        held.fold(free, u64::saturating_add) >= asked.gpus
+    }
+
+    /// When the first of those ceases to be protected that were looked at and are.
+    pub(super) const fn protection_ends(&self) -> Option<TimeMs> {
+        self.protection_ends
+    }
+
+    /// So many candidates at most: all of them if there are no more; else half of them those that lose the least, and
+    /// half those on the hosts with the most room, where the fewest have to go.
+    pub(super) fn gather(&mut self, most: usize) -> Gathered<'a> {
+        let all: usize = self.open.iter().map(|open| open.keys.len()).sum();
+        let is_all = all <= most;
+        let cheapest = if is_all { all } else { most / 2 };
+        let mut known: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+        let mut candidates = Vec::with_capacity(all.min(most));
+        let least: Vec<_> = Cheapest::of(&self.open, self.wanting.now)
+            .take(cheapest)
+            .collect();
+        for (job, unit, open) in least {
+            known.insert((job, unit));
+            let Open {
+                right,
+                protected_ms,
+                ..
+            } = self.open[open];
+            candidates.extend(self.look_at((job, unit), (right, protected_ms)));
+        }
+        if !is_all {
+            for id in self.on_roomy_hosts(most - cheapest) {
+                if known.insert(id) {
+                    candidates.extend(self.meet(id));
+                }
+            }
+        }
+        candidates.sort_by_key(|one: &Candidate<'a>| {
+            let Running { job, index, .. } = one.running;
+            (one.cost, job.spec.priority, Reverse(job.id), index)
+        });
+        Gathered { candidates, is_all }
+    }
+
+    /// An attempt over which there is a right as a candidate, unless it is protected, or has nothing that the unit could
+    /// use.
+    fn look_at(
+        &mut self,
+        (job, unit): (JobId, UnitIndex),
+        (right, protected_ms): (Right, u64),
+    ) -> Option<Candidate<'a>> {
+        let state = self.capacity.state();
+        let running = Running::of(state, job, unit)?;
+        let counts = match &self.only {
+            Some(only) => only.counts(running.job),
+            None => self.useful.has(state, &running),
+        };
+        if !counts {
+            return None;
+        }
+        let attempt = running.attempt;
+        let until = attempt.protected_since().after(protected_ms);
+        if protected_ms > 0 && until > state.time {
+            self.protection_ends = super::earlier(self.protection_ends, Some(until));
+            return None;
+        }
+        let lost_ms = lost_work_ms(running.unit, attempt, self.wanting.now);
+        Some(Candidate {
+            running,
+            cost: cost(right, lost_ms),
+        })
+    }
+
+    /// An attempt on a host as a candidate, if there is a right over it.
+    fn meet(&mut self, (job, unit): (JobId, UnitIndex)) -> Option<Candidate<'a>> {
+        let Running { job, attempt, .. } = Running::of(self.capacity.state(), job, unit)?;
+        let kind = (Ground::of(attempt), job.spec.priority, attempt.gpus());
+        let open = self.open.iter().find(|open| {
+            let AttemptClass {
+                ground,
+                queue,
+                priority,
+                gpus,
+            } = open.class;
+            (*ground, *priority, *gpus) == kind && **queue == *job.spec.queue
+        })?;
+        let by = (open.right, open.protected_ms);
+        self.look_at((job.id, unit), by)
+    }
+
+    /// So many attempts on the hosts with the most room.
+    fn on_roomy_hosts(&self, most: usize) -> Vec<(JobId, UnitIndex)> {
+        let state = self.capacity.state();
+        let models: Vec<&Arc<str>> = self.capacity.models().collect();
+        let hosts = models.iter().flat_map(|model| {
+            let accepted = self.wanting.job.spec.groups.iter();
+            let mut accepted = accepted.filter(|group| group.resources.gpus > 0);
+            let serves = accepted.any(|group| group.resources.accepts_model(model));
+            let hosts = serves.then(|| self.capacity.hosts(model));
+            let share = most.div_ceil(models.len().max(1));
+            let roomy = hosts.into_iter().flat_map(|hosts| {
+                let roomy: Vec<HostId> = hosts.iter().rev().map(|(_, host)| *host).collect();
+                roomy
+            });
+            let on_host = roomy.flat_map(|host| {
+                let first = (host, JobId(0), UnitIndex(0));
+                let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+                let units = state.index.on_host.range(first..=last);
+                units.map(|((_, job, unit), _)| (*job, *unit))
+            });
+            on_host.take(share)
+        });
+        hosts.collect()
+    }
+}
+
+fn cost(right: Right, lost_ms: u64) -> Cost {
+    match right {
+        Right::Opportunistic => Cost {
+            opportunistic_ms: lost_ms,
+            victims: 1,
+            ..Cost::default()
+        },
+        Right::Priority | Right::Reclaim | Right::Cells => Cost {
+            firm_ms: lost_ms,
+            victims: 1,
+            ..Cost::default()
+        },
+    }
+}
+
+/// Classes over which a unit has a right: opportunistic ones, those of its queue, and if a guarantee covers it, those
+/// of queues over their own.
+fn classes<'a>(state: &'a State, wanting: Wanting<'_>, rights: &Rights<'_>) -> Vec<Open<'a>> {
+    let attempts = &state.index.attempts;
+    let first = |ground, queue: &str| AttemptClass {
+        ground,
+        queue: Arc::from(queue),
+        priority: i32::MIN,
+        gpus: 0,
+    };
+    let opportunistic = attempts.range(first(Ground::Opportunistic, "")..);
+    let opportunistic =
+        opportunistic.take_while(|(class, _)| class.ground == Ground::Opportunistic);
+    let own = &wanting.job.spec.queue;
+    let by_priority = state
+        .queues
+        .get(own.as_str())
+        .is_some_and(|queue| queue.config.preempt_by_priority);
+    let of_queue = by_priority.then(|| {
+        let of_queue = attempts.range(first(Ground::Share, own)..);
+        of_queue.take_while(|(class, _)| class.ground == Ground::Share && *class.queue == **own)
+    });
+    let of_queue = of_queue.into_iter().flatten();
+    let others = rights.reclaims().then(|| {
+        let shares = attempts.range(first(Ground::Share, "")..);
+        shares.take_while(|(class, _)| class.ground == Ground::Share)
+    });
+    let others = others
+        .into_iter()
+        .flatten()
+        .filter(|(class, _)| *class.queue != **own);
+    // Within a queue all classes are alike to a unit of another.
+    let mut last: Option<(&'a str, Option<Right>)> = None;
+    let others = others.filter_map(|(class, keys)| {
+        let right = match last {
+            Some((queue, right)) if *queue == *class.queue => right,
+            _ => rights.over_class(class),
+        };
+        last = Some((&class.queue, right));
+        let right = right?;
+        Some(Open {
+            class,
+            right,
+            keys,
+            protected_ms: protected_ms(state, &class.queue),
+        })
+    });
+    let near = opportunistic.chain(of_queue).filter_map(|(class, keys)| {
+        let right = rights.over_class(class)?;
+        Some(Open {
+            class,
+            right,
+            keys,
+            protected_ms: protected_ms(state, &class.queue),
+        })
+    });
+    near.chain(others).collect()
+}
+
+/// Attempts of several classes, those that lose the least first.
+struct Cheapest<'o, 'a> {
+    open: &'o [Open<'a>],
+    now: TimeMs,
+    rest: Vec<Box<dyn Iterator<Item = &'a AttemptKey> + 'a>>,
+    heads: BinaryHeap<Reverse<Head>>,
+}
+
+/// The next attempt of a class.
+type Head = (Cost, i32, Reverse<JobId>, UnitIndex, usize);
+
+impl<'o, 'a> Cheapest<'o, 'a> {
+    fn of(open: &'o [Open<'a>], now: TimeMs) -> Self {
+        let mut merged = Self {
+            open,
+            now,
+            rest: Vec::with_capacity(open.len()),
+            heads: BinaryHeap::with_capacity(open.len()),
+        };
+        for (position, open) in open.iter().enumerate() {
+            merged.rest.push(Box::new(open.keys.iter()));
+            merged.refill(position);
+        }
+        merged
+    }
+
+    fn refill(&mut self, position: usize) {
+        let Open { class, right, .. } = &self.open[position];
+        if let Some(key) = self.rest[position].next() {
+            let lost_ms = lost_since_ms(key.unkept_since.0, class.gpus, self.now);
+            let cost = cost(*right, lost_ms);
+            let head = (cost, class.priority, key.job, key.unit, position);
+            self.heads.push(Reverse(head));
+        }
+    }
+}
+
+impl Iterator for Cheapest<'_, '_> {
+    /// An attempt, and the position of its class.
+    type Item = (JobId, UnitIndex, usize);
+
+    fn next(&mut self) -> Option<Self::Item> {
+        let Reverse((_, _, Reverse(job), unit, position)) = self.heads.pop()?;
+        self.refill(position);
+        Some((job, unit, position))
+    }
+}

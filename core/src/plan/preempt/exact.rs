@@ -1,0 +1,120 @@
+//! The cheapest of all sets of some candidates: branch and bound.
+//!
+//! Sets are tried in the order of their candidates, the cheapest first; a branch ends where it cannot become cheaper
+//! than the best set known. Only sets with enough GPUs are tried out, each on a fork.
+
+use crate::plan::capacity::Capacity;
+use crate::plan::preempt::candidates::Candidate;
+use crate::plan::preempt::{Cost, Preemption, Search, names};
+
+/// Sets that are tried out for one unit at most; past it the cheapest of those tried counts.
+pub(super) const TRIES_MAX: u32 = 512;
+/// Branches that are looked at in one search at most.
+const BRANCHES_MAX: u32 = 16_384;
+
+/// A candidate, and what it gives where the search looks for room.
+#[derive(Clone, Copy)]
+pub(super) struct Item<'c, 'a> {
+    pub(super) candidate: &'c Candidate<'a>,
+    pub(super) gpus: u32,
+}
+
+/// One search.
+pub(super) struct Exact<'e, 'c, 's, 'a> {
+    pub(super) search: &'e Search<'s, 'a>,
+    /// Where room is looked for.
+    pub(super) room: Capacity<'a>,
+    /// The cheapest first.
+    pub(super) items: Vec<Item<'c, 'a>>,
+    /// GPUs that have to come free at least.
+    pub(super) needed: u32,
+    pub(super) best: Option<Preemption>,
+    /// Sets that may still be tried out.
+    pub(super) tries: u32,
+    branches: u32,
+}
+
+/// The cheapest set of some candidates, if that is cheaper than the best known.
+pub(super) fn among<'a>(
+    search: &Search<'_, 'a>,
+    candidates: &[Candidate<'a>],
+    best: Option<Preemption>,
+) -> Option<Preemption> {
+    let items = candidates.iter().map(|candidate| Item {
+        candidate,
+        gpus: candidate.running.attempt.gpus(),
+    });
+    let coming = search.coming;
+    let free: u64 = coming.models().map(|model| coming.gpus_free(model)).sum();
+    let needed = search.amounts.gpus.saturating_sub(free);
+    let needed = u32::try_from(needed).unwrap_or(u32::MAX);
+    let mut exact = Exact::new(search, coming.clone(), items.collect(), needed);
+    exact.best = best;
+    exact.run();
+    exact.best
+}
+
+impl<'e, 'c, 's, 'a> Exact<'e, 'c, 's, 'a> {
+    pub(super) fn new(
+        search: &'e Search<'s, 'a>,
+        room: Capacity<'a>,
+        mut items: Vec<Item<'c, 'a>>,
+        needed: u32,
+    ) -> Self {
+        items.sort_by_key(|item| item.candidate.cost);
+        Self {
+            search,
+            room,
+            items,
+            needed,
+            best: None,
+            tries: TRIES_MAX,
+            branches: BRANCHES_MAX,
+        }
+    }
+
+    pub(super) fn run(&mut self) {
+        self.branch(&mut Vec::new(), 0, (Cost::default(), 0));
+    }
+
+    /// Goes through all sets that begin with those chosen.
+    fn branch(
+        &mut self,
+        chosen: &mut Vec<&'c Candidate<'a>>,
+        next: usize,
+        (cost, gpus): (Cost, u32),
+    ) {
+        if gpus >= self.needed && !chosen.is_empty() && self.try_out(chosen) {
+            // With more of them it only costs more.
+            return;
+        }
+        for position in next..self.items.len() {
+            let item = self.items[position];
+            let cost = cost.plus(item.candidate.cost);
+            // Those behind cost no less.
+            if !self.is_cheaper(cost) || self.tries == 0 || self.branches == 0 {
+                return;
+            }
+            self.branches -= 1;
+            chosen.push(item.candidate);
+            self.branch(chosen, position + 1, (cost, gpus + item.gpus));
+            chosen.pop();
+        }
+    }
+
+    fn is_cheaper(&self, cost: Cost) -> bool {
+        self.best.as_ref().is_none_or(|best| cost < best.cost)
+    }
+
+    /// Whether the unit fits without those; then they are the best, if it may take them.
+    fn try_out(&mut self, chosen: &[&'c Candidate<'a>]) -> bool {
+        self.tries -= 1;
+        let mut fork = self.room.free_attempts(&names(chosen));
+        let Some(tasks) = self.search.fits_in(&mut fork, chosen) else {
+            return false;
+        };
+        let found = self.search.finish(chosen, tasks);
+        self.best = super::cheaper(self.best.take(), found);
+        true
+    }
+}

@@ -1,0 +1,30 @@
+//! What a unit takes at its place, and who is in its way there.
+
+use std::collections::BTreeSet;
+
+use crate::command::TaskPlacement;
+use crate::ids::{GpuUuid, HostId};
+use crate::plan::running::Running;
+
+/// What a unit takes at its place.
+pub(super) struct InTheWay {
+    gpus: BTreeSet<GpuUuid>,
+    hosts: BTreeSet<HostId>,
+}
+
+impl InTheWay {
+    pub(super) fn of(tasks: &[TaskPlacement]) -> Self {
+        Self {
+            gpus: tasks.iter().flat_map(|task| &task.gpus).copied().collect(),
+            hosts: tasks.iter().map(|task| task.host).collect(),
+        }
+    }
+
+    /// Whether an attempt holds a GPU of it, or is without GPUs on one of its hosts.
+    pub(super) fn holds(&self, running: &Running<'_>) -> bool {
+        running.attempt.tasks.iter().any(|run| {
+            run.gpus.iter().any(|gpu| self.gpus.contains(gpu))
+                || (self.gpus.is_empty() || run.gpus.is_empty()) && self.hosts.contains(&run.host)
+        })
+    }
+}

@@ -1,0 +1,297 @@
+//! Preemption: which attempts to stop so that a unit fits that has a right to their resources.
+//!
+//! The cheapest set of victims is a knapsack. What is looked at, in this order:
+//! 1. [`candidates`]: attempts over which the unit has a right, those that lose the least first; in a large cluster
+//!    only as many as are likely to be enough, more if they are not.
+//! 2. A single task goes on one host: for every host the cheapest set that makes room there ([`exact`]), the hosts that
+//!    promise the cheapest ones first.
+//! 3. Other units: candidates are freed in an order until the unit fits, then every victim that is not needed is given
+//!    back ([`orders`]). Where there are few candidates, all sets are compared ([`exact`]).
+//!
+//! It is a proposal without side effects. Nobody is named if the unit would not fit.
+
+mod asking;
+mod candidates;
+mod exact;
+mod in_the_way;
+mod one_host;
+mod orders;
+#[cfg(test)]
+mod tests;
+
+use std::cell::OnceCell;
+
+use crate::command::{Standing, TaskPlacement, Victim};
+use crate::ids::UnitIndex;
+use crate::plan::allowance::{Allowance, is_limited};
+use crate::plan::capacity::Capacity;
+use crate::plan::preempt::candidates::{Candidate, Only, Pool};
+use crate::plan::running::{Running, stopping};
+use crate::plan::unit;
+use crate::quota::Amounts;
+use crate::rights::{Preemptor, Rights, Subject};
+use crate::state::{Job, Part, State, amounts_held, amounts_of};
+use crate::time::TimeMs;
+
+/// Candidates among which all sets of victims are compared: no more sets than are tried out ([`exact::TRIES_MAX`]).
+const EXACT_CANDIDATES_MAX: usize = 9;
+
+/// Candidates that are looked at first, and at second; then all.
+const WINDOWS: [usize; 3] = [256, 4_096, usize::MAX];
+
+/// A unit that wants room and does not find it, or would be over a limit.
+#[derive(Clone, Copy)]
+pub(super) struct Wanting<'a> {
+    pub(super) job: &'a Job,
+    pub(super) unit: UnitIndex,
+    pub(super) standing: &'a Standing,
+    pub(super) now: TimeMs,
+}
+
+/// Whom to stop, and where the unit goes then.
+#[derive(Clone, Debug)]
+pub(super) struct Preemption {
+    pub(super) tasks: Vec<TaskPlacement>,
+    /// Ascending.
+    pub(super) victims: Vec<Victim>,
+    /// When all of them have had their grace.
+    pub(super) expected_at: TimeMs,
+    cost: Cost,
+}
+
+/// What a search came to.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Proposed {
+    pub(super) found: Option<Preemption>,
+    /// When the first attempt ceases to be protected over which there is a right.
+    pub(super) protection_ends: Option<TimeMs>,
+}
+
+/// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count,
+/// and the number of victims only between sets that lose equally much.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+struct Cost {
+    firm_ms: u64,
+    opportunistic_ms: u64,
+    victims: u64,
+}
+
+impl Cost {
+    const fn plus(self, other: Self) -> Self {
+        Self {
+            firm_ms: self.firm_ms.saturating_add(other.firm_ms),
+            opportunistic_ms: self.opportunistic_ms.saturating_add(other.opportunistic_ms),
+            victims: self.victims.saturating_add(other.victims),
+        }
+    }
+}
+
+/// What a search for victims goes by.
+struct Search<'s, 'a> {
+    /// What there is with what comes free anyway.
+    coming: &'s Capacity<'a>,
+    /// What its queue lets it have, if anything limits that.
+    allowance: Option<&'s Allowance<'a>>,
+    wanting: Wanting<'s>,
+    /// What it would hold.
+    amounts: &'s Amounts,
+}
+
+/// The cheapest set of victims found; none if the unit has no right to enough.
+pub(super) fn propose(
+    capacity: &Capacity<'_>,
+    allowance: &Allowance<'_>,
+    wanting: Wanting<'_>,
+) -> Proposed {
+    let mut proposed = Proposed::default();
+    let limited = is_limited(capacity.state(), &wanting.job.spec.queue);
+    let allowance = limited.then(|| allowance.without_stopping());
+    let coming = OnceCell::new();
+    for amounts in asking::by_model(capacity, wanting.job, wanting.unit) {
+        let rights = rights(capacity.state(), wanting, &amounts);
+        let mut pool = Pool::open(capacity, wanting, &rights);
+        if pool.is_empty() {
+            continue;
+        }
+        let coming = coming.get_or_init(|| coming_free(capacity));
+        if !pool.holds_enough(coming, &amounts) {
+            continue;
+        }
+        match limit_alone(coming, allowance.as_ref(), wanting) {
+            // What comes free anyway is enough: nobody else has to go.
+            Alone::Nothing => return proposed,
+            Alone::Limit(only) => pool.narrow(only),
+            Alone::Room => {}
+        }
+        let search = Search {
+            coming,
+            allowance: allowance.as_ref(),
+            wanting,
+            amounts: &amounts,
+        };
+        let found = search.among(&mut pool);
+        proposed.protection_ends = earlier(proposed.protection_ends, pool.protection_ends());
+        proposed.found = cheaper(proposed.found, found);
+    }
+    proposed
+}
+
+/// What is free, and what those hold that are being stopped.
+fn coming_free<'a>(capacity: &Capacity<'a>) -> Capacity<'a> {
+    let stopping = stopping(capacity.state());
+    let named: Vec<Victim> = stopping.map(|running| running.named()).collect();
+    capacity.free_attempts(&named)
+}
+
+/// What keeps a unit once all that is being stopped has ended.
+enum Alone {
+    Nothing,
+    /// A limit, for the sake of which only these can be stopped.
+    Limit(Only),
+    Room,
+}
+
+fn limit_alone(
+    coming: &Capacity<'_>,
+    allowance: Option<&Allowance<'_>>,
+    wanting: Wanting<'_>,
+) -> Alone {
+    let Wanting {
+        job,
+        unit,
+        standing,
+        ..
+    } = wanting;
+    let Ok(placed) = unit::place_unborrowed(&mut coming.clone(), job, unit) else {
+        return Alone::Room;
+    };
+    let amounts = amounts_of(&coming.state().hosts, &job.spec, &placed.tasks);
+    match allowance.and_then(|allowance| allowance.reached(&job.spec, standing, &amounts)) {
+        Some(limit) => Alone::Limit(Only {
+            queue: limit.queue,
+            user: limit.user,
+        }),
+        None => Alone::Nothing,
+    }
+}
+
+fn rights<'s>(state: &'s State, wanting: Wanting<'s>, amounts: &'s Amounts) -> Rights<'s> {
+    let Wanting {
+        job,
+        unit,
+        standing,
+        ..
+    } = wanting;
+    Rights::of(
+        state,
+        Preemptor {
+            job,
+            unit,
+            standing,
+            amounts,
+        },
+    )
+}
+
+fn earlier(one: Option<TimeMs>, other: Option<TimeMs>) -> Option<TimeMs> {
+    one.into_iter().chain(other).min()
+}
+
+fn cheaper(known: Option<Preemption>, found: Option<Preemption>) -> Option<Preemption> {
+    match (known, found) {
+        (Some(known), Some(found)) if found.cost < known.cost => Some(found),
+        (known, found) => known.or(found),
+    }
+}
+
+impl<'a> Search<'_, 'a> {
+    /// Looks at more and more candidates until they are enough.
+    fn among(&self, pool: &mut Pool<'_, 'a>) -> Option<Preemption> {
+        for most in WINDOWS {
+            let gathered = pool.gather(most);
+            let found = self.cheapest(&gathered.candidates);
+            if found.is_some() || gathered.is_all {
+                return found;
+            }
+        }
+        None
+    }
+
+    fn cheapest(&self, candidates: &[Candidate<'a>]) -> Option<Preemption> {
+        if candidates.is_empty() {
+            return None;
+        }
+        let on_host = self.on_one_host(candidates);
+        if on_host.is_some() {
+            return on_host;
+        }
+        let best = self.along_orders(candidates);
+        if candidates.len() > EXACT_CANDIDATES_MAX {
+            return best;
+        }
+        exact::among(self, candidates, best)
+    }
+
+    /// Where the unit goes without these victims; none if it has no room, or would be over a limit.
+    fn fits_in(
+        &self,
+        fork: &mut Capacity<'_>,
+        victims: &[&Candidate<'_>],
+    ) -> Option<Vec<TaskPlacement>> {
+        let Wanting {
+            job,
+            unit,
+            standing,
+            ..
+        } = self.wanting;
+        let tasks = unit::place_unborrowed(fork, job, unit).ok()?.tasks;
+        let Some(allowance) = self.allowance else {
+            return Some(tasks);
+        };
+        let hosts = &self.coming.state().hosts;
+        let mut allowance = allowance.clone();
+        for Candidate { running, .. } in victims {
+            let held = amounts_held(hosts, &running.job.spec, running.attempt);
+            allowance.take_back(&running.job.spec, Part::held_by(running.attempt), &held);
+        }
+        let amounts = amounts_of(hosts, &job.spec, &tasks);
+        let reached = allowance.reached(&job.spec, standing, &amounts);
+        reached.is_none().then_some(tasks)
+    }
+
+    /// Whether the unit may take all of these, if it holds so much then.
+    fn may_take(&self, victims: &[&Candidate<'_>], amounts: &Amounts) -> bool {
+        let subjects = victims.iter().map(|one| subject(&one.running));
+        let mut rights = rights(self.coming.state(), self.wanting, amounts);
+        rights.take_all(subjects.collect()).is_ok()
+    }
+
+    /// The proposal, if the unit has a right to all of them and to so much.
+    fn finish(&self, victims: &[&Candidate<'_>], tasks: Vec<TaskPlacement>) -> Option<Preemption> {
+        let Wanting { job, now, .. } = self.wanting;
+        let amounts = amounts_of(&self.coming.state().hosts, &job.spec, &tasks);
+        if victims.is_empty() || !self.may_take(victims, &amounts) {
+            return None;
+        }
+        let grace_ms = victims.iter().map(|one| one.running.job.spec.stop_grace_ms);
+        let mut named: Vec<Victim> = victims.iter().map(|one| one.running.named()).collect();
+        named.sort_unstable();
+        Some(Preemption {
+            tasks,
+            victims: named,
+            expected_at: now.after(grace_ms.max().unwrap_or(0)),
+            cost: victims
+                .iter()
+                .fold(Cost::default(), |sum, one| sum.plus(one.cost)),
+        })
+    }
+}
+
+fn subject<'a>(running: &Running<'a>) -> Subject<'a> {
+    Subject::attempt(running.job, running.attempt)
+}
+
+/// Those of the candidates, as commands name them.
+fn names(candidates: &[&Candidate<'_>]) -> Vec<Victim> {
+    candidates.iter().map(|one| one.running.named()).collect()
+}

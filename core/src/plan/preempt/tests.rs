@@ -1,0 +1,217 @@
+//! On small random cases proposals are compared with the cheapest of all sets of victims.
+#![expect(clippy::unwrap_used, reason = "tests fail by panicking")]
+
+use std::io::Write as _;
+use std::sync::Arc;
+
+use super::*;
+use crate::command::{Claiming, Command};
+use crate::ids::JobId;
+use crate::quota::{Guarantee, QueueConfig, QueueTree};
+use crate::rights::lost_work_ms;
+use crate::testing::{Cluster, gang, single};
+
+/// SplitMix64.
+struct Draw(u64);
+
+impl Draw {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut mixed = self.0;
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (mixed ^ (mixed >> 31)) % bound
+    }
+
+    fn count(&mut self, bound: u64) -> u32 {
+        u32::try_from(self.below(bound)).unwrap()
+    }
+}
+
+const QUEUES: [&str; 3] = ["a", "b", "c"];
+/// Attempts in a case at most: no more than those among which all sets are compared.
+const ATTEMPTS_MAX: u64 = 8;
+
+/// Queues with guarantees, one of which preempts by priority.
+fn configure(cluster: &mut Cluster) {
+    let queue = |gpus: u64, preempt_by_priority: bool| QueueConfig {
+        guarantee: Guarantee::Amounts(Amounts {
+            gpus,
+            ..Amounts::default()
+        }),
+        preempt_by_priority,
+        ..QueueConfig::default()
+    };
+    let queues = [queue(4, false), queue(3, true), queue(0, true)];
+    let queues = QUEUES.map(str::to_owned).into_iter().zip(queues);
+    cluster.configure(QueueTree {
+        queues: queues.collect(),
+        history_half_life_ms: None,
+        defragment: None,
+    });
+}
+
+/// A job of a random queue, size and priority.
+fn draw_job(draw: &mut Draw) -> crate::spec::JobSpec {
+    let mut spec = match draw.below(3) {
+        0 => gang("gang", 2 + draw.count(2), 1 + draw.count(2)),
+        _ => single("one", 1, 1 + draw.count(4)),
+    };
+    QUEUES[usize::try_from(draw.below(3)).unwrap()].clone_into(&mut spec.queue);
+    spec.priority = i32::try_from(draw.below(3)).unwrap();
+    spec
+}
+
+/// Two or three hosts with work on them that has run for different times, and one more job that waits.
+fn draw_case(seed: u64) -> (Cluster, JobId) {
+    let mut draw = Draw(seed);
+    let mut cluster = Cluster::with_hosts(2 + draw.count(2), 4);
+    cluster.audited = false;
+    configure(&mut cluster);
+    for _ in 0..=draw.below(ATTEMPTS_MAX) {
+        let mut spec = draw_job(&mut draw);
+        spec.scheduling.opportunistic = draw.below(4) == 0;
+        let job = cluster.submit(spec);
+        if let Some(place) = cluster.first_fit(job, UnitIndex(0)) {
+            cluster.apply(&place);
+            cluster.start_all(job);
+        }
+        cluster.wait(1_000 * (1 + draw.below(60)));
+    }
+    let spec = draw_job(&mut draw);
+    let job = cluster.submit(spec);
+    (cluster, job)
+}
+
+/// The cheapest set of all, found by trying every one.
+fn brute_force(capacity: &Capacity<'_>, wanting: Wanting<'_>) -> Option<Cost> {
+    let state = capacity.state();
+    let keys = state.index.attempts.values().flatten();
+    let running: Vec<Running<'_>> = keys
+        .filter_map(|key| Running::of(state, key.job.0, key.unit))
+        .collect();
+    let mut best: Option<Cost> = None;
+    for set in 1u32..(1 << running.len()) {
+        let victims: Vec<&Running<'_>> = running
+            .iter()
+            .enumerate()
+            .filter(|(position, _)| set & (1 << position) != 0)
+            .map(|(_, running)| running)
+            .collect();
+        let named: Vec<Victim> = victims.iter().map(|victim| victim.named()).collect();
+        let mut fork = capacity.free_attempts(&named);
+        let Ok(placed) = unit::place_unborrowed(&mut fork, wanting.job, wanting.unit) else {
+            continue;
+        };
+        let amounts = amounts_of(&state.hosts, &wanting.job.spec, &placed.tasks);
+        let subjects = victims.iter().map(|victim| subject(victim)).collect();
+        if rights(state, wanting, &amounts).take_all(subjects).is_err() {
+            continue;
+        }
+        let cost = victims.iter().fold(Cost::default(), |sum, victim| {
+            let lost_ms = lost_work_ms(victim.unit, victim.attempt, wanting.now);
+            let opportunistic = victim.attempt.standing == Standing::Opportunistic;
+            sum.plus(Cost {
+                firm_ms: if opportunistic { 0 } else { lost_ms },
+                opportunistic_ms: if opportunistic { lost_ms } else { 0 },
+                victims: 1,
+            })
+        });
+        best = Some(best.map_or(cost, |best| best.min(cost)));
+    }
+    best
+}
+
+/// Looks at a case, if its last job does not fit at once; gives the state, the job, and the cost by brute force.
+fn compare(seed: u64, look: impl FnOnce(&Capacity<'_>, Wanting<'_>, Option<Cost>)) {
+    let (mut cluster, job) = draw_case(seed);
+    cluster.state.time = cluster.now;
+    let record = cluster.state.job(job).unwrap();
+    let wanting = Wanting {
+        job: record,
+        unit: UnitIndex(0),
+        standing: &Standing::Share,
+        now: cluster.now,
+    };
+    let capacity = Capacity::new(&cluster.state);
+    if unit::place_unborrowed(&mut capacity.clone(), record, UnitIndex(0)).is_err() {
+        look(&capacity, wanting, brute_force(&capacity, wanting));
+    }
+}
+
+#[test]
+fn few_candidates_give_the_cheapest_victims_whenever_there_are_any() {
+    let mut found = 0;
+    for seed in 0..1_500 {
+        compare(seed, |capacity, wanting, best| {
+            let allowance = Allowance::new(capacity.state());
+            let proposed = propose(capacity, &allowance, wanting).found;
+            let cost = proposed.as_ref().map(|proposed| proposed.cost);
+            assert_eq!(cost, best, "seed {seed}");
+            let Some(proposed) = proposed else { return };
+            found += 1;
+            let claim = Command::Claim(Claiming {
+                leader: capacity.state().leadership.epoch,
+                job: wanting.job.id,
+                unit: wanting.unit,
+                tasks: Arc::from(proposed.tasks),
+                standing: Standing::Share,
+                victims: proposed.victims,
+                supersedes: Vec::new(),
+                expected_at: Some(proposed.expected_at),
+                moving: None,
+            });
+            let mut state = capacity.state().clone();
+            let applied = crate::apply::apply(&mut state, wanting.now, &claim);
+            assert!(applied.result.is_ok(), "seed {seed}: {applied:?}");
+            assert_eq!(crate::audit::audit(&state), [], "seed {seed}");
+        });
+    }
+    assert!(found > 200, "only {found} cases say anything");
+}
+
+/// What the orders miss, of 1,000 cases in which there are victims: so many at most have none, and so many dearer ones.
+const MISSED_PER_1000_MAX: u64 = 60;
+const DEARER_PER_1000_MAX: u64 = 150;
+/// All that is lost along the orders over all that has to be, in thousandths.
+const LOST_PER_1000_MAX: u64 = 1_250;
+
+#[test]
+fn orders_alone_stay_within_a_bound_of_the_cheapest_victims() {
+    let (mut cases, mut missed, mut dearer) = (0u64, 0u64, 0u64);
+    let (mut lost_ms, mut least_ms) = (0u64, 0u64);
+    for seed in 10_000..11_500 {
+        compare(seed, |capacity, wanting, best| {
+            let Some(best) = best else { return };
+            cases += 1;
+            let amounts = asking::by_model(capacity, wanting.job, wanting.unit).remove(0);
+            let rights = rights(capacity.state(), wanting, &amounts);
+            let mut pool = Pool::open(capacity, wanting, &rights);
+            let coming = coming_free(capacity);
+            let search = Search {
+                coming: &coming,
+                allowance: None,
+                wanting,
+                amounts: &amounts,
+            };
+            match search.along_orders(&pool.gather(usize::MAX).candidates) {
+                Some(found) => {
+                    assert!(found.cost >= best, "seed {seed}: cheaper than the cheapest");
+                    dearer += u64::from(found.cost > best);
+                    lost_ms += found.cost.firm_ms + found.cost.opportunistic_ms;
+                    least_ms += best.firm_ms + best.opportunistic_ms;
+                }
+                None => missed += 1,
+            }
+        });
+    }
+    writeln!(
+        std::io::stderr(),
+        "{cases} cases: {missed} missed, {dearer} dearer, {lost_ms} of {least_ms} ms lost"
+    )
+    .unwrap();
+    assert!(cases > 200, "only {cases} cases say anything");
+    assert!(missed * 1_000 <= cases * MISSED_PER_1000_MAX);
+    assert!(dearer * 1_000 <= cases * DEARER_PER_1000_MAX);
+    assert!(lost_ms * 1_000 <= least_ms * LOST_PER_1000_MAX);
+}

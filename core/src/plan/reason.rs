@@ -1,0 +1,121 @@
+//! Reasons without their figures: what metrics count by.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+/// A [`crate::plan::Blocker`] without its figures.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Reason {
+    /// A back-off is not over.
+    BackOff,
+    /// It is being cancelled.
+    Cancelling,
+    /// The cluster could never hold it.
+    Impossible,
+    /// Too few GPUs are free, in all or in pieces that are large enough.
+    Resources,
+    /// Too few CPUs or too little memory is free where the GPUs are.
+    Room,
+    /// No cell of the required level has room.
+    Topology,
+    /// Too few hosts have room, with so many tasks of a group on each.
+    TasksPerHost,
+    /// Others are on the hosts that it wants for itself.
+    OwnHosts,
+    /// The hosts or GPUs that it names have no room.
+    Named,
+    /// Only hosts that it excludes have room.
+    Excluded,
+    /// Only GPUs of models that it does not accept are free.
+    Model,
+    /// Its virtual cluster has no cells for it.
+    Cells,
+    /// What is free is reserved for others.
+    ReservedByOthers,
+    /// The search for room ended at its bound.
+    SearchBound,
+    /// A limit of its queue or user, or the guarantee of a queue that does not borrow.
+    Limit,
+    /// Resources are reserved for it and not free yet.
+    Reserved,
+    /// Others are moved so that it has room in one piece.
+    Moving,
+    /// Its queue does not backfill, and a job ahead waits for the same hosts.
+    Behind,
+}
+
+impl Reason {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::BackOff,
+        Self::Cancelling,
+        Self::Impossible,
+        Self::Resources,
+        Self::Room,
+        Self::Topology,
+        Self::TasksPerHost,
+        Self::OwnHosts,
+        Self::Named,
+        Self::Excluded,
+        Self::Model,
+        Self::Cells,
+        Self::ReservedByOthers,
+        Self::SearchBound,
+        Self::Limit,
+        Self::Reserved,
+        Self::Moving,
+        Self::Behind,
+    ];
+
+    /// Its name in metrics and documents.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::BackOff => "back_off",
+            Self::Cancelling => "cancelling",
+            Self::Impossible => "impossible",
+            Self::Resources => "resources",
+            Self::Room => "room",
+            Self::Topology => "topology",
+            Self::TasksPerHost => "tasks_per_host",
+            Self::OwnHosts => "own_hosts",
+            Self::Named => "named",
+            Self::Excluded => "excluded",
+            Self::Model => "model",
+            Self::Cells => "cells",
+            Self::ReservedByOthers => "reserved_by_others",
+            Self::SearchBound => "search_bound",
+            Self::Limit => "limit",
+            Self::Reserved => "reserved",
+            Self::Moving => "moving",
+            Self::Behind => "behind",
+        }
+    }
+}
+
+/// Waiting jobs by reason; no entry is 0.
+pub type WaitingByReason = BTreeMap<Reason, u64>;
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::Reason;
+
+    /// The documentation that users read.
+    const DOCUMENT: &str = include_str!("../../../docs/explain.md");
+
+    #[test]
+    fn every_reason_has_a_name_of_its_own_and_is_documented() {
+        let names: BTreeSet<&str> = Reason::ALL.iter().map(|reason| reason.name()).collect();
+        assert_eq!(names.len(), Reason::ALL.len());
+        for name in names {
+            let row = format!("| `{name}` |");
+            assert!(
+                DOCUMENT.contains(&row),
+                "docs/explain.md says nothing of {name}"
+            );
+        }
+    }
+}

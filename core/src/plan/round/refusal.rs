@@ -1,0 +1,127 @@
+//! Why a unit that found no room is refused.
+
+use std::sync::Arc;
+
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::allowance::amounts_asked;
+use crate::plan::blocker::{CellsShort, KindQuota};
+use crate::plan::diagnose::Lacking;
+use crate::plan::round::{Refusal, Round};
+use crate::plan::unit::{self, Lack, Shortage};
+use crate::plan::{Blocker, potential};
+use crate::state::Job;
+use crate::time::TimeMs;
+
+/// Units for whose lack of room a round looks for the reason. Past it they lack resources, which is true of all.
+const DIAGNOSED_MAX: usize = 256;
+
+/// Jobs that a blocker names at most.
+const JOBS_NAMED_MAX: usize = 4;
+
+impl Round<'_> {
+    /// Why a unit that found no room waits.
+    pub(super) fn refusal(&mut self, job: &Job, unit: UnitIndex, shortage: Shortage) -> Refusal {
+        if let Some(blocker) = potential::impossible(self.state, job, unit) {
+            return blocker.into();
+        }
+        let mut blocker = Blocker::Resources {
+            need_gpus: shortage.need_gpus,
+            free_gpus: shortage.free_gpus,
+            fits_tasks: shortage.fits_tasks,
+            need_tasks: shortage.need_tasks,
+        };
+        if self.diagnosed < DIAGNOSED_MAX {
+            self.diagnosed += 1;
+            blocker = self.reserved_by_others(job, unit).unwrap_or_else(|| {
+                let lacking = Lacking {
+                    capacity: &self.capacity,
+                    job,
+                    unit,
+                    shortage: &shortage,
+                };
+                lacking.blocker()
+            });
+        }
+        Refusal {
+            blocker,
+            shortage: Some(shortage),
+        }
+    }
+
+    /// Why a unit of a virtual cluster waits that found room neither in cells nor, where it may go there, outside.
+    pub(super) fn refusal_in_cells(
+        &mut self,
+        job: &Job,
+        unit: UnitIndex,
+        outside: Option<Shortage>,
+    ) -> Refusal {
+        if let Some(blocker) = potential::impossible(self.state, job, unit) {
+            return blocker.into();
+        }
+        let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
+        let allocation = &self.state.index.allocation;
+        let kinds = allocation.quotas(&queue).map(|(kind, quota)| KindQuota {
+            kind: allocation.ground().kind_name(kind),
+            guaranteed: quota.count,
+            bound: quota.bound,
+        });
+        let left_gpus = self.clusters.gpus_left(&queue);
+        let short = CellsShort {
+            queue: queue.to_string(),
+            need_gpus: amounts_asked(job, unit).gpus,
+            left_gpus,
+            kinds: kinds.collect(),
+            outside_free_gpus: outside.as_ref().map(|outside| outside.free_gpus),
+        };
+        let shortage = outside.unwrap_or(Shortage {
+            need_gpus: short.need_gpus,
+            free_gpus: left_gpus,
+            fits_tasks: 0,
+            need_tasks: job.tasks_of(unit).len() as u64,
+            lacks_gpus: true,
+            lack: Lack::Gpus,
+        });
+        Refusal {
+            blocker: Blocker::Cells(Box::new(short)),
+            shortage: Some(shortage),
+        }
+    }
+
+    /// Whether it would fit in what is free if others had no claims there, and who they are.
+    fn reserved_by_others(&mut self, job: &Job, unit: UnitIndex) -> Option<Blocker> {
+        if self.state.index.claims.is_empty() {
+            return None;
+        }
+        let steps = self.plan.steps.len();
+        if self
+            .unclaimed
+            .as_ref()
+            .is_none_or(|(known, _)| *known != steps)
+        {
+            self.unclaimed = Some((steps, self.capacity.without_claims()));
+        }
+        let (_, unclaimed) = self.unclaimed.as_ref()?;
+        let placed = unit::place(&mut unclaimed.clone(), job, unit).ok()?;
+        let hosts = placed
+            .tasks
+            .iter()
+            .filter_map(|task| self.state.host(task.host));
+        let mut claims: Vec<(JobId, UnitIndex)> = hosts
+            .flat_map(|host| host.claims.iter().map(|claim| (claim.job, claim.unit)))
+            .collect();
+        claims.sort();
+        claims.dedup();
+        let expected = claims.iter().map(|(job, unit)| {
+            let unit = self.state.job(*job)?.unit(*unit)?;
+            unit.claim.as_deref()?.expected_at
+        });
+        let until: Option<Vec<TimeMs>> = expected.collect();
+        let mut jobs: Vec<JobId> = claims.iter().map(|(job, _)| *job).collect();
+        jobs.dedup();
+        jobs.truncate(JOBS_NAMED_MAX);
+        Some(Blocker::ReservedByOthers {
+            jobs,
+            until: until.and_then(|until| until.into_iter().max()),
+        })
+    }
+}

@@ -1,0 +1,33 @@
+//! Whether a job would find room in its turn, as it is or with another specification.
+
+use crate::command::Standing;
+use crate::ids::UnitIndex;
+use crate::plan::order::Turn;
+use crate::plan::round::Round;
+use crate::plan::unit;
+use crate::state::{Job, amounts_of};
+
+impl Round<'_> {
+    /// Whether a unit would be placed now, at nobody's cost, within all limits. Nothing is given out.
+    pub(in crate::plan) fn finds_room(&self, turn: Turn, job: &Job, unit: UnitIndex) -> bool {
+        let limited = self.order.line(turn.line).limited;
+        let within_limits = |standing: &Standing, tasks: &[_]| {
+            let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
+            let allowance = self.allowance.for_unit(job, unit);
+            !limited || allowance.reached(&job.spec, standing, &amounts).is_none()
+        };
+        let mut standing = self.standing_without_gpus(job);
+        if self.clusters.serves(job, unit) {
+            if let Some(found) = self.clusters.find(&self.capacity, job, unit) {
+                return within_limits(&found.standing, &found.tasks);
+            }
+            let queue = self.state.queues.get(job.spec.queue.as_str());
+            if !queue.is_some_and(|queue| queue.config.borrow) {
+                return false;
+            }
+            standing = Standing::Opportunistic;
+        }
+        unit::place(&mut self.capacity.clone(), job, unit)
+            .is_ok_and(|placed| within_limits(&standing, &placed.tasks))
+    }
+}

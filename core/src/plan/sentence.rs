@@ -1,0 +1,267 @@
+//! Blockers in words.
+
+use std::fmt;
+
+use crate::ids::JobId;
+use crate::plan::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologyShort};
+
+const MS_PER_SECOND: u64 = 1_000;
+
+/// A sentence for people, about `it`.
+impl fmt::Display for Blocker {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::BackOff { .. } => formatter.write_str("it waits for the end of its back-off"),
+            Self::Cancelling => formatter.write_str("it is being cancelled"),
+            Self::NoSuchHost { need } => {
+                write!(formatter, "no host could hold a task: it needs {need}")
+            }
+            Self::ExceedsCluster {
+                need_gpus,
+                have_gpus,
+            } => write!(
+                formatter,
+                "it needs {need_gpus} GPUs, and acceptable hosts have {have_gpus} in all"
+            ),
+            Self::Resources {
+                need_gpus,
+                free_gpus,
+                fits_tasks,
+                need_tasks,
+            } => write!(
+                formatter,
+                "it needs {need_gpus} GPUs, {free_gpus} are free; {fits_tasks} of {need_tasks} tasks fit now"
+            ),
+            Self::Room(room) => room.fmt(formatter),
+            Self::Topology(topology) => topology.fmt(formatter),
+            Self::TasksPerHost { .. }
+            | Self::OwnHosts { .. }
+            | Self::Named { .. }
+            | Self::Excluded { .. }
+            | Self::Model { .. } => self.fmt_condition(formatter),
+            Self::Cells(cells) => cells.fmt(formatter),
+            Self::ReservedByOthers { jobs, .. } => write!(
+                formatter,
+                "the room that is free is reserved for {}",
+                named_jobs(jobs)
+            ),
+            Self::SearchBound {
+                need_gpus,
+                free_gpus,
+            } => write!(
+                formatter,
+                "the search for room ended at its bound: it needs {need_gpus} GPUs, {free_gpus} are free"
+            ),
+            Self::Limit(limit) => limit.fmt(formatter),
+            Self::Reserved { victims: 0, .. } => formatter.write_str(
+                "resources are reserved for it; it starts when those who hold them have ended",
+            ),
+            Self::Reserved { victims, .. } => write!(
+                formatter,
+                "it starts when {victims} attempts that were stopped for it have ended"
+            ),
+            Self::Moving {
+                moves,
+                cost_gpu_ms,
+                gain_gpu_ms,
+                ..
+            } => write!(
+                formatter,
+                "room is being made for it in one piece by moving {moves} units: that loses {} GPU-seconds, and saves it {} GPU-seconds of waiting",
+                cost_gpu_ms / MS_PER_SECOND,
+                gain_gpu_ms / MS_PER_SECOND
+            ),
+            Self::Behind { ahead } => {
+                write!(
+                    formatter,
+                    "job {ahead} is ahead of it and waits for the same hosts"
+                )
+            }
+        }
+    }
+}
+
+impl Blocker {
+    /// Of a condition of the job that is in its way.
+    fn fmt_condition(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::TasksPerHost {
+                limit,
+                fits_tasks,
+                need_tasks,
+                group,
+            } => write!(
+                formatter,
+                "at most {limit} tasks of group {group} may share a host: {fits_tasks} of {need_tasks} tasks fit now"
+            ),
+            Self::OwnHosts {
+                jobs,
+                fits_tasks,
+                need_tasks,
+            } => write!(
+                formatter,
+                "it wants its hosts for itself, and others are on them ({}): {fits_tasks} of {need_tasks} tasks fit now",
+                named_jobs(jobs)
+            ),
+            Self::Named { places } => {
+                formatter.write_str("what it names has no room")?;
+                places.iter().enumerate().try_for_each(|(position, place)| {
+                    let before = if position == 0 { ": " } else { "; " };
+                    write!(formatter, "{before}{}: {}", place.name, place.why)
+                })
+            }
+            Self::Excluded { hosts } => write!(
+                formatter,
+                "there is room only on hosts that it excludes: {}",
+                hosts.join(", ")
+            ),
+            Self::Model {
+                asked,
+                others,
+                need_gpus,
+                free_gpus,
+            } => write!(
+                formatter,
+                "it needs {need_gpus} GPUs of model {}, {free_gpus} are free; it would fit on {}",
+                asked.join(" or "),
+                others.join(" and ")
+            ),
+            _ => formatter.write_str("a condition of the job is in its way"),
+        }
+    }
+}
+
+fn named_jobs(jobs: &[JobId]) -> String {
+    let names: Vec<String> = jobs.iter().map(ToString::to_string).collect();
+    match names.as_slice() {
+        [] => "other jobs".to_owned(),
+        [one] => format!("job {one}"),
+        several => format!("jobs {}", several.join(", ")),
+    }
+}
+
+impl fmt::Display for RoomShort {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_one = self.lacks_cpus || self.lacks_memory;
+        formatter.write_str("there are GPUs, but not enough ")?;
+        if self.lacks_cpus || !is_one {
+            write!(
+                formatter,
+                "CPUs beside them (each task needs {}, at most {} are free there)",
+                cpus(self.need_cpus_milli),
+                cpus(self.free_cpus_milli_max)
+            )?;
+        }
+        if !is_one {
+            formatter.write_str(" and ")?;
+        }
+        if !self.lacks_cpus {
+            write!(
+                formatter,
+                "memory beside them (each task needs {} MiB, at most {} are free there)",
+                self.need_memory_mib, self.free_memory_mib_max
+            )?;
+        }
+        write!(
+            formatter,
+            ": {} of {} tasks fit now",
+            self.fits_tasks, self.need_tasks
+        )
+    }
+}
+
+/// CPUs for people.
+pub(super) fn cpus(milli: u32) -> String {
+    match (milli / 1_000, milli % 1_000) {
+        (whole, 0) => whole.to_string(),
+        (whole, thousandths) => format!("{whole}.{thousandths:03}"),
+    }
+}
+
+impl fmt::Display for TopologyShort {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            level,
+            need_gpus,
+            best_free_gpus,
+            free_gpus,
+            ..
+        } = self;
+        write!(formatter, "{need_gpus} GPUs have to lie within one {level}")?;
+        if let Some(group) = &self.group {
+            write!(formatter, " (group {group})")?;
+        }
+        match &self.best {
+            Some(best) if best_free_gpus < need_gpus => write!(
+                formatter,
+                "; the best, {best}, has {best_free_gpus} free and lacks {}",
+                need_gpus - best_free_gpus
+            )?,
+            Some(best) => write!(
+                formatter,
+                "; the best, {best}, has {best_free_gpus} free, but not as the tasks need them"
+            )?,
+            None => write!(formatter, "; no {level} has any of them")?,
+        }
+        write!(formatter, " ({free_gpus} are free in all)")
+    }
+}
+
+impl fmt::Display for CellsShort {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            queue,
+            need_gpus,
+            left_gpus,
+            ..
+        } = self;
+        write!(
+            formatter,
+            "virtual cluster {queue} has no cells for it: it needs {need_gpus} GPUs, {left_gpus} are left of the guarantee"
+        )?;
+        for (position, kind) in self.kinds.iter().enumerate() {
+            let before = if position == 0 { " (" } else { "; " };
+            write!(
+                formatter,
+                "{before}{} of {} cells of kind {} bound",
+                kind.bound, kind.guaranteed, kind.kind
+            )?;
+        }
+        if !self.kinds.is_empty() {
+            formatter.write_str(")")?;
+        }
+        match self.outside_free_gpus {
+            Some(free) => write!(
+                formatter,
+                "; {free} GPUs free elsewhere are not enough either"
+            ),
+            None => formatter.write_str("; it does not borrow"),
+        }
+    }
+}
+
+impl fmt::Display for LimitReached {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            queue,
+            resource,
+            used,
+            asked,
+            would_be,
+            limit,
+            ..
+        } = self;
+        let kind = match self.kind {
+            LimitKind::Queue => "limit",
+            LimitKind::User => "user_limit",
+            LimitKind::Guarantee => "guarantee (it does not borrow)",
+        };
+        if let Some(user) = &self.user {
+            write!(formatter, "user {user} in ")?;
+        }
+        write!(
+            formatter,
+            "queue {queue} would have {would_be} {resource} ({used} + {asked}), its {kind} is {limit}"
+        )
+    }
+}

@@ -1,0 +1,56 @@
+//! Why somebody cannot be preempted.
+
+use std::fmt;
+
+use crate::time::TimeMs;
+
+/// Why a victim cannot be taken.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Protection {
+    /// It is being stopped already.
+    Stopping,
+    /// It has not run for its queue's `protected_ms`.
+    Young {
+        /// Until when it is protected.
+        until: TimeMs,
+    },
+    /// The preemptor is opportunistic: it preempts nobody.
+    PreemptorOpportunistic,
+    /// It is of the same queue, and that does not preempt it: its priority is not lower, it counts on another ground,
+    /// or the queue has no `preempt_by_priority`.
+    SameQueue,
+    /// It is guaranteed by a virtual cluster of another queue.
+    OtherCells,
+    /// The preemptor's side of the tree would go over its guarantee.
+    OverGuarantee {
+        /// The queue whose guarantee does not cover the unit.
+        queue: String,
+    },
+    /// The victim's side of the tree is not over its guarantee.
+    WithinGuarantee {
+        /// That queue.
+        queue: String,
+    },
+}
+
+impl fmt::Display for Protection {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Stopping => formatter.write_str("it is being stopped already"),
+            Self::Young { until } => write!(formatter, "it is protected until {until} (protected_ms)"),
+            Self::PreemptorOpportunistic => {
+                formatter.write_str("opportunistic work preempts nobody")
+            }
+            Self::SameQueue => formatter.write_str(
+                "it is of the same queue, which preempts only lower priorities of the same standing, and only with preempt_by_priority",
+            ),
+            Self::OtherCells => formatter.write_str("another virtual cluster guarantees it"),
+            Self::OverGuarantee { queue } => {
+                write!(formatter, "the guarantee of queue `{queue}` does not cover the unit")
+            }
+            Self::WithinGuarantee { queue } => {
+                write!(formatter, "queue `{queue}` is not over its guarantee")
+            }
+        }
+    }
+}

@@ -1,0 +1,109 @@
+//! Attempts that hold resources, in the order in which whoever needs room would stop them: derived, so that nobody
+//! looks at all that runs in order to find those few over whom a right can exist.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::command::Standing;
+use crate::ids::{JobId, UnitIndex};
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Index, Unit};
+use crate::time::TimeMs;
+
+/// What an attempt counts on, to whoever wants its resources.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Ground {
+    /// It is being stopped: what it holds comes free anyway.
+    Stopping,
+    /// Nothing guarantees it anything.
+    Opportunistic,
+    /// Its queue's share.
+    Share,
+    /// Cells of its virtual cluster.
+    Cells,
+}
+
+impl Ground {
+    /// What an attempt counts on.
+    #[must_use]
+    pub fn of(attempt: &Attempt) -> Self {
+        match attempt.standing {
+            _ if attempt.stop.is_some() => Self::Stopping,
+            Standing::Opportunistic => Self::Opportunistic,
+            Standing::Share => Self::Share,
+            Standing::Cells(_) => Self::Cells,
+        }
+    }
+}
+
+/// Attempts over which somebody has the same rights, and of which an equal time costs an equal amount of work.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AttemptClass {
+    /// What they count on.
+    pub ground: Ground,
+    /// Their jobs' queue.
+    pub queue: Arc<str>,
+    /// Their jobs' priority.
+    pub priority: i32,
+    /// GPUs that each holds.
+    pub gpus: u32,
+}
+
+/// An attempt in its class: of those that lose equally much the one of the youngest job first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct AttemptKey {
+    /// Since when its work is not kept ([`Unit::unkept_since`]); the end of all time if there is none yet.
+    pub unkept_since: Reverse<TimeMs>,
+    /// Its job.
+    pub job: Reverse<JobId>,
+    /// Its unit.
+    pub unit: UnitIndex,
+}
+
+/// Attempts by class, in each those first that lose the least; no entry is empty.
+pub type Attempts = OrdMap<AttemptClass, OrdSet<AttemptKey>>;
+
+impl Index {
+    /// A unit has an attempt now, or a changed one.
+    pub(crate) fn add_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
+        if let Some((class, key)) = entry(id, spec, unit) {
+            self.attempts.entry(class).or_default().insert(key);
+        }
+    }
+
+    /// A unit's attempt is about to change, or to end.
+    pub(crate) fn remove_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
+        let Some((class, key)) = entry(id, spec, unit) else {
+            return;
+        };
+        if let Some(keys) = self.attempts.get_mut(&class) {
+            keys.remove(&key);
+            if keys.is_empty() {
+                self.attempts.remove(&class);
+            }
+        }
+    }
+}
+
+fn entry(
+    (job, index): (JobId, UnitIndex),
+    spec: &JobSpec,
+    unit: &Unit,
+) -> Option<(AttemptClass, AttemptKey)> {
+    let attempt = unit.attempt.as_deref()?;
+    let class = AttemptClass {
+        ground: Ground::of(attempt),
+        queue: Arc::from(spec.queue.as_str()),
+        priority: spec.priority,
+        gpus: attempt.gpus(),
+    };
+    let since = unit.unkept_since(attempt).unwrap_or(TimeMs(u64::MAX));
+    let key = AttemptKey {
+        unkept_since: Reverse(since),
+        job: Reverse(job),
+        unit: index,
+    };
+    Some((class, key))
+}

@@ -1,0 +1,77 @@
+//! The page and its pictures: tables are replaced in place, all else stays as it was written.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::Failure;
+
+/// The page's name, and that of the folder of its pictures.
+const NAME: &str = "evaluation";
+
+pub(super) struct Page {
+    path: PathBuf,
+    before: String,
+    text: String,
+    pictures: BTreeMap<PathBuf, String>,
+}
+
+impl Page {
+    pub(super) fn read(docs: &Path) -> Result<Self, Failure> {
+        let path = docs.join(NAME).with_extension("md");
+        let text = fs::read_to_string(&path)
+            .map_err(|error| format!("reading {}: {error}", path.display()))?;
+        Ok(Self {
+            path,
+            before: text.clone(),
+            text,
+            pictures: BTreeMap::new(),
+        })
+    }
+
+    /// Puts a table between its marks.
+    pub(super) fn replace(&mut self, name: &str, table: &str) -> Result<(), Failure> {
+        let begin = format!("<!-- figures: {name} -->\n");
+        let missing = |mark: &str| format!("{} lacks {mark}", self.path.display());
+        let (head, rest) = self
+            .text
+            .split_once(&begin)
+            .ok_or_else(|| missing(begin.trim_end()))?;
+        let (_, tail) = rest
+            .split_once("<!-- end -->")
+            .ok_or_else(|| missing("<!-- end -->"))?;
+        self.text = format!("{head}{begin}{table}<!-- end -->{tail}");
+        Ok(())
+    }
+
+    pub(super) fn add_picture(&mut self, name: &str, svg: String) {
+        let path = self.path.with_extension("").join(name);
+        self.pictures.insert(path.with_extension("svg"), svg);
+    }
+
+    /// The files that differ from what is there.
+    pub(super) fn changes(&self) -> Result<Vec<PathBuf>, Failure> {
+        let mut changed = Vec::new();
+        if self.text != self.before {
+            changed.push(self.path.clone());
+        }
+        for (path, svg) in &self.pictures {
+            if !path.exists() || fs::read_to_string(path)? != *svg {
+                changed.push(path.clone());
+            }
+        }
+        Ok(changed)
+    }
+
+    /// Writes the files that differ, and says which.
+    pub(super) fn write(&self) -> Result<Vec<PathBuf>, Failure> {
+        let changed = self.changes()?;
+        for path in &changed {
+            if let Some(folder) = path.parent() {
+                fs::create_dir_all(folder)?;
+            }
+            fs::write(path, self.pictures.get(path).unwrap_or(&self.text))?;
+        }
+        Ok(changed)
+    }
+}

@@ -1,0 +1,96 @@
+//! A picture of some lines that stands by itself, for documents.
+
+use std::fmt::Write as _;
+
+use super::svg::{Axis, Picture, colour, escape};
+
+/// Height of the drawing area, in pixels.
+const HEIGHT: f64 = 280.0;
+
+/// Lines over one axis.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Plot {
+    /// What the horizontal axis shows.
+    pub x_label: String,
+    /// What the vertical axis shows, from 0 on.
+    pub y_label: String,
+    /// Where the horizontal axis begins.
+    pub x_from: f64,
+    /// The lines, each with a colour of its own.
+    pub lines: Vec<Line>,
+}
+
+/// One line.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Line {
+    /// Its name in the legend.
+    pub name: String,
+    /// Its points from left to right.
+    pub points: Vec<(f64, f64)>,
+}
+
+impl Plot {
+    /// The picture as a file.
+    #[must_use]
+    pub fn draw(&self) -> String {
+        let points = || self.lines.iter().flat_map(|line| &line.points);
+        let right = points().map(|(x, _)| *x).fold(self.x_from, f64::max);
+        let top = points().map(|(_, y)| *y).fold(0.0, f64::max);
+        let x = Axis::between(&self.x_label, (self.x_from, right));
+        let y = Axis::linear(&self.y_label, top * 1.05);
+        let mut picture = Picture::new(x, y, HEIGHT);
+        let mut legend = Vec::new();
+        for (position, line) in self.lines.iter().enumerate() {
+            picture.line(&line.points, &colour(position));
+            legend.push((line.name.clone(), colour(position)));
+        }
+        standalone(picture, &legend)
+    }
+}
+
+/// A picture as a file of its own, with its legend below.
+pub(super) fn standalone(picture: Picture, legend: &[(String, String)]) -> String {
+    const COLUMNS: usize = 4;
+    const COLUMN: f64 = 205.0;
+    const ROW: f64 = 18.0;
+    let mut marks = String::new();
+    let (mut x, mut y) = (64.0, picture.height() + 14.0);
+    for (position, (name, colour)) in legend.iter().enumerate() {
+        if position > 0 && position.is_multiple_of(COLUMNS) {
+            (x, y) = (64.0, y + ROW);
+        }
+        let (baseline, text_x, name) = (y + 9.0, x + 16.0, escape(name));
+        write!(
+            marks,
+            "<rect x='{x:.0}' y='{y:.0}' width='10' height='10' fill='{colour}'/>\
+             <text x='{text_x:.0}' y='{baseline:.0}'>{name}</text>"
+        )
+        .expect("a string takes everything");
+        x += COLUMN;
+    }
+    picture.finish_as_file(&marks, y + ROW)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_plot_is_well_formed_and_names_its_lines() {
+        let line = |name: &str| Line {
+            name: name.to_owned(),
+            points: vec![(1.0, 0.5), (1.5, 2.0)],
+        };
+        let plot = Plot {
+            x_label: "load".to_owned(),
+            y_label: "ratio".to_owned(),
+            x_from: 1.0,
+            lines: vec![line("a<b"), line("c")],
+        };
+        let svg = plot.draw();
+        assert!(svg.starts_with("<svg xmlns='http://www.w3.org/2000/svg'"));
+        assert!(svg.contains("a&lt;b") && svg.trim_end().ends_with("</svg>"));
+        assert!(!svg.contains("NaN"));
+        assert_eq!(svg.matches('<').count(), svg.matches('>').count());
+    }
+}

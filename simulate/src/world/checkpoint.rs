@@ -1,0 +1,65 @@
+//! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt somebody.
+
+use muster_core::command::{CheckpointCommit, Command};
+use muster_core::ids::{AttemptEpoch, UnitIndex};
+
+use super::SimulateError;
+use super::agenda::Happening;
+use super::run::World;
+
+impl World<'_> {
+    /// Time between two checkpoints that a job commits; none if it commits none.
+    fn commit_interval_ms(&self) -> Option<u64> {
+        let settings = &self.scenario.settings;
+        let interval_ms = settings.checkpoint_interval_ms.filter(|ms| *ms > 0);
+        interval_ms.filter(|_| settings.told.checkpoints && self.policy.preempts())
+    }
+
+    /// An attempt has begun, or has committed a checkpoint: the next one is due after another interval of running,
+    /// unless the job is done by then.
+    pub(super) fn expect_checkpoint(&mut self, job: usize, epoch: AttemptEpoch) {
+        let (Some(interval_ms), Some((_, since))) =
+            (self.commit_interval_ms(), self.runs[job].attempt)
+        else {
+            return;
+        };
+        let now = self.engine.now;
+        let left_ms = self.observer.left_ms(job);
+        let left_ms = left_ms.map(|left_ms| left_ms.saturating_sub(now.since(since)));
+        if left_ms.is_none_or(|left_ms| left_ms > interval_ms) {
+            let at = now.after(interval_ms);
+            self.agenda.add(at, Happening::Checkpoint { job, epoch });
+        }
+    }
+
+    pub(super) fn commit_checkpoint(
+        &mut self,
+        job: usize,
+        epoch: AttemptEpoch,
+    ) -> Result<(), SimulateError> {
+        let run = self.runs[job];
+        let (Some(id), Some((current, since))) = (run.id, run.attempt) else {
+            return Ok(());
+        };
+        if current != epoch {
+            return Ok(()); // stopped before
+        }
+        // Milliseconds of running time count as training steps.
+        let step = self.observer.done_ms(job) + self.engine.now.since(since);
+        self.engine.carry_out(&Command::CommitCheckpoint {
+            leader: self.engine.leader(),
+            job: id,
+            unit: UnitIndex(0),
+            checkpoint: CheckpointCommit {
+                epoch,
+                step,
+                path: format!("/checkpoints/{step}"),
+                size_bytes: 0,
+                digest: String::new(),
+            },
+        })?;
+        self.follow()?;
+        self.expect_checkpoint(job, epoch);
+        Ok(())
+    }
+}
