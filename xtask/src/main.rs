@@ -4,6 +4,7 @@
 
 mod tidy;
 
+use std::env;
 use std::io::Write;
 use std::path::Path;
 use std::process::ExitCode;
