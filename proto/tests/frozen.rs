@@ -82,6 +82,7 @@ fn a_state_keeps_its_bytes() {
     let states = [
         ("state", samples::state::state()),
         ("state_with_cells", samples::cells::state()),
+        ("state_with_moves", samples::moves::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);

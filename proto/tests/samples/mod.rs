@@ -17,6 +17,7 @@ use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, Tas
 use muster_core::time::TimeMs;
 
 pub(crate) mod cells;
+pub(crate) mod moves;
 pub(crate) mod state;
 
 /// A GPU that is easy to find in a dump.
@@ -187,6 +188,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(user_commands());
     commands.extend(leader_commands());
     commands.extend(cells::commands());
+    commands.extend(moves::commands());
     commands
 }
 

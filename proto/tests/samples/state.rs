@@ -257,6 +257,7 @@ fn events() -> Vec<(Revision, Arc<[Event]>)> {
 pub(crate) fn all_kinds() -> Vec<EventKind> {
     let mut kinds = kinds();
     kinds.extend(super::cells::kinds());
+    kinds.extend(super::moves::kinds());
     kinds
 }
 
