@@ -15,7 +15,9 @@ use crate::v1::blocker::{
 impl From<&Blocker> for v1::Blocker {
     fn from(blocker: &Blocker) -> Self {
         Self {
-            kind: of_turn(blocker).or_else(|| of_room(blocker)),
+            kind: of_turn(blocker)
+                .or_else(|| of_condition(blocker))
+                .or_else(|| of_room(blocker)),
         }
     }
 }
@@ -87,6 +89,26 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
             need_gpus: *need_gpus,
             free_gpus: *free_gpus,
         }),
+        Blocker::TasksPerHost { .. }
+        | Blocker::OwnHosts { .. }
+        | Blocker::Named { .. }
+        | Blocker::Excluded { .. }
+        | Blocker::Model { .. }
+        | Blocker::BackOff { .. }
+        | Blocker::Cancelling
+        | Blocker::Limit(_)
+        | Blocker::Reserved { .. }
+        | Blocker::Moving { .. }
+        | Blocker::ReservedByOthers { .. }
+        | Blocker::Behind { .. }
+        | Blocker::ExceedsCluster { .. }
+        | Blocker::NoSuchHost { .. } => return None,
+    })
+}
+
+/// A condition of the job that is in its way.
+fn of_condition(blocker: &Blocker) -> Option<Kind> {
+    Some(match blocker {
         Blocker::TasksPerHost {
             group,
             limit,
@@ -124,15 +146,7 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
             need_gpus: *need_gpus,
             free_gpus: *free_gpus,
         }),
-        Blocker::BackOff { .. }
-        | Blocker::Cancelling
-        | Blocker::Limit(_)
-        | Blocker::Reserved { .. }
-        | Blocker::Moving { .. }
-        | Blocker::ReservedByOthers { .. }
-        | Blocker::Behind { .. }
-        | Blocker::ExceedsCluster { .. }
-        | Blocker::NoSuchHost { .. } => return None,
+        _ => return None,
     })
 }
 

@@ -127,7 +127,7 @@ impl Gain {
     fn settle(&self, config: &Defragment, found: Found, now: TimeMs) -> Option<Proposal> {
         let expected_at = now.after(found.grace_ms);
         let gain_gpu_ms = self.from(expected_at, gpus(&found.tasks));
-        moves::is_worth(config, found.cost_gpu_ms, gain_gpu_ms).then(|| Proposal {
+        moves::is_worth(config, found.cost_gpu_ms, gain_gpu_ms).then_some(Proposal {
             tasks: found.tasks,
             moving: Moving {
                 moves: found.moves,

@@ -22,7 +22,7 @@ pub(super) fn with_queue(
             .map(|(name, queue)| (name.to_string(), QueueConfig::clone(&queue.config)))
             .collect(),
         history_half_life_ms: state.history_half_life_ms,
-        defragment: state.defragment.clone(),
+        defragment: state.defragment,
     };
     change(tree.queues.get_mut(name)?);
     let mut fork = state.clone();
