@@ -9,7 +9,9 @@ use std::sync::Arc;
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::limits;
-use muster_core::quota::{self, Amounts, CellQuota, Guarantee, QueueConfig, QueueOrder, QueueTree};
+use muster_core::quota::{
+    self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
+};
 use muster_core::spec::{
     DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
@@ -144,7 +146,7 @@ impl Policy {
                 .map(|name| (name.to_owned(), self.queue_config(scenario, name)))
                 .collect(),
             history_half_life_ms: None,
-            defragment: None,
+            defragment: scenario.settings.rules.defragment.then(Defragment::default),
         }
     }
 
@@ -168,6 +170,7 @@ impl Policy {
             },
             // Who is promised nothing lives on what is left over.
             borrow: rules.borrow || !has_quota,
+            movable: rules.defragment,
             guarantee,
             ..defaults
         }

@@ -12,14 +12,18 @@ pub struct Rules {
     pub borrow: bool,
     /// Whether nobody may go before a job of the same queue that waits for room, whatever the policy says.
     pub strict: bool,
+    /// Whether running work may be moved to where it fits as well, so that a job at the head finds room in one piece;
+    /// within the engine's default bounds. Work that counts on cells stays.
+    pub defragment: bool,
 }
 
 impl Default for Rules {
-    /// Borrowing, and the policy's own order.
+    /// Borrowing, the policy's own order, and no moves.
     fn default() -> Self {
         Self {
             borrow: true,
             strict: false,
+            defragment: false,
         }
     }
 }

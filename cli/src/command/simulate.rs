@@ -73,6 +73,9 @@ pub(crate) struct Simulate {
     /// Nobody goes before a job of the same queue that waits for room
     #[arg(long)]
     strict: bool,
+    /// Running work may be moved to where it fits as well, so that a job at the head finds room in one piece
+    #[arg(long)]
+    defragment: bool,
     /// Time limits that the users give their jobs: none, exact, or the time needed rounded up: rounded-up:1h
     #[arg(long, default_value = "none", value_name = "LIMITS", value_parser = limits)]
     limits: TimeLimits,
@@ -179,6 +182,7 @@ impl Simulate {
             rules: Rules {
                 borrow: !self.no_borrow,
                 strict: self.strict,
+                defragment: self.defragment,
             },
             told: Told {
                 limits: self.limits,

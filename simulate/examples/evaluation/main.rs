@@ -5,6 +5,7 @@
 //! if a file would change. Without sections all are drawn up.
 
 mod backfill;
+mod defragmentation;
 mod faults;
 mod page;
 mod policies;
@@ -34,11 +35,12 @@ struct Figures {
 
 type Section = fn(&Traces) -> Result<Figures, Failure>;
 
-const SECTIONS: [(&str, Section); 5] = [
+const SECTIONS: [(&str, Section); 6] = [
     ("sharing", sharing::figures),
     ("policies", policies::figures),
     ("backfill", backfill::figures),
     ("preemption", preemption::figures),
+    ("defragmentation", defragmentation::figures),
     ("faults", faults::figures),
 ];
 

@@ -105,6 +105,8 @@ pub struct JobRecord {
     pub lost_ms: u64,
     /// Attempts that were preempted.
     pub preemptions: u32,
+    /// Attempts that were moved to make room for others.
+    pub moves: u32,
     /// Attempts that ended with their host or GPU.
     pub interruptions: u32,
     /// How it ended.

@@ -67,6 +67,8 @@ pub struct JobFigures {
     pub slowdown_mean: Option<f64>,
     /// Attempts that were preempted.
     pub preemptions: u64,
+    /// Attempts that were moved to make room for others.
+    pub moves: u64,
     /// Attempts that ended with their host or GPU.
     pub interruptions: u64,
     /// GPU-hours of work that was done and kept.
@@ -151,6 +153,7 @@ pub(super) fn job_figures<'a>(records: impl Iterator<Item = &'a JobRecord> + Clo
             .clone()
             .map(|record| u64::from(record.preemptions))
             .sum(),
+        moves: records.clone().map(|record| u64::from(record.moves)).sum(),
         interruptions: records
             .clone()
             .map(|record| u64::from(record.interruptions))

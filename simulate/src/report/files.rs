@@ -105,7 +105,7 @@ fn packed(bytes: &[u8]) -> io::Result<Vec<u8>> {
     encoder.finish()
 }
 
-const GROUP_COLUMNS: [&str; 20] = [
+const GROUP_COLUMNS: [&str; 21] = [
     "policy",
     "kind",
     "group",
@@ -123,6 +123,7 @@ const GROUP_COLUMNS: [&str; 20] = [
     "completion_max_s",
     "slowdown_mean",
     "preemptions",
+    "moves",
     "interruptions",
     "done_gpu_hours",
     "lost_gpu_hours",
@@ -153,7 +154,8 @@ fn figures(jobs: &JobFigures) -> Vec<String> {
     fields.extend(spread(jobs.delay));
     fields.extend(spread(jobs.completion));
     fields.push(optional(jobs.slowdown_mean));
-    fields.extend([jobs.preemptions, jobs.interruptions].map(|count| count.to_string()));
+    fields
+        .extend([jobs.preemptions, jobs.moves, jobs.interruptions].map(|count| count.to_string()));
     fields.extend([jobs.done_gpu_hours, jobs.lost_gpu_hours].map(|hours| format!("{hours:.3}")));
     fields
 }
@@ -169,7 +171,7 @@ fn optional(value: Option<f64>) -> String {
     value.map_or_else(String::new, |value| format!("{value:.3}"))
 }
 
-const JOB_COLUMNS: [&str; 14] = [
+const JOB_COLUMNS: [&str; 15] = [
     "policy",
     "job_id",
     "queue",
@@ -181,6 +183,7 @@ const JOB_COLUMNS: [&str; 14] = [
     "delay_s",
     "completion_s",
     "preemptions",
+    "moves",
     "interruptions",
     "lost_gpu_hours",
     "end",
@@ -200,6 +203,7 @@ fn job_line(scenario: &Scenario, outcome: &Outcome, job: usize, record: &JobReco
         time(record.delay_ms()),
         time(record.completion_ms()),
         record.preemptions.to_string(),
+        record.moves.to_string(),
         record.interruptions.to_string(),
         format!("{:.3}", gpu_hours(record.lost_gpu_ms())),
         record.end.name().to_owned(),

@@ -86,7 +86,7 @@ fn group_cells(name: String, jobs: &JobFigures) -> Vec<String> {
         jobs.slowdown_mean
             .map_or_else(dash, |slowdown| format!("{slowdown:.1}")),
     );
-    cells.push(grouped(jobs.preemptions + jobs.interruptions));
+    cells.push(grouped(jobs.preemptions + jobs.moves + jobs.interruptions));
     cells
 }
 
@@ -139,6 +139,7 @@ fn varied(inputs: &Inputs) -> Option<String> {
     let parts = [
         says(!rules.borrow, "nobody borrows"),
         says(rules.strict, "nobody passes the head of a queue"),
+        says(rules.defragment, "running work may be moved"),
         limits,
         says(
             told.alike,

@@ -1,4 +1,4 @@
-//! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt somebody.
+//! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt or move somebody.
 
 use muster_core::command::{CheckpointCommit, Command};
 use muster_core::ids::{AttemptEpoch, UnitIndex};
@@ -12,7 +12,8 @@ impl World<'_> {
     fn commit_interval_ms(&self) -> Option<u64> {
         let settings = &self.scenario.settings;
         let interval_ms = settings.checkpoint_interval_ms.filter(|ms| *ms > 0);
-        interval_ms.filter(|_| settings.told.checkpoints && self.policy.preempts())
+        let stops_work = self.policy.preempts() || settings.rules.defragment;
+        interval_ms.filter(|_| settings.told.checkpoints && stops_work)
     }
 
     /// An attempt has begun, or has committed a checkpoint: the next one is due after another interval of running,

@@ -79,6 +79,9 @@ impl World<'_> {
     /// The workers stop what still runs of an attempt.
     fn stop(&mut self, id: JobId, reason: &StopReason) -> Result<(), SimulateError> {
         tracing::trace!(job = %id, %reason, "stopping");
+        if let (StopReason::Moved, Some(position)) = (reason, self.positions.get(&id)) {
+            self.observer.moves(*position);
+        }
         self.exit_live_tasks(id, &terminated())
     }
 

@@ -1,6 +1,6 @@
 //! Who watches the world and writes down what the report needs.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::GpuUuid;
 use muster_core::state::{Attempt, Host, State};
@@ -41,6 +41,8 @@ pub(super) struct Observer {
     last_submission_ms: u64,
     checkpoint_interval_ms: Option<u64>,
     attempts_ended: u64,
+    /// Jobs that are stopped in order to go on elsewhere.
+    leaving: BTreeSet<usize>,
 }
 
 impl Observer {
@@ -77,6 +79,7 @@ impl Observer {
             last_submission_ms: scenario.jobs.last().map_or(0, |job| job.submit_ms),
             checkpoint_interval_ms: scenario.settings.checkpoint_interval_ms,
             attempts_ended: 0,
+            leaving: BTreeSet::new(),
         }
     }
 
@@ -165,10 +168,17 @@ impl Observer {
         self.attempts_ended
     }
 
+    /// A job is stopped in order to go on elsewhere.
+    pub(super) fn moves(&mut self, job: usize) {
+        self.leaving.insert(job);
+    }
+
     pub(super) fn requeued(&mut self, job: usize, preempted: bool) {
         let record = &mut self.records[job];
         record.end = JobEnd::Waiting;
-        if preempted {
+        if self.leaving.remove(&job) {
+            record.moves += 1;
+        } else if preempted {
             record.preemptions += 1;
         } else {
             record.interruptions += 1;
@@ -177,6 +187,7 @@ impl Observer {
     }
 
     pub(super) fn ended(&mut self, job: usize, end: JobEnd) {
+        self.leaving.remove(&job);
         if self.records[job].end == JobEnd::Waiting {
             self.ceases_to_wait(job);
         }
@@ -225,6 +236,7 @@ fn record(job: &TraceJob, queue: usize) -> JobRecord {
         done_ms: 0,
         lost_ms: 0,
         preemptions: 0,
+        moves: 0,
         interruptions: 0,
         end: JobEnd::Refused,
     }

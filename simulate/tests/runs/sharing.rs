@@ -75,7 +75,7 @@ proptest! {
         drawn in prop::collection::vec((0..200u64, 1..80u64, 1..4u32, 0..5u32, 0..3usize), 1..80),
         strict in any::<bool>(),
     ) {
-        let rules = Rules { borrow: false, strict };
+        let rules = Rules { borrow: false, strict, ..Rules::default() };
         let shared = shared(drawn_jobs(&drawn), rules);
         let together = run(&shared, Policy::Cells);
         for (cluster, _) in HOSTS {
@@ -96,7 +96,7 @@ proptest! {
         (borrow, strict, alike, checkpoints) in any::<(bool, bool, bool, bool)>(),
         step_s in prop::option::of(0..60u64),
     ) {
-        let mut scenario = shared(drawn_jobs(&drawn), Rules { borrow, strict });
+        let mut scenario = shared(drawn_jobs(&drawn), Rules { borrow, strict, ..Rules::default() });
         let step_ms = step_s.map(|seconds| NonZeroU64::new(seconds * 1_000));
         let limits = step_ms.map_or(TimeLimits::None, |step_ms| {
             step_ms.map_or(TimeLimits::Exact, |step_ms| TimeLimits::RoundedUp { step_ms })
@@ -126,6 +126,7 @@ fn a_quota_in_gpus_has_its_owner_wait_where_others_hold_pieces_of_every_host() {
     let rules = Rules {
         borrow: false,
         strict: false,
+        ..Rules::default()
     };
     let shared = shared(jobs, rules);
     let placed = |policy| times_s(&run(&shared, policy))[5].0;
@@ -148,6 +149,7 @@ fn who_does_not_borrow_waits_beside_idle_hosts() {
             let rules = Rules {
                 borrow,
                 strict: false,
+                ..Rules::default()
             };
             let outcome = run(&shared(jobs.clone(), rules), policy);
             assert_eq!(times_s(&outcome)[1].0, Some(second_s), "{policy}, {borrow}");
