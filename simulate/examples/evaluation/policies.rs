@@ -1,4 +1,4 @@
-//! The policies on Philly's complete virtual clusters, and on openb as a packing.
+//! The policies on Philly's complete virtual clusters, on all of Philly, and on openb as a packing.
 
 use muster_simulate::report::{Report, RunReport};
 use muster_simulate::{Outcome, Policy, Scenario, Settings, simulate};
@@ -28,12 +28,16 @@ pub(super) fn figures(traces: &Traces) -> Result<Figures, Failure> {
     let philly = traces.complete(settings, &[])?;
     let outcomes = outcomes(&philly, &POLICIES)?;
     let report = Report::new(&philly, &outcomes);
+    let whole = traces.philly(settings)?;
+    let whole_outcomes = self::outcomes(&whole, &POLICIES)?;
+    let whole = Report::new(&whole, &whole_outcomes);
     let openb = traces.openb()?;
     let packed = self::outcomes(&openb, &POLICIES_OF_OPENB)?;
     let packing = Report::new(&openb, &packed);
     Ok(Figures {
         tables: vec![
             ("policies-philly", philly_table(&report)),
+            ("policies-whole", philly_table(&whole)),
             ("policies-openb", openb_table(&openb, &packing)),
         ],
         pictures: vec![("policies", report.delays_picture())],

@@ -11,8 +11,12 @@ use super::Failure;
 
 /// The virtual clusters of which Philly's trace has all jobs, with their quotas in GPUs.
 pub(super) const COMPLETE_CLUSTERS: [&str; 4] = ["7f04ca", "ee9e8c", "2869ce", "0e4a51"];
+/// Hosts with 8 GPUs of Philly's cluster by the quotas of the Helios authors: 2,816 GPUs.
+const HOSTS_OF_PHILLY: u32 = 352;
 /// Hosts with 8 GPUs that make up the quotas of those: 256, 512, 128 and 256 GPUs.
 const HOSTS_OF_COMPLETE: u32 = 144;
+
+const GPUS_PER_HOST: u32 = 8;
 
 pub(super) struct Traces {
     folder: PathBuf,
@@ -44,13 +48,20 @@ impl Traces {
         Ok(read_quotas(&self.path("philly_vcs.csv")?)?)
     }
 
+    /// All of Philly's jobs on all of its hosts.
+    pub(super) fn philly(&self, settings: Settings) -> Result<Scenario, Failure> {
+        let cluster = Cluster::uniform(HOSTS_OF_PHILLY, GPUS_PER_HOST, "V100");
+        let scenario = Scenario::new(cluster, self.philly_jobs()?, &[], settings);
+        Ok(scenario.with_quotas(self.philly_quotas()?))
+    }
+
     /// Philly's complete virtual clusters on as many hosts as they have quotas, with outages if asked for.
     pub(super) fn complete(
         &self,
         settings: Settings,
         outages: &[Outage],
     ) -> Result<Scenario, Failure> {
-        let cluster = Cluster::uniform(HOSTS_OF_COMPLETE, 8, "V100");
+        let cluster = Cluster::uniform(HOSTS_OF_COMPLETE, GPUS_PER_HOST, "V100");
         let scenario = Scenario::new(cluster, self.philly_jobs()?, outages, settings);
         let scenario = scenario.with_quotas(self.philly_quotas()?);
         Ok(scenario.of_queues(&COMPLETE_CLUSTERS))
