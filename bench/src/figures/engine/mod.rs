@@ -4,6 +4,7 @@ mod cycle;
 mod decision;
 mod domain;
 mod ground;
+mod making_room;
 mod rebuild;
 
 use crate::options::Bench;
@@ -23,6 +24,8 @@ fn rows(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows.push(domain::measure(bench)?);
     rows.extend(cycle::nothing_placeable(bench)?);
     rows.extend(cycle::placements(bench)?);
+    rows.extend(making_room::preemption(bench)?);
+    rows.extend(making_room::moves(bench)?);
     rows.extend(rebuild::measure(bench)?);
     Ok(rows)
 }

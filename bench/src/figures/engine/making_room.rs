@@ -1,0 +1,141 @@
+//! Decisions that make room: whom to stop, and whom to move.
+
+use std::sync::Arc;
+
+use anyhow::{Context as _, ensure};
+use muster_core::command::{Command, Placement, Standing, TaskPlacement};
+use muster_core::ids::{HostId, TaskIndex, UnitIndex};
+use muster_core::quota::{Defragment, QueueConfig, QueueTree};
+use muster_core::spec::JobSpec;
+use muster_core::testing::{Cluster, gang, gpu_uuid, single};
+
+use super::ground::{self, GPUS_PER_HOST, HOSTS, carry_out, timed};
+use crate::options::Bench;
+use crate::row::{Goal, Row, Values};
+use crate::samples::Samples;
+
+/// Wanted for one proposal, in milliseconds: what HiveD needs for its 99th percentile without stopping anybody is 14.
+const WANTED_MS: f64 = 10.0;
+const RUNS: usize = 9;
+/// Tasks and GPUs of each, of the gangs that want room.
+const WANTED: [(u32, u32); 3] = [(1, 8), (8, 8), (64, 8)];
+/// GPUs of a host that are held where room is there only in pieces.
+const HALF: u32 = GPUS_PER_HOST / 2;
+/// All that runs has run for so long.
+const RAN_MS: u64 = 300_000;
+/// Time limit of what runs: waiting for its end is worse than moving it.
+const DAY_MS: u64 = 86_400_000;
+
+/// Nine of ten GPUs are held by tasks of a low priority, one each.
+pub(super) fn preemption(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let hosts = bench.pick(HOSTS, HOSTS / 16);
+    let mut busy = configured(hosts, true)?;
+    let gpus = (0..hosts * GPUS_PER_HOST)
+        .filter(|gpu| !(gpu * 7 + gpu / GPUS_PER_HOST).is_multiple_of(10));
+    run(&mut busy, gpus.map(|gpu| (gpu, 1)).collect())?;
+    rows(bench, "who is preempted", &busy)
+}
+
+/// Half of every host is free, the other half is held by one task that may be moved.
+pub(super) fn moves(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let hosts = bench.pick(HOSTS, HOSTS / 16);
+    let mut halves = configured(hosts, false)?;
+    run(
+        &mut halves,
+        (0..hosts)
+            .map(|host| (host * GPUS_PER_HOST, HALF))
+            .collect(),
+    )?;
+    rows(bench, "who is moved", &halves)
+}
+
+fn configured(hosts: u32, preempt_by_priority: bool) -> anyhow::Result<Cluster> {
+    let mut cluster = ground::cluster(hosts)?;
+    let queue = QueueConfig {
+        preempt_by_priority,
+        movable: true,
+        ..QueueConfig::default()
+    };
+    cluster.configure(QueueTree {
+        queues: [("default".to_owned(), queue)].into(),
+        defragment: Some(Defragment {
+            moves_max: 64,
+            moves_in_flight_max: 64,
+            after_ms: 0,
+            ..Defragment::default()
+        }),
+        ..QueueTree::default()
+    });
+    Ok(cluster)
+}
+
+/// Tasks of one job on GPUs in a row, by the first one's number and how many.
+fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
+    let (_, gpus) = *places.first().context("nothing is to run")?;
+    let tasks = u32::try_from(places.len()).context("too many tasks")?;
+    let mut spec = single("old", tasks, gpus);
+    spec.stop_grace_ms = 1_000;
+    spec.scheduling.run_time_ms_max = Some(DAY_MS);
+    let job = cluster.submit(spec);
+    for (unit, (first, gpus)) in (0..).zip(places) {
+        let host = first / GPUS_PER_HOST + 1;
+        let index = first % GPUS_PER_HOST;
+        let task = TaskPlacement {
+            task: TaskIndex(unit),
+            host: HostId(host),
+            gpus: (index..index + gpus)
+                .map(|index| gpu_uuid(host, index))
+                .collect(),
+        };
+        let placement = Placement {
+            leader: cluster.leader(),
+            job,
+            unit: UnitIndex(unit),
+            standing: Standing::Share,
+            tasks: Arc::from([task]),
+        };
+        carry_out(cluster, &Command::Place(placement))?;
+    }
+    cluster.start_all(job);
+    cluster.wait(RAN_MS);
+    Ok(())
+}
+
+fn rows(bench: &Bench, what: &str, ground: &Cluster) -> anyhow::Result<Vec<Row>> {
+    let rows = WANTED.map(|(tasks, gpus)| {
+        let mut cluster = ground.clone();
+        cluster.submit(urgent(tasks, gpus));
+        let mut spans = Samples::default();
+        let mut stopped = 0;
+        for _ in 0..bench.pick(RUNS, 1) {
+            let (took, planned) = timed(&cluster);
+            spans.push_ms(took);
+            let claims = planned.claims();
+            stopped = claims
+                .map(|claim| {
+                    let moved = claim.moving.as_ref().map_or(0, |moving| moving.moves.len());
+                    claim.victims.len() + moved
+                })
+                .sum();
+        }
+        ensure!(stopped > 0, "no room was made for {tasks} x {gpus} GPUs");
+        Ok(Row {
+            what: format!("{what} for {tasks} x {gpus} GPUs"),
+            conditions: format!(
+                "{} hosts of {GPUS_PER_HOST} GPUs; {stopped} attempts are stopped; {} runs",
+                cluster.state.hosts.len(),
+                spans.len()
+            ),
+            unit: "ms",
+            values: Values::runs(&spans),
+            goal: Some(Goal::AtMost(WANTED_MS)),
+        })
+    });
+    rows.into_iter().collect()
+}
+
+fn urgent(tasks: u32, gpus: u32) -> JobSpec {
+    let mut spec = gang("urgent", tasks, gpus);
+    spec.priority = 5;
+    spec
+}
