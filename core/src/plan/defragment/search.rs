@@ -10,12 +10,15 @@ use crate::command::{Move, TaskPlacement, Victim};
 use crate::ids::{GpuUuid, UnitIndex};
 use crate::plan::capacity::Capacity;
 use crate::plan::defragment::mover::Mover;
-use crate::plan::unit;
+use crate::plan::{prefix, unit};
 use crate::spec::Packing;
 use crate::state::Job;
 
 /// Searches that begin anew because somebody fits nowhere else, or too many would have to go.
-const TRIES_MAX: usize = 32;
+const TRIES_MAX: usize = 16;
+
+/// Units of an order that are looked at: more than any claim moves, few enough for every round.
+const LOOKED_AT_MAX: usize = 512;
 
 /// Units of which each is tried alone.
 const ALONE_MAX: usize = 64;
@@ -46,7 +49,7 @@ type Cleared = (Vec<usize>, Vec<TaskPlacement>);
 
 impl Search<'_, '_> {
     pub(super) fn run(&self) -> Option<Found> {
-        let mut left: Vec<usize> = (0..self.order.len()).collect();
+        let mut left: Vec<usize> = (0..self.order.len().min(LOOKED_AT_MAX)).collect();
         for _ in 0..TRIES_MAX {
             let (chosen, tasks) = self.clear(&left)?;
             let stays = if chosen.len() > self.moves_max {
@@ -86,16 +89,10 @@ impl Search<'_, '_> {
     /// The smallest number of units from the front without which the unit fits, less those that are not in its way or
     /// not needed.
     fn clear(&self, left: &[usize]) -> Option<Cleared> {
-        let mut tasks = self.try_without(left)?;
-        let (mut too_few, mut enough) = (0, left.len());
-        while enough - too_few > 1 {
-            // Mostly few are enough: the numbers that are tried double at first.
-            let middle = (too_few * 2).max(1).min(too_few + (enough - too_few) / 2);
-            match self.try_without(&left[..middle]) {
-                Some(found) => (enough, tasks) = (middle, found),
-                None => too_few = middle,
-            }
-        }
+        let (job, unit) = self.unit;
+        let (enough, mut tasks) = prefix::smallest(self.capacity, &self.named(left), |fork, _| {
+            Some(unit::place_unborrowed(fork, job, unit).ok()?.tasks)
+        })?;
         let mut chosen = left[..enough].to_vec();
         self.keep_in_the_way(&mut chosen, &tasks);
         self.give_back(&mut chosen, &mut tasks);
