@@ -8,19 +8,15 @@ use crate::spec::Within;
 use crate::state::{Job, State};
 
 /// A cell above hosts, by its path; a host by itself where its cell is not known.
-type Place = (String, HostId);
+type Place<'s> = (&'s str, HostId);
 
 /// The cheapest units first; the cheapest host first; the host with the fewest units first; and if the unit has to lie
 /// in one cell above hosts, the cell that is cheapest to clear first.
 pub(super) fn all<'a>(state: &State, job: &Job, movers: &[Mover<'a>]) -> Vec<Vec<Mover<'a>>> {
     let mut orders = vec![
         by_cost(movers),
-        by_place(
-            movers,
-            |host| (String::new(), host),
-            |mover| mover.cost_gpu_ms,
-        ),
-        by_place(movers, |host| (String::new(), host), |_| 1),
+        by_place(movers, |host| host, |mover| mover.cost_gpu_ms),
+        by_place(movers, |host| host, |_| 1),
     ];
     if let Some(within) = cell_asked(job) {
         let cell = |host| cell_of(state, within, host);
@@ -37,12 +33,12 @@ pub(super) fn by_cost<'a>(movers: &[Mover<'a>]) -> Vec<Mover<'a>> {
 }
 
 /// Place by place, the one with the smallest sum first; a unit over several places comes with its first.
-fn by_place<'a>(
+fn by_place<'a, P: Clone + Ord>(
     movers: &[Mover<'a>],
-    place_of: impl Fn(HostId) -> Place,
+    place_of: impl Fn(HostId) -> P,
     weight: impl Fn(&Mover<'a>) -> u64,
 ) -> Vec<Mover<'a>> {
-    let mut sums: BTreeMap<Place, u64> = BTreeMap::new();
+    let mut sums: BTreeMap<P, u64> = BTreeMap::new();
     for mover in movers {
         for host in mover.running.attempt.hosts() {
             let sum = sums.entry(place_of(host)).or_default();
@@ -70,12 +66,12 @@ fn cell_asked(job: &Job) -> Option<&Within> {
     of_gang.chain(of_groups).find(|within| within.required)
 }
 
-fn cell_of(state: &State, within: &Within, host: HostId) -> Place {
+fn cell_of<'s>(state: &'s State, within: &Within, host: HostId) -> Place<'s> {
     let level = state.topology.level(&within.level);
     let cells = state.index.host_cells.get(&host);
     let path = level.and_then(|level| cells?.above.get(usize::from(level.0)));
     match path {
-        Some(path) => (path.to_string(), HostId(0)),
-        None => (String::new(), host),
+        Some(path) => (path, HostId(0)),
+        None => ("", host),
     }
 }
