@@ -13,12 +13,14 @@ mod mover;
 mod order;
 mod search;
 
+use std::cell::Cell;
+
 use crate::command::{Moving, TaskPlacement, Victim};
 use crate::ids::UnitIndex;
 use crate::moves;
 use crate::plan::capacity::Capacity;
 use crate::plan::defragment::mover::Mover;
-use crate::plan::defragment::search::{Found, Search};
+use crate::plan::defragment::search::{FREED_MAX, Found, Search};
 use crate::plan::reserve;
 use crate::plan::running::{self, End, Running};
 use crate::plan::unit::{self, Lack, Shortage};
@@ -76,12 +78,14 @@ pub(super) fn propose(
     let affordable = movers
         .into_iter()
         .filter(|mover| mover.cost_gpu_ms <= cost_max);
-    let affordable: Vec<Mover<'_>> = affordable.collect();
+    let affordable = mover::cheapest(affordable.collect());
+    let left = Cell::new(FREED_MAX);
     let search = |order| Search {
         capacity: &coming,
         unit: (job, unit),
         order,
         moves_max: moves_max as usize,
+        left: &left,
     };
     let orders = order::all(state, job, &affordable);
     let alone = search(order::by_cost(&affordable)).run_alone();

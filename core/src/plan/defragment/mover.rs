@@ -5,6 +5,9 @@ use crate::plan::running::{End, Running, Useful};
 use crate::quota::Defragment;
 use crate::state::{Job, State};
 
+/// Units that are put in order at most: the cheapest of a large cluster are enough to choose from.
+const MOVERS_MAX: usize = 8_192;
+
 /// A running unit that may be moved, and what that loses.
 #[derive(Clone, Copy)]
 pub(super) struct Mover<'a> {
@@ -28,4 +31,15 @@ pub(super) fn all<'a>(
         })
     });
     movers.collect()
+}
+
+/// The cheapest of many, in any order.
+pub(super) fn cheapest(mut movers: Vec<Mover<'_>>) -> Vec<Mover<'_>> {
+    if movers.len() > MOVERS_MAX {
+        let by_cost =
+            |mover: &Mover<'_>| (mover.cost_gpu_ms, mover.running.job.id, mover.running.index);
+        movers.select_nth_unstable_by_key(MOVERS_MAX, by_cost);
+        movers.truncate(MOVERS_MAX);
+    }
+    movers
 }

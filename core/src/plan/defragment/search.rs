@@ -2,6 +2,7 @@
 //! is not in its way is given back, and the rest is put elsewhere. A unit that fits nowhere else stays, and the search
 //! begins anew without it.
 
+use std::cell::Cell;
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -17,8 +18,14 @@ use crate::state::Job;
 /// Searches that begin anew because somebody fits nowhere else, or too many would have to go.
 const TRIES_MAX: usize = 16;
 
+/// So many times as many units in the way as may be moved are too many to be brought down to that one by one.
+const HOPELESS_TIMES: usize = 2;
+
 /// Units of an order that are looked at: more than any claim moves, few enough for every round.
 const LOOKED_AT_MAX: usize = 512;
+
+/// Attempts that all searches for one unit take away in thought before they give up: it bounds what a round costs.
+pub(super) const FREED_MAX: usize = 16_384;
 
 /// Units of which each is tried alone.
 const ALONE_MAX: usize = 64;
@@ -31,6 +38,8 @@ pub(super) struct Search<'s, 'a> {
     pub(super) unit: (&'s Job, UnitIndex),
     pub(super) order: Vec<Mover<'s>>,
     pub(super) moves_max: usize,
+    /// Attempts that may still be taken away in thought.
+    pub(super) left: &'s Cell<usize>,
 }
 
 /// Moves that make room.
@@ -49,9 +58,9 @@ type Cleared = (Vec<usize>, Vec<TaskPlacement>);
 
 impl Search<'_, '_> {
     pub(super) fn run(&self) -> Option<Found> {
-        let mut left: Vec<usize> = (0..self.order.len().min(LOOKED_AT_MAX)).collect();
+        let mut order: Vec<usize> = (0..self.order.len().min(LOOKED_AT_MAX)).collect();
         for _ in 0..TRIES_MAX {
-            let (chosen, tasks) = self.clear(&left)?;
+            let (chosen, tasks) = self.clear(&order)?;
             let stays = if chosen.len() > self.moves_max {
                 self.dearest(&chosen)
             } else {
@@ -60,7 +69,7 @@ impl Search<'_, '_> {
                     Err(stays) => stays,
                 }
             };
-            left.retain(|one| *one != stays);
+            order.retain(|one| *one != stays);
         }
         None
     }
@@ -79,22 +88,33 @@ impl Search<'_, '_> {
         named.collect()
     }
 
-    /// Where the unit goes without these; none if it does not fit.
+    /// Where the unit goes without these; none if it does not fit, or enough was tried.
     fn try_without(&self, chosen: &[usize]) -> Option<Vec<TaskPlacement>> {
+        self.spend(chosen.len())?;
         let mut fork = self.capacity.free_attempts(&self.named(chosen));
         let (job, unit) = self.unit;
         Some(unit::place_unborrowed(&mut fork, job, unit).ok()?.tasks)
     }
 
+    fn spend(&self, freed: usize) -> Option<()> {
+        self.left.set(self.left.get().checked_sub(freed)?);
+        Some(())
+    }
+
     /// The smallest number of units from the front without which the unit fits, less those that are not in its way or
     /// not needed.
     fn clear(&self, left: &[usize]) -> Option<Cleared> {
+        // Doubling, then halving.
+        self.spend(left.len() * 2)?;
         let (job, unit) = self.unit;
         let (enough, mut tasks) = prefix::smallest(self.capacity, &self.named(left), |fork, _| {
             Some(unit::place_unborrowed(fork, job, unit).ok()?.tasks)
         })?;
         let mut chosen = left[..enough].to_vec();
         self.keep_in_the_way(&mut chosen, &tasks);
+        if chosen.len() > self.moves_max * HOPELESS_TIMES {
+            return None;
+        }
         self.give_back(&mut chosen, &mut tasks);
         Some((chosen, tasks))
     }
