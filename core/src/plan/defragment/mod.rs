@@ -19,7 +19,6 @@ use crate::command::{Moving, TaskPlacement, Victim};
 use crate::ids::UnitIndex;
 use crate::moves;
 use crate::plan::capacity::Capacity;
-use crate::plan::defragment::mover::Mover;
 use crate::plan::defragment::search::{FREED_MAX, Found, Search};
 use crate::plan::reserve;
 use crate::plan::running::{self, End, Running};
