@@ -25,46 +25,102 @@ const VIRTUAL_CLUSTERS: u32 = 11;
 const HOSTS_EACH: u32 = 744;
 const GPUS_MAX: u32 = 4;
 const RUNS: usize = 5;
+/// 1,024, 8,192 and 65,536 GPUs.
+const HOSTS_GROWING: [u32; 3] = [HOSTS / 64, HOSTS / 8, HOSTS];
+/// Twice the last-level cache that a core of a large server shares.
+const ELSEWHERE_BYTES: usize = 64 << 20;
 
 /// From 1,024 to 65,536 GPUs, nine of ten held: the cost of a request for one to three GPUs of one host.
 pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     let mut rows = Vec::new();
+    for hosts in HOSTS_GROWING {
+        let spans = decisions(hosts, bench.pick(4_000, 200), None)?;
+        let what = ("one decision", &*conditions(hosts, &spans));
+        rows.extend(mean_and_p99(what, &spans, None));
+    }
+    rows.extend(growth(bench)?);
+    Ok(rows)
+}
+
+/// How the cost grows if it does not matter how much of a cluster the processor's caches hold: before each decision
+/// something else has been done.
+fn growth(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let mut rows = Vec::new();
     let mut means = Vec::new();
-    for hosts in [HOSTS / 64, HOSTS / 8, HOSTS] {
-        let mut random = ChaCha8Rng::seed_from_u64(u64::from(hosts));
-        let mut cluster = ground::cluster(hosts)?;
-        ground::fill(&mut cluster, hosts, &mut random)?;
-        let mut spans = Samples::default();
-        for _ in 0..bench.pick(4_000, 200) {
-            let gpus = random.random_range(1..GPUS_MAX);
-            let decided = decide(&mut cluster, single("new", 1, gpus))?;
-            spans.push(decided.took.as_secs_f64() * 1e6);
-            // One leaves for every one that came, so that the fill stays.
-            if decided.placed {
-                ground::end_one(&mut cluster)?;
-            }
-        }
-        let conditions = format!(
-            "{} GPUs, 90 % held at random, no guarantees; {} requests for 1 to 3 GPUs of one host",
-            hosts * ground::GPUS_PER_HOST,
-            spans.len()
-        );
-        rows.extend(mean_and_p99(("one decision", &conditions), &spans, None));
+    let mut elsewhere = Elsewhere::new();
+    for hosts in HOSTS_GROWING {
+        let spans = decisions(hosts, bench.pick(400, 20), Some(&mut elsewhere))?;
+        let what = ("one decision after other work", &*conditions(hosts, &spans));
+        rows.extend(mean_and_p99(what, &spans, None));
         means.push(spans.mean());
     }
-    let (first, last) = (means.first(), means.last());
-    let growth = last
-        .zip(first)
+    let growth = means
+        .last()
+        .zip(means.first())
         .map_or(f64::NAN, |(last, first)| last / first);
     rows.push(Row {
         what: "growth of a decision's cost".to_owned(),
-        conditions: "65,536 against 1,024 GPUs, means of the rows above; logarithms grow 1.6 times"
+        conditions: "65,536 against 1,024 GPUs, means after other work; logarithms grow 1.6 times"
             .to_owned(),
         unit: "times",
         values: Values::One(growth),
         goal: Some(Goal::AtMost(GROWTH_WANTED)),
     });
     Ok(rows)
+}
+
+fn conditions(hosts: u32, spans: &Samples) -> String {
+    format!(
+        "{} GPUs, 90 % held at random, no guarantees; {} requests for 1 to 3 GPUs of one host",
+        hosts * ground::GPUS_PER_HOST,
+        spans.len()
+    )
+}
+
+/// Microseconds of so many decisions; before each, work elsewhere if there is any.
+fn decisions(
+    hosts: u32,
+    requests: u32,
+    mut elsewhere: Option<&mut Elsewhere>,
+) -> anyhow::Result<Samples> {
+    let mut random = ChaCha8Rng::seed_from_u64(u64::from(hosts));
+    let mut cluster = ground::cluster(hosts)?;
+    ground::fill(&mut cluster, hosts, &mut random)?;
+    let mut spans = Samples::default();
+    for _ in 0..requests {
+        let gpus = random.random_range(1..GPUS_MAX);
+        if let Some(elsewhere) = &mut elsewhere {
+            elsewhere.work();
+        }
+        let decided = decide(&mut cluster, single("new", 1, gpus))?;
+        spans.push(decided.took.as_secs_f64() * 1e6);
+        // One leaves for every one that came, so that the fill stays.
+        if decided.placed {
+            ground::end_one(&mut cluster)?;
+        }
+    }
+    Ok(spans)
+}
+
+/// Memory of other work: more than the processor's caches hold.
+struct Elsewhere {
+    lines: Vec<u64>,
+}
+
+impl Elsewhere {
+    fn new() -> Self {
+        Self {
+            lines: vec![0; ELSEWHERE_BYTES / size_of::<u64>()],
+        }
+    }
+
+    /// Touches all of it.
+    fn work(&mut self) {
+        for line in &mut self.lines {
+            *line = line.wrapping_add(1);
+        }
+        std::hint::black_box(&self.lines);
+    }
 }
 
 /// The same in eleven virtual clusters with hosts as their cells.
