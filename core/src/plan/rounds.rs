@@ -42,11 +42,14 @@ pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> (Plan, Barred) 
         }
         left.examined_max = left.examined_max.saturating_sub(ran.examined);
         left.steps_max = left.steps_max.saturating_sub(rest.len());
-        let cut = takes_newcomers(&rest, state.revision);
-        if !cut {
+        if takes_newcomers(&rest, state.revision) {
+            // Left to the next plan, with all that it has to say.
+            plan = Plan::default();
+            left.steps_max = 0;
+        } else {
             carry_out(&mut fork, now, rest, (&mut steps, &mut barred));
         }
-        if cut || left.examined_max == 0 || left.steps_max == 0 {
+        if left.examined_max == 0 || left.steps_max == 0 {
             let more = true;
             let plan = Plan {
                 steps,

@@ -37,7 +37,7 @@ use crate::time::TimeMs;
 const EXACT_CANDIDATES_MAX: usize = 9;
 
 /// Candidates that are looked at first, and at second; then all.
-const WINDOWS: [usize; 3] = [256, 4_096, usize::MAX];
+const WINDOWS: [usize; 3] = [128, 2_048, usize::MAX];
 
 /// A unit that wants room and does not find it, or would be over a limit.
 #[derive(Clone, Copy)]
@@ -67,13 +67,27 @@ pub(super) struct Proposed {
     pub(super) protection_ends: Option<TimeMs>,
 }
 
-/// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count,
-/// and the number of victims only between sets that lose equally much.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+/// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count.
+/// Between sets that lose equally much the highest priority counts, then the number of victims.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Cost {
     firm_ms: u64,
     opportunistic_ms: u64,
+    /// The highest of all.
+    priority: i32,
     victims: u64,
+}
+
+impl Default for Cost {
+    /// Of nobody.
+    fn default() -> Self {
+        Self {
+            firm_ms: 0,
+            opportunistic_ms: 0,
+            priority: i32::MIN,
+            victims: 0,
+        }
+    }
 }
 
 impl Cost {
@@ -81,6 +95,11 @@ impl Cost {
         Self {
             firm_ms: self.firm_ms.saturating_add(other.firm_ms),
             opportunistic_ms: self.opportunistic_ms.saturating_add(other.opportunistic_ms),
+            priority: if self.priority < other.priority {
+                other.priority
+            } else {
+                self.priority
+            },
             victims: self.victims.saturating_add(other.victims),
         }
     }
