@@ -214,13 +214,7 @@ impl<'r, 'a> Pool<'r, 'a> {
 }
 
 fn cost(right: Right, priority: i32, lost_ms: u64) -> Cost {
-    let opportunistic = right == Right::Opportunistic;
-    Cost {
-        firm_ms: if opportunistic { 0 } else { lost_ms },
-        opportunistic_ms: if opportunistic { lost_ms } else { 0 },
-        priority,
-        victims: 1,
-    }
+    Cost::of(right == Right::Opportunistic, priority, lost_ms)
 }
 
 /// Classes over which a unit has a right: opportunistic ones, those of its queue, and if a guarantee covers it, those

@@ -12,6 +12,7 @@
 
 mod asking;
 mod candidates;
+mod cost;
 mod exact;
 mod in_the_way;
 mod one_host;
@@ -26,11 +27,12 @@ use crate::ids::UnitIndex;
 use crate::plan::allowance::{Allowance, is_limited};
 use crate::plan::capacity::Capacity;
 use crate::plan::preempt::candidates::{Candidate, Only, Pool};
+pub(super) use crate::plan::preempt::cost::Cost;
 use crate::plan::running::{Running, stopping};
 use crate::plan::unit;
 use crate::quota::Amounts;
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Job, Part, State, amounts_held, amounts_of};
+use crate::state::{Job, State, amounts_of};
 use crate::time::TimeMs;
 
 /// Candidates among which all sets of victims are compared: no more sets than are tried out ([`exact::TRIES_MAX`]).
@@ -65,44 +67,6 @@ pub(super) struct Proposed {
     pub(super) found: Option<Preemption>,
     /// When the first attempt ceases to be protected over which there is a right.
     pub(super) protection_ends: Option<TimeMs>,
-}
-
-/// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count.
-/// Between sets that lose equally much the highest priority counts, then the number of victims.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Cost {
-    firm_ms: u64,
-    opportunistic_ms: u64,
-    /// The highest of all.
-    priority: i32,
-    victims: u64,
-}
-
-impl Default for Cost {
-    /// Of nobody.
-    fn default() -> Self {
-        Self {
-            firm_ms: 0,
-            opportunistic_ms: 0,
-            priority: i32::MIN,
-            victims: 0,
-        }
-    }
-}
-
-impl Cost {
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            firm_ms: self.firm_ms.saturating_add(other.firm_ms),
-            opportunistic_ms: self.opportunistic_ms.saturating_add(other.opportunistic_ms),
-            priority: if self.priority < other.priority {
-                other.priority
-            } else {
-                self.priority
-            },
-            victims: self.victims.saturating_add(other.victims),
-        }
-    }
 }
 
 /// What a search for victims goes by.
@@ -270,8 +234,7 @@ impl<'a> Search<'_, 'a> {
         let hosts = &self.coming.state().hosts;
         let mut allowance = allowance.clone();
         for Candidate { running, .. } in victims {
-            let held = amounts_held(hosts, &running.job.spec, running.attempt);
-            allowance.take_back(&running.job.spec, Part::held_by(running.attempt), &held);
+            allowance.take_back(running);
         }
         let amounts = amounts_of(hosts, &job.spec, &tasks);
         let reached = allowance.reached(&job.spec, standing, &amounts);
