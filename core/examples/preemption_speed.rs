@@ -36,11 +36,11 @@ fn busy_cluster() -> Cluster {
     };
     cluster.configure(QueueTree {
         queues: [("default".to_owned(), queue)].into(),
-        history_half_life_ms: None,
+        ..QueueTree::default()
     });
     let gpus = 0..HOSTS * GPUS_PER_HOST;
     let held: Vec<u32> = gpus
-        .filter(|gpu| (gpu * 7 + gpu / GPUS_PER_HOST) % 10 != 0)
+        .filter(|gpu| !(gpu * 7 + gpu / GPUS_PER_HOST).is_multiple_of(10))
         .collect();
     let tasks = u32::try_from(held.len()).unwrap_or(u32::MAX);
     let job = cluster.submit(single("old", tasks, 1));

@@ -189,7 +189,7 @@ proptest! {
 fn random_sequences_reach_every_end() {
     let mut state = State::default();
     let mut seen = BTreeMap::new();
-    for entropy in 0..20_000 {
+    for entropy in 0..60_000 {
         let (time, command) = draw_command(&state, entropy);
         apply(&mut state, time, &command);
     }

@@ -293,7 +293,9 @@ impl<'a, R: Room> Serving<'a, R> {
             return None;
         }
         // Tasks for several hosts take from all of them: which ones is found out when they are put there.
-        let at_once = open.iter().filter_map(|(host, open)| self.room.price(*host, *open, gpus));
+        let at_once = open
+            .iter()
+            .filter_map(|(host, open)| self.room.price(*host, *open, gpus));
         at_once.min().or(Some(Price::default()))
     }
 

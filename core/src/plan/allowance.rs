@@ -88,9 +88,8 @@ impl<'a> Allowance<'a> {
             over(LimitKind::Queue, all_of(total), &config.limit)
                 .or_else(|| over(LimitKind::User, all_of(of_user), &config.user_limit))
                 .or_else(|| {
-                    let beyond = |twice: &Amounts| {
-                        beyond_guarantee(queue, (total, twice), (standing, more))
-                    };
+                    let beyond =
+                        |twice: &Amounts| beyond_guarantee(queue, (total, twice), (standing, more));
                     beyond(&Amounts::default())?;
                     let over = beyond(&twice(LimitKind::Guarantee))?;
                     Some(told(LimitKind::Guarantee, over))

@@ -79,7 +79,11 @@ fn asking(draw: &mut Draw) -> muster_core::spec::JobSpec {
     let gpus = 1 << draw.below(3);
     let mut spec = match draw.below(3) {
         0 => single("asks", 1, gpus),
-        _ => gang("asks", 1 + u32::try_from(draw.below(3)).expect("a small number"), gpus.min(2)),
+        _ => gang(
+            "asks",
+            1 + u32::try_from(draw.below(3)).expect("a small number"),
+            gpus.min(2),
+        ),
     };
     spec.queue = "vc".to_owned();
     if spec.gang && draw.below(3) == 0 {
@@ -152,10 +156,16 @@ fn no_set_of_victims_that_would_do_loses_less() {
         let least = least(&cluster, asks);
         match claim {
             Some(claim) => assert_eq!(Some(of(claim)), least, "case {case}: {claim:?}"),
-            None => assert!(least.is_none_or(|least| least == (0, 0)), "case {case}: {least:?}"),
+            None => assert!(
+                least.is_none_or(|least| least == (0, 0)),
+                "case {case}: {least:?}"
+            ),
         }
         claimed += u32::from(claim.is_some());
         chosen += u32::from(claim.is_some() && losses.len() > 2);
     }
-    assert!(claimed > 300 && chosen > 200, "{claimed} and {chosen} of {CASES}: draw others");
+    assert!(
+        claimed > 300 && chosen > 200,
+        "{claimed} and {chosen} of {CASES}: draw others"
+    );
 }

@@ -66,7 +66,9 @@ impl Search<'_> {
         let Some((block, rest)) = blocks.split_first() else {
             return Some(begun);
         };
-        let cells = block.shared.map_or_else(Vec::new, |shared| self.cells(&begun, shared));
+        let cells = block
+            .shared
+            .map_or_else(Vec::new, |shared| self.cells(&begun, shared));
         for cell in cells {
             if !begun.hosts.may_hold(&cell, block.gpus) {
                 continue;

@@ -1,21 +1,30 @@
 //! What hosts can give to a unit of a virtual cluster: what is free, and by force what others have.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
-use crate::cells::{Ground, Piece, Price, Room};
+use crate::cells::{self, Piece, Price, Room};
 use crate::command::{Standing, TaskPlacement, Victim};
 use crate::feasibility::Asker;
 use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use crate::plan::capacity::{Capacity, Masks, Need, positions, uuids};
 use crate::plan::preempt::Cost;
 use crate::quota::Amounts;
-use crate::rights::{Preemptor, lost_work_ms, may_preempt};
+use crate::rights::{Preemptor, Rights, lost_work_ms, protected_ms};
 use crate::spec::TaskGroup;
-use crate::state::{Host, HostClass, Job, State};
+use crate::state::{AttemptClass, Ground, Host, HostClass, Job, State};
 use crate::topology::{CellId, GpuMask, HostCells, Own};
+
+/// On what ground units of virtual clusters ask, wherever their cells are.
+static IN_CELLS: Standing = Standing::Cells(Vec::new());
+
+/// What they ask for does not matter for their rights.
+static NOTHING: Amounts = Amounts {
+    gpus: 0,
+    gpus_by_model: BTreeMap::new(),
+    cpus_milli: 0,
+    memory_mib: 0,
+};
 
 /// At whose cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -32,7 +41,7 @@ pub(super) enum Force {
 
 /// The hosts, with what the unit took so far.
 #[derive(Clone)]
-pub(super) struct Hosts<'r, 'a> {
+pub(super) struct Hosts<'r, 'a: 'r> {
     state: &'a State,
     job: &'r Job,
     unit: UnitIndex,
@@ -42,8 +51,8 @@ pub(super) struct Hosts<'r, 'a> {
     freed: BTreeSet<(JobId, UnitIndex)>,
     /// Units that are not stopped although they may be.
     spared: Arc<BTreeSet<(JobId, UnitIndex)>>,
-    /// What it costs to stop attempts, as far as anybody asked: the same for all clones.
-    costs: Rc<RefCell<BTreeMap<(Victim, HostId), Option<Cost>>>>,
+    /// Over whom it has rights.
+    rights: Arc<Rights<'r>>,
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
 }
@@ -55,6 +64,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
         (job, unit): (&'r Job, UnitIndex),
         force: Force,
     ) -> Self {
+        let preemptor = Preemptor {
+            job,
+            unit,
+            standing: &IN_CELLS,
+            amounts: &NOTHING,
+        };
+        let rights = Rights::of(state, preemptor);
         Self {
             state,
             job,
@@ -63,7 +79,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             force,
             freed: BTreeSet::new(),
             spared: Arc::default(),
-            costs: Rc::default(),
+            rights: Arc::new(rights),
             only: None,
         }
     }
@@ -123,7 +139,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         self.capacity.asker(self.job, self.unit)
     }
 
-    pub(super) fn ground(&self) -> &'a Ground {
+    pub(super) fn ground(&self) -> &'a cells::Ground {
         self.state.index.allocation.ground()
     }
 
@@ -184,7 +200,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
         let mut stoppable: Vec<_> = held
             .into_iter()
-            .filter_map(|(victim, gpus)| Some((self.cost(victim, host.id)?, victim, gpus)))
+            .filter_map(|(victim, gpus)| Some((self.cost(victim)?, victim, gpus)))
             .collect();
         stoppable.sort_unstable();
         stoppable
@@ -192,49 +208,36 @@ impl<'r, 'a> Hosts<'r, 'a> {
 
     /// What it costs to stop some attempts.
     pub(super) fn cost_of(&self, victims: &[Victim]) -> Cost {
-        let costs = victims.iter().filter_map(|victim| {
-            let job = self.state.job(victim.job)?;
-            let attempt = job.unit(victim.unit)?.attempt.as_deref()?;
-            let host = attempt.hosts().into_iter().next()?;
-            self.cost(*victim, host)
-        });
+        let costs = victims.iter().filter_map(|victim| self.cost(*victim));
         costs.fold(Cost::default(), Cost::plus)
     }
 
-    /// What it costs to stop an attempt: nothing if it is being stopped or was freed for another task; otherwise the work
-    /// that is lost. None if it may not be stopped.
-    fn cost(&self, victim: Victim, host: HostId) -> Option<Cost> {
-        if self.spared.contains(&(victim.job, victim.unit)) {
-            return None;
-        }
-        let known = self.costs.borrow().get(&(victim, host)).copied();
-        known.unwrap_or_else(|| {
-            let cost = self.find_cost(victim, host);
-            self.costs.borrow_mut().insert((victim, host), cost);
-            cost
-        })
-    }
-
-    fn find_cost(&self, victim: Victim, host: HostId) -> Option<Cost> {
+    /// What it costs to stop an attempt: nothing if it is being stopped; otherwise the work that is lost. None if it may not
+    /// be stopped.
+    fn cost(&self, victim: Victim) -> Option<Cost> {
         let job = self.state.job(victim.job)?;
         let known = job.unit(victim.unit)?;
         let attempt = known.attempt.as_deref()?;
         if attempt.stop.is_some() {
             return Some(Cost::default());
         }
+        let is_spared = self.spared.contains(&(victim.job, victim.unit));
         let is_cells = matches!(attempt.standing, Standing::Cells(_));
-        if is_cells && self.force < Force::Priority {
+        if is_spared || is_cells && self.force < Force::Priority {
             return None;
         }
         // Whatever it gets lies in bound cells; which ones does not matter for the right.
-        let standing = Standing::Cells(vec![CellId::Host(host)]);
-        let preemptor = Preemptor {
-            job: self.job,
-            unit: self.unit,
-            standing: &standing,
-            amounts: &Amounts::default(),
-        };
-        may_preempt(self.state, preemptor, (job, attempt)).ok()?;
+        self.rights.over_class(&AttemptClass {
+            ground: Ground::of(attempt),
+            queue: Arc::from(job.spec.queue.as_str()),
+            priority: job.spec.priority,
+            gpus: attempt.gpus(),
+        })?;
+        let protected_ms = protected_ms(self.state, &job.spec.queue);
+        let until = attempt.protected_since().after(protected_ms);
+        if protected_ms > 0 && until > self.state.time {
+            return None;
+        }
         let opportunistic = attempt.standing == Standing::Opportunistic;
         let lost_ms = lost_work_ms(known, attempt, self.state.time);
         Some(Cost::of(opportunistic, job.spec.priority, lost_ms))
@@ -385,7 +388,9 @@ impl Room for Hosts<'_, '_> {
         };
         self.stoppable(host)
             .into_iter()
-            .fold(free, |open, (_, _, gpus)| open.or(gpus.without(claimed(gpus))))
+            .fold(free, |open, (_, _, gpus)| {
+                open.or(gpus.without(claimed(gpus)))
+            })
             .and(self.counted(id))
     }
 

@@ -226,7 +226,9 @@ impl<'a> Clusters<'a> {
         let shared = ask.shared(self.state);
         if let Some((level, required)) = shared {
             let cells = shared_cells(allocation, level, &ask.job().spec.queue);
-            let roomy = cells.into_iter().filter(|cell| hosts.may_hold(cell, ask.gpus()));
+            let roomy = cells
+                .into_iter()
+                .filter(|cell| hosts.may_hold(cell, ask.gpus()));
             for cell in roomy.take(SHARED_TRIED_MAX) {
                 let inside = hosts.within(allocation.ground().gpus(&cell));
                 let found = requests

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use crate::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::moves::may_move;
+use crate::plan::positions;
 use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::plan::positions;
 use crate::spec::{DEFAULT_QUEUE, JobSpec, Within};
 use crate::state::{Attempt, Job, amounts_of};
 use crate::testing::builders::request_id;
@@ -75,7 +75,11 @@ impl Draw<'_> {
             topology: Arc::new(Topology {
                 above: named(racks, "rack"),
                 inside: named(sockets, "socket"),
-                places: if racks { vec![rack(1), rack(2)] } else { Vec::new() },
+                places: if racks {
+                    vec![rack(1), rack(2)]
+                } else {
+                    Vec::new()
+                },
                 shapes: if sockets { vec![shape] } else { Vec::new() },
             }),
         }
@@ -109,7 +113,9 @@ impl Draw<'_> {
             return vec![CellId::Host(task.host)];
         };
         let gpus = positions(host, &task.gpus);
-        let used = cells.on_level(level).filter(|cell| !cell.gpus.and(gpus).is_empty());
+        let used = cells
+            .on_level(level)
+            .filter(|cell| !cell.gpus.and(gpus).is_empty());
         used.map(|cell| CellId::Inside(host.id, level, cell.gpus))
             .collect()
     }

@@ -73,6 +73,10 @@ pub(super) fn from_wire(wire: v1::Queue) -> Field<Queue> {
             gpu_ms: wire.history_gpu_ms,
             as_of: TimeMs(wire.history_as_of_ms),
         },
-        user_histories: wire.user_histories.into_iter().map(user_from_wire).collect(),
+        user_histories: wire
+            .user_histories
+            .into_iter()
+            .map(user_from_wire)
+            .collect(),
     })
 }
