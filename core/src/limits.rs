@@ -33,6 +33,8 @@ pub const CELL_LEVELS_MAX: usize = 12;
 pub const HOSTS_MAX: usize = 100_000;
 /// Queues in one cluster.
 pub const QUEUES_MAX: usize = 10_000;
+/// Users of one queue whose past use is remembered: beyond, those are forgotten that used the least and hold nothing.
+pub const USER_HISTORIES_MAX: usize = 4_096;
 /// Levels of queues.
 pub const QUEUE_DEPTH_MAX: usize = 8;
 /// Weight of a queue.

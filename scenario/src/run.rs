@@ -260,7 +260,11 @@ impl Run {
         let picture = self.picture();
         let waiting = picture.jobs.iter().find(|job| job.name == name);
         let waiting = waiting.and_then(|job| job.waiting.as_ref());
-        let reason = waiting.map_or("nothing of it waits", |waiting| waiting.text.as_str());
+        let reason = match (waiting, &explanation.blocker) {
+            (Some(waiting), _) => waiting.text.clone(),
+            (None, Some(blocker)) => blocker.to_string(),
+            (None, None) => "nothing of it waits".to_owned(),
+        };
         let mut lines = vec![format!("because: {reason}"), ahead_text(&explanation)];
         lines.extend(explanation.classes.iter().map(|class| {
             let model = if class.model.is_empty() {

@@ -6,7 +6,9 @@ use crate::ids::{JobId, UnitIndex};
 use crate::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
 use crate::rejection::Rejection;
 use crate::rights::uncovered;
-use crate::state::{Job, Queue, State, Usage, amounts_held, amounts_of};
+use crate::state::{
+    Gone, Job, Queue, State, Usage, Whose, amounts_held, amounts_of, counted_twice, taken_over,
+};
 
 /// A unit that is to be placed, or to claim.
 #[derive(Clone, Copy)]
@@ -98,17 +100,29 @@ fn check_queue(
     ];
     for (usage, limits, user) in sums {
         let kept = kept(state, (&queue.name, user), asking, usage);
-        if let Some((resource, would_have, limit)) = kept.over(added, limits) {
-            return Err(over_limit(&queue.name, user, (resource, would_have, limit)));
+        // Nearly always there is nothing to look at closely.
+        if kept.over(added, limits).is_none() {
+            continue;
+        }
+        let twice = twice(state, asking, (&queue.name, user, true));
+        if let Some(over) = kept.without(&twice).over(added, limits) {
+            return Err(over_limit(&queue.name, user, over));
         }
     }
     if !queue.config.borrow && *asking.standing == Standing::Share {
         let usage = usage.map_or(&none, |usage| &usage.total);
-        let mut after =
-            kept(state, (&queue.name, None), asking, usage).without(&usage.opportunistic);
-        after.add(added);
+        let kept = kept(state, (&queue.name, None), asking, usage).without(&usage.opportunistic);
         let guarantee = guaranteed(queue);
-        if let Some(over) = uncovered(&after, &guarantee, added) {
+        let beyond = |kept: &Amounts| {
+            let mut after = kept.clone();
+            after.add(added);
+            uncovered(&after, &guarantee, added)
+        };
+        if beyond(&kept).is_none() {
+            return Ok(());
+        }
+        let twice = twice(state, asking, (&queue.name, None, false));
+        if let Some(over) = beyond(&kept.without(&twice)) {
             let who = format!("{} (borrow: false)", queue.name);
             return Err(over_limit(&who, None, over));
         }
@@ -172,6 +186,35 @@ fn kept(
         kept = kept.without(&part);
     }
     kept
+}
+
+/// What a queue (or a user in it) both holds and claims, with what the unit asks for: it counts once.
+fn twice(
+    state: &State,
+    asking: Asking<'_>,
+    (queue, user, opportunistic): (&str, Option<&str>, bool),
+) -> Amounts {
+    let Asking {
+        job,
+        unit,
+        tasks,
+        freed,
+        ..
+    } = asking;
+    let whose = Whose {
+        queue,
+        user,
+        opportunistic,
+    };
+    let gone = Gone {
+        attempts: &|job, unit| freed.attempts.contains(&(job, unit)),
+        claims: &|other, claiming| {
+            (other, claiming) == (job.id, unit) || freed.claims.contains(&(other, claiming))
+        },
+    };
+    let mut twice = counted_twice(state, whose, gone);
+    twice.add(&taken_over(state, (&job.spec, tasks), whose, gone));
+    twice
 }
 
 /// Whether a queue has others in it that are configured: then no jobs are submitted to it.

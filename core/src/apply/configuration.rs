@@ -34,6 +34,7 @@ impl Step<'_> {
             changed.sort_unstable();
             step.change_half_life(tree.history_half_life_ms);
             step.state.defragment = tree.defragment;
+            step.settle_users_anew();
             let State {
                 index,
                 queues,
@@ -182,7 +183,7 @@ fn with_default(tree: &QueueTree) -> Vec<(&str, QueueConfig)> {
 }
 
 /// Nothing may lie in `default` where the tree does not name it: jobs that name no queue go there.
-fn missing_names(tree: &QueueTree) -> Option<Violation> {
+pub(super) fn missing_names(tree: &QueueTree) -> Option<Violation> {
     let inside = tree
         .queues
         .keys()

@@ -56,7 +56,7 @@ impl Step<'_> {
 
     /// Gives an attempt's resources back to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
-        self.settle_histories(&spec.queue);
+        self.settle_histories(spec);
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
         let part = Part::held_by(attempt);
         self.state.index.remove_usage(spec, part, &amounts);

@@ -23,7 +23,7 @@ impl Step<'_> {
         self.release_claim(placement.job, placement.unit);
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
-        self.settle_histories(&spec.queue);
+        self.settle_histories(&spec);
         self.bind(&spec, &placement.standing);
         for (host, positions) in &by_host {
             let tasks = positions.iter().map(|position| &placement.tasks[*position]);

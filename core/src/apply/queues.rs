@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, invalid, require_length};
+use crate::apply::{Step, configuration, invalid, require_length};
 use crate::event::EventKind;
 use crate::ids::RequestId;
 use crate::limits;
-use crate::quota::QueueConfig;
+use crate::quota::{self, QueueConfig, QueueTree, parent_of};
 use crate::rejection::Rejection;
-use crate::state::{Answer, Queue};
+use crate::state::{Answer, Queue, State};
 
 impl Step<'_> {
     pub(super) fn set_queue(
@@ -20,28 +20,75 @@ impl Step<'_> {
     ) -> Result<Answer, Rejection> {
         check(name, live_jobs_max)?;
         self.once(request, &Request::SetQueue(name, live_jobs_max), |step| {
-            let queues = &mut step.state.queues;
-            if let Some(queue) = queues.get_mut(name) {
-                Arc::make_mut(&mut Arc::make_mut(queue).config).live_jobs_max = live_jobs_max;
-            } else if queues.len() < limits::QUEUES_MAX {
-                let config = QueueConfig {
-                    live_jobs_max,
-                    ..QueueConfig::default()
-                };
-                let queue = Queue::configured(name, Arc::new(config));
-                queues.insert(Arc::clone(&queue.name), Arc::new(queue));
-            } else {
-                return Err(Rejection::ClusterFull {
-                    what: "queues".to_owned(),
-                    limit_name: "QUEUES_MAX".to_owned(),
-                    limit: limits::QUEUES_MAX as u64,
-                });
+            match step.state.queues.get(name) {
+                Some(queue) if queue.retired => step.revive_queue(name, live_jobs_max)?,
+                Some(_) => step.limit_queue(name, live_jobs_max),
+                None => step.add_queue(name, live_jobs_max)?,
             }
             step.emit(EventKind::QueueSet {
                 name: name.to_owned(),
             });
             Ok(Answer::Done)
         })
+    }
+
+    fn limit_queue(&mut self, name: &str, live_jobs_max: u64) {
+        if let Some(queue) = self.state.queues.get_mut(name).map(Arc::make_mut) {
+            Arc::make_mut(&mut queue.config).live_jobs_max = live_jobs_max;
+        }
+    }
+
+    fn add_queue(&mut self, name: &str, live_jobs_max: u64) -> Result<(), Rejection> {
+        if self.state.queues.len() >= limits::QUEUES_MAX {
+            return Err(Rejection::ClusterFull {
+                what: "queues".to_owned(),
+                limit_name: "QUEUES_MAX".to_owned(),
+                limit: limits::QUEUES_MAX as u64,
+            });
+        }
+        check_place(self.state, name)?;
+        let config = QueueConfig {
+            live_jobs_max,
+            ..QueueConfig::default()
+        };
+        let queue = Queue::configured(name, Arc::new(config));
+        let name = Arc::clone(&queue.name);
+        self.state.queues.insert(name, Arc::new(queue));
+        Ok(())
+    }
+
+    /// A retired queue takes jobs again, without a guarantee: that is for the tree to give.
+    fn revive_queue(&mut self, name: &str, live_jobs_max: u64) -> Result<(), Rejection> {
+        check_place(self.state, name)?;
+        self.limit_queue(name, live_jobs_max);
+        if let Some(queue) = self.state.queues.get_mut(name).map(Arc::make_mut) {
+            queue.retired = false;
+        }
+        let topology = Arc::clone(&self.state.topology);
+        self.settle_cells(&topology);
+        Ok(())
+    }
+}
+
+/// Whether a queue can be where its name puts it, by the rules of the tree.
+fn check_place(state: &State, name: &str) -> Result<(), Rejection> {
+    let live = state.queues.values().filter(|queue| !queue.retired);
+    let named = live.map(|queue| (queue.name.to_string(), QueueConfig::clone(&queue.config)));
+    let mut tree = QueueTree {
+        queues: named.collect(),
+        ..QueueTree::default()
+    };
+    tree.queues.insert(name.to_owned(), QueueConfig::default());
+    let mut broken = quota::validate(&tree, &state.topology);
+    broken.extend(configuration::missing_names(&tree));
+    let at = format!("queues.{name}");
+    broken.retain(|violation| violation.field == at);
+    match parent_of(name) {
+        Some(parent) if state.queues.get(parent).is_some_and(|queue| queue.retired) => {
+            Err(Rejection::QueueRetired(parent.to_owned()))
+        }
+        _ if broken.is_empty() => Ok(()),
+        _ => Err(Rejection::InvalidConfiguration(broken)),
     }
 }
 

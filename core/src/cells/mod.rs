@@ -30,7 +30,7 @@ pub use check::{check_binding, check_quotas};
 pub use choose::Wanted;
 pub use ground::Ground;
 pub use load::{HostLoad, Load};
-pub use serve::{Piece, Request, Room, Served, serve};
+pub use serve::{Piece, Price, Request, Room, Served, serve};
 pub use settle::{Settled, settle};
 pub use shortage::{CellShortage, CellsLeft};
 pub use upkeep::Guest;

@@ -19,6 +19,9 @@ use crate::cells::{Allocation, Wanted};
 use crate::ids::{HostId, JobId};
 use crate::topology::{CellId, CellKind, GpuMask};
 
+/// Cells that are compared by what is lost in them, for one binding at most: those in which the fewest GPUs are in use.
+const CELLS_PRICED_MAX: usize = 128;
+
 /// What a unit asks of its virtual cluster.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -50,8 +53,20 @@ pub trait Room: Clone {
     fn take(&mut self, host: HostId, offered: GpuMask, piece: &Piece) -> Option<GpuMask>;
     /// Whether GPUs are taken from others: then cells are bound in which all is in use.
     fn evicts(&self) -> bool;
+    /// What it loses at least to take so many of the GPUs offered; none if they are too few. Nothing where nobody is
+    /// stopped.
+    fn price(&self, host: HostId, offered: GpuMask, gpus: u32) -> Option<Price>;
     /// The oldest job that holds GPUs of a host; none if nobody does.
     fn oldest_on(&self, host: HostId) -> Option<JobId>;
+}
+
+/// What is lost where GPUs are taken from others, in GPU-milliseconds of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Price {
+    /// Of work that counts on something.
+    pub firm: u64,
+    /// Of opportunistic work.
+    pub opportunistic: u64,
 }
 
 /// Where a unit goes.
@@ -144,23 +159,30 @@ impl<'a, R: Room> Serving<'a, R> {
         self.finish()
     }
 
-    /// Puts a task on the host with the least room in bound cells that is enough.
+    /// Puts a task on the host with the least room in bound cells that is enough; where GPUs are taken from others, on
+    /// the one that loses the least.
     ///
     /// Of equals the one with the oldest work counts, and not the one with the lowest number: which physical cells a
     /// virtual cluster has depends on the others, and so it decides as it would if it were alone.
     fn put_where_bound(&mut self, task: usize) -> bool {
         let piece = &self.request.tasks[task];
-        let mut hosts: Vec<(u32, HostId)> = self
+        let mut hosts: Vec<(Price, u32, HostId)> = self
             .offered
             .iter()
-            .map(|(host, gpus)| (gpus.count(), *host))
-            .filter(|(count, _)| *count >= piece.gpus)
+            .filter(|(_, gpus)| gpus.count() >= piece.gpus)
+            .filter_map(|(host, gpus)| {
+                let price = self.room.price(*host, *gpus, piece.gpus)?;
+                Some((price, gpus.count(), *host))
+            })
             .collect();
         hosts.sort_unstable();
-        hosts.chunk_by(|one, other| one.0 == other.0).any(|alike| {
+        let are_alike = |one: &(Price, u32, HostId), other: &(Price, u32, HostId)| {
+            (one.0, one.1) == (other.0, other.1)
+        };
+        hosts.chunk_by(are_alike).any(|alike| {
             let mut alike: Vec<(bool, Option<JobId>, HostId)> = alike
                 .iter()
-                .map(|(_, host)| {
+                .map(|(_, _, host)| {
                     let oldest = self.room.oldest_on(*host);
                     (oldest.is_none(), oldest, *host)
                 })
@@ -223,22 +245,58 @@ impl<'a, R: Room> Serving<'a, R> {
             healthy_gpus: gpus,
             free_gpus: if self.room.evicts() { 0 } else { gpus },
         };
-        let allocation = self.allocation.clone();
-        let found = allocation.choose(wanted, |cell| {
+        let put_into = |cell: &CellId| {
             let mut trial = self.with_bound(cell)?;
             let hosts: Vec<HostId> = trial.hosts_of(cell);
             tasks
                 .iter()
                 .all(|task| hosts.iter().any(|host| trial.put(*task, *host)))
                 .then_some(trial)
-        });
-        match found {
+        };
+        let by_price = match self.room.evicts() {
+            true => self.by_price(wanted, gpus),
+            false => Vec::new(),
+        };
+        let mut by_price = by_price.iter();
+        let cheapest = by_price.find_map(|(_, cell)| put_into(cell));
+        match cheapest.or_else(|| self.allocation.choose(wanted, put_into)) {
             Some(trial) => {
                 *self = trial;
                 true
             }
             None => false,
         }
+    }
+
+    /// The cells that may be bound, those that lose the least first, and among equals the best first.
+    fn by_price(&self, wanted: Wanted<'_>, gpus: u32) -> Vec<(Price, CellId)> {
+        let mut cells: Vec<(Price, CellId)> = Vec::new();
+        let _enough = self.allocation.choose(wanted, |cell| {
+            let price = self.price_of(cell, gpus)?;
+            cells.push((price, cell.clone()));
+            let is_enough = price == Price::default() || cells.len() == CELLS_PRICED_MAX;
+            is_enough.then_some(())
+        });
+        cells.sort_by_key(|(price, _)| *price);
+        cells
+    }
+
+    /// What it loses at least to take so many GPUs of a cell; none if they are too few.
+    fn price_of(&self, cell: &CellId, gpus: u32) -> Option<Price> {
+        let inside = self.allocation.ground().gpus(cell);
+        let open = inside.iter().map(|(host, gpus)| {
+            let open = self.room.open(*host).and(*gpus);
+            (*host, open)
+        });
+        let open: Vec<(HostId, GpuMask)> = open.collect();
+        if open.iter().map(|(_, gpus)| gpus.count()).sum::<u32>() < gpus {
+            return None;
+        }
+        // Tasks for several hosts take from all of them: which ones is found out when they are put there.
+        let at_once = open
+            .iter()
+            .filter_map(|(host, open)| self.room.price(*host, *open, gpus));
+        at_once.min().or(Some(Price::default()))
     }
 
     fn hosts_of(&self, cell: &CellId) -> Vec<HostId> {

@@ -148,7 +148,8 @@ fn check_shared(
     Ok(())
 }
 
-/// The cell of a level around some GPUs of a host, or around the host.
+/// The cell of a level around some GPUs of a host, or around the host: tasks without GPUs that share a cell inside hosts
+/// share the host.
 fn cell_of(
     state: &State,
     within: &Within,
@@ -163,6 +164,9 @@ fn cell_of(
     } else {
         GpuMask::default()
     };
+    if mask.is_empty() && level > topology.host_level() {
+        return Some(CellId::Host(host));
+    }
     cells.enclosing(topology, level, host, mask)
 }
 

@@ -1,14 +1,17 @@
 //! What queues and their users may still have, as one planning round sees it.
 
-use crate::command::Standing;
-use crate::ids::{TaskIndex, UnitIndex};
+use imbl::OrdSet;
+
+use crate::command::{Standing, TaskPlacement};
+use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::blocker::{LimitKind, LimitReached};
 use crate::plan::running::{Running, stopping};
 use crate::quota::{Amounts, Guarantee, Limits, within};
 use crate::rights::uncovered;
 use crate::spec::{JobSpec, TaskGroup};
 use crate::state::{
-    Job, Part, Queue, State, Usage, UsageByQueue, add_usage, amounts_held, amounts_of, remove_usage,
+    Gone, Job, Part, Queue, State, Usage, UsageByQueue, Whose, add_usage, amounts_held, amounts_of,
+    counted_twice, remove_usage, taken_over,
 };
 
 /// Usage against limits: that of the state, and what the round gave out in queues with limits.
@@ -16,13 +19,22 @@ use crate::state::{
 pub(super) struct Allowance<'a> {
     state: &'a State,
     usage: UsageByQueue,
+    /// Units whose attempts do not count any more.
+    ended: OrdSet<(JobId, UnitIndex)>,
+    /// Units whose claims do not count any more.
+    used_up: OrdSet<(JobId, UnitIndex)>,
 }
+
+/// Tasks that a unit is to claim: what it takes over from its own queue is not counted twice.
+pub(super) type Claimed<'c> = Option<&'c [TaskPlacement]>;
 
 impl<'a> Allowance<'a> {
     pub(super) fn new(state: &'a State) -> Self {
         Self {
             state,
             usage: state.index.usage.clone(),
+            ended: OrdSet::new(),
+            used_up: OrdSet::new(),
         }
     }
 
@@ -33,42 +45,69 @@ impl<'a> Allowance<'a> {
         standing: &Standing,
         more: &Amounts,
     ) -> Option<LimitReached> {
+        self.reached_by_claim(spec, standing, (more, None))
+    }
+
+    /// The same of a job that is to claim so much more.
+    pub(super) fn reached_by_claim(
+        &self,
+        spec: &JobSpec,
+        standing: &Standing,
+        (more, claimed): (&Amounts, Claimed<'_>),
+    ) -> Option<LimitReached> {
         within(&spec.queue).find_map(|name| {
             let queue = self.state.queues.get(name)?;
             let used = self.usage.get(name);
             let of_user = used.and_then(|used| used.users.get(spec.user.as_str()));
+            let twice = |kind| {
+                let whose = Whose {
+                    queue: name,
+                    user: (kind == LimitKind::User).then_some(spec.user.as_str()),
+                    opportunistic: kind != LimitKind::Guarantee,
+                };
+                self.twice(whose, spec, claimed)
+            };
+            let told = |kind, (resource, would_be, limit): (String, u64, u64)| LimitReached {
+                queue: name.to_owned(),
+                user: (kind == LimitKind::User).then(|| spec.user.clone()),
+                kind,
+                asked: more.of(&resource),
+                used: would_be.saturating_sub(more.of(&resource)),
+                resource,
+                would_be,
+                limit,
+            };
             let over = |kind, used: Amounts, limits: &Limits| {
-                let (resource, would_be, limit) = used.over(more, limits)?;
-                Some(LimitReached {
-                    queue: name.to_owned(),
-                    user: (kind == LimitKind::User).then(|| spec.user.clone()),
-                    kind,
-                    asked: more.of(&resource),
-                    used: would_be.saturating_sub(more.of(&resource)),
-                    resource,
-                    would_be,
-                    limit,
-                })
+                // Nearly always there is nothing to look at closely.
+                used.over(more, limits)?;
+                let over = used.without(&twice(kind)).over(more, limits)?;
+                Some(told(kind, over))
             };
             let total = used.map(|used| &used.total);
             let config = &queue.config;
             over(LimitKind::Queue, all_of(total), &config.limit)
                 .or_else(|| over(LimitKind::User, all_of(of_user), &config.user_limit))
                 .or_else(|| {
-                    let (resource, would_be, limit) =
-                        beyond_guarantee(queue, total, (standing, more))?;
-                    Some(LimitReached {
-                        queue: name.to_owned(),
-                        user: None,
-                        kind: LimitKind::Guarantee,
-                        asked: more.of(&resource),
-                        used: would_be.saturating_sub(more.of(&resource)),
-                        resource,
-                        would_be,
-                        limit,
-                    })
+                    let beyond =
+                        |twice: &Amounts| beyond_guarantee(queue, (total, twice), (standing, more));
+                    beyond(&Amounts::default())?;
+                    let over = beyond(&twice(LimitKind::Guarantee))?;
+                    Some(told(LimitKind::Guarantee, over))
                 })
         })
+    }
+
+    /// What a queue or user both holds and claims, with what a unit is to claim.
+    fn twice(&self, whose: Whose<'_>, spec: &JobSpec, claimed: Claimed<'_>) -> Amounts {
+        let gone = Gone {
+            attempts: &|job, unit| self.ended.contains(&(job, unit)),
+            claims: &|job, unit| self.used_up.contains(&(job, unit)),
+        };
+        let mut twice = counted_twice(self.state, whose, gone);
+        if let Some(tasks) = claimed {
+            twice.add(&taken_over(self.state, (spec, tasks), whose, gone));
+        }
+        twice
     }
 
     /// The same without what a unit claims itself.
@@ -76,7 +115,8 @@ impl<'a> Allowance<'a> {
         let mut own = self.clone();
         if let Some(claim) = job.unit(unit).and_then(|known| known.claim.as_deref()) {
             let claimed = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
-            own.take_back(&job.spec, Part::Claimed, &claimed);
+            remove_usage(&mut own.usage, &job.spec, Part::Claimed, &claimed);
+            own.used_up.insert((job.id, unit));
         }
         own
     }
@@ -84,16 +124,25 @@ impl<'a> Allowance<'a> {
     /// The same once all that is being stopped has ended.
     pub(super) fn without_stopping(&self) -> Self {
         let mut later = self.clone();
-        for Running { job, attempt, .. } in stopping(self.state) {
-            let held = amounts_held(&self.state.hosts, &job.spec, attempt);
-            later.take_back(&job.spec, Part::held_by(attempt), &held);
+        for running in stopping(self.state) {
+            later.take_back(&running);
         }
         later
     }
 
-    /// A job has so much less.
-    pub(super) fn take_back(&mut self, spec: &JobSpec, part: Part, less: &Amounts) {
-        remove_usage(&mut self.usage, spec, part, less);
+    /// An attempt does not count any more.
+    pub(super) fn take_back(
+        &mut self,
+        Running {
+            job,
+            index,
+            attempt,
+            ..
+        }: &Running<'_>,
+    ) {
+        let held = amounts_held(&self.state.hosts, &job.spec, attempt);
+        remove_usage(&mut self.usage, &job.spec, Part::held_by(attempt), &held);
+        self.ended.insert((job.id, *index));
     }
 
     /// A job has so much more.
@@ -122,7 +171,7 @@ pub(super) fn is_limited(state: &State, queue: &str) -> bool {
 /// would be, and what is guaranteed.
 fn beyond_guarantee(
     queue: &Queue,
-    usage: Option<&Usage>,
+    (usage, twice): (Option<&Usage>, &Amounts),
     (standing, more): (&Standing, &Amounts),
 ) -> Option<(String, u64, u64)> {
     if queue.config.borrow || *standing != Standing::Share {
@@ -134,7 +183,7 @@ fn beyond_guarantee(
     };
     let mut after = all_of(usage);
     if let Some(usage) = usage {
-        after = after.without(&usage.opportunistic);
+        after = after.without(&usage.opportunistic).without(twice);
     }
     after.add(more);
     uncovered(&after, &guarantee, more)

@@ -239,6 +239,14 @@ pub enum LimitKind {
     Guarantee,
 }
 
+impl LimitReached {
+    /// Whether it is reached no more once enough work of the queue has ended, whoever's that is.
+    #[must_use]
+    pub const fn ends_with_others(&self) -> bool {
+        self.user.is_none() && self.asked <= self.limit
+    }
+}
+
 impl Blocker {
     /// The reason that it is one of.
     #[must_use]

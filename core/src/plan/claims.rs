@@ -8,9 +8,10 @@ use crate::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim}
 use crate::ids::{JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::moves;
+use crate::plan::capacity::Capacity;
 use crate::plan::order::Turn;
 use crate::plan::preempt::{self, Wanting};
-use crate::plan::round::{ClaimMode, Refusal, Round, standing_of};
+use crate::plan::round::{Refusal, Round, standing_of};
 use crate::plan::running::{End, Running, by_end};
 use crate::plan::unit::Shortage;
 use crate::plan::{Blocker, defragment, reserve};
@@ -88,7 +89,15 @@ impl<'a> Round<'a> {
             refusal.blocker,
             Blocker::Reserved { .. } | Blocker::Moving { .. }
         );
-        let head = self.is_head(turn, refusal.shortage.is_some() || claims);
+        let at_limit = match &refusal.blocker {
+            Blocker::Limit(limit) if limit.ends_with_others() => Some(limit.queue.clone()),
+            _ => None,
+        };
+        let head = match at_limit {
+            Some(_) => self.is_first_at_limit(turn),
+            None => self.is_head(turn, refusal.shortage.is_some() || claims),
+        };
+        let waits = refusal.shortage.is_some() || at_limit.is_some();
         if claims {
             self.has_claim(turn, job, refusal.blocker);
             return;
@@ -106,14 +115,14 @@ impl<'a> Round<'a> {
         if let (None, true, Some(shortage)) = (&found, head, &refusal.shortage) {
             found = self.moves((job, unit), shortage);
         }
-        if found.is_none() && head && refusal.shortage.is_some() && self.may_reserve(job, unit) {
-            if self.has_steps() {
+        if found.is_none() && head && waits && self.may_reserve(job, unit) {
+            if self.has_steps() && at_limit.is_none() {
                 // It nearly always succeeds: the search is left to the round that can make use of it.
                 self.ended = true;
                 self.plan.more = true;
                 return;
             }
-            found = self.reservation(job, unit);
+            found = self.reservation((job, unit), at_limit.as_deref());
         }
         match found {
             // Rights, and who runs where for how long, were looked at in the state: what the round has placed since may
@@ -139,6 +148,12 @@ impl<'a> Round<'a> {
             self.heads.push(turn.line);
         }
         head
+    }
+
+    /// Whether the job is the first of its queue that waits for others to use less of a limit.
+    fn is_first_at_limit(&mut self, turn: Turn) -> bool {
+        let queue = Arc::clone(&self.order.line(turn.line).line.queue);
+        self.at_limit.insert(queue)
     }
 
     fn preemption(&mut self, turn: Turn, (job, unit): (&'a Job, UnitIndex)) -> Option<Claimed> {
@@ -227,16 +242,31 @@ impl<'a> Round<'a> {
         of_queue.count() < RESERVATIONS_PER_QUEUE_MAX
     }
 
-    fn reservation(&mut self, job: &'a Job, unit: UnitIndex) -> Option<Claimed> {
+    /// A reservation; of a unit whose queue is at its limit on what others of the queue hold.
+    fn reservation(
+        &mut self,
+        (job, unit): (&'a Job, UnitIndex),
+        at_limit: Option<&str>,
+    ) -> Option<Claimed> {
         let ending = self.ending();
-        let found = reserve::propose(&self.capacity, (job, unit), &ending)?;
-        // That there is no room may have been found for another queue: this one may be at its limit.
-        let amounts = amounts_of(&self.state.hosts, &job.spec, &found.tasks);
         let allowance = self.allowance.for_unit(job, unit);
         let standing = standing_of(self.state, job);
-        if allowance.reached(&job.spec, &standing, &amounts).is_some() {
-            return None;
-        }
+        // That there is no room may have been found for another queue: this one may be at its limit.
+        let is_allowed = |tasks: &[TaskPlacement]| {
+            let amounts = amounts_of(&self.state.hosts, &job.spec, tasks);
+            let claimed = (&amounts, Some(tasks));
+            let reached = allowance.reached_by_claim(&job.spec, &standing, claimed);
+            reached.is_none()
+        };
+        let propose =
+            |capacity: &Capacity<'_>| reserve::propose(capacity, (job, unit), &ending, is_allowed);
+        let found = match at_limit {
+            Some(queue) => {
+                let held = reserve::held_by(self.state, queue, &ending);
+                propose(&self.capacity.within(held))
+            }
+            None => propose(&self.capacity),
+        }?;
         Some(Claimed {
             tasks: found.tasks,
             victims: Vec::new(),
@@ -257,12 +287,13 @@ impl<'a> Round<'a> {
     pub(super) fn may_have_soon(&self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> bool {
         let later = self.allowance.for_unit(job, unit).without_stopping();
         let amounts = amounts_of(&self.state.hosts, &job.spec, &claim.tasks);
-        let reached = later.reached(&job.spec, &claim.standing, &amounts);
+        let claimed = (&amounts, Some(&*claim.tasks));
+        let reached = later.reached_by_claim(&job.spec, &claim.standing, claimed);
         reached.is_none()
     }
 
     fn has_steps(&self) -> bool {
-        self.claims == ClaimMode::EndsTheRound && !self.plan.steps.is_empty()
+        !self.plan.steps.is_empty()
     }
 
     /// The unit has what it needs but for time; the job's other units have their turn.
@@ -289,9 +320,6 @@ impl<'a> Round<'a> {
             },
         };
         self.block_claimant(turn, blocker);
-        if self.claims == ClaimMode::IsNamed {
-            return;
-        }
         self.ended = true;
         let claiming = self.claiming((job, unit), &claimed);
         self.plan.steps.push(Command::Claim(claiming));

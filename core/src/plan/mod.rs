@@ -33,6 +33,8 @@ pub use change::Change;
 pub use explain::{Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain};
 pub use reason::{Reason, WaitingByReason};
 
+pub(crate) use capacity::positions;
+
 use crate::command::{Claiming, Command, Placement};
 use crate::ids::JobId;
 use crate::state::State;
@@ -105,7 +107,7 @@ impl Plan {
 /// hosts or jobs.
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
-    rounds::run(state, now, budget).0
+    rounds::run(state, now, budget)
 }
 
 /// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.

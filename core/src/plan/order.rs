@@ -312,7 +312,10 @@ impl<'a> Node<'a> {
         let usage = usage.and_then(|usage| usage.users.get(user));
         Self {
             parent: Some(parent),
-            holding: usage.map_or_else(Holding::default, held),
+            holding: Holding {
+                past_gpus_milli: past_gpus_milli_of(state, (queue, user)),
+                ..usage.map_or_else(Holding::default, held)
+            },
             limited: is_limited(state, queue),
             ..Self::root()
         }
@@ -345,5 +348,19 @@ fn past_gpus_milli(state: &State, name: &str) -> u64 {
     let usage = state.index.usage.get(name);
     let gpus = usage.map_or(0, |usage| usage.total.held.gpus);
     let history = queue.history.at(state.time, gpus, half_life_ms);
+    history.average_gpus_milli(half_life_ms)
+}
+
+/// What a user of a queue used in the past, if that counts.
+fn past_gpus_milli_of(state: &State, (queue, user): (&str, &str)) -> u64 {
+    let known = state.queues.get(queue);
+    let history = known.and_then(|queue| queue.user_histories.get(user));
+    let (Some(history), Some(half_life_ms)) = (history, state.history_half_life_ms) else {
+        return 0;
+    };
+    let usage = state.index.usage.get(queue);
+    let usage = usage.and_then(|usage| usage.users.get(user));
+    let gpus = usage.map_or(0, |usage| usage.held.gpus);
+    let history = history.at(state.time, gpus, half_life_ms);
     history.average_gpus_milli(half_life_ms)
 }

@@ -4,12 +4,16 @@
 //! What is reserved is lent only to work whose time limit ends before the unit is expected to start. So such a unit
 //! starts at the latest when the longest of the attempts on its hosts has ended, whatever else arrives: its wait is
 //! bounded by the time until it is the head, `reserve_after_ms`, and the rest of those attempts.
+//!
+//! A queue that is at its limit reserves what its own work holds: that counts once, so that nothing else of the queue
+//! comes in between.
 
 use crate::command::{TaskPlacement, Victim};
 use crate::ids::UnitIndex;
-use crate::plan::capacity::Capacity;
+use crate::plan::capacity::{Capacity, Masks, positions};
 use crate::plan::running::{End, Running, Useful};
 use crate::plan::{prefix, unit};
+use crate::quota::within;
 use crate::state::{Job, State};
 use crate::time::TimeMs;
 
@@ -23,11 +27,13 @@ pub(super) struct Reservation {
     pub(super) likely_at: TimeMs,
 }
 
-/// Where the unit fits first; none if it does not fit without all that run now. Those are shown by when they end.
+/// Where the unit fits first, on tasks that it is allowed; none if it does not fit without all that run now. Those are
+/// shown by when they end.
 pub(super) fn propose(
     capacity: &Capacity<'_>,
     (job, index): (&Job, UnitIndex),
     ending: &[(End, Running<'_>)],
+    is_allowed: impl Fn(&[TaskPlacement]) -> bool,
 ) -> Option<Reservation> {
     let state = capacity.state();
     let useful = Useful::to(state, job);
@@ -38,7 +44,7 @@ pub(super) fn propose(
     let named: Vec<Victim> = ending.iter().map(|(_, running)| running.named()).collect();
     let (count, tasks) = prefix::smallest(capacity, &named, |fork, _| {
         let placed = unit::place_unborrowed(fork, job, index).ok()?;
-        Some(placed.tasks)
+        Some(placed.tasks).filter(|tasks| is_allowed(tasks))
     })?;
     let in_the_way = ending[..count].iter().filter(|(_, running)| {
         let mut hosts = running.attempt.tasks.iter().map(|run| run.host);
@@ -52,6 +58,21 @@ pub(super) fn propose(
         expected_at: last.filter(|_| told),
         likely_at: last.unwrap_or_else(|| capacity.now()),
     })
+}
+
+/// What attempts of a queue hold, and of those in it.
+pub(super) fn held_by(state: &State, queue: &str, ending: &[(End, Running<'_>)]) -> Masks {
+    let mut masks = Masks::new();
+    let own = ending
+        .iter()
+        .filter(|(_, running)| within(&running.job.spec.queue).any(|name| name == queue));
+    for run in own.flat_map(|(_, running)| &running.attempt.tasks) {
+        if let Some(host) = state.host(run.host) {
+            let mask = masks.entry(run.host).or_default();
+            *mask = mask.or(positions(host, &run.gpus));
+        }
+    }
+    masks
 }
 
 /// Since when a unit waits.

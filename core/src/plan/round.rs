@@ -58,6 +58,8 @@ pub(super) struct Round<'a> {
     closed: BTreeMap<usize, Blocker>,
     /// Lines whose head waits for room, the first of each queue and kind of hosts.
     pub(super) heads: Vec<usize>,
+    /// Queues of which a job waits that would be over a limit.
+    pub(super) at_limit: BTreeSet<Arc<str>>,
     /// Units placed before their turn: what they had claimed was free.
     pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
     /// Jobs, by their lines, of which nothing waits any more before their turn.
@@ -74,13 +76,11 @@ pub(super) struct Round<'a> {
     unclaimed: Option<(usize, Capacity<'a>)>,
     /// Units for whose lack of room a reason was looked for.
     diagnosed: usize,
-    /// What comes next depends on what was decided: it is left to the next round.
+    /// What comes next depends on what was decided, a claim mostly: it is left to the next round.
     pub(super) ended: bool,
     examined: usize,
     /// Units that claim nothing in this round.
     pub(super) barred: BTreeSet<(JobId, UnitIndex)>,
-    /// Whether a claim ends the round: what it changes is seen by the next one.
-    pub(super) claims: ClaimMode,
     pub(super) plan: Plan,
 }
 
@@ -90,15 +90,6 @@ pub(super) struct Ran {
     /// Whether it left the rest to a round that sees what it decided.
     pub(super) ended: bool,
     pub(super) examined: usize,
-}
-
-/// What a claim means to a round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ClaimMode {
-    /// It is a step, and ends the round: all that follows depends on what it changes.
-    EndsTheRound,
-    /// It is only named as the reason: the round explains.
-    IsNamed,
 }
 
 impl<'a> Round<'a> {
@@ -115,6 +106,7 @@ impl<'a> Round<'a> {
             refused: BTreeMap::new(),
             closed: BTreeMap::new(),
             heads: Vec::new(),
+            at_limit: BTreeSet::new(),
             placed_early: BTreeSet::new(),
             done_early: BTreeSet::new(),
             ending: None,
@@ -126,15 +118,8 @@ impl<'a> Round<'a> {
             ended: false,
             examined: 0,
             barred: BTreeSet::new(),
-            claims: ClaimMode::EndsTheRound,
             plan: Plan::default(),
         }
-    }
-
-    /// A round that explains.
-    pub(super) fn explaining(mut self) -> Self {
-        self.claims = ClaimMode::IsNamed;
-        self
     }
 
     /// The same round without claims for some units: they were refused.

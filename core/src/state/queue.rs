@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 
+use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
 use crate::limits;
-use crate::quota::QueueConfig;
+use crate::quota::{QueueConfig, QueueOrder};
 use crate::time::TimeMs;
 
 /// A queue of the tree; jobs wait in those without children.
@@ -21,6 +22,8 @@ pub struct Queue {
     pub live_jobs: u64,
     /// What it used in the past; stays zero while the tree has no `history_half_life_ms`.
     pub history: History,
+    /// What its users used in the past, where its order is fair; empty while the tree has no `history_half_life_ms`.
+    pub user_histories: OrdMap<Arc<str>, History>,
 }
 
 /// Past usage, decayed.
@@ -100,6 +103,12 @@ impl History {
 }
 
 impl Queue {
+    /// Whether the past use of each of its users counts, if that of queues does.
+    #[must_use]
+    pub fn tells_users_apart(&self) -> bool {
+        self.config.order == QueueOrder::Fair && !self.retired
+    }
+
     /// An empty queue with the default configuration.
     #[must_use]
     pub fn new(name: &str) -> Self {
@@ -115,6 +124,7 @@ impl Queue {
             retired: false,
             live_jobs: 0,
             history: History::default(),
+            user_histories: OrdMap::new(),
         }
     }
 }

@@ -57,6 +57,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         95..96 => draw.checkpoint(),
         96..97 => draw.standing(),
         97..98 => draw.queue(),
+        98..99 => draw.topology(),
         _ => Command::Prune {
             leader: draw.leader(),
         },
@@ -456,9 +457,10 @@ impl<'a> Draw<'a> {
     }
 
     fn queue(&mut self) -> Command {
+        let names = ["research", "a", "a/b", "none/x"];
         Command::SetQueue {
             request: request_id(self.below(REQUESTS)),
-            name: "research".to_owned(),
+            name: names[usize::try_from(self.below(4)).unwrap_or(0)].to_owned(),
             live_jobs_max: self.below(20),
         }
     }

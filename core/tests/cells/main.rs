@@ -4,3 +4,4 @@ mod checks;
 mod safety;
 mod serve;
 mod setup;
+mod victims;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::cells::{Allocation, HostLoad, Piece, Request, Room, Served, serve};
+use muster_core::cells::{Allocation, HostLoad, Piece, Price, Request, Room, Served, serve};
 use muster_core::command::Command;
 use muster_core::ids::{HostId, JobId};
 use muster_core::testing::Cluster;
@@ -43,6 +43,10 @@ impl Room for Idle<'_> {
 
     fn evicts(&self) -> bool {
         false
+    }
+
+    fn price(&self, _: HostId, offered: GpuMask, gpus: u32) -> Option<Price> {
+        (offered.count() >= gpus).then(Price::default)
     }
 
     fn oldest_on(&self, _: HostId) -> Option<JobId> {

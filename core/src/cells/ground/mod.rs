@@ -377,6 +377,15 @@ impl Ground {
         if level == self.topology.host_level() {
             return self.hosts.keys().copied().map(CellId::Host).collect();
         }
+        if level > self.topology.host_level() {
+            let hosts = self.hosts.iter();
+            let inside = hosts.flat_map(|(id, host)| {
+                let cells = host.form.cells.iter().enumerate();
+                let cells = cells.filter(|(_, cell)| cell.level == level);
+                cells.map(|(position, _)| id_of(*id, host, position))
+            });
+            return inside.collect();
+        }
         let places = self.places.iter();
         places
             .filter(|(_, place)| place.level == level)

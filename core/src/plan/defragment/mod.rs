@@ -110,7 +110,7 @@ impl Gain {
         unit: (&Job, UnitIndex),
         ending: &[(End, Running<'_>)],
     ) -> Option<Self> {
-        let otherwise = reserve::propose(capacity, unit, ending)?;
+        let otherwise = reserve::propose(capacity, unit, ending, |_| true)?;
         Some(Self {
             gpus: gpus(&otherwise.tasks),
             otherwise_at: otherwise.likely_at,

@@ -1,7 +1,8 @@
 //! Why a job waits, what would change that, and when it should start: the planner's own answer, asked for one job.
 //!
-//! Nothing here guesses the reason. The blocker is the one that a planning round meets in the job's turn; a remedy is
-//! tried out, on a fork of the state with the same `apply` and the same round, or in the turn with the same search.
+//! Nothing here guesses the reason. The blocker is the one that the last round of the decision meets in the job's turn;
+//! a remedy is tried out, on a fork of the state with the same `apply` and the same rounds, or in the turn with the same
+//! search.
 
 mod advice;
 mod classes;
@@ -21,14 +22,15 @@ pub use remedy::Remedy;
 use crate::cells::{CellShortage, CellsLeft};
 use crate::ids::JobId;
 use crate::plan::explain::turn::Met;
-use crate::plan::{Blocker, at};
+use crate::plan::{Blocker, at, rounds};
 use crate::state::{Job, State};
 use crate::time::TimeMs;
 
 /// Why a job waits, and what would let it run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Explanation {
-    /// Why its next waiting unit is not placed; none if nothing of it waits, or if it is about to be placed.
+    /// Why its next waiting unit is not placed; none if nothing of it waits, or if it is about to be placed. A job that is
+    /// being cancelled says so until the last of its attempts has ended.
     pub blocker: Option<Blocker>,
     /// Units that wait.
     pub waiting_units: u64,
@@ -50,13 +52,15 @@ pub struct Explanation {
 
 /// Explains a job; none if there is no such job.
 ///
-/// It plans several rounds: ask for the jobs that somebody looks at, not for all; [`blocker`] costs one.
+/// It plans several times: ask for the jobs that somebody looks at, not for all; [`blocker`] plans once.
 #[must_use]
 pub fn explain(state: &State, job: JobId, now: TimeMs) -> Option<Explanation> {
     let seen = at(state, now);
     let job = seen.job(job)?;
-    let met = turn::of(&seen, job, now);
-    let advice = advice::find(&seen, job, &met);
+    let last = rounds::last(&seen, now);
+    let met = turn::of(&last, job, now);
+    let then = last.state.job(job.id).map_or(job, |then| then);
+    let advice = advice::find(&seen, then, &met);
     let waits = job.counts.waiting > 0;
     let start = waits.then(|| forecast::start(&seen, job, &met)).flatten();
     let is_cluster = seen
@@ -83,7 +87,7 @@ pub fn explain(state: &State, job: JobId, now: TimeMs) -> Option<Explanation> {
 pub fn blocker(state: &State, job: JobId, now: TimeMs) -> Option<Blocker> {
     let seen = at(state, now);
     let job = seen.job(job)?;
-    turn::of(&seen, job, now).blocker
+    turn::of(&rounds::last(&seen, now), job, now).blocker
 }
 
 /// Whether two looks at a job differ for the better: more of it is placed, or nothing is in its way.
@@ -96,5 +100,5 @@ fn helps(fork: &State, job: &Job, before: &Met<'_>) -> bool {
     let now = before.now;
     let seen = at(fork, now);
     let known = seen.job(job.id);
-    known.is_some_and(|job| is_better(&turn::of(&seen, job, now), before))
+    known.is_some_and(|job| is_better(&turn::of(&rounds::last(&seen, now), job, now), before))
 }

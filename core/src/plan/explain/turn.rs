@@ -1,51 +1,52 @@
-//! What a planning round does in a job's turn.
+//! What the planner does in a job's turn: that of the last round, which sees all that was decided before.
 
 use crate::ids::UnitIndex;
+use crate::plan::Blocker;
 use crate::plan::order::Turn;
 use crate::plan::round::Round;
-use crate::plan::{Blocker, Budget, rounds};
-use crate::state::{Job, Line, State};
+use crate::plan::rounds::Last;
+use crate::state::{Job, Line};
 use crate::time::TimeMs;
 
 /// What a job meets in its turn.
 pub(super) struct Met<'a> {
     /// When.
     pub(super) now: TimeMs,
-    /// Why its next unit is not placed; none if nothing of it is left waiting.
+    /// Why its next unit is not placed, or will never be; none if nothing of it is left waiting.
     pub(super) blocker: Option<Blocker>,
-    /// Units of it that were placed before.
-    pub(super) placed: usize,
+    /// Units of it that are placed before.
+    pub(super) placed: u64,
     /// The round as it was then, whose turn it was, and the unit; none if there was no round.
     pub(super) round: Option<(Round<'a>, Turn, UnitIndex)>,
 }
 
-/// Plans up to the job's turn.
-pub(super) fn of<'a>(state: &'a State, job: &Job, now: TimeMs) -> Met<'a> {
+/// Goes up to the job's turn in the last round.
+pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
+    let waiting_before = before.counts.waiting;
     let nothing = Met {
         now,
         blocker: None,
-        placed: 0,
+        placed: waiting_before,
         round: None,
     };
-    if job.counts.waiting == 0 {
-        return nothing;
+    if before.cancel.is_some() && !before.phase.is_terminal() {
+        return Met {
+            blocker: Some(Blocker::Cancelling),
+            ..nothing
+        };
     }
-    let budget = Budget {
-        steps_max: usize::MAX,
-        examined_max: usize::MAX,
+    let known = last.state.job(before.id);
+    let Some(job) = known.filter(|job| job.counts.waiting > 0) else {
+        return nothing;
     };
-    let (line, _) = Line::of(&state.queues, job);
-    let (_, barred) = rounds::run(state, now, budget);
-    let mut round = Round::new(state, now, budget).explaining().barring(barred);
+    let (line, _) = Line::of(&last.state.queues, job);
+    let mut round = last.round(now);
     round.place_claimed();
     let Some(line) = round.order().position(&line) else {
         return nothing;
     };
     if round.is_done_early(line, job.id) {
-        return Met {
-            placed: 1,
-            ..nothing
-        };
+        return nothing;
     }
     let (blocker, placed) = take_turns(&mut round, job, line);
     let turn = Turn { job: job.id, line };
@@ -58,7 +59,7 @@ pub(super) fn of<'a>(state: &'a State, job: &Job, now: TimeMs) -> Met<'a> {
     let unit = next.or_else(|| job.waiting_units().next());
     Met {
         blocker,
-        placed,
+        placed: waiting_before.saturating_sub(job.counts.waiting) + placed as u64,
         round: unit.map(|unit| (round, turn, unit)),
         ..nothing
     }

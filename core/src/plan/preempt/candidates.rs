@@ -136,7 +136,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         }
         candidates.sort_by_key(|one: &Candidate<'a>| {
             let Running { job, index, .. } = one.running;
-            (one.cost, job.spec.priority, Reverse(job.id), index)
+            (one.cost, Reverse(job.id), index)
         });
         Gathered { candidates, is_all }
     }
@@ -166,7 +166,7 @@ impl<'r, 'a> Pool<'r, 'a> {
         let lost_ms = lost_work_ms(running.unit, attempt, self.wanting.now);
         Some(Candidate {
             running,
-            cost: cost(right, lost_ms),
+            cost: cost(right, running.job.spec.priority, lost_ms),
         })
     }
 
@@ -213,19 +213,8 @@ impl<'r, 'a> Pool<'r, 'a> {
     }
 }
 
-fn cost(right: Right, lost_ms: u64) -> Cost {
-    match right {
-        Right::Opportunistic => Cost {
-            opportunistic_ms: lost_ms,
-            victims: 1,
-            ..Cost::default()
-        },
-        Right::Priority | Right::Reclaim | Right::Cells => Cost {
-            firm_ms: lost_ms,
-            victims: 1,
-            ..Cost::default()
-        },
-    }
+fn cost(right: Right, priority: i32, lost_ms: u64) -> Cost {
+    Cost::of(right == Right::Opportunistic, priority, lost_ms)
 }
 
 /// Classes over which a unit has a right: opportunistic ones, those of its queue, and if a guarantee covers it, those
@@ -296,7 +285,7 @@ struct Cheapest<'o, 'a> {
 }
 
 /// The next attempt of a class.
-type Head = (Cost, i32, Reverse<JobId>, UnitIndex, usize);
+type Head = (Cost, Reverse<JobId>, UnitIndex, usize);
 
 impl<'o, 'a> Cheapest<'o, 'a> {
     fn of(open: &'o [Open<'a>], now: TimeMs) -> Self {
@@ -317,8 +306,8 @@ impl<'o, 'a> Cheapest<'o, 'a> {
         let Open { class, right, .. } = &self.open[position];
         if let Some(key) = self.rest[position].next() {
             let lost_ms = lost_since_ms(key.unkept_since.0, class.gpus, self.now);
-            let cost = cost(*right, lost_ms);
-            let head = (cost, class.priority, key.job, key.unit, position);
+            let cost = cost(*right, class.priority, lost_ms);
+            let head = (cost, key.job, key.unit, position);
             self.heads.push(Reverse(head));
         }
     }
@@ -329,7 +318,7 @@ impl Iterator for Cheapest<'_, '_> {
     type Item = (JobId, UnitIndex, usize);
 
     fn next(&mut self) -> Option<Self::Item> {
-        let Reverse((_, _, Reverse(job), unit, position)) = self.heads.pop()?;
+        let Reverse((_, Reverse(job), unit, position)) = self.heads.pop()?;
         self.refill(position);
         Some((job, unit, position))
     }

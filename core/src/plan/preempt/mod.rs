@@ -12,6 +12,7 @@
 
 mod asking;
 mod candidates;
+mod cost;
 mod exact;
 mod in_the_way;
 mod one_host;
@@ -26,18 +27,19 @@ use crate::ids::UnitIndex;
 use crate::plan::allowance::{Allowance, is_limited};
 use crate::plan::capacity::Capacity;
 use crate::plan::preempt::candidates::{Candidate, Only, Pool};
+pub(super) use crate::plan::preempt::cost::Cost;
 use crate::plan::running::{Running, stopping};
 use crate::plan::unit;
 use crate::quota::Amounts;
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::state::{Job, Part, State, amounts_held, amounts_of};
+use crate::state::{Job, State, amounts_of};
 use crate::time::TimeMs;
 
 /// Candidates among which all sets of victims are compared: no more sets than are tried out ([`exact::TRIES_MAX`]).
 const EXACT_CANDIDATES_MAX: usize = 9;
 
 /// Candidates that are looked at first, and at second; then all.
-const WINDOWS: [usize; 3] = [256, 4_096, usize::MAX];
+const WINDOWS: [usize; 3] = [128, 2_048, usize::MAX];
 
 /// A unit that wants room and does not find it, or would be over a limit.
 #[derive(Clone, Copy)]
@@ -65,25 +67,6 @@ pub(super) struct Proposed {
     pub(super) found: Option<Preemption>,
     /// When the first attempt ceases to be protected over which there is a right.
     pub(super) protection_ends: Option<TimeMs>,
-}
-
-/// What victims lose. Opportunistic work is lost first: only between sets that lose as much of the rest does it count,
-/// and the number of victims only between sets that lose equally much.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
-struct Cost {
-    firm_ms: u64,
-    opportunistic_ms: u64,
-    victims: u64,
-}
-
-impl Cost {
-    const fn plus(self, other: Self) -> Self {
-        Self {
-            firm_ms: self.firm_ms.saturating_add(other.firm_ms),
-            opportunistic_ms: self.opportunistic_ms.saturating_add(other.opportunistic_ms),
-            victims: self.victims.saturating_add(other.victims),
-        }
-    }
 }
 
 /// What a search for victims goes by.
@@ -251,8 +234,7 @@ impl<'a> Search<'_, 'a> {
         let hosts = &self.coming.state().hosts;
         let mut allowance = allowance.clone();
         for Candidate { running, .. } in victims {
-            let held = amounts_held(hosts, &running.job.spec, running.attempt);
-            allowance.take_back(&running.job.spec, Part::held_by(running.attempt), &held);
+            allowance.take_back(running);
         }
         let amounts = amounts_of(hosts, &job.spec, &tasks);
         let reached = allowance.reached(&job.spec, standing, &amounts);

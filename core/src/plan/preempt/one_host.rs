@@ -95,8 +95,7 @@ fn at_least(items: &[Item<'_, '_>], gpus: u32) -> Cost {
     };
     let by_price = Cost {
         firm_ms: price(|cost| cost.firm_ms),
-        opportunistic_ms: 0,
-        victims: 0,
+        ..Cost::default()
     };
     cheapest.unwrap_or_default().max(by_price)
 }

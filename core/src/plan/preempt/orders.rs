@@ -11,8 +11,9 @@ use crate::plan::preempt::candidates::Candidate;
 use crate::plan::preempt::{Cost, Preemption, Search, names, subject};
 use crate::plan::prefix;
 
-/// Victims that the last pass tries to give back one by one; beyond, all that are in the way stay victims.
-const REPRIEVES_MAX: usize = 64;
+/// Attempts that the last pass frees in all while it tries to give victims back one by one; beyond, all that are in the
+/// way stay victims.
+const FREED_AGAIN_MAX: usize = 1_024;
 
 impl<'a> Search<'_, 'a> {
     /// The cheaper of what the two orders come to.
@@ -50,7 +51,8 @@ impl<'a> Search<'_, 'a> {
         let mut dearest_first = victims.clone();
         dearest_first.sort_by_key(|victim| Reverse(victim.cost));
         self.give_back_idle(&mut victims, &mut tasks);
-        for spared in dearest_first.into_iter().take(REPRIEVES_MAX) {
+        let reprieves = FREED_AGAIN_MAX / victims.len().max(1);
+        for spared in dearest_first.into_iter().take(reprieves) {
             let is_spared = |one: &&Candidate<'a>| std::ptr::eq(*one, spared);
             let Some(position) = victims.iter().position(is_spared) else {
                 continue;

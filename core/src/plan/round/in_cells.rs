@@ -6,7 +6,7 @@ use crate::command::{Claiming, Command, Standing};
 use crate::ids::UnitIndex;
 use crate::plan::Blocker;
 use crate::plan::order::Turn;
-use crate::plan::round::{ClaimMode, Refusal, Round, Wanting, reserved};
+use crate::plan::round::{Refusal, Round, Wanting, reserved};
 use crate::plan::vc::Found;
 use crate::state::{Job, amounts_of};
 
@@ -28,7 +28,9 @@ impl Round<'_> {
         if let Some(claim) = claim {
             return Err(reserved(claim).into());
         }
-        if let Some(found) = self.clusters.find_by_force(&self.capacity, job, unit) {
+        let barred = self.barred.contains(&(job.id, unit));
+        let found = self.clusters.find_by_force(&self.capacity, job, unit);
+        if let Some(found) = found.filter(|found| found.is_free || !barred) {
             return self.take_cells(turn, (job, unit), found);
         }
         let queue = self.state.queues.get(job.spec.queue.as_str());
@@ -79,11 +81,6 @@ impl Round<'_> {
             victims: found.victims.len() as u64,
             expected_at: None,
         };
-        let may_claim =
-            self.claims == ClaimMode::EndsTheRound && !self.barred.contains(&(job.id, unit));
-        if !found.is_free && !may_claim {
-            return Err(blocker.into());
-        }
         self.clusters.give(&mut self.capacity, (job, unit), &found);
         self.plan.steps.extend(found.downgrades);
         if found.is_free {

@@ -1,6 +1,7 @@
 //! What a unit asks of its virtual cluster.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::cells::{Allocation, Piece, Request};
@@ -8,12 +9,33 @@ use crate::command::TaskPlacement;
 use crate::ids::{HostId, TaskIndex, UnitIndex};
 use crate::plan::capacity::uuids;
 use crate::plan::vc::hosts::Hosts;
-use crate::spec::{TaskGroup, Within};
+use crate::spec::TaskGroup;
 use crate::state::{Job, State};
 use crate::topology::{GpuMask, Level};
 
 /// Ways to choose a model for every group that are tried, those with one model for all first.
 const MODELS_TRIED_MAX: usize = 64;
+
+/// Tasks that are served together.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Block {
+    /// Positions of their pieces in the request.
+    pub(super) pieces: Vec<usize>,
+    /// The level of the cell that they share, and whether they must.
+    pub(super) shared: Option<(Level, bool)>,
+    pub(super) gpus: u64,
+}
+
+impl Block {
+    fn add(&mut self, piece: usize, group: &TaskGroup) {
+        self.pieces.push(piece);
+        self.gpus += u64::from(group.resources.gpus);
+    }
+
+    pub(super) fn is_required(&self) -> bool {
+        self.shared.is_some_and(|(_, required)| required)
+    }
+}
 
 /// A unit's tasks.
 pub(super) struct Ask<'a> {
@@ -44,6 +66,12 @@ impl<'a> Ask<'a> {
 
     pub(super) const fn tasks(&self) -> usize {
         self.tasks.len()
+    }
+
+    /// Its GPUs.
+    pub(super) fn gpus(&self) -> u64 {
+        let groups = self.tasks.iter().map(|(_, _, group)| group);
+        groups.map(|group| u64::from(group.resources.gpus)).sum()
     }
 
     fn with_gpus(&self) -> impl Iterator<Item = &(TaskIndex, usize, &'a TaskGroup)> {
@@ -143,23 +171,47 @@ impl<'a> Ask<'a> {
         models.into_iter().collect()
     }
 
-    /// Levels from hosts up on which the tasks share a cell, and whether they must. Subgroups and groups of several
-    /// are left to the final check.
+    /// The level of the cell that all tasks of a gang share, and whether they must.
     pub(super) fn shared(&self, state: &State) -> Option<(Level, bool)> {
-        let spec = &self.job.spec;
-        let topology = &state.topology;
-        let level = |within: &Within| {
-            let level = topology.level(&within.level)?;
-            (level <= topology.host_level()).then_some((level, within.required))
-        };
-        let of_gang = spec.scheduling.within.as_ref().filter(|_| spec.gang);
-        let of_group = match spec.groups.as_slice() {
-            [group] if group.layout.within_tasks.is_none() => group.layout.within.as_ref(),
-            _ => None,
-        };
-        of_gang
-            .and_then(level)
-            .or_else(|| of_group.filter(|_| spec.gang).and_then(level))
+        let within = self.job.spec.scheduling.within.as_ref();
+        let within = within.filter(|_| self.job.spec.gang)?;
+        Some((state.topology.level(&within.level)?, within.required))
+    }
+
+    /// The tasks with GPUs, as they are to be served together: the subgroups that share a cell from hosts up, the
+    /// largest first, then all others.
+    pub(super) fn blocks(&self, state: &State) -> Vec<Block> {
+        let mut subgroups: BTreeMap<(usize, u32), Block> = BTreeMap::new();
+        let mut others = Block::default();
+        for (piece, (task, position, group)) in self.with_gpus().enumerate() {
+            let Some((level, required)) = self.shared_by(state, group) else {
+                others.add(piece, group);
+                continue;
+            };
+            let size = group.layout.within_tasks.unwrap_or(group.count).max(1);
+            let within_group = task.get() - self.first_of(*position);
+            let subgroup = subgroups.entry((*position, within_group / size));
+            let subgroup = subgroup.or_default();
+            subgroup.shared = Some((level, required));
+            subgroup.add(piece, group);
+        }
+        let mut blocks: Vec<Block> = subgroups.into_values().collect();
+        blocks.sort_by_key(|block| Reverse((block.is_required(), block.gpus)));
+        blocks.extend((!others.pieces.is_empty()).then_some(others));
+        blocks
+    }
+
+    /// The level from hosts up of the cell that the tasks of each subgroup of a group share, and whether they must.
+    fn shared_by(&self, state: &State, group: &TaskGroup) -> Option<(Level, bool)> {
+        let within = group.layout.within.as_ref();
+        let within = within.filter(|_| self.job.spec.gang)?;
+        let level = state.topology.level(&within.level)?;
+        (level <= state.topology.host_level()).then_some((level, within.required))
+    }
+
+    fn first_of(&self, position: usize) -> u32 {
+        let before = self.job.spec.groups.iter().take(position);
+        before.map(|group| group.count).sum()
     }
 
     /// All tasks with where they go, in task order; those without GPUs go where there is room.

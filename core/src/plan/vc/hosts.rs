@@ -3,16 +3,28 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::cells::{Ground, Piece, Room};
+use crate::cells::{self, Piece, Price, Room};
 use crate::command::{Standing, TaskPlacement, Victim};
 use crate::feasibility::Asker;
 use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use crate::plan::capacity::{Capacity, Masks, Need, positions, uuids};
+use crate::plan::preempt::Cost;
 use crate::quota::Amounts;
-use crate::rights::{Preemptor, lost_work_ms, may_preempt};
+use crate::rights::{Preemptor, Rights, lost_work_ms, protected_ms};
 use crate::spec::TaskGroup;
-use crate::state::{Host, HostClass, Job, State};
+use crate::state::{AttemptClass, Ground, Host, HostClass, Job, State};
 use crate::topology::{CellId, GpuMask, HostCells, Own};
+
+/// On what ground units of virtual clusters ask, wherever their cells are.
+static IN_CELLS: Standing = Standing::Cells(Vec::new());
+
+/// What they ask for does not matter for their rights.
+static NOTHING: Amounts = Amounts {
+    gpus: 0,
+    gpus_by_model: BTreeMap::new(),
+    cpus_milli: 0,
+    memory_mib: 0,
+};
 
 /// At whose cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,7 +41,7 @@ pub(super) enum Force {
 
 /// The hosts, with what the unit took so far.
 #[derive(Clone)]
-pub(super) struct Hosts<'r, 'a> {
+pub(super) struct Hosts<'r, 'a: 'r> {
     state: &'a State,
     job: &'r Job,
     unit: UnitIndex,
@@ -37,6 +49,10 @@ pub(super) struct Hosts<'r, 'a> {
     force: Force,
     /// Whose resources count as free for the tasks so far.
     freed: BTreeSet<(JobId, UnitIndex)>,
+    /// Units that are not stopped although they may be.
+    spared: Arc<BTreeSet<(JobId, UnitIndex)>>,
+    /// Over whom it has rights.
+    rights: Arc<Rights<'r>>,
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
 }
@@ -48,6 +64,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
         (job, unit): (&'r Job, UnitIndex),
         force: Force,
     ) -> Self {
+        let preemptor = Preemptor {
+            job,
+            unit,
+            standing: &IN_CELLS,
+            amounts: &NOTHING,
+        };
+        let rights = Rights::of(state, preemptor);
         Self {
             state,
             job,
@@ -55,7 +78,17 @@ impl<'r, 'a> Hosts<'r, 'a> {
             capacity: capacity.clone(),
             force,
             freed: BTreeSet::new(),
+            spared: Arc::default(),
+            rights: Arc::new(rights),
             only: None,
+        }
+    }
+
+    /// The same without stopping some.
+    pub(super) fn sparing(self, spared: &Arc<BTreeSet<(JobId, UnitIndex)>>) -> Self {
+        Self {
+            spared: Arc::clone(spared),
+            ..self
         }
     }
 
@@ -69,11 +102,44 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
+    /// These hosts after some tasks went where they went on a part of them: `part` knows who was stopped for that.
+    pub(super) fn after(&self, part: &Self, pieces: &[(&Piece, (HostId, GpuMask))]) -> Self {
+        let mut after = self.clone();
+        for (job, unit) in &part.freed {
+            let known = self.state.job(*job).and_then(|job| job.unit(*unit));
+            let attempt = known.and_then(|known| known.attempt.as_deref());
+            if let (Some(attempt), true) = (attempt, after.freed.insert((*job, *unit))) {
+                after.capacity.free_attempt(Victim {
+                    job: *job,
+                    unit: *unit,
+                    epoch: attempt.epoch,
+                });
+            }
+        }
+        for (piece, (id, gpus)) in pieces {
+            if let Some(host) = self.state.host(*id) {
+                let placement = self.placement(host, piece.group, *gpus);
+                after.capacity.commit(self.asker(), &[placement]);
+            }
+        }
+        after
+    }
+
+    /// A task of a group on GPUs of a host: which one does not matter.
+    fn placement(&self, host: &Host, group: usize, gpus: GpuMask) -> TaskPlacement {
+        let before = self.job.spec.groups.iter().take(group);
+        TaskPlacement {
+            task: TaskIndex(before.map(|group| group.count).sum()),
+            host: host.id,
+            gpus: uuids(host, gpus),
+        }
+    }
+
     pub(super) fn asker(&self) -> Asker<'r> {
         self.capacity.asker(self.job, self.unit)
     }
 
-    pub(super) fn ground(&self) -> &'a Ground {
+    pub(super) fn ground(&self) -> &'a cells::Ground {
         self.state.index.allocation.ground()
     }
 
@@ -101,6 +167,13 @@ impl<'r, 'a> Hosts<'r, 'a> {
         free.and(inside).and(self.counted(id))
     }
 
+    /// Whether a cell has so many GPUs that may be taken.
+    pub(super) fn may_hold(&self, cell: &CellId, gpus: u64) -> bool {
+        let there = self.ground().gpus(cell).into_iter();
+        let open = there.map(|(host, inside)| u64::from(self.open(host).and(inside).count()));
+        open.sum::<u64>() >= gpus
+    }
+
     fn counted(&self, host: HostId) -> GpuMask {
         match &self.only {
             Some(only) => only.get(&host).copied().unwrap_or_default(),
@@ -109,7 +182,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
     }
 
     /// Attempts on a host that may be stopped for the unit (or are being stopped), the cheapest first, and their GPUs.
-    fn stoppable(&self, host: &Host) -> Vec<(Victim, GpuMask)> {
+    fn stoppable(&self, host: &Host) -> Vec<(Cost, Victim, GpuMask)> {
         if self.force == Force::None {
             return Vec::new();
         }
@@ -127,40 +200,47 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
         let mut stoppable: Vec<_> = held
             .into_iter()
-            .filter_map(|(victim, gpus)| Some((self.cost(victim, host.id)?, victim, gpus)))
+            .filter_map(|(victim, gpus)| Some((self.cost(victim)?, victim, gpus)))
             .collect();
         stoppable.sort_unstable();
         stoppable
-            .into_iter()
-            .map(|(_, victim, gpus)| (victim, gpus))
-            .collect()
     }
 
-    /// What it costs to stop an attempt: nothing if it is being stopped; otherwise on what ground it holds its
-    /// resources, and the work that is lost. None if it may not be stopped.
-    fn cost(&self, victim: Victim, host: HostId) -> Option<(u8, u64)> {
+    /// What it costs to stop some attempts.
+    pub(super) fn cost_of(&self, victims: &[Victim]) -> Cost {
+        let costs = victims.iter().filter_map(|victim| self.cost(*victim));
+        costs.fold(Cost::default(), Cost::plus)
+    }
+
+    /// What it costs to stop an attempt: nothing if it is being stopped; otherwise the work that is lost. None if it may not
+    /// be stopped.
+    fn cost(&self, victim: Victim) -> Option<Cost> {
         let job = self.state.job(victim.job)?;
         let known = job.unit(victim.unit)?;
         let attempt = known.attempt.as_deref()?;
         if attempt.stop.is_some() {
-            return Some((0, 0));
+            return Some(Cost::default());
         }
-        let ground = match attempt.standing {
-            Standing::Opportunistic => 1,
-            Standing::Share => 2,
-            Standing::Cells(_) if self.force >= Force::Priority => 3,
-            Standing::Cells(_) => return None,
-        };
+        let is_spared = self.spared.contains(&(victim.job, victim.unit));
+        let is_cells = matches!(attempt.standing, Standing::Cells(_));
+        if is_spared || is_cells && self.force < Force::Priority {
+            return None;
+        }
         // Whatever it gets lies in bound cells; which ones does not matter for the right.
-        let standing = Standing::Cells(vec![CellId::Host(host)]);
-        let preemptor = Preemptor {
-            job: self.job,
-            unit: self.unit,
-            standing: &standing,
-            amounts: &Amounts::default(),
-        };
-        may_preempt(self.state, preemptor, (job, attempt)).ok()?;
-        Some((ground, lost_work_ms(known, attempt, self.state.time)))
+        self.rights.over_class(&AttemptClass {
+            ground: Ground::of(attempt),
+            queue: Arc::from(job.spec.queue.as_str()),
+            priority: job.spec.priority,
+            gpus: attempt.gpus(),
+        })?;
+        let protected_ms = protected_ms(self.state, &job.spec.queue);
+        let until = attempt.protected_since().after(protected_ms);
+        if protected_ms > 0 && until > self.state.time {
+            return None;
+        }
+        let opportunistic = attempt.standing == Standing::Opportunistic;
+        let lost_ms = lost_work_ms(known, attempt, self.state.time);
+        Some(Cost::of(opportunistic, job.spec.priority, lost_ms))
     }
 
     /// The attempts that hold what the tasks get, ascending, without those that are being stopped; and whether there
@@ -251,17 +331,41 @@ impl<'r, 'a> Hosts<'r, 'a> {
         if self.capacity.tasks_fitting(host.id, free.count(), need) == 0 {
             return None;
         }
-        let first: u32 = self.job.spec.groups[..piece.group]
-            .iter()
-            .map(|group| group.count)
-            .sum();
-        let placement = TaskPlacement {
-            task: TaskIndex(first),
-            host: host.id,
-            gpus: uuids(host, gpus),
-        };
+        let placement = self.placement(host, piece.group, gpus);
         self.capacity.commit(self.asker(), &[placement]);
         Some(gpus)
+    }
+}
+
+impl<'r, 'a> Hosts<'r, 'a> {
+    /// The same without some attempts.
+    fn freeing(&self, stopped: &[Victim]) -> Self {
+        let mut freeing = self.clone();
+        for victim in stopped {
+            freeing.freed.insert((victim.job, victim.unit));
+            freeing.capacity.free_attempt(*victim);
+        }
+        freeing
+    }
+
+    /// Gives those back one by one, the dearest first, without whom the task has room as well.
+    fn fewer(
+        &self,
+        stopped: &mut Vec<Victim>,
+        (host, offered, piece): (&Host, GpuMask, &Piece),
+        mut found: (Self, GpuMask),
+    ) -> (Self, GpuMask) {
+        // The last one made room for it.
+        for position in (0..stopped.len().saturating_sub(1)).rev() {
+            let mut rest = stopped.clone();
+            rest.remove(position);
+            let mut trial = self.freeing(&rest);
+            if let Some(gpus) = trial.take_free(host, offered, piece) {
+                *stopped = rest;
+                found = (trial, gpus);
+            }
+        }
+        found
     }
 }
 
@@ -284,7 +388,9 @@ impl Room for Hosts<'_, '_> {
         };
         self.stoppable(host)
             .into_iter()
-            .fold(free, |open, (_, gpus)| open.or(gpus.without(claimed(gpus))))
+            .fold(free, |open, (_, _, gpus)| {
+                open.or(gpus.without(claimed(gpus)))
+            })
             .and(self.counted(id))
     }
 
@@ -293,19 +399,41 @@ impl Room for Hosts<'_, '_> {
         if let Some(gpus) = self.take_free(host, offered, piece) {
             return Some(gpus);
         }
-        let mut trial = self.clone();
-        for (victim, gpus) in self.stoppable(host) {
+        let mut stopped = Vec::new();
+        for (_, victim, gpus) in self.stoppable(host) {
             let unit = (victim.job, victim.unit);
-            if gpus.and(offered).is_empty() || !trial.freed.insert(unit) {
+            if gpus.and(offered).is_empty() || self.freed.contains(&unit) {
                 continue;
             }
-            trial.capacity.free_attempt(victim);
+            stopped.push(victim);
+            let mut trial = self.freeing(&stopped);
             if let Some(gpus) = trial.take_free(host, offered, piece) {
-                *self = trial;
+                let (hosts, gpus) = self.fewer(&mut stopped, (host, offered, piece), (trial, gpus));
+                *self = hosts;
                 return Some(gpus);
             }
         }
         None
+    }
+
+    fn price(&self, id: HostId, offered: GpuMask, gpus: u32) -> Option<Price> {
+        if self.force == Force::None {
+            return (offered.count() >= gpus).then(Price::default);
+        }
+        let host = self.state.host(id)?;
+        let mut there = self.capacity.free_on(host, "").and(offered);
+        let mut cost = Cost::default();
+        for (one, _, held) in self.stoppable(host) {
+            if there.count() >= gpus {
+                break;
+            }
+            let held = held.and(offered);
+            if !held.without(there).is_empty() {
+                there = there.or(held);
+                cost = cost.plus(one);
+            }
+        }
+        (there.count() >= gpus).then(|| cost.price())
     }
 
     fn evicts(&self) -> bool {

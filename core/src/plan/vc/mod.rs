@@ -11,13 +11,15 @@
 //! Everything is tried on copies. What was found takes effect in the round with [`Clusters::give`].
 
 mod ask;
+mod blocks;
+mod cheapest;
 mod force;
 mod hosts;
 mod tidy;
 
 use std::sync::Arc;
 
-use crate::cells::{Allocation, Request, serve};
+use crate::cells::{Allocation, Request};
 use crate::command::{Command, Standing, TaskPlacement, Victim};
 use crate::feasibility::{self, Freed};
 use crate::ids::{JobId, UnitIndex};
@@ -191,7 +193,8 @@ impl<'a> Clusters<'a> {
         allocation
     }
 
-    /// Finds room in cells of an allocation on hosts as they are shown, for all tasks, else for as many as are enough.
+    /// Finds room in cells of an allocation on hosts as they are shown, for all tasks, else for as many as are enough;
+    /// by force where the least work is lost.
     fn find_in(
         &self,
         allocation: &Allocation,
@@ -199,12 +202,16 @@ impl<'a> Clusters<'a> {
         job: &Job,
         unit: UnitIndex,
     ) -> Option<Found> {
+        let hosts = Hosts::new(self.state, capacity, (job, unit), force);
         let ask = Ask::new(job, unit, false);
         let least = Ask::new(job, unit, true);
-        let hosts = Hosts::new(self.state, capacity, (job, unit), force);
-        let found = self.find_for(allocation, &hosts, &ask);
+        let find = |ask: &Ask<'_>| match force {
+            Force::None => self.find_for(allocation, &hosts, ask),
+            _ => self.cheapest_for(allocation, &hosts, ask),
+        };
+        let found = find(&ask);
         if found.is_none() && least.tasks() < ask.tasks() {
-            return self.find_for(allocation, &hosts, &least);
+            return find(&least);
         }
         found
     }
@@ -218,8 +225,11 @@ impl<'a> Clusters<'a> {
         let requests = ask.requests(allocation);
         let shared = ask.shared(self.state);
         if let Some((level, required)) = shared {
-            let cells = shared_cells(allocation, level, ask.job());
-            for cell in cells.into_iter().take(SHARED_TRIED_MAX) {
+            let cells = shared_cells(allocation, level, &ask.job().spec.queue);
+            let roomy = cells
+                .into_iter()
+                .filter(|cell| hosts.may_hold(cell, ask.gpus()));
+            for cell in roomy.take(SHARED_TRIED_MAX) {
                 let inside = hosts.within(allocation.ground().gpus(&cell));
                 let found = requests
                     .iter()
@@ -244,7 +254,7 @@ impl<'a> Clusters<'a> {
         ask: &Ask<'_>,
         request: &Request,
     ) -> Option<Found> {
-        let served = serve(allocation, request, hosts)?;
+        let served = blocks::serve_all(allocation, request, hosts, &ask.blocks(self.state))?;
         let mut room = served.room;
         let placed = hosts
             .tidied(request, &served.tasks, &served.cells)
@@ -272,12 +282,12 @@ impl<'a> Clusters<'a> {
 }
 
 /// Cells of a level that the tasks of a unit could share: those in which the virtual cluster has bound cells first.
-fn shared_cells(allocation: &Allocation, level: Level, job: &Job) -> Vec<CellId> {
+fn shared_cells(allocation: &Allocation, level: Level, queue: &str) -> Vec<CellId> {
     let ground = allocation.ground();
     let mut cells = ground.cells_of(level);
     let bound: std::collections::BTreeSet<CellId> = allocation
         .all_bound()
-        .filter(|(_, bound)| *bound.queue == *job.spec.queue)
+        .filter(|(_, bound)| *bound.queue == *queue)
         .flat_map(|(cell, _)| ground.around(cell).collect::<Vec<_>>())
         .collect();
     cells.sort_by_cached_key(|cell| (!bound.contains(cell), ground.load(cell)));

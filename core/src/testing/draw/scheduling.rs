@@ -6,13 +6,14 @@ use std::sync::Arc;
 use crate::command::{Claiming, Command, Move, Moving, Standing, TaskPlacement, Victim};
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::moves::may_move;
+use crate::plan::positions;
 use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::spec::{DEFAULT_QUEUE, JobSpec};
+use crate::spec::{DEFAULT_QUEUE, JobSpec, Within};
 use crate::state::{Attempt, Job, amounts_of};
 use crate::testing::builders::request_id;
 use crate::testing::draw::{Draw, REQUESTS};
-use crate::topology::CellId;
+use crate::topology::{CellGroup, CellId, CellPlace, HostShape, Topology};
 
 impl Draw<'_> {
     pub(super) fn ask_of_scheduler(&mut self, spec: &mut JobSpec) {
@@ -28,6 +29,60 @@ impl Draw<'_> {
         if self.once_in(3) {
             spec.user = "grace".to_owned();
         }
+        if self.once_in(6) {
+            spec.scheduling.within = self.within();
+        }
+        if self.once_in(6) {
+            let layout = &mut spec.groups[0].layout;
+            layout.within = self.within();
+            layout.within_tasks = (spec.gang && self.once_in(2)).then_some(2);
+        }
+    }
+
+    /// A level that there is, mostly.
+    fn within(&mut self) -> Option<Within> {
+        let levels: Vec<String> = self.state.topology.levels().map(str::to_owned).collect();
+        let level = self.pick(levels)?;
+        let required = !self.once_in(4);
+        Some(Within { level, required })
+    }
+
+    /// Racks of one model each, sockets of two GPUs; each comes and goes.
+    pub(super) fn topology(&mut self) -> Command {
+        let (racks, sockets) = (!self.once_in(3), !self.once_in(3));
+        let rack = |rack: u32| CellPlace {
+            cell: vec![format!("rack-{rack}")],
+            hosts: (0..2)
+                .map(|row| format!("node-{:04}", 2 * row + rack))
+                .collect(),
+        };
+        let socket = |gpus: std::ops::Range<u32>| CellGroup {
+            level: "socket".to_owned(),
+            gpus: gpus.collect(),
+        };
+        let shape = HostShape {
+            gpus: 4,
+            groups: vec![socket(0..2), socket(2..4)],
+            ..HostShape::default()
+        };
+        let named = |is_there: bool, name: &str| match is_there {
+            true => vec![name.to_owned()],
+            false => Vec::new(),
+        };
+        Command::SetTopology {
+            request: request_id(self.below(REQUESTS)),
+            author: "grace".to_owned(),
+            topology: Arc::new(Topology {
+                above: named(racks, "rack"),
+                inside: named(sockets, "socket"),
+                places: if racks {
+                    vec![rack(1), rack(2)]
+                } else {
+                    Vec::new()
+                },
+                shapes: if sockets { vec![shape] } else { Vec::new() },
+            }),
+        }
     }
 
     /// Mostly the standing that the job's own word gives it.
@@ -37,14 +92,32 @@ impl Draw<'_> {
         let queue = spec.and_then(|spec| self.state.queues.get(spec.queue.as_str()));
         let in_cells = queue.is_some_and(|queue| queue.config.is_virtual_cluster());
         let with_gpus = tasks.iter().filter(|task| !task.gpus.is_empty());
-        let hosts: BTreeSet<CellId> = with_gpus.map(|task| CellId::Host(task.host)).collect();
+        let sockets = self.once_in(2);
+        let cells = with_gpus.flat_map(|task| self.cells_of(task, sockets));
+        let cells: BTreeSet<CellId> = cells.collect();
         if opportunistic ^ self.once_in(20) {
             Standing::Opportunistic
-        } else if in_cells && !hosts.is_empty() {
-            Standing::Cells(hosts.into_iter().collect())
+        } else if in_cells && !cells.is_empty() {
+            Standing::Cells(cells.into_iter().collect())
         } else {
             Standing::Share
         }
+    }
+
+    /// The host of a task as a cell, or its sockets that the task has GPUs of.
+    fn cells_of(&self, task: &TaskPlacement, sockets: bool) -> Vec<CellId> {
+        let level = self.state.topology.level("socket").filter(|_| sockets);
+        let known = level.zip(self.state.host(task.host));
+        let cells = self.state.index.host_cells.get(&task.host);
+        let (Some((level, host)), Some(cells)) = (known, cells) else {
+            return vec![CellId::Host(task.host)];
+        };
+        let gpus = positions(host, &task.gpus);
+        let used = cells
+            .on_level(level)
+            .filter(|cell| !cell.gpus.and(gpus).is_empty());
+        used.map(|cell| CellId::Inside(host.id, level, cell.gpus))
+            .collect()
     }
 
     /// A tree over few names, with guarantees and limits that come and go.
@@ -89,12 +162,17 @@ impl Draw<'_> {
         }
     }
 
-    /// One or two whole hosts.
+    /// One or two whole hosts; or sockets, or a rack.
     fn virtual_cluster(&mut self) -> QueueConfig {
+        let (level, gpus) = match self.below(6) {
+            0 => ("rack", 8),
+            1 => ("socket", 2),
+            _ => ("host", 4),
+        };
         let quota = CellQuota {
-            level: "host".to_owned(),
+            level: level.to_owned(),
             gpu_model: "H100".to_owned(),
-            gpus: 4,
+            gpus,
             count: 1 + self.small(2),
             pinned: Vec::new(),
         };

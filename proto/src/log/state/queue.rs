@@ -11,7 +11,10 @@ use crate::log::v1;
 
 /// Whether a queue is as queues were before they had guarantees.
 pub(super) fn is_flat(queue: &Queue) -> bool {
-    !queue.retired && queue.history == History::default() && has_default_config(queue)
+    !queue.retired
+        && queue.history == History::default()
+        && queue.user_histories.is_empty()
+        && has_default_config(queue)
 }
 
 fn has_default_config(queue: &Queue) -> bool {
@@ -34,7 +37,24 @@ pub(super) fn to_wire(queue: &Queue) -> v1::Queue {
         retired: queue.retired,
         history_gpu_ms: queue.history.gpu_ms,
         history_as_of_ms: queue.history.as_of.0,
+        user_histories: queue.user_histories.iter().map(user_to_wire).collect(),
     }
+}
+
+fn user_to_wire((user, history): (&Arc<str>, &History)) -> v1::UserHistory {
+    v1::UserHistory {
+        user: user.to_string(),
+        gpu_ms: history.gpu_ms,
+        as_of_ms: history.as_of.0,
+    }
+}
+
+fn user_from_wire(wire: v1::UserHistory) -> (Arc<str>, History) {
+    let history = History {
+        gpu_ms: wire.gpu_ms,
+        as_of: TimeMs(wire.as_of_ms),
+    };
+    (wire.user.into(), history)
 }
 
 pub(super) fn from_wire(wire: v1::Queue) -> Field<Queue> {
@@ -53,5 +73,10 @@ pub(super) fn from_wire(wire: v1::Queue) -> Field<Queue> {
             gpu_ms: wire.history_gpu_ms,
             as_of: TimeMs(wire.history_as_of_ms),
         },
+        user_histories: wire
+            .user_histories
+            .into_iter()
+            .map(user_from_wire)
+            .collect(),
     })
 }

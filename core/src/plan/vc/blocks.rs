@@ -1,0 +1,117 @@
+//! Subgroups that share cells: each goes whole into one cell of its level, and cells are tried for one after the other
+//! until all have theirs.
+
+use std::collections::BTreeSet;
+
+use crate::cells::{Allocation, Request, Served, serve};
+use crate::ids::HostId;
+use crate::plan::vc::ask::Block;
+use crate::plan::vc::hosts::Hosts;
+use crate::plan::vc::shared_cells;
+use crate::topology::{CellId, GpuMask, Level};
+
+/// Cells tried for the subgroups of one unit in all. Past it a gang may wait although its subgroups have room.
+const TRIED_MAX: usize = 512;
+
+/// Serves all blocks of a request, those before the others first.
+pub(super) fn serve_all<'r, 'a>(
+    allocation: &Allocation,
+    request: &Request,
+    hosts: &Hosts<'r, 'a>,
+    blocks: &[Block],
+) -> Option<Served<Hosts<'r, 'a>>> {
+    if blocks.iter().all(|block| block.shared.is_none()) {
+        return serve(allocation, request, hosts);
+    }
+    let mut search = Search {
+        request,
+        tries_left: TRIED_MAX,
+    };
+    let begun = Begun {
+        allocation: allocation.clone(),
+        hosts: hosts.clone(),
+        placed: vec![None; request.tasks.len()],
+        cells: BTreeSet::new(),
+    };
+    let begun = search.go_on(blocks, begun)?;
+    // A cell that several blocks use is bound once for all of them.
+    let mut bound = allocation.clone();
+    for cell in &begun.cells {
+        bound.bind(&request.queue, cell).ok()?;
+    }
+    Some(Served {
+        tasks: begun.placed.into_iter().collect::<Option<Vec<_>>>()?,
+        cells: begun.cells.into_iter().collect(),
+        allocation: bound,
+        room: begun.hosts,
+    })
+}
+
+/// What was found so far.
+#[derive(Clone)]
+struct Begun<'r, 'a> {
+    allocation: Allocation,
+    hosts: Hosts<'r, 'a>,
+    placed: Vec<Option<(HostId, GpuMask)>>,
+    cells: BTreeSet<CellId>,
+}
+
+struct Search<'q> {
+    request: &'q Request,
+    tries_left: usize,
+}
+
+impl Search<'_> {
+    fn go_on<'r, 'a>(&mut self, blocks: &[Block], begun: Begun<'r, 'a>) -> Option<Begun<'r, 'a>> {
+        let Some((block, rest)) = blocks.split_first() else {
+            return Some(begun);
+        };
+        let cells = block
+            .shared
+            .map_or_else(Vec::new, |shared| self.cells(&begun, shared));
+        for cell in cells {
+            if !begun.hosts.may_hold(&cell, block.gpus) {
+                continue;
+            }
+            let inside = begun.hosts.within(begun.allocation.ground().gpus(&cell));
+            if let Some(done) = self.put(block, rest, (&begun, &inside)) {
+                return Some(done);
+            }
+        }
+        match block.is_required() {
+            true => None,
+            false => self.put(block, rest, (&begun, &begun.hosts)),
+        }
+    }
+
+    fn cells(&self, begun: &Begun<'_, '_>, (level, _): (Level, bool)) -> Vec<CellId> {
+        shared_cells(&begun.allocation, level, &self.request.queue)
+    }
+
+    /// Puts a block on some hosts, and the rest wherever it may go.
+    fn put<'r, 'a>(
+        &mut self,
+        block: &Block,
+        rest: &[Block],
+        (begun, hosts): (&Begun<'r, 'a>, &Hosts<'r, 'a>),
+    ) -> Option<Begun<'r, 'a>> {
+        self.tries_left = self.tries_left.checked_sub(1)?;
+        let pieces = block.pieces.iter().map(|piece| &self.request.tasks[*piece]);
+        let request = Request {
+            queue: self.request.queue.clone(),
+            pinned: self.request.pinned.clone(),
+            tasks: pieces.cloned().collect(),
+        };
+        let served = serve(&begun.allocation, &request, hosts)?;
+        let mut next = begun.clone();
+        for (piece, place) in block.pieces.iter().zip(&served.tasks) {
+            next.placed[*piece] = Some(*place);
+        }
+        let places = request.tasks.iter().zip(served.tasks.iter().copied());
+        let places: Vec<_> = places.collect();
+        next.hosts = begun.hosts.after(&served.room, &places);
+        next.allocation = served.allocation;
+        next.cells.extend(served.cells);
+        self.go_on(rest, next)
+    }
+}

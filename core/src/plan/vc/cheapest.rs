@@ -1,0 +1,76 @@
+//! Where the least work is lost: searches in which some are spared.
+//!
+//! Whatever is found first is good enough to fall back to. A set of victims that is cheaper, if there is one, spares at
+//! least one of those found; so the search is made again sparing each of them in turn, the cheapest outcomes first, and
+//! so on with those. With enough tries for all of that, and where [`crate::cells::serve`] misses no room, nothing cheaper
+//! is missed; past [`TRIES_MAX`] the cheapest of those found counts.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use crate::cells::Allocation;
+use crate::ids::{JobId, UnitIndex};
+use crate::plan::preempt::Cost;
+use crate::plan::vc::ask::Ask;
+use crate::plan::vc::hosts::Hosts;
+use crate::plan::vc::{Clusters, Found};
+
+/// Searches that are made for one unit at most.
+const TRIES_MAX: usize = 128;
+
+/// Tasks that are served in all these searches at most, and hosts that they go through: large gangs and large clusters
+/// have fewer tries.
+const TASKS_SERVED_MAX: usize = 1_024;
+/// See there.
+const HOSTS_SEEN_MAX: usize = 8_192;
+
+/// Units that are not stopped.
+type Spared = BTreeSet<(JobId, UnitIndex)>;
+
+impl<'a> Clusters<'a> {
+    /// Finds room for a unit at the cost of others, where that is least as far as it is looked for.
+    pub(super) fn cheapest_for(
+        &self,
+        allocation: &Allocation,
+        hosts: &Hosts<'_, 'a>,
+        ask: &Ask<'_>,
+    ) -> Option<Found> {
+        let hosts_there = self.state.hosts.len().max(1);
+        let tries = TRIES_MAX
+            .min(TASKS_SERVED_MAX / ask.tasks().max(1))
+            .min(HOSTS_SEEN_MAX / hosts_there);
+        let mut best: Option<(Cost, Found)> = None;
+        let mut seen: BTreeSet<Spared> = BTreeSet::new();
+        // Whom to spare next: the cheapest outcome so far, in the order in which they were found.
+        let mut open: BTreeMap<(Cost, usize), Spared> = BTreeMap::new();
+        open.insert((Cost::default(), 0), Spared::new());
+        for number in 0..tries.max(1) {
+            let Some((_, spared)) = open.pop_first() else {
+                break;
+            };
+            let room = hosts.clone().sparing(&Arc::new(spared.clone()));
+            let Some(found) = self.find_for(allocation, &room, ask) else {
+                continue;
+            };
+            let cost = hosts.cost_of(&found.victims);
+            let mut victims = found.victims.clone();
+            if best.as_ref().is_none_or(|(known, _)| cost < *known) {
+                best = Some((cost, found));
+            }
+            if victims.is_empty() {
+                break;
+            }
+            victims.sort_by_key(|victim| Reverse(hosts.cost_of(&[*victim])));
+            for (position, victim) in victims.iter().enumerate() {
+                let mut further = spared.clone();
+                further.insert((victim.job, victim.unit));
+                if seen.insert(further.clone()) {
+                    let place = (number + 1) * crate::limits::VICTIMS_PER_CLAIM_MAX + position;
+                    open.insert((cost, place), further);
+                }
+            }
+        }
+        best.map(|(_, found)| found)
+    }
+}

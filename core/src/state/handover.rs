@@ -1,0 +1,117 @@
+//! What claims take over from work that still holds it: the same GPUs, which nobody should count twice.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::command::{Standing, TaskPlacement};
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::quota::{Amounts, within};
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Host, Job, State};
+
+/// For whom it is counted.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Whose<'a> {
+    /// A queue, with those in it.
+    pub(crate) queue: &'a str,
+    /// One user of it; all if none.
+    pub(crate) user: Option<&'a str>,
+    /// Whether opportunistic attempts count, which use up no guarantee.
+    pub(crate) opportunistic: bool,
+}
+
+/// What is not there any more to whoever counts.
+#[derive(Clone, Copy)]
+pub(crate) struct Gone<'a> {
+    /// Attempts, by their units.
+    pub(crate) attempts: &'a dyn Fn(JobId, UnitIndex) -> bool,
+    /// Claims.
+    pub(crate) claims: &'a dyn Fn(JobId, UnitIndex) -> bool,
+}
+
+impl Whose<'_> {
+    fn has(&self, spec: &JobSpec) -> bool {
+        self.user.is_none_or(|user| spec.user == user)
+            && within(&spec.queue).any(|queue| queue == self.queue)
+    }
+
+    fn holds(&self, job: &Job, attempt: &Attempt) -> bool {
+        let counts = self.opportunistic || attempt.standing != Standing::Opportunistic;
+        counts && self.has(&job.spec)
+    }
+}
+
+/// What all claims of a queue or user take over from its own attempts.
+pub(crate) fn counted_twice(state: &State, whose: Whose<'_>, gone: Gone<'_>) -> Amounts {
+    let mut amounts = Amounts::default();
+    for (id, unit) in state.index.claims.keys() {
+        let job = state.job(*id).filter(|job| whose.has(&job.spec));
+        let claim = job.and_then(|job| job.unit(*unit)?.claim.as_deref());
+        if let (Some(job), Some(claim), false) = (job, claim, (gone.claims)(*id, *unit)) {
+            let taken = taken_over(state, (&job.spec, &claim.tasks), whose, gone);
+            amounts.add(&taken);
+        }
+    }
+    amounts
+}
+
+/// What tasks take over from attempts of a queue or user where they are put: GPUs, and with them of CPUs and memory as
+/// much as both have there. Tasks without GPUs take over nothing, because nobody can tell whose CPUs they will be.
+pub(crate) fn taken_over(
+    state: &State,
+    (spec, tasks): (&JobSpec, &[TaskPlacement]),
+    whose: Whose<'_>,
+    gone: Gone<'_>,
+) -> Amounts {
+    let mut by_host: BTreeMap<HostId, Vec<&TaskPlacement>> = BTreeMap::new();
+    for task in tasks.iter().filter(|task| !task.gpus.is_empty()) {
+        by_host.entry(task.host).or_default().push(task);
+    }
+    let mut amounts = Amounts::default();
+    for (host, tasks) in by_host {
+        if let Some(host) = state.host(host) {
+            amounts.add(&taken_on(host, (spec, &tasks), &|job, unit| {
+                let known = state.job(job).filter(|_| !(gone.attempts)(job, unit))?;
+                let attempt = known.unit(unit)?.attempt.as_deref()?;
+                whose.holds(known, attempt).then_some((known, attempt))
+            }));
+        }
+    }
+    amounts
+}
+
+/// Who holds something that counts.
+type Holding<'h, 'a> = &'h dyn Fn(JobId, UnitIndex) -> Option<(&'a Job, &'a Attempt)>;
+
+fn taken_on(
+    host: &Host,
+    (spec, tasks): (&JobSpec, &[&TaskPlacement]),
+    holding: Holding<'_, '_>,
+) -> Amounts {
+    let mut amounts = Amounts::default();
+    let mut holders: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+    for gpu in &host.gpus {
+        let Some(holder) = gpu.holder else { continue };
+        let claimed = tasks.iter().any(|task| task.gpus.contains(&gpu.uuid));
+        if claimed && holding(holder.job, holder.unit).is_some() {
+            amounts.add_gpus(&gpu.model, 1);
+            holders.insert((holder.job, holder.unit));
+        }
+    }
+    let held = holders.iter().filter_map(|(job, unit)| {
+        let (job, attempt) = holding(*job, *unit)?;
+        let runs = attempt.tasks.iter().filter(|run| run.host == host.id);
+        Some(runs.filter_map(|run| Some(&job.spec.group_of(run.task)?.0.resources)))
+    });
+    let held = held.flatten().fold((0, 0), |(cpus, memory), resources| {
+        let cpus_milli = u64::from(resources.cpus_milli);
+        (cpus + cpus_milli, memory + resources.memory_mib)
+    });
+    let claimed = tasks.iter().filter_map(|task| spec.group_of(task.task));
+    let claimed = claimed.fold((0, 0), |(cpus, memory), (group, _)| {
+        let cpus_milli = u64::from(group.resources.cpus_milli);
+        (cpus + cpus_milli, memory + group.resources.memory_mib)
+    });
+    amounts.cpus_milli = held.0.min(claimed.0);
+    amounts.memory_mib = held.1.min(claimed.1);
+    amounts
+}
