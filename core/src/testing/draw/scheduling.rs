@@ -8,7 +8,7 @@ use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::moves::may_move;
 use crate::quota::{Amounts, CellQuota, Defragment, Guarantee, Limits, QueueConfig, QueueTree};
 use crate::rights::{Preemptor, Rights, Subject};
-use crate::spec::{DEFAULT_QUEUE, JobSpec};
+use crate::spec::{DEFAULT_QUEUE, JobSpec, Within};
 use crate::state::{Attempt, Job, amounts_of};
 use crate::testing::builders::request_id;
 use crate::testing::draw::{Draw, REQUESTS};
@@ -27,6 +27,13 @@ impl Draw<'_> {
         }
         if self.once_in(3) {
             spec.user = "grace".to_owned();
+        }
+        if self.once_in(4) {
+            let level = ["rack", "socket", "switch"][usize::try_from(self.below(3)).unwrap_or(0)];
+            spec.groups[0].layout.within = Some(Within {
+                level: level.to_owned(),
+                required: self.once_in(2),
+            });
         }
     }
 
@@ -89,12 +96,18 @@ impl Draw<'_> {
         }
     }
 
-    /// One or two whole hosts.
+    /// One or two whole hosts, or cells that workers know of.
     fn virtual_cluster(&mut self) -> QueueConfig {
+        let (level, gpus) = match self.below(10) {
+            0 => ("socket", 2),
+            1 => ("switch", 2),
+            2 => ("rack", 8),
+            _ => ("host", 4),
+        };
         let quota = CellQuota {
-            level: "host".to_owned(),
+            level: level.to_owned(),
             gpu_model: "H100".to_owned(),
-            gpus: 4,
+            gpus,
             count: 1 + self.small(2),
             pinned: Vec::new(),
         };
