@@ -31,7 +31,7 @@ pub(crate) fn learnt_from_wire(wire: Option<v1::LearntTree>) -> Result<LearntTre
     let gpus = wire.gpus.into_iter().enumerate().map(|(position, gpu)| {
         let uuid = gpu_uuid("uuid", &gpu.uuid)
             .map_err(|invalid| invalid.within_item("learnt.gpus", position))?;
-        Ok(LearntGpu {
+        Ok::<_, InvalidField>(LearntGpu {
             uuid,
             pci_address: gpu.pci_address,
             cells: gpu.cells,
