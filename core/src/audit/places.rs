@@ -89,10 +89,13 @@ fn check_levels(state: &State, report: &mut Report) {
     );
 }
 
+/// Who says that a cell has which path.
+type Says<'a> = BTreeMap<Vec<&'a str>, Vec<HostId>>;
+
 /// Where every host lies.
 pub(super) fn all(state: &State) -> BTreeMap<HostId, Place> {
     let words = words(state);
-    let mut who_says: BTreeMap<(usize, &str), BTreeMap<Vec<&str>, Vec<HostId>>> = BTreeMap::new();
+    let mut who_says: BTreeMap<(usize, &str), Says<'_>> = BTreeMap::new();
     for (host, path) in &words {
         for depth in 0..path.len() {
             let says = who_says.entry((depth, path[depth])).or_default();

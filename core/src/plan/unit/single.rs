@@ -2,7 +2,8 @@
 
 use crate::command::TaskPlacement;
 use crate::plan::capacity::{Capacity, uuids};
-use crate::plan::unit::ask::{Ask, Part, task_of};
+use crate::plan::unit::ask::{Ask, Part, Shared, task_of};
+use crate::plan::unit::shortage::Lack;
 use crate::plan::unit::{Placed, Shortage, shortage};
 use crate::topology::Own;
 
@@ -10,6 +11,13 @@ pub(super) fn place(capacity: &mut Capacity<'_>, ask: &Ask<'_>) -> Result<Placed
     let Some(part) = ask.parts.first() else {
         return Ok(Placed { tasks: Vec::new() });
     };
+    let is_unknown = |shared: Shared| shared.required && shared.level.is_none();
+    if part.shared.is_some_and(is_unknown) {
+        return Err(Shortage {
+            lack: Lack::UnknownLevel,
+            ..shortage::of_task(capacity, part)
+        });
+    }
     let preferred = (part.own_preferred != part.own).then_some(part.own_preferred);
     let owns = preferred.into_iter().chain([part.own]);
     for own in owns {
