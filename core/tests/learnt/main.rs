@@ -171,7 +171,7 @@ fn a_rack_in_two_pods_lies_where_most_hosts_say() {
         here: "p2/r1".to_owned(),
         by_most: "p1/r1".to_owned(),
     };
-    assert_eq!(*cells(&cluster, 3).flaws, [flaw.clone()]);
+    assert_eq!(*cells(&cluster, 3).flaws, *std::slice::from_ref(&flaw));
     let told = EventKind::HostCellsDoubted {
         host: HostId(3),
         name: "node-0003".to_owned(),
