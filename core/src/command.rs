@@ -19,7 +19,7 @@ use crate::ids::{
 use crate::quota::QueueTree;
 use crate::spec::JobSpec;
 use crate::time::TimeMs;
-use crate::topology::{CellId, Topology};
+use crate::topology::{CellId, LearntTree, Topology};
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -236,6 +236,8 @@ pub struct HostRegistration {
     pub memory_mib: u64,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
+    /// Where the host and its GPUs lie, as far as its worker knows.
+    pub learnt: LearntTree,
 }
 
 /// A GPU as its driver describes it.

@@ -247,6 +247,22 @@ pub enum EventKind {
         /// Who did it.
         author: String,
     },
+    /// The cluster has other levels of cells than before, by what its hosts' workers say.
+    LevelsChanged {
+        /// Names of those above hosts, largest first.
+        above: Vec<String>,
+        /// Names of those inside hosts, largest first.
+        inside: Vec<String>,
+    },
+    /// Something in what a host's worker says of its place does not count, or everything does again.
+    HostCellsDoubted {
+        /// Which host.
+        host: HostId,
+        /// Its name.
+        name: String,
+        /// What does not count, and why, for people; nothing if everything counts.
+        flaws: Vec<String>,
+    },
     /// Resources were reserved for a waiting unit.
     UnitClaimed {
         /// Whose.
@@ -326,7 +342,9 @@ impl EventKind {
             | Self::Unblocked { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
-            | Self::TopologySet { .. } => None,
+            | Self::TopologySet { .. }
+            | Self::LevelsChanged { .. }
+            | Self::HostCellsDoubted { .. } => None,
         }
     }
 }

@@ -29,6 +29,8 @@ pub const GPUS_PER_TASK_MAX: u32 = 128;
 pub const GPUS_PER_HOST_MAX: usize = 128;
 /// Levels of cells, `host` and `gpu` included.
 pub const CELL_LEVELS_MAX: usize = 12;
+/// Hosts of which one change of the tree of cells says in events that their workers' word does not count (any more).
+pub const HOSTS_TOLD_MAX: usize = 64;
 /// Hosts in one cluster.
 pub const HOSTS_MAX: usize = 100_000;
 /// Queues in one cluster.

@@ -83,6 +83,7 @@ fn a_state_keeps_its_bytes() {
         ("state", samples::state::state()),
         ("state_with_cells", samples::cells::state()),
         ("state_with_moves", samples::moves::state()),
+        ("state_with_learnt_cells", samples::learnt::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -91,6 +92,10 @@ fn a_state_keeps_its_bytes() {
         assert_eq!(read.state_hash(), state.state_hash(), "{name}");
         assert_eq!(read.queues, state.queues, "{name}");
         assert_eq!(read.topology, state.topology, "{name}");
+        assert_eq!(
+            read.configured_topology, state.configured_topology,
+            "{name}"
+        );
         assert_eq!(read.index, state.index, "{name}");
         assert!(read.events.iter().eq(state.events.iter()), "{name}");
         assert_eq!(to_hex(&bytes), to_hex(&kept), "{name}");
@@ -106,6 +111,9 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("place_on_cells"), 2);
     assert_eq!(written(&samples::state::state())[8], 1);
     assert_eq!(written(&samples::cells::state())[8], 2);
+    assert_eq!(frozen_version("register_host"), 1);
+    assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
+    assert_eq!(written(&samples::learnt::state())[8], 3);
 }
 
 fn frozen_version(name: &str) -> u8 {
@@ -166,8 +174,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         decode_command(&bytes),
         Err(LogError::NewerVersion {
-            found: 3,
-            supported: 2,
+            found: 4,
+            supported: 3,
             ..
         })
     ));
@@ -176,8 +184,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         read_state(&mut bytes.as_slice()),
         Err(LogError::NewerVersion {
-            found: 3,
-            supported: 2,
+            found: 4,
+            supported: 3,
             ..
         })
     ));

@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::limits::CHECKPOINT_SCAN_INTERVAL;
 use crate::supervisor::LogLimits;
+use crate::topology::TopologyConfig;
 
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -32,6 +33,8 @@ pub struct WorkerConfig {
     pub memory_mib: Option<u64>,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
+    /// Where this host and its GPUs lie.
+    pub topology: TopologyConfig,
     /// The program that has the hidden subcommand `supervise <task directory>`; this program if none.
     pub supervisor: Option<PathBuf>,
     /// Put every task in a cgroup if the host lets us: the surest way to find all that a task started, but
@@ -55,6 +58,7 @@ impl Default for WorkerConfig {
             cpus_milli: None,
             memory_mib: None,
             labels: BTreeMap::new(),
+            topology: TopologyConfig::default(),
             supervisor: None,
             cgroups: false,
             log_limits: LogLimits::default(),
@@ -82,6 +86,10 @@ pub enum GpuConfig {
         memory_mib: u64,
         /// When they fail and heal: a file with `at_ms,gpu,signal[,detail]` lines.
         timeline: Option<PathBuf>,
+        /// Their PCI addresses in index order, for machines of which `topology.sysfs_root` shows a likeness; those of
+        /// further ones are unknown.
+        #[serde(default)]
+        pci_addresses: Vec<String>,
     },
     /// None, whatever the host has.
     None,
@@ -121,6 +129,9 @@ impl WorkerConfig {
         if self.log_limits.segment_bytes == 0 || self.log_limits.segments_max == 0 {
             return broken("log_limits", "must leave room for output");
         }
+        if let Some(rule) = self.topology.broken_rule() {
+            return broken("topology", &rule);
+        }
         match &self.gpus {
             GpuConfig::Simulated { count, .. }
                 if usize::try_from(*count).is_ok_and(|count| count > GPUS_PER_HOST_MAX) =>
@@ -156,6 +167,7 @@ mod tests {
                 model: String::new(),
                 memory_mib: 1,
                 timeline: None,
+                pci_addresses: Vec::new(),
             },
             ..WorkerConfig::default()
         };

@@ -8,6 +8,7 @@
 //! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
 //! | [`supervisor`] | one process per task: holds the lease, the output and the end |
 //! | [`gpu`] | NVML and simulated GPUs |
+//! | [`topology`] | where the host and its GPUs lie |
 //! | [`journal`], [`identity`] | what survives the agent |
 //! | [`logs`] | what tasks print |
 #![deny(unsafe_code)]
@@ -34,6 +35,7 @@ pub mod supervisor;
 mod sys;
 #[cfg(test)]
 mod testing;
+pub mod topology;
 
 pub use config::{ConfigError, GpuConfig, WorkerConfig};
 pub use error::Error;

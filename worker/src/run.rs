@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use muster_core::agent::{Agent, Input};
 use muster_core::command::HostRegistration;
+use muster_core::topology::LearntTree;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
@@ -23,6 +24,7 @@ use crate::run_id::RunId;
 use crate::runner::{Runner, RunnerConfig};
 use crate::session::SessionKeeper;
 use crate::supervisor::find_cgroup_root;
+use crate::topology;
 
 /// Runs a worker's agent until `shutdown` completes. Its tasks go on under their leases, and the next
 /// agent on the same data directory takes them over.
@@ -39,8 +41,13 @@ pub async fn run(
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = DataDirectory::take(&config.data_dir)?;
     let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
-    let monitor = GpuMonitor::start(open_gpus(&config.gpus, &name)?, faults)?;
-    let registration = registration(&config, &data, machine, monitor.inventory().to_vec());
+    let gpus = open_gpus(&config.gpus, &name)?;
+    let learnt = topology::learn(&config.topology, gpus.inventory(), &gpus.pci_addresses());
+    let monitor = GpuMonitor::start(gpus, faults)?;
+    let registration = HostRegistration {
+        learnt,
+        ..registration(&config, &data, machine, monitor.inventory().to_vec())
+    };
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
@@ -142,6 +149,7 @@ fn registration(
         cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
         memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
         labels: config.labels.clone(),
+        learnt: LearntTree::default(),
     }
 }
 
@@ -191,13 +199,14 @@ fn open_gpus(config: &GpuConfig, host: &str) -> Result<Box<dyn GpuBackend>, Erro
             model,
             memory_mib,
             timeline,
+            pci_addresses,
         } => {
             let timeline = match timeline {
                 Some(path) => Timeline::read(path)?,
                 None => Timeline::default(),
             };
             let backend = SimulatedBackend::new(host, *count, model, *memory_mib, timeline);
-            Ok(Box::new(backend))
+            Ok(Box::new(backend.with_pci_addresses(pci_addresses)?))
         }
         GpuConfig::None => Ok(no_gpus(host)),
     }

@@ -353,6 +353,7 @@ impl LocalCluster {
             model: self.options.gpu_model.clone(),
             memory_mib: GPU_MEMORY_MIB,
             timeline: None,
+            pci_addresses: Vec::new(),
         }
     }
 

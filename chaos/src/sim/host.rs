@@ -13,6 +13,7 @@ use muster_core::command::{GpuDescription, GpuHealth, HostRegistration};
 use muster_core::ids::{GpuUuid, RequestId};
 use muster_core::time::MonotonicMs;
 use muster_core::timings::Timings;
+use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
 
 use driver::AgentDriver;
 
@@ -35,10 +36,42 @@ pub struct HostSettings {
     pub number: u32,
     /// GPUs that it has.
     pub gpus: u32,
+    /// Whether its agent knows where it lies: the rack, and the sockets of its GPUs.
+    pub place: Option<SimPlace>,
     /// Periods of the heartbeat protocol.
     pub timings: Timings,
     /// A known bug, switched on.
     pub mutant: Option<Mutant>,
+}
+
+/// Where an agent says that its host lies.
+#[derive(Clone, Copy, Debug)]
+pub struct SimPlace {
+    /// Number of the pod around the rack; racks of one number may contradict each other in it.
+    pub pod: u32,
+    /// Number of the rack.
+    pub rack: u32,
+    /// GPUs of each socket.
+    pub socket_gpus: u32,
+}
+
+impl SimPlace {
+    fn tree(self, gpus: &[GpuUuid]) -> LearntTree {
+        let named = |level: &str, number: u32| NamedCell {
+            level: level.to_owned(),
+            name: format!("{level}-{number}"),
+        };
+        let gpus = gpus.iter().zip(0u32..).map(|(uuid, index)| LearntGpu {
+            uuid: *uuid,
+            pci_address: String::new(),
+            cells: vec![(index / self.socket_gpus).to_string()],
+        });
+        LearntTree {
+            above: vec![named("pod", self.pod), named("rack", self.rack)],
+            inside: vec!["socket".to_owned()],
+            gpus: gpus.collect(),
+        }
+    }
 }
 
 /// A host with everything that survives its agent.
@@ -207,7 +240,10 @@ impl SimHost {
     fn registration(&self) -> Arc<HostRegistration> {
         let disk = lock(&self.disk);
         let number = self.settings.number;
-        let gpus = self.gpus().into_iter().zip(0..);
+        let gpus: Vec<GpuUuid> = self.gpus().into_iter().collect();
+        let place = self.settings.place;
+        let learnt = place.map_or_else(LearntTree::default, |place| place.tree(&gpus));
+        let gpus = gpus.into_iter().zip(0..);
         Arc::new(HostRegistration {
             name: self.name(),
             address: format!("10.0.0.{number}"),
@@ -225,6 +261,7 @@ impl SimHost {
             cpus_milli: 64_000,
             memory_mib: 1 << 20,
             labels: BTreeMap::new(),
+            learnt,
         })
     }
 }

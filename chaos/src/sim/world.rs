@@ -22,7 +22,7 @@ use super::clients::{SimClient, draws};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::gateway::Gateway;
-use super::host::{HostSettings, SimHost};
+use super::host::{HostSettings, SimHost, SimPlace};
 use super::judges::Judges;
 use super::mutant::Mutant;
 use super::nemesis::Nemesis;
@@ -116,6 +116,7 @@ impl World {
             let settings = HostSettings {
                 number,
                 gpus: self.random.random_range(2..9),
+                place: self.draw_place(number),
                 timings: TIMINGS,
                 mutant: self.options.mutant,
             };
@@ -124,6 +125,15 @@ impl World {
             let host = SimHost::new(settings, clock, links, nodes.clone(), self.judges.clone());
             self.hosts.push(host);
         }
+    }
+
+    /// Racks of three hosts; some agents know nothing, some put their rack into another pod than the others do.
+    fn draw_place(&mut self, number: u32) -> Option<SimPlace> {
+        self.random.random_bool(0.7).then(|| SimPlace {
+            pod: self.random.random_range(0..8) / 7,
+            rack: number / 3,
+            socket_gpus: self.random.random_range(1..5),
+        })
     }
 
     async fn run(mut self) -> Report {

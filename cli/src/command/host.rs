@@ -13,13 +13,15 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::Screen;
 use crate::parse;
-use crate::view::HostView;
+use crate::view::{HostPlaceView, HostView};
 
 /// What to do with hosts.
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Show hosts
     List(List),
+    /// Show where hosts lie in the tree of cells, and who says so
+    Cells(Cells),
     /// Take hosts out of placement; what runs there goes on
     Block(Block),
     /// Let hosts back in
@@ -42,6 +44,15 @@ pub(crate) struct List {
     /// Show the list again whenever something changes
     #[arg(short, long)]
     watch: bool,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster host cells`
+#[derive(Debug, Args)]
+pub(crate) struct Cells {
+    /// Hosts, as node[01-16]; all if none is given
+    hosts: Vec<String>,
     #[command(flatten)]
     freshness: Freshness,
 }
@@ -99,6 +110,7 @@ impl Verb {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::List(list) => list.run(options).await,
+            Self::Cells(cells) => cells.run(options).await,
             Self::Block(block) => block.run(options).await,
             Self::Unblock(unblock) => unblock.run(options).await,
             Self::Drain(drain) => drain.run(options).await,
@@ -127,6 +139,27 @@ impl List {
             // People look for names; the order of registration says nothing to them.
             hosts.sort_by(|a, b| a.name.cmp(&b.name));
             Ok((revision, hosts.into_iter().map(HostView::from).collect()))
+        })
+        .await?;
+        Ok(exit)
+    }
+}
+
+impl Cells {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let consistency = self.freshness.consistency();
+        let request = v1::ListHostsRequest {
+            names: parse::expand_all(&self.hosts).map_err(Failure::usage)?,
+            consistency: consistency.into(),
+            ..v1::ListHostsRequest::default()
+        };
+        let client = options.connect().await?;
+        let exit = check_hosts(&client, &request.names, consistency).await?;
+        show(&client, &options.screen(), false, async || {
+            let (revision, mut hosts) = client.list_hosts(request.clone()).await?;
+            hosts.sort_by(|a, b| a.name.cmp(&b.name));
+            let places = hosts.into_iter().map(HostPlaceView::from);
+            Ok((revision, places.collect()))
         })
         .await?;
         Ok(exit)

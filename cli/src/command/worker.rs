@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use muster_core::topology::NamedCell;
+use muster_worker::topology::DeclaredCells;
 use muster_worker::{GpuConfig, WorkerConfig};
 
 use crate::exit::Exit;
@@ -55,6 +57,12 @@ pub(crate) struct Worker {
     /// A label: NAME=VALUE
     #[arg(long, value_name = "NAME=VALUE", value_parser = parse::assignment)]
     label: Vec<(String, String)>,
+    /// A cell that this host lies in: LEVEL=NAME, larger ones first (pod=pod-1 rack=rack-07)
+    #[arg(long, value_name = "LEVEL=NAME", value_parser = parse::assignment)]
+    cell: Vec<(String, String)>,
+    /// Cells of so many GPUs each that simulated GPUs form: LEVEL=GPUS, larger ones first (socket=4 switch=2)
+    #[arg(long, value_name = "LEVEL=GPUS", value_parser = parse::assignment, requires = "simulated_gpus")]
+    simulated_cells: Vec<(String, String)>,
     /// Form of log lines; MUSTER_LOG says what is logged
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     log: LogFormat,
@@ -89,11 +97,39 @@ impl Worker {
                 model: model.unwrap_or_else(|| SIMULATED_GPU_MODEL.to_owned()),
                 memory_mib: SIMULATED_GPU_MEMORY_MIB,
                 timeline: None,
+                pci_addresses: Vec::new(),
             };
         }
+        add_cells(&mut config, self.cell, &self.simulated_cells)?;
         config
             .validate()
             .map_err(|error| Failure::usage(error.to_string()))?;
         Ok(config)
     }
+}
+
+/// Adds what flags say of the host's place to the settings.
+fn add_cells(
+    config: &mut WorkerConfig,
+    around: Vec<(String, String)>,
+    simulated: &[(String, String)],
+) -> Result<(), Failure> {
+    if !around.is_empty() {
+        let cells = around.into_iter();
+        config.topology.above = cells
+            .map(|(level, name)| NamedCell { level, name })
+            .collect();
+    }
+    let GpuConfig::Simulated { count, .. } = &config.gpus else {
+        return Ok(());
+    };
+    for (level, size) in simulated {
+        let each: u32 = size.parse().map_err(|_| {
+            let told = format!("--simulated-cells {level}={size}");
+            Failure::usage(format!("{told}: `{size}` is no number of GPUs"))
+        })?;
+        let cells = DeclaredCells::of_size(level, *count, each);
+        config.topology.inside.push(cells);
+    }
+    Ok(())
 }

@@ -7,6 +7,7 @@ use muster_proto::v1;
 use serde::Serialize;
 
 use super::block::BlockView;
+use super::host_cells::HostCellsView;
 use super::word::word;
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
 use crate::parse::{CpuCount, format_mib};
@@ -33,6 +34,7 @@ pub(crate) struct HostView {
     worker_id: String,
     incarnation: u64,
     boot_id: String,
+    cells: HostCellsView,
     #[serde(skip)]
     cpus_milli: (u32, u32),
     #[serde(skip)]
@@ -75,6 +77,7 @@ impl From<v1::Host> for HostView {
             worker_id: host.worker_id,
             incarnation: host.incarnation,
             boot_id: host.boot_id,
+            cells: HostCellsView::new(host.cells.unwrap_or_default()),
             cpus_milli: (host.cpus_milli_used, host.cpus_milli),
             health_since_ms: host.health_since_ms,
         }

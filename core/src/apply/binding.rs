@@ -8,7 +8,7 @@ use crate::cells::{self, check_binding};
 use crate::command::{Standing, TaskPlacement};
 use crate::event::EventKind;
 use crate::feasibility::Freed;
-use crate::ids::{HostId, JobId, UnitIndex};
+use crate::ids::{JobId, UnitIndex};
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
 use crate::state::{Job, State};
@@ -94,26 +94,5 @@ impl Step<'_> {
             epoch,
             standing: standing.clone(),
         });
-    }
-
-    /// A host joined, or presents other GPUs: its cells follow, and with them those of virtual clusters.
-    pub(super) fn replace_cells(&mut self, id: HostId) {
-        let State {
-            hosts,
-            topology,
-            index,
-            ..
-        } = &mut *self.state;
-        let host = hosts.get(&id).expect("hosts named by the state exist");
-        index.place_host(topology, host);
-        let cells = index
-            .host_cells
-            .get(&id)
-            .map(Arc::clone)
-            .unwrap_or_default();
-        if !index.allocation.replace_host(host, &cells) {
-            let topology = Arc::clone(topology);
-            self.settle_cells(&topology);
-        }
     }
 }

@@ -1,20 +1,14 @@
 //! Whether the cluster can honour what queues are guaranteed.
 
-use std::sync::Arc;
-
 use crate::cells::check_quotas;
 use crate::quota::{Amounts, Guarantee, Limits, QueueConfig, parent_of};
 use crate::spec::Violation;
 use crate::state::State;
-use crate::topology::Topology;
+use crate::topology::ClusterTree;
 
 /// What queues would be guaranteed beyond what registered hosts have, with the arithmetic. A cluster without hosts
 /// honours anything.
-pub(super) fn check(
-    state: &State,
-    topology: &Arc<Topology>,
-    queues: &[(&str, QueueConfig)],
-) -> Vec<Violation> {
+pub(super) fn check(state: &State, queues: &[(&str, QueueConfig)]) -> Vec<Violation> {
     if state.hosts.is_empty() {
         return Vec::new();
     }
@@ -54,18 +48,18 @@ pub(super) fn check(
         .collect();
     if found.is_empty() {
         let queues = queues.iter().map(|(name, config)| (*name, config));
-        found = check_quotas(state, topology, queues);
+        found = check_quotas(state, &state.index.tree, queues);
     }
     found
 }
 
-/// What virtual clusters are guaranteed of the cells of a topology beyond what there is.
-pub(super) fn check_cells(state: &State, topology: &Arc<Topology>) -> Vec<Violation> {
+/// What virtual clusters are guaranteed of the cells of a tree beyond what there is.
+pub(super) fn check_cells(state: &State, tree: &ClusterTree) -> Vec<Violation> {
     let live = state.queues.values().filter(|queue| !queue.retired);
     let queues: Vec<(&str, &QueueConfig)> = live
         .map(|queue| (queue.name.as_ref(), queue.config.as_ref()))
         .collect();
-    check_quotas(state, topology, queues.iter().copied())
+    check_quotas(state, tree, queues.iter().copied())
 }
 
 /// What a queue adds to the sum: an outermost one its guarantee, which covers those in it, a virtual cluster the GPUs

@@ -10,7 +10,7 @@ use crate::quota::{self, Guarantee, QueueConfig, QueueTree, parent_of};
 use crate::rejection::Rejection;
 use crate::spec::{DEFAULT_QUEUE, Violation};
 use crate::state::{Answer, History, Queue, State};
-use crate::topology::{self, Topology};
+use crate::topology::{self, ClusterTree, Topology};
 
 impl Step<'_> {
     pub(super) fn configure_queues(
@@ -23,7 +23,7 @@ impl Step<'_> {
             let mut broken = quota::validate(tree, &step.state.topology);
             broken.extend(missing_names(tree));
             if broken.is_empty() {
-                broken = capacity::check(step.state, &step.state.topology, &with_default(tree));
+                broken = capacity::check(step.state, &with_default(tree));
             }
             if !broken.is_empty() {
                 return Err(Rejection::InvalidConfiguration(broken));
@@ -44,6 +44,7 @@ impl Step<'_> {
             index.line_up_again(queues, jobs);
             let topology = Arc::clone(&step.state.topology);
             step.settle_cells(&topology);
+            step.settle_levels();
             step.emit(EventKind::QueuesConfigured {
                 author: author.to_owned(),
                 queues: changed,
@@ -149,19 +150,18 @@ impl Step<'_> {
     ) -> Result<Answer, Rejection> {
         self.once(request, &Request::SetTopology(author, topology), |step| {
             let mut broken = topology::validate(topology);
+            let tree = step.state.cluster_tree_by(topology);
             if broken.is_empty() {
-                broken = lost_levels(step, topology);
+                broken = lost_levels(step, topology, &tree);
             }
             if broken.is_empty() {
-                broken = capacity::check_cells(step.state, topology);
+                broken = capacity::check_cells(step.state, &tree);
             }
             if !broken.is_empty() {
                 return Err(Rejection::InvalidConfiguration(broken));
             }
-            let before = std::mem::replace(&mut step.state.topology, Arc::clone(topology));
-            step.state.index.place_hosts(topology, &step.state.hosts);
-            step.state.index.count_cells(&step.state.hosts);
-            step.settle_cells(&before);
+            step.state.configured_topology = Arc::clone(topology);
+            step.grow_tree();
             step.emit(EventKind::TopologySet {
                 author: author.to_owned(),
             });
@@ -197,7 +197,7 @@ pub(super) fn missing_names(tree: &QueueTree) -> Option<Violation> {
 }
 
 /// A level that virtual clusters have cells of cannot be taken away.
-fn lost_levels(step: &Step<'_>, topology: &Topology) -> Vec<Violation> {
+fn lost_levels(step: &Step<'_>, topology: &Topology, tree: &ClusterTree) -> Vec<Violation> {
     let mut lost = Vec::new();
     for (name, queue) in &step.state.queues {
         let Guarantee::Cells(quotas) = &queue.config.guarantee else {
@@ -205,7 +205,7 @@ fn lost_levels(step: &Step<'_>, topology: &Topology) -> Vec<Violation> {
         };
         let gone = quotas
             .iter()
-            .filter(|quota| topology.level(&quota.level).is_none());
+            .filter(|quota| !tree.has_level_without_guarantees(topology, &quota.level));
         lost.extend(gone.map(|quota| Violation {
             field: "topology".to_owned(),
             rule: format!(

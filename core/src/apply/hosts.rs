@@ -12,6 +12,7 @@ use crate::rejection::Rejection;
 use crate::spec::Violation;
 use crate::state::{Answer, Gpu, Host, Part, amounts_held};
 use crate::time::TimeMs;
+use crate::topology::LearntTree;
 
 /// Signal of a GPU that its host no longer presents.
 const SIGNAL_MISSING: &str = "missing";
@@ -72,6 +73,13 @@ impl Step<'_> {
         let id = known.unwrap_or_else(|| self.add_host(registration));
         self.update_host(id, known.is_none(), registration);
         Ok(Answer::Host(id))
+    }
+
+    /// Where a host lies by its worker's last word.
+    fn learnt(&self, id: HostId) -> Arc<LearntTree> {
+        let host = self.state.host(id);
+        host.map(|host| Arc::clone(&host.learnt))
+            .unwrap_or_default()
     }
 
     /// A name belongs to the worker that holds it, until that one is lost and nothing of it can run any
@@ -151,7 +159,8 @@ impl Step<'_> {
             cpus_milli_used: 0,
             memory_mib_used: 0,
             claims: Vec::new(),
-            labels: std::collections::BTreeMap::new(),
+            labels: BTreeMap::new(),
+            learnt: Arc::default(),
             registered_at: self.state.time,
             desired_revision: self.state.revision,
         };
@@ -181,6 +190,7 @@ impl Step<'_> {
         let changed = changed_healths(self.state.host(id), &gpus);
         let revalued = self.holders_of_changed_models(id, &gpus);
         self.count_usage(&revalued, false);
+        let learnt_before = self.learnt(id);
         let uuids = |gpus: &[Gpu]| gpus.iter().map(|gpu| gpu.uuid).collect::<Vec<_>>();
         let (news, returned) = self.edit_host(id, |host| {
             let news = uuids(&host.gpus) != uuids(&gpus)
@@ -191,12 +201,13 @@ impl Step<'_> {
                 host.health = HostHealth::Up;
                 host.health_since = time;
             }
+            host.learnt = place_of(host, &gpus, registration);
             host.gpus = gpus;
             describe(host, registration);
             (news, returned)
         });
         self.count_usage(&revalued, true);
-        self.replace_cells(id);
+        self.learn(id, &learnt_before);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
             self.emit(EventKind::GpuHealthChanged {
@@ -318,6 +329,20 @@ impl Step<'_> {
     }
 }
 
+/// Where a host that presents itself lies: by its worker's word, and for GPUs that are kept though it does not present
+/// them any more, by what was known of them.
+fn place_of(host: &Host, gpus: &[Gpu], registration: &HostRegistration) -> Arc<LearntTree> {
+    let is_presented = |gpu: &&Gpu| registration.gpus.iter().any(|given| given.uuid == gpu.uuid);
+    let absent = gpus.iter().filter(|gpu| !is_presented(gpu));
+    let tree = registration.learnt.clone();
+    let tree = tree.with_absent(&host.learnt, absent.map(|gpu| gpu.uuid));
+    if tree == *host.learnt {
+        Arc::clone(&host.learnt)
+    } else {
+        Arc::new(tree)
+    }
+}
+
 fn describe(host: &mut Host, registration: &HostRegistration) {
     host.address.clone_from(&registration.address);
     host.worker_id = registration.worker_id;
@@ -381,7 +406,9 @@ fn changed_healths(host: Option<&Host>, gpus: &[Gpu]) -> Vec<(GpuUuid, GpuHealth
 
 /// The first rule that a registration breaks.
 fn broken_rule(registration: &HostRegistration) -> Option<Violation> {
-    broken_text(registration).or_else(|| broken_gpus(&registration.gpus))
+    broken_text(registration)
+        .or_else(|| broken_gpus(&registration.gpus))
+        .or_else(|| registration.learnt.broken_rule("learnt"))
 }
 
 fn broken_text(registration: &HostRegistration) -> Option<Violation> {

@@ -20,6 +20,7 @@ mod history;
 mod hosts;
 mod jobs;
 mod leadership;
+mod learning;
 mod moves;
 mod placement;
 mod prune;

@@ -32,6 +32,10 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("usage", kept.usage == rebuilt.usage),
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
+        ("tree", kept.tree == rebuilt.tree),
+        ("topology", state.topology == *rebuilt.tree.topology()),
+        ("host_cells", kept.host_cells == rebuilt.host_cells),
+        ("cells", kept.cells == rebuilt.cells),
         ("attempts", kept.attempts == rebuilt.attempts),
         ("claims", kept.claims == rebuilt.claims),
     ];

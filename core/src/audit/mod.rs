@@ -10,6 +10,7 @@ mod derived;
 mod hosts;
 mod jobs;
 mod logs;
+mod places;
 mod units;
 mod usage;
 
@@ -38,6 +39,8 @@ pub enum Rule {
     Claims,
     /// I17: cells are bound to one virtual cluster within its quota, and each can get what it is still owed.
     VirtualClusters,
+    /// I19: hosts lie where the configuration says, else where their workers say and others agree; cells nest.
+    Places,
     /// I8: a queue counts its unfinished jobs and what its work has.
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
@@ -85,6 +88,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     logs::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
+    places::check(state, &mut report);
     cells::check(state, &mut report);
     report.0
 }

@@ -9,14 +9,14 @@ use crate::ids::HostId;
 use crate::quota::{CellQuota, Guarantee, PinnedCell, QueueConfig};
 use crate::spec::{JobSpec, Violation};
 use crate::state::{Host, State};
-use crate::topology::{CellId, CellKind, GpuMask, Topology};
+use crate::topology::{CellId, CellKind, ClusterTree, GpuMask};
 
 /// Whether the cluster can honour all cells that queues are guaranteed: every rule that is broken, with its place and
 /// the arithmetic. A cluster without GPUs honours anything.
 #[must_use]
 pub fn check_quotas<'a>(
     state: &State,
-    topology: &Arc<Topology>,
+    tree: &ClusterTree,
     queues: impl Iterator<Item = (&'a str, &'a QueueConfig)> + Clone,
 ) -> Vec<Violation> {
     let is_virtual_cluster = |(_, config): (&str, &QueueConfig)| config.is_virtual_cluster();
@@ -24,7 +24,7 @@ pub fn check_quotas<'a>(
     if !has_gpus || !queues.clone().any(is_virtual_cluster) {
         return Vec::new();
     }
-    let ground = Ground::new(topology, cells_of(state, topology));
+    let ground = Ground::new(tree.topology(), cells_of(state, tree));
     let allocation = Allocation::new(ground, queues.clone());
     let mut found = Vec::new();
     for (name, config) in queues {

@@ -36,16 +36,13 @@ pub use shortage::{CellShortage, CellsLeft};
 pub use upkeep::Guest;
 
 use crate::state::{Host, State};
-use crate::topology::{HostCells, Places, Topology};
+use crate::topology::{ClusterTree, HostCells};
 
-/// All hosts with their cells by a topology.
+/// All hosts with their cells by a tree.
 fn cells_of<'a>(
     state: &'a State,
-    topology: &'a Topology,
+    tree: &'a ClusterTree,
 ) -> impl Iterator<Item = (&'a Host, Arc<HostCells>)> {
-    let places = Places::of(topology);
-    state.hosts.values().map(move |host| {
-        let cells = HostCells::of(topology, &places, host);
-        (host.as_ref(), Arc::new(cells))
-    })
+    let hosts = state.hosts.values();
+    hosts.map(move |host| (host.as_ref(), Arc::new(tree.cells(host))))
 }

@@ -18,15 +18,21 @@ impl Allocation {
         }
         let mut trial = self.clone();
         let mut bound = Vec::new();
-        for top in trial.tops(host, cells) {
-            trial.clear(&top, &mut bound);
+        let mut tops = trial.tops(host, cells);
+        for top in &tops {
+            trial.clear(top, &mut bound);
         }
         for cell in &bound {
             trial.forget_room(cell);
         }
         let kinds: Vec<_> = bound.iter().map(|cell| self.ground().kind(cell)).collect();
         trial.ground_mut().replace(host, cells);
-        for top in trial.tops(host, cells) {
+        // What the host left is whole without it; a host that was by itself may lie in something now.
+        tops.retain(|top| matches!(top, CellId::Above(_)));
+        tops.extend(trial.tops(host, cells));
+        tops.sort_unstable();
+        tops.dedup();
+        for top in tops {
             trial.free_roots(top);
         }
         for (cell, kind) in bound.iter().zip(kinds) {

@@ -8,7 +8,7 @@ use crate::cells::{Allocation, Ground, Guest, cells_of};
 use crate::command::{Standing, TaskPlacement};
 use crate::ids::{AttemptEpoch, JobId, Revision, UnitIndex};
 use crate::state::{Job, State, Unit};
-use crate::topology::{CellId, Topology};
+use crate::topology::{CellId, ClusterTree, Topology};
 
 /// What follows for virtual clusters from a change of hosts, topology or queues.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -36,7 +36,7 @@ struct Holding<'a> {
 #[must_use]
 pub fn settle(state: &State, before: &Topology) -> Settled {
     let mut settled = Settled {
-        allocation: empty(state),
+        allocation: empty(state, &state.index.tree),
         ..Settled::default()
     };
     let mut holdings: Vec<Holding<'_>> = state.jobs.values().flat_map(holdings).collect();
@@ -118,7 +118,7 @@ fn renamed(cells: &[CellId], before: &Topology, now: &Topology) -> Option<Vec<Ce
 }
 
 /// The cells of a state with nothing bound but what is pinned; nothing at all without virtual clusters.
-fn empty(state: &State) -> Allocation {
+fn empty(state: &State, tree: &ClusterTree) -> Allocation {
     let queues = || {
         let live = state.queues.values().filter(|queue| !queue.retired);
         live.map(|queue| (queue.name.as_ref(), queue.config.as_ref()))
@@ -126,7 +126,7 @@ fn empty(state: &State) -> Allocation {
     if !queues().any(|(_, config)| config.is_virtual_cluster()) {
         return Allocation::default();
     }
-    let ground = Ground::new(&state.topology, cells_of(state, &state.topology));
+    let ground = Ground::new(tree.topology(), cells_of(state, tree));
     Allocation::new(ground, queues())
 }
 
@@ -134,7 +134,11 @@ impl Allocation {
     /// The cells of a state, derived from all the rest of it.
     #[must_use]
     pub fn rebuild(state: &State) -> Self {
-        let mut allocation = empty(state);
+        Self::by_tree(state, &state.cluster_tree())
+    }
+
+    pub(crate) fn by_tree(state: &State, tree: &ClusterTree) -> Self {
+        let mut allocation = empty(state, tree);
         if allocation.is_active() {
             for holding in state.jobs.values().flat_map(holdings) {
                 let queue = Arc::from(holding.job.spec.queue.as_str());

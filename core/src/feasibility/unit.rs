@@ -134,6 +134,13 @@ fn check_shared(
     within: &Within,
     placed: &[(&TaskPlacement, GpuMask)],
 ) -> Result<(), Unfit> {
+    let topology = &state.topology;
+    let is_around_hosts =
+        { topology.level(&within.level) }.is_some_and(|level| level <= topology.host_level());
+    // One task shares the cell with nobody but itself, also on a host that lies in none.
+    if is_around_hosts && placed.len() <= 1 {
+        return Ok(());
+    }
     let mut shared = None;
     for (task, _) in placed {
         let of_host = placed.iter().filter(|(other, _)| other.host == task.host);

@@ -70,6 +70,18 @@ impl CellIndex {
         }
     }
 
+    /// A host does not lie in these cells any more.
+    pub(crate) fn remove_host(&mut self, around: &[Arc<str>], host: HostId) {
+        for path in around {
+            if let Some(hosts) = self.hosts.get_mut(path) {
+                hosts.remove(&host);
+                if hosts.is_empty() {
+                    self.hosts.remove(path);
+                }
+            }
+        }
+    }
+
     /// A host in these cells has other free GPUs of a class; none if it does not accept work (any more).
     pub(crate) fn change(
         &mut self,

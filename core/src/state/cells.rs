@@ -1,21 +1,48 @@
-//! The cells of every host, derived from the topology and the hosts.
+//! The cells of every host, derived from the configured topology, the hosts and what their workers say.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use imbl::OrdMap;
 
 use crate::ids::HostId;
-use crate::state::{CellIndex, Host, HostEntries, Index};
-use crate::topology::{HostCells, Places, Topology};
+use crate::quota::Guarantee;
+use crate::state::{CellIndex, Host, HostEntries, Index, Queue, State};
+use crate::topology::{ClusterTree, Topology};
+
+impl State {
+    /// The tree of cells, derived from all the rest.
+    pub(crate) fn cluster_tree(&self) -> ClusterTree {
+        self.cluster_tree_by(&self.configured_topology)
+    }
+
+    /// The tree of cells if this were the configured topology.
+    #[must_use]
+    pub fn cluster_tree_by(&self, configured: &Topology) -> ClusterTree {
+        ClusterTree::of(configured, &self.hosts, &guaranteed_levels(&self.queues))
+    }
+}
+
+/// Levels of the cells that virtual clusters are guaranteed.
+pub(crate) fn guaranteed_levels(queues: &OrdMap<Arc<str>, Arc<Queue>>) -> BTreeSet<&str> {
+    let live = queues.values().filter(|queue| !queue.retired);
+    let quotas = live.flat_map(|queue| match &queue.config.guarantee {
+        Guarantee::Cells(quotas) => quotas.as_slice(),
+        Guarantee::Amounts(_) => &[],
+    });
+    quotas.map(|quota| quota.level.as_str()).collect()
+}
 
 impl Index {
     /// Places all hosts anew.
-    pub(crate) fn place_hosts(&mut self, topology: &Topology, hosts: &OrdMap<HostId, Arc<Host>>) {
-        self.places = Arc::new(Places::of(topology));
+    pub(crate) fn place_hosts(&mut self, tree: ClusterTree, hosts: &OrdMap<HostId, Arc<Host>>) {
+        self.tree = tree;
         self.host_cells = OrdMap::new();
         self.cells = CellIndex::default();
         for host in hosts.values() {
-            self.place_host(topology, host);
+            let cells = Arc::new(self.tree.cells(host));
+            self.cells.add_host(&cells.above, host.id);
+            self.host_cells.insert(host.id, cells);
         }
     }
 
@@ -51,14 +78,20 @@ impl Index {
         }
     }
 
-    /// Places one host, which is new or presents other GPUs.
-    pub(crate) fn place_host(&mut self, topology: &Topology, host: &Host) {
-        let cells = self.cells_of(topology, host);
+    /// Places one host, which is new, presents other GPUs or lies elsewhere now; what it contributes moves with it.
+    pub(crate) fn place_host(&mut self, host: &Host) {
+        let cells = Arc::new(self.tree.cells(host));
+        let before = self.host_cells.get(&host.id);
+        let before = before.map(|known| Arc::clone(&known.above));
+        if before.as_ref() == Some(&cells.above) {
+            self.host_cells.insert(host.id, cells);
+            return;
+        }
+        let (none, entries) = (HostEntries::default(), HostEntries::of(host));
+        self.recount_cells(host.id, &entries, &none);
+        self.cells.remove_host(&before.unwrap_or_default(), host.id);
         self.cells.add_host(&cells.above, host.id);
         self.host_cells.insert(host.id, cells);
-    }
-
-    fn cells_of(&self, topology: &Topology, host: &Host) -> Arc<HostCells> {
-        Arc::new(HostCells::of(topology, &self.places, host))
+        self.recount_cells(host.id, &none, &entries);
     }
 }

@@ -26,7 +26,7 @@ impl State {
             self.events.newest(),
             self.events.len(),
         ));
-        chain.add(&(self.history_half_life_ms, self.topology.as_ref()));
+        chain.add(&(self.history_half_life_ms, self.configured_topology.as_ref()));
         chain.add(&self.defragment);
         chain.add_all(self.jobs.values());
         chain.add_all(self.hosts.values());

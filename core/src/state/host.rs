@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{Block, GpuHealth, HostHealth};
 use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, RequestId, Revision, TaskIndex, UnitIndex};
 use crate::time::TimeMs;
+use crate::topology::LearntTree;
 
 /// A machine that runs a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -44,6 +45,8 @@ pub struct Host {
     pub claims: Vec<HostClaim>,
     /// Free labels.
     pub labels: BTreeMap<String, String>,
+    /// Where it and its GPUs lie by its worker's word.
+    pub learnt: Arc<LearntTree>,
     /// When it was first registered.
     pub registered_at: TimeMs,
     /// Revision of the last change to what its worker should run.

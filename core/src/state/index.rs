@@ -16,7 +16,7 @@ use crate::state::{
     WaitingKey,
 };
 use crate::time::TimeMs;
-use crate::topology::{HostCells, Places};
+use crate::topology::{ClusterTree, HostCells};
 
 /// Hosts of one kind: those that carry the same GPU model (empty for all hosts, GPUs or not).
 pub type HostClass = Arc<str>;
@@ -45,8 +45,8 @@ pub struct Index {
     pub host_cells: OrdMap<HostId, Arc<HostCells>>,
     /// The cells above hosts with what is free in them.
     pub cells: CellIndex,
-    /// The cells that the topology places hosts in.
-    pub places: Arc<Places>,
+    /// Where hosts lie, by configuration and by their workers' word.
+    pub tree: ClusterTree,
     /// How long work usually runs.
     pub run_times: RunTimes,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
@@ -163,14 +163,14 @@ impl Index {
     #[must_use]
     pub fn rebuild(state: &State) -> Self {
         let mut index = Self::default();
-        index.place_hosts(&state.topology, &state.hosts);
+        index.place_hosts(state.cluster_tree(), &state.hosts);
         for host in state.hosts.values() {
             index.replace_host(host.id, &HostEntries::default(), &HostEntries::of(host));
         }
         for job in state.jobs.values() {
             index.add_job(state, job);
         }
-        index.allocation = Allocation::rebuild(state);
+        index.allocation = Allocation::by_tree(state, &index.tree);
         index
     }
 

@@ -29,6 +29,7 @@ use serde::{Deserialize, Serialize};
 
 pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground};
 pub use cell_index::CellIndex;
+pub(crate) use cells::guaranteed_levels;
 pub use events::{Compacted, EventLog};
 pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use host::{Gpu, Holder, Host, HostClaim};
@@ -87,7 +88,9 @@ pub struct State {
     pub history_half_life_ms: Option<u64>,
     /// How running work may be moved to make room in one piece; none: it is not.
     pub defragment: Option<Defragment>,
-    /// What cells there are.
+    /// The topology as it was configured; hosts that it does not name lie where their workers say.
+    pub configured_topology: Arc<Topology>,
+    /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
     pub topology: Arc<Topology>,
     /// Answers by request id.
     pub requests: RequestLog,
@@ -114,6 +117,7 @@ impl Default for State {
             queues,
             history_half_life_ms: None,
             defragment: None,
+            configured_topology: Arc::default(),
             topology: Arc::default(),
             requests: RequestLog::default(),
             events: EventLog::default(),

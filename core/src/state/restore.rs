@@ -29,8 +29,8 @@ pub struct StateParts {
     pub history_half_life_ms: Option<u64>,
     /// How running work may be moved to make room in one piece.
     pub defragment: Option<Defragment>,
-    /// What cells there are.
-    pub topology: Arc<Topology>,
+    /// The topology as it was configured.
+    pub configured_topology: Arc<Topology>,
     /// Answers by request id, in any order.
     pub requests: Vec<(RequestId, StoredAnswer)>,
     /// Recent events.
@@ -70,12 +70,14 @@ impl State {
                 .collect(),
             history_half_life_ms: parts.history_half_life_ms,
             defragment: parts.defragment,
-            topology: parts.topology,
+            configured_topology: parts.configured_topology,
+            topology: Arc::default(),
             requests: RequestLog::restore(parts.requests),
             events: parts.events,
             index: Index::default(),
         };
         state.index = Index::rebuild(&state);
+        state.topology = Arc::clone(state.index.tree.topology());
         state
     }
 }

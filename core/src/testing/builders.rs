@@ -8,6 +8,7 @@ use crate::spec::{
     DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
+use crate::topology::LearntTree;
 
 /// GPU model of hosts that name none.
 const MODEL: &str = "H100";
@@ -97,6 +98,7 @@ pub fn host_of_model(number: u32, gpus: u32, model: &str) -> HostRegistration {
         cpus_milli: 64_000,
         memory_mib: 1 << 20,
         labels: BTreeMap::new(),
+        learnt: LearntTree::default(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod places;
 mod scheduling;
 
 use std::sync::Arc;
@@ -43,7 +44,8 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         26..29 => draw.cancellation(),
         29..44 => draw.placement(),
         44..48 => draw.claim(),
-        48..77 => draw.report(),
+        48..76 => draw.report(),
+        76 => draw.topology(),
         77..79 => draw.configuration(),
         79..80 => draw.claim_dropped(),
         80..83 => draw.stop(),
@@ -57,7 +59,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         95..96 => draw.checkpoint(),
         96..97 => draw.standing(),
         97..98 => draw.queue(),
-        98..99 => draw.topology(),
+        98..99 => draw.racks_and_sockets(),
         _ => Command::Prune {
             leader: draw.leader(),
         },
@@ -156,6 +158,7 @@ impl<'a> Draw<'a> {
         };
         let mut registration = host_of_model(number, 4, model);
         registration.incarnation = 1 + self.below(3);
+        self.learn_place(&mut registration);
         match self.below(12) {
             0 => {
                 registration.gpus.pop();

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use crate::ids::HostId;
 use crate::limits;
 use crate::state::Host;
-use crate::topology::{Level, Topology};
+use crate::topology::{Level, Topology, TreeFlaw};
 
 /// Separates the names in a cell's path.
 const SEPARATOR: &str = "/";
@@ -135,56 +135,82 @@ pub struct InsideCell {
     pub gpus: GpuMask,
 }
 
-/// Paths of the cells around every placed host, largest first, by the host's name.
+/// Paths of the cells around every host that a configuration places, largest first, by the host's name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Places(BTreeMap<Box<str>, Arc<[Arc<str>]>>);
+pub struct Places {
+    around: BTreeMap<Box<str>, Arc<[Arc<str>]>>,
+    /// Paths of the configured cells of a name, by level.
+    named: BTreeMap<(usize, Box<str>), Vec<Arc<str>>>,
+}
 
 impl Places {
     /// The places that a topology names.
     #[must_use]
     pub fn of(topology: &Topology) -> Self {
         let mut known: BTreeMap<String, Arc<str>> = BTreeMap::new();
-        let mut places = BTreeMap::new();
+        let mut places = Self::default();
         for place in &topology.places {
             let around: Arc<[Arc<str>]> = paths(&place.cell)
                 .map(|path| Arc::clone(known.entry(path.clone()).or_insert(Arc::from(path))))
                 .collect();
+            for (depth, (name, path)) in place.cell.iter().zip(around.iter()).enumerate() {
+                let named = places.named.entry((depth, Box::from(name.as_str())));
+                let named = named.or_default();
+                if !named.contains(path) {
+                    named.push(Arc::clone(path));
+                }
+            }
             for host in &place.hosts {
-                places.insert(Box::from(host.as_str()), Arc::clone(&around));
+                let name = Box::from(host.as_str());
+                places.around.insert(name, Arc::clone(&around));
             }
         }
-        Self(places)
+        places
     }
 
     /// Paths of the cells around a host, largest first; empty if no place names it.
     #[must_use]
     pub fn around(&self, host: &str) -> Arc<[Arc<str>]> {
-        self.0.get(host).cloned().unwrap_or_default()
+        self.around.get(host).cloned().unwrap_or_default()
     }
+
+    /// Paths of the cells of this name on a level, counted from the largest.
+    pub(super) fn named(&self, level: usize, name: &str) -> &[Arc<str>] {
+        let key = (level, Box::from(name));
+        self.named.get(&key).map_or(&[], Vec::as_slice)
+    }
+}
+
+/// By whose word a host's cells are what they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum CellSource {
+    /// There are none.
+    #[default]
+    Nobody,
+    /// The configured topology names the host, or hosts like it.
+    Configuration,
+    /// Its worker said so.
+    Worker,
 }
 
 /// The cells around and inside one host.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct HostCells {
-    /// Paths of the cells around it, largest first; empty if no place names it.
+    /// Paths of the cells around it, largest first; empty if it lies in none.
     pub above: Arc<[Arc<str>]>,
     /// Cells between the host and its GPUs, by level and then by first GPU; those of one level are disjoint.
     pub inside: Arc<[InsideCell]>,
     /// Its GPUs by model, ascending by model.
     pub models: Arc<[(Arc<str>, GpuMask)]>,
+    /// By whose word it lies in the cells around it.
+    pub above_by: CellSource,
+    /// By whose word it has the cells inside.
+    pub inside_by: CellSource,
+    /// What of its worker's word does not count, and why.
+    pub flaws: Arc<[TreeFlaw]>,
 }
 
 impl HostCells {
-    /// The cells of a host by a topology and the places that it names.
-    #[must_use]
-    pub fn of(topology: &Topology, places: &Places, host: &Host) -> Self {
-        Self {
-            above: places.around(&host.name),
-            inside: inside(topology, host).into(),
-            models: models(host),
-        }
-    }
-
     /// Its GPUs of a model; all of them if the model's name is empty.
     #[must_use]
     pub fn of_model(&self, model: &str) -> GpuMask {
@@ -222,11 +248,11 @@ impl HostCells {
 }
 
 /// Paths of a cell and of those around it, largest first.
-fn paths(names: &[String]) -> impl Iterator<Item = String> {
+pub(super) fn paths(names: &[String]) -> impl Iterator<Item = String> {
     (1..=names.len()).map(|depth| names[..depth].join(SEPARATOR))
 }
 
-fn models(host: &Host) -> Arc<[(Arc<str>, GpuMask)]> {
+pub(super) fn models(host: &Host) -> Arc<[(Arc<str>, GpuMask)]> {
     let mut models: BTreeMap<&Arc<str>, GpuMask> = BTreeMap::new();
     for (position, gpu) in host.gpus.iter().enumerate().take(limits::GPUS_PER_HOST_MAX) {
         let mask = models.entry(&gpu.model).or_default();
@@ -238,10 +264,9 @@ fn models(host: &Host) -> Arc<[(Arc<str>, GpuMask)]> {
         .collect()
 }
 
-fn inside(topology: &Topology, host: &Host) -> Vec<InsideCell> {
-    let Some(shape) = topology.shapes.iter().find(|shape| shape.fits(host)) else {
-        return Vec::new();
-    };
+/// The cells inside a host by the first configured shape that fits it.
+pub(super) fn configured_inside(topology: &Topology, host: &Host) -> Option<Vec<InsideCell>> {
+    let shape = topology.shapes.iter().find(|shape| shape.fits(host))?;
     let mut cells: Vec<InsideCell> = shape
         .groups
         .iter()
@@ -257,7 +282,7 @@ fn inside(topology: &Topology, host: &Host) -> Vec<InsideCell> {
         })
         .collect();
     cells.sort_unstable_by_key(|cell| (cell.level, cell.gpus.0.trailing_zeros()));
-    cells
+    Some(cells)
 }
 
 impl crate::topology::HostShape {

@@ -1,14 +1,24 @@
 //! Where GPUs are: a tree of cells (GPU, PCIe switch, socket, host, rack, pod, ...) of free depth.
 //!
-//! [`Topology`] is configuration, replicated by `SetTopology`. [`HostCells`] is what follows from it for one
-//! host: the names of the cells around it, and the cells that its GPUs form inside.
+//! [`Topology`] is configuration, replicated by `SetTopology`; [`LearntTree`] is what a worker knows of its own host and
+//! says when it registers. [`ClusterTree`] is what follows from both for the whole cluster, [`HostCells`] for one host:
+//! the names of the cells around it, and the cells that its GPUs form inside.
 
 mod cells;
 mod choice;
 mod config;
+mod flaw;
+mod learnt;
+mod levels;
+mod tree;
 mod validate;
 
-pub use cells::{CellId, CellKind, GpuMask, HostCells, InsideCell, Places};
+pub use cells::{CellId, CellKind, CellSource, GpuMask, HostCells, InsideCell, Places};
 pub use choice::Own;
 pub use config::{CellGroup, CellPlace, GPU_LEVEL, HOST_LEVEL, HostShape, Level, Topology};
+pub use flaw::TreeFlaw;
+pub use learnt::{LearntGpu, LearntTree, NamedCell};
+pub use tree::ClusterTree;
+pub(crate) use tree::Reach;
+pub(crate) use validate::usable_name;
 pub use validate::validate;

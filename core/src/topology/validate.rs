@@ -19,6 +19,14 @@ pub fn validate(topology: &Topology) -> Vec<Violation> {
     found.0
 }
 
+/// Whether a level or a cell may be called so.
+pub(crate) fn usable_name(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= limits::NAME_BYTES_MAX
+        && !name.contains('/')
+        && !name.chars().any(char::is_control)
+}
+
 #[derive(Default)]
 struct Findings(Vec<Violation>);
 
@@ -58,11 +66,7 @@ impl Findings {
     }
 
     fn name(&mut self, field: &str, name: &str) {
-        let usable = !name.is_empty()
-            && name.len() <= limits::NAME_BYTES_MAX
-            && !name.contains('/')
-            && !name.chars().any(char::is_control);
-        if !usable {
+        if !usable_name(name) {
             self.add(
                 field,
                 format!(

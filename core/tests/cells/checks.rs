@@ -26,7 +26,7 @@ fn kind(level: u8, gpus: u32) -> CellKind {
 
 fn rules(cluster: &Cluster, quotas: &[(&str, Vec<muster_core::quota::CellQuota>)]) -> Vec<String> {
     let wanted = tree(quotas);
-    let found = check_quotas(&cluster.state, &cluster.state.topology, queues(&wanted));
+    let found = check_quotas(&cluster.state, &cluster.state.index.tree, queues(&wanted));
     found.iter().map(ToString::to_string).collect()
 }
 

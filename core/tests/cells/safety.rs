@@ -45,7 +45,9 @@ pub(crate) fn draw_cluster(draw: &mut Draw) -> Cluster {
             .queues
             .values()
             .all(|_| muster_core::quota::validate(&wanted, &topology).is_empty());
-        if known && check_quotas(&cluster.state, &topology, queues(&wanted)).is_empty() {
+        if known
+            && check_quotas(&cluster.state, &cluster.state.index.tree, queues(&wanted)).is_empty()
+        {
             quotas = more;
         }
     }

@@ -42,6 +42,8 @@ twin_variants! {
         },
         ClaimDropped { job: job_id, unit: unit, reason: reason },
         StandingChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
+        LevelsChanged { above: above, inside: inside },
+        HostCellsDoubted { host: host_id, name: name, flaws: flaws },
     }
 }
 
@@ -90,6 +92,8 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::UnitsMoved { .. } => Self::UnitsMoved,
             EventKind::ClaimDropped { .. } => Self::ClaimDropped,
             EventKind::StandingChanged { .. } => Self::StandingChanged,
+            EventKind::LevelsChanged { .. } => Self::LevelsChanged,
+            EventKind::HostCellsDoubted { .. } => Self::HostCellsDoubted,
         }
     }
 }

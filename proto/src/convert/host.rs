@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::state::{Gpu, Holder, Host, Queue, QueueUsage, State, Usage};
 
+use super::learnt::cells_to_wire;
 use crate::v1;
 
 /// A host with its GPUs and the number of tasks that hold resources on it.
@@ -30,6 +31,8 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         boot_id: host.boot_id.clone(),
         tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
+        cells: { state.index.host_cells.get(&host.id) }
+            .map(|cells| cells_to_wire(&state.topology, cells)),
     }
 }
 
@@ -48,6 +51,8 @@ pub fn gpu_to_wire(host: &Host, gpu: &Gpu) -> v1::Gpu {
         host_id: host.id.get(),
         host: host.name.to_string(),
         claim: gpu.claim.map(Into::into),
+        pci_address: { host.learnt.gpu(gpu.uuid) }
+            .map_or_else(String::new, |known| known.pci_address.clone()),
     }
 }
 

@@ -14,6 +14,7 @@ mod field;
 mod host;
 mod ids;
 mod job;
+pub(crate) mod learnt;
 mod lifecycle;
 mod outcome;
 pub(crate) mod packed;

@@ -3,6 +3,7 @@
 use muster_core::command::{GpuDescription, HostRegistration};
 use muster_core::timings::Timings;
 
+use super::learnt::{learnt_from_wire, learnt_to_wire};
 use super::{InvalidField, gpu_uuid};
 use crate::v1;
 
@@ -35,6 +36,7 @@ impl TryFrom<v1::HostRegistration> for HostRegistration {
             cpus_milli: wire.cpus_milli,
             memory_mib: wire.memory_mib,
             labels: wire.labels,
+            learnt: learnt_from_wire(wire.learnt)?,
         })
     }
 }
@@ -51,6 +53,7 @@ impl From<&HostRegistration> for v1::HostRegistration {
             cpus_milli: registration.cpus_milli,
             memory_mib: registration.memory_mib,
             labels: registration.labels.clone(),
+            learnt: learnt_to_wire(&registration.learnt),
         }
     }
 }

@@ -15,9 +15,11 @@ use crate::convert::{required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
 /// know all of it, so that replicas of two builds understand each other until something new is used.
-pub const COMMAND_FORMAT: u8 = 2;
+pub const COMMAND_FORMAT: u8 = 3;
 /// The version before queues had guarantees.
 const FLAT_QUEUES: u8 = 1;
+/// The version before workers said where their hosts lie.
+const CONFIGURED_CELLS: u8 = 2;
 
 /// Appends a command's versioned bytes to `out`.
 pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
@@ -31,7 +33,10 @@ pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
 
 /// The oldest version whose readers know all of a command.
 fn format_of(command: &Command) -> u8 {
-    let newest = match command {
+    let has_queues = match command {
+        Command::RegisterHost { registration, .. } if !registration.learnt.is_empty() => {
+            return COMMAND_FORMAT;
+        }
         Command::SubmitJob { spec, .. } => asks_for_layout(spec),
         Command::Place(placement) => placement.standing != Standing::Share,
         Command::StopAttempt { reason, .. } => matches!(
@@ -45,7 +50,11 @@ fn format_of(command: &Command) -> u8 {
         | Command::SetStanding { .. } => true,
         _ => false,
     };
-    if newest { COMMAND_FORMAT } else { FLAT_QUEUES }
+    if has_queues {
+        CONFIGURED_CELLS
+    } else {
+        FLAT_QUEUES
+    }
 }
 
 /// Whether a specification says something that readers of version 1 would overlook.

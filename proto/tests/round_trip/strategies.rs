@@ -26,6 +26,7 @@ use muster_core::lifecycle::TaskPhase;
 use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
+use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
 use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
@@ -193,6 +194,7 @@ pub(crate) fn join(leader: LeadershipEpoch, number: u32) -> Command {
     Command::RegisterHost {
         leader,
         registration: Arc::new(HostRegistration {
+            learnt: LearntTree::default(),
             name: format!("node{number}"),
             address: format!("10.0.0.{number}"),
             worker_id: RequestId(u128::from(number)),
@@ -219,8 +221,8 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
         });
     let names = (text(), text(), request(), any::<u64>(), text());
     let numbers = (any::<u32>(), any::<u64>());
-    (names, vec(described, 0..4), numbers, texts()).prop_map(
-        |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels)| {
+    (names, vec(described, 0..4), numbers, texts(), learnt()).prop_map(
+        |((name, address, worker_id, incarnation, boot_id), gpus, numbers, labels, learnt)| {
             HostRegistration {
                 name,
                 address,
@@ -231,9 +233,28 @@ pub(crate) fn registration() -> impl Strategy<Value = HostRegistration> {
                 cpus_milli: numbers.0,
                 memory_mib: numbers.1,
                 labels,
+                learnt,
             }
         },
     )
+}
+
+/// Where a host lies by any worker's word.
+fn learnt() -> impl Strategy<Value = LearntTree> {
+    let cell = (text(), text()).prop_map(|(level, name)| NamedCell { level, name });
+    let place =
+        (gpu(), text(), vec(text(), 0..3)).prop_map(|(uuid, pci_address, cells)| LearntGpu {
+            uuid,
+            pci_address,
+            cells,
+        });
+    (vec(cell, 0..3), vec(text(), 0..3), vec(place, 0..3)).prop_map(|(above, inside, gpus)| {
+        LearntTree {
+            above,
+            inside,
+            gpus,
+        }
+    })
 }
 
 fn gpu_health() -> impl Strategy<Value = GpuHealth> {

@@ -266,7 +266,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
 pub(crate) fn state() -> State {
     let mut parts = super::state::parts();
     parts.history_half_life_ms = Some(86_400_000);
-    parts.topology = Arc::new(topology());
+    parts.configured_topology = Arc::new(topology());
     configure(&mut parts);
     claim(&mut parts);
     let events = kinds().into_iter().map(|kind| Event {

@@ -15,8 +15,10 @@ use muster_core::ids::{
 };
 use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
 use muster_core::time::TimeMs;
+use muster_core::topology::LearntTree;
 
 pub(crate) mod cells;
+pub(crate) mod learnt;
 pub(crate) mod moves;
 pub(crate) mod state;
 
@@ -122,6 +124,7 @@ fn registration() -> HostRegistration {
         cpus_milli: 96_000,
         memory_mib: 1_048_576,
         labels: BTreeMap::from([("rack".to_owned(), "r1".to_owned())]),
+        learnt: LearntTree::default(),
     }
 }
 
@@ -189,6 +192,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(leader_commands());
     commands.extend(cells::commands());
     commands.extend(moves::commands());
+    commands.extend(learnt::commands());
     commands
 }
 

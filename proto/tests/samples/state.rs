@@ -44,7 +44,7 @@ pub(crate) fn parts() -> StateParts {
         events: EventLog::restore(Revision(6), events()),
         history_half_life_ms: None,
         defragment: None,
-        topology: Arc::default(),
+        configured_topology: Arc::default(),
     }
 }
 
@@ -78,6 +78,7 @@ fn host(id: HostId, first_gpu: u128) -> Host {
         registered_at: TimeMs(150),
         desired_revision: Revision(25),
         claims: Vec::new(),
+        learnt: Arc::default(),
     }
 }
 
@@ -258,6 +259,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     let mut kinds = kinds();
     kinds.extend(super::cells::kinds());
     kinds.extend(super::moves::kinds());
+    kinds.extend(super::learnt::kinds());
     kinds
 }
 

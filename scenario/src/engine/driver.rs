@@ -29,6 +29,8 @@ pub(crate) struct Driver {
     pub(crate) refusals: Vec<String>,
     pub(super) hosts: u32,
     pub(super) topology: muster_core::topology::Topology,
+    /// Names of the levels that the script uses: above hosts, inside hosts.
+    pub(super) levels: (Vec<String>, Vec<String>),
     lengths: Lengths,
     /// When the planner wants to be asked again.
     again_at: Option<TimeMs>,
@@ -44,6 +46,7 @@ impl Driver {
             refusals: Vec::new(),
             hosts: 0,
             topology: muster_core::topology::Topology::default(),
+            levels: (Vec::new(), Vec::new()),
             lengths: Lengths::new(),
             again_at: None,
         })

@@ -6,7 +6,7 @@ use muster_core::command::{HostHealth, Standing};
 use muster_core::lifecycle::UnitPhase;
 use muster_core::quota::within;
 use muster_core::state::{Attempt, Job, Unit};
-use muster_core::topology::{GpuMask, HostCells, Places};
+use muster_core::topology::GpuMask;
 
 use crate::engine::driver::Driver;
 use crate::engine::{BEGIN, Failure, workers};
@@ -194,7 +194,6 @@ impl Driver {
         let id = topology
             .level(level)
             .ok_or_else(|| Failure::Unknown(format!("there is no level `{level}`")))?;
-        let places = Places::of(topology);
         let mut cells = BTreeSet::new();
         let job = self.job(name)?;
         for (_, _, _, attempt) in workers::attempts(state).filter(|(of, ..)| of.id == job) {
@@ -208,8 +207,9 @@ impl Driver {
                     .fold(GpuMask::default(), |mask, (position, _)| {
                         mask.or(GpuMask::one(position))
                     });
-                let around = HostCells::of(topology, &places, host);
-                cells.insert(around.enclosing(topology, id, run.host, mask));
+                let around = state.index.host_cells.get(&run.host);
+                cells
+                    .insert(around.and_then(|cells| cells.enclosing(topology, id, run.host, mask)));
             }
         }
         let one = cells.len() == 1 && !cells.contains(&None);

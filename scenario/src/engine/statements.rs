@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth};
+use muster_core::command::{
+    Block, BlockTarget, CheckpointCommit, Command, GpuDescription, GpuHealth, HostHealth,
+};
 use muster_core::ids::{GpuUuid, HostId, UnitIndex};
 use muster_core::testing;
 use muster_core::time::TimeMs;
-use muster_core::topology::{CellGroup, CellPlace, HostShape};
+use muster_core::topology::{CellGroup, CellPlace, HostShape, LearntGpu, LearntTree, NamedCell};
 
 use crate::engine::driver::Driver;
 use crate::engine::{Failure, workers};
@@ -26,8 +28,7 @@ impl Driver {
     fn act(&mut self, statement: &Statement) -> Result<(), Failure> {
         match statement {
             Statement::Levels { above, inside } => {
-                self.topology.above.clone_from(above);
-                self.topology.inside.clone_from(inside);
+                self.levels = (above.clone(), inside.clone());
             }
             Statement::Hosts(hosts) => self.add_hosts(hosts)?,
             Statement::Queues(tree) => {
@@ -40,6 +41,7 @@ impl Driver {
             }
             Statement::Topology(topology) => {
                 self.topology = topology.as_ref().clone();
+                self.levels = (self.topology.above.clone(), self.topology.inside.clone());
                 self.set_topology()?;
             }
             Statement::Submit(submission) => self.submit(submission)?,
@@ -105,7 +107,7 @@ impl Driver {
             .map(|number| format!("{}{number}", spec.name))
             .collect();
         self.hosts += spec.count;
-        if self.place(spec, &names) {
+        if !spec.learnt && self.place(spec, &names) {
             self.set_topology()?;
         }
         for (number, name) in numbers.zip(names) {
@@ -113,6 +115,9 @@ impl Driver {
             registration.name = name;
             registration.cpus_milli = spec.cpus.saturating_mul(1_000);
             registration.memory_mib = spec.memory_gib.saturating_mul(1_024);
+            if spec.learnt {
+                registration.learnt = self.learnt(spec, &registration.gpus);
+            }
             let command = Command::RegisterHost {
                 leader: self.cluster.leader(),
                 registration: Arc::new(registration),
@@ -122,8 +127,44 @@ impl Driver {
         Ok(())
     }
 
+    /// What the worker of a new host says of its place.
+    fn learnt(&self, spec: &HostsSpec, gpus: &[GpuDescription]) -> LearntTree {
+        let (above, _) = &self.levels;
+        let above = above
+            .iter()
+            .zip(&spec.place)
+            .map(|(level, name)| NamedCell {
+                level: level.clone(),
+                name: name.clone(),
+            });
+        let groups = groups(spec);
+        let cell = |level: &str, position: u32| {
+            let mut of_level = groups.iter().filter(|group| group.level == level);
+            let cell = of_level.position(|group| group.gpus.contains(&position));
+            cell.map_or_else(String::new, |cell| cell.to_string())
+        };
+        let levels: Vec<String> = spec.inside.iter().map(|(level, _)| level.clone()).collect();
+        LearntTree {
+            above: above.collect(),
+            gpus: { gpus.iter().zip(0..) }
+                .map(|(gpu, position)| LearntGpu {
+                    uuid: gpu.uuid,
+                    pci_address: String::new(),
+                    cells: levels.iter().map(|level| cell(level, position)).collect(),
+                })
+                .collect(),
+            inside: levels,
+        }
+    }
+
     /// Adds the cells of new hosts to the topology; true if it changed.
     fn place(&mut self, spec: &HostsSpec, names: &[String]) -> bool {
+        if spec.place.is_empty() && spec.inside.is_empty() {
+            return false;
+        }
+        let (above, inside) = &self.levels;
+        self.topology.above.clone_from(above);
+        self.topology.inside.clone_from(inside);
         if !spec.place.is_empty() {
             let places = &mut self.topology.places;
             match places.iter_mut().find(|place| place.cell == spec.place) {
@@ -143,7 +184,7 @@ impl Driver {
             };
             self.topology.shapes.push(shape);
         }
-        !spec.place.is_empty() || !spec.inside.is_empty()
+        true
     }
 
     fn set_topology(&mut self) -> Result<(), Failure> {

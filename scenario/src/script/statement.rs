@@ -35,6 +35,8 @@ pub(crate) struct HostsSpec {
     pub(crate) place: Vec<String>,
     /// Cells inside: level and the GPUs of each.
     pub(crate) inside: Vec<(String, Vec<u32>)>,
+    /// Whether their workers say so, and not the topology.
+    pub(crate) learnt: bool,
 }
 
 /// A job to submit.

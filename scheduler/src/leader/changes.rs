@@ -89,6 +89,8 @@ impl Changes {
             | EventKind::QueueSet { .. }
             | EventKind::QueuesConfigured { .. }
             | EventKind::TopologySet { .. }
+            | EventKind::LevelsChanged { .. }
+            | EventKind::HostCellsDoubted { .. }
             | EventKind::HostHealthChanged {
                 health: HostHealth::Up,
                 ..

@@ -159,6 +159,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use muster_core::ids::RequestId;
+    use muster_core::topology::LearntTree;
 
     use super::*;
 
@@ -173,6 +174,7 @@ mod tests {
             cpus_milli: 1_000,
             memory_mib: 1_024,
             labels: BTreeMap::new(),
+            learnt: LearntTree::default(),
         })
     }
 

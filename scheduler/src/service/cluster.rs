@@ -75,7 +75,9 @@ impl ClusterService for Cluster {
         let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
         Ok(Response::new(v1::GetTopologyResponse {
             revision: state.revision.get(),
-            topology: Some(state.topology.as_ref().into()),
+            topology: Some(state.configured_topology.as_ref().into()),
+            above: state.topology.above.clone(),
+            inside: state.topology.inside.clone(),
         }))
     }
 

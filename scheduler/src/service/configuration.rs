@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use muster_core::effects::queue_effects;
 use muster_core::state::{Host, State};
-use muster_core::topology::{HostCells, Places, Topology};
+use muster_core::topology::HostCells;
 use muster_proto::convert::{configure_queues_command, set_topology_command};
 use muster_proto::v1;
 use tonic::Status;
@@ -52,27 +52,33 @@ pub(crate) async fn set_topology(
     };
     Ok(v1::SetTopologyResponse {
         revision: revision.get(),
-        ..effect(&before, &after.topology)
+        ..effect(&before, &after)
     })
 }
 
-/// What a topology means for the registered hosts.
-fn effect(before: &State, topology: &Topology) -> v1::SetTopologyResponse {
-    let (old, new) = (Places::of(&before.topology), Places::of(topology));
+/// What a new topology means for the registered hosts.
+fn effect(before: &State, after: &State) -> v1::SetTopologyResponse {
     let mut effect = v1::SetTopologyResponse::default();
+    let none = HostCells::default();
     for host in before.hosts.values() {
-        let cells = HostCells::of(topology, &new, host);
-        if new.around(&host.name).is_empty() {
+        let cells_in = |state: &'_ State| state.index.host_cells.get(&host.id).cloned();
+        let (old, new) = (cells_in(before), cells_in(after));
+        let (old, new) = (
+            old.as_deref().unwrap_or(&none),
+            new.as_deref().unwrap_or(&none),
+        );
+        if new.above.is_empty() {
             effect.hosts_unplaced += 1;
         } else {
             effect.hosts_placed += 1;
         }
-        effect.hosts_shaped += u32::from(!cells.inside.is_empty());
-        if cells != HostCells::of(&before.topology, &old, host) {
+        effect.hosts_shaped += u32::from(!new.inside.is_empty());
+        if (&new.above, &new.inside) != (&old.above, &old.inside) {
             effect.hosts_changed_total += 1;
             list(&mut effect.hosts_changed, host);
         }
     }
+    let topology = &after.configured_topology;
     let named = topology.places.iter().flat_map(|place| &place.hosts);
     let shaped = topology.shapes.iter().flat_map(|shape| &shape.hosts);
     let all: BTreeSet<&str> = named.chain(shaped).map(String::as_str).collect();

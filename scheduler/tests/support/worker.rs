@@ -57,6 +57,7 @@ impl WorkerOptions {
             cpus_milli: 64_000,
             memory_mib: 512_000,
             labels: BTreeMap::default().into_iter().collect(),
+            learnt: None,
         }
     }
 }

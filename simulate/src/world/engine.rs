@@ -12,6 +12,7 @@ use muster_core::limits;
 use muster_core::rejection::Rejection;
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
+use muster_core::topology::LearntTree;
 
 use super::SimulateError;
 use crate::trace::{Cluster, TraceHost};
@@ -174,5 +175,6 @@ fn registration(number: u32, host: &TraceHost) -> HostRegistration {
         cpus_milli: host.cpus_milli.unwrap_or(CPUS_MILLI_UNSAID),
         memory_mib: host.memory_mib.unwrap_or(MEMORY_MIB_UNSAID),
         labels: labels.collect(),
+        learnt: LearntTree::default(),
     }
 }

@@ -5,7 +5,7 @@ use muster_client::Client;
 use muster_core::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 const TWO_HOSTS: Shape = Shape {
     replicas: 1,
@@ -196,4 +196,92 @@ async fn a_topology_is_applied_and_keeps_a_gang_in_one_rack() {
     let attempt = only_attempt(&client, JobId(job.trim().parse().unwrap())).await;
     let hosts: Vec<&str> = attempt.tasks.iter().map(|task| &*task.host).collect();
     assert_eq!(hosts[0], hosts[1]);
+}
+
+#[tokio::test]
+async fn what_workers_know_of_their_place_keeps_work_together_without_any_configuration() {
+    let shape = Shape {
+        workers: 1,
+        ..TWO_HOSTS
+    };
+    let mut cluster = Cluster::start(shape).await;
+    let client = cluster.client().await;
+    for (name, rack) in [("east1", "r1"), ("east2", "r1"), ("west1", "r2")] {
+        let worker = cluster.add_worker(name, |settings| {
+            settings["topology"] = json!({
+                "above": [{"level": "rack", "name": rack}],
+                "inside": [
+                    {"level": "socket", "gpus": [[0, 1, 2, 3], [4, 5, 6, 7]]},
+                    {"level": "switch", "gpus": [[0, 5], [1, 2], [3], [4, 6], [7]]},
+                ],
+            });
+            if name == "east1" {
+                // Two GPUs of one switch would be in two sockets elsewhere; here every switch lies in one socket.
+                settings["topology"]["inside"][1]["gpus"] = json!([[0, 1], [2, 3], [4, 5], [6, 7]]);
+            }
+        });
+        cluster.workers[worker].start();
+    }
+    eventually("all hosts are up", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.hosts?.up == 4).then_some(())
+    })
+    .await;
+    let told = cluster
+        .muster(&["host", "cells", "-o", "json"])
+        .await
+        .json();
+    let host = |name: &str| {
+        let mut hosts = told["hosts"].as_array().unwrap().iter();
+        hosts.find(|host| host["name"] == name).unwrap().clone()
+    };
+    assert_eq!(host("east1")["path"], "r1");
+    assert_eq!(host("east1")["path_by"], "worker");
+    assert_eq!(host("east1")["inside"].as_array().unwrap().len(), 6);
+    assert_eq!(host("node01")["path"], "");
+    // A switch with GPUs in two sockets: the host's cells inside count as none, and somebody is told why.
+    assert_eq!(host("west1")["inside"], json!([]));
+    assert!(
+        host("west1")["flaws"][0]
+            .as_str()
+            .unwrap()
+            .contains("switch")
+    );
+
+    let submit = async |words: &[&str]| {
+        let words = [
+            &["job", "submit", "-o", "name"],
+            words,
+            &["--", "sleep", "1000"],
+        ]
+        .concat();
+        let job = cluster.muster(&words).await.ok();
+        JobId(job.trim().parse().unwrap())
+    };
+    let gang = ["--gang", "--tasks", "2", "--gpus", "3", "--within", "rack"];
+    let gang = submit(&gang).await;
+    let attempt = only_attempt(&client, gang).await;
+    let mut hosts: Vec<&str> = attempt.tasks.iter().map(|task| &*task.host).collect();
+    hosts.dedup();
+    assert!(
+        hosts.iter().all(|host| host.starts_with("east")) || hosts == ["west1"],
+        "{hosts:?}"
+    );
+
+    let pair = submit(&["--gpus", "2", "--within", "switch"]).await;
+    let attempt = only_attempt(&client, pair).await;
+    assert_eq!(attempt.tasks[0].host, "east1");
+    let gpus = cluster
+        .muster(&["gpu", "list", "east1", "-o", "json"])
+        .await
+        .json();
+    let mut indexes: Vec<u64> = { gpus["gpus"].as_array().unwrap().iter() }
+        .filter(|gpu| gpu["holder"]["job"] == pair.get())
+        .map(|gpu| gpu["index"].as_u64().unwrap())
+        .collect();
+    indexes.sort_unstable();
+    assert!(
+        indexes.len() == 2 && indexes[0] / 2 == indexes[1] / 2,
+        "{indexes:?}"
+    );
 }

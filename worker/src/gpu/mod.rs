@@ -8,11 +8,14 @@ mod nvml;
 mod simulated;
 mod timeline;
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::ids::GpuUuid;
+
+use crate::topology::{PciAddress, PciAddressError};
 
 pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::GpuMonitor;
@@ -38,6 +41,15 @@ pub enum GpuError {
     /// The driver names a GPU in a way that we do not understand.
     #[error("NVML names a GPU `{0}`")]
     Uuid(String),
+    /// A simulated GPU is given an address that is none.
+    #[error("simulated GPU {index} cannot be given its address")]
+    Address {
+        /// Which GPU.
+        index: usize,
+        /// What is wrong with it.
+        #[source]
+        source: PciAddressError,
+    },
     /// The thread that watches the GPUs cannot be started.
     #[error("starting the GPU monitor failed")]
     Thread(#[source] std::io::Error),
@@ -53,6 +65,9 @@ pub(crate) type Injector = SyncSender<HealthChange>;
 pub trait GpuBackend: Send {
     /// The GPUs of this host in index order, as they were when the backend was opened.
     fn inventory(&self) -> &[GpuDescription];
+
+    /// PCI addresses of the GPUs, as far as they are known.
+    fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress>;
 
     /// Waits for up to `wait` for changes. A GPU that is not named is as it was; all begin healthy.
     ///

@@ -22,6 +22,7 @@ use nvml_wrapper::event::EventSet;
 use super::{GpuBackend, GpuError, HealthChange, faulted};
 use crate::clock::LeaseClock;
 use crate::limits::INJECTIONS_WAITING_MAX;
+use crate::topology::PciAddress;
 
 /// XIDs after which a GPU is unfit, by agreement of NVIDIA's catalogue and at least two operators.
 const FATAL_XIDS: [u64; 11] = [48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158];
@@ -179,6 +180,19 @@ impl NvmlBackend {
 impl GpuBackend for NvmlBackend {
     fn inventory(&self) -> &[GpuDescription] {
         &self.gpus
+    }
+
+    fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress> {
+        let address = |gpu: &GpuDescription| {
+            let device = self.nvml.device_by_uuid(gpu.uuid.to_string()).ok()?;
+            let told = device.pci_info().ok()?.bus_id;
+            let address = told.parse();
+            let address = address.inspect_err(
+                |error| tracing::warn!(gpu = %gpu.uuid, %error, "a GPU's place is not known"),
+            );
+            Some((gpu.uuid, address.ok()?))
+        };
+        self.gpus.iter().filter_map(address).collect()
     }
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {

@@ -1,5 +1,6 @@
 //! GPUs that are not there: for demos, tests and development on machines without any.
 
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -10,11 +11,13 @@ use super::timeline::Timeline;
 use super::{GpuBackend, GpuError, HealthChange};
 use crate::clock::LeaseClock;
 use crate::limits::INJECTIONS_WAITING_MAX;
+use crate::topology::PciAddress;
 
 /// Simulated GPUs whose health follows a timeline and an admin's orders.
 #[derive(Debug)]
 pub struct SimulatedBackend {
     gpus: Vec<GpuDescription>,
+    addresses: BTreeMap<GpuUuid, PciAddress>,
     timeline: Timeline,
     clock: LeaseClock,
     opened_ms: u64,
@@ -39,12 +42,27 @@ impl SimulatedBackend {
         let clock = LeaseClock::start();
         Self {
             gpus,
+            addresses: BTreeMap::new(),
             timeline,
             opened_ms: clock.now().0,
             clock,
             injected,
             injector,
         }
+    }
+
+    /// Gives the first GPUs these addresses.
+    ///
+    /// # Errors
+    /// If one is none.
+    pub fn with_pci_addresses(mut self, addresses: &[String]) -> Result<Self, GpuError> {
+        for (index, (gpu, address)) in self.gpus.iter().zip(addresses).enumerate() {
+            let address = address
+                .parse()
+                .map_err(|source| GpuError::Address { index, source })?;
+            self.addresses.insert(gpu.uuid, address);
+        }
+        Ok(self)
     }
 
     fn elapsed_ms(&self) -> u64 {
@@ -72,6 +90,10 @@ impl SimulatedBackend {
 impl GpuBackend for SimulatedBackend {
     fn inventory(&self) -> &[GpuDescription] {
         &self.gpus
+    }
+
+    fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress> {
+        self.addresses.clone()
     }
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {

@@ -41,6 +41,7 @@ impl Host {
                 model: "H100".to_owned(),
                 memory_mib: 81_920,
                 timeline: None,
+                pci_addresses: Vec::new(),
             },
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()

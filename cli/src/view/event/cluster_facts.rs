@@ -100,6 +100,32 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"author": event.author});
             facts("topology_set", Tone::Plain, text, detail)
         }
+        Kind::LevelsChanged(event) => {
+            let named = |levels: &[String]| {
+                if levels.is_empty() {
+                    "none".to_owned()
+                } else {
+                    levels.join(", ")
+                }
+            };
+            let text = format!(
+                "above hosts: {}; inside: {}",
+                named(&event.above),
+                named(&event.inside)
+            );
+            let detail = json!({"above": event.above, "inside": event.inside});
+            facts("levels_changed", Tone::Plain, text, detail)
+        }
+        Kind::HostCellsDoubted(event) => {
+            let (tone, told) = match event.flaws.as_slice() {
+                [] => (Tone::Good, "lies where its worker says".to_owned()),
+                flaws => (Tone::Waiting, flaws.join("; ")),
+            };
+            let text = format!("{}: {told}", event.name);
+            let detail =
+                json!({"host_id": event.host_id, "name": event.name, "flaws": event.flaws});
+            facts("host_cells_doubted", tone, text, detail)
+        }
         _ => return None,
     })
 }

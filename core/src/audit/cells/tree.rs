@@ -1,10 +1,11 @@
-//! The tree of cells as the topology's configuration and the hosts say it, built anew for every audit.
+//! The tree of cells as configuration, hosts and workers say it, built anew for every audit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::audit::places;
 use crate::ids::HostId;
 use crate::state::{Gpu, Host, State};
-use crate::topology::{CellId, GpuMask, HostShape, Level, Topology};
+use crate::topology::{CellId, GpuMask, Level, Topology};
 
 /// A GPU by its host and its position there.
 pub(super) type Place = (HostId, usize);
@@ -53,12 +54,12 @@ impl<'a> Cell<'a> {
 /// The largest cells, each with all that lies in it.
 pub(super) fn roots(state: &State) -> Vec<Cell<'_>> {
     let topology = &state.topology;
+    let places = places::all(state);
     let mut by_path: BTreeMap<Vec<String>, Vec<Cell<'_>>> = BTreeMap::new();
     for host in state.hosts.values() {
-        let mut places = topology.places.iter();
-        let place = places.find(|place| place.hosts.iter().any(|name| *name == *host.name));
-        let path = place.map_or_else(Vec::new, |place| place.cell.clone());
-        let cell = host_cell(topology, host);
+        let place = places.get(&host.id);
+        let path = place.map_or_else(Vec::new, |place| place.path.clone());
+        let cell = host_cell(topology, host, place);
         by_path.entry(path).or_default().push(cell);
     }
     for depth in (1..=topology.above.len()).rev() {
@@ -73,7 +74,7 @@ pub(super) fn roots(state: &State) -> Vec<Cell<'_>> {
     by_path.into_values().flatten().collect()
 }
 
-fn host_cell<'a>(topology: &Topology, host: &'a Host) -> Cell<'a> {
+fn host_cell<'a>(topology: &Topology, host: &'a Host, place: Option<&places::Place>) -> Cell<'a> {
     let host_level = topology.above.len();
     let inside = |level: usize, mask| {
         let level = Level(u8::try_from(level).unwrap_or(u8::MAX));
@@ -87,29 +88,17 @@ fn host_cell<'a>(topology: &Topology, host: &'a Host) -> Cell<'a> {
         children: Vec::new(),
     };
     let mut cells: Vec<Cell<'_>> = host.gpus.iter().enumerate().map(gpu).collect();
-    let mut shapes = topology.shapes.iter();
-    let shape = shapes.find(|shape| is_of_shape(host, shape));
-    let groups = shape.map_or(&[][..], |shape| &shape.groups);
-    for (depth, name) in topology.inside.iter().enumerate().rev() {
-        for group in groups.iter().filter(|group| group.level == *name) {
-            let has = |position: usize| group.gpus.iter().any(|gpu| *gpu as usize == position);
-            let is_inside = |cell: &Cell<'_>| cell.gpus.keys().all(|(_, position)| has(*position));
-            let (children, others) = cells.into_iter().partition(is_inside);
-            let mask = (0..host.gpus.len()).filter(|position| has(*position));
-            let mask = mask.fold(GpuMask::default(), |mask, position| {
-                mask.or(GpuMask::one(position))
-            });
-            let level = host_level + 1 + depth;
-            cells = others;
-            cells.push(Cell::around(inside(level, mask), level, children));
-        }
+    let groups = place.into_iter().flat_map(|place| &place.inside);
+    // The deepest come last, and are put together first.
+    for (depth, gpus) in groups.collect::<Vec<_>>().into_iter().rev() {
+        let is_inside = |cell: &Cell<'_>| cell.gpus.keys().all(|(_, gpu)| gpus.contains(gpu));
+        let (children, others) = cells.into_iter().partition(is_inside);
+        let mask = { gpus.iter() }.fold(GpuMask::default(), |mask, position| {
+            mask.or(GpuMask::one(*position))
+        });
+        let level = host_level + 1 + depth;
+        cells = others;
+        cells.push(Cell::around(inside(level, mask), level, children));
     }
     Cell::around(CellId::Host(host.id), host_level, cells)
-}
-
-fn is_of_shape(host: &Host, shape: &HostShape) -> bool {
-    let mut models = host.gpus.iter().map(|gpu| gpu.model.as_ref());
-    let is_named = shape.hosts.is_empty() || shape.hosts.iter().any(|name| *name == *host.name);
-    let is_of_model = shape.gpu_model.is_empty() || models.all(|model| model == shape.gpu_model);
-    is_named && is_of_model && host.gpus.len() == shape.gpus as usize
 }

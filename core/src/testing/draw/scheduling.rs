@@ -39,16 +39,17 @@ impl Draw<'_> {
         }
     }
 
-    /// A level that there is, mostly.
+    /// A level that there is, mostly: configured, or learnt from workers.
     fn within(&mut self) -> Option<Within> {
-        let levels: Vec<String> = self.state.topology.levels().map(str::to_owned).collect();
+        let mut levels: Vec<String> = self.state.topology.levels().map(str::to_owned).collect();
+        levels.extend(["rack", "socket", "switch"].map(str::to_owned));
         let level = self.pick(levels)?;
         let required = !self.once_in(4);
         Some(Within { level, required })
     }
 
     /// Racks of one model each, sockets of two GPUs; each comes and goes.
-    pub(super) fn topology(&mut self) -> Command {
+    pub(super) fn racks_and_sockets(&mut self) -> Command {
         let (racks, sockets) = (!self.once_in(3), !self.once_in(3));
         let rack = |rack: u32| CellPlace {
             cell: vec![format!("rack-{rack}")],
@@ -162,11 +163,12 @@ impl Draw<'_> {
         }
     }
 
-    /// One or two whole hosts; or sockets, or a rack.
+    /// One or two whole hosts, or cells that workers know of.
     fn virtual_cluster(&mut self) -> QueueConfig {
-        let (level, gpus) = match self.below(6) {
-            0 => ("rack", 8),
-            1 => ("socket", 2),
+        let (level, gpus) = match self.below(10) {
+            0 => ("socket", 2),
+            1 => ("switch", 2),
+            2 => ("rack", 8),
             _ => ("host", 4),
         };
         let quota = CellQuota {

@@ -9,19 +9,28 @@ use crate::log::command::asks_for_layout;
 
 /// The version before queues had guarantees.
 const FLAT_QUEUES: u32 = 1;
+/// The version before workers said where their hosts lie.
+const CONFIGURED_CELLS: u32 = 2;
 
 /// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
-    let newest = state.history_half_life_ms.is_some()
+    if state.hosts.values().any(|host| !host.learnt.is_empty()) {
+        return STATE_FORMAT;
+    }
+    let has_queues = state.history_half_life_ms.is_some()
         || state.defragment.is_some()
-        || *state.topology != Topology::default()
+        || *state.configured_topology != Topology::default()
         || state.queues.values().any(|queue| !queue::is_flat(queue))
-        || state.jobs.values().any(|job| needs_newest(job));
-    if newest { STATE_FORMAT } else { FLAT_QUEUES }
+        || state.jobs.values().any(|job| needs_queues(job));
+    if has_queues {
+        CONFIGURED_CELLS
+    } else {
+        FLAT_QUEUES
+    }
 }
 
-fn needs_newest(job: &Job) -> bool {
+fn needs_queues(job: &Job) -> bool {
     let stands_apart = |unit: &Unit| {
         unit.attempt
             .as_ref()

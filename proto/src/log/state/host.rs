@@ -7,6 +7,7 @@ use muster_core::ids::{HostId, Revision};
 use muster_core::state::{Gpu, Host};
 use muster_core::time::TimeMs;
 
+use crate::convert::learnt::{learnt_from_wire, learnt_to_wire};
 use crate::convert::packed::{pack_gpu, pack_request, unpack_gpu, unpack_request};
 use crate::convert::{enumeration, required};
 use crate::log::error::Field;
@@ -47,6 +48,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
         registered_at_ms: host.registered_at.0,
         desired_revision: host.desired_revision.get(),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
+        learnt: learnt_to_wire(&host.learnt),
     }
 }
 
@@ -74,6 +76,7 @@ pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
         registered_at: TimeMs(wire.registered_at_ms),
         desired_revision: Revision(wire.desired_revision),
         claims: wire.claims.into_iter().map(Into::into).collect(),
+        learnt: Arc::new(learnt_from_wire(wire.learnt)?),
     })
 }
 

@@ -60,7 +60,7 @@ impl Builder {
         match kind {
             Kind::Head(_) => return Err(InvalidField::new("head", "must come once, and first")),
             Kind::End(_) => return Err(InvalidField::new("end", "must come last")),
-            Kind::Topology(wire) => self.parts.topology = Arc::new(wire.into()),
+            Kind::Topology(wire) => self.parts.configured_topology = Arc::new(wire.into()),
             Kind::Queue(wire) => self.parts.queues.push(queue::from_wire(wire)?),
             Kind::Host(wire) => {
                 let host = host::from_wire(wire, &mut self.models)?;

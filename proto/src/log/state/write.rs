@@ -29,8 +29,9 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         history_half_life_ms: state.history_half_life_ms,
         defragment: state.defragment.map(Into::into),
     }))?;
-    if *state.topology != Topology::default() {
-        writer.record(Kind::Topology(state.topology.as_ref().into()))?;
+    if *state.configured_topology != Topology::default() {
+        let topology = state.configured_topology.as_ref();
+        writer.record(Kind::Topology(topology.into()))?;
     }
     for record in state.queues.values() {
         writer.record(Kind::Queue(queue::to_wire(record)))?;

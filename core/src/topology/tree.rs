@@ -1,0 +1,379 @@
+//! The cluster's tree of cells: what is configured where a configuration names a host, else what workers say.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use imbl::{OrdMap, OrdSet};
+
+use crate::ids::HostId;
+use crate::state::Host;
+use crate::topology::cells::{configured_inside, models, paths};
+use crate::topology::levels::{LevelVotes, Levels, in_order};
+use crate::topology::{
+    CellSource, GpuMask, HostCells, InsideCell, LearntTree, Places, Topology, TreeFlaw,
+};
+
+/// Paths of the cells around a host, largest first.
+type Around = Arc<[Arc<str>]>;
+/// A cell's name on its level, counted from the largest.
+type CellName = (usize, Arc<str>);
+
+/// Where every host lies, and which levels there are.
+///
+/// It follows from the configuration, the hosts and the levels that somebody is guaranteed cells of; the order in which
+/// they came does not matter. What workers say is weighed:
+///
+/// - A cell above hosts that several hosts put in different places lies where the configuration says, or else where most
+///   of them say (of equals, the one that was registered first). The others lie in no cell above their own.
+/// - Cells inside a host count if they nest.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ClusterTree {
+    topology: Arc<Topology>,
+    places: Arc<Places>,
+    above: LevelVotes,
+    inside: LevelVotes,
+    /// Who says that a cell has which path.
+    paths: OrdMap<CellName, OrdMap<Arc<str>, OrdSet<HostId>>>,
+}
+
+/// How far a change of one host reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reach {
+    /// To the host itself.
+    Host,
+    /// To others: the tree must be built anew.
+    Cluster,
+}
+
+impl ClusterTree {
+    /// The tree of a cluster. `guaranteed` are the levels that virtual clusters have cells of.
+    #[must_use]
+    pub fn of(
+        configured: &Topology,
+        hosts: &OrdMap<HostId, Arc<Host>>,
+        guaranteed: &BTreeSet<&str>,
+    ) -> Self {
+        let mut tree = Self {
+            places: Arc::new(Places::of(configured)),
+            ..Self::default()
+        };
+        for host in hosts.values().filter(|host| !host.learnt.is_empty()) {
+            tree.above.add(host.learnt.above_levels());
+            tree.inside.add(host.learnt.inside.clone());
+        }
+        let mut levels = Levels::of(configured, &tree.above, &tree.inside);
+        levels.keep(guaranteed);
+        tree.topology = Arc::new(Topology {
+            above: levels.above,
+            inside: levels.inside,
+            ..configured.clone()
+        });
+        for host in hosts.values().filter(|host| !host.learnt.above.is_empty()) {
+            tree.vote((host.id, &host.name), &host.learnt);
+        }
+        tree
+    }
+
+    /// The configuration with all levels that there are.
+    #[must_use]
+    pub fn topology(&self) -> &Arc<Topology> {
+        &self.topology
+    }
+
+    /// The levels that there are by a configuration and by what hosts say, whoever is guaranteed cells of which.
+    #[must_use]
+    pub(crate) fn has_level_without_guarantees(&self, configured: &Topology, level: &str) -> bool {
+        Levels::of(configured, &self.above, &self.inside).has(level)
+    }
+
+    /// A host's worker says something else from now on. If that reaches to others nothing can be said of the tree any
+    /// more, and it must be built anew.
+    #[must_use]
+    pub(crate) fn replace(
+        &mut self,
+        (id, name): (HostId, &str),
+        (configured, guaranteed): (&Topology, &BTreeSet<&str>),
+        (before, after): (&LearntTree, &LearntTree),
+    ) -> Reach {
+        if before.above == after.above && before.inside == after.inside {
+            return Reach::Host;
+        }
+        self.above.remove(&before.above_levels());
+        self.inside.remove(&before.inside);
+        self.above.add(after.above_levels());
+        self.inside.add(after.inside.clone());
+        let mut levels = Levels::of(configured, &self.above, &self.inside);
+        levels.keep(guaranteed);
+        if levels.above != self.topology.above || levels.inside != self.topology.inside {
+            return Reach::Cluster;
+        }
+        let touched: Vec<CellName> = [before, after]
+            .into_iter()
+            .filter_map(|tree| self.place_by_word(name, tree).ok())
+            .flat_map(|place| named(&place))
+            .collect();
+        let known: Vec<Option<Arc<str>>> =
+            touched.iter().map(|cell| self.path_by_most(cell)).collect();
+        self.withdraw((id, name), before);
+        self.vote((id, name), after);
+        let settled = { touched.iter().zip(known) }
+            .all(|(cell, known)| known == self.path_by_most(cell) || self.is_alone(cell, id));
+        if settled { Reach::Host } else { Reach::Cluster }
+    }
+
+    /// Whether nobody but this host names a cell.
+    fn is_alone(&self, cell: &CellName, id: HostId) -> bool {
+        self.paths.get(cell).is_none_or(|paths| {
+            paths
+                .values()
+                .all(|hosts| hosts.len() == 1 && hosts.contains(&id))
+        })
+    }
+
+    fn vote(&mut self, (id, name): (HostId, &str), tree: &LearntTree) {
+        let Ok(place) = self.place_by_word(name, tree) else {
+            return;
+        };
+        for (cell, path) in named(&place).into_iter().zip(place.iter()) {
+            let paths = self.paths.entry(cell).or_default();
+            paths.entry(Arc::clone(path)).or_default().insert(id);
+        }
+    }
+
+    fn withdraw(&mut self, (id, name): (HostId, &str), tree: &LearntTree) {
+        let Ok(place) = self.place_by_word(name, tree) else {
+            return;
+        };
+        for (cell, path) in named(&place).into_iter().zip(place.iter()) {
+            let Some(paths) = self.paths.get_mut(&cell) else {
+                continue;
+            };
+            if let Some(hosts) = paths.get_mut(path) {
+                hosts.remove(&id);
+                if hosts.is_empty() {
+                    paths.remove(path);
+                }
+            }
+            if paths.is_empty() {
+                self.paths.remove(&cell);
+            }
+        }
+    }
+
+    /// The path of a cell by the word of most hosts; of equals, the one named by the host that was registered first.
+    fn path_by_most(&self, cell: &CellName) -> Option<Arc<str>> {
+        let paths = self.paths.get(cell)?.iter();
+        let most = paths
+            .max_by_key(|(_, hosts)| (hosts.len(), std::cmp::Reverse(hosts.get_min().copied())));
+        most.map(|(path, _)| Arc::clone(path))
+    }
+
+    /// Paths around a host by its worker's word, whatever others say; `Err` if that names no cell on every level, or
+    /// if the configuration places the host.
+    fn place_by_word(&self, name: &str, tree: &LearntTree) -> Result<Around, Option<TreeFlaw>> {
+        if tree.above.is_empty()
+            || self.topology.above.is_empty()
+            || !self.places.around(name).is_empty()
+        {
+            return Err(None);
+        }
+        word(&self.topology.above, tree).map_err(Some)
+    }
+
+    /// The cells around and inside a host.
+    #[must_use]
+    pub fn cells(&self, host: &Host) -> HostCells {
+        let mut flaws = Vec::new();
+        let (above, above_by) = self.place(host, &mut flaws);
+        let (inside, inside_by) = match configured_inside(&self.topology, host) {
+            Some(inside) => (inside, CellSource::Configuration),
+            None => self.learnt_inside(host, &mut flaws),
+        };
+        HostCells {
+            above,
+            inside: inside.into(),
+            models: models(host),
+            above_by,
+            inside_by,
+            flaws: flaws.into(),
+        }
+    }
+
+    fn place(&self, host: &Host, flaws: &mut Vec<TreeFlaw>) -> (Around, CellSource) {
+        let nowhere = (Around::default(), CellSource::Nobody);
+        let tree = &host.learnt;
+        flaws.extend(unknown(&tree.above_levels(), &self.topology.above));
+        let configured = self.places.around(&host.name);
+        if let Some(innermost) = configured.last() {
+            let here = word(&self.topology.above, tree).unwrap_or_default();
+            if let Some(here) = here.last().filter(|here| *here != innermost) {
+                flaws.push(TreeFlaw::Overruled {
+                    here: here.to_string(),
+                    configured: innermost.to_string(),
+                });
+            }
+            return (configured, CellSource::Configuration);
+        }
+        let place = match self.place_by_word(&host.name, tree) {
+            Ok(place) => place,
+            Err(flaw) => {
+                flaws.extend(flaw);
+                return nowhere;
+            }
+        };
+        let contradicted = named(&place)
+            .into_iter()
+            .zip(place.iter())
+            .find_map(|(cell, here)| {
+                let by_most = self.contradiction(&cell, here)?;
+                Some(TreeFlaw::Elsewhere {
+                    level: self.topology.above[cell.0].clone(),
+                    here: here.to_string(),
+                    by_most,
+                })
+            });
+        match contradicted {
+            Some(flaw) => {
+                flaws.push(flaw);
+                nowhere
+            }
+            None => (self.shared(&place), CellSource::Worker),
+        }
+    }
+
+    /// Where a cell lies, if not where a host says.
+    fn contradiction(&self, cell: &CellName, here: &Arc<str>) -> Option<String> {
+        let configured = self.places.named(cell.0, &cell.1);
+        if !configured.is_empty() {
+            return (!configured.contains(here)).then(|| configured[0].to_string());
+        }
+        let by_most = self.path_by_most(cell)?;
+        (by_most != *here).then(|| by_most.to_string())
+    }
+
+    /// The same paths, each text kept once for all hosts.
+    fn shared(&self, place: &Around) -> Around {
+        let cells = named(place).into_iter().zip(place.iter());
+        cells
+            .map(|(cell, path)| {
+                let paths = self.paths.get(&cell);
+                let known = paths.and_then(|paths| paths.get_key_value(path));
+                Arc::clone(known.map_or(path, |(known, _)| known))
+            })
+            .collect()
+    }
+
+    fn learnt_inside(
+        &self,
+        host: &Host,
+        flaws: &mut Vec<TreeFlaw>,
+    ) -> (Vec<InsideCell>, CellSource) {
+        let tree = &host.learnt;
+        let levels = &self.topology.inside;
+        flaws.extend(unknown(&tree.inside, levels));
+        let Some(known) = in_order(levels, &tree.inside) else {
+            flaws.push(TreeFlaw::LevelOrder {
+                here: tree.inside.clone(),
+                levels: levels.clone(),
+            });
+            return (Vec::new(), CellSource::Nobody);
+        };
+        let mut cells: Vec<InsideCell> = Vec::new();
+        for (position, (there, here)) in known.iter().enumerate() {
+            let outer: Vec<usize> = known[..position].iter().map(|(_, here)| *here).collect();
+            for (name, gpus) in groups(host, *here) {
+                if let Some(outer) = parted(host, gpus, &outer) {
+                    flaws.push(TreeFlaw::Straddles {
+                        level: tree.inside[*here].clone(),
+                        cell: name.to_owned(),
+                        outer: tree.inside[outer].clone(),
+                    });
+                    return (Vec::new(), CellSource::Nobody);
+                }
+                let depth = self.topology.above.len() + 1 + there;
+                let level = crate::topology::Level(u8::try_from(depth).unwrap_or(u8::MAX));
+                cells.push(InsideCell { level, gpus });
+            }
+        }
+        cells.sort_unstable_by_key(|cell| (cell.level, cell.gpus.0.trailing_zeros()));
+        let source = if cells.is_empty() {
+            CellSource::Nobody
+        } else {
+            CellSource::Worker
+        };
+        (cells, source)
+    }
+}
+
+/// The cells along a path, with their names.
+fn named(place: &Around) -> Vec<CellName> {
+    let names = place.iter().map(|path| {
+        let name = path.rsplit_once('/').map_or(&**path, |(_, name)| name);
+        Arc::from(name)
+    });
+    names.enumerate().collect()
+}
+
+/// Paths around a host by its worker's word.
+fn word(levels: &[String], tree: &LearntTree) -> Result<Around, TreeFlaw> {
+    let here = tree.above_levels();
+    let Some(known) = in_order(levels, &here) else {
+        let levels = levels.to_vec();
+        return Err(TreeFlaw::LevelOrder { here, levels });
+    };
+    let missing = |depth: &usize| !known.iter().any(|(there, _)| there == depth);
+    if let Some(depth) = (0..levels.len()).find(missing) {
+        let level = levels[depth].clone();
+        return Err(TreeFlaw::MissingLevel { level });
+    }
+    let names: Vec<String> = known
+        .iter()
+        .map(|(_, here)| tree.above[*here].name.clone())
+        .collect();
+    Ok(paths(&names).map(Arc::from).collect())
+}
+
+/// Levels of a host that the cluster does not have.
+fn unknown(here: &[String], levels: &[String]) -> impl Iterator<Item = TreeFlaw> {
+    let unknown = here.iter().filter(|level| !levels.contains(level));
+    unknown.map(|level| TreeFlaw::UnknownLevel {
+        level: level.clone(),
+        levels: levels.to_vec(),
+    })
+}
+
+/// The cells of one of a host's levels by name, in the order of their first GPUs.
+fn groups(host: &Host, level: usize) -> Vec<(&str, GpuMask)> {
+    let mut groups: Vec<(&str, GpuMask)> = Vec::new();
+    for (position, gpu) in host.gpus.iter().enumerate() {
+        let name = cell_name(host, gpu.uuid, level);
+        if name.is_empty() {
+            continue;
+        }
+        let known = groups.iter_mut().find(|(known, _)| *known == name);
+        match known {
+            Some((_, gpus)) => *gpus = gpus.or(GpuMask::one(position)),
+            None => groups.push((name, GpuMask::one(position))),
+        }
+    }
+    groups
+}
+
+fn cell_name(host: &Host, uuid: crate::ids::GpuUuid, level: usize) -> &str {
+    let gpu = host.learnt.gpu(uuid);
+    gpu.and_then(|gpu| gpu.cells.get(level))
+        .map_or("", String::as_str)
+}
+
+/// The first of these levels on which some GPUs are not all in one cell, or all in none.
+fn parted(host: &Host, gpus: GpuMask, levels: &[usize]) -> Option<usize> {
+    let parts = |level: &&usize| {
+        let names = gpus
+            .positions()
+            .filter_map(|position| host.gpus.get(position));
+        let mut names = names.map(|gpu| cell_name(host, gpu.uuid, **level));
+        let first = names.next();
+        names.any(|name| Some(name) != first)
+    };
+    levels.iter().find(parts).copied()
+}

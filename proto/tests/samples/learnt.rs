@@ -1,0 +1,67 @@
+//! Samples of the third version: workers say where their hosts lie.
+
+use std::sync::Arc;
+
+use muster_core::command::{Command, HostRegistration};
+use muster_core::event::EventKind;
+use muster_core::ids::{GpuUuid, HostId};
+use muster_core::state::State;
+use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
+
+use super::{LEADER, gpu, registration};
+
+/// A pod and a rack, and the cells of some GPUs.
+pub(crate) fn tree(gpus: &[GpuUuid]) -> LearntTree {
+    let named = |level: &str, name: &str| NamedCell {
+        level: level.to_owned(),
+        name: name.to_owned(),
+    };
+    LearntTree {
+        above: vec![named("pod", "pod-1"), named("rack", "rack-07")],
+        inside: vec!["socket".to_owned(), "switch".to_owned()],
+        gpus: { gpus.iter() }
+            .map(|uuid| LearntGpu {
+                uuid: *uuid,
+                pci_address: "0000:19:00.0".to_owned(),
+                cells: vec!["0".to_owned(), "0000:17:00.0".to_owned()],
+            })
+            .collect(),
+    }
+}
+
+/// Commands of the third version, under the names of their files.
+pub(crate) fn commands() -> Vec<(&'static str, Command)> {
+    let known = registration();
+    let gpus: Vec<GpuUuid> = known.gpus.iter().map(|gpu| gpu.uuid).collect();
+    let registration = HostRegistration {
+        learnt: tree(&gpus),
+        ..known
+    };
+    let command = Command::RegisterHost {
+        leader: LEADER,
+        registration: Arc::new(registration),
+    };
+    vec![("register_host_with_learnt_cells", command)]
+}
+
+/// One event of every kind of the third version.
+pub(crate) fn kinds() -> Vec<EventKind> {
+    vec![
+        EventKind::LevelsChanged {
+            above: vec!["pod".to_owned(), "rack".to_owned()],
+            inside: vec!["socket".to_owned(), "switch".to_owned()],
+        },
+        EventKind::HostCellsDoubted {
+            host: HostId(2),
+            name: "node2".to_owned(),
+            flaws: vec!["its worker names no `pod`".to_owned()],
+        },
+    ]
+}
+
+/// The first version's state, of which one host lies where its worker says.
+pub(crate) fn state() -> State {
+    let mut parts = super::state::parts();
+    parts.hosts[0].learnt = Arc::new(tree(&[gpu(0), gpu(1)]));
+    State::restore(parts)
+}
