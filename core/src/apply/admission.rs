@@ -6,6 +6,7 @@ use crate::ids::{JobId, UnitIndex};
 use crate::quota::{Amounts, Guarantee, QueueConfig, parent_of, within};
 use crate::rejection::Rejection;
 use crate::rights::uncovered;
+use crate::spec::JobSpec;
 use crate::state::{
     Gone, Job, Queue, State, Usage, Whose, amounts_held, amounts_of, counted_twice, taken_over,
 };
@@ -49,12 +50,26 @@ fn is_unlimited(config: &QueueConfig, standing: &Standing) -> bool {
     config.limit == no_limits && config.user_limit == no_limits && borrows
 }
 
-/// Opportunistic jobs are opportunistic, virtual clusters hold GPUs by cells or opportunistically, others by shares.
 fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
-    let spec = &asking.job.spec;
+    let ground = (asking.standing, asking.tasks);
+    groundless(queue, &asking.job.spec, ground).map_or(Ok(()), |detail| {
+        Err(Rejection::CellsUnsafe {
+            queue: queue.name.to_string(),
+            detail: detail.to_owned(),
+        })
+    })
+}
+
+/// Why a job cannot hold something on a ground, if it cannot: opportunistic jobs are opportunistic, virtual clusters hold
+/// GPUs by cells or opportunistically, others by shares.
+pub(crate) fn groundless(
+    queue: &Queue,
+    spec: &JobSpec,
+    (standing, tasks): (&Standing, &[TaskPlacement]),
+) -> Option<&'static str> {
     let is_virtual_cluster = queue.config.is_virtual_cluster() && !queue.retired;
-    let asks_gpus = asking.tasks.iter().any(|task| !task.gpus.is_empty());
-    let refused = match asking.standing {
+    let asks_gpus = tasks.iter().any(|task| !task.gpus.is_empty());
+    match standing {
         Standing::Opportunistic if spec.scheduling.opportunistic => None,
         _ if spec.scheduling.opportunistic => Some("the job is opportunistic"),
         Standing::Opportunistic if !is_virtual_cluster => Some("the job is not opportunistic"),
@@ -66,13 +81,7 @@ fn check_standing(queue: &Queue, asking: Asking<'_>) -> Result<(), Rejection> {
         }
         Standing::Cells(_) if !is_virtual_cluster => Some("it is no virtual cluster"),
         Standing::Share | Standing::Cells(_) | Standing::Opportunistic => None,
-    };
-    refused.map_or(Ok(()), |detail| {
-        Err(Rejection::CellsUnsafe {
-            queue: queue.name.to_string(),
-            detail: detail.to_owned(),
-        })
-    })
+    }
 }
 
 fn check_queue(

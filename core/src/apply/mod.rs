@@ -30,6 +30,7 @@ mod stopping;
 mod task_reports;
 mod verdict;
 
+pub(crate) use admission::groundless;
 pub(crate) use claim_check::check_claim;
 
 use std::sync::Arc;

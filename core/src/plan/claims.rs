@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::check_claim;
+use crate::apply::{check_claim, groundless};
 use crate::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
 use crate::ids::{JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
@@ -38,6 +38,11 @@ impl<'a> Round<'a> {
     /// Places the units for which all that they claimed is free.
     pub(super) fn place_claimed(&mut self) {
         let state = self.state;
+        if self.drop_groundless() {
+            // What comes next depends on what that frees.
+            self.ended = true;
+            return;
+        }
         for ((id, unit), progress) in &state.index.claims {
             if progress.gpus_held == 0
                 && !self.is_over_budget()
@@ -47,6 +52,29 @@ impl<'a> Round<'a> {
                 self.place_early(job, *unit);
             }
         }
+    }
+
+    /// Gives up claims on a ground that their queue has not any more, because it became a virtual cluster or ceased to be
+    /// one; whether there are any.
+    fn drop_groundless(&mut self) -> bool {
+        let state = self.state;
+        for (id, unit) in state.index.claims.keys() {
+            let Some(job) = state.job(*id) else { continue };
+            let claim = job.unit(*unit).and_then(|known| known.claim.as_deref());
+            let queue = state.queues.get(job.spec.queue.as_str());
+            let Some((claim, queue)) = claim.zip(queue) else {
+                continue;
+            };
+            if let Some(why) = groundless(queue, &job.spec, (&claim.standing, &claim.tasks)) {
+                self.plan.steps.push(Command::DropClaim {
+                    leader: state.leadership.epoch,
+                    job: *id,
+                    unit: *unit,
+                    reason: why.to_owned(),
+                });
+            }
+        }
+        !self.plan.steps.is_empty()
     }
 
     fn place_early(&mut self, job: &'a Job, unit: UnitIndex) {
