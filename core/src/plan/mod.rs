@@ -35,6 +35,8 @@ pub use reason::{Reason, WaitingByReason};
 
 pub(crate) use capacity::positions;
 
+use std::borrow::Cow;
+
 use crate::command::{Claiming, Command, Placement};
 use crate::ids::JobId;
 use crate::state::State;
@@ -117,8 +119,11 @@ pub fn is_idle(state: &State) -> bool {
 }
 
 /// The state as it is at a time: stamps never go back, even where the wall clock does.
-fn at(state: &State, now: TimeMs) -> State {
+fn at(state: &State, now: TimeMs) -> Cow<'_, State> {
+    if now <= state.time {
+        return Cow::Borrowed(state);
+    }
     let mut state = state.clone();
-    state.time = state.time.max(now);
-    state
+    state.time = now;
+    Cow::Owned(state)
 }

@@ -8,6 +8,7 @@
 //! Only what the last round meets is told, by the plan and by `explain` alike: those before it did not see all that was
 //! decided.
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::apply::apply;
@@ -30,12 +31,13 @@ const PLANS_MAX: usize = 64;
 type Barred = BTreeSet<(JobId, UnitIndex)>;
 
 /// The state in which the last round of a plan is made.
-pub(super) struct Last {
-    pub(super) state: State,
+pub(super) struct Last<'a> {
+    /// The planner's own from the first claim on, which is tried on a fork.
+    pub(super) state: Cow<'a, State>,
     barred: Barred,
 }
 
-impl Last {
+impl Last<'_> {
     /// That round, before anybody's turn.
     pub(super) fn round(&self, now: TimeMs) -> Round<'_> {
         let budget = Budget {
@@ -43,6 +45,14 @@ impl Last {
             examined_max: usize::MAX,
         };
         Round::new(&self.state, now, budget).barring(self.barred.clone())
+    }
+
+    /// The same with a state of its own.
+    fn kept(self) -> Last<'static> {
+        Last {
+            state: Cow::Owned(self.state.into_owned()),
+            barred: self.barred,
+        }
     }
 }
 
@@ -52,26 +62,26 @@ pub(super) fn run(state: &State, now: TimeMs, budget: Budget) -> Plan {
 }
 
 /// Goes on as the leader does, plan after plan, up to the last round of the one that leaves nothing to the next.
-pub(super) fn last(state: &State, now: TimeMs) -> Last {
+pub(super) fn last(state: &State, now: TimeMs) -> Last<'static> {
     let budget = Budget {
         steps_max: usize::MAX,
         examined_max: usize::MAX,
     };
-    let mut applied = at(state, now);
+    let mut applied = at(state, now).into_owned();
     for _ in 1..PLANS_MAX {
         let (plan, last) = follow(&applied, now, budget);
         if !plan.more {
-            return last;
+            return last.kept();
         }
         for step in &plan.steps {
             apply(&mut applied, now, step);
         }
     }
-    follow(&applied, now, budget).1
+    follow(&applied, now, budget).1.kept()
 }
 
 /// A plan, and the state in which its last round was made.
-fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last) {
+fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last<'_>) {
     let mut last = Last {
         state: at(state, now),
         barred: Barred::new(),
@@ -115,10 +125,11 @@ fn follow(state: &State, now: TimeMs, budget: Budget) -> (Plan, Last) {
 }
 
 /// Applies steps to a fork; returns those that are not refused.
-fn carry_out(fork: &mut Last, now: TimeMs, rest: Vec<Command>) -> Vec<Command> {
+fn carry_out(fork: &mut Last<'_>, now: TimeMs, rest: Vec<Command>) -> Vec<Command> {
     let mut steps = Vec::with_capacity(rest.len());
+    let state = fork.state.to_mut();
     for step in rest {
-        match (apply(&mut fork.state, now, &step).result, &step) {
+        match (apply(state, now, &step).result, &step) {
             (Ok(_), _) => steps.push(step),
             (Err(_), Command::Claim(claiming)) => {
                 fork.barred.insert((claiming.job, claiming.unit));

@@ -1,6 +1,8 @@
 //! What hosts can give to a unit of a virtual cluster: what is free, and by force what others have.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cells::{self, Piece, Price, Room};
@@ -55,7 +57,12 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     rights: Arc<Rights<'r>>,
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
+    /// What was found out about hosts: it is the same for all clones, whatever they took and whoever is spared.
+    stoppable: Rc<RefCell<BTreeMap<HostId, Rc<[Stoppable]>>>>,
 }
+
+/// What it costs to stop an attempt, and its GPUs on a host.
+type Stoppable = (Cost, Victim, GpuMask);
 
 impl<'r, 'a> Hosts<'r, 'a> {
     pub(super) fn new(
@@ -81,6 +88,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             spared: Arc::default(),
             rights: Arc::new(rights),
             only: None,
+            stoppable: Rc::default(),
         }
     }
 
@@ -181,11 +189,23 @@ impl<'r, 'a> Hosts<'r, 'a> {
         }
     }
 
-    /// Attempts on a host that may be stopped for the unit (or are being stopped), the cheapest first, and their GPUs.
-    fn stoppable(&self, host: &Host) -> Vec<(Cost, Victim, GpuMask)> {
+    /// Attempts on a host that may be stopped for the unit (or are being stopped), the cheapest first, without those
+    /// that are spared.
+    fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
         if self.force == Force::None {
             return Vec::new();
         }
+        let mut known = self.stoppable.borrow_mut();
+        let on_host = known
+            .entry(host.id)
+            .or_insert_with(|| self.stoppable_at_all(host));
+        let not_spared = on_host.iter().filter(|(cost, victim, _)| {
+            *cost == Cost::default() || !self.spared.contains(&(victim.job, victim.unit))
+        });
+        not_spared.copied().collect()
+    }
+
+    fn stoppable_at_all(&self, host: &Host) -> Rc<[Stoppable]> {
         let mut held: BTreeMap<Victim, GpuMask> = BTreeMap::new();
         for (position, gpu) in host.gpus.iter().enumerate() {
             if let Some(holder) = gpu.holder.filter(|_| gpu.usable()) {
@@ -198,12 +218,12 @@ impl<'r, 'a> Hosts<'r, 'a> {
                 *mask = mask.or(GpuMask::one(position));
             }
         }
-        let mut stoppable: Vec<_> = held
+        let mut stoppable: Vec<Stoppable> = held
             .into_iter()
             .filter_map(|(victim, gpus)| Some((self.cost(victim)?, victim, gpus)))
             .collect();
         stoppable.sort_unstable();
-        stoppable
+        stoppable.into()
     }
 
     /// What it costs to stop some attempts.
@@ -221,9 +241,8 @@ impl<'r, 'a> Hosts<'r, 'a> {
         if attempt.stop.is_some() {
             return Some(Cost::default());
         }
-        let is_spared = self.spared.contains(&(victim.job, victim.unit));
         let is_cells = matches!(attempt.standing, Standing::Cells(_));
-        if is_spared || is_cells && self.force < Force::Priority {
+        if is_cells && self.force < Force::Priority {
             return None;
         }
         // Whatever it gets lies in bound cells; which ones does not matter for the right.
