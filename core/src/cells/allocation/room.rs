@@ -36,6 +36,16 @@ impl Allocation {
         bound.sum::<u64>() + owed.sum::<u64>()
     }
 
+    /// GPUs of all cells that a virtual cluster has bound or is owed: nothing of it goes beyond them.
+    #[must_use]
+    pub fn gpus_at_most(&self, queue: &Arc<str>) -> u64 {
+        let bound = self.bound_with_room(queue, true);
+        let bound = bound.iter().filter_map(|cell| self.ground.kind(cell));
+        let owed = self.quotas(queue);
+        let owed = owed.map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()));
+        bound.map(|kind| u64::from(kind.gpus)).sum::<u64>() + owed.sum::<u64>()
+    }
+
     /// GPUs of a cell that can be given out now.
     fn room_in(&self, cell: &CellId) -> u32 {
         let load = self.ground.load(cell);

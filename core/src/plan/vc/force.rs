@@ -1,17 +1,21 @@
 //! Room in cells at the cost of others.
 
 use std::cmp::Reverse;
+use std::collections::BTreeSet;
 use std::sync::Arc;
+
+use imbl::OrdSet;
 
 use crate::cells::Allocation;
 use crate::command::{Command, Standing, Victim};
 use crate::ids::{JobId, UnitIndex};
 use crate::plan::capacity::Capacity;
+use crate::plan::vc::ask::Ask;
 use crate::plan::vc::hosts::Force;
 use crate::plan::vc::{Clusters, Found};
 use crate::quota::Amounts;
-use crate::rights::{Preemptor, may_preempt};
-use crate::state::Job;
+use crate::rights::{Preemptor, Rights, may_preempt};
+use crate::state::{AttemptClass, AttemptKey, Ground, Job};
 use crate::topology::CellId;
 
 /// Attempts that one unit takes off their cells at most. Past it those that bear it are stopped like others.
@@ -46,6 +50,7 @@ impl<'a> Clusters<'a> {
         ] {
             let found = match yields {
                 true => self.find_lazily(capacity, (job, unit), &yielding, force),
+                false if !self.may_find(job, unit, force) => None,
                 false => self.find_in(&self.allocation, (capacity, force), job, unit),
             };
             if found.is_some() {
@@ -53,6 +58,42 @@ impl<'a> Clusters<'a> {
             }
         }
         self.find_superseding(capacity, job, unit)
+    }
+
+    /// Whether the cluster's cells have so many GPUs besides those that cannot be taken, wherever they are. That is soon
+    /// known, and mostly what a unit lacks whose cluster is full.
+    fn may_find(&self, job: &Job, unit: UnitIndex, force: Force) -> bool {
+        let preemptor = Preemptor {
+            job,
+            unit,
+            standing: &Standing::Cells(Vec::new()),
+            amounts: &Amounts::default(),
+        };
+        let rights = Rights::of(self.state, preemptor);
+        let kept = self
+            .in_cells(&job.spec.queue)
+            .filter(|(class, _)| force < Force::Priority || rights.over_class(class).is_none());
+        let kept = kept.map(|(class, attempts)| u64::from(class.gpus) * attempts.len() as u64);
+        let most = self
+            .allocation
+            .gpus_at_most(&Arc::from(job.spec.queue.as_str()));
+        most.saturating_sub(kept.sum()) >= Ask::new(job, unit, true).gpus()
+    }
+
+    /// The attempts in cells of a cluster, by class.
+    fn in_cells(
+        &self,
+        queue: &str,
+    ) -> impl Iterator<Item = (&'a AttemptClass, &'a OrdSet<AttemptKey>)> {
+        let first = AttemptClass {
+            ground: Ground::Cells,
+            queue: Arc::from(queue),
+            priority: i32::MIN,
+            gpus: 0,
+        };
+        let queue = Arc::clone(&first.queue);
+        let classes = self.state.index.attempts.range(first..);
+        classes.take_while(move |(class, _)| class.ground == Ground::Cells && class.queue == queue)
     }
 
     /// Finds room that lower priorities of the cluster have claimed; claims that are not in the way stay.
@@ -194,27 +235,13 @@ impl<'a> Clusters<'a> {
     }
 
     /// Jobs of a lower priority in cells of the job's cluster that bear to lose them.
-    fn lazy_jobs(&self, job: &Job) -> std::collections::BTreeSet<crate::ids::JobId> {
-        let ground = self.allocation.ground();
-        let hosts = self
-            .allocation
-            .all_bound()
-            .filter(|(_, bound)| *bound.queue == *job.spec.queue)
-            .flat_map(|(cell, _)| ground.gpus(cell));
-        hosts
-            .filter_map(|(host, gpus)| Some((self.state.host(host)?, gpus)))
-            .flat_map(|(host, gpus)| {
-                gpus.positions()
-                    .filter_map(|position| host.gpus.get(position)?.holder)
-                    .collect::<Vec<_>>()
-            })
-            .map(|holder| holder.job)
+    fn lazy_jobs(&self, job: &Job) -> BTreeSet<JobId> {
+        self.in_cells(&job.spec.queue)
+            .filter(|(class, _)| class.priority < job.spec.priority)
+            .flat_map(|(_, attempts)| attempts.iter().map(|key| key.job.0))
             .filter(|id| {
-                self.state.job(*id).is_some_and(|other| {
-                    other.spec.scheduling.lazy_preemption
-                        && other.spec.queue == job.spec.queue
-                        && other.spec.priority < job.spec.priority
-                })
+                let other = self.state.job(*id);
+                other.is_some_and(|other| other.spec.scheduling.lazy_preemption)
             })
             .collect()
     }
