@@ -7,7 +7,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::command::Standing;
-use crate::ids::{JobId, UnitIndex};
+use crate::ids::{HostId, JobId, UnitIndex};
 use crate::spec::JobSpec;
 use crate::state::{Attempt, Index, Unit};
 use crate::time::TimeMs;
@@ -65,12 +65,20 @@ pub struct AttemptKey {
 /// Attempts by class, in each those first that lose the least; no entry is empty.
 pub type Attempts = OrdMap<AttemptClass, OrdSet<AttemptKey>>;
 
+/// GPUs that attempts in cells hold, and that are not being stopped: by their jobs' queue and priority, and by host; no
+/// entry is 0.
+pub type HeldInCells = OrdMap<(Arc<str>, i32, HostId), u32>;
+
 impl Index {
     /// A unit has an attempt now, or a changed one.
     pub(crate) fn add_attempt(&mut self, id: (JobId, UnitIndex), spec: &JobSpec, unit: &Unit) {
-        if let Some((class, key)) = entry(id, spec, unit) {
-            self.attempts.entry(class).or_default().insert(key);
+        let Some((class, key)) = entry(id, spec, unit) else {
+            return;
+        };
+        for (place, gpus) in in_cells(&class, unit) {
+            *self.held_in_cells.entry(place).or_default() += gpus;
         }
+        self.attempts.entry(class).or_default().insert(key);
     }
 
     /// A unit's attempt is about to change, or to end.
@@ -78,6 +86,12 @@ impl Index {
         let Some((class, key)) = entry(id, spec, unit) else {
             return;
         };
+        for (place, gpus) in in_cells(&class, unit) {
+            match self.held_in_cells.get_mut(&place) {
+                Some(held) if *held > gpus => *held -= gpus,
+                _ => drop(self.held_in_cells.remove(&place)),
+            }
+        }
         if let Some(keys) = self.attempts.get_mut(&class) {
             keys.remove(&key);
             if keys.is_empty() {
@@ -106,4 +120,18 @@ fn entry(
         unit: index,
     };
     Some((class, key))
+}
+
+/// Where an attempt in cells holds how many GPUs; nothing for others.
+fn in_cells(
+    class: &AttemptClass,
+    unit: &Unit,
+) -> impl Iterator<Item = ((Arc<str>, i32, HostId), u32)> {
+    let attempt = unit.attempt.as_deref();
+    let attempt = attempt.filter(|_| class.ground == Ground::Cells);
+    let tasks = attempt.into_iter().flat_map(|attempt| &attempt.tasks);
+    tasks.filter(|run| !run.gpus.is_empty()).map(|run| {
+        let gpus = u32::try_from(run.gpus.len()).unwrap_or(u32::MAX);
+        ((Arc::clone(&class.queue), class.priority, run.host), gpus)
+    })
 }

@@ -12,8 +12,8 @@ use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{
-    Attempt, Attempts, CellIndex, Host, HostClaim, Job, Line, Queue, RunTimes, State, Totals,
-    WaitingKey,
+    Attempt, Attempts, CellIndex, HeldInCells, Host, HostClaim, Job, Line, Queue, RunTimes, State,
+    Totals, WaitingKey,
 };
 use crate::time::TimeMs;
 use crate::topology::{ClusterTree, HostCells};
@@ -59,6 +59,8 @@ pub struct Index {
     pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
     /// Attempts in the order in which they would be stopped for others.
     pub attempts: Attempts,
+    /// What attempts in cells hold of every host.
+    pub held_in_cells: HeldInCells,
     /// Units that have a claim.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use imbl::OrdMap;
 use serde::{Deserialize, Serialize};
 
-pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground};
+pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
 pub use cell_index::CellIndex;
 pub(crate) use cells::guaranteed_levels;
 pub use events::{Compacted, EventLog};

@@ -1,5 +1,6 @@
 //! What can be given out now in free and in bound cells.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::cells::{Allocation, HostLoad};
@@ -36,14 +37,19 @@ impl Allocation {
         bound.sum::<u64>() + owed.sum::<u64>()
     }
 
-    /// GPUs of all cells that a virtual cluster has bound or is owed: nothing of it goes beyond them.
+    /// GPUs of a virtual cluster's bound cells by host, those left out that this allocation has given out and the other
+    /// has not.
     #[must_use]
-    pub fn gpus_at_most(&self, queue: &Arc<str>) -> u64 {
-        let bound = self.bound_with_room(queue, true);
-        let bound = bound.iter().filter_map(|cell| self.ground.kind(cell));
-        let owed = self.quotas(queue);
-        let owed = owed.map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()));
-        bound.map(|kind| u64::from(kind.gpus)).sum::<u64>() + owed.sum::<u64>()
+    pub fn bound_gpus_since(&self, before: &Self, queue: &Arc<str>) -> BTreeMap<HostId, u32> {
+        let mut by_host = BTreeMap::new();
+        for cell in self.bound_with_room(queue, true) {
+            for (host, gpus) in self.ground.gpus(&cell) {
+                let [now, then] = [self, before].map(|of| of.ground.host_load(host).within(gpus));
+                let given = now.busy.saturating_sub(then.busy);
+                *by_host.entry(host).or_default() += gpus.count().saturating_sub(given);
+            }
+        }
+        by_host
     }
 
     /// GPUs of a cell that can be given out now.

@@ -74,6 +74,15 @@ impl<'a> Ask<'a> {
         groups.map(|group| u64::from(group.resources.gpus)).sum()
     }
 
+    /// Its tasks with GPUs: how many ask for so many.
+    pub(super) fn tasks_by_gpus(&self) -> BTreeMap<u32, u64> {
+        let mut tasks = BTreeMap::new();
+        for (_, _, group) in self.with_gpus() {
+            *tasks.entry(group.resources.gpus).or_default() += 1;
+        }
+        tasks
+    }
+
     fn with_gpus(&self) -> impl Iterator<Item = &(TaskIndex, usize, &'a TaskGroup)> {
         self.tasks
             .iter()

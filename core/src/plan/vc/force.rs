@@ -4,18 +4,15 @@ use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
-use imbl::OrdSet;
-
 use crate::cells::Allocation;
 use crate::command::{Command, Standing, Victim};
 use crate::ids::{JobId, UnitIndex};
 use crate::plan::capacity::Capacity;
-use crate::plan::vc::ask::Ask;
 use crate::plan::vc::hosts::Force;
 use crate::plan::vc::{Clusters, Found};
 use crate::quota::Amounts;
-use crate::rights::{Preemptor, Rights, may_preempt};
-use crate::state::{AttemptClass, AttemptKey, Ground, Job};
+use crate::rights::{Preemptor, may_preempt};
+use crate::state::{AttemptClass, Ground, Job};
 use crate::topology::CellId;
 
 /// Attempts that one unit takes off their cells at most. Past it those that bear it are stopped like others.
@@ -58,42 +55,6 @@ impl<'a> Clusters<'a> {
             }
         }
         self.find_superseding(capacity, job, unit)
-    }
-
-    /// Whether the cluster's cells have so many GPUs besides those that cannot be taken, wherever they are. That is soon
-    /// known, and mostly what a unit lacks whose cluster is full.
-    fn may_find(&self, job: &Job, unit: UnitIndex, force: Force) -> bool {
-        let preemptor = Preemptor {
-            job,
-            unit,
-            standing: &Standing::Cells(Vec::new()),
-            amounts: &Amounts::default(),
-        };
-        let rights = Rights::of(self.state, preemptor);
-        let kept = self
-            .in_cells(&job.spec.queue)
-            .filter(|(class, _)| force < Force::Priority || rights.over_class(class).is_none());
-        let kept = kept.map(|(class, attempts)| u64::from(class.gpus) * attempts.len() as u64);
-        let most = self
-            .allocation
-            .gpus_at_most(&Arc::from(job.spec.queue.as_str()));
-        most.saturating_sub(kept.sum()) >= Ask::new(job, unit, true).gpus()
-    }
-
-    /// The attempts in cells of a cluster, by class.
-    fn in_cells(
-        &self,
-        queue: &str,
-    ) -> impl Iterator<Item = (&'a AttemptClass, &'a OrdSet<AttemptKey>)> {
-        let first = AttemptClass {
-            ground: Ground::Cells,
-            queue: Arc::from(queue),
-            priority: i32::MIN,
-            gpus: 0,
-        };
-        let queue = Arc::clone(&first.queue);
-        let classes = self.state.index.attempts.range(first..);
-        classes.take_while(move |(class, _)| class.ground == Ground::Cells && class.queue == queue)
     }
 
     /// Finds room that lower priorities of the cluster have claimed; claims that are not in the way stay.
@@ -236,8 +197,18 @@ impl<'a> Clusters<'a> {
 
     /// Jobs of a lower priority in cells of the job's cluster that bear to lose them.
     fn lazy_jobs(&self, job: &Job) -> BTreeSet<JobId> {
-        self.in_cells(&job.spec.queue)
-            .filter(|(class, _)| class.priority < job.spec.priority)
+        let first = AttemptClass {
+            ground: Ground::Cells,
+            queue: Arc::from(job.spec.queue.as_str()),
+            priority: i32::MIN,
+            gpus: 0,
+        };
+        let end = AttemptClass {
+            priority: job.spec.priority,
+            ..first.clone()
+        };
+        let lower = self.state.index.attempts.range(first..end);
+        lower
             .flat_map(|(_, attempts)| attempts.iter().map(|key| key.job.0))
             .filter(|id| {
                 let other = self.state.job(*id);

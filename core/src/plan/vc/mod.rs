@@ -15,6 +15,7 @@ mod blocks;
 mod cheapest;
 mod force;
 mod hosts;
+mod reach;
 mod tidy;
 
 use std::sync::Arc;

@@ -1,0 +1,54 @@
+//! What a virtual cluster has at most for a unit, whoever is stopped: soon known, and mostly less than is asked for where
+//! the cluster is full.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::ids::{HostId, UnitIndex};
+use crate::plan::vc::Clusters;
+use crate::plan::vc::ask::Ask;
+use crate::plan::vc::hosts::Force;
+use crate::state::Job;
+
+impl Clusters<'_> {
+    /// False if the cluster's cells cannot hold a unit even if all were stopped in them that may be: looking for whom to
+    /// stop is in vain then. Cells that it is still owed might be anywhere.
+    pub(super) fn may_find(&self, job: &Job, unit: UnitIndex, force: Force) -> bool {
+        let ask = Ask::new(job, unit, true);
+        let queue: Arc<str> = Arc::from(job.spec.queue.as_str());
+        let open = self.open_by_host(
+            &queue,
+            (force >= Force::Priority).then_some(job.spec.priority),
+        );
+        let owed = self.allocation.quotas(&queue);
+        let owed: u64 = owed
+            .map(|(kind, quota)| u64::from(kind.gpus) * u64::from(quota.owed()))
+            .sum();
+        if owed > 0 {
+            return owed + open.values().map(|gpus| u64::from(*gpus)).sum::<u64>() >= ask.gpus();
+        }
+        let tasks = ask.tasks_by_gpus();
+        tasks.keys().all(|gpus| {
+            let wanted: u64 = tasks.range(gpus..).map(|(_, tasks)| tasks).sum();
+            open.values()
+                .map(|open| u64::from(open / gpus))
+                .sum::<u64>()
+                >= wanted
+        })
+    }
+
+    /// GPUs of a cluster's bound cells by host that nobody holds for good: without what its own work holds in cells, of
+    /// that priority or a higher one if one is given.
+    fn open_by_host(&self, queue: &Arc<str>, priority: Option<i32>) -> BTreeMap<HostId, u32> {
+        let before = &self.state.index.allocation;
+        let mut open = self.allocation.bound_gpus_since(before, queue);
+        let first = (Arc::clone(queue), priority.unwrap_or(i32::MIN), HostId(0));
+        let kept = self.state.index.held_in_cells.range(first..);
+        for ((_, _, host), gpus) in kept.take_while(|((name, ..), _)| name == queue) {
+            if let Some(open) = open.get_mut(host) {
+                *open = open.saturating_sub(*gpus);
+            }
+        }
+        open
+    }
+}
