@@ -112,35 +112,41 @@ pub(super) fn claim_to_wire(state: &State, claim: &Claim) -> v1::Claim {
             .map(|victim| (*victim).into())
             .collect(),
         expected_at_ms: claim.expected_at.map(|at| at.0),
-        purpose: purpose_to_wire(&claim.purpose),
+        purpose: purpose_to_wire(&claim.purpose).map(Into::into),
     }
 }
 
-fn purpose_to_wire(purpose: &Purpose) -> Option<v1::claim::Purpose> {
+/// What a claim is for, as the interface and the log both say it: each has a `oneof` of its own for it.
+pub(crate) enum WirePurpose {
+    /// Room that others are moved out of.
+    Gathered(v1::Gathered),
+    /// Where a unit that moves goes.
+    Destination(v1::UnitName),
+}
+
+/// What a claim is for; none for an ordinary one.
+pub(crate) fn purpose_to_wire(purpose: &Purpose) -> Option<WirePurpose> {
     match purpose {
         Purpose::Ordinary => None,
         Purpose::Gathered {
             moved,
             cost_gpu_ms,
             gain_gpu_ms,
-        } => {
-            let moved = (moved.as_slice(), *cost_gpu_ms, *gain_gpu_ms);
-            Some(v1::claim::Purpose::Gathered(gathered_to_wire(moved)))
-        }
-        Purpose::Destination { job, unit } => {
-            Some(v1::claim::Purpose::Destination((*job, *unit).into()))
-        }
+        } => Some(WirePurpose::Gathered(v1::Gathered {
+            moved: moved.iter().map(|one| (*one).into()).collect(),
+            cost_gpu_ms: *cost_gpu_ms,
+            gain_gpu_ms: *gain_gpu_ms,
+        })),
+        Purpose::Destination { job, unit } => Some(WirePurpose::Destination((*job, *unit).into())),
     }
 }
 
-/// Attempts that are moved, what that costs and what it gains in GPU-milliseconds.
-pub(crate) fn gathered_to_wire(
-    (moved, cost_gpu_ms, gain_gpu_ms): (&[Victim], u64, u64),
-) -> v1::Gathered {
-    v1::Gathered {
-        moved: moved.iter().map(|one| (*one).into()).collect(),
-        cost_gpu_ms,
-        gain_gpu_ms,
+impl From<WirePurpose> for v1::claim::Purpose {
+    fn from(purpose: WirePurpose) -> Self {
+        match purpose {
+            WirePurpose::Gathered(gathered) => Self::Gathered(gathered),
+            WirePurpose::Destination(unit) => Self::Destination(unit),
+        }
     }
 }
 

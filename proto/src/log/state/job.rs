@@ -11,11 +11,11 @@ use muster_core::spec::JobSpec;
 use muster_core::state::{Attempt, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit};
 use muster_core::time::TimeMs;
 
-use crate::convert::claim::gathered_to_wire;
+use crate::convert::claim::{WirePurpose, purpose_to_wire};
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
-use crate::log::v1::unit_claim::Purpose as WirePurpose;
+use crate::log::v1::unit_claim::Purpose as LoggedPurpose;
 use crate::log::{claim, v1};
 
 /// A job without its units.
@@ -204,32 +204,28 @@ fn claim_to_wire(claim: &Claim) -> v1::UnitClaim {
         standing: Some((&claim.standing).into()),
         victims: victims.map(|victim| (*victim).into()).collect(),
         expected_at_ms: claim.expected_at.map(|at| at.0),
-        purpose: match &claim.purpose {
-            Purpose::Ordinary => None,
-            Purpose::Gathered {
-                moved,
-                cost_gpu_ms,
-                gain_gpu_ms,
-            } => {
-                let moved = (moved.as_slice(), *cost_gpu_ms, *gain_gpu_ms);
-                Some(WirePurpose::Gathered(gathered_to_wire(moved)))
-            }
-            Purpose::Destination { job, unit } => {
-                Some(WirePurpose::Destination((*job, *unit).into()))
-            }
-        },
+        purpose: purpose_to_wire(&claim.purpose).map(Into::into),
     }
 }
 
-fn purpose_from_wire(wire: Option<WirePurpose>) -> Purpose {
+impl From<WirePurpose> for LoggedPurpose {
+    fn from(purpose: WirePurpose) -> Self {
+        match purpose {
+            WirePurpose::Gathered(gathered) => Self::Gathered(gathered),
+            WirePurpose::Destination(unit) => Self::Destination(unit),
+        }
+    }
+}
+
+fn purpose_from_wire(wire: Option<LoggedPurpose>) -> Purpose {
     match wire {
         None => Purpose::Ordinary,
-        Some(WirePurpose::Gathered(gathered)) => Purpose::Gathered {
+        Some(LoggedPurpose::Gathered(gathered)) => Purpose::Gathered {
             moved: gathered.moved.into_iter().map(Into::into).collect(),
             cost_gpu_ms: gathered.cost_gpu_ms,
             gain_gpu_ms: gathered.gain_gpu_ms,
         },
-        Some(WirePurpose::Destination(unit)) => {
+        Some(LoggedPurpose::Destination(unit)) => {
             let (job, unit) = unit.into();
             Purpose::Destination { job, unit }
         }
