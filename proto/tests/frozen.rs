@@ -84,6 +84,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_cells", samples::cells::state()),
         ("state_with_moves", samples::moves::state()),
         ("state_with_learnt_cells", samples::learnt::state()),
+        ("state_with_user_histories", samples::histories::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -111,6 +112,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("place_on_cells"), 2);
     assert_eq!(written(&samples::state::state())[8], 1);
     assert_eq!(written(&samples::cells::state())[8], 2);
+    assert_eq!(written(&samples::histories::state())[8], 2);
     assert_eq!(frozen_version("register_host"), 1);
     assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
     assert_eq!(written(&samples::learnt::state())[8], 3);

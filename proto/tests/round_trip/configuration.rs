@@ -124,22 +124,30 @@ fn defragment() -> impl Strategy<Value = Defragment> {
 fn valid_tree() -> impl Strategy<Value = QueueTree> {
     let queue = (
         prop::sample::select(&QUEUES[..]),
-        (1..9u32, any::<bool>(), option::of(0..9u64)),
+        (1..9u32, any::<[bool; 2]>(), option::of(0..9u64)),
     );
     let settings = (option::of(1_000..100_000u64), any::<bool>());
     (vec(queue, 0..4), settings).prop_map(|(queues, (history_half_life_ms, moves))| {
-        let queues = queues.into_iter().map(|(name, (weight, borrow, gpus))| {
-            let config = QueueConfig {
-                weight,
-                borrow,
-                limit: Limits {
-                    gpus,
-                    ..Limits::default()
-                },
-                ..QueueConfig::default()
-            };
-            (name.to_owned(), config)
-        });
+        let queues = queues
+            .into_iter()
+            .map(|(name, (weight, [borrow, is_fair], gpus))| {
+                let order = if is_fair {
+                    QueueOrder::Fair
+                } else {
+                    QueueOrder::default()
+                };
+                let config = QueueConfig {
+                    weight,
+                    order,
+                    borrow,
+                    limit: Limits {
+                        gpus,
+                        ..Limits::default()
+                    },
+                    ..QueueConfig::default()
+                };
+                (name.to_owned(), config)
+            });
         let mut queues: BTreeMap<_, _> = queues.collect();
         if queues.contains_key("research/vision") {
             queues.entry("research".to_owned()).or_default();

@@ -18,6 +18,7 @@ use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
 pub(crate) mod cells;
+pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod moves;
 pub(crate) mod state;

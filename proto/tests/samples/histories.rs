@@ -1,0 +1,34 @@
+//! Past usage of users, where a queue's order is fair.
+
+use std::sync::Arc;
+
+use muster_core::quota::{QueueConfig, QueueOrder};
+use muster_core::state::{History, Queue, State};
+use muster_core::time::TimeMs;
+
+/// The first version's state with a fair queue that remembers what two users of it have used.
+pub(crate) fn state() -> State {
+    let mut parts = super::state::parts();
+    parts.history_half_life_ms = Some(86_400_000);
+    let fair = QueueConfig {
+        order: QueueOrder::Fair,
+        ..QueueConfig::default()
+    };
+    let histories = [("ada", 900_000, 4_700), ("résumé", u64::MAX, 0)];
+    let histories = histories.map(|(user, gpu_ms, as_of_ms)| {
+        let history = History {
+            gpu_ms,
+            as_of: TimeMs(as_of_ms),
+        };
+        (Arc::from(user), history)
+    });
+    parts.queues.push(Queue {
+        history: History {
+            gpu_ms: 1_200_000,
+            as_of: TimeMs(4_700),
+        },
+        user_histories: histories.into_iter().collect(),
+        ..Queue::configured("vision", Arc::new(fair))
+    });
+    State::restore(parts)
+}
