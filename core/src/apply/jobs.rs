@@ -3,16 +3,15 @@
 use std::sync::Arc;
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, admission, require_length, violation};
+use crate::apply::{Step, admission, asked, require_length};
 use crate::command::StopReason;
 use crate::event::EventKind;
 use crate::ids::{JobId, RequestId, UnitIndex};
 use crate::lifecycle::{JobPhase, UnitPhase};
 use crate::limits;
-use crate::quota::Guarantee;
 use crate::rejection::Rejection;
-use crate::spec::{self, JobSpec, Violation};
-use crate::state::{Answer, CancelRequest, Job, State, UnitCounts};
+use crate::spec::{self, JobSpec};
+use crate::state::{Answer, CancelRequest, Job, UnitCounts};
 
 impl Step<'_> {
     pub(super) fn submit_job(
@@ -25,7 +24,7 @@ impl Step<'_> {
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
-            let violations = asked_of_state(step.state, spec);
+            let violations = asked::of_state(step.state, spec);
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
@@ -160,43 +159,4 @@ impl Step<'_> {
             }
         }
     }
-}
-
-/// What a job names that is not there: levels of the topology, its queue's pinned cell.
-fn asked_of_state(state: &State, spec: &JobSpec) -> Vec<Violation> {
-    let mut found = Vec::new();
-    let groups = spec.groups.iter().enumerate();
-    let withins = groups.filter_map(|(position, group)| {
-        let field = format!("groups[{position}].layout.within.level");
-        Some((field, group.layout.within.as_ref()?))
-    });
-    let of_job = spec.scheduling.within.as_ref();
-    let of_job = of_job.map(|within| ("scheduling.within.level".to_owned(), within));
-    for (field, within) in of_job.into_iter().chain(withins) {
-        if state.topology.level(&within.level).is_none() {
-            let levels: Vec<&str> = state.topology.levels().collect();
-            let rule = format!(
-                "`{}` is no level of cells; there are {}",
-                within.level,
-                levels.join(", ")
-            );
-            found.push(violation(&field, rule));
-        }
-    }
-    let Some(asked) = &spec.scheduling.pinned_cell else {
-        return found;
-    };
-    let queue = state.queues.get(spec.queue.as_str());
-    let pinned = queue.is_some_and(|queue| match &queue.config.guarantee {
-        Guarantee::Cells(quotas) => {
-            let mut cells = quotas.iter().flat_map(|quota| &quota.pinned);
-            cells.any(|cell| cell.name == *asked)
-        }
-        Guarantee::Amounts(_) => false,
-    });
-    if !pinned {
-        let rule = format!("`{asked}` is no pinned cell of queue `{}`", spec.queue);
-        found.push(violation("scheduling.pinned_cell", rule));
-    }
-    found
 }

@@ -5,6 +5,7 @@
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
 mod admission;
+mod asked;
 mod binding;
 mod blocks;
 mod capacity;
