@@ -33,6 +33,7 @@ pub(crate) struct ExplanationView {
     blocker: Option<Value>,
     remedy: Option<Value>,
     remedy_is_enough: bool,
+    cut_short: bool,
     unit: u32,
     units_waiting: u64,
     jobs_ahead: u64,
@@ -90,6 +91,7 @@ impl From<v1::ExplainJobResponse> for ExplanationView {
             blocker: answer.blocker.as_ref().and_then(json::blocker),
             remedy: answer.remedy.as_ref().and_then(json::remedy),
             remedy_is_enough: answer.remedy_is_enough,
+            cut_short: answer.cut_short,
             unit: answer.unit,
             units_waiting: answer.units_waiting,
             jobs_ahead: answer.jobs_ahead,
@@ -162,6 +164,11 @@ impl ExplanationView {
             lines.push(self.position());
             lines.push(self.start(now));
         }
+        if self.cut_short {
+            lines.push(
+                "not all was looked at in the time there was: a smaller change may do".to_owned(),
+            );
+        }
         lines.extend(self.cells.iter().map(CellsView::line));
         let missing = self.cells_missing.iter();
         lines.extend(missing.map(|sum| format!("cells missing in the whole cluster: {sum}")));
@@ -204,7 +211,11 @@ impl ExplanationView {
 
     fn start(&self, now: Timestamp) -> String {
         let Some(start) = &self.expected_start else {
-            return "expected start: nobody can tell".to_owned();
+            return match self.cut_short {
+                true => "expected start: not found in the time there was",
+                false => "expected start: nobody can tell",
+            }
+            .to_owned();
         };
         let at = until(now, start.at_ms);
         let why = match start.basis.as_str() {
@@ -320,6 +331,22 @@ mod tests {
         let lines: Vec<&str> = text.lines().map(str::trim_end).collect();
         let shown = lines.join("\n");
         assert!(DOCUMENT.contains(&shown), "docs/explain.md lacks\n{shown}");
+    }
+
+    #[test]
+    fn people_read_that_time_ran_out() {
+        let cut = v1::ExplainJobResponse {
+            expected_start: None,
+            cut_short: true,
+            ..answer()
+        };
+        let now = Timestamp::from_millisecond(NOW_MS.try_into().unwrap()).unwrap();
+        let text = ExplanationView::from(cut).render(now);
+        assert!(
+            text.contains("expected start: not found in the time"),
+            "{text}"
+        );
+        assert!(text.contains("not all was looked at"), "{text}");
     }
 
     #[test]

@@ -30,7 +30,9 @@ pub use blocker::{
     Blocker, CellsShort, KindQuota, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
 };
 pub use change::Change;
-pub use explain::{Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain};
+pub use explain::{
+    Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain, explain_while,
+};
 pub use reason::{Reason, WaitingByReason};
 
 pub(crate) use capacity::positions;

@@ -1,11 +1,14 @@
 //! Properties over random histories: the planner's word is accepted whole, the reactor comes to rest, the
 //! agent never breaks its rules.
 
+use std::cell::Cell;
 use std::collections::BTreeMap;
 
 use muster_core::apply::apply;
 use muster_core::audit::audit;
-use muster_core::plan::{self, Basis, Blocker, Budget, Plan, WaitingByReason, explain, plan};
+use muster_core::plan::{
+    self, Basis, Blocker, Budget, Plan, WaitingByReason, explain, explain_while, plan,
+};
 use muster_core::state::State;
 use muster_core::testing::draw_command;
 use proptest::prelude::*;
@@ -66,6 +69,27 @@ proptest! {
         let expected = &whole.steps[..steps_max.min(whole.steps.len())];
         prop_assert_eq!(&cut.steps[..], expected);
         prop_assert!(cut.more || cut == whole);
+    }
+
+    #[test]
+    fn an_explanation_cut_short_still_names_the_blocker(
+        entropies in prop::collection::vec(any::<u64>(), 0..120),
+        looks in 0usize..16,
+    ) {
+        let state = state_after(&entropies);
+        for job in state.jobs.values() {
+            let left = Cell::new(looks);
+            let lasts = || left.replace(left.get().saturating_sub(1)) > 0;
+            let cut = explain_while(&state, job.id, state.time, &lasts);
+            let whole = explain(&state, job.id, state.time);
+            let (Some(cut), Some(whole)) = (cut, whole) else {
+                return Err(TestCaseError::fail("the job is there"));
+            };
+            prop_assert!(!whole.is_cut_short);
+            prop_assert_eq!(&cut.blocker, &whole.blocker);
+            prop_assert!(cut.start.is_none() || cut.start == whole.start);
+            prop_assert!(cut.is_cut_short || cut == whole);
+        }
     }
 
     #[test]

@@ -1,19 +1,41 @@
 //! Why a job waits: the planner's own answer, in the words of the wire.
 
+use std::time::Duration;
+
 use muster_core::feasibility::{Asker, Freed, Ledger};
 use muster_core::ids::{JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{ClassCount, Explanation, explain};
+use muster_core::plan::{ClassCount, Explanation, explain_while};
 use muster_core::spec::TaskGroup;
 use muster_core::state::{Host, Job, State};
 use muster_proto::v1;
+use tokio::time::Instant;
 use tonic::Status;
 
 use crate::service::jobs::find;
 
-/// Why a job waits, in this state.
-pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, Status> {
+/// The longest that a remedy and a start are looked for, whatever time the caller gives: looks ahead keep a core busy.
+const LOOKING_MAX: Duration = Duration::from_secs(5);
+
+/// Kept back of the request's time for the look that is under way when it ends.
+const LAST_LOOK: Duration = Duration::from_millis(500);
+
+/// The instant at which looking ahead ends for a request that must be answered by its deadline.
+pub(crate) fn patience(now: Instant, deadline: Instant) -> Instant {
+    let given = deadline.saturating_duration_since(now);
+    now + given
+        .saturating_sub(LAST_LOOK.min(given / 4))
+        .min(LOOKING_MAX)
+}
+
+/// Why a job waits, in this state; what would help is looked for until an instant.
+pub(crate) fn job(
+    state: &State,
+    id: JobId,
+    until: Instant,
+) -> Result<v1::ExplainJobResponse, Status> {
     let job = find(state, id)?;
-    let explanation = explain(state, id, state.time)
+    let lasts = || Instant::now() < until;
+    let explanation = explain_while(state, id, state.time, &lasts)
         .ok_or_else(|| Status::internal("a job that is there has no explanation"))?;
     let unit = job.waiting_units().next();
     let group = unit.and_then(|unit| neediest(job, job.tasks_of(unit)));
@@ -43,6 +65,7 @@ pub(crate) fn job(state: &State, id: JobId) -> Result<v1::ExplainJobResponse, St
             .collect(),
         remedy: explanation.remedy.as_ref().map(Into::into),
         remedy_is_enough: explanation.remedy_is_enough,
+        cut_short: explanation.is_cut_short,
     })
 }
 
@@ -115,5 +138,20 @@ fn summary(job: &Job, explanation: &Explanation) -> String {
         None if job.phase.is_terminal() => "the job has ended".to_owned(),
         None if explanation.waiting_units == 0 => "nothing of the job waits".to_owned(),
         None => "there is room; the job is about to be placed".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looking_ahead_ends_before_the_request_and_never_takes_long() {
+        let now = Instant::now();
+        let looking = |seconds: u64| patience(now, now + Duration::from_secs(seconds)) - now;
+        assert_eq!(looking(3_600), LOOKING_MAX);
+        assert_eq!(looking(2), Duration::from_millis(1_500));
+        assert_eq!(looking(1), Duration::from_millis(750));
+        assert_eq!(looking(0), Duration::ZERO);
     }
 }

@@ -95,8 +95,9 @@ impl JobService for Jobs {
         let request = request.into_inner();
         let state = read::state(&self.0, request.consistency, deadline).await?;
         // It plans ahead: long enough to keep others of this thread waiting.
+        let until = explain::patience(Instant::now(), deadline);
         let explained =
-            tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id)));
+            tokio::task::spawn_blocking(move || explain::job(&state, JobId(request.job_id), until));
         let answer = explained
             .await
             .map_err(|error| Status::internal(format!("explain the job: {error}")))?;

@@ -8,6 +8,7 @@ use crate::command::{BlockTarget, Command};
 use crate::ids::{RequestId, UnitIndex};
 use crate::plan::blocker::{RoomShort, TopologyShort};
 use crate::plan::diagnose::first_group;
+use crate::plan::explain::patience::Patience;
 use crate::plan::explain::remedy::Remedy;
 use crate::plan::explain::turn::Met;
 use crate::plan::explain::{helps, queues};
@@ -55,10 +56,20 @@ struct Search<'s, 'a> {
     state: &'s State,
     job: &'s Job,
     met: &'s Met<'a>,
+    patience: &'s Patience<'s>,
 }
 
-pub(super) fn find(state: &State, job: &Job, met: &Met<'_>) -> Option<Advice> {
-    let search = Search { state, job, met };
+pub(super) fn find(
+    state: &State,
+    job: &Job,
+    (met, patience): (&Met<'_>, &Patience<'_>),
+) -> Option<Advice> {
+    let search = Search {
+        state,
+        job,
+        met,
+        patience,
+    };
     let wait = |until: TimeMs| Remedy::Wait { until };
     match met.blocker.as_ref()? {
         Blocker::Cancelling => None,
@@ -96,10 +107,18 @@ impl Search<'_, '_> {
         self.met.round.as_ref().map(|(_, _, unit)| *unit)
     }
 
-    /// Whether the job's unit would be placed in its turn if the job were like this.
+    /// Whether the job's unit would be placed in its turn if the job were like this. What there is no patience to look at
+    /// counts as no help.
     fn fits(self, job: &Job) -> bool {
         let round = self.met.round.as_ref();
-        round.is_some_and(|(round, turn, unit)| round.finds_room(*turn, job, *unit))
+        round.is_some_and(|(round, turn, unit)| {
+            self.patience.lasts() && round.finds_room(*turn, job, *unit)
+        })
+    }
+
+    /// Whether the job could go on in another state.
+    fn is_helped(self, fork: &State) -> bool {
+        self.patience.lasts() && helps(fork, self.job, self.met)
     }
 
     fn change(self, change: Change) -> Option<Advice> {
@@ -130,7 +149,7 @@ impl Search<'_, '_> {
         };
         let change = |config: &mut QueueConfig| queues::raise(config, reached);
         let raised = queues::with_queue(self.state, self.met.now, (&reached.queue, change));
-        if raised.is_some_and(|fork| helps(&fork, self.job, self.met)) {
+        if raised.is_some_and(|fork| self.is_helped(&fork)) {
             return Advice::enough(raise);
         }
         let of_guarantee = (reached.kind == LimitKind::Guarantee).then_some(Change::Opportunistic);
@@ -179,7 +198,7 @@ impl Search<'_, '_> {
             };
             apply(&mut fork, self.met.now, &unblock);
         }
-        !blocks.is_empty() && helps(&fork, self.job, self.met)
+        !blocks.is_empty() && self.is_helped(&fork)
     }
 
     /// What the job could ask for instead of the condition that is in its way.
@@ -265,7 +284,8 @@ impl Search<'_, '_> {
             let borrow = |config: &mut QueueConfig| config.borrow = true;
             let fork = queues::with_queue(self.state, self.met.now, (&short.queue, borrow))?;
             let queue = short.queue.clone();
-            helps(&fork, self.job, self.met).then(|| Advice::enough(Remedy::Borrow { queue }))
+            self.is_helped(&fork)
+                .then(|| Advice::enough(Remedy::Borrow { queue }))
         })
     }
 

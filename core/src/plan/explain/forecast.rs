@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use crate::apply::apply;
 use crate::command::{Command, Exit, Placement, TaskOutcome, TaskReport};
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use crate::plan::explain::patience::Patience;
 use crate::plan::explain::turn::Met;
 use crate::plan::running::{Running, by_end};
 use crate::plan::{Blocker, Budget, Plan, plan};
@@ -49,7 +50,11 @@ pub enum Basis {
 }
 
 /// When the job's next unit should start; none if nobody can tell.
-pub(super) fn start(state: &State, job: &Job, met: &Met<'_>) -> Option<Start> {
+pub(super) fn start(
+    state: &State,
+    job: &Job,
+    (met, patience): (&Met<'_>, &Patience<'_>),
+) -> Option<Start> {
     let now = met.now.max(state.time);
     match &met.blocker {
         None => Some(Start {
@@ -72,7 +77,7 @@ pub(super) fn start(state: &State, job: &Job, met: &Met<'_>) -> Option<Start> {
             at: (*at).max(now),
             basis: Basis::Reserved,
         }),
-        Some(_) => Forecast::new(state, now).run(job.id),
+        Some(_) => Forecast::new(state, now).run(job.id, patience),
     }
 }
 
@@ -108,8 +113,11 @@ impl Forecast {
         }
     }
 
-    fn run(mut self, job: JobId) -> Option<Start> {
+    fn run(mut self, job: JobId, patience: &Patience<'_>) -> Option<Start> {
         for _ in 0..ROUNDS_MAX {
+            if !patience.lasts() {
+                return None;
+            }
             let plan = plan(&self.state, self.now, Budget::default());
             if let Some(placement) = plan.placements().find(|placed| placed.job == job) {
                 return Some(self.start_of(placement));

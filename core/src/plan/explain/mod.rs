@@ -7,6 +7,7 @@
 mod advice;
 mod classes;
 mod forecast;
+mod patience;
 mod position;
 mod queues;
 mod remedy;
@@ -21,6 +22,7 @@ pub use remedy::Remedy;
 
 use crate::cells::{CellShortage, CellsLeft};
 use crate::ids::JobId;
+use crate::plan::explain::patience::Patience;
 use crate::plan::explain::turn::Met;
 use crate::plan::{Blocker, at, rounds};
 use crate::state::{Job, State};
@@ -48,6 +50,9 @@ pub struct Explanation {
     pub remedy: Option<Remedy>,
     /// Whether that was tried out and is enough by itself; otherwise it is needed, and maybe more is.
     pub remedy_is_enough: bool,
+    /// Whether patience ended before all looks were taken: then there may be a smaller remedy, and the start may be
+    /// missing although it could be told.
+    pub is_cut_short: bool,
 }
 
 /// Explains a job; none if there is no such job.
@@ -55,14 +60,29 @@ pub struct Explanation {
 /// It plans several times: ask for the jobs that somebody looks at, not for all; [`blocker`] plans once.
 #[must_use]
 pub fn explain(state: &State, job: JobId, now: TimeMs) -> Option<Explanation> {
+    explain_while(state, job, now, &|| true)
+}
+
+/// Explains a job as far as that can be done with patience, which is asked for before every look ahead but the first: what
+/// is in the way is told always, the remedy and the start are looked for while it lasts.
+#[must_use]
+pub fn explain_while(
+    state: &State,
+    job: JobId,
+    now: TimeMs,
+    lasts: &dyn Fn() -> bool,
+) -> Option<Explanation> {
+    let patience = Patience::new(lasts);
     let seen = at(state, now);
     let job = seen.job(job)?;
     let last = rounds::last(&seen, now);
     let met = turn::of(&last, job, now);
     let then = last.state.job(job.id).map_or(job, |then| then);
-    let advice = advice::find(&seen, then, &met);
+    let advice = advice::find(&seen, then, (&met, &patience));
     let waits = job.counts.waiting > 0;
-    let start = waits.then(|| forecast::start(&seen, job, &met)).flatten();
+    let start = waits
+        .then(|| forecast::start(&seen, job, (&met, &patience)))
+        .flatten();
     let is_cluster = seen
         .queues
         .get(job.spec.queue.as_str())
@@ -78,6 +98,7 @@ pub fn explain(state: &State, job: JobId, now: TimeMs) -> Option<Explanation> {
         cells_missing: allocation.map_or_else(Vec::new, |cells| cells.shortages()),
         remedy_is_enough: advice.as_ref().is_some_and(|advice| advice.is_enough),
         remedy: advice.map(|advice| advice.remedy),
+        is_cut_short: patience.has_ended(),
     })
 }
 
