@@ -51,6 +51,8 @@ pub(super) fn compare(
         queues,
         now: totals(&now, settings.horizon_ms, zero),
         then: totals(&then, settings.horizon_ms, zero),
+        now_over_time: now.timeline,
+        then_over_time: then.timeline,
     }
 }
 

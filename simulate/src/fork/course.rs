@@ -17,6 +17,7 @@ use super::agenda::{Agenda, AttemptKey, Happening};
 use super::estimate::{Estimator, Running};
 use super::record::{Placed, Record, Stop, gpus_of};
 use super::reports;
+use super::timeline::Timeline;
 use super::why::describe;
 use super::{Change, Fork, ForkError, ForkSettings, Made};
 use crate::world::SimulateError;
@@ -52,6 +53,7 @@ pub(super) struct Course {
     /// Units for which attempts were stopped.
     claimants: BTreeMap<Victim, JobId>,
     pub(super) sums: Sums,
+    pub(super) timeline: Timeline,
     pub(super) audit_every: Option<u64>,
     began: TimeMs,
     ends: TimeMs,
@@ -77,6 +79,7 @@ impl Course {
             blocked: Vec::new(),
             claimants: BTreeMap::new(),
             sums: Sums::default(),
+            timeline: Timeline::default(),
             audit_every: settings.audit_every,
         }
     }
@@ -127,6 +130,7 @@ impl Course {
     pub(super) fn step(&mut self) -> Result<bool, SimulateError> {
         let Some(now) = self.next_instant().filter(|at| *at < self.ends) else {
             self.pass_to(self.ends);
+            self.timeline.end(self.passed_ms());
             self.explain();
             return Ok(false);
         };
@@ -165,6 +169,7 @@ impl Course {
         let waiting: usize = index.waiting.values().map(|jobs| jobs.len()).sum();
         self.sums.held += u128::from(held) * span_ms;
         self.sums.waited += waiting as u128 * span_ms;
+        self.timeline.set(self.passed_ms(), held, waiting as u64);
         self.engine.now = now;
     }
 

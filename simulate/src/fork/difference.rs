@@ -4,6 +4,7 @@ use muster_core::effects::QueueEffect;
 use serde::Serialize;
 
 use super::estimate::Ground;
+use super::timeline::Timeline;
 
 /// The answer to a what-if. Instants are milliseconds after the fork.
 #[derive(Clone, Debug, Serialize)]
@@ -30,6 +31,12 @@ pub struct Difference {
     pub now: Totals,
     /// Sums with them.
     pub then: Totals,
+    /// What is drawn without the changes.
+    #[serde(skip)]
+    pub(super) now_over_time: Timeline,
+    /// What is drawn with them.
+    #[serde(skip)]
+    pub(super) then_over_time: Timeline,
 }
 
 /// How many jobs' running times are estimated on which ground.

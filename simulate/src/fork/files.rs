@@ -1,4 +1,4 @@
-//! An answer as files: `what-if.json`, `jobs.csv` and `stops.csv`.
+//! An answer as files: `report.html`, `what-if.json`, `jobs.csv` and `stops.csv`.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -56,6 +56,7 @@ impl Difference {
             .collect();
         let stops: Vec<_> = self.stops.iter().map(stop_line).collect();
         let files = [
+            ("report.html", self.page().into_bytes()),
             ("what-if.json", serde_json::to_vec_pretty(self)?),
             ("jobs.csv", table(&JOB_COLUMNS, &jobs)?),
             ("stops.csv", table(&STOP_COLUMNS, &stops)?),

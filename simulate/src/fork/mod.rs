@@ -13,8 +13,10 @@ mod course;
 mod difference;
 mod estimate;
 mod files;
+mod page;
 mod record;
 mod reports;
+mod timeline;
 mod why;
 
 use muster_core::effects::QueueEffect;

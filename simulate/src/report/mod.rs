@@ -6,6 +6,7 @@ mod figures;
 mod files;
 mod html;
 mod numbers;
+mod page;
 mod plot;
 mod svg;
 mod text;
@@ -16,6 +17,8 @@ pub use bounds::Bounds;
 pub use figures::{ClusterFigures, Effort, Group, JobFigures, Spread};
 pub use files::ReportError;
 pub(crate) use files::table;
+pub(crate) use numbers::{seconds, span};
+pub(crate) use page::Page;
 pub use plot::{Line, Plot};
 
 use crate::measure::{Series, SizeBucket};
@@ -23,7 +26,6 @@ use crate::rules::{Rules, Told};
 use crate::scenario::{LeftOut, Scenario};
 use crate::world::Outcome;
 use figures::{cluster_figures, job_figures};
-use numbers::seconds;
 
 /// What was simulated.
 #[derive(Clone, Debug, Serialize)]

@@ -5,7 +5,7 @@
     clippy::cast_precision_loss,
     reason = "milliseconds of a trace are far below 2^52"
 )]
-pub(super) fn seconds(ms: u64) -> f64 {
+pub(crate) fn seconds(ms: u64) -> f64 {
     ms as f64 / 1_000.0
 }
 
@@ -28,7 +28,7 @@ pub(super) const fn float(count: u64) -> f64 {
 }
 
 /// A span for people, with three or so digits: `340ms`, `12.3s`, `4.5m`, `13.2h`, `3.1d`.
-pub(super) fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     const MINUTE: f64 = 60.0;
     const HOUR: f64 = 60.0 * MINUTE;
     const DAY: f64 = 24.0 * HOUR;

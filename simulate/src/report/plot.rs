@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use super::charts::Legend;
 use super::svg::{Axis, Picture, colour, escape};
 
 /// Height of the drawing area, in pixels.
@@ -33,18 +34,24 @@ impl Plot {
     /// The picture as a file.
     #[must_use]
     pub fn draw(&self) -> String {
+        let (picture, legend) = self.picture();
+        standalone(picture, &legend)
+    }
+
+    /// The picture, to be finished, and the lines' names and colours.
+    pub(super) fn picture(&self) -> (Picture, Legend) {
         let points = || self.lines.iter().flat_map(|line| &line.points);
         let right = points().map(|(x, _)| *x).fold(self.x_from, f64::max);
         let top = points().map(|(_, y)| *y).fold(0.0, f64::max);
         let x = Axis::between(&self.x_label, (self.x_from, right));
         let y = Axis::linear(&self.y_label, top * 1.05);
         let mut picture = Picture::new(x, y, HEIGHT);
-        let mut legend = Vec::new();
+        let mut legend = Legend::new();
         for (position, line) in self.lines.iter().enumerate() {
             picture.line(&line.points, &colour(position));
             legend.push((line.name.clone(), colour(position)));
         }
-        standalone(picture, &legend)
+        (picture, legend)
     }
 }
 

@@ -170,3 +170,17 @@ fn what_the_cluster_would_refuse_is_refused() {
     };
     assert!(asked(&cluster, &[submit(unknown)]).is_err());
 }
+
+#[test]
+fn the_page_shows_both_futures_and_no_name_breaks_its_markup() {
+    let mut cluster = Cluster::with_hosts(1, 8);
+    run(&mut cluster, limited(gang("first", 1, 8), 600));
+    let answer = ask(&cluster, &[submit(gang("<b>second", 1, 8))]);
+    let folder = tempfile::tempdir().unwrap();
+    let paths = answer.write(folder.path()).unwrap();
+    assert!(paths.contains(&folder.path().join("what-if.json")));
+    let page = std::fs::read_to_string(folder.path().join("report.html")).unwrap();
+    assert!(page.contains("&lt;b&gt;second") && !page.contains("<b>second"));
+    assert_eq!(page.matches("<svg").count(), 2, "GPUs in use, waiting jobs");
+    assert!(page.contains("<td>after 10.0m</td>") && !page.contains("NaN"));
+}

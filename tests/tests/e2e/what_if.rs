@@ -189,6 +189,8 @@ async fn a_change_of_the_queues_tells_who_starts_later_and_what_is_over_its_limi
     let written = std::fs::read(report.join("what-if.json")).unwrap();
     let written: Value = serde_json::from_slice(&written).unwrap();
     assert_eq!(written["queues"], answer["queues"]);
+    let page = std::fs::read_to_string(report.join("report.html")).unwrap();
+    assert!(page.contains("<td>default</td><td>changed</td>"), "{page}");
 
     // The dry run of the change itself says the same, and changes nothing.
     let before = revision(&client).await;
