@@ -62,6 +62,14 @@ enum Noun {
     /// Submit the jobs of a trace, faster than they happened
     Replay(command::replay::Replay),
     /// Play a trace through the real planner in virtual time
+    ///
+    /// Every decision is the real planner's. Prints a table of delays, completion times, utilisation and fairness; with
+    /// --report writes a page with pictures, the figures as JSON and CSV, and a line for every job. Several policies in one
+    /// call are compared. The files' columns are described in docs/simulate.md.
+    ///
+    /// With --from-cluster it forks the state of the running cluster instead and tells what would follow of a submission, a
+    /// drain, a block or another tree of queues: who starts when and where, who is stopped, who waits longer. The cluster
+    /// is not touched (docs/what-if.md).
     Simulate(command::simulate::Simulate),
     /// Run scripts against the scheduling engine, without a cluster
     #[command(subcommand)]

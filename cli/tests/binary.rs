@@ -271,7 +271,11 @@ fn bad_input_of_a_simulation_is_told_with_line_and_column() {
             format!("{names}\na,5,1,1,8\nb,4,1,1,8\n"),
             "line 3: submit_s: `4` is before",
         ),
-        (format!("{names}\n"), "has no job after the first 0"),
+        (format!("{names}\n"), "has no job"),
+        (
+            format!("{names}\na,0,1,1\n"),
+            "line 2: has 4 fields, and line 1 names 5 columns",
+        ),
     ];
     for (text, expected) in cases {
         std::fs::write(&jobs, text).unwrap();
@@ -294,7 +298,28 @@ fn bad_input_of_a_simulation_is_told_with_line_and_column() {
     ]);
     assert_eq!(code(&output), 64);
     assert!(
-        stderr(&output).contains("HOSTSxGPUS"),
+        stderr(&output).contains(
+            "there is no file `many`, and as a shape `many` is not of the form HOSTSxGPUS"
+        ),
+        "{}",
+        stderr(&output)
+    );
+}
+
+#[test]
+fn options_of_a_what_if_and_of_a_trace_do_not_mix() {
+    let trace = ["simulate", "--cluster", "2x8", "--jobs", "jobs.csv"];
+    let output = run(&[&trace[..], &["--drain", "n1"]].concat());
+    assert_eq!(code(&output), 64);
+    let text = stderr(&output);
+    assert!(
+        text.contains("--drain asks about a running cluster: it needs --from-cluster"),
+        "{text}"
+    );
+    let output = run(&["simulate", "--from-cluster", "--drain", "n1", "--strict"]);
+    assert_eq!(code(&output), 64);
+    assert!(
+        stderr(&output).contains("cannot be used with"),
         "{}",
         stderr(&output)
     );

@@ -48,6 +48,10 @@ fn documents_and_blocks() {
     let field = complaint("hosts 1\nqueues\n  queues:\n    a: {weigth: 2}");
     assert!(field.starts_with("line 4, column "), "{field}");
     assert!(field.contains("weigth"), "{field}");
+    assert!(
+        !field.contains("at line"),
+        "the place is told once: {field}"
+    );
     let open = complaint("repeat 3\nsubmit a");
     assert!(
         open.starts_with("line 1, column 8: its `end` is missing"),

@@ -15,6 +15,10 @@ use crate::output::{Format, note, to_json, to_json_line};
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Run a script, and say whether it gives what it holds
+    ///
+    /// Takes the scheduling engine through the script's steps, every command audited, and prints after each step what it
+    /// changed. Results that stand in the script (lines that begin with `>`) must be given again. docs/scenarios.md
+    /// documents the language.
     Run(Run),
 }
 
@@ -28,10 +32,6 @@ impl Verb {
 }
 
 /// `muster scenario run`
-///
-/// Takes the scheduling engine through the script's steps, every command audited, and prints after each step what it
-/// changed. Results that stand in the script (lines that begin with `>`) must be given again. docs/scenarios.md
-/// documents the language.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 muster scenario run gang.txt

@@ -30,13 +30,6 @@ use crate::service::chain;
 const PROGRESS: &str = "{prefix:>10} {bar:32} {percent:>3}% {msg}";
 
 /// `muster simulate`
-///
-/// Plays the jobs of a trace in virtual time; every decision is the real planner's. Prints a table, and writes
-/// a page with pictures, the figures as JSON and CSV, and a line for every job.
-///
-/// With --from-cluster it forks the state of the running cluster instead and tells what would follow of a submission, a
-/// drain, a block or another tree of queues: who starts when and where, who is stopped, who waits longer. The cluster
-/// is not touched.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 muster simulate --cluster 352x8:V100 --jobs philly_jobs.csv.gz --policy fifo,queues --report out
@@ -51,7 +44,8 @@ pub(crate) struct Simulate {
         required_unless_present = "from_cluster"
     )]
     cluster: Option<String>,
-    /// The jobs: a file with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task and others
+    /// The jobs: a file with the columns job_id, submit_s, duration_s, num_tasks, gpus_per_task and others, sorted by
+    /// submit_s
     #[arg(long, value_name = "FILE", required_unless_present = "from_cluster")]
     jobs: Option<PathBuf>,
     /// Quotas for the policies that go by them: a file with the columns vc, from_date, gpus. Or a whole tree of queues as
@@ -61,7 +55,8 @@ pub(crate) struct Simulate {
     /// Outages of hosts and GPUs: a file with the columns node, start_s, end_s, gpu
     #[arg(long, value_name = "FILE")]
     faults: Option<PathBuf>,
-    /// Rules to go by, one run each: fifo, priority, backfill, queues, fair, capacity, cells, tree
+    /// Rules to go by, one run each: fifo, priority, backfill, queues, fair, capacity, cells, tree (the last three need
+    /// --queues)
     #[arg(long, default_value = "queues", value_name = "NAMES", value_delimiter = ',', value_parser = policy)]
     policy: Vec<Policy>,
     /// Nothing but the jobs of these virtual clusters
@@ -103,7 +98,7 @@ pub(crate) struct Simulate {
     /// Check all invariants of the state after every instant, or after every so many
     #[arg(long, value_name = "INSTANTS", num_args = 0..=1, require_equals = true, default_missing_value = "1", value_parser = clap::value_parser!(u64).range(1..))]
     audit: Option<u64>,
-    /// Folder for report.html, report.json and the CSV files; made if it is not there
+    /// Folder for report.html, the figures as JSON and the CSV files; made if it is not there
     #[arg(long, value_name = "FOLDER")]
     report: Option<PathBuf>,
     #[command(flatten)]
@@ -126,6 +121,7 @@ impl Simulate {
             };
             return self.what_if.run(options, shared);
         }
+        self.what_if.refuse_without_cluster()?;
         let scenario = self.scenario()?;
         let outcomes = self
             .policy
@@ -163,10 +159,11 @@ impl Simulate {
         });
         let jobs = read_jobs(path, self.skip, count).map_err(|error| unusable(&error))?;
         if jobs.is_empty() {
-            let (file, skip) = (path.display(), self.skip);
-            return Err(Failure::usage(format!(
-                "{file} has no job after the first {skip}"
-            )));
+            let file = path.display();
+            return Err(Failure::usage(match self.skip {
+                0 => format!("{file} has no job"),
+                skip => format!("{file} has no job after the first {skip} (--skip)"),
+            }));
         }
         let outages = match &self.faults {
             Some(path) => read_outages(path).map_err(|error| unusable(&error))?,
@@ -254,7 +251,8 @@ fn cluster(text: &str) -> Result<Cluster, Failure> {
     match text.parse() {
         Ok(cluster) => Ok(cluster),
         Err(shape) if !path.exists() => {
-            Err(Failure::usage(format!("{shape}, and no such file is there")).about("--cluster"))
+            let message = format!("there is no file `{text}`, and as a shape {shape}");
+            Err(Failure::usage(message).about("--cluster"))
         }
         Err(_) => Cluster::read(path).map_err(|error| Failure::usage(chain(&error))),
     }
@@ -317,7 +315,11 @@ fn checkpoint_interval(text: &str) -> Result<CheckpointInterval, String> {
     if text == "none" {
         return Ok(CheckpointInterval(None));
     }
-    parse::duration(text).map(|interval| CheckpointInterval(Some(interval)))
+    let interval = parse::duration(text)?;
+    if interval < Duration::from_millis(1) {
+        return Err("at least 1ms, or `none`".to_owned());
+    }
+    Ok(CheckpointInterval(Some(interval)))
 }
 
 #[cfg(test)]
@@ -333,7 +335,7 @@ mod tests {
                 .all(|text| load(text).is_err())
         );
         assert!(checkpoint_interval("none").is_ok_and(|interval| interval.0.is_none()));
-        assert!(checkpoint_interval("soon").is_err());
+        assert!(checkpoint_interval("soon").is_err() && checkpoint_interval("0s").is_err());
         assert_eq!(limits("exact"), Ok(TimeLimits::Exact));
         let hours = NonZeroU64::new(7_200_000).map(|step_ms| TimeLimits::RoundedUp { step_ms });
         assert_eq!(limits("rounded-up:2h").ok(), hours);

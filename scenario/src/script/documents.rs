@@ -19,7 +19,10 @@ pub(crate) fn read<T: DeserializeOwned + Default>(
         let place = error.location();
         let (line, column) = place.map_or((1, 1), |place| (place.line(), place.column()));
         let number = |number: u64| u32::try_from(number).unwrap_or(u32::MAX);
-        let message = error.without_snippet().to_string();
+        let text = error.without_snippet().to_string();
+        // Counted within the document; the script's own place is told before it.
+        let within = format!(" at line {line}, column {column}");
+        let message = text.strip_suffix(&within).unwrap_or(&text).to_owned();
         ScriptError::new(before.saturating_add(number(line)), number(column), message)
     })
 }

@@ -15,7 +15,7 @@ pub enum TraceError {
         #[source]
         source: io::Error,
     },
-    /// The bytes are damaged, or a line is no CSV of as many fields as the first one.
+    /// The bytes are damaged.
     #[error("reading {}", path.display())]
     Read {
         /// Which file.
@@ -23,6 +23,26 @@ pub enum TraceError {
         /// Where and why.
         #[source]
         source: csv::Error,
+    },
+    /// A line has more or fewer fields than the first one has names.
+    #[error("{}: line {line}: has {fields} fields, and line 1 names {columns} columns", path.display())]
+    Uneven {
+        /// Which file.
+        path: PathBuf,
+        /// Counted from 1.
+        line: u64,
+        /// What it has.
+        fields: u64,
+        /// What it should have.
+        columns: u64,
+    },
+    /// A column is named twice.
+    #[error("{}: line 1: the column `{column}` is named twice", path.display())]
+    ColumnTwice {
+        /// Which file.
+        path: PathBuf,
+        /// Which column.
+        column: &'static str,
     },
     /// A column that the schema requires is not there.
     #[error("{}: line 1: the column `{column}` is missing", path.display())]

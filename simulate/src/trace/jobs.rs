@@ -255,6 +255,18 @@ mod tests {
             refused(&["job_id,submit_s,duration_s,num_tasks"]),
             "line 1: the column `gpus_per_task` is missing"
         );
+        assert_eq!(
+            refused(&[&format!("{NAMES},job_id"), "a,5,1,1,1,a"]),
+            "line 1: the column `job_id` is named twice"
+        );
+    }
+
+    #[test]
+    fn a_line_of_another_length_is_told_with_both_lengths() {
+        assert_eq!(
+            refused(&[NAMES, "a,5,1,1,1", "b,5,1,1"]),
+            "line 3: has 4 fields, and line 1 names 5 columns"
+        );
     }
 
     #[test]

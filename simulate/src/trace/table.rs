@@ -90,10 +90,24 @@ impl Iterator for Table {
             layout: Arc::clone(&self.layout),
             record,
         });
-        Some(row.map_err(|source| TraceError::Read {
-            path: self.layout.path.to_path_buf(),
-            source,
-        }))
+        Some(row.map_err(|source| unreadable(&self.layout.path, source)))
+    }
+}
+
+fn unreadable(path: &Path, source: csv::Error) -> TraceError {
+    let path = path.to_owned();
+    match source.kind() {
+        csv::ErrorKind::UnequalLengths {
+            pos,
+            expected_len,
+            len,
+        } => TraceError::Uneven {
+            path,
+            line: pos.as_ref().map_or(0, csv::Position::line),
+            fields: *len,
+            columns: *expected_len,
+        },
+        _ => TraceError::Read { path, source },
     }
 }
 
@@ -112,6 +126,12 @@ fn columns(
                 known: known.join(", "),
             });
         };
+        if found.iter().any(|(name, _)| *name == column.name) {
+            return Err(TraceError::ColumnTwice {
+                path: path.to_owned(),
+                column: column.name,
+            });
+        }
         found.push((column.name, position));
     }
     let missing = schema

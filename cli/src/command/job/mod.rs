@@ -25,6 +25,9 @@ pub(crate) enum Verb {
     /// Show everything about a job
     Get(get::Get),
     /// Why a job waits, and what would let it run
+    ///
+    /// The first thing that is in its way as the planner meets it, the smallest change that was tried and is enough, its
+    /// position, and when it should start. Looks ahead for 5 s at most. All reasons are described in docs/explain.md.
     Explain(explain::Explain),
     /// End jobs
     Cancel(cancel::Cancel),

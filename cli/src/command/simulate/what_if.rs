@@ -42,26 +42,29 @@ const ASSUMED_RUN_MIN: Duration = Duration::from_secs(1);
 #[command(next_help_heading = "What if")]
 pub(super) struct WhatIf {
     /// Fork the state of the running cluster, and tell what the changes below would change; touches nothing
-    #[arg(long, conflicts_with_all = ["cluster", "jobs", "faults", "policy", "skip", "jobs_max", "load", "checkpoint_interval", "packing"])]
+    #[arg(long, conflicts_with_all = [
+        "cluster", "jobs", "faults", "policy", "vcs", "no_borrow", "strict", "defragment", "limits", "learn",
+        "untold_checkpoints", "skip", "jobs_max", "load", "checkpoint_interval", "packing",
+    ])]
     from_cluster: bool,
     /// What if these jobs were submitted: job files as `muster job submit -f` takes them
-    #[arg(long, value_name = "FILE", requires = "from_cluster")]
+    #[arg(long, value_name = "FILE")]
     submit: Vec<String>,
     /// What if these hosts were drained: node[01-16]
-    #[arg(long, value_name = "HOSTS", requires = "from_cluster")]
+    #[arg(long, value_name = "HOSTS")]
     drain: Vec<String>,
     /// What if these hosts were blocked: what runs there goes on
-    #[arg(long, value_name = "HOSTS", requires = "from_cluster")]
+    #[arg(long, value_name = "HOSTS")]
     block: Vec<String>,
     /// What if this GPU was blocked, by its UUID
-    #[arg(long, value_name = "GPU", requires = "from_cluster")]
+    #[arg(long, value_name = "GPU")]
     block_gpu: Vec<GpuUuid>,
     /// How far to look ahead (1d)
-    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "from_cluster")]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     horizon: Option<Duration>,
     /// How long work runs of which nothing is known (1h; `forever`): neither a time limit of its own, nor finished jobs
     /// of the same queue, user and name
-    #[arg(long, value_name = "DURATION", value_parser = assumed_run, requires = "from_cluster")]
+    #[arg(long, value_name = "DURATION", value_parser = assumed_run)]
     assume_run_time: Option<AssumedRun>,
 }
 
@@ -90,6 +93,25 @@ impl WhatIf {
     /// Whether a running cluster is asked about.
     pub(super) const fn is_asked(&self) -> bool {
         self.from_cluster
+    }
+
+    /// Nothing of a trace follows from these options. (`requires` would not say so: `--from-cluster` is excused where
+    /// `--cluster` is given, because both together are refused.)
+    pub(super) fn refuse_without_cluster(&self) -> Result<(), Failure> {
+        let given = [
+            ("--submit", !self.submit.is_empty()),
+            ("--drain", !self.drain.is_empty()),
+            ("--block", !self.block.is_empty()),
+            ("--block-gpu", !self.block_gpu.is_empty()),
+            ("--horizon", self.horizon.is_some()),
+            ("--assume-run-time", self.assume_run_time.is_some()),
+        ];
+        match given.iter().find(|(_, is_given)| *is_given) {
+            Some((option, _)) => Err(Failure::usage(format!(
+                "{option} asks about a running cluster: it needs --from-cluster"
+            ))),
+            None => Ok(()),
+        }
     }
 
     /// Does it.
