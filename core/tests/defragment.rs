@@ -8,7 +8,7 @@ use muster_core::command::{
     CheckpointCommit, Claiming, Command, Placement, Standing, StopReason, TaskPlacement,
 };
 use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
-use muster_core::plan::{Budget, plan};
+use muster_core::plan::{Budget, plan, plan_in_place};
 use muster_core::quota::{Defragment, QueueConfig, QueueTree};
 use muster_core::testing::{Cluster, gang, gpu_uuid, single};
 use proptest::prelude::*;
@@ -236,6 +236,14 @@ proptest! {
         cluster.wait(61_000);
         save_all(&mut cluster, 2);
         let before = cluster.clone();
+        let planned = plan(&before.state, before.now, Budget::default());
+        let in_place = plan_in_place(&before.state, before.now, Budget::default());
+        prop_assert!(!in_place.moves_in_vain);
+        prop_assert!(in_place.claims().all(|claiming| claiming.moving.is_none()));
+        if planned.moves_in_vain {
+            prop_assert_eq!(&planned.steps, &in_place.steps, "nothing is lost by not looking");
+            prop_assert_eq!(&planned.blocked, &in_place.blocked);
+        }
         let steps = settle(&mut cluster);
         let claims = steps.iter().filter_map(|step| match step {
             Command::Claim(claiming) if claiming.moving.is_some() => Some(claiming),

@@ -21,8 +21,8 @@ use crate::time::TimeMs;
 /// Reservations that one queue may have at a time: the head's, and those of former heads that others have overtaken.
 const RESERVATIONS_PER_QUEUE_MAX: usize = 8;
 
-/// Milliseconds after which moves are looked for again where none were worth it and nothing else happens.
-const MOVES_TRIED_AGAIN_MS: u64 = 60_000;
+/// Milliseconds after which moves are looked for again where none were worth it.
+pub const MOVES_TRIED_AGAIN_MS: u64 = 60_000;
 
 /// What is to be claimed for a unit.
 struct Claimed {
@@ -233,6 +233,7 @@ impl<'a> Round<'a> {
         let ending = self.ending();
         let Some(found) = defragment::propose(&self.capacity, (job, unit), &ending) else {
             // A checkpoint, or time alone, may make moves worth it.
+            self.plan.moves_in_vain = true;
             self.again_at(self.now.after(MOVES_TRIED_AGAIN_MS));
             return None;
         };
@@ -247,6 +248,7 @@ impl<'a> Round<'a> {
         if self.has_steps() || check_claim(state, &self.claiming((job, unit), &claimed)).is_ok() {
             return Some(claimed);
         }
+        self.plan.moves_in_vain = true;
         None
     }
 

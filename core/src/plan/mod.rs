@@ -30,6 +30,7 @@ pub use blocker::{
     Blocker, CellsShort, KindQuota, LimitKind, LimitReached, NamedPlace, RoomShort, TopologyShort,
 };
 pub use change::Change;
+pub use claims::MOVES_TRIED_AGAIN_MS;
 pub use explain::{
     Basis, ClassCount, Explanation, Position, Remedy, Start, blocker, explain, explain_while,
 };
@@ -75,6 +76,9 @@ pub struct Plan {
     pub waiting: WaitingByReason,
     /// True if the budget ended the round before everything was examined.
     pub more: bool,
+    /// True if moves were looked for and none was worth it: [`plan_in_place`] spares the same search until
+    /// [`MOVES_TRIED_AGAIN_MS`] later.
+    pub moves_in_vain: bool,
     /// When the passing of time alone changes what can be decided (a back-off ends, a reservation falls due), in
     /// stamped time: plan again then.
     pub again_at: Option<TimeMs>,
@@ -112,6 +116,15 @@ impl Plan {
 #[must_use]
 pub fn plan(state: &State, now: TimeMs, budget: Budget) -> Plan {
     rounds::run(state, now, budget)
+}
+
+/// The same, but nobody is moved: for whoever has just found that no move is worth it. The search for moves looks at all
+/// that runs, which costs many times what the rest of a round does.
+#[must_use]
+pub fn plan_in_place(state: &State, now: TimeMs, budget: Budget) -> Plan {
+    let mut state = state.clone();
+    state.defragment = None;
+    plan(&state, now, budget)
 }
 
 /// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.

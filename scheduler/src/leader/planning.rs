@@ -1,6 +1,8 @@
 //! When to plan: only if something changed that could let waiting work be placed, and never so often
 //! that planning in vain takes more than half the leader's time.
 
+use muster_core::plan::{Budget, MOVES_TRIED_AGAIN_MS, Plan, plan, plan_in_place};
+use muster_core::state::State;
 use muster_core::time::TimeMs;
 use tokio::time::{Duration, Instant};
 
@@ -14,6 +16,8 @@ pub(super) struct Planning {
     /// The passing of time alone changes then what can be decided.
     at: Option<TimeMs>,
     rest_until: Option<Instant>,
+    /// Moves of others are looked for again then: when they were last, none was worth it.
+    moves_at: Option<TimeMs>,
 }
 
 impl Planning {
@@ -23,6 +27,7 @@ impl Planning {
             is_due: true,
             at: None,
             rest_until: None,
+            moves_at: None,
         }
     }
 
@@ -51,6 +56,23 @@ impl Planning {
         true
     }
 
+    /// Plans. Moves that were not worth it are not looked for again for [`MOVES_TRIED_AGAIN_MS`], whatever happens
+    /// meanwhile: the search may take many times as long as the rest of a round, and every change asks for a round.
+    pub(super) fn plan(&mut self, state: &State, now: TimeMs, budget: Budget) -> Plan {
+        if let Some(at) = self.moves_at.filter(|at| *at > now) {
+            let planned = plan_in_place(state, now, budget);
+            self.request_at(Some(at));
+            self.request_at(planned.again_at);
+            return planned;
+        }
+        let planned = plan(state, now, budget);
+        self.moves_at = planned
+            .moves_in_vain
+            .then(|| now.after(MOVES_TRIED_AGAIN_MS));
+        self.request_at(planned.again_at);
+        planned
+    }
+
     /// A round ran for `took` and proposed so many steps.
     pub(super) fn ran(&mut self, took: Duration, steps: usize) {
         let rest = took.min(Duration::from_millis(PLAN_REST_MS_MAX));
@@ -70,6 +92,9 @@ impl Planning {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use muster_core::plan::Blocker;
+    use muster_core::quota::{Defragment, QueueTree};
+    use muster_core::testing::{Cluster, single};
 
     const WALL: TimeMs = TimeMs(1_000);
 
@@ -99,5 +124,51 @@ mod tests {
         );
         assert!(!planning.take(TimeMs(1_199)));
         assert!(planning.take(TimeMs(1_200)));
+    }
+
+    /// Two hosts with a free half each, and a job for a minute already that wants a whole one; nobody can be moved.
+    fn in_pieces() -> Cluster {
+        let mut cluster = Cluster::with_hosts(2, 4);
+        cluster.configure(QueueTree {
+            defragment: Some(Defragment::default()),
+            ..QueueTree::default()
+        });
+        for host in ["node-0001", "node-0002"] {
+            let mut half = single("half", 1, 2);
+            half.scheduling.hosts = vec![host.to_owned()];
+            let job = cluster.submit(half);
+            for step in plan(&cluster.state, cluster.now, Budget::default()).steps {
+                assert!(cluster.apply(&step).result.is_ok(), "{step:?}");
+            }
+            cluster.start_all(job);
+        }
+        cluster.submit(single("whole", 1, 4));
+        cluster.wait(Defragment::default().after_ms);
+        cluster
+    }
+
+    #[tokio::test]
+    async fn moves_that_were_not_worth_it_are_not_looked_for_again_at_once() {
+        let cluster = in_pieces();
+        let after = |span_ms: u64| cluster.now.after(span_ms);
+        let mut planning = Planning::new();
+        assert!(planning.take(after(0)));
+        let look = |planning: &mut Planning, span_ms| {
+            let planned = planning.plan(&cluster.state, after(span_ms), Budget::default());
+            let blocker = planned.blocked.first().map(|(_, blocker)| blocker);
+            assert!(
+                matches!(blocker, Some(Blocker::Resources { .. })),
+                "the reason is the same in every round: {blocker:?}"
+            );
+            planned.moves_in_vain
+        };
+        assert!(look(&mut planning, 0));
+        assert!(!look(&mut planning, 1_000), "something else happened");
+        assert!(!planning.take(after(MOVES_TRIED_AGAIN_MS - 1)));
+        assert!(
+            planning.take(after(MOVES_TRIED_AGAIN_MS)),
+            "a round is due then although nothing happens"
+        );
+        assert!(look(&mut planning, MOVES_TRIED_AGAIN_MS));
     }
 }

@@ -10,7 +10,7 @@ use muster_core::beat::Beat;
 use muster_core::command::HostRegistration;
 use muster_core::desired;
 use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId, Revision};
-use muster_core::plan::{is_idle, plan};
+use muster_core::plan::is_idle;
 use muster_core::reactor::{Input, Reaction, Reactor};
 use muster_core::rejection::Rejection;
 use muster_core::state::{Answer, State};
@@ -353,11 +353,10 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             return;
         }
         let began = Instant::now();
-        let planned = plan(state, now, self.parts.settings.budget);
+        let planned = self.planning.plan(state, now, self.parts.settings.budget);
         let took = began.elapsed();
         telemetry::planned(took, &planned);
         self.planning.ran(took, planned.steps.len());
-        self.planning.request_at(planned.again_at);
         if planned.more {
             self.planning.request();
         }
