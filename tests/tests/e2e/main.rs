@@ -11,5 +11,6 @@ mod newcomer;
 mod preemption;
 mod queues;
 mod replica_disk;
+mod systemd;
 mod tasks;
 mod what_if;
