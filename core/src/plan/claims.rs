@@ -121,11 +121,8 @@ impl<'a> Round<'a> {
             Blocker::Limit(limit) if limit.ends_with_others() => Some(limit.queue.clone()),
             _ => None,
         };
-        let head = match at_limit {
-            Some(_) => self.is_first_at_limit(turn),
-            None => self.is_head(turn, refusal.shortage.is_some() || claims),
-        };
         let waits = refusal.shortage.is_some() || at_limit.is_some();
+        let head = self.is_head(turn, waits || claims);
         if claims {
             self.has_claim(turn, job, refusal.blocker);
             return;
@@ -164,7 +161,8 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Whether the job is the first of its queue that waits for such hosts; then it is remembered as that.
+    /// Whether the job is the first of its queue that waits for such hosts, because they are full or because the queue has
+    /// all that it may have; then it is remembered as that.
     fn is_head(&mut self, turn: Turn, waits: bool) -> bool {
         let ours = self.order.line(turn.line).line;
         let competes = |other: &usize| {
@@ -176,12 +174,6 @@ impl<'a> Round<'a> {
             self.heads.push(turn.line);
         }
         head
-    }
-
-    /// Whether the job is the first of its queue that waits for others to use less of a limit.
-    fn is_first_at_limit(&mut self, turn: Turn) -> bool {
-        let queue = Arc::clone(&self.order.line(turn.line).line.queue);
-        self.at_limit.insert(queue)
     }
 
     fn preemption(&mut self, turn: Turn, (job, unit): (&'a Job, UnitIndex)) -> Option<Claimed> {

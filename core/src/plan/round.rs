@@ -58,8 +58,6 @@ pub(super) struct Round<'a> {
     closed: BTreeMap<usize, Blocker>,
     /// Lines whose head waits for room, the first of each queue and kind of hosts.
     pub(super) heads: Vec<usize>,
-    /// Queues of which a job waits that would be over a limit.
-    pub(super) at_limit: BTreeSet<Arc<str>>,
     /// Units placed before their turn: what they had claimed was free.
     pub(super) placed_early: BTreeSet<(JobId, UnitIndex)>,
     /// Jobs, by their lines, of which nothing waits any more before their turn.
@@ -106,7 +104,6 @@ impl<'a> Round<'a> {
             refused: BTreeMap::new(),
             closed: BTreeMap::new(),
             heads: Vec::new(),
-            at_limit: BTreeSet::new(),
             placed_early: BTreeSet::new(),
             done_early: BTreeSet::new(),
             ending: None,

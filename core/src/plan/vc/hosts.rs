@@ -1,6 +1,5 @@
 //! What hosts can give to a unit of a virtual cluster: what is free, and by force what others have.
 
-use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 use std::sync::Arc;
@@ -58,11 +57,18 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
     /// What was found out about hosts: it is the same for all clones, whatever they took and whoever is spared.
-    stoppable: Rc<RefCell<BTreeMap<HostId, Rc<[Stoppable]>>>>,
+    stoppable: Memo,
 }
 
 /// What it costs to stop an attempt, and its GPUs on a host.
 type Stoppable = (Cost, Victim, GpuMask);
+
+/// Stoppable attempts by host, as far as anybody asked.
+#[expect(
+    clippy::disallowed_types,
+    reason = "remembers what follows from the state: nobody can see it change"
+)]
+type Memo = Rc<std::cell::RefCell<BTreeMap<HostId, Rc<[Stoppable]>>>>;
 
 impl<'r, 'a> Hosts<'r, 'a> {
     pub(super) fn new(
