@@ -21,17 +21,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::LeaseClock;
 use crate::error::Error;
 use crate::gpu::GpuMonitor;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
-use crate::run_id::RunId;
 use crate::runner::Runner;
 use crate::session::Session;
 use beats::Beats;
 pub(crate) use executor::{Executor, ExecutorHandle};
+use muster_supervisor::RunId;
+use muster_supervisor::clock::LeaseClock;
 use output::OutputRequests;
 
 /// The decision loop.

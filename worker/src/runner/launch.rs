@@ -9,9 +9,9 @@ use std::process::{Command, Stdio};
 use muster_core::desired::TaskAssignment;
 
 use super::RunnerConfig;
-use crate::process::ProcessIdentity;
-use crate::run_id::RunId;
-use crate::supervisor::{SPEC_FORMAT, TaskDirectory, TaskSpec};
+use muster_supervisor::RunId;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{SPEC_FORMAT, TaskDirectory, TaskSpec};
 
 /// A supervisor that runs, or is about to.
 #[derive(Debug)]

@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, watch};
 
 use super::launch::Launched;
 use super::{leftovers, send};
-use crate::clock::boottime_ms;
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
-use crate::process::ProcessIdentity;
-use crate::run_id::RunId;
-use crate::supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
+use crate::limits::SUPERVISOR_OVERDUE_MS_MAX;
+use muster_supervisor::RunId;
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
 /// How long a supervisor that hung up may take to end.
 const END_MAX: Duration = Duration::from_secs(2);

@@ -17,11 +17,11 @@ use muster_core::time::MonotonicMs;
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::clock::LeaseClock;
 use crate::inbox::{Incoming, Outbox};
-use crate::run_id::RunId;
-use crate::supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
 use link::{Link, Orders};
+use muster_supervisor::RunId;
+use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
 
 /// Orders to stop that wait for one supervisor: more than one matter only if each shortens the grace.
 const STOPS_WAITING_MAX: usize = 16;

@@ -43,6 +43,8 @@ impl Host {
                 timeline: None,
                 pci_addresses: Vec::new(),
             },
+            // Not the small program beside it, which may be of another build.
+            supervisor: Some(FIXTURE.into()),
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()
         };

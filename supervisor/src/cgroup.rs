@@ -13,7 +13,7 @@ const PARENT: &str = "muster";
 
 /// One task's cgroup.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cgroup(PathBuf);
+pub struct Cgroup(PathBuf);
 
 /// Where cgroups can be made: version 2 first, then the hierarchies of version 1 that can list processes.
 ///
@@ -42,7 +42,7 @@ pub fn find_cgroup_root() -> Option<PathBuf> {
 
 impl Cgroup {
     /// Opens or creates one.
-    pub(crate) fn create(path: &Path) -> io::Result<Self> {
+    pub fn create(path: &Path) -> io::Result<Self> {
         match fs::create_dir(path) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => Err(error),
             _ => Ok(Self(path.to_owned())),
@@ -50,12 +50,12 @@ impl Cgroup {
     }
 
     /// One that may exist.
-    pub(crate) fn at(path: &Path) -> Self {
+    pub fn at(path: &Path) -> Self {
         Self(path.to_owned())
     }
 
     /// Limits the memory of all that is in it, where the hierarchy can: version 2 with its memory controller.
-    pub(crate) fn limit_memory(&self, memory_mib: u64) {
+    pub fn limit_memory(&self, memory_mib: u64) {
         let limit = self.0.join("memory.max");
         if memory_mib > 0 && limit.exists() {
             // A limit that cannot be set is none: the task was promised memory, not a limit.
@@ -64,7 +64,7 @@ impl Cgroup {
     }
 
     /// Whether the limit ended any of its processes.
-    pub(crate) fn ran_out_of_memory(&self) -> bool {
+    pub fn ran_out_of_memory(&self) -> bool {
         fs::read_to_string(self.0.join("memory.events")).is_ok_and(|events| {
             events
                 .lines()
@@ -74,12 +74,12 @@ impl Cgroup {
     }
 
     /// Moves a process, and all that it will start, into the cgroup.
-    pub(crate) fn add(&self, pid: u32) -> io::Result<()> {
+    pub fn add(&self, pid: u32) -> io::Result<()> {
         fs::write(self.0.join("cgroup.procs"), pid.to_string())
     }
 
     /// Kills all processes in it, those started meanwhile included; no error if it is gone.
-    pub(crate) fn kill(&self) {
+    pub fn kill(&self) {
         if fs::write(self.0.join("cgroup.kill"), "1").is_ok() {
             return;
         }
@@ -95,13 +95,13 @@ impl Cgroup {
     }
 
     /// Whether no process is in it.
-    pub(crate) fn is_empty(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         fs::read_to_string(self.0.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty())
             || !self.0.exists()
     }
 
     /// Removes it; one that still holds a dying process is removed by the next clean-up.
-    pub(crate) fn remove(&self) {
+    pub fn remove(&self) {
         drop(fs::remove_dir(&self.0));
     }
 }

@@ -6,27 +6,27 @@ use muster_core::beat::CheckpointReport;
 use muster_core::command::Exit;
 use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 
-use super::checkpoints::{CheckpointKeeper, CheckpointNews};
-use super::connections::{Connections, Incoming};
-use super::directory::{ExitRecord, TaskDirectory};
-use super::family::{self, Family};
-use super::flag::FlagFile;
-use super::lease::{Lease, Verdict};
-use super::output::OutputPump;
-use super::protocol::{AgentRequest, PreemptFlag, SupervisorMessage};
-use super::spec::{SPEC_FORMAT, TaskSpec};
-use super::wake::Wake;
+use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
+use crate::connections::{Connections, Incoming};
+use crate::directory::{ExitRecord, TaskDirectory};
+use crate::family::{self, Family};
+use crate::flag::FlagFile;
+use crate::lease::{Lease, Verdict};
 use crate::limits::{KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX};
+use crate::output::OutputPump;
 use crate::process::ProcessIdentity;
+use crate::protocol::{AgentRequest, PreemptFlag, SupervisorMessage};
+use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::sys;
+use crate::wake::Wake;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
 
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SuperviseError {
+pub(crate) enum SuperviseError {
     /// The directory holds no task.
     #[error("there is no spec.json")]
     NoSpec,
@@ -58,7 +58,7 @@ fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> Supe
 }
 
 /// Runs the task of a directory to its end.
-pub(super) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
+pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
     sys::close_inherited_files().map_err(during("closing inherited files"))?;
     let spec = directory
         .read_spec()

@@ -10,10 +10,10 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
-use super::spec::TaskSpec;
-use super::wake::Wake;
 use crate::limits::LOG_DRAIN_MAX;
-use crate::logs::{OutputStream, SegmentWriter};
+use crate::segments::{OutputStream, SegmentWriter};
+use crate::spec::TaskSpec;
+use crate::wake::Wake;
 
 /// Bytes copied at a time: what a pipe holds.
 const COPY_BYTES: usize = 64 << 10;
@@ -22,7 +22,7 @@ const STACK_BYTES: usize = 256 << 10;
 
 /// The copying thread.
 #[derive(Debug)]
-pub(super) struct OutputPump {
+pub(crate) struct OutputPump {
     stop: Wake,
     done: Receiver<()>,
 }
@@ -35,7 +35,7 @@ struct Channel {
 
 impl OutputPump {
     /// Starts copying.
-    pub(super) fn start(spec: &TaskSpec, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn start(spec: &TaskSpec, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
         let mut channels = [
             Channel::open(spec, OutputStream::Stdout, stdout)?,
             Channel::open(spec, OutputStream::Stderr, stderr)?,
@@ -66,7 +66,7 @@ impl OutputPump {
     }
 
     /// Copies what the pipes still hold, for a bounded time. Call it when nothing of the task lives.
-    pub(super) fn finish(self) {
+    pub(crate) fn finish(self) {
         self.stop.raise();
         if self.done.recv_timeout(LOG_DRAIN_MAX).is_err() {
             complain("the last output did not reach the disk in time");
@@ -76,7 +76,7 @@ impl OutputPump {
 
 /// Says something to `supervisor.err`, which is this process's standard error; if that fails there is
 /// nobody left to tell.
-pub(super) fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }
 

@@ -16,13 +16,13 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::beat::CheckpointReport;
 
-use super::directory::TaskDirectory;
-use super::output::complain;
-use super::protocol::ControlAnswer;
-use super::spec::TaskSpec;
-use super::wake::Wake;
+use crate::directory::TaskDirectory;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
+use crate::output::complain;
 use crate::process::ProcessIdentity;
+use crate::protocol::ControlAnswer;
+use crate::spec::TaskSpec;
+use crate::wake::Wake;
 
 /// The file that makes a directory a checkpoint.
 const MARKER: &str = "_COMMITTED";
@@ -32,11 +32,11 @@ const MARKER_BYTES_MAX: u64 = 32;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Which connection to a task's control socket; counts from 0.
-pub(super) type ConnectionId = u64;
+pub(crate) type ConnectionId = u64;
 
 /// What the checkpoint thread has to say.
 #[derive(Debug)]
-pub(super) enum CheckpointNews {
+pub(crate) enum CheckpointNews {
     /// The task's process is on record, or why it is not.
     ProcessRecorded(io::Result<()>),
     /// A checkpoint is on record; the agent should hear of it.
@@ -52,7 +52,7 @@ enum Request {
 
 /// The checkpoint thread as its supervisor sees it.
 #[derive(Debug)]
-pub(super) struct CheckpointKeeper {
+pub(crate) struct CheckpointKeeper {
     requests: SyncSender<Request>,
     news: Arc<Mutex<Vec<CheckpointNews>>>,
     wake: Wake,
@@ -61,7 +61,7 @@ pub(super) struct CheckpointKeeper {
 
 impl CheckpointKeeper {
     /// Starts the thread, which first records the task's process; `wake` is raised whenever there is news.
-    pub(super) fn start(
+    pub(crate) fn start(
         spec: &TaskSpec,
         directory: &TaskDirectory,
         process: ProcessIdentity,
@@ -90,7 +90,7 @@ impl CheckpointKeeper {
     }
 
     /// Hands over a commit; the answer comes as news. An error at once if too many wait for the disk.
-    pub(super) fn commit(
+    pub(crate) fn commit(
         &self,
         connection: ConnectionId,
         report: CheckpointReport,
@@ -108,18 +108,18 @@ impl CheckpointKeeper {
     }
 
     /// What wakes the thread that waits for news.
-    pub(super) fn wake(&self) -> Wake {
+    pub(crate) fn wake(&self) -> Wake {
         self.wake.clone()
     }
 
     /// Takes the news there is.
-    pub(super) fn news(&self) -> Vec<CheckpointNews> {
+    pub(crate) fn news(&self) -> Vec<CheckpointNews> {
         self.wake.lower();
         std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Looks at the directory a last time, for a bounded time, and gives the last news.
-    pub(super) fn finish(&self) -> Vec<CheckpointNews> {
+    pub(crate) fn finish(&self) -> Vec<CheckpointNews> {
         if self.requests.try_send(Request::Finish).is_err()
             || self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_err()
         {

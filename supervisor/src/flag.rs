@@ -7,24 +7,24 @@ use std::thread;
 
 use muster_core::time::MonotonicMs;
 
-use super::output::complain;
-use super::protocol::PreemptFlag;
-use super::wake::Wake;
 use crate::files;
+use crate::output::complain;
+use crate::protocol::PreemptFlag;
+use crate::wake::Wake;
 
 /// Stack of the writing thread.
 const STACK_BYTES: usize = 128 << 10;
 
 /// A flag file that is being written, on a thread of its own: a disk may hang, a lease must not.
 #[derive(Debug)]
-pub(super) struct FlagFile {
+pub(crate) struct FlagFile {
     done: Receiver<()>,
     until: MonotonicMs,
 }
 
 impl FlagFile {
     /// Starts writing; `wake` is raised when that has ended. Nobody should wait longer than `until`.
-    pub(super) fn start(
+    pub(crate) fn start(
         path: PathBuf,
         flag: PreemptFlag,
         wake: Wake,
@@ -48,12 +48,12 @@ impl FlagFile {
     }
 
     /// When waiting for it ends.
-    pub(super) const fn until(&self) -> MonotonicMs {
+    pub(crate) const fn until(&self) -> MonotonicMs {
         self.until
     }
 
     /// Whether the signal may follow: the flag is written, or that failed, or takes too long.
-    pub(super) fn is_settled(&self, now: MonotonicMs) -> bool {
+    pub(crate) fn is_settled(&self, now: MonotonicMs) -> bool {
         now >= self.until || !matches!(self.done.try_recv(), Err(TryRecvError::Empty))
     }
 }

@@ -7,10 +7,8 @@ use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script}
 use muster_core::command::Exit;
 use muster_core::desired::CheckpointRef;
 use muster_core::ids::GpuUuid;
-use muster_worker::clock::boottime_ms;
-use muster_worker::supervisor::{
-    AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage,
-};
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::{AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
@@ -246,7 +244,7 @@ fn a_restarted_agent_hears_all_again() {
 fn an_attempt_is_never_started_twice() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     let task = rig.hear_started();
-    let second = std::process::Command::new(crate::support::FIXTURE)
+    let second = std::process::Command::new(crate::support::PROGRAM)
         .arg("supervise")
         .arg(rig.directory.path())
         .output()
@@ -339,7 +337,7 @@ fn a_disk_that_refuses_the_output_does_not_stop_the_task() {
 
 #[test]
 fn a_cgroup_is_used_where_the_host_has_one_and_leaves_nothing() {
-    let root = muster_worker::supervisor::find_cgroup_root();
+    let root = muster_supervisor::find_cgroup_root();
     let cgroup = root.map(|root| root.join(format!("test-{}", std::process::id())));
     let path = cgroup.clone();
     let mut rig = Rig::start_spec(

@@ -5,36 +5,56 @@
 //! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
 //! `flag` writes the flag file when the task must stop.
 
+#![deny(unsafe_code)]
+
 mod cgroup;
 mod checkpoints;
+pub mod clock;
 mod connections;
 mod directory;
 mod environment;
 mod family;
+pub mod files;
 mod flag;
 mod lease;
+pub mod limits;
 mod lines;
 mod output;
+pub mod process;
 mod protocol;
+mod run_id;
+pub mod segments;
 mod spec;
 mod supervise;
+#[expect(unsafe_code, reason = "what a child must do between fork and exec")]
+mod sys;
+#[doc(hidden)]
+pub mod testing;
 mod wake;
 
+use std::ffi::OsString;
 use std::path::Path;
 use std::process::ExitCode;
 
-pub(crate) use cgroup::Cgroup;
-pub use cgroup::find_cgroup_root;
+pub use cgroup::{Cgroup, find_cgroup_root};
 pub use directory::{ExitRecord, TaskDirectory};
 pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
+pub use run_id::{InvalidRunId, RunId};
 pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
 
-/// The hidden subcommand `supervise <task directory>`: runs one task to its end.
+/// What the words `supervise <task directory>` ask for; none if they are other words.
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
 #[must_use]
-pub fn main(directory: &Path) -> ExitCode {
+pub fn run(words: &[OsString]) -> Option<ExitCode> {
+    match words {
+        [verb, directory] if verb == "supervise" => Some(main(Path::new(directory))),
+        _ => None,
+    }
+}
+
+fn main(directory: &Path) -> ExitCode {
     match supervise::supervise(&TaskDirectory::new(directory)) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {

@@ -9,10 +9,10 @@ use muster_core::command::Exit;
 use muster_core::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use super::spec::TaskSpec;
 use crate::files;
 use crate::process::ProcessIdentity;
 use crate::run_id::RunId;
+use crate::spec::TaskSpec;
 
 /// Paths below one task's directory.
 ///
@@ -116,7 +116,7 @@ impl TaskDirectory {
     ///
     /// # Errors
     /// `AlreadyExists` if there was one before; else what the file system says.
-    pub(crate) fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
+    pub fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
         let file = fs::File::create_new(self.0.join("claim.json"))?;
         serde_json::to_writer(file, &supervisor).map_err(io::Error::from)
     }
