@@ -94,6 +94,11 @@ impl Connections {
         send(&mut self.agent, message);
     }
 
+    /// Whether an agent is connected.
+    pub(crate) const fn has_agent(&self) -> bool {
+        self.agent.is_some()
+    }
+
     /// Whether something for the agent has not been taken by its socket yet.
     pub(crate) fn agent_has_output(&mut self) -> bool {
         if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {

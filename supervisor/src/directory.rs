@@ -161,12 +161,17 @@ impl TaskDirectory {
         files::read_json(&self.0.join("checkpoint.json"))
     }
 
-    /// Records how the task ended, durably.
+    /// Records how the task ended: durably if nobody else remembers it.
     ///
     /// # Errors
     /// What the file system says.
-    pub(crate) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
-        files::replace_durably(&self.0.join("exit.json"), &files::json_bytes(record)?)
+    pub(crate) fn record_exit(&self, record: &ExitRecord, durably: bool) -> io::Result<()> {
+        let (path, bytes) = (self.0.join("exit.json"), files::json_bytes(record)?);
+        if durably {
+            files::replace_durably(&path, &bytes)
+        } else {
+            files::replace(&path, &bytes)
+        }
     }
 
     /// How the task ended, if it did.

@@ -1,6 +1,7 @@
 //! Tells a task why it must stop: first the flag file, then the signal.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
@@ -20,16 +21,14 @@ const STACK_BYTES: usize = 128 << 10;
 pub(crate) struct FlagFile {
     done: Receiver<()>,
     until: MonotonicMs,
+    wake: Wake,
 }
 
 impl FlagFile {
-    /// Starts writing; `wake` is raised when that has ended. Nobody should wait longer than `until`.
-    pub(crate) fn start(
-        path: PathBuf,
-        flag: PreemptFlag,
-        wake: Wake,
-        until: MonotonicMs,
-    ) -> io::Result<Self> {
+    /// Starts writing; it is readable when that has ended. Nobody should wait longer than `until`.
+    pub(crate) fn start(path: PathBuf, flag: PreemptFlag, until: MonotonicMs) -> io::Result<Self> {
+        let wake = Wake::new()?;
+        let written_wake = wake.clone();
         let (tell_done, done) = sync_channel(1);
         thread::Builder::new()
             .name("flag".to_owned())
@@ -42,9 +41,9 @@ impl FlagFile {
                 }
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(());
-                wake.raise();
+                written_wake.raise();
             })?;
-        Ok(Self { done, until })
+        Ok(Self { done, until, wake })
     }
 
     /// When waiting for it ends.
@@ -55,5 +54,12 @@ impl FlagFile {
     /// Whether the signal may follow: the flag is written, or that failed, or takes too long.
     pub(crate) fn is_settled(&self, now: MonotonicMs) -> bool {
         now >= self.until || !matches!(self.done.try_recv(), Err(TryRecvError::Empty))
+    }
+}
+
+impl AsFd for FlagFile {
+    /// Readable once it is settled.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
     }
 }

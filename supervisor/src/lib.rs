@@ -8,6 +8,7 @@
 #![deny(unsafe_code)]
 
 mod cgroup;
+mod checkpoint_folder;
 mod checkpoints;
 pub mod clock;
 mod connections;
@@ -24,6 +25,7 @@ pub mod process;
 mod protocol;
 mod run_id;
 pub mod segments;
+pub mod server;
 mod spec;
 mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
@@ -33,7 +35,6 @@ pub mod testing;
 mod wake;
 
 use std::ffi::OsString;
-use std::path::Path;
 use std::process::ExitCode;
 
 pub use cgroup::{Cgroup, find_cgroup_root};
@@ -42,26 +43,29 @@ pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, Sup
 pub use run_id::{InvalidRunId, RunId};
 pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
 
-/// What the words `supervise <task directory>` ask for; none if they are other words.
+/// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
+/// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
+/// says in the list of processes whose they are.
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
 #[must_use]
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
-        [verb, directory] if verb == "supervise" => Some(main(Path::new(directory))),
+        [verb, directory] if verb == "supervise" => {
+            Some(supervise_to_the_end(&TaskDirectory::new(directory)))
+        }
+        [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,
     }
 }
 
-fn main(directory: &Path) -> ExitCode {
-    match supervise::supervise(&TaskDirectory::new(directory)) {
+fn supervise_to_the_end(directory: &TaskDirectory) -> ExitCode {
+    match supervise::supervise(directory) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            output::complain(&format!(
-                "supervising {} failed: {error}",
-                directory.display()
-            ));
+            let path = directory.path().display();
+            output::complain(&format!("supervising {path} failed: {error}"));
             ExitCode::FAILURE
         }
     }

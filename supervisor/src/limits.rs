@@ -25,5 +25,9 @@ pub const LOG_DRAIN_MAX: Duration = Duration::from_secs(5);
 /// How often a supervisor looks at its clock while nothing happens: after a suspend, the lease is checked
 /// this late at most.
 pub const LEASE_TICK: Duration = Duration::from_millis(500);
+/// How old a task gets before its process is put on record and its checkpoint folder is watched, in milliseconds: each
+/// takes a thread, and most short tasks end before. Until then the task's main process dies with its supervisor, and
+/// the agent has not been told that it runs.
+pub const QUICK_TASK_MS_MAX: u64 = 50;
 /// Pause between two attempts to kill what is left of a task.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);

@@ -1,6 +1,7 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
 use std::io;
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
@@ -41,4 +42,48 @@ pub(crate) fn close_inherited_files() -> io::Result<()> {
     } else {
         Err(io::Error::last_os_error())
     }
+}
+
+/// Forks. `None` in the child, which has all of the parent's memory but only the thread that called.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn fork() -> io::Result<Option<i32>> {
+    // SAFETY: the caller, the server, has no other threads, so no lock is held by one that the child lacks.
+    match unsafe { libc::fork() } {
+        0 => Ok(None),
+        pid if pid > 0 => Ok(Some(pid)),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+/// Leaves children that end to the kernel, or to this process again.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn ignore_children(ignore: bool) -> io::Result<()> {
+    let handler = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
+    // SAFETY: neither handler is code of ours.
+    if unsafe { libc::signal(libc::SIGCHLD, handler) } == libc::SIG_ERR {
+        Err(io::Error::last_os_error())
+    } else {
+        Ok(())
+    }
+}
+
+/// Makes two files this process's standard input and standard error.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn become_standard_files(
+    input: BorrowedFd<'_>,
+    errors: BorrowedFd<'_>,
+) -> io::Result<()> {
+    for (file, number) in [(input, libc::STDIN_FILENO), (errors, libc::STDERR_FILENO)] {
+        // SAFETY: both are open, and nobody owns the standard files.
+        if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(())
 }

@@ -29,6 +29,13 @@ const _: () = assert!(
 );
 /// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
+/// How long the agent waits for a supervisor to be forked before it starts one as a program.
+pub const FORK_MAX: Duration = Duration::from_secs(2);
+/// By how much a lease is pushed out at least, in milliseconds: beats may be acknowledged two hundred times a second, and each
+/// extension wakes a supervisor.
+pub const LEASE_EXTENSION_MS_MIN: u64 = 500;
+/// Pause between two beats that are sent because something changed: what changes meanwhile goes with the next.
+pub const STATUS_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of a data directory's path: a Unix socket's path has 107, ours need 50 behind it.
 pub const DATA_DIRECTORY_BYTES_MAX: usize = 57;
 /// Bytes of the journal before it is rewritten with what still matters.

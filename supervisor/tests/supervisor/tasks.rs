@@ -33,12 +33,45 @@ fn stop(grace_ms: u64) -> AgentRequest {
 #[test]
 fn a_task_runs_and_its_end_and_output_are_kept() {
     let mut rig = Rig::start(script("echo out; echo err >&2; exit 3"), LONG_LEASE_MS);
-    rig.hear_started();
     assert_eq!(rig.hear_exit(), ended(Some(3), None));
     let output = String::from_utf8(rig.output()).unwrap();
     assert!(
         output.contains("out\n") && output.contains("err\n"),
         "{output}"
+    );
+}
+
+#[test]
+fn a_supervisor_is_small() {
+    let text = "echo out; echo err >&2; mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED; sleep 1000";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    // It has copied output, watched the folder and written a commit: all its threads run.
+    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
+    eventually("output", || !rig.output().is_empty());
+    let status = format!("/proc/{}/status", rig.supervisor.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident_kib: u64 = resident
+        .and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap();
+    assert!(resident_kib < 3_072, "{resident_kib} KiB resident");
+}
+
+#[test]
+fn a_quick_task_leaves_no_checkpoint_folder_and_a_saved_checkpoint_stays() {
+    let mut rig = Rig::start(script("true"), LONG_LEASE_MS);
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+    assert!(!rig.home.path().join("checkpoints").exists());
+    let text = "mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(report) if report.step == 1));
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+    assert!(
+        rig.home
+            .path()
+            .join("checkpoints/step_1/_COMMITTED")
+            .exists()
     );
 }
 

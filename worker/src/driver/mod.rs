@@ -73,7 +73,7 @@ impl Driver {
                 (gpu, health) = self.gpus.changed() => {
                     self.step(Input::GpuHealth { gpu, health }).await?;
                 }
-                () = self.executor.status_due() => self.beat(&mut open, true).await?,
+                () = self.executor.status_due() => self.status_changed(&mut open).await?,
                 () = until(beat_due) => self.beat(&mut open, false).await?,
                 _ = tick.tick() => self.tick(&mut open).await?,
                 _ = retention.tick() => self.forget_old_logs(),
@@ -246,6 +246,17 @@ impl Driver {
             return Ok(());
         }
         self.executor.carry_out(rest).await
+    }
+
+    /// Sends the whole state now, or soon if it has just been sent.
+    async fn status_changed(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+        let is_due = open
+            .as_mut()
+            .is_some_and(|open| open.beats.is_status_due_now());
+        if is_due {
+            self.beat(open, true).await?;
+        }
+        Ok(())
     }
 
     /// Sends a beat, if there is a session.

@@ -4,6 +4,7 @@ mod adopt;
 mod launch;
 mod leftovers;
 mod link;
+mod server;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -18,10 +19,12 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::inbox::{Incoming, Outbox};
+use crate::limits::LEASE_EXTENSION_MS_MIN;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
+use server::SupervisorServer;
 
 /// Orders to stop that wait for one supervisor: more than one matter only if each shortens the grace.
 const STOPS_WAITING_MAX: usize = 16;
@@ -51,6 +54,7 @@ pub(crate) struct RunnerConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
+    server: Arc<SupervisorServer>,
     clock: LeaseClock,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
@@ -69,8 +73,10 @@ struct Handle {
 impl Runner {
     /// A runner without any supervisors yet.
     pub(crate) fn new(config: RunnerConfig, clock: LeaseClock, inbox: Outbox) -> Self {
+        let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
         Self {
             config: Arc::new(config),
+            server: Arc::new(server),
             clock,
             inbox,
             handles: Arc::default(),
@@ -83,12 +89,13 @@ impl Runner {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
         let config = Arc::clone(&self.config);
+        let server = Arc::clone(&self.server);
         let release = self.releases().remove(&id);
         self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
             ended(release).await;
             let directory = TaskDirectory::below(&config.tasks, id);
             let launched = tokio::task::spawn_blocking(move || {
-                launch::launch(&config, assignment, deadline_boottime_ms)
+                launch::launch(&config, &server, assignment, deadline_boottime_ms)
             });
             match launched.await.unwrap_or_else(|error| Err(error.into())) {
                 Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
@@ -108,7 +115,13 @@ impl Runner {
     pub(crate) fn extend(&self, id: RunId, deadline: MonotonicMs) {
         let deadline_ms = self.clock.to_boottime_ms(deadline);
         if let Some(handle) = self.handles().get(&id) {
-            handle.deadline_boottime_ms.send_replace(deadline_ms);
+            handle.deadline_boottime_ms.send_if_modified(|known| {
+                let is_worth_it = deadline_ms >= known.saturating_add(LEASE_EXTENSION_MS_MIN);
+                if is_worth_it {
+                    *known = deadline_ms;
+                }
+                is_worth_it
+            });
         }
     }
 

@@ -2,4 +2,5 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod many;
 mod support;
