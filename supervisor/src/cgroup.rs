@@ -1,8 +1,10 @@
-//! A cgroup as the surest way to find and kill all that belongs to a task, where the host lets us have one.
+//! A cgroup as the surest way to find and kill all that belongs to a task, and to hold it to its memory, where the host
+//! lets us have one.
 //!
-//! Not required: without one, the supervisor finds its task's processes as their subreaper.
+//! Not required: without one, the supervisor finds its task's processes as their subreaper, and the memory of a task is
+//! a promise that nobody enforces. Where the task's cgroup can limit memory, a limit that cannot be set fails the start.
 
-use std::fs;
+use std::fs::{self, File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
@@ -15,7 +17,8 @@ const PARENT: &str = "muster";
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroup(PathBuf);
 
-/// Where cgroups can be made: version 2 first, then the hierarchies of version 1 that can list processes.
+/// Where cgroups can be made, those that can limit memory first: version 2 if it has the memory controller (on hybrid hosts
+/// version 1 keeps it), version 1's memory hierarchy, then all that can at least list processes.
 ///
 /// `None` if no hierarchy is there or may be written.
 #[must_use]
@@ -29,8 +32,11 @@ pub fn find_cgroup_root() -> Option<PathBuf> {
             (found == kind && fits).then(|| PathBuf::from(path))
         })
     };
+    let unified = mounted("cgroup2", None);
     [
-        mounted("cgroup2", None),
+        unified.clone().filter(|mount| passes_memory_on(mount)),
+        mounted("cgroup", Some("memory")),
+        unified,
         mounted("cgroup", Some("pids")),
         mounted("cgroup", Some("freezer")),
     ]
@@ -38,6 +44,15 @@ pub fn find_cgroup_root() -> Option<PathBuf> {
     .flatten()
     .map(|mount| mount.join(PARENT))
     .find(|root| fs::create_dir_all(root).is_ok())
+}
+
+/// Lets the cgroups of tasks below a mount of version 2 limit memory: every ancestor must pass the controller on.
+fn passes_memory_on(mount: &Path) -> bool {
+    let parent = mount.join(PARENT);
+    fs::create_dir_all(&parent).is_ok()
+        && [mount, &parent]
+            .iter()
+            .all(|path| fs::write(path.join("cgroup.subtree_control"), "+memory").is_ok())
 }
 
 impl Cgroup {
@@ -54,28 +69,40 @@ impl Cgroup {
         Self(path.to_owned())
     }
 
-    /// Limits the memory of all that is in it, where the hierarchy can: version 2 with its memory controller.
-    pub fn limit_memory(&self, memory_mib: u64) {
-        let limit = self.0.join("memory.max");
-        if memory_mib > 0 && limit.exists() {
-            // A limit that cannot be set is none: the task was promised memory, not a limit.
-            drop(fs::write(limit, (memory_mib << 20).to_string()));
+    /// Limits the memory of all that is in it, where the hierarchy can.
+    ///
+    /// # Errors
+    /// What the kernel says: the limit is not in force then.
+    pub fn limit_memory(&self, memory_mib: u64) -> io::Result<()> {
+        let limits = ["memory.max", "memory.limit_in_bytes"].map(|name| self.0.join(name));
+        match limits.iter().find(|limit| limit.exists()) {
+            Some(limit) if memory_mib > 0 => {
+                fs::write(limit, memory_mib.saturating_mul(1 << 20).to_string())
+            }
+            _ => Ok(()),
         }
     }
 
     /// Whether the limit ended any of its processes.
     pub fn ran_out_of_memory(&self) -> bool {
-        fs::read_to_string(self.0.join("memory.events")).is_ok_and(|events| {
-            events
-                .lines()
-                .filter_map(|line| line.strip_prefix("oom_kill "))
-                .any(|count| count.trim() != "0")
+        ["memory.events", "memory.oom_control"].iter().any(|name| {
+            fs::read_to_string(self.0.join(name)).is_ok_and(|events| {
+                events
+                    .lines()
+                    .filter_map(|line| line.strip_prefix("oom_kill "))
+                    .any(|count| count.trim() != "0")
+            })
         })
     }
 
-    /// Moves a process, and all that it will start, into the cgroup.
-    pub fn add(&self, pid: u32) -> io::Result<()> {
-        fs::write(self.0.join("cgroup.procs"), pid.to_string())
+    /// The file by which a process moves itself into the cgroup, with all that it will start: it writes `0` into it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn door(&self) -> io::Result<File> {
+        OpenOptions::new()
+            .write(true)
+            .open(self.0.join("cgroup.procs"))
     }
 
     /// Kills all processes in it, those started meanwhile included; no error if it is gone.

@@ -44,7 +44,8 @@ impl Family {
         spec: &TaskSpec,
         directory: &TaskDirectory,
     ) -> Result<(Self, Outputs), String> {
-        let mut command = command(spec, directory)?;
+        let cgroup = cgroup(spec)?;
+        let mut command = command(spec, directory, cgroup.as_ref())?;
         let mut child = command.spawn().map_err(|error| {
             format!("starting `{}` failed: {error}", spec.assignment.command[0])
         })?;
@@ -54,24 +55,17 @@ impl Family {
             stdout: stdout.into(),
             stderr: stderr.into(),
         };
-        let family = Self::of(&child, spec).map_err(|error| {
+        let family = Self::of(&child, cgroup).map_err(|error| {
             kill_pid(child.id().cast_signed());
             format!("watching the task failed: {error}")
         })?;
         Ok((family, outputs))
     }
 
-    fn of(child: &Child, spec: &TaskSpec) -> io::Result<Self> {
+    fn of(child: &Child, cgroup: Option<Cgroup>) -> io::Result<Self> {
         let main = child.id().cast_signed();
         let pid = Pid::from_raw(main).ok_or(Errno::SRCH)?;
         let main_ended = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // Only a second way to find the task's processes: failing to make it is no reason not to run.
-        let cgroup = spec.cgroup.as_deref().and_then(|path| {
-            let cgroup = Cgroup::create(path).ok()?;
-            cgroup.limit_memory(spec.assignment.memory_mib);
-            cgroup.add(child.id()).ok()?;
-            Some(cgroup)
-        });
         Ok(Self {
             main,
             main_ended,
@@ -166,7 +160,29 @@ impl AsFd for Family {
     }
 }
 
-fn command(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Command, String> {
+/// The task's cgroup with its limit in force. None if there can be none: it is only a second way to find the task's
+/// processes, and no reason not to run.
+fn cgroup(spec: &TaskSpec) -> Result<Option<Cgroup>, String> {
+    let Some(cgroup) = spec
+        .cgroup
+        .as_deref()
+        .and_then(|path| Cgroup::create(path).ok())
+    else {
+        return Ok(None);
+    };
+    let memory_mib = spec.assignment.memory_mib;
+    cgroup.limit_memory(memory_mib).map_err(|error| {
+        cgroup.remove();
+        format!("limiting its memory to {memory_mib} MiB failed: {error}")
+    })?;
+    Ok(Some(cgroup))
+}
+
+fn command(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    cgroup: Option<&Cgroup>,
+) -> Result<Command, String> {
     let assignment = &spec.assignment;
     let (program, arguments) = assignment
         .command
@@ -191,6 +207,8 @@ fn command(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Command, String
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    sys::in_own_session_dying_with_parent(&mut command);
+    let door = cgroup.map(Cgroup::door).transpose();
+    let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
+    sys::in_own_session_dying_with_parent(&mut command, door);
     Ok(command)
 }

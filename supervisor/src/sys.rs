@@ -1,5 +1,6 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
@@ -7,15 +8,20 @@ use std::process::Command;
 
 use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
 
-/// Makes a command start in a session of its own and die with the process that starts it.
+/// Makes a command start in a session of its own and die with the process that starts it, in the cgroup whose list of
+/// processes `door` is.
 ///
+/// It enters the cgroup by itself before its first instruction: what it starts cannot escape it.
 /// The session gives the task a process group that can be killed whole; the death signal ensures that no
 /// task outlives its supervisor, which alone holds its lease.
-pub(crate) fn in_own_session_dying_with_parent(command: &mut Command) {
+pub(crate) fn in_own_session_dying_with_parent(command: &mut Command, door: Option<File>) {
     let parent = getpid();
     let prepare = move || {
         setsid()?;
         set_parent_process_death_signal(Some(Signal::KILL))?;
+        if let Some(door) = &door {
+            rustix::io::write(door, b"0")?;
+        }
         // A parent that died before the line above sends no signal any more.
         if getppid() == Some(parent) {
             Ok(())
@@ -23,7 +29,7 @@ pub(crate) fn in_own_session_dying_with_parent(command: &mut Command) {
             Err(io::Error::from(io::ErrorKind::BrokenPipe))
         }
     };
-    // SAFETY: the closure makes four system calls and allocates nothing, so it is sound in the child of a
+    // SAFETY: the closure makes five system calls at most and allocates nothing, so it is sound in the child of a
     // process whose other threads may hold locks.
     unsafe {
         command.pre_exec(prepare);

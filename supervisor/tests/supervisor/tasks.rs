@@ -218,7 +218,6 @@ const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec 
 fn a_process_that_forks_away_does_not_outlive_the_task() {
     let text = format!("{RUNAWAY} while [ ! -s runaway ]; do sleep 0.01; done; exit 5");
     let mut rig = Rig::start(script(&text), LONG_LEASE_MS);
-    rig.hear_started();
     let runaway = rig.scratch_file("runaway");
     assert_eq!(rig.hear_exit(), ended(Some(5), None));
     assert!(is_gone(&runaway));
@@ -390,6 +389,54 @@ fn a_cgroup_is_used_where_the_host_has_one_and_leaves_nothing() {
         assert!(output.contains(name), "{output}");
         assert!(!path.exists());
     }
+}
+
+#[test]
+fn a_memory_limit_ends_the_task_and_nothing_escapes_the_cgroup_before_it() {
+    let Some(root) = muster_supervisor::find_cgroup_root() else {
+        return;
+    };
+    let path = root.join(format!("test-memory-{}", std::process::id()));
+    let limits = ["memory.max", "memory.limit_in_bytes"];
+    let mut task = script(
+        "cat /proc/self/cgroup; head -c 200000000 /dev/zero | tail -c 150000000 | wc -c; sleep 1000",
+    );
+    task.memory_mib = 32;
+    let (cgroup, kept) = (path.clone(), path.clone());
+    let mut rig = Rig::start_spec(task, LONG_LEASE_MS, |spec| spec.cgroup = Some(cgroup));
+    rig.hear_started();
+    // Hosts without a memory controller for us limit nothing.
+    if !limits.iter().any(|limit| kept.join(limit).exists()) {
+        return;
+    }
+    eventually("the end of the memory", || {
+        ["memory.events", "memory.oom_control"].iter().any(|name| {
+            let events = std::fs::read_to_string(kept.join(name)).unwrap_or_default();
+            events
+                .lines()
+                .any(|line| line.starts_with("oom_kill ") && line != "oom_kill 0")
+        })
+    });
+    rig.say(&stop(0));
+    assert!(rig.hear_exit().out_of_memory);
+    let output = String::from_utf8(rig.output()).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(output.contains(name), "{output}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_promised_limit_that_cannot_be_set_fails_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("cgroup");
+    // To all appearances a cgroup whose limit nobody may write.
+    std::fs::create_dir_all(path.join("memory.max")).unwrap();
+    let mut rig = Rig::start_spec(script("sleep 1000"), LONG_LEASE_MS, |spec| {
+        spec.cgroup = Some(path);
+    });
+    let error = rig.hear_exit().start_error.unwrap();
+    assert!(error.contains("limiting its memory to 64 MiB"), "{error}");
+    assert!(!rig.lives());
 }
 
 #[test]
