@@ -29,6 +29,8 @@ const _: () = assert!(
 );
 /// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
+/// Tasks whose directories are made or removed at a time: each takes a thread, and more only wait for the same disk.
+pub const DIRECTORIES_AT_ONCE_MAX: usize = 8;
 /// How long the agent waits for a supervisor to be forked before it starts one as a program.
 pub const FORK_MAX: Duration = Duration::from_secs(2);
 /// By how much a lease is pushed out at least, in milliseconds: beats may be acknowledged two hundred times a second, and each

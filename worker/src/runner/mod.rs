@@ -15,11 +15,11 @@ use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::CheckpointReport;
 use muster_core::desired::TaskAssignment;
 use muster_core::time::MonotonicMs;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::LEASE_EXTENSION_MS_MIN;
+use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
@@ -55,6 +55,8 @@ pub(crate) struct RunnerConfig {
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
     server: Arc<SupervisorServer>,
+    /// Who may use the disk of the tasks' directories.
+    disk: Arc<Semaphore>,
     clock: LeaseClock,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
@@ -77,6 +79,7 @@ impl Runner {
         Self {
             config: Arc::new(config),
             server: Arc::new(server),
+            disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             clock,
             inbox,
             handles: Arc::default(),
@@ -89,15 +92,18 @@ impl Runner {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
         let config = Arc::clone(&self.config);
-        let server = Arc::clone(&self.server);
+        let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
         self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
             ended(release).await;
             let directory = TaskDirectory::below(&config.tasks, id);
+            let turn = disk.acquire().await;
             let launched = tokio::task::spawn_blocking(move || {
                 launch::launch(&config, &server, assignment, deadline_boottime_ms)
             });
-            match launched.await.unwrap_or_else(|error| Err(error.into())) {
+            let launched = launched.await;
+            drop(turn);
+            match launched.unwrap_or_else(|error| Err(error.into())) {
                 Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
                 Err(error) => {
                     // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
@@ -139,6 +145,7 @@ impl Runner {
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);
         let directory = TaskDirectory::below(&self.config.tasks, id);
+        let disk = Arc::clone(&self.disk);
         let mut releases = self.releases();
         let earlier = releases.remove(&id);
         releases.retain(|_, release| !release.is_finished());
@@ -152,6 +159,7 @@ impl Runner {
                 tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
                 return;
             }
+            let _turn = disk.acquire().await;
             clear(directory).await;
         });
         releases.insert(id, release);
