@@ -28,7 +28,7 @@ dev: build ## leave such a cluster running to play with (Ctrl-C stops it)
 	$(MUSTER_BIN) dev $(ARGS)
 
 .PHONY: build
-build: bootstrap ## build muster and the example trainer
+build: bootstrap ## build muster, its supervisor and the example trainer
 # The whole workspace, as the tests do: with fewer packages cargo unifies features otherwise and compiles RocksDB again.
 	cargo build --locked --workspace --bins
 

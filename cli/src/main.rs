@@ -1,6 +1,6 @@
 //! `muster`: the whole product in one binary.
 //!
-//! A task's supervisor is this binary too and must start at once, so it is told apart before anything
+//! A task's supervisor can be this binary too and must start at once, so it is told apart before anything
 //! else is built.
 #![forbid(unsafe_code)]
 
@@ -19,12 +19,13 @@ mod strict_yaml;
 mod view;
 
 use std::ffi::OsString;
-use std::path::PathBuf;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if let Some(directory) = supervised() {
-        return muster_worker::supervisor::main(&directory);
+    // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them, hidden from people.
+    let words: Vec<OsString> = std::env::args_os().skip(1).collect();
+    if let Some(code) = muster_worker::supervisor::run(&words) {
+        return code;
     }
     let command = match arguments::parse() {
         Ok(command) => command,
@@ -36,14 +37,5 @@ fn main() -> ExitCode {
             failure.print();
             failure.exit().into()
         }
-    }
-}
-
-/// The task directory of `muster supervise DIRECTORY`: for workers, and hidden from people.
-fn supervised() -> Option<PathBuf> {
-    let words: Vec<OsString> = std::env::args_os().skip(1).take(3).collect();
-    match words.as_slice() {
-        [verb, directory] if verb == "supervise" => Some(PathBuf::from(directory)),
-        _ => None,
     }
 }

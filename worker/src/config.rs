@@ -7,8 +7,8 @@ use muster_core::limits::GPUS_PER_HOST_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::CHECKPOINT_SCAN_INTERVAL;
-use crate::supervisor::LogLimits;
 use crate::topology::TopologyConfig;
+use muster_supervisor::LogLimits;
 
 /// Settings of a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -35,7 +35,8 @@ pub struct WorkerConfig {
     pub labels: BTreeMap<String, String>,
     /// Where this host and its GPUs lie.
     pub topology: TopologyConfig,
-    /// The program that has the hidden subcommand `supervise <task directory>`; this program if none.
+    /// The program that has the hidden subcommand `supervise <task directory>`; if none, `muster-supervise` beside
+    /// this program, or this program itself.
     pub supervisor: Option<PathBuf>,
     /// Put every task in a cgroup if the host lets us: the surest way to find all that a task started, but
     /// moving a process into one can take the kernel some milliseconds.

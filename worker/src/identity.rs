@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 use muster_core::ids::RequestId;
 use serde::{Deserialize, Serialize};
 
-use crate::files;
 use crate::limits::DATA_DIRECTORY_BYTES_MAX;
-use crate::process;
+use muster_supervisor::files;
+use muster_supervisor::process;
 
 /// Version of `identity.json`.
 const FORMAT: u32 = 1;

@@ -6,8 +6,8 @@ use muster_proto::v1;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::limits::INBOX_MAX;
-use crate::run_id::RunId;
 use crate::session::Session;
+use muster_supervisor::RunId;
 
 /// Something that happened.
 #[derive(Debug)]

@@ -1,20 +1,11 @@
-//! Every limit of a worker, with its reason.
+//! Every limit of a worker's agent, with its reason; its supervisors have their own.
 
 use std::time::Duration;
 
 use muster_core::limits::PARTITION_GRACE_MS_MIN;
 use muster_core::timings::kill_ms;
+use muster_supervisor::limits::LEASE_TICK;
 
-/// Bytes of one line on a supervisor's or a task's control socket.
-pub const LINE_BYTES_MAX: usize = 64 << 10;
-/// Bytes waiting to be read by the other side of such a socket before it is hung up on.
-pub const UNREAD_BYTES_MAX: usize = 256 << 10;
-/// Connections of a task to its control socket at a time.
-pub const CONTROL_CONNECTIONS_MAX: usize = 32;
-/// Bytes of one segment of a log.
-pub const LOG_SEGMENT_BYTES: u64 = 8 << 20;
-/// Segments kept of one log: a task that prints without end holds 64 MiB of disk, its newest output.
-pub const LOG_SEGMENTS_MAX: usize = 8;
 /// Ended attempts whose logs are kept on a host.
 pub const LOG_ATTEMPTS_KEPT_MAX: usize = 2_000;
 /// Bytes that the logs of ended attempts may hold on a host.
@@ -29,21 +20,6 @@ pub const LOG_TAIL_LINES_MAX: u64 = 100_000;
 pub const LOG_FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the checkpoint directory is looked at for checkpoints registered by files alone.
 pub const CHECKPOINT_SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// How long a supervisor waits for the last look at the checkpoint directory (it may hang).
-pub const CHECKPOINT_LAST_SCAN_MAX: Duration = Duration::from_secs(2);
-/// Entries of a checkpoint directory that one scan looks at.
-pub const CHECKPOINT_ENTRIES_MAX: usize = 10_000;
-/// Commits waiting for the disk in one supervisor.
-pub const COMMITS_WAITING_MAX: usize = 64;
-/// How long a supervisor waits for the flag file (its disk may hang) before it signals its task to stop.
-pub const PREEMPT_FLAG_MS_MAX: u64 = 500;
-/// How long a supervisor waits for the last output to reach the disk (it may hang).
-pub const LOG_DRAIN_MAX: Duration = Duration::from_secs(5);
-/// How often a supervisor looks at its clock while nothing happens: after a suspend, the lease is checked
-/// this late at most.
-pub const LEASE_TICK: Duration = Duration::from_millis(500);
-/// Pause between two attempts to kill what is left of a task.
-pub const KILL_RETRY: Duration = Duration::from_millis(5);
 /// How far past its deadline a supervisor may be before the agent, which looks every `LEASE_TICK`, takes it
 /// for frozen and kills it: within the time that the shortest lease sets aside for killing.
 pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
@@ -53,6 +29,15 @@ const _: () = assert!(
 );
 /// How long the agent tries to reach a supervisor that lives but has not opened its socket yet.
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
+/// Tasks whose directories are made or removed at a time: each takes a thread, and more only wait for the same disk.
+pub const DIRECTORIES_AT_ONCE_MAX: usize = 8;
+/// How long the agent waits for a supervisor to be forked before it starts one as a program.
+pub const FORK_MAX: Duration = Duration::from_secs(2);
+/// By how much a lease is pushed out at least, in milliseconds: beats may be acknowledged two hundred times a second, and each
+/// extension wakes a supervisor.
+pub const LEASE_EXTENSION_MS_MIN: u64 = 500;
+/// Pause between two beats that are sent because something changed: what changes meanwhile goes with the next.
+pub const STATUS_PAUSE: Duration = Duration::from_millis(5);
 /// Bytes of a data directory's path: a Unix socket's path has 107, ours need 50 behind it.
 pub const DATA_DIRECTORY_BYTES_MAX: usize = 57;
 /// Bytes of the journal before it is rewritten with what still matters.

@@ -9,7 +9,6 @@ use muster_core::topology::LearntTree;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::LeaseClock;
 use crate::config::{GpuConfig, WorkerConfig};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
@@ -20,11 +19,15 @@ use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
 use crate::metrics;
-use crate::run_id::RunId;
 use crate::runner::{Runner, RunnerConfig};
 use crate::session::SessionKeeper;
-use crate::supervisor::find_cgroup_root;
 use crate::topology;
+use muster_supervisor::RunId;
+use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::find_cgroup_root;
+
+/// The program of the crate `muster-supervisor`.
+const SUPERVISOR_PROGRAM: &str = "muster-supervise";
 
 /// Runs a worker's agent until `shutdown` completes. Its tasks go on under their leases, and the next
 /// agent on the same data directory takes them over.
@@ -156,7 +159,7 @@ fn registration(
 fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerConfig, Error> {
     let supervisor = match &config.supervisor {
         Some(path) => path.clone(),
-        None => std::env::current_exe().map_err(system("finding this program"))?,
+        None => supervisor_beside(std::env::current_exe().map_err(system("finding this program"))?),
     };
     let checkpoints = config
         .checkpoint_root
@@ -172,6 +175,12 @@ fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerCo
         log_limits: config.log_limits,
         cgroup_root: config.cgroups.then(find_cgroup_root).flatten(),
     })
+}
+
+/// The small program that only supervises, if it was installed beside this one; else this one, which can do so too.
+fn supervisor_beside(program: PathBuf) -> PathBuf {
+    let small = program.with_file_name(SUPERVISOR_PROGRAM);
+    if small.is_file() { small } else { program }
 }
 
 fn absolute(path: PathBuf) -> Result<PathBuf, Error> {

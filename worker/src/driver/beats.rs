@@ -7,7 +7,7 @@ use muster_core::time::MonotonicMs;
 use muster_core::timings::Timings;
 use tokio::time::Instant;
 
-use crate::limits::{BEATS_MEASURED_MAX, BEATS_PER_STATUS};
+use crate::limits::{BEATS_MEASURED_MAX, BEATS_PER_STATUS, STATUS_PAUSE};
 use crate::metrics;
 use crate::session::jitter;
 
@@ -16,6 +16,8 @@ use crate::session::jitter;
 pub(super) struct Beats {
     timings: Timings,
     due: Instant,
+    /// When the last one with the whole state went out.
+    status_sent: Option<Instant>,
     sequence: u64,
     /// Beats left before one carries the whole state although nothing changed.
     until_status: u64,
@@ -28,6 +30,7 @@ impl Beats {
         Self {
             timings,
             due: Instant::now(),
+            status_sent: None,
             sequence: 0,
             until_status: 0,
             sent: BTreeMap::new(),
@@ -40,6 +43,19 @@ impl Beats {
         self.due
     }
 
+    /// The state has changed. True: a beat must go out now. False: it becomes due soon, because one has just gone out.
+    pub(super) fn is_status_due_now(&mut self) -> bool {
+        let Some(pause_ends) = self.status_sent.map(|sent| sent + STATUS_PAUSE) else {
+            return true;
+        };
+        if Instant::now() >= pause_ends {
+            return true;
+        }
+        self.until_status = 0;
+        self.due = self.due.min(pause_ends);
+        false
+    }
+
     /// Counts a beat that goes out now: its sequence, and whether it carries the whole state.
     pub(super) fn next(&mut self, now: MonotonicMs, changed: bool) -> (u64, bool) {
         let whole = changed || self.until_status == 0;
@@ -48,6 +64,9 @@ impl Beats {
         } else {
             self.until_status - 1
         };
+        if whole {
+            self.status_sent = Some(Instant::now());
+        }
         self.sequence += 1;
         self.sent.insert(self.sequence, now);
         if self.sent.len() > BEATS_MEASURED_MAX {
@@ -96,6 +115,19 @@ mod tests {
         assert!(beats.next(START, true).1);
         beats.status_lost();
         assert!(beats.next(START, false).1);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn changes_in_a_row_share_a_beat() {
+        let mut beats = Beats::new(Timings::default(), START);
+        assert!(beats.is_status_due_now());
+        assert_eq!(beats.next(START, true), (1, true));
+        assert!(!beats.is_status_due_now() && !beats.is_status_due_now());
+        assert_eq!(beats.due() - Instant::now(), STATUS_PAUSE);
+        tokio::time::advance(STATUS_PAUSE).await;
+        assert_eq!(beats.next(START, false), (2, true));
+        tokio::time::advance(STATUS_PAUSE).await;
+        assert!(beats.is_status_due_now());
     }
 
     #[tokio::test(start_paused = true)]

@@ -14,8 +14,8 @@ use crate::error::Error;
 use crate::journal::{Journal, JournalError};
 use crate::limits::{ACTIONS_WAITING_MAX, JOURNAL_RETRY};
 use crate::metrics;
-use crate::run_id::RunId;
 use crate::runner::Runner;
+use muster_supervisor::RunId;
 
 /// Batches that may share one sync of the journal.
 const BATCHES_PER_SYNC_MAX: usize = 64;
@@ -290,10 +290,10 @@ mod tests {
     use muster_core::ids::AttemptEpoch;
 
     use super::*;
-    use crate::clock::LeaseClock;
     use crate::inbox::inbox;
-    use crate::supervisor::TaskDirectory;
     use crate::testing;
+    use muster_supervisor::TaskDirectory;
+    use muster_supervisor::clock::LeaseClock;
 
     /// Waits until a task's directory is removed, as a release does.
     async fn removed(directory: &TaskDirectory) {

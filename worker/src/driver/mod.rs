@@ -21,17 +21,17 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use crate::clock::LeaseClock;
 use crate::error::Error;
 use crate::gpu::GpuMonitor;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
-use crate::run_id::RunId;
 use crate::runner::Runner;
 use crate::session::Session;
 use beats::Beats;
 pub(crate) use executor::{Executor, ExecutorHandle};
+use muster_supervisor::RunId;
+use muster_supervisor::clock::LeaseClock;
 use output::OutputRequests;
 
 /// The decision loop.
@@ -73,7 +73,7 @@ impl Driver {
                 (gpu, health) = self.gpus.changed() => {
                     self.step(Input::GpuHealth { gpu, health }).await?;
                 }
-                () = self.executor.status_due() => self.beat(&mut open, true).await?,
+                () = self.executor.status_due() => self.status_changed(&mut open).await?,
                 () = until(beat_due) => self.beat(&mut open, false).await?,
                 _ = tick.tick() => self.tick(&mut open).await?,
                 _ = retention.tick() => self.forget_old_logs(),
@@ -246,6 +246,17 @@ impl Driver {
             return Ok(());
         }
         self.executor.carry_out(rest).await
+    }
+
+    /// Sends the whole state now, or soon if it has just been sent.
+    async fn status_changed(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+        let is_due = open
+            .as_mut()
+            .is_some_and(|open| open.beats.is_status_due_now());
+        if is_due {
+            self.beat(open, true).await?;
+        }
+        Ok(())
     }
 
     /// Sends a beat, if there is a session.

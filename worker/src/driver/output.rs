@@ -14,8 +14,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::{LOG_CHUNK_BYTES, LOG_FOLLOW_INTERVAL, LOG_REQUESTS_MAX, LOG_TAIL_LINES_MAX};
 use crate::logs::{LogPiece, LogReader, OutputStream};
-use crate::run_id::RunId;
-use crate::supervisor::TaskDirectory;
+use muster_supervisor::RunId;
+use muster_supervisor::TaskDirectory;
 
 /// The requests of one session.
 #[derive(Debug)]

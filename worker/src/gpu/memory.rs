@@ -8,7 +8,7 @@ use muster_core::ids::GpuUuid;
 use serde::{Deserialize, Serialize};
 
 use super::HealthChange;
-use crate::files;
+use muster_supervisor::files;
 
 /// Version of the file.
 const FORMAT: u32 = 1;

@@ -10,8 +10,8 @@ use muster_core::ids::GpuUuid;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use super::{FaultMemory, GpuBackend, GpuError, HealthChange, Injector, faulted};
-use crate::clock::LeaseClock;
 use crate::limits::INBOX_MAX;
+use muster_supervisor::clock::LeaseClock;
 
 /// Longest wait within one call to the backend.
 const OBSERVE: Duration = Duration::from_secs(1);

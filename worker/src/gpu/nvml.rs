@@ -20,9 +20,9 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
 use super::{GpuBackend, GpuError, HealthChange, faulted};
-use crate::clock::LeaseClock;
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
+use muster_supervisor::clock::LeaseClock;
 
 /// XIDs after which a GPU is unfit, by agreement of NVIDIA's catalogue and at least two operators.
 const FATAL_XIDS: [u64; 11] = [48, 62, 64, 74, 79, 95, 119, 120, 140, 143, 158];

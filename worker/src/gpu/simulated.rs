@@ -9,9 +9,9 @@ use muster_core::ids::GpuUuid;
 
 use super::timeline::Timeline;
 use super::{GpuBackend, GpuError, HealthChange};
-use crate::clock::LeaseClock;
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
+use muster_supervisor::clock::LeaseClock;
 
 /// Simulated GPUs whose health follows a timeline and an admin's orders.
 #[derive(Debug)]

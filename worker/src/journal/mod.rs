@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 
 use muster_core::agent::JournalRecord;
 
-use crate::files;
 use crate::limits::JOURNAL_COMPACTION_BYTES;
 use frame::Decoded;
+use muster_supervisor::files;
 
 /// First bytes of every journal.
 const MAGIC: &[u8; 8] = b"MUSTERWJ";

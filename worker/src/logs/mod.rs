@@ -1,10 +1,8 @@
-//! What tasks print: written by supervisors, read for users, forgotten within bounds.
+//! What tasks print: written by supervisors (`muster_supervisor::segments`), read for users, forgotten within bounds.
 
 mod reader;
 mod retention;
-mod segments;
 
+pub use muster_supervisor::segments::OutputStream;
 pub(crate) use reader::{LogPiece, LogReader};
 pub(crate) use retention::forget_old;
-pub use segments::OutputStream;
-pub(crate) use segments::SegmentWriter;

@@ -5,7 +5,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::ops::Range;
 use std::path::PathBuf;
 
-use super::segments::{OutputStream, Segment, list};
+use muster_supervisor::segments::{OutputStream, Segment, list};
 
 /// Bytes read backwards at a time when looking for the last lines.
 const TAIL_BLOCK_BYTES: u64 = 64 << 10;
@@ -133,8 +133,8 @@ fn read_segment(segment: &Segment, offset: u64, limit: usize) -> io::Result<LogP
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use super::*;
-    use crate::logs::SegmentWriter;
-    use crate::supervisor::LogLimits;
+    use muster_supervisor::LogLimits;
+    use muster_supervisor::segments::SegmentWriter;
 
     const LIMITS: LogLimits = LogLimits {
         segment_bytes: 10,

@@ -6,9 +6,9 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
-use crate::files;
 use crate::limits::{LOG_ATTEMPTS_KEPT_MAX, LOG_BYTES_KEPT_MAX};
-use crate::run_id::RunId;
+use muster_supervisor::RunId;
+use muster_supervisor::files;
 
 /// One attempt's log directory.
 struct Kept {

@@ -17,11 +17,11 @@ use muster_core::desired::TaskAssignment;
 use super::launch::Launched;
 use super::link::Link;
 use super::{Adopted, Runner, leftovers};
-use crate::clock::boottime_ms;
 use crate::limits::ADOPTION_MAX;
-use crate::process::ProcessIdentity;
-use crate::run_id::RunId;
-use crate::supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
+use muster_supervisor::RunId;
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
 /// Pause between two attempts to reach a supervisor that is only starting.
 const RETRY: Duration = Duration::from_millis(10);
@@ -205,11 +205,11 @@ mod tests {
     use muster_core::agent::SupervisorReport;
 
     use super::*;
-    use crate::clock::LeaseClock;
     use crate::inbox::{Incoming, inbox};
     use crate::runner::RunnerConfig;
-    use crate::supervisor::{SPEC_FORMAT, TaskSpec};
     use crate::testing;
+    use muster_supervisor::clock::LeaseClock;
+    use muster_supervisor::{SPEC_FORMAT, TaskSpec};
 
     /// The directory of a task whose supervisor is dead.
     fn orphan(config: &RunnerConfig, cgroup: Option<PathBuf>) -> (RunId, TaskDirectory) {

@@ -2,16 +2,17 @@
 
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::process::{Command, Stdio};
 
 use muster_core::desired::TaskAssignment;
 
 use super::RunnerConfig;
-use crate::process::ProcessIdentity;
-use crate::run_id::RunId;
-use crate::supervisor::{SPEC_FORMAT, TaskDirectory, TaskSpec};
+use super::server::SupervisorServer;
+use muster_supervisor::RunId;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{SPEC_FORMAT, TaskDirectory, TaskSpec};
 
 /// A supervisor that runs, or is about to.
 #[derive(Debug)]
@@ -28,6 +29,7 @@ pub(super) struct Launched {
 /// standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
+    server: &SupervisorServer,
     assignment: TaskAssignment,
     deadline_boottime_ms: u64,
 ) -> io::Result<Launched> {
@@ -53,6 +55,18 @@ pub(super) fn launch(
     };
     directory.create(&spec)?;
     let (ours, theirs) = UnixStream::pair()?;
+    match server.fork(directory.path(), theirs.as_fd()) {
+        Ok(pid) => {
+            return Ok(Launched {
+                stream: ours,
+                supervisor: ProcessIdentity::of(pid),
+                child: None,
+            });
+        }
+        Err(error) => {
+            tracing::warn!(%id, %error, "forking a supervisor failed: starting one as a program");
+        }
+    }
     let child = Command::new(&config.supervisor)
         .arg("supervise")
         .arg(directory.path())

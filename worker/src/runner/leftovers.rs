@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use crate::process::{ProcessEntry, ProcessIdentity, kill_pid};
-use crate::supervisor::{Cgroup, TaskDirectory};
+use muster_supervisor::process::{ProcessEntry, ProcessIdentity, kill_pid};
+use muster_supervisor::{Cgroup, TaskDirectory};
 
 /// Rounds of looking and killing: a process may fork while we look.
 const ROUNDS_MAX: usize = 200;

@@ -13,12 +13,13 @@ use tokio::sync::{mpsc, watch};
 
 use super::launch::Launched;
 use super::{leftovers, send};
-use crate::clock::boottime_ms;
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
-use crate::process::ProcessIdentity;
-use crate::run_id::RunId;
-use crate::supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
+use crate::limits::SUPERVISOR_OVERDUE_MS_MAX;
+use muster_supervisor::RunId;
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
 /// How long a supervisor that hung up may take to end.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -49,7 +50,9 @@ pub(super) struct Link {
 
 /// How the conversation ended.
 enum Ending {
-    /// The supervisor said how the task ended, or hung up.
+    /// The supervisor said how the task ended, which lies on disk too: nothing of the task lives.
+    Said(Exit),
+    /// The supervisor hung up.
     HungUp,
     /// It did not kill its task when it had to: it is frozen.
     Overdue,
@@ -85,13 +88,18 @@ impl Link {
                 Ending::HungUp
             }
         };
-        let report = self.conclude(ending, supervisor, child).await;
+        let report = self.conclude(ending, supervisor).await;
         self.report(report).await;
+        if let Some(mut child) = child {
+            // It has ended, or is about to: this only collects it.
+            let collected = tokio::task::spawn_blocking(move || child.wait()).await;
+            tracing::trace!(id = %self.id, ?collected, "collected a supervisor");
+        }
     }
 
     /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
     pub(super) async fn end(self, supervisor: Option<ProcessIdentity>) {
-        let report = self.conclude(Ending::HungUp, supervisor, None).await;
+        let report = self.conclude(Ending::HungUp, supervisor).await;
         self.report(report).await;
     }
 
@@ -110,10 +118,10 @@ impl Link {
             let request = tokio::select! {
                 line = lines.next_line() => match line {
                     Ok(Some(line)) => {
-                        if self.hear(&line).await {
-                            return Ending::HungUp;
+                        match self.hear(&line).await {
+                            Some(exit) => return Ending::Said(exit),
+                            None => continue,
                         }
-                        continue;
                     }
                     Ok(None) | Err(_) => return Ending::HungUp,
                 },
@@ -134,23 +142,23 @@ impl Link {
         }
     }
 
-    /// Passes a message on. True: it was the last one.
-    async fn hear(&self, line: &str) -> bool {
+    /// Passes a message on; the last one says how the task ended.
+    async fn hear(&self, line: &str) -> Option<Exit> {
         match serde_json::from_str(line) {
             Ok(SupervisorMessage::Started { .. }) => {
                 let report = Incoming::Supervisor(self.id, SupervisorReport::Started);
                 send(&self.inbox, report).await;
-                false
+                None
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
                 send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
-                false
+                None
             }
-            Ok(SupervisorMessage::Exited(_)) => true,
-            Ok(SupervisorMessage::Status { .. }) => false,
+            Ok(SupervisorMessage::Exited(exit)) => Some(exit),
+            Ok(SupervisorMessage::Status { .. }) => None,
             Err(error) => {
                 tracing::warn!(id = %self.id, %error, "a supervisor said something unknown");
-                false
+                None
             }
         }
     }
@@ -181,10 +189,11 @@ impl Link {
         &self,
         ending: Ending,
         supervisor: Option<ProcessIdentity>,
-        child: Option<std::process::Child>,
     ) -> SupervisorReport {
-        if matches!(ending, Ending::HungUp) {
-            wait_for_end(supervisor).await;
+        match ending {
+            Ending::Said(exit) => return SupervisorReport::Exited(exit),
+            Ending::HungUp => wait_for_end(supervisor).await,
+            Ending::Overdue => {}
         }
         let directory = self.directory.clone();
         let mut exit = recorded_exit(&directory);
@@ -195,11 +204,6 @@ impl Link {
                 tokio::time::sleep(UNKILLABLE_RETRY).await;
             }
             exit = recorded_exit(&directory);
-        }
-        if let Some(mut child) = child {
-            // It has ended: this only collects it.
-            let collected = tokio::task::spawn_blocking(move || child.wait()).await;
-            tracing::trace!(id = %self.id, ?collected, "collected a supervisor");
         }
         match exit {
             Some(exit) => SupervisorReport::Exited(exit),
@@ -279,7 +283,7 @@ fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
 
 fn detail(ending: &Ending, directory: &TaskDirectory) -> String {
     let what = match ending {
-        Ending::HungUp => "its supervisor vanished",
+        Ending::Said(_) | Ending::HungUp => "its supervisor vanished",
         Ending::Overdue => {
             "its supervisor was frozen past the task's lease or grace and was killed"
         }

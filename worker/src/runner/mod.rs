@@ -4,6 +4,7 @@ mod adopt;
 mod launch;
 mod leftovers;
 mod link;
+mod server;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -14,14 +15,16 @@ use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::CheckpointReport;
 use muster_core::desired::TaskAssignment;
 use muster_core::time::MonotonicMs;
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
-use crate::clock::LeaseClock;
 use crate::inbox::{Incoming, Outbox};
-use crate::run_id::RunId;
-use crate::supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
+use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use link::{Link, Orders};
+use muster_supervisor::RunId;
+use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
+use server::SupervisorServer;
 
 /// Orders to stop that wait for one supervisor: more than one matter only if each shortens the grace.
 const STOPS_WAITING_MAX: usize = 16;
@@ -51,6 +54,9 @@ pub(crate) struct RunnerConfig {
 #[derive(Clone, Debug)]
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
+    server: Arc<SupervisorServer>,
+    /// Who may use the disk of the tasks' directories.
+    disk: Arc<Semaphore>,
     clock: LeaseClock,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
@@ -69,8 +75,11 @@ struct Handle {
 impl Runner {
     /// A runner without any supervisors yet.
     pub(crate) fn new(config: RunnerConfig, clock: LeaseClock, inbox: Outbox) -> Self {
+        let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
         Self {
             config: Arc::new(config),
+            server: Arc::new(server),
+            disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             clock,
             inbox,
             handles: Arc::default(),
@@ -83,14 +92,18 @@ impl Runner {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
         let config = Arc::clone(&self.config);
+        let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
         self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
             ended(release).await;
             let directory = TaskDirectory::below(&config.tasks, id);
+            let turn = disk.acquire().await;
             let launched = tokio::task::spawn_blocking(move || {
-                launch::launch(&config, assignment, deadline_boottime_ms)
+                launch::launch(&config, &server, assignment, deadline_boottime_ms)
             });
-            match launched.await.unwrap_or_else(|error| Err(error.into())) {
+            let launched = launched.await;
+            drop(turn);
+            match launched.unwrap_or_else(|error| Err(error.into())) {
                 Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
                 Err(error) => {
                     // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
@@ -108,7 +121,13 @@ impl Runner {
     pub(crate) fn extend(&self, id: RunId, deadline: MonotonicMs) {
         let deadline_ms = self.clock.to_boottime_ms(deadline);
         if let Some(handle) = self.handles().get(&id) {
-            handle.deadline_boottime_ms.send_replace(deadline_ms);
+            handle.deadline_boottime_ms.send_if_modified(|known| {
+                let is_worth_it = deadline_ms >= known.saturating_add(LEASE_EXTENSION_MS_MIN);
+                if is_worth_it {
+                    *known = deadline_ms;
+                }
+                is_worth_it
+            });
         }
     }
 
@@ -126,6 +145,7 @@ impl Runner {
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);
         let directory = TaskDirectory::below(&self.config.tasks, id);
+        let disk = Arc::clone(&self.disk);
         let mut releases = self.releases();
         let earlier = releases.remove(&id);
         releases.retain(|_, release| !release.is_finished());
@@ -139,6 +159,7 @@ impl Runner {
                 tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
                 return;
             }
+            let _turn = disk.acquire().await;
             clear(directory).await;
         });
         releases.insert(id, release);

@@ -1,13 +1,11 @@
 //! What several tests of this crate need.
 
-mod assignment;
-
 use std::path::{Path, PathBuf};
 
 use crate::runner::RunnerConfig;
-use crate::supervisor::LogLimits;
+use muster_supervisor::LogLimits;
 
-pub(crate) use assignment::assignment;
+pub(crate) use muster_supervisor::testing::assignment;
 
 /// A runner that keeps everything below `home` and can start nothing.
 pub(crate) fn runner_config(home: &Path) -> RunnerConfig {

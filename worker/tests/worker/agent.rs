@@ -20,13 +20,13 @@ use muster_worker::{GpuConfig, RunId, WorkerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
 /// A host: a data directory and the agent on it.
-struct Host {
-    home: tempfile::TempDir,
-    agent: Child,
+pub(crate) struct Host {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) agent: Child,
 }
 
 impl Host {
-    fn start(leaders: &[&Leader]) -> Self {
+    pub(crate) fn start(leaders: &[&Leader]) -> Self {
         let home = tempfile::tempdir().unwrap();
         let config = WorkerConfig {
             name: Some("host-1".to_owned()),
@@ -43,6 +43,8 @@ impl Host {
                 timeline: None,
                 pci_addresses: Vec::new(),
             },
+            // Not the small program beside it, which may be of another build.
+            supervisor: Some(FIXTURE.into()),
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()
         };

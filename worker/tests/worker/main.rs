@@ -1,10 +1,6 @@
-//! Real processes: agents, supervisors and badly behaved tasks.
-#![expect(
-    clippy::unwrap_used,
-    clippy::panic,
-    reason = "a failed test should panic"
-)]
+//! Real processes: agents with their supervisors and tasks.
+#![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
-mod supervisor;
+mod many;
 mod support;

@@ -1,4 +1,4 @@
-//! An attempt to run; the tests in `tests/` use this file too.
+//! What tests of this crate and of the agent need.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +8,8 @@ use muster_core::lifecycle::TaskPhase;
 use muster_core::state::RestartReason;
 
 /// Epoch 11 of the only task of job 7.
-pub(crate) fn assignment() -> TaskAssignment {
+#[must_use]
+pub fn assignment() -> TaskAssignment {
     TaskAssignment {
         key: TaskKey {
             job: JobId(7),

@@ -1,32 +1,37 @@
 //! A supervisor's life: claim, start, watch, bury.
 
 use std::io;
+use std::os::fd::AsFd;
 
 use muster_core::beat::CheckpointReport;
 use muster_core::command::Exit;
+use muster_core::time::MonotonicMs;
 use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 
-use super::checkpoints::{CheckpointKeeper, CheckpointNews};
-use super::connections::{Connections, Incoming};
-use super::directory::{ExitRecord, TaskDirectory};
-use super::family::{self, Family};
-use super::flag::FlagFile;
-use super::lease::{Lease, Verdict};
-use super::output::OutputPump;
-use super::protocol::{AgentRequest, PreemptFlag, SupervisorMessage};
-use super::spec::{SPEC_FORMAT, TaskSpec};
-use super::wake::Wake;
+use crate::checkpoint_folder::CheckpointFolder;
+use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
-use crate::limits::{KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX};
+use crate::connections::{Connections, Incoming};
+use crate::directory::{ExitRecord, TaskDirectory};
+use crate::family::{self, Family};
+use crate::flag::FlagFile;
+use crate::lease::{Lease, Verdict};
+use crate::limits::{KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX, QUICK_TASK_MS_MAX};
+use crate::output::Output;
 use crate::process::ProcessIdentity;
+use crate::protocol::{AgentRequest, ControlAnswer, PreemptFlag, SupervisorMessage};
+use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::sys;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
 
+/// What is polled beside the connections: the task's end, the keeper, the flag file and two pipes.
+const OTHERS_MAX: usize = 5;
+
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum SuperviseError {
+pub(crate) enum SuperviseError {
     /// The directory holds no task.
     #[error("there is no spec.json")]
     NoSpec,
@@ -58,7 +63,7 @@ fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> Supe
 }
 
 /// Runs the task of a directory to its end.
-pub(super) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
+pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
     sys::close_inherited_files().map_err(during("closing inherited files"))?;
     let spec = directory
         .read_spec()
@@ -86,7 +91,7 @@ pub(super) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
         checkpoint: None,
         flag: None,
         expired: false,
-        unrecorded: None,
+        broken: None,
     }
     .run()
 }
@@ -111,15 +116,25 @@ struct Supervisor<'task> {
     flag: Option<FlagFile>,
     /// True once the lease ran out on a living task.
     expired: bool,
-    /// Why the task's process could not be put on record: an agent could not find it again.
-    unrecorded: Option<io::Error>,
+    /// Why the task cannot be watched any more, in words for the user: it is killed, and counts as not started.
+    broken: Option<String>,
+}
+
+/// A task that was started, and what watches it.
+struct Watched {
+    family: Family,
+    output: Output,
+    folder: CheckpointFolder,
+    /// When [`Self::keeper`] is needed at the latest.
+    keeper_due: MonotonicMs,
+    keeper: Option<CheckpointKeeper>,
 }
 
 impl Supervisor<'_> {
     fn run(mut self) -> Result<(), SuperviseError> {
         match self.start() {
-            Ok((family, pump, keeper)) => {
-                let exit = self.watch(family, pump, &keeper)?;
+            Ok(watched) => {
+                let exit = self.watch(watched)?;
                 self.bury(exit)
             }
             Err(exit) => {
@@ -130,10 +145,10 @@ impl Supervisor<'_> {
     }
 
     /// Starts the task unless its lease is over.
-    fn start(&mut self) -> Result<(Family, OutputPump, CheckpointKeeper), Exit> {
-        // The task may want it; if it cannot be made, the task will say so better than we can.
-        drop(std::fs::create_dir_all(&self.spec.checkpoint_directory));
-        if self.lease.verdict(self.clock.now()) == Verdict::LeaseOver {
+    fn start(&mut self) -> Result<Watched, Exit> {
+        let folder = CheckpointFolder::prepare(self.spec);
+        let now = self.clock.now();
+        if self.lease.verdict(now) == Verdict::LeaseOver {
             return Err(Exit {
                 lease_expired: true,
                 ..not_started("the lease ran out before the start")
@@ -141,93 +156,117 @@ impl Supervisor<'_> {
         }
         let (family, outputs) =
             Family::start(self.spec, self.directory).map_err(|error| not_started(&error))?;
-        let threads =
-            OutputPump::start(self.spec, outputs.stdout, outputs.stderr).and_then(|pump| {
-                let process = ProcessIdentity::of(family.main()).ok_or(io::ErrorKind::NotFound)?;
-                let wake = Wake::new()?;
-                let keeper = CheckpointKeeper::start(self.spec, self.directory, process, wake)?;
-                Ok((pump, keeper))
-            });
-        match threads {
-            Ok((pump, keeper)) => Ok((family, pump, keeper)),
-            Err(error) => {
-                family.kill();
-                Err(not_started(&format!("watching the task failed: {error}")))
-            }
-        }
+        Ok(Watched {
+            family,
+            output: Output::new(self.spec, outputs.stdout, outputs.stderr),
+            folder,
+            keeper_due: now.after(QUICK_TASK_MS_MAX),
+            keeper: None,
+        })
     }
 
     /// Watches the task until nothing of it lives.
-    fn watch(
-        &mut self,
-        mut family: Family,
-        pump: OutputPump,
-        keeper: &CheckpointKeeper,
-    ) -> Result<Exit, SuperviseError> {
+    fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
-        while !family.reap() {
+        while !task.family.reap() {
             let now = self.clock.now();
             let verdict = self.lease.verdict(now);
-            self.expired |= verdict == Verdict::LeaseOver && family.status().is_none();
+            let has_ended = task.family.status().is_some();
+            self.expired |= verdict == Verdict::LeaseOver && !has_ended;
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
-            let orphaned = family.status().is_some() && !self.lease.is_stopping();
+            let orphaned = has_ended && !self.lease.is_stopping();
             killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
-            killing |= self.unrecorded.is_some();
+            killing |= self.broken.is_some();
             if killing {
-                family.kill();
+                task.family.kill();
             } else if self.flag.take_if(|flag| flag.is_settled(now)).is_some() {
-                family.terminate();
+                task.family.terminate();
+            }
+            if now >= task.keeper_due {
+                self.keep(&mut task);
             }
             let timeout_ms = match verdict {
-                Verdict::LivesUntil(then) if !killing && family.status().is_none() => {
-                    let then = self
-                        .flag
-                        .as_ref()
-                        .map_or(then, |flag| then.min(flag.until()));
+                Verdict::LivesUntil(then) if !killing && !has_ended => {
+                    let flag = self.flag.as_ref().map(FlagFile::until);
+                    let keeper = task.keeper.is_none().then_some(task.keeper_due);
+                    let then = flag.into_iter().chain(keeper).fold(then, MonotonicMs::min);
                     then.since(now).clamp(1, milliseconds(LEASE_TICK))
                 }
                 _ => milliseconds(KILL_RETRY),
             };
-            self.wait(&family, keeper, timeout_ms)?;
-            self.receive(Some(&family), keeper);
-            self.publish(keeper.news(), family.main());
+            self.wait(&task, timeout_ms)?;
+            self.receive(&mut task);
+            self.news(&task);
+            if let Err(error) = task.output.look() {
+                self.broken = Some(format!("watching the task failed: {error}"));
+            }
         }
-        let exit = match &self.unrecorded {
-            Some(error) => not_started(&format!("recording the task's process failed: {error}")),
+        Ok(self.conclude(task))
+    }
+
+    /// Starts the keeper if there is none yet.
+    fn keep(&mut self, task: &mut Watched) {
+        if task.keeper.is_some() || self.broken.is_some() {
+            return;
+        }
+        // None once it was collected: then it need not be found again.
+        let process = ProcessIdentity::of(task.family.main());
+        let folder = task.folder.clone();
+        match CheckpointKeeper::start(self.spec, self.directory, folder, process) {
+            Ok(keeper) => task.keeper = Some(keeper),
+            Err(error) => self.broken = Some(format!("watching the task failed: {error}")),
+        }
+    }
+
+    /// Collects what the task has left to say when nothing of it lives.
+    fn conclude(&mut self, mut task: Watched) -> Exit {
+        self.receive(&mut task);
+        // Nobody need look at a folder that is empty.
+        if task.keeper.is_none() && !task.folder.tidy() {
+            self.keep(&mut task);
+        }
+        if let Some(keeper) = &task.keeper {
+            let news = keeper.finish();
+            self.publish(news, task.family.main());
+        }
+        task.output.finish();
+        let exit = match &self.broken {
+            Some(error) => not_started(error),
             None => Exit {
-                out_of_memory: family.ran_out_of_memory(),
-                ..exit_of(family.status(), self.expired)
+                out_of_memory: task.family.ran_out_of_memory(),
+                ..exit_of(task.family.status(), self.expired)
             },
         };
-        pump.finish();
-        self.receive(None, keeper);
-        self.publish(keeper.finish(), family.main());
-        family.close();
-        Ok(exit)
+        task.family.close();
+        exit
     }
 
-    fn wait(
-        &self,
-        family: &Family,
-        keeper: &CheckpointKeeper,
-        timeout_ms: u64,
-    ) -> Result<(), SuperviseError> {
+    fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {
+        let mut others: Vec<&dyn AsFd> = Vec::with_capacity(OTHERS_MAX);
         // The main process's end stays readable for ever: once seen, it must not wake us again.
-        let waited = if family.status().is_some() {
-            self.connections.wait(&[keeper], timeout_ms)
-        } else {
-            self.connections.wait(&[keeper, family], timeout_ms)
-        };
-        waited.map_err(during("polling"))
+        if task.family.status().is_none() {
+            others.push(&task.family);
+        }
+        others.extend(task.keeper.iter().map(|keeper| keeper as &dyn AsFd));
+        others.extend(self.flag.iter().map(|flag| flag as &dyn AsFd));
+        others.extend(task.output.quiet().map(|pipe| pipe as &dyn AsFd));
+        self.connections
+            .wait(&others, timeout_ms)
+            .map_err(during("polling"))
     }
 
-    fn receive(&mut self, family: Option<&Family>, keeper: &CheckpointKeeper) {
+    fn receive(&mut self, task: &mut Watched) {
         for incoming in self.connections.receive() {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
-                Incoming::Agent(request) => self.obey(request, family, keeper),
+                Incoming::Agent(request) => self.obey(request, &task.family),
                 Incoming::Commit(connection, report) => {
-                    if let Err(answer) = keeper.commit(connection, report) {
+                    self.keep(task);
+                    let refused = match &task.keeper {
+                        Some(keeper) => keeper.commit(connection, report).err(),
+                        None => Some(ControlAnswer::refused("the task cannot be watched")),
+                    };
+                    if let Some(answer) = refused {
                         self.connections.answer(connection, &answer);
                     }
                 }
@@ -235,7 +274,13 @@ impl Supervisor<'_> {
         }
     }
 
-    fn obey(&mut self, request: AgentRequest, family: Option<&Family>, keeper: &CheckpointKeeper) {
+    fn news(&mut self, task: &Watched) {
+        if let Some(keeper) = &task.keeper {
+            self.publish(keeper.news(), task.family.main());
+        }
+    }
+
+    fn obey(&mut self, request: AgentRequest, family: &Family) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -245,10 +290,8 @@ impl Supervisor<'_> {
                 self.lease.extend(now, deadline);
             }
             AgentRequest::Stop { reason, grace_ms } => {
-                if self.lease.stop(now, grace_ms)
-                    && let Some(family) = family.filter(|_| grace_ms > 0)
-                {
-                    self.flag = self.raise_flag(reason, grace_ms, keeper.wake());
+                if self.lease.stop(now, grace_ms) && grace_ms > 0 {
+                    self.flag = self.raise_flag(reason, grace_ms);
                     if self.flag.is_none() {
                         family.terminate();
                     }
@@ -266,7 +309,7 @@ impl Supervisor<'_> {
 
     /// Begins to write the flag file. None if that cannot begin (to say so would touch the disk as well):
     /// then the signal alone must do.
-    fn raise_flag(&self, reason: String, grace_ms: u64, wake: Wake) -> Option<FlagFile> {
+    fn raise_flag(&self, reason: String, grace_ms: u64) -> Option<FlagFile> {
         let flag = PreemptFlag {
             reason,
             deadline_unix_ms: wall_clock().after(grace_ms).0,
@@ -277,7 +320,7 @@ impl Supervisor<'_> {
             .clock
             .now()
             .after(PREEMPT_FLAG_MS_MAX.min(grace_ms / 2));
-        FlagFile::start(path, flag, wake, until).ok()
+        FlagFile::start(path, flag, until).ok()
     }
 
     fn publish(&mut self, news: Vec<CheckpointNews>, main: i32) {
@@ -288,7 +331,10 @@ impl Supervisor<'_> {
                     self.connections
                         .tell_agent(&SupervisorMessage::Started { pid: main });
                 }
-                CheckpointNews::ProcessRecorded(Err(error)) => self.unrecorded = Some(error),
+                CheckpointNews::ProcessRecorded(Err(error)) => {
+                    // An agent could not find it again.
+                    self.broken = Some(format!("recording the task's process failed: {error}"));
+                }
                 CheckpointNews::Committed(report) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
@@ -319,8 +365,9 @@ impl Supervisor<'_> {
             exit: exit.clone(),
             ended_at: wall_clock(),
         };
+        // An agent that hears of it keeps it in its journal.
         self.directory
-            .record_exit(&record)
+            .record_exit(&record, !self.connections.has_agent())
             .map_err(during("writing exit.json"))?;
         self.connections
             .tell_agent(&SupervisorMessage::Exited(exit));

@@ -10,7 +10,7 @@ use crate::limits::{LINE_BYTES_MAX, UNREAD_BYTES_MAX};
 
 /// One connection: what was read and is not yet a line, and what waits to be written.
 #[derive(Debug)]
-pub(super) struct LineStream {
+pub(crate) struct LineStream {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
@@ -18,7 +18,7 @@ pub(super) struct LineStream {
 
 impl LineStream {
     /// Takes over a connected socket.
-    pub(super) fn new(stream: UnixStream) -> io::Result<Self> {
+    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream,
@@ -28,7 +28,7 @@ impl LineStream {
     }
 
     /// Reads what is there. False: the other side hung up, or sends lines without end.
-    pub(super) fn fill(&mut self) -> bool {
+    pub(crate) fn fill(&mut self) -> bool {
         let mut buffer = [0u8; 4_096];
         loop {
             match self.stream.read(&mut buffer) {
@@ -45,7 +45,7 @@ impl LineStream {
     }
 
     /// Takes the next whole line.
-    pub(super) fn next_line(&mut self) -> Option<Vec<u8>> {
+    pub(crate) fn next_line(&mut self) -> Option<Vec<u8>> {
         let end = self.input.iter().position(|byte| *byte == b'\n')?;
         let mut line: Vec<u8> = self.input.drain(..=end).collect();
         line.pop();
@@ -53,7 +53,7 @@ impl LineStream {
     }
 
     /// Queues a message and writes what the socket takes. False: the other side is gone or does not read.
-    pub(super) fn send(&mut self, message: &impl Serialize) -> bool {
+    pub(crate) fn send(&mut self, message: &impl Serialize) -> bool {
         if serde_json::to_writer(&mut self.output, message).is_err() {
             return false;
         }
@@ -62,7 +62,7 @@ impl LineStream {
     }
 
     /// Writes what the socket takes. False: the other side is gone.
-    pub(super) fn flush(&mut self) -> bool {
+    pub(crate) fn flush(&mut self) -> bool {
         while !self.output.is_empty() {
             match self.stream.write(&self.output) {
                 Ok(0) => return false,
@@ -76,7 +76,7 @@ impl LineStream {
     }
 
     /// Whether something waits to be written.
-    pub(super) fn has_output(&self) -> bool {
+    pub(crate) fn has_output(&self) -> bool {
         !self.output.is_empty()
     }
 }

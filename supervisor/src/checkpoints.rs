@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, TrySendError, sync_channel};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
@@ -16,13 +16,14 @@ use std::time::{Duration, SystemTime};
 
 use muster_core::beat::CheckpointReport;
 
-use super::directory::TaskDirectory;
-use super::output::complain;
-use super::protocol::ControlAnswer;
-use super::spec::TaskSpec;
-use super::wake::Wake;
+use crate::checkpoint_folder::CheckpointFolder;
+use crate::directory::TaskDirectory;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
+use crate::output::complain;
 use crate::process::ProcessIdentity;
+use crate::protocol::ControlAnswer;
+use crate::spec::TaskSpec;
+use crate::wake::Wake;
 
 /// The file that makes a directory a checkpoint.
 const MARKER: &str = "_COMMITTED";
@@ -32,11 +33,11 @@ const MARKER_BYTES_MAX: u64 = 32;
 const STACK_BYTES: usize = 256 << 10;
 
 /// Which connection to a task's control socket; counts from 0.
-pub(super) type ConnectionId = u64;
+pub(crate) type ConnectionId = u64;
 
 /// What the checkpoint thread has to say.
 #[derive(Debug)]
-pub(super) enum CheckpointNews {
+pub(crate) enum CheckpointNews {
     /// The task's process is on record, or why it is not.
     ProcessRecorded(io::Result<()>),
     /// A checkpoint is on record; the agent should hear of it.
@@ -52,7 +53,7 @@ enum Request {
 
 /// The checkpoint thread as its supervisor sees it.
 #[derive(Debug)]
-pub(super) struct CheckpointKeeper {
+pub(crate) struct CheckpointKeeper {
     requests: SyncSender<Request>,
     news: Arc<Mutex<Vec<CheckpointNews>>>,
     wake: Wake,
@@ -60,23 +61,26 @@ pub(super) struct CheckpointKeeper {
 }
 
 impl CheckpointKeeper {
-    /// Starts the thread, which first records the task's process; `wake` is raised whenever there is news.
-    pub(super) fn start(
+    /// Starts the thread, which first records the task's process; it is readable whenever there is news.
+    pub(crate) fn start(
         spec: &TaskSpec,
         directory: &TaskDirectory,
-        process: ProcessIdentity,
-        wake: Wake,
+        folder: CheckpointFolder,
+        process: Option<ProcessIdentity>,
     ) -> io::Result<Self> {
+        let wake = Wake::new()?;
         let (requests, inbox) = sync_channel(COMMITS_WAITING_MAX);
         let (tell_done, done) = sync_channel(1);
         let news = Arc::new(Mutex::new(Vec::new()));
-        let mut ledger = Ledger::new(spec, directory, Arc::clone(&news), wake.clone());
+        let mut ledger = Ledger::new(spec, directory, folder, Arc::clone(&news), wake.clone());
         thread::Builder::new()
             .name("checkpoints".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                let recorded = ledger.directory.record_process(process);
-                ledger.tell(CheckpointNews::ProcessRecorded(recorded));
+                if let Some(process) = process {
+                    let recorded = ledger.directory.record_process(process);
+                    ledger.tell(CheckpointNews::ProcessRecorded(recorded));
+                }
                 ledger.run(&inbox);
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(());
@@ -90,7 +94,7 @@ impl CheckpointKeeper {
     }
 
     /// Hands over a commit; the answer comes as news. An error at once if too many wait for the disk.
-    pub(super) fn commit(
+    pub(crate) fn commit(
         &self,
         connection: ConnectionId,
         report: CheckpointReport,
@@ -107,19 +111,14 @@ impl CheckpointKeeper {
             })
     }
 
-    /// What wakes the thread that waits for news.
-    pub(super) fn wake(&self) -> Wake {
-        self.wake.clone()
-    }
-
     /// Takes the news there is.
-    pub(super) fn news(&self) -> Vec<CheckpointNews> {
+    pub(crate) fn news(&self) -> Vec<CheckpointNews> {
         self.wake.lower();
         std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     /// Looks at the directory a last time, for a bounded time, and gives the last news.
-    pub(super) fn finish(&self) -> Vec<CheckpointNews> {
+    pub(crate) fn finish(&self) -> Vec<CheckpointNews> {
         if self.requests.try_send(Request::Finish).is_err()
             || self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_err()
         {
@@ -132,13 +131,11 @@ impl CheckpointKeeper {
 /// What the thread knows.
 struct Ledger {
     directory: TaskDirectory,
-    scanned: Option<PathBuf>,
+    folder: CheckpointFolder,
     interval: Duration,
     epoch: u64,
     /// Newest step on record.
     newest_step: Option<u64>,
-    /// Markers that lay there when the task began: another attempt's.
-    foreign: BTreeMap<u64, SystemTime>,
     news: Arc<Mutex<Vec<CheckpointNews>>>,
     wake: Wake,
 }
@@ -147,33 +144,32 @@ impl Ledger {
     fn new(
         spec: &TaskSpec,
         directory: &TaskDirectory,
+        folder: CheckpointFolder,
         news: Arc<Mutex<Vec<CheckpointNews>>>,
         wake: Wake,
     ) -> Self {
         let assignment = &spec.assignment;
-        // All tasks of a unit share the directory; one of them looking at it is enough.
-        let scans = assignment.rank.rank == 0;
         Self {
             directory: directory.clone(),
-            scanned: scans.then(|| spec.checkpoint_directory.clone()),
+            folder,
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
             newest_step: assignment.checkpoint.as_ref().map(|known| known.step),
-            foreign: BTreeMap::new(),
             news,
             wake,
         }
     }
 
     fn run(&mut self, inbox: &Receiver<Request>) {
-        if let Some(directory) = &self.scanned {
-            self.foreign = markers(directory).unwrap_or_default();
-        }
         loop {
             match inbox.recv_timeout(self.interval) {
                 Ok(Request::Commit(connection, report)) => self.commit(connection, report),
                 Err(RecvTimeoutError::Timeout) => self.scan(),
-                Ok(Request::Finish) => return self.scan(),
+                Ok(Request::Finish) => {
+                    self.scan();
+                    self.folder.tidy();
+                    return;
+                }
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
@@ -202,7 +198,7 @@ impl Ledger {
     /// Looks for the newest checkpoint that this attempt registered by files. A directory that cannot be
     /// read now is looked at again later.
     fn scan(&mut self) {
-        let Some(directory) = &self.scanned else {
+        let Some(directory) = self.folder.scanned() else {
             return;
         };
         let Ok(found) = markers(directory) else {
@@ -212,7 +208,7 @@ impl Ledger {
             .into_iter()
             .filter(|(step, modified)| {
                 self.newest_step.is_none_or(|newest| *step > newest)
-                    && self.foreign.get(step) != Some(modified)
+                    && !self.folder.is_foreign(*step, *modified)
             })
             .map(|(step, _)| (step, directory.join(format!("step_{step}"))))
             .rfind(|(_, path)| self.is_ours(path));
@@ -250,7 +246,7 @@ impl Ledger {
 }
 
 /// Steps with a marker, and when it was written.
-fn markers(directory: &Path) -> io::Result<BTreeMap<u64, SystemTime>> {
+pub(crate) fn markers(directory: &Path) -> io::Result<BTreeMap<u64, SystemTime>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(BTreeMap::new()),

@@ -7,7 +7,7 @@ use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
-use crate::supervisor::LogLimits;
+use crate::spec::LogLimits;
 
 /// Which of a task's two outputs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,14 +29,15 @@ impl OutputStream {
 
 /// One segment on disk.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Segment {
+pub struct Segment {
     /// Position of its first byte.
-    pub(super) start: u64,
-    pub(super) path: PathBuf,
+    pub start: u64,
+    /// Its file.
+    pub path: PathBuf,
 }
 
 /// The segments of one output, oldest first; none if the directory does not exist.
-pub(super) fn list(directory: &Path, stream: OutputStream) -> io::Result<Vec<Segment>> {
+pub fn list(directory: &Path, stream: OutputStream) -> io::Result<Vec<Segment>> {
     let entries = match fs::read_dir(directory) {
         Ok(entries) => entries,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
@@ -67,7 +68,7 @@ fn path_of(directory: &Path, stream: OutputStream, start: u64) -> PathBuf {
 
 /// Appends to a log and keeps it within its limits.
 #[derive(Debug)]
-pub(crate) struct SegmentWriter {
+pub struct SegmentWriter {
     directory: PathBuf,
     stream: OutputStream,
     limits: LogLimits,
@@ -86,7 +87,7 @@ struct Current {
 
 impl SegmentWriter {
     /// A writer of a new log; nothing is created before the first byte.
-    pub(crate) fn new(directory: PathBuf, stream: OutputStream, limits: LogLimits) -> Self {
+    pub fn new(directory: PathBuf, stream: OutputStream, limits: LogLimits) -> Self {
         Self {
             directory,
             stream,
@@ -98,7 +99,7 @@ impl SegmentWriter {
     }
 
     /// Appends. What the disk refuses is counted and left out: a full disk must not stop the task.
-    pub(crate) fn append(&mut self, mut bytes: &[u8]) {
+    pub fn append(&mut self, mut bytes: &[u8]) {
         while !bytes.is_empty() {
             match self.append_some(bytes) {
                 Ok(count) => bytes = &bytes[count..],
@@ -113,7 +114,7 @@ impl SegmentWriter {
     }
 
     /// Bytes that the disk refused so far.
-    pub(crate) const fn lost_bytes(&self) -> u64 {
+    pub const fn lost_bytes(&self) -> u64 {
         self.lost_bytes
     }
 

@@ -9,10 +9,10 @@ use muster_core::command::Exit;
 use muster_core::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
-use super::spec::TaskSpec;
 use crate::files;
 use crate::process::ProcessIdentity;
 use crate::run_id::RunId;
+use crate::spec::TaskSpec;
 
 /// Paths below one task's directory.
 ///
@@ -116,7 +116,7 @@ impl TaskDirectory {
     ///
     /// # Errors
     /// `AlreadyExists` if there was one before; else what the file system says.
-    pub(crate) fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
+    pub fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
         let file = fs::File::create_new(self.0.join("claim.json"))?;
         serde_json::to_writer(file, &supervisor).map_err(io::Error::from)
     }
@@ -161,12 +161,17 @@ impl TaskDirectory {
         files::read_json(&self.0.join("checkpoint.json"))
     }
 
-    /// Records how the task ended, durably.
+    /// Records how the task ended: durably if nobody else remembers it.
     ///
     /// # Errors
     /// What the file system says.
-    pub(crate) fn record_exit(&self, record: &ExitRecord) -> io::Result<()> {
-        files::replace_durably(&self.0.join("exit.json"), &files::json_bytes(record)?)
+    pub(crate) fn record_exit(&self, record: &ExitRecord, durably: bool) -> io::Result<()> {
+        let (path, bytes) = (self.0.join("exit.json"), files::json_bytes(record)?);
+        if durably {
+            files::replace_durably(&path, &bytes)
+        } else {
+            files::replace(&path, &bytes)
+        }
     }
 
     /// How the task ended, if it did.

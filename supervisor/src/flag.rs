@@ -1,35 +1,34 @@
 //! Tells a task why it must stop: first the flag file, then the signal.
 
 use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
 use std::thread;
 
 use muster_core::time::MonotonicMs;
 
-use super::output::complain;
-use super::protocol::PreemptFlag;
-use super::wake::Wake;
 use crate::files;
+use crate::output::complain;
+use crate::protocol::PreemptFlag;
+use crate::wake::Wake;
 
 /// Stack of the writing thread.
 const STACK_BYTES: usize = 128 << 10;
 
 /// A flag file that is being written, on a thread of its own: a disk may hang, a lease must not.
 #[derive(Debug)]
-pub(super) struct FlagFile {
+pub(crate) struct FlagFile {
     done: Receiver<()>,
     until: MonotonicMs,
+    wake: Wake,
 }
 
 impl FlagFile {
-    /// Starts writing; `wake` is raised when that has ended. Nobody should wait longer than `until`.
-    pub(super) fn start(
-        path: PathBuf,
-        flag: PreemptFlag,
-        wake: Wake,
-        until: MonotonicMs,
-    ) -> io::Result<Self> {
+    /// Starts writing; it is readable when that has ended. Nobody should wait longer than `until`.
+    pub(crate) fn start(path: PathBuf, flag: PreemptFlag, until: MonotonicMs) -> io::Result<Self> {
+        let wake = Wake::new()?;
+        let written_wake = wake.clone();
         let (tell_done, done) = sync_channel(1);
         thread::Builder::new()
             .name("flag".to_owned())
@@ -42,18 +41,25 @@ impl FlagFile {
                 }
                 // The receiver may have given up waiting.
                 let _ = tell_done.send(());
-                wake.raise();
+                written_wake.raise();
             })?;
-        Ok(Self { done, until })
+        Ok(Self { done, until, wake })
     }
 
     /// When waiting for it ends.
-    pub(super) const fn until(&self) -> MonotonicMs {
+    pub(crate) const fn until(&self) -> MonotonicMs {
         self.until
     }
 
     /// Whether the signal may follow: the flag is written, or that failed, or takes too long.
-    pub(super) fn is_settled(&self, now: MonotonicMs) -> bool {
+    pub(crate) fn is_settled(&self, now: MonotonicMs) -> bool {
         now >= self.until || !matches!(self.done.try_recv(), Err(TryRecvError::Empty))
+    }
+}
+
+impl AsFd for FlagFile {
+    /// Readable once it is settled.
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.wake.as_fd()
     }
 }

@@ -8,10 +8,10 @@ use rustix::event::{EventfdFlags, eventfd};
 
 /// A flag that one thread raises and another one polls.
 #[derive(Clone, Debug)]
-pub(super) struct Wake(Arc<OwnedFd>);
+pub(crate) struct Wake(Arc<OwnedFd>);
 
 impl Wake {
-    pub(super) fn new() -> io::Result<Self> {
+    pub(crate) fn new() -> io::Result<Self> {
         Ok(Self(Arc::new(eventfd(
             0,
             EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK,
@@ -19,12 +19,12 @@ impl Wake {
     }
 
     /// Raises it. The only error is a counter that is full, which is raised already.
-    pub(super) fn raise(&self) {
+    pub(crate) fn raise(&self) {
         let _ = rustix::io::write(&*self.0, &1u64.to_ne_bytes());
     }
 
     /// Lowers it. The only error is one that is not raised.
-    pub(super) fn lower(&self) {
+    pub(crate) fn lower(&self) {
         let mut counter = [0u8; 8];
         let _ = rustix::io::read(&*self.0, &mut counter);
     }

@@ -1,28 +1,43 @@
 //! Copies a task's output into its logs, on a thread of its own: a slow disk delays the task's printing,
-//! never its lease.
+//! never its lease. The thread starts with the first byte: many tasks print nothing.
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
-use rustix::event::{PollFd, PollFlags, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
-
-use super::spec::TaskSpec;
-use super::wake::Wake;
 use crate::limits::LOG_DRAIN_MAX;
-use crate::logs::{OutputStream, SegmentWriter};
+use crate::segments::{OutputStream, SegmentWriter};
+use crate::spec::{LogLimits, TaskSpec};
+use crate::wake::Wake;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 /// Bytes copied at a time: what a pipe holds.
 const COPY_BYTES: usize = 64 << 10;
 /// Stack of the copying thread.
 const STACK_BYTES: usize = 256 << 10;
+/// Poll without waiting.
+const AT_ONCE: Timespec = Timespec {
+    tv_sec: 0,
+    tv_nsec: 0,
+};
+
+/// What a task prints.
+#[derive(Debug)]
+pub(crate) struct Output {
+    logs: PathBuf,
+    limits: LogLimits,
+    /// Pipes that have carried nothing yet.
+    quiet: Vec<(OutputStream, OwnedFd)>,
+    pump: Option<OutputPump>,
+}
 
 /// The copying thread.
 #[derive(Debug)]
-pub(super) struct OutputPump {
+struct OutputPump {
     stop: Wake,
     done: Receiver<()>,
 }
@@ -33,14 +48,76 @@ struct Channel {
     log: SegmentWriter,
 }
 
-impl OutputPump {
-    /// Starts copying.
-    pub(super) fn start(spec: &TaskSpec, stdout: OwnedFd, stderr: OwnedFd) -> io::Result<Self> {
-        let mut channels = [
-            Channel::open(spec, OutputStream::Stdout, stdout)?,
-            Channel::open(spec, OutputStream::Stderr, stderr)?,
-        ];
+impl Output {
+    /// The output that comes out of these pipes.
+    pub(crate) fn new(spec: &TaskSpec, stdout: OwnedFd, stderr: OwnedFd) -> Self {
+        Self {
+            logs: spec.log_directory.clone(),
+            limits: spec.log_limits,
+            quiet: vec![
+                (OutputStream::Stdout, stdout),
+                (OutputStream::Stderr, stderr),
+            ],
+            pump: None,
+        }
+    }
+
+    /// What to poll for the first byte; call [`Self::look`] when one of them is readable.
+    pub(crate) fn quiet(&self) -> impl Iterator<Item = &OwnedFd> {
+        self.quiet.iter().map(|(_, pipe)| pipe)
+    }
+
+    /// Starts to copy if the task has printed something; forgets pipes that were closed unused.
+    ///
+    /// # Errors
+    /// If there can be no thread now: nothing was copied.
+    pub(crate) fn look(&mut self) -> io::Result<()> {
+        if self.quiet.is_empty() {
+            return Ok(());
+        }
+        let mut polled: Vec<PollFd<'_>> = self
+            .quiet()
+            .map(|pipe| PollFd::from_borrowed_fd(pipe.as_fd(), PollFlags::IN))
+            .collect();
+        match poll(&mut polled, Some(&AT_ONCE)) {
+            Err(rustix::io::Errno::INTR) | Ok(0) => return Ok(()),
+            Err(error) => return Err(error.into()),
+            Ok(_) => {}
+        }
+        let states: Vec<PollFlags> = polled.iter().map(PollFd::revents).collect();
+        if states.iter().any(|state| state.contains(PollFlags::IN)) {
+            self.pump = Some(self.start()?);
+        } else {
+            let mut states = states.into_iter();
+            self.quiet
+                .retain(|_| states.next().is_some_and(|state| state.is_empty()));
+        }
+        Ok(())
+    }
+
+    fn start(&mut self) -> io::Result<OutputPump> {
         let stop = Wake::new()?;
+        let mut channels = Vec::with_capacity(self.quiet.len());
+        for (stream, pipe) in std::mem::take(&mut self.quiet) {
+            let log = SegmentWriter::new(self.logs.clone(), stream, self.limits);
+            channels.push(Channel::new(pipe, log)?);
+        }
+        OutputPump::start(channels, stop)
+    }
+
+    /// Copies what the pipes still hold, for a bounded time. Call it when nothing of the task lives.
+    pub(crate) fn finish(mut self) {
+        if let Err(error) = self.look() {
+            complain(&format!("copying the task's last output failed: {error}"));
+        }
+        if let Some(pump) = self.pump {
+            pump.finish();
+        }
+    }
+}
+
+impl OutputPump {
+    fn start(mut channels: Vec<Channel>, stop: Wake) -> io::Result<Self> {
         let stopped = stop.clone();
         let (tell_done, done) = sync_channel(1);
         thread::Builder::new()
@@ -65,8 +142,7 @@ impl OutputPump {
         Ok(Self { stop, done })
     }
 
-    /// Copies what the pipes still hold, for a bounded time. Call it when nothing of the task lives.
-    pub(super) fn finish(self) {
+    fn finish(self) {
         self.stop.raise();
         if self.done.recv_timeout(LOG_DRAIN_MAX).is_err() {
             complain("the last output did not reach the disk in time");
@@ -76,16 +152,16 @@ impl OutputPump {
 
 /// Says something to `supervisor.err`, which is this process's standard error; if that fails there is
 /// nobody left to tell.
-pub(super) fn complain(text: &str) {
+pub(crate) fn complain(text: &str) {
     drop(writeln!(io::stderr(), "{text}"));
 }
 
 impl Channel {
-    fn open(spec: &TaskSpec, stream: OutputStream, pipe: OwnedFd) -> io::Result<Self> {
+    fn new(pipe: OwnedFd, log: SegmentWriter) -> io::Result<Self> {
         fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
         Ok(Self {
             pipe: Some(File::from(pipe)),
-            log: SegmentWriter::new(spec.log_directory.clone(), stream, spec.log_limits),
+            log,
         })
     }
 

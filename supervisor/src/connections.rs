@@ -10,15 +10,15 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
-use super::checkpoints::ConnectionId;
-use super::directory::TaskDirectory;
-use super::lines::LineStream;
-use super::protocol::{AgentRequest, ControlAnswer, ControlRequest, SupervisorMessage};
+use crate::checkpoints::ConnectionId;
+use crate::directory::TaskDirectory;
 use crate::limits::CONTROL_CONNECTIONS_MAX;
+use crate::lines::LineStream;
+use crate::protocol::{AgentRequest, ControlAnswer, ControlRequest, SupervisorMessage};
 
 /// Something that came in.
 #[derive(Debug)]
-pub(super) enum Incoming {
+pub(crate) enum Incoming {
     /// A new agent: tell it all.
     AgentConnected,
     /// The agent wants something.
@@ -29,7 +29,7 @@ pub(super) enum Incoming {
 
 /// The agent that is connected, the tasks' connections, and where both come in.
 #[derive(Debug)]
-pub(super) struct Connections {
+pub(crate) struct Connections {
     epoch: u64,
     agents: UnixListener,
     agent: Option<LineStream>,
@@ -40,7 +40,7 @@ pub(super) struct Connections {
 
 impl Connections {
     /// Opens the sockets; the agent that started us is connected already, through our standard input.
-    pub(super) fn open(directory: &TaskDirectory, epoch: u64) -> io::Result<Self> {
+    pub(crate) fn open(directory: &TaskDirectory, epoch: u64) -> io::Result<Self> {
         let agents = UnixListener::bind(directory.agent_socket())?;
         let controls = UnixListener::bind(directory.control_socket())?;
         agents.set_nonblocking(true)?;
@@ -56,7 +56,7 @@ impl Connections {
     }
 
     /// Waits until something comes in, one of `others` is readable, or the time is over.
-    pub(super) fn wait(&self, others: &[&dyn AsFd], timeout_ms: u64) -> io::Result<()> {
+    pub(crate) fn wait(&self, others: &[&dyn AsFd], timeout_ms: u64) -> io::Result<()> {
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut polled = vec![
             readable(self.agents.as_fd()),
@@ -81,7 +81,7 @@ impl Connections {
     }
 
     /// Takes all that came in, and writes what can be written.
-    pub(super) fn receive(&mut self) -> Vec<Incoming> {
+    pub(crate) fn receive(&mut self) -> Vec<Incoming> {
         let mut incoming = Vec::new();
         self.accept(&mut incoming);
         self.receive_from_agent(&mut incoming);
@@ -90,12 +90,17 @@ impl Connections {
     }
 
     /// Tells the agent, if one is connected and reads.
-    pub(super) fn tell_agent(&mut self, message: &SupervisorMessage) {
+    pub(crate) fn tell_agent(&mut self, message: &SupervisorMessage) {
         send(&mut self.agent, message);
     }
 
+    /// Whether an agent is connected.
+    pub(crate) const fn has_agent(&self) -> bool {
+        self.agent.is_some()
+    }
+
     /// Whether something for the agent has not been taken by its socket yet.
-    pub(super) fn agent_has_output(&mut self) -> bool {
+    pub(crate) fn agent_has_output(&mut self) -> bool {
         if self.agent.as_mut().is_some_and(|agent| !agent.flush()) {
             self.agent = None;
         }
@@ -103,7 +108,7 @@ impl Connections {
     }
 
     /// Answers the task.
-    pub(super) fn answer(&mut self, connection: ConnectionId, answer: &ControlAnswer) {
+    pub(crate) fn answer(&mut self, connection: ConnectionId, answer: &ControlAnswer) {
         if let Some(stream) = self.control.get_mut(&connection)
             && !stream.send(answer)
         {

@@ -4,14 +4,14 @@ use muster_core::time::MonotonicMs;
 
 /// How long a task may live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Lease {
+pub(crate) struct Lease {
     deadline: MonotonicMs,
     kill_at: Option<MonotonicMs>,
 }
 
 /// What the clock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(crate) enum Verdict {
     /// The task may live until this instant at least.
     LivesUntil(MonotonicMs),
     /// It was asked to stop, and its grace is over.
@@ -22,37 +22,37 @@ pub(super) enum Verdict {
 
 impl Lease {
     /// A lease that ends at `deadline`.
-    pub(super) const fn new(deadline: MonotonicMs) -> Self {
+    pub(crate) const fn new(deadline: MonotonicMs) -> Self {
         Self {
             deadline,
             kill_at: None,
         }
     }
 
-    pub(super) const fn deadline(&self) -> MonotonicMs {
+    pub(crate) const fn deadline(&self) -> MonotonicMs {
         self.deadline
     }
 
     /// Pushes the end out; never pulls it in. A lease that has run out stays so.
-    pub(super) fn extend(&mut self, now: MonotonicMs, deadline: MonotonicMs) {
+    pub(crate) fn extend(&mut self, now: MonotonicMs, deadline: MonotonicMs) {
         if now < self.deadline {
             self.deadline = self.deadline.max(deadline);
         }
     }
 
     /// Begins the grace; a later order can only shorten it. True for the first one.
-    pub(super) fn stop(&mut self, now: MonotonicMs, grace_ms: u64) -> bool {
+    pub(crate) fn stop(&mut self, now: MonotonicMs, grace_ms: u64) -> bool {
         let kill_at = now.after(grace_ms);
         let first = self.kill_at.is_none();
         self.kill_at = Some(self.kill_at.map_or(kill_at, |known| known.min(kill_at)));
         first
     }
 
-    pub(super) const fn is_stopping(&self) -> bool {
+    pub(crate) const fn is_stopping(&self) -> bool {
         self.kill_at.is_some()
     }
 
-    pub(super) fn verdict(&self, now: MonotonicMs) -> Verdict {
+    pub(crate) fn verdict(&self, now: MonotonicMs) -> Verdict {
         if now >= self.deadline {
             return Verdict::LeaseOver;
         }

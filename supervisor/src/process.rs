@@ -8,7 +8,7 @@ use std::path::Path;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 
-use crate::supervisor::TaskDirectory;
+use crate::directory::TaskDirectory;
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -65,12 +65,17 @@ pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
 
 /// One line of `/proc/<pid>/stat`, as far as we need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct ProcessEntry {
-    pub(crate) pid: i32,
-    pub(crate) parent: i32,
-    pub(crate) group: i32,
-    pub(crate) session: i32,
-    pub(crate) start_ticks: u64,
+pub struct ProcessEntry {
+    /// Its number.
+    pub pid: i32,
+    /// Its parent's number.
+    pub parent: i32,
+    /// Its process group.
+    pub group: i32,
+    /// Its session.
+    pub session: i32,
+    /// When it started, in clock ticks since boot.
+    pub start_ticks: u64,
     state: u8,
     threads: u32,
 }
@@ -82,7 +87,10 @@ impl ProcessEntry {
     }
 
     /// Every process of this machine that we may see.
-    pub(crate) fn all() -> io::Result<Vec<Self>> {
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn all() -> io::Result<Vec<Self>> {
         let mut entries = Vec::new();
         for entry in fs::read_dir("/proc")? {
             let name = entry?.file_name();
@@ -117,7 +125,8 @@ impl ProcessEntry {
 
     /// Whether nothing of it runs. The state is the first thread's, which may end before the others: such a
     /// process still holds its files, ports and GPUs.
-    pub(crate) const fn is_dead(&self) -> bool {
+    #[must_use]
+    pub const fn is_dead(&self) -> bool {
         matches!(self.state, b'Z' | b'X') && self.threads <= 1
     }
 }
@@ -145,7 +154,7 @@ pub(crate) fn descendants(entries: &[ProcessEntry], root: i32) -> Vec<i32> {
 }
 
 /// Sends SIGKILL; no matter if there is no such process any more.
-pub(crate) fn kill_pid(pid: i32) {
+pub fn kill_pid(pid: i32) {
     if let Some(pid) = positive(pid) {
         // The only other errors are a process that is gone and one that we may not touch.
         let _ = kill_process(pid, Signal::KILL);

@@ -7,10 +7,8 @@ use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script}
 use muster_core::command::Exit;
 use muster_core::desired::CheckpointRef;
 use muster_core::ids::GpuUuid;
-use muster_worker::clock::boottime_ms;
-use muster_worker::supervisor::{
-    AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage,
-};
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::{AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
@@ -35,12 +33,45 @@ fn stop(grace_ms: u64) -> AgentRequest {
 #[test]
 fn a_task_runs_and_its_end_and_output_are_kept() {
     let mut rig = Rig::start(script("echo out; echo err >&2; exit 3"), LONG_LEASE_MS);
-    rig.hear_started();
     assert_eq!(rig.hear_exit(), ended(Some(3), None));
     let output = String::from_utf8(rig.output()).unwrap();
     assert!(
         output.contains("out\n") && output.contains("err\n"),
         "{output}"
+    );
+}
+
+#[test]
+fn a_supervisor_is_small() {
+    let text = "echo out; echo err >&2; mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED; sleep 1000";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    // It has copied output, watched the folder and written a commit: all its threads run.
+    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
+    eventually("output", || !rig.output().is_empty());
+    let status = format!("/proc/{}/status", rig.supervisor.id());
+    let status = std::fs::read_to_string(status).unwrap();
+    let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    let resident_kib: u64 = resident
+        .and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap();
+    assert!(resident_kib < 3_072, "{resident_kib} KiB resident");
+}
+
+#[test]
+fn a_quick_task_leaves_no_checkpoint_folder_and_a_saved_checkpoint_stays() {
+    let mut rig = Rig::start(script("true"), LONG_LEASE_MS);
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+    assert!(!rig.home.path().join("checkpoints").exists());
+    let text = "mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(report) if report.step == 1));
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+    assert!(
+        rig.home
+            .path()
+            .join("checkpoints/step_1/_COMMITTED")
+            .exists()
     );
 }
 
@@ -187,7 +218,6 @@ const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec 
 fn a_process_that_forks_away_does_not_outlive_the_task() {
     let text = format!("{RUNAWAY} while [ ! -s runaway ]; do sleep 0.01; done; exit 5");
     let mut rig = Rig::start(script(&text), LONG_LEASE_MS);
-    rig.hear_started();
     let runaway = rig.scratch_file("runaway");
     assert_eq!(rig.hear_exit(), ended(Some(5), None));
     assert!(is_gone(&runaway));
@@ -246,7 +276,7 @@ fn a_restarted_agent_hears_all_again() {
 fn an_attempt_is_never_started_twice() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     let task = rig.hear_started();
-    let second = std::process::Command::new(crate::support::FIXTURE)
+    let second = std::process::Command::new(crate::support::PROGRAM)
         .arg("supervise")
         .arg(rig.directory.path())
         .output()
@@ -339,7 +369,7 @@ fn a_disk_that_refuses_the_output_does_not_stop_the_task() {
 
 #[test]
 fn a_cgroup_is_used_where_the_host_has_one_and_leaves_nothing() {
-    let root = muster_worker::supervisor::find_cgroup_root();
+    let root = muster_supervisor::find_cgroup_root();
     let cgroup = root.map(|root| root.join(format!("test-{}", std::process::id())));
     let path = cgroup.clone();
     let mut rig = Rig::start_spec(
@@ -359,6 +389,54 @@ fn a_cgroup_is_used_where_the_host_has_one_and_leaves_nothing() {
         assert!(output.contains(name), "{output}");
         assert!(!path.exists());
     }
+}
+
+#[test]
+fn a_memory_limit_ends_the_task_and_nothing_escapes_the_cgroup_before_it() {
+    let Some(root) = muster_supervisor::find_cgroup_root() else {
+        return;
+    };
+    let path = root.join(format!("test-memory-{}", std::process::id()));
+    let limits = ["memory.max", "memory.limit_in_bytes"];
+    let mut task = script(
+        "cat /proc/self/cgroup; head -c 200000000 /dev/zero | tail -c 150000000 | wc -c; sleep 1000",
+    );
+    task.memory_mib = 32;
+    let (cgroup, kept) = (path.clone(), path.clone());
+    let mut rig = Rig::start_spec(task, LONG_LEASE_MS, |spec| spec.cgroup = Some(cgroup));
+    rig.hear_started();
+    // Hosts without a memory controller for us limit nothing.
+    if !limits.iter().any(|limit| kept.join(limit).exists()) {
+        return;
+    }
+    eventually("the end of the memory", || {
+        ["memory.events", "memory.oom_control"].iter().any(|name| {
+            let events = std::fs::read_to_string(kept.join(name)).unwrap_or_default();
+            events
+                .lines()
+                .any(|line| line.starts_with("oom_kill ") && line != "oom_kill 0")
+        })
+    });
+    rig.say(&stop(0));
+    assert!(rig.hear_exit().out_of_memory);
+    let output = String::from_utf8(rig.output()).unwrap();
+    let name = path.file_name().unwrap().to_str().unwrap();
+    assert!(output.contains(name), "{output}");
+    assert!(!path.exists());
+}
+
+#[test]
+fn a_promised_limit_that_cannot_be_set_fails_the_start() {
+    let home = tempfile::tempdir().unwrap();
+    let path = home.path().join("cgroup");
+    // To all appearances a cgroup whose limit nobody may write.
+    std::fs::create_dir_all(path.join("memory.max")).unwrap();
+    let mut rig = Rig::start_spec(script("sleep 1000"), LONG_LEASE_MS, |spec| {
+        spec.cgroup = Some(path);
+    });
+    let error = rig.hear_exit().start_error.unwrap();
+    assert!(error.contains("limiting its memory to 64 MiB"), "{error}");
+    assert!(!rig.lives());
 }
 
 #[test]

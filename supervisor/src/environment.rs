@@ -6,8 +6,8 @@ use std::ffi::OsString;
 use muster_core::desired::TaskAssignment;
 use muster_core::state::RestartReason;
 
-use super::directory::TaskDirectory;
-use super::spec::TaskSpec;
+use crate::directory::TaskDirectory;
+use crate::spec::TaskSpec;
 
 /// Variables that a task inherits from its worker; a user's variable of the same name wins.
 const INHERITED: [&str; 7] = [
@@ -24,7 +24,7 @@ const INHERITED: [&str; 7] = [
 const TORCH_MARGIN_SECONDS: u64 = 5;
 
 /// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
-pub(super) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
+pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
     let inherited = INHERITED
         .iter()
         .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));

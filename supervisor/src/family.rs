@@ -10,17 +10,17 @@ use std::process::{Child, Command, Stdio};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait};
 
-use super::cgroup::Cgroup;
-use super::directory::TaskDirectory;
-use super::environment;
-use super::spec::TaskSpec;
+use crate::cgroup::Cgroup;
+use crate::directory::TaskDirectory;
+use crate::environment;
 use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
+use crate::spec::TaskSpec;
 use crate::sys;
 
 /// The processes of one task.
 #[derive(Debug)]
-pub(super) struct Family {
+pub(crate) struct Family {
     main: i32,
     /// Readable once the main process has ended.
     main_ended: OwnedFd,
@@ -30,9 +30,9 @@ pub(super) struct Family {
 
 /// The ends of the task's output that we read.
 #[derive(Debug)]
-pub(super) struct Outputs {
-    pub(super) stdout: OwnedFd,
-    pub(super) stderr: OwnedFd,
+pub(crate) struct Outputs {
+    pub(crate) stdout: OwnedFd,
+    pub(crate) stderr: OwnedFd,
 }
 
 impl Family {
@@ -40,11 +40,12 @@ impl Family {
     ///
     /// # Errors
     /// Why it could not be started, in words for the user.
-    pub(super) fn start(
+    pub(crate) fn start(
         spec: &TaskSpec,
         directory: &TaskDirectory,
     ) -> Result<(Self, Outputs), String> {
-        let mut command = command(spec, directory)?;
+        let cgroup = cgroup(spec)?;
+        let mut command = command(spec, directory, cgroup.as_ref())?;
         let mut child = command.spawn().map_err(|error| {
             format!("starting `{}` failed: {error}", spec.assignment.command[0])
         })?;
@@ -54,24 +55,17 @@ impl Family {
             stdout: stdout.into(),
             stderr: stderr.into(),
         };
-        let family = Self::of(&child, spec).map_err(|error| {
+        let family = Self::of(&child, cgroup).map_err(|error| {
             kill_pid(child.id().cast_signed());
             format!("watching the task failed: {error}")
         })?;
         Ok((family, outputs))
     }
 
-    fn of(child: &Child, spec: &TaskSpec) -> io::Result<Self> {
+    fn of(child: &Child, cgroup: Option<Cgroup>) -> io::Result<Self> {
         let main = child.id().cast_signed();
         let pid = Pid::from_raw(main).ok_or(Errno::SRCH)?;
         let main_ended = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        // Only a second way to find the task's processes: failing to make it is no reason not to run.
-        let cgroup = spec.cgroup.as_deref().and_then(|path| {
-            let cgroup = Cgroup::create(path).ok()?;
-            cgroup.limit_memory(spec.assignment.memory_mib);
-            cgroup.add(child.id()).ok()?;
-            Some(cgroup)
-        });
         Ok(Self {
             main,
             main_ended,
@@ -81,22 +75,22 @@ impl Family {
     }
 
     /// The main process's number.
-    pub(super) const fn main(&self) -> i32 {
+    pub(crate) const fn main(&self) -> i32 {
         self.main
     }
 
     /// How the main process ended, if it did.
-    pub(super) const fn status(&self) -> Option<WaitStatus> {
+    pub(crate) const fn status(&self) -> Option<WaitStatus> {
         self.status
     }
 
     /// Whether a memory limit ended any of them.
-    pub(super) fn ran_out_of_memory(&self) -> bool {
+    pub(crate) fn ran_out_of_memory(&self) -> bool {
         self.cgroup.as_ref().is_some_and(Cgroup::ran_out_of_memory)
     }
 
     /// Collects those that ended. True: nothing of the task lives.
-    pub(super) fn reap(&mut self) -> bool {
+    pub(crate) fn reap(&mut self) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -113,7 +107,7 @@ impl Family {
     }
 
     /// Asks the task's process group to end: a shell in front of the program passes nothing on.
-    pub(super) fn terminate(&self) {
+    pub(crate) fn terminate(&self) {
         signal_group(self.main, Signal::TERM);
         // A stopped process acts on no other signal.
         signal_group(self.main, Signal::CONT);
@@ -121,7 +115,7 @@ impl Family {
 
     /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none
     /// is left: a process may fork while we look.
-    pub(super) fn kill(&self) {
+    pub(crate) fn kill(&self) {
         signal_group(self.main, Signal::KILL);
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
@@ -130,7 +124,7 @@ impl Family {
     }
 
     /// Lets the cgroup go once nothing lives in it.
-    pub(super) fn close(self) {
+    pub(crate) fn close(self) {
         if let Some(cgroup) = self.cgroup {
             cgroup.remove();
         }
@@ -138,7 +132,7 @@ impl Family {
 }
 
 /// Kills all that this process has started, also when its start failed half-way, and waits until it is dead.
-pub(super) fn end_all() {
+pub(crate) fn end_all() {
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
@@ -166,7 +160,29 @@ impl AsFd for Family {
     }
 }
 
-fn command(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Command, String> {
+/// The task's cgroup with its limit in force. None if there can be none: it is only a second way to find the task's
+/// processes, and no reason not to run.
+fn cgroup(spec: &TaskSpec) -> Result<Option<Cgroup>, String> {
+    let Some(cgroup) = spec
+        .cgroup
+        .as_deref()
+        .and_then(|path| Cgroup::create(path).ok())
+    else {
+        return Ok(None);
+    };
+    let memory_mib = spec.assignment.memory_mib;
+    cgroup.limit_memory(memory_mib).map_err(|error| {
+        cgroup.remove();
+        format!("limiting its memory to {memory_mib} MiB failed: {error}")
+    })?;
+    Ok(Some(cgroup))
+}
+
+fn command(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    cgroup: Option<&Cgroup>,
+) -> Result<Command, String> {
     let assignment = &spec.assignment;
     let (program, arguments) = assignment
         .command
@@ -191,6 +207,8 @@ fn command(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Command, String
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped());
-    sys::in_own_session_dying_with_parent(&mut command);
+    let door = cgroup.map(Cgroup::door).transpose();
+    let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
+    sys::in_own_session_dying_with_parent(&mut command, door);
     Ok(command)
 }

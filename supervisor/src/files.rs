@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 ///
 /// # Errors
 /// What the file system says.
-pub(crate) fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path);
     let mut file = File::create(&temporary)?;
     file.write_all(bytes)?;
@@ -24,7 +24,7 @@ pub(crate) fn replace_durably(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// What the file system says.
-pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+pub fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let temporary = temporary_beside(path);
     fs::write(&temporary, bytes)?;
     fs::rename(&temporary, path)
@@ -34,7 +34,7 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
 ///
 /// # Errors
 /// What the file system says.
-pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
+pub fn sync_directory(path: &Path) -> io::Result<()> {
     File::open(path)?.sync_all()
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn sync_directory(path: &Path) -> io::Result<()> {
 ///
 /// # Errors
 /// What the file system says, and `InvalidData` for what is not the JSON expected.
-pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
+pub fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T>> {
     match fs::read(path) {
         Ok(bytes) => serde_json::from_slice(&bytes)
             .map(Some)
@@ -56,7 +56,7 @@ pub(crate) fn read_json<T: DeserializeOwned>(path: &Path) -> io::Result<Option<T
 ///
 /// # Errors
 /// `InvalidData` for what JSON cannot say.
-pub(crate) fn json_bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
+pub fn json_bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
     serde_json::to_vec(value).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
 }
 
@@ -64,7 +64,7 @@ pub(crate) fn json_bytes(value: &impl Serialize) -> io::Result<Vec<u8>> {
 ///
 /// # Errors
 /// What the file system says.
-pub(crate) fn remove_directory(path: &Path) -> io::Result<()> {
+pub fn remove_directory(path: &Path) -> io::Result<()> {
     match fs::remove_dir_all(path) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => Ok(()),

@@ -1,0 +1,135 @@
+//! A task's checkpoint folder: made before the task starts, and not left behind empty.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use crate::checkpoints::markers;
+use crate::spec::TaskSpec;
+
+/// Tries to make a folder whose parent another task may remove at the same time, because it was empty.
+const CREATE_TRIES: usize = 8;
+
+/// Where one task's checkpoints go (`MUSTER_CKPT_DIR`).
+#[derive(Clone, Debug)]
+pub(crate) struct CheckpointFolder {
+    path: PathBuf,
+    /// Whether this task looks for checkpoints registered by files alone: all tasks of a unit share the folder, and one
+    /// of them looking at it is enough.
+    scans: bool,
+    /// Whether other tasks may be about to write into it.
+    is_shared: bool,
+    /// Markers that lay there before the task began: another attempt's.
+    foreign: BTreeMap<u64, SystemTime>,
+}
+
+impl CheckpointFolder {
+    /// Makes the folder. Call it before the task is started: the file system may hang.
+    pub(crate) fn prepare(spec: &TaskSpec) -> Self {
+        let path = spec.checkpoint_directory.clone();
+        let scans = spec.assignment.rank.rank == 0;
+        // If it cannot be made, the task that wants it will say so better than we can.
+        let is_new = create(&path).unwrap_or(false);
+        let foreign = if scans && !is_new {
+            markers(&path).unwrap_or_default()
+        } else {
+            BTreeMap::new()
+        };
+        Self {
+            path,
+            scans,
+            is_shared: spec.assignment.rank.world_size > 1,
+            foreign,
+        }
+    }
+
+    /// The folder, if this task is the one that looks at it.
+    pub(crate) fn scanned(&self) -> Option<&Path> {
+        self.scans.then_some(self.path.as_path())
+    }
+
+    /// Whether a marker is another attempt's.
+    pub(crate) fn is_foreign(&self, step: u64, modified: SystemTime) -> bool {
+        self.foreign.get(&step) == Some(&modified)
+    }
+
+    /// Removes what is empty: the task's folder, and its job's if this was the last one. True if nothing is left that
+    /// anybody could look for. Call it when nothing of the task lives.
+    ///
+    /// A gang's folder stays: a member on another host may be about to write into it.
+    pub(crate) fn tidy(&self) -> bool {
+        if self.is_shared {
+            return !self.scans;
+        }
+        match fs::remove_dir(&self.path) {
+            Ok(()) => {
+                // Not empty while the job's other tasks have theirs; no harm if it cannot be removed.
+                if let Some(job) = self.path.parent() {
+                    drop(fs::remove_dir(job));
+                }
+                true
+            }
+            Err(error) => error.kind() == ErrorKind::NotFound,
+        }
+    }
+}
+
+/// Makes a folder and its parents. True: it was not there before.
+fn create(path: &Path) -> io::Result<bool> {
+    let mut tries = 0;
+    loop {
+        tries += 1;
+        match fs::create_dir(path) {
+            Ok(()) => return Ok(true),
+            Err(error) if error.kind() == ErrorKind::AlreadyExists => return Ok(false),
+            Err(error) if error.kind() != ErrorKind::NotFound || tries == CREATE_TRIES => {
+                return Err(error);
+            }
+            Err(error) => match path.parent() {
+                Some(parent) => fs::create_dir_all(parent)?,
+                None => return Err(error),
+            },
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn folder(path: &Path, is_shared: bool) -> CheckpointFolder {
+        CheckpointFolder {
+            path: path.to_owned(),
+            scans: true,
+            is_shared,
+            foreign: BTreeMap::new(),
+        }
+    }
+
+    #[test]
+    fn an_empty_folder_goes_with_its_jobs_and_a_full_one_stays() {
+        let home = tempfile::tempdir().unwrap();
+        let (first, second) = (home.path().join("7/0"), home.path().join("7/1"));
+        assert!(create(&first).unwrap() && create(&second).unwrap());
+        assert!(!create(&first).unwrap());
+        fs::write(second.join("step"), "").unwrap();
+        assert!(folder(&first, false).tidy());
+        assert!(!first.exists() && second.exists());
+        assert!(!folder(&second, false).tidy());
+        fs::remove_file(second.join("step")).unwrap();
+        assert!(folder(&second, false).tidy());
+        assert!(!home.path().join("7").exists());
+    }
+
+    #[test]
+    fn a_gangs_folder_stays_for_its_other_members() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("7/0");
+        create(&path).unwrap();
+        assert!(!folder(&path, true).tidy());
+        assert!(path.exists());
+    }
+}

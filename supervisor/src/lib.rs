@@ -1,0 +1,72 @@
+//! One small process per task, which outlives the agent and alone holds the task's lease.
+//!
+//! Several threads, because disks may hang and one thing must not: the main thread watches the lease, the
+//! processes and the sockets and touches no disk while the task lives; `output` copies what the task
+//! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
+//! `flag` writes the flag file when the task must stop.
+
+#![deny(unsafe_code)]
+
+mod cgroup;
+mod checkpoint_folder;
+mod checkpoints;
+pub mod clock;
+mod connections;
+mod directory;
+mod environment;
+mod family;
+pub mod files;
+mod flag;
+mod lease;
+pub mod limits;
+mod lines;
+mod output;
+pub mod process;
+mod protocol;
+mod run_id;
+pub mod segments;
+pub mod server;
+mod spec;
+mod supervise;
+#[expect(unsafe_code, reason = "what a child must do between fork and exec")]
+mod sys;
+#[doc(hidden)]
+pub mod testing;
+mod wake;
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+pub use cgroup::{Cgroup, find_cgroup_root};
+pub use directory::{ExitRecord, TaskDirectory};
+pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
+pub use run_id::{InvalidRunId, RunId};
+pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
+
+/// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
+/// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
+/// says in the list of processes whose they are.
+///
+/// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
+/// What goes wrong is said on standard error, which the agent points to the task's directory.
+#[must_use]
+pub fn run(words: &[OsString]) -> Option<ExitCode> {
+    match words {
+        [verb, directory] if verb == "supervise" => {
+            Some(supervise_to_the_end(&TaskDirectory::new(directory)))
+        }
+        [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
+        _ => None,
+    }
+}
+
+fn supervise_to_the_end(directory: &TaskDirectory) -> ExitCode {
+    match supervise::supervise(directory) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            let path = directory.path().display();
+            output::complain(&format!("supervising {path} failed: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}

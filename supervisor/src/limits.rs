@@ -1,0 +1,33 @@
+//! Every limit of a supervisor, with its reason.
+
+use std::time::Duration;
+
+/// Bytes of one line on a supervisor's or a task's control socket.
+pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes waiting to be read by the other side of such a socket before it is hung up on.
+pub const UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Connections of a task to its control socket at a time.
+pub const CONTROL_CONNECTIONS_MAX: usize = 32;
+/// Bytes of one segment of a log.
+pub const LOG_SEGMENT_BYTES: u64 = 8 << 20;
+/// Segments kept of one log: a task that prints without end holds 64 MiB of disk, its newest output.
+pub const LOG_SEGMENTS_MAX: usize = 8;
+/// How long a supervisor waits for the last look at the checkpoint directory (it may hang).
+pub const CHECKPOINT_LAST_SCAN_MAX: Duration = Duration::from_secs(2);
+/// Entries of a checkpoint directory that one scan looks at.
+pub const CHECKPOINT_ENTRIES_MAX: usize = 10_000;
+/// Commits waiting for the disk in one supervisor.
+pub const COMMITS_WAITING_MAX: usize = 64;
+/// How long a supervisor waits for the flag file (its disk may hang) before it signals its task to stop.
+pub const PREEMPT_FLAG_MS_MAX: u64 = 500;
+/// How long a supervisor waits for the last output to reach the disk (it may hang).
+pub const LOG_DRAIN_MAX: Duration = Duration::from_secs(5);
+/// How often a supervisor looks at its clock while nothing happens: after a suspend, the lease is checked
+/// this late at most.
+pub const LEASE_TICK: Duration = Duration::from_millis(500);
+/// How old a task gets before its process is put on record and its checkpoint folder is watched, in milliseconds: each
+/// takes a thread, and most short tasks end before. Until then the task's main process dies with its supervisor, and
+/// the agent has not been told that it runs.
+pub const QUICK_TASK_MS_MAX: u64 = 50;
+/// Pause between two attempts to kill what is left of a task.
+pub const KILL_RETRY: Duration = Duration::from_millis(5);

@@ -1,0 +1,129 @@
+//! A parent for supervisors: it forks one for every task, and none of them has to load a program.
+//!
+//! It has no threads and opens nothing, so what it forks begins as clean as a new program. It lives as long as its
+//! agent: the supervisors do not, and go on without either.
+
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::{self, IoSlice, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
+use std::process::ExitCode;
+
+use rustix::io::Errno;
+use rustix::net::{
+    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, recvmsg, send, sendmsg,
+};
+use rustix::process::setsid;
+
+use crate::directory::TaskDirectory;
+use crate::output::complain;
+use crate::{supervise_to_the_end, sys};
+
+/// Bytes of a path: what the kernel takes.
+const PATH_BYTES_MAX: usize = 4_096;
+/// Bytes of an answer: a process's number, or an error's with a minus sign.
+const ANSWER_BYTES: usize = size_of::<i32>();
+
+/// Asks a server on the other end of `server` to fork a supervisor for a task, whose standard input becomes `agent`.
+/// Gives the supervisor's number. Requests must not overlap.
+///
+/// # Errors
+/// What the kernel says, or the server's kernel.
+pub fn ask(server: BorrowedFd<'_>, directory: &Path, agent: BorrowedFd<'_>) -> io::Result<i32> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = SendAncillaryBuffer::new(&mut space);
+    let descriptors = [agent];
+    ancillary.push(SendAncillaryMessage::ScmRights(&descriptors));
+    let path = [IoSlice::new(directory.as_os_str().as_bytes())];
+    sendmsg(server, &path, &mut ancillary, SendFlags::NOSIGNAL)?;
+    let mut answer = [0u8; ANSWER_BYTES];
+    let (bytes, _) = rustix::net::recv(server, &mut answer, RecvFlags::empty())?;
+    if bytes != ANSWER_BYTES {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    match i32::from_ne_bytes(answer) {
+        pid if pid > 0 => Ok(pid),
+        error => Err(io::Error::from_raw_os_error(-error)),
+    }
+}
+
+/// Serves the agent on standard input until it hangs up; in a forked supervisor, runs its task to the end.
+pub(crate) fn serve() -> ExitCode {
+    // Fails if we lead a process group already, which serves as well.
+    let _ = setsid();
+    match serve_until_hung_up() {
+        Ok(Some(supervisor)) => supervisor.run(),
+        Ok(None) => ExitCode::SUCCESS,
+        Err(error) => {
+            complain(&format!("serving the agent failed: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// What a forked process has to do.
+struct Request {
+    directory: TaskDirectory,
+    agent: OwnedFd,
+}
+
+fn serve_until_hung_up() -> io::Result<Option<Request>> {
+    sys::close_inherited_files()?;
+    // Nobody waits for the supervisors: the kernel collects them.
+    sys::ignore_children(true)?;
+    loop {
+        let stdin = io::stdin();
+        let request = match receive(stdin.as_fd()) {
+            Ok(Some(request)) => request,
+            Ok(None) => return Ok(None),
+            Err(Errno::INTR) => continue,
+            Err(error) => return Err(error.into()),
+        };
+        let answer = match sys::fork() {
+            Ok(None) => return Ok(Some(request)),
+            Ok(Some(pid)) => pid,
+            Err(error) => -error.raw_os_error().unwrap_or(Errno::AGAIN.raw_os_error()),
+        };
+        // An agent that hung up meanwhile is noticed by the next look.
+        let _ = send(stdin.as_fd(), &answer.to_ne_bytes(), SendFlags::NOSIGNAL);
+    }
+}
+
+/// The next request; none if the agent hung up. What is no request is answered by hanging up.
+fn receive(agent: BorrowedFd<'_>) -> Result<Option<Request>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut path = [0u8; PATH_BYTES_MAX];
+    let mut slices = [IoSliceMut::new(&mut path)];
+    let received = recvmsg(agent, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let descriptor = ancillary.drain().find_map(|message| match message {
+        RecvAncillaryMessage::ScmRights(mut descriptors) => descriptors.next(),
+        _ => None,
+    });
+    Ok(descriptor.map(|agent| Request {
+        directory: TaskDirectory::new(OsStr::from_bytes(&path[..received.bytes])),
+        agent,
+    }))
+}
+
+impl Request {
+    /// Becomes what a supervisor is that was started as a program, and runs.
+    fn run(self) -> ExitCode {
+        if let Err(error) = self.become_supervisor() {
+            complain(&format!("becoming a supervisor failed: {error}"));
+            return ExitCode::FAILURE;
+        }
+        drop(self.agent);
+        supervise_to_the_end(&self.directory)
+    }
+
+    fn become_supervisor(&self) -> io::Result<()> {
+        sys::ignore_children(false)?;
+        let errors = File::create(self.directory.supervisor_errors())?;
+        sys::become_standard_files(self.agent.as_fd(), errors.as_fd())
+    }
+}

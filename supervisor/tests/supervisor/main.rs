@@ -1,0 +1,9 @@
+//! Real processes: supervisors and badly behaved tasks.
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    reason = "a failed test should panic"
+)]
+
+mod support;
+mod tasks;

@@ -1,0 +1,235 @@
+//! Starts real supervisors for tests and talks to them.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use muster_core::command::Exit;
+use muster_core::desired::{RankInfo, TaskAssignment};
+use muster_core::state::RestartReason;
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::testing::assignment;
+use muster_supervisor::{
+    AgentRequest, LogLimits, SPEC_FORMAT, SupervisorMessage, TaskDirectory, TaskSpec,
+};
+
+/// The program under test.
+pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_muster-supervise");
+/// How long anything in these tests may take.
+pub(crate) const PATIENCE_MS: u64 = 20_000;
+/// Files that a supervisor may open, unless its test is about that.
+pub(crate) const FILES_MAX: u32 = 1_024;
+/// A lease that no test outlives.
+pub(crate) const LONG_LEASE_MS: u64 = 600_000;
+
+/// Polls a condition until it holds; panics with `what` when patience ends.
+pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = boottime_ms() + PATIENCE_MS;
+    while !holds() {
+        assert!(boottime_ms() < until, "{what}: not within {PATIENCE_MS} ms");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+/// A task that runs a shell script.
+pub(crate) fn script(text: &str) -> TaskAssignment {
+    TaskAssignment {
+        attempt: 2,
+        restart_reason: RestartReason::Infra,
+        command: vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()],
+        rank: RankInfo {
+            world_size: 1,
+            nodes: 1,
+            ..RankInfo::default()
+        },
+        ..assignment()
+    }
+}
+
+/// One supervisor, with the test as its agent.
+pub(crate) struct Rig {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) directory: TaskDirectory,
+    pub(crate) supervisor: Child,
+    agent: BufReader<UnixStream>,
+}
+
+impl Rig {
+    /// Starts a task under a lease of so many milliseconds from now.
+    pub(crate) fn start(assignment: TaskAssignment, lease_ms: u64) -> Self {
+        Self::start_with(assignment, lease_ms, LogLimits::default())
+    }
+
+    pub(crate) fn start_with(
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        log_limits: LogLimits,
+    ) -> Self {
+        Self::start_spec(assignment, lease_ms, |spec| spec.log_limits = log_limits)
+    }
+
+    pub(crate) fn start_spec(
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        change: impl FnOnce(&mut TaskSpec),
+    ) -> Self {
+        Self::start_prepared(assignment, lease_ms, FILES_MAX, |spec, _| change(spec))
+    }
+
+    /// Starts a task whose supervisor may open so many files, in a directory that is prepared first.
+    pub(crate) fn start_prepared(
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        files_max: u32,
+        prepare: impl FnOnce(&mut TaskSpec, &TaskDirectory),
+    ) -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        let mut spec = TaskSpec {
+            format: SPEC_FORMAT,
+            assignment,
+            deadline_boottime_ms: boottime_ms() + lease_ms,
+            log_directory: home.path().join("logs"),
+            log_limits: LogLimits::default(),
+            checkpoint_directory: home.path().join("checkpoints"),
+            checkpoint_scan_ms: 20,
+            cgroup: None,
+        };
+        std::fs::create_dir_all(directory.control()).unwrap();
+        prepare(&mut spec, &directory);
+        directory.create(&spec).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+            .unwrap();
+        // Like an agent whose own parent left a file open.
+        let supervisor = Command::new("sh")
+            .args([
+                "-c",
+                "ulimit -n $2; exec \"$0\" supervise \"$1\" 9</dev/zero",
+                PROGRAM,
+            ])
+            .arg(directory.path())
+            .arg(files_max.to_string())
+            .stdin(Stdio::from(OwnedFd::from(theirs)))
+            .spawn()
+            .unwrap();
+        Self {
+            home,
+            directory,
+            supervisor,
+            agent: BufReader::new(ours),
+        }
+    }
+
+    /// Gives up the connection and opens another, as a restarted agent does.
+    pub(crate) fn reconnect(&mut self) {
+        let stream = UnixStream::connect(self.directory.agent_socket()).unwrap();
+        stream
+            .set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+            .unwrap();
+        self.agent = BufReader::new(stream);
+    }
+
+    pub(crate) fn say(&mut self, request: &AgentRequest) {
+        let mut line = serde_json::to_vec(request).unwrap();
+        line.push(b'\n');
+        self.agent.get_mut().write_all(&line).unwrap();
+    }
+
+    /// The supervisor's next message.
+    pub(crate) fn hear(&mut self) -> SupervisorMessage {
+        self.try_hear().unwrap()
+    }
+
+    /// The supervisor's next message; none if it hung up.
+    pub(crate) fn try_hear(&mut self) -> Option<SupervisorMessage> {
+        let mut line = String::new();
+        let bytes = self.agent.read_line(&mut line).unwrap();
+        (bytes > 0).then(|| serde_json::from_str(&line).unwrap())
+    }
+
+    /// Whether any process lives that has the task's environment.
+    pub(crate) fn lives(&self) -> bool {
+        let mark = format!("MUSTER_CTL_DIR={}", self.directory.control().display());
+        std::fs::read_dir("/proc").unwrap().any(|entry| {
+            // What cannot be read has ended, or is nobody's task.
+            let environment = std::fs::read(entry.unwrap().path().join("environ"));
+            environment
+                .unwrap_or_default()
+                .split(|byte| *byte == 0)
+                .any(|variable| variable == mark.as_bytes())
+        })
+    }
+
+    pub(crate) fn hear_started(&mut self) -> ProcessIdentity {
+        let SupervisorMessage::Started { pid } = self.hear() else {
+            panic!("the task was not started");
+        };
+        let process = self.directory.process().unwrap().unwrap();
+        assert_eq!(process.pid, pid);
+        process
+    }
+
+    /// Waits for the end, and checks that the disk says the same as the supervisor.
+    pub(crate) fn hear_exit(&mut self) -> Exit {
+        loop {
+            if let SupervisorMessage::Exited(exit) = self.hear() {
+                assert_eq!(self.directory.exit().unwrap().unwrap().exit, exit);
+                assert!(self.supervisor.wait().unwrap().success());
+                return exit;
+            }
+        }
+    }
+
+    /// All that the task printed and that was kept.
+    pub(crate) fn output(&self) -> Vec<u8> {
+        read_segments(&self.home.path().join("logs"))
+    }
+
+    /// Waits until a file of the task's scratch directory has content, and returns it.
+    pub(crate) fn scratch_file(&self, name: &str) -> String {
+        let path = self.directory.scratch().join(name);
+        let mut text = String::new();
+        eventually(name, || {
+            text = std::fs::read_to_string(&path).unwrap_or_default();
+            text.ends_with('\n')
+        });
+        text.trim().to_owned()
+    }
+}
+
+impl Drop for Rig {
+    fn drop(&mut self) {
+        kill_host(self.home.path());
+        drop(self.supervisor.wait());
+    }
+}
+
+/// Kills all that a test has left on a host, so that nothing outlives the test.
+pub(crate) fn kill_host(data_directory: &Path) {
+    for process in muster_supervisor::process::of_host(data_directory).unwrap_or_default() {
+        process.kill();
+    }
+}
+
+fn read_segments(logs: &Path) -> Vec<u8> {
+    // Nothing is made before the first byte.
+    let Ok(entries) = std::fs::read_dir(logs) else {
+        return Vec::new();
+    };
+    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    paths.sort();
+    paths
+        .iter()
+        .flat_map(|path| std::fs::read(path).unwrap())
+        .collect()
+}
+
+/// Whether the process in a file of process numbers has ended.
+pub(crate) fn is_gone(pid: &str) -> bool {
+    ProcessIdentity::of(pid.parse().unwrap()).is_none_or(|process| !process.is_alive())
+}

@@ -1,0 +1,91 @@
+//! The agent's side of the process that forks its supervisors: see `muster_supervisor::server`.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, PoisonError};
+
+use muster_supervisor::server;
+use rustix::net::sockopt::{Timeout, set_socket_timeout};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+use crate::limits::FORK_MAX;
+
+/// Forks supervisors in a process that has loaded their program already.
+#[derive(Debug)]
+pub(super) struct SupervisorServer {
+    program: PathBuf,
+    /// The directory of all tasks' directories.
+    tasks: PathBuf,
+    process: Mutex<Option<Process>>,
+}
+
+#[derive(Debug)]
+struct Process {
+    socket: OwnedFd,
+    child: Child,
+}
+
+impl SupervisorServer {
+    /// Nothing runs before the first supervisor is needed.
+    pub(super) const fn new(program: PathBuf, tasks: PathBuf) -> Self {
+        Self {
+            program,
+            tasks,
+            process: Mutex::new(None),
+        }
+    }
+
+    /// Forks a supervisor for a task directory, with `agent` as its standard input; gives its process number.
+    ///
+    /// An error leaves open whether a supervisor was forked: whoever starts another one relies on the claim, which only
+    /// one of them gets.
+    ///
+    /// # Errors
+    /// What the kernel says. The next call starts a new server.
+    pub(super) fn fork(&self, directory: &Path, agent: BorrowedFd<'_>) -> io::Result<i32> {
+        let mut process = self.process.lock().unwrap_or_else(PoisonError::into_inner);
+        let running = match process.take() {
+            Some(running) => running,
+            None => Process::start(&self.program, &self.tasks)?,
+        };
+        let pid = server::ask(running.socket.as_fd(), directory, agent)?;
+        *process = Some(running);
+        Ok(pid)
+    }
+}
+
+impl Process {
+    fn start(program: &Path, tasks: &Path) -> io::Result<Self> {
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )?;
+        for timeout in [Timeout::Recv, Timeout::Send] {
+            set_socket_timeout(&ours, timeout, Some(FORK_MAX))?;
+        }
+        let child = Command::new(program)
+            .args(["supervise", "--serve"])
+            .arg(tasks)
+            .stdin(Stdio::from(theirs))
+            .stdout(Stdio::null())
+            .current_dir("/")
+            .spawn()?;
+        Ok(Self {
+            socket: ours,
+            child,
+        })
+    }
+}
+
+impl Drop for Process {
+    /// Ends it, whatever it does. The supervisors go on.
+    fn drop(&mut self) {
+        // It can only be gone already.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}

@@ -1,0 +1,147 @@
+//! Very many short tasks on one agent, and what is left of them.
+
+use std::collections::BTreeMap;
+use std::io::Write as _;
+use std::path::Path;
+use std::time::Instant;
+
+use crate::agent::Host;
+use crate::support::leader::Leader;
+use crate::support::{eventually, script};
+use muster_core::beat::WorkerTaskPhase;
+use muster_core::desired::{TaskAssignment, TaskKey};
+use muster_core::ids::{AttemptEpoch, JobId};
+
+/// Tasks that the host should run at a time.
+const WINDOW: usize = 128;
+/// Tasks before the first look: by then the agent remembers as many attempts as it ever does.
+const BEFORE: u64 = 5_000;
+/// All tasks.
+const ALL: u64 = 10_000;
+
+fn nothing_to_do(number: u64) -> TaskAssignment {
+    let mut task = script("");
+    task.command = vec!["/bin/true".to_owned()];
+    task.key.job = JobId(100 + number);
+    task.epoch = AttemptEpoch(100 + number);
+    task
+}
+
+const fn is_over(phase: &WorkerTaskPhase) -> bool {
+    matches!(
+        phase,
+        WorkerTaskPhase::Exited(_) | WorkerTaskPhase::Gone { .. }
+    )
+}
+
+/// Lets the host run tasks until this one, a bounded number at a time; gives the tasks per second.
+async fn run(leader: &Leader, numbers: std::ops::Range<u64>) -> f64 {
+    let began = Instant::now();
+    let count = numbers.end - numbers.start;
+    let mut left = numbers.map(nothing_to_do);
+    let mut wanted: BTreeMap<TaskKey, TaskAssignment> = left
+        .by_ref()
+        .take(WINDOW)
+        .map(|task| (task.key, task))
+        .collect();
+    leader.want(wanted.values().cloned());
+    while !wanted.is_empty() {
+        let ended = leader
+            .eventually("the next ends", |inner| {
+                let tasks = &inner.status.as_ref()?.tasks;
+                let ended = tasks.iter().filter(|task| is_over(&task.phase));
+                let ended: Vec<TaskKey> = ended
+                    .map(|task| task.key)
+                    .filter(|key| wanted.contains_key(key))
+                    .collect();
+                (!ended.is_empty()).then_some(ended)
+            })
+            .await;
+        for key in ended {
+            wanted.remove(&key);
+            wanted.extend(left.next().map(|task| (task.key, task)));
+        }
+        leader.want(wanted.values().cloned());
+    }
+    count as f64 / began.elapsed().as_secs_f64()
+}
+
+/// What the host holds: descriptors of the agent, its children, its resident memory in KiB, and all files.
+#[derive(Debug, PartialEq, Eq)]
+struct Holdings {
+    descriptors: usize,
+    children: usize,
+    files: Vec<String>,
+}
+
+fn holdings(host: &Host) -> Holdings {
+    let agent = host.agent.id();
+    let children = std::fs::read_to_string(format!("/proc/{agent}/task/{agent}/children"));
+    let entries = std::fs::read_dir(format!("/proc/{agent}/fd")).unwrap();
+    let mut files = Vec::new();
+    list(&host.home.path().join("w"), &mut files);
+    files.sort();
+    Holdings {
+        descriptors: entries.count(),
+        children: children.unwrap().split_whitespace().count(),
+        files,
+    }
+}
+
+fn list(folder: &Path, files: &mut Vec<String>) {
+    // What is removed at this moment is not there.
+    let Ok(entries) = std::fs::read_dir(folder) else {
+        return;
+    };
+    for entry in entries {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            list(&path, files);
+        }
+        files.push(path.display().to_string());
+    }
+}
+
+fn resident_kib(pid: u32) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
+    line.and_then(|line| line.trim().strip_suffix(" kB")?.parse().ok())
+        .unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ten_thousand_tasks_leave_nothing() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    run(&leader, 0..1).await;
+    let tasks = host.home.path().join("w/tasks");
+    let is_clear = || std::fs::read_dir(&tasks).unwrap().next().is_none();
+    eventually("the first release", is_clear);
+    let first = holdings(&host);
+
+    let rates = [run(&leader, 1..BEFORE).await, {
+        eventually("releases", is_clear);
+        let before_kib = resident_kib(host.agent.id());
+        let rate = run(&leader, BEFORE..ALL).await;
+        eventually("the last releases", is_clear);
+        let after_kib = resident_kib(host.agent.id());
+        assert!(
+            after_kib <= before_kib + before_kib / 10,
+            "{before_kib} KiB after {BEFORE} tasks, {after_kib} KiB after {ALL}"
+        );
+        rate
+    }];
+    // Threads that carried the releases out may close a moment later.
+    eventually("as few descriptors", || {
+        holdings(&host).descriptors <= first.descriptors
+    });
+    assert_eq!(holdings(&host), first);
+    let left = muster_worker::process::of_host(&host.home.path().join("w")).unwrap();
+    assert_eq!(left, []);
+    let [first, second] = rates;
+    writeln!(
+        std::io::stderr(),
+        "one worker, /bin/true: {first:.0} and {second:.0} tasks/s"
+    )
+    .unwrap();
+}
