@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::io::Write as _;
 use std::path::Path;
-use std::time::Instant;
 
 use crate::agent::Host;
 use crate::support::leader::Leader;
@@ -11,6 +10,7 @@ use crate::support::{eventually, script};
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::desired::{TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId};
+use tokio::time::Instant;
 
 /// Tasks that the host should run at a time.
 const WINDOW: usize = 128;
