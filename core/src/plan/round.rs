@@ -77,6 +77,8 @@ pub(super) struct Round<'a> {
     /// What comes next depends on what was decided, a claim mostly: it is left to the next round.
     pub(super) ended: bool,
     examined: usize,
+    /// Units placed in this round of jobs that may have only so many at a time.
+    placed_at_once: BTreeMap<JobId, u64>,
     /// Units that claim nothing in this round.
     pub(super) barred: BTreeSet<(JobId, UnitIndex)>,
     pub(super) plan: Plan,
@@ -114,6 +116,7 @@ impl<'a> Round<'a> {
             diagnosed: 0,
             ended: false,
             examined: 0,
+            placed_at_once: BTreeMap::new(),
             barred: BTreeSet::new(),
             plan: Plan::default(),
         }
@@ -193,6 +196,10 @@ impl<'a> Round<'a> {
             self.block(turn, Blocker::Cancelling);
             return;
         }
+        if let Some(max) = self.at_once_reached(job) {
+            self.block(turn, Blocker::TasksAtOnce { max });
+            return;
+        }
         let unit = loop {
             let Some(unit) = self.order.next_unit(turn) else {
                 let until = self.back_offs.remove(&job.id);
@@ -220,6 +227,13 @@ impl<'a> Round<'a> {
             Ok(()) => {}
             Err(refusal) => self.refuse_unit(turn, (job, unit), refusal),
         }
+    }
+
+    /// The most units that a job may have at a time, if it has as many, those placed in this round included.
+    pub(super) fn at_once_reached(&self, job: &Job) -> Option<u32> {
+        let max = job.spec.lifecycle.tasks_at_once_max?;
+        let placed = self.placed_at_once.get(&job.id).copied().unwrap_or(0);
+        (job.counts.active() + placed >= u64::from(max)).then_some(max)
     }
 
     /// The job has to wait; those behind it go on.
@@ -390,6 +404,9 @@ impl<'a> Round<'a> {
         if self.order.line(turn.line).limited {
             self.allowance = self.allowance.for_unit(job, unit);
             self.allowance.give(&job.spec, &standing, &amounts);
+        }
+        if job.spec.lifecycle.tasks_at_once_max.is_some() {
+            *self.placed_at_once.entry(job.id).or_default() += 1;
         }
         let opportunistic = standing == Standing::Opportunistic;
         self.order.give(turn.line, &amounts, opportunistic);
