@@ -187,8 +187,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         decode_command(&bytes),
         Err(LogError::NewerVersion {
-            found: 4,
-            supported: 3,
+            found: 5,
+            supported: 4,
             ..
         })
     ));
@@ -197,8 +197,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         read_state(&mut bytes.as_slice()),
         Err(LogError::NewerVersion {
-            found: 4,
-            supported: 3,
+            found: 5,
+            supported: 4,
             ..
         })
     ));

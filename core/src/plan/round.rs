@@ -15,7 +15,7 @@ use crate::plan::order::{Order, Turn};
 use crate::plan::running::{End, Running};
 use crate::plan::unit::{self, Shortage};
 use crate::plan::vc::Clusters;
-use crate::plan::{Blocker, Budget, Plan};
+use crate::plan::{Blocker, Budget, Plan, Reason};
 use crate::state::{Claim, Job, Purpose, State, amounts_of};
 use crate::time::TimeMs;
 
@@ -132,6 +132,7 @@ impl<'a> Round<'a> {
         self.place_claimed();
         while self.step().is_some() {}
         self.upgrade();
+        self.count_held();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
         if let Some((end, _, _)) = first {
@@ -141,6 +142,14 @@ impl<'a> Round<'a> {
             plan: self.plan,
             ended: self.ended,
             examined: self.examined,
+        }
+    }
+
+    /// Jobs that wait for others to end have no turn, and are counted all the same.
+    fn count_held(&mut self) {
+        let held = self.state.index.held_jobs();
+        if held > 0 {
+            *self.plan.waiting.entry(Reason::Dependencies).or_default() += held;
         }
     }
 

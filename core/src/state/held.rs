@@ -40,6 +40,12 @@ impl Index {
         self.held.open.contains_key(&job)
     }
 
+    /// How many jobs wait for others to end.
+    #[must_use]
+    pub fn held_jobs(&self) -> u64 {
+        self.held.open.len() as u64
+    }
+
     /// The jobs that a job waits for, ascending.
     #[must_use]
     pub fn open_of(&self, job: JobId) -> Vec<JobId> {
