@@ -41,8 +41,9 @@ pub struct TaskStatus {
     pub epoch: AttemptEpoch,
     /// Where it stands.
     pub phase: WorkerTaskPhase,
-    /// Newest checkpoint that the task committed to its worker.
-    pub checkpoint: Option<CheckpointReport>,
+    /// The newest checkpoints that the task committed to its worker, oldest first, at most `CHECKPOINTS_TOLD_MAX`: all
+    /// that the replicated state may not have yet, so that several between two beats are all committed.
+    pub checkpoints: Vec<CheckpointReport>,
 }
 
 /// Where a task stands on its worker.
@@ -74,4 +75,7 @@ pub struct CheckpointReport {
     pub size_bytes: u64,
     /// `algorithm:hex`, empty if not told.
     pub digest: String,
+    /// Milliseconds that the task took to write it; none if not told.
+    #[serde(default)]
+    pub save_ms: Option<u64>,
 }

@@ -125,6 +125,23 @@ pub enum Command {
         /// What was saved; refused if its epoch is not the unit's current attempt.
         checkpoint: CheckpointCommit,
     },
+    /// A task could not read a checkpoint: it is not offered to later attempts any more. Since command format 4.
+    SpoilCheckpoint {
+        /// The leader that received it.
+        leader: LeadershipEpoch,
+        /// Whose checkpoint.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The unit's current attempt, which found it out; any other is refused.
+        reporter: AttemptEpoch,
+        /// The attempt that wrote it.
+        epoch: AttemptEpoch,
+        /// Its step.
+        step: u64,
+        /// What is wrong with it, for people.
+        reason: String,
+    },
     /// Creates a queue or changes one.
     SetQueue {
         /// Idempotency key.
@@ -197,6 +214,7 @@ impl Command {
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
             | Self::CommitCheckpoint { leader, .. }
+            | Self::SpoilCheckpoint { leader, .. }
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
             | Self::Prune { leader } => Some(*leader),
@@ -352,7 +370,7 @@ pub enum TaskOutcome {
 }
 
 /// How a process ended.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Exit {
     /// Exit code, if it ended by itself.
     pub code: Option<i32>,
@@ -364,6 +382,54 @@ pub struct Exit {
     pub lease_expired: bool,
     /// Why it could not be started, if it could not.
     pub start_error: Option<String>,
+    /// What its memory came to, where a limit was set. Since command format 4, as what follows.
+    #[serde(default)]
+    pub memory: Option<MemoryEnd>,
+    /// Who sent the signal that ended it, as far as its supervisor knows.
+    #[serde(default)]
+    pub sender: Option<SignalSender>,
+    /// What it said about its end, for people: the telling line of its output; empty if nothing tells.
+    #[serde(default)]
+    pub evidence: String,
+}
+
+impl Exit {
+    /// Whether it says something that readers before command format 4 would overlook.
+    #[must_use]
+    pub fn has_details(&self) -> bool {
+        self.memory.is_some() || self.sender.is_some() || !self.evidence.is_empty()
+    }
+
+    /// The same end, as readers before command format 4 know it.
+    #[must_use]
+    pub fn without_details(self) -> Self {
+        Self {
+            memory: None,
+            sender: None,
+            evidence: String::new(),
+            ..self
+        }
+    }
+}
+
+/// What a task's memory came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryEnd {
+    /// Its limit in bytes.
+    pub limit_bytes: u64,
+    /// The most it had, in bytes; 0 if nobody knows.
+    pub peak_bytes: u64,
+}
+
+/// Who sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SignalSender {
+    /// The task's supervisor: it was asked to stop, or its lease ran out.
+    Supervisor,
+    /// The kernel, for want of memory.
+    Kernel,
+    /// Somebody else, itself included.
+    Other,
 }
 
 /// Exit code by which a task says: checkpointed, run me again (not charged).
@@ -455,4 +521,6 @@ pub struct CheckpointCommit {
     pub size_bytes: u64,
     /// `algorithm:hex`, empty if not told.
     pub digest: String,
+    /// Milliseconds that the task took to write it; none if not told. Since command format 4.
+    pub save_ms: Option<u64>,
 }

@@ -193,7 +193,7 @@ fn assignments(
 }
 
 fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
-    unit.checkpoints.last().map(|checkpoint| CheckpointRef {
+    unit.newest_checkpoint().map(|checkpoint| CheckpointRef {
         step: checkpoint.step,
         path: checkpoint.path.clone(),
     })

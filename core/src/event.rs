@@ -230,6 +230,24 @@ pub enum EventKind {
         /// Bytes.
         size_bytes: u64,
     },
+    /// A task could not read a checkpoint; no later attempt is told of it.
+    CheckpointSpoiled {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt that wrote it.
+        epoch: AttemptEpoch,
+        /// Training step.
+        step: u64,
+        /// What is wrong with it.
+        reason: String,
+    },
+    /// All that a job waited for has ended as it must have: it may be placed.
+    JobEligible {
+        /// Which job.
+        job: JobId,
+    },
     /// A queue was created or changed.
     QueueSet {
         /// Its name.
@@ -330,6 +348,8 @@ impl EventKind {
             | Self::AttemptEnded { job, .. }
             | Self::UnitRequeued { job, .. }
             | Self::CheckpointCommitted { job, .. }
+            | Self::CheckpointSpoiled { job, .. }
+            | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }
             | Self::UnitsMoved { job, .. }
             | Self::ClaimDropped { job, .. }

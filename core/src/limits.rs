@@ -82,6 +82,9 @@ pub const FINISHED_JOBS_KEPT_MAX: usize = 500_000;
 pub const PRUNED_PER_COMMAND_MAX: usize = 64;
 /// Committed checkpoints remembered per job, newest last.
 pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
+/// Checkpoints of one task that its worker tells of at a time, the newest ones: more between two beats are not worth
+/// their bytes.
+pub const CHECKPOINTS_TOLD_MAX: usize = 16;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 /// Longest back-off between two attempts of a failing unit: one hour.
@@ -99,6 +102,13 @@ pub const UNITS_SKIPPED_MAX: u32 = 4_096;
 pub const BLOCKS_EXPIRED_PER_COMMAND_MAX: usize = 1_024;
 /// Tasks that one desired state may carry to a worker.
 pub const TASKS_PER_HOST_MAX: usize = 4_096;
+
+/// Jobs that one job may wait for.
+pub const DEPENDENCIES_MAX: usize = 64;
+/// Unfinished jobs that may wait for one job: its end changes all of them in one step.
+pub const DEPENDENTS_MAX: usize = 10_000;
+/// Rules of one job for the ends of its tasks.
+pub const EXIT_RULES_MAX: usize = 32;
 
 /// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
 /// refused for its length.

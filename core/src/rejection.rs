@@ -216,6 +216,34 @@ pub enum Rejection {
         /// Newest committed step.
         current: u64,
     },
+    /// The unit keeps no such checkpoint.
+    #[error("job {job} keeps no checkpoint of step {step} by attempt {epoch}")]
+    UnknownCheckpoint {
+        /// Which job.
+        job: JobId,
+        /// The attempt that should have written it.
+        epoch: AttemptEpoch,
+        /// Its step.
+        step: u64,
+    },
+    /// The job waits for others to end.
+    #[error("job {job} waits for the end of job {open}")]
+    JobHeld {
+        /// Which job.
+        job: JobId,
+        /// One of those that it waits for.
+        open: JobId,
+    },
+    /// As many of the job's units hold resources as may at a time.
+    #[error(
+        "{limit} units of job {job} hold resources, as many as may at a time (tasks_at_once_max)"
+    )]
+    TasksAtOnce {
+        /// Which job.
+        job: JobId,
+        /// How many may.
+        limit: u32,
+    },
     /// The cluster is at one of its limits.
     #[error("the cluster holds its limit of {limit} {what} ({limit_name})")]
     ClusterFull {

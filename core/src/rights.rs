@@ -653,6 +653,7 @@ mod tests {
                 path: "/checkpoints/1".to_owned(),
                 size_bytes: 0,
                 digest: String::new(),
+                save_ms: None,
             },
         };
         cluster.apply(&commit).result.unwrap();

@@ -164,6 +164,7 @@ fn save_all(cluster: &mut Cluster, step: u64) {
             path: format!("/checkpoints/{step}"),
             size_bytes: 0,
             digest: String::new(),
+            save_ms: None,
         };
         must(
             cluster,

@@ -9,7 +9,7 @@ mod command;
 mod error;
 mod state;
 
-pub use command::{COMMAND_FORMAT, decode_command, encode_command};
+pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};
 pub use error::LogError;
 pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, read_state, write_state};
 

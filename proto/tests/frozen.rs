@@ -85,6 +85,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_moves", samples::moves::state()),
         ("state_with_learnt_cells", samples::learnt::state()),
         ("state_with_user_histories", samples::histories::state()),
+        ("state_with_lives", samples::lives::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -116,6 +117,15 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("register_host"), 1);
     assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
     assert_eq!(written(&samples::learnt::state())[8], 3);
+    for name in [
+        "submit_job_with_lifecycle",
+        "report_task_exited_in_detail",
+        "commit_checkpoint_with_save_time",
+        "spoil_checkpoint",
+    ] {
+        assert_eq!(frozen_version(name), 4, "{name}");
+    }
+    assert_eq!(written(&samples::lives::state())[8], 4);
 }
 
 fn frozen_version(name: &str) -> u8 {
@@ -145,11 +155,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::Claim(_) => 17,
         Command::DropClaim { .. } => 18,
         Command::SetStanding { .. } => 19,
+        Command::SpoilCheckpoint { .. } => 20,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 20;
+const COMMAND_KINDS: u32 = 21;
 
 #[test]
 fn the_samples_hold_every_kind() {
@@ -176,8 +187,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         decode_command(&bytes),
         Err(LogError::NewerVersion {
-            found: 4,
-            supported: 3,
+            found: 5,
+            supported: 4,
             ..
         })
     ));
@@ -186,8 +197,8 @@ fn a_newer_version_is_refused_by_number() {
     assert!(matches!(
         read_state(&mut bytes.as_slice()),
         Err(LogError::NewerVersion {
-            found: 4,
-            supported: 3,
+            found: 5,
+            supported: 4,
             ..
         })
     ));

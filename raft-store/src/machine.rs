@@ -67,7 +67,9 @@ mod tests {
     use std::sync::Arc;
 
     use muster_core::ids::{ReplicaId, RequestId};
-    use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
+    use muster_core::spec::{
+        JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+    };
     use muster_proto::log::COMMAND_FORMAT;
 
     use super::*;
@@ -97,6 +99,7 @@ mod tests {
                 stop_grace_ms: 30_000,
                 labels: std::collections::BTreeMap::new(),
                 scheduling: Scheduling::default(),
+                lifecycle: Lifecycle::default(),
             }),
         }
     }

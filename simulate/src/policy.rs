@@ -13,7 +13,7 @@ use muster_core::quota::{
     self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::topology::HOST_LEVEL;
@@ -236,6 +236,7 @@ impl Policy {
                 run_time_ms_max: told.limits.of(job.duration_ms),
                 ..Scheduling::default()
             },
+            lifecycle: Lifecycle::default(),
         }
     }
 }

@@ -218,6 +218,7 @@ impl Ledger {
                 path: path.to_string_lossy().into_owned(),
                 size_bytes: bytes_in(&path),
                 digest: String::new(),
+                save_ms: None,
             });
             if let Some(error) = answer.error {
                 complain(&error);

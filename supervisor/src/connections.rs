@@ -207,6 +207,7 @@ fn parse(line: &[u8], ours: u64) -> Result<Option<CheckpointReport>, String> {
         path,
         size_bytes,
         digest,
+        save_ms: None,
     }))
 }
 

@@ -392,6 +392,7 @@ fn exit_of(status: Option<WaitStatus>, lease_expired: bool) -> Exit {
         out_of_memory: false,
         lease_expired,
         start_error: None,
+        ..Exit::default()
     }
 }
 
@@ -402,5 +403,6 @@ fn not_started(error: &str) -> Exit {
         out_of_memory: false,
         lease_expired: false,
         start_error: Some(error.to_owned()),
+        ..Exit::default()
     }
 }

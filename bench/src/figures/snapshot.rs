@@ -11,7 +11,7 @@ use anyhow::{Context as _, ensure};
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::spec::{
-    DEFAULT_QUEUE, JobSpec, Layout, Resources, RetryPolicy, SINGLE_PARTITION_GRACE_MS,
+    DEFAULT_QUEUE, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, SINGLE_PARTITION_GRACE_MS,
     STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::state::State;
@@ -165,5 +165,6 @@ fn spec() -> JobSpec {
         stop_grace_ms: STOP_GRACE_MS,
         labels: BTreeMap::from([("payload".to_owned(), "x".repeat(200))]),
         scheduling: Scheduling::default(),
+        lifecycle: Lifecycle::default(),
     }
 }

@@ -132,6 +132,7 @@ impl SimulatedHost {
                 kind: Some(held.phase.clone()),
             }),
             checkpoint: None,
+            checkpoints: Vec::new(),
         });
         let gpus = self.gpus.iter().map(|uuid| v1::GpuStatus {
             uuid: uuid.clone(),

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
-use muster_core::spec::{JobSpec, Resources, RetryPolicy, TaskGroup};
+use muster_core::spec::{
+    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+};
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
 use rand::{Rng, SeedableRng};
@@ -45,17 +47,19 @@ pub struct SimClient {
 impl SimClient {
     /// Submits `count` jobs, one after another, with pauses. The first user configures the cluster now and then.
     pub async fn run(mut self, count: usize, is_admin: bool) {
+        let mut earlier = Vec::new();
         for number in 0..count {
             if is_admin && (number == 0 || self.random.random_range(0..3) == 0) {
                 self.configure().await;
             }
             let request = RequestId(self.random.random());
-            let spec = Arc::new(self.draw_job());
+            let spec = Arc::new(self.draw_job(&earlier));
             let submit = Command::SubmitJob { request, spec };
             self.judges.with(|seen| seen.acknowledged.asked(request));
             if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
                 self.judges
                     .with(|seen| seen.acknowledged.submitted(request, job));
+                earlier.push(job);
                 self.go_on_about(request, job, submit).await;
             }
             let pause_ms = self.random.random_range(50..3_000);
@@ -157,7 +161,8 @@ impl SimClient {
         None
     }
 
-    fn draw_job(&mut self) -> JobSpec {
+    /// A job, which may wait for one of this user's `earlier` ones.
+    fn draw_job(&mut self, earlier: &[JobId]) -> JobSpec {
         let random = &mut self.random;
         let gang = random.random_range(0..3) == 0;
         let tasks = if gang {
@@ -191,6 +196,7 @@ impl SimClient {
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
             layout: draw_layout(random),
         };
+        let lifecycle = lifecycle_of(gang, run_ms, earlier);
         JobSpec {
             name: "simulated".to_owned(),
             user: "user".to_owned(),
@@ -206,8 +212,26 @@ impl SimClient {
             stop_grace_ms: 1_000,
             labels: BTreeMap::new(),
             scheduling: draw_scheduling(random, gang),
+            lifecycle,
         }
     }
+}
+
+/// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.
+fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
+    let mut lifecycle = Lifecycle::default();
+    if !gang && run_ms.is_multiple_of(5) {
+        lifecycle.tasks_at_once_max = Some(1);
+    }
+    let when = match run_ms % 12 {
+        0 | 1 => Condition::Ended,
+        2 => Condition::Succeeded,
+        3 => Condition::Failed,
+        _ => return lifecycle,
+    };
+    let newest = earlier.last().map(|job| Dependency { job: *job, when });
+    lifecycle.after.extend(newest);
+    lifecycle
 }
 
 /// The answer; none if the command was refused (the job ended before its cancel came).

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::ids::ReplicaId;
 use muster_core::state::State;
+use muster_proto::log::COMMAND_FORMAT;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
     Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, SharedShadows,
@@ -101,11 +102,12 @@ impl PeerLinks for SimPeers {
         &self,
         replica: ReplicaId,
         push: Arc<ShadowPush>,
-    ) -> impl Future<Output = Result<(), PeerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
         self.clone().ask(replica, move |service| {
             let term = service.handle.leadership().borrow().term;
             let mut shadows = service.shadows.lock();
-            Ok(shadows.push(service.clock.monotonic(), term, &push)?)
+            shadows.push(service.clock.monotonic(), term, &push)?;
+            Ok(COMMAND_FORMAT)
         })
     }
 

@@ -77,6 +77,7 @@ impl Supervised {
             out_of_memory: false,
             lease_expired: false,
             start_error: None,
+            ..Exit::default()
         };
         if self.ends_at <= now {
             exit.code = Some(self.behaviour.exit_code);

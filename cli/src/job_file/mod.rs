@@ -3,10 +3,12 @@
 //! `docs/job-file.md` documents the format.
 
 mod group;
+mod lifecycle;
 mod read;
 mod scheduling;
 mod schema;
 
+pub(crate) use lifecycle::LifecycleFile;
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;
 pub(crate) use schema::JobFile;

@@ -160,7 +160,9 @@ mod tests {
         let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
                     resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n\
                     labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
-                    within: {level: rack, required: false}\n  hosts: [n1]\n";
+                    within: {level: rack, required: false}\n  hosts: [n1]\n\
+                    lifecycle:\n  after_ok: [41, 42]\n  after_failed: [43]\n  rules:\n  \
+                    - {on: {codes: [3, 9]}, then: fail}\n  - {on: out_of_memory, then: retry_free}\n";
         let spec = read_jobs("job.yaml", text, "ada").unwrap().remove(0).spec;
         let written = serde_saphyr::to_string(&JobFile::from(&spec)).unwrap();
         let again = read_jobs("written.yaml", &written, "ada")

@@ -6,6 +6,7 @@ use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
 use super::group::{GroupFile, ResourcesFile};
+use super::lifecycle::LifecycleFile;
 use super::scheduling::{LayoutFile, SchedulingFile};
 use crate::parse::HumanDuration;
 
@@ -42,6 +43,9 @@ pub(crate) struct JobFile {
     /// What it asks of the scheduler beside resources.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) scheduling: Option<SchedulingFile>,
+    /// What it says about its own life.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lifecycle: Option<LifecycleFile>,
     /// Task groups in rank order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) groups: Option<Vec<GroupFile>>,
@@ -130,6 +134,7 @@ impl JobFile {
             stop_grace_ms: self.stop_grace.map(|grace| grace.ms),
             labels: self.labels,
             scheduling: self.scheduling.map(Into::into),
+            lifecycle: self.lifecycle.map(Into::into),
         }
     }
 }
@@ -151,6 +156,7 @@ impl From<&v1::JobSpec> for JobFile {
             partition_grace: spec.partition_grace_ms.map(human),
             stop_grace: spec.stop_grace_ms.map(human),
             scheduling: spec.scheduling.as_ref().map(Into::into),
+            lifecycle: spec.lifecycle.as_ref().map(Into::into),
             groups: Some(spec.groups.iter().map(GroupFile::from).collect()),
             ..Self::default()
         }

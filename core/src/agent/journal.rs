@@ -104,7 +104,7 @@ impl Agent {
             AgentTask {
                 assignment,
                 phase: WorkerTaskPhase::Starting,
-                checkpoint: None,
+                checkpoints: Vec::new(),
                 stop_grace_ms: None,
                 deadline,
             },

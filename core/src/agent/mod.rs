@@ -266,7 +266,7 @@ impl Agent {
                 unit: assignment.unit,
                 epoch: assignment.epoch,
                 phase: WorkerTaskPhase::Starting,
-                checkpoint: None,
+                checkpoints: Vec::new(),
             });
         let mut tasks: Vec<TaskStatus> = held.chain(pending).collect();
         tasks.sort_by_key(|task| task.key);

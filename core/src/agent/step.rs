@@ -130,9 +130,7 @@ impl Agent {
         let Some(task) = self.held_mut(key, epoch) else {
             return;
         };
-        let newest = task.checkpoint.as_ref().map(|newest| newest.step);
-        if newest.is_none_or(|newest| report.step > newest) {
-            task.checkpoint = Some(report);
+        if task.add_checkpoint(report) {
             actions.push(Action::SendStatus);
         }
     }

@@ -3,6 +3,7 @@
 use crate::beat::{CheckpointReport, TaskStatus, WorkerTaskPhase};
 use crate::desired::TaskAssignment;
 use crate::ids::AttemptEpoch;
+use crate::limits::CHECKPOINTS_TOLD_MAX;
 use crate::time::MonotonicMs;
 use crate::timings;
 
@@ -13,8 +14,8 @@ pub struct AgentTask {
     pub assignment: Box<TaskAssignment>,
     /// Where it stands.
     pub phase: WorkerTaskPhase,
-    /// Newest checkpoint it committed.
-    pub checkpoint: Option<CheckpointReport>,
+    /// The newest checkpoints it committed, oldest first, at most `CHECKPOINTS_TOLD_MAX`.
+    pub checkpoints: Vec<CheckpointReport>,
     /// The shortest grace that it was asked to stop with, if it was.
     pub stop_grace_ms: Option<u64>,
     /// When its supervisor kills it by itself.
@@ -34,6 +35,19 @@ impl AgentTask {
         is_alive(&self.phase)
     }
 
+    /// Remembers a checkpoint of a higher step than all before; false for any other.
+    pub(super) fn add_checkpoint(&mut self, report: CheckpointReport) -> bool {
+        let newest = self.checkpoints.last().map(|newest| newest.step);
+        if newest.is_some_and(|newest| report.step <= newest) {
+            return false;
+        }
+        if self.checkpoints.len() >= CHECKPOINTS_TOLD_MAX {
+            self.checkpoints.remove(0);
+        }
+        self.checkpoints.push(report);
+        true
+    }
+
     /// What the leader is told about it.
     pub(super) fn status(&self) -> TaskStatus {
         TaskStatus {
@@ -41,7 +55,7 @@ impl AgentTask {
             unit: self.assignment.unit,
             epoch: self.assignment.epoch,
             phase: self.phase.clone(),
-            checkpoint: self.checkpoint.clone(),
+            checkpoints: self.checkpoints.clone(),
         }
     }
 }

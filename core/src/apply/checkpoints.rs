@@ -3,7 +3,7 @@
 use crate::apply::{Step, invalid, require_length};
 use crate::command::CheckpointCommit;
 use crate::event::EventKind;
-use crate::ids::{JobId, UnitIndex};
+use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::state::{Answer, Checkpoint, Unit};
@@ -38,6 +38,8 @@ impl Step<'_> {
             size_bytes: commit.size_bytes,
             digest: commit.digest.clone(),
             committed_at,
+            save_ms: commit.save_ms,
+            spoiled: None,
         };
         self.edit_attempt(id, unit, |known| {
             if known.checkpoints.len() >= limits::CHECKPOINTS_PER_JOB_MAX {
@@ -55,6 +57,60 @@ impl Step<'_> {
         });
         Ok(Answer::Done)
     }
+}
+
+impl Step<'_> {
+    /// Marks a checkpoint that the unit's current attempt could not read. A repetition changes nothing.
+    pub(super) fn spoil_checkpoint(&mut self, spoil: &Spoil<'_>) -> Result<Answer, Rejection> {
+        let Spoil {
+            job: id,
+            unit,
+            reporter,
+            epoch,
+            step,
+            reason,
+        } = *spoil;
+        let (job, _) = self.current_attempt(id, unit, reporter)?;
+        require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)?;
+        let is_named =
+            |checkpoint: &Checkpoint| (checkpoint.epoch, checkpoint.step) == (epoch, step);
+        let known = job.unit(unit);
+        let checkpoint = known.and_then(|known| known.checkpoints.iter().find(|it| is_named(it)));
+        match checkpoint {
+            None => {
+                return Err(Rejection::UnknownCheckpoint {
+                    job: id,
+                    epoch,
+                    step,
+                });
+            }
+            Some(checkpoint) if checkpoint.spoiled.is_some() => return Ok(Answer::Done),
+            Some(_) => {}
+        }
+        self.edit_attempt(id, unit, |known| {
+            for checkpoint in known.checkpoints.iter_mut().filter(|it| is_named(it)) {
+                checkpoint.spoiled = Some(reason.to_owned());
+            }
+        });
+        self.emit(EventKind::CheckpointSpoiled {
+            job: id,
+            unit,
+            epoch,
+            step,
+            reason: reason.to_owned(),
+        });
+        Ok(Answer::Done)
+    }
+}
+
+/// What a [`crate::command::Command::SpoilCheckpoint`] says.
+pub(super) struct Spoil<'a> {
+    pub(super) job: JobId,
+    pub(super) unit: UnitIndex,
+    pub(super) reporter: AttemptEpoch,
+    pub(super) epoch: AttemptEpoch,
+    pub(super) step: u64,
+    pub(super) reason: &'a str,
 }
 
 /// The newest checkpoint that the same attempt committed.

@@ -184,7 +184,9 @@ impl Step<'_> {
         job.finished_at = Some(time);
         let (phase, reason) = (job.phase, job.finish_reason.clone());
         let spec = Arc::clone(&job.spec);
+        self.finished.push_back(id);
         let State { jobs, index, .. } = &mut *self.state;
+        index.forget_held(id);
         index.finished.insert((time, id));
         if let Some(job) = jobs.get(&id) {
             index.run_times.learn(job);

@@ -4,6 +4,7 @@
 //! frozen by a test: a new field of a request is folded only where it differs from its default.
 
 mod configuration;
+mod lifecycle;
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
-use crate::spec::{JobSpec, Layout, Scheduling, TaskGroup};
+use crate::spec::{JobSpec, Layout, Lifecycle, Scheduling, TaskGroup};
 use crate::time::TimeMs;
 use crate::topology::Topology;
 
@@ -138,6 +139,9 @@ impl Fold {
         }
         if spec.scheduling != Scheduling::default() {
             self.scheduling(&spec.scheduling);
+        }
+        if spec.lifecycle != Lifecycle::default() {
+            self.lifecycle(&spec.lifecycle);
         }
     }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, admission, asked, require_length};
+use crate::apply::{Step, admission, asked, dependencies, require_length};
 use crate::command::StopReason;
 use crate::event::EventKind;
 use crate::ids::{JobId, RequestId, UnitIndex};
@@ -24,7 +24,8 @@ impl Step<'_> {
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
-            let violations = asked::of_state(step.state, spec);
+            let mut violations = asked::of_state(step.state, spec);
+            violations.extend(dependencies::unfit(step.state, spec));
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
@@ -77,7 +78,10 @@ impl Step<'_> {
             },
         };
         self.state.jobs.insert(id, Arc::new(job));
-        self.index_waiting(id, true);
+        self.hold(id);
+        if !self.state.index.is_held(id) {
+            self.index_waiting(id, true);
+        }
         self.emit(EventKind::JobSubmitted {
             job: id,
             name: spec.name.clone(),

@@ -13,6 +13,7 @@ mod checkpoints;
 mod claim_check;
 mod claims;
 mod configuration;
+mod dependencies;
 mod edit;
 mod ending;
 mod fingerprint;
@@ -34,11 +35,13 @@ mod verdict;
 pub(crate) use admission::groundless;
 pub(crate) use claim_check::check_claim;
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
+use crate::apply::checkpoints::Spoil;
 use crate::command::Command;
 use crate::event::{Event, EventKind};
-use crate::ids::Revision;
+use crate::ids::{JobId, Revision};
 use crate::rejection::Rejection;
 use crate::spec::Violation;
 use crate::state::{Answer, State};
@@ -63,8 +66,10 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     let mut step = Step {
         state,
         events: Vec::new(),
+        finished: VecDeque::new(),
     };
     let result = step.dispatch(command);
+    step.settle_dependents();
     step.publish(result.is_err());
     Applied { revision, result }
 }
@@ -73,6 +78,8 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
 struct Step<'a> {
     state: &'a mut State,
     events: Vec<Event>,
+    /// Jobs that this command ended and whose dependents are not settled yet.
+    finished: VecDeque<JobId>,
 }
 
 impl Step<'_> {
@@ -118,6 +125,22 @@ impl Step<'_> {
                 checkpoint,
                 ..
             } => self.commit_checkpoint(*job, *unit, checkpoint),
+            Command::SpoilCheckpoint {
+                job,
+                unit,
+                reporter,
+                epoch,
+                step,
+                reason,
+                ..
+            } => self.spoil_checkpoint(&Spoil {
+                job: *job,
+                unit: *unit,
+                reporter: *reporter,
+                epoch: *epoch,
+                step: *step,
+                reason,
+            }),
             Command::SetQueue { .. }
             | Command::ConfigureQueues { .. }
             | Command::SetTopology { .. } => self.configure(command),

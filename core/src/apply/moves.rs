@@ -40,6 +40,7 @@ pub(super) fn check_moves(
     let mut step = Step {
         state: &mut trial,
         events: Vec::new(),
+        finished: std::collections::VecDeque::new(),
     };
     step.reserve_gathered(claiming, moving, hosts);
     for one in &moving.moves {

@@ -178,6 +178,17 @@ pub(super) fn check_unit(
             phase,
         });
     }
+    if let Some(open) = state.index.open_of(id).first() {
+        return Err(Rejection::JobHeld {
+            job: id,
+            open: *open,
+        });
+    }
+    if let Some(limit) = job.spec.lifecycle.tasks_at_once_max
+        && job.is_at_once_max()
+    {
+        return Err(Rejection::TasksAtOnce { job: id, limit });
+    }
     let misshapen = |detail: String| Rejection::PlacementShape {
         job: id,
         unit,

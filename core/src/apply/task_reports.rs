@@ -10,6 +10,7 @@ use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
+use crate::spec::{ExitMeaning, JobSpec};
 use crate::state::{Answer, Attempt, State, TaskRun};
 
 impl Step<'_> {
@@ -41,14 +42,20 @@ impl Step<'_> {
 
     /// Writes the outcome down.
     fn record(&mut self, report: &TaskReport, position: usize) {
-        let attempt = self.job_mut(report.job).attempt_mut(report.unit);
+        let job = self.job_mut(report.job);
+        let spec = Arc::clone(&job.spec);
+        let attempt = job.attempt_mut(report.unit);
+        let stop = attempt.stop.as_ref().map(|order| order.reason.clone());
         let run = &mut attempt.tasks[position];
         run.phase = phase_of(&report.outcome);
         if let TaskOutcome::Exited(exit) = &report.outcome {
             run.exit = Some(shortened(exit));
         }
         let host = run.host;
-        if run.phase.is_terminal() && !ended_well(run) && attempt.decisive.is_none() {
+        if run.phase.is_terminal()
+            && !ended_well(&spec, stop.as_ref(), run)
+            && attempt.decisive.is_none()
+        {
             attempt.decisive = Some(report.task);
         }
         self.emit(event_of(report, host));
@@ -57,27 +64,24 @@ impl Step<'_> {
     /// Moves the attempt on if this was the task it waited for, or one it cannot do without.
     fn follow_up(&mut self, report: &TaskReport, position: usize) {
         let (id, unit) = (report.job, report.unit);
-        let attempt = self.job_mut(id).attempt_mut(unit);
-        if attempt
-            .tasks
-            .iter()
-            .rev()
-            .all(|run| run.phase.is_terminal())
-        {
+        let job = self.job_mut(id);
+        let spec = Arc::clone(&job.spec);
+        let attempt = job.attempt_mut(unit);
+        let mut newest_first = attempt.tasks.iter().rev();
+        if newest_first.all(|run| run.phase.is_terminal()) {
             self.end_attempt(id, unit);
             return;
         }
         let run = &attempt.tasks[position];
         let (host, terminal) = (run.host, run.phase.is_terminal());
-        let reason = (terminal && !ended_well(run) && attempt.stop.is_none())
-            .then(|| stop_reason(run.phase));
+        let is_broken = terminal && attempt.stop.is_none() && !ended_well(&spec, None, run);
+        let reason = is_broken.then(|| stop_reason(run.phase));
         if let Some(reason) = reason {
             let asks_again = exit_code(&attempt.tasks[position]) == Some(EXIT_RUN_AGAIN);
-            let spec = &self.job_mut(id).spec;
             let grace_ms = if asks_again {
                 spec.stop_grace_ms
             } else {
-                grace_ms(spec, &reason)
+                grace_ms(&spec, &reason)
             };
             self.order_stop(id, unit, reason, grace_ms);
         } else {
@@ -153,9 +157,18 @@ pub(super) fn exit_code(run: &TaskRun) -> Option<i32> {
         .and_then(|exit| exit.code)
 }
 
-/// Whether a task did what it was asked to.
-pub(super) fn ended_well(run: &TaskRun) -> bool {
-    exit_code(run) == Some(0)
+/// Whether a task did what it was asked to: it ended with 0, or as its job calls well.
+///
+/// By a signal or for want of memory it ends well only while nobody from outside stops its attempt: the signal may be
+/// the one that stops it.
+pub(super) fn ended_well(spec: &JobSpec, stop: Option<&StopReason>, run: &TaskRun) -> bool {
+    if exit_code(run) == Some(0) {
+        return true;
+    }
+    let Some(exit) = &run.exit else { return false };
+    let stopped_from_outside = !matches!(stop, None | Some(StopReason::MemberFailed));
+    let counts = exit.code.is_some() || !stopped_from_outside;
+    counts && spec.lifecycle.meaning(exit) == Some(ExitMeaning::Succeed)
 }
 
 fn stop_reason(phase: TaskPhase) -> StopReason {
@@ -209,6 +222,7 @@ fn shortened(exit: &Exit) -> Exit {
             .start_error
             .as_deref()
             .map(|text| limits::shortened(text).to_owned()),
+        evidence: limits::shortened(&exit.evidence).to_owned(),
         ..exit.clone()
     }
 }

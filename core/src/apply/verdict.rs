@@ -5,12 +5,12 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::apply::task_reports::{ended_well, exit_code};
-use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, StopReason};
+use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, MemoryEnd, StopReason};
 use crate::ids::HostId;
 use crate::lifecycle::TaskPhase;
 use crate::limits;
-use crate::spec::RetryPolicy;
-use crate::state::{Attempt, Host, Job, RestartReason, TaskRun, Unit};
+use crate::spec::{ExitMeaning, JobSpec};
+use crate::state::{Attempt, Host, Job, PastAttempt, RestartReason, TaskRun, Unit};
 
 /// All hosts, for their names.
 type Hosts = OrdMap<HostId, Arc<Host>>;
@@ -45,19 +45,22 @@ pub(super) enum Verdict {
 /// Judges an attempt all of whose tasks have ended.
 ///
 /// - A cancelled job's unit is cancelled, whatever its exits.
-/// - All exits 0 are success, also when it was being stopped: a task that wants to run again says so (75).
+/// - All exits 0 (and those that the job calls success) are success, also when it was being stopped: a task that wants to run again says so (75).
 /// - Any exit 93 fails the unit for good.
 /// - Attempts stopped for a drain, a preemption or an unfit GPU are run again, uncharged.
 /// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
 ///   a gang often notice a dead host before the leader does.
 /// - An attempt that ran as long as its job allows is over for good; one that was not assembled in time waits again.
-/// - Otherwise the task whose bad end was committed first decides; a lost member is never charged.
+/// - Otherwise the task whose bad end was committed first decides, by the job's rules for ends of its own doing; a lost
+///   member is never charged.
 pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
     let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
         return Verdict::Cancelled;
     }
-    if attempt.tasks.iter().all(ended_well) {
+    let stop = attempt.stop.as_ref().map(|order| &order.reason);
+    let is_well = |run: &TaskRun| ended_well(&job.spec, stop, run);
+    if attempt.tasks.iter().all(is_well) {
         return Verdict::Succeeded;
     }
     let refuses = |run: &&TaskRun| exit_code(run) == Some(EXIT_DO_NOT_RESTART);
@@ -102,7 +105,7 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
         Some(run) if had_start_error(run.exit.as_ref()) => {
             judge_start_error(describe(run), unit, attempt)
         }
-        Some(run) => judge_exit(run, describe(run), unit, &job.spec.retry),
+        Some(run) => judge_exit(run, describe(run), unit, &job.spec),
         None => infrastructure("it was stopped".to_owned(), 0),
     }
 }
@@ -112,7 +115,11 @@ pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.task(attempt.decisive?)
 }
 
-fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, retry: &RetryPolicy) -> Verdict {
+/// An end of the job's own: the task contract comes first, then the job's rules, then its retries.
+fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Verdict {
+    let JobSpec {
+        retry, lifecycle, ..
+    } = spec;
     if exit_code(run) == Some(EXIT_RUN_AGAIN) {
         return Verdict::Requeued {
             reason: RestartReason::User,
@@ -121,7 +128,16 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, retry: &RetryPolicy) -
             detail,
         };
     }
-    if unit.failures >= retry.retries_max {
+    let meaning = run.exit.as_ref().and_then(|exit| lifecycle.meaning(exit));
+    if meaning == Some(ExitMeaning::RetryFree) {
+        return Verdict::Requeued {
+            reason: RestartReason::User,
+            charged: false,
+            delay_ms: free_delay_ms(unit, spec),
+            detail,
+        };
+    }
+    if unit.failures >= retry.retries_max || meaning == Some(ExitMeaning::Fail) {
         return Verdict::Failed {
             charged: true,
             detail,
@@ -133,6 +149,17 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, retry: &RetryPolicy) -
         delay_ms: doubled(retry.backoff_ms, u64::from(unit.failures)),
         detail,
     }
+}
+
+/// Milliseconds to wait after an end that costs no retry, the more the more of them there were in a row.
+fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
+    let is_free = |past: &&PastAttempt| {
+        let exit = past.exit.as_ref();
+        exit.and_then(|exit| spec.lifecycle.meaning(exit)) == Some(ExitMeaning::RetryFree)
+    };
+    let in_a_row = unit.past.iter().rev().take_while(is_free).count();
+    let first_ms = spec.retry.backoff_ms.max(limits::START_BACKOFF_MS);
+    doubled(first_ms, in_a_row as u64)
 }
 
 /// A task that could not be started is tried again ever more slowly, and not for ever.
@@ -228,7 +255,7 @@ fn describe(run: &TaskRun, hosts: &Hosts) -> String {
         };
         return format!("task {task} on host {host} {what}");
     };
-    match exit {
+    let how = match exit {
         Exit {
             start_error: Some(error),
             ..
@@ -239,8 +266,9 @@ fn describe(run: &TaskRun, hosts: &Hosts) -> String {
         } => format!("task {task} on host {host} ended because its lease ran out"),
         Exit {
             out_of_memory: true,
+            memory,
             ..
-        } => format!("task {task} was ended by its memory limit"),
+        } => format!("task {task} was ended by its memory limit{}", told(*memory)),
         Exit {
             signal: Some(signal),
             ..
@@ -249,5 +277,18 @@ fn describe(run: &TaskRun, hosts: &Hosts) -> String {
             code: Some(code), ..
         } => format!("exit code {code} of task {task}"),
         Exit { .. } => format!("task {task} ended in an unknown way"),
+    };
+    match exit.evidence.lines().next() {
+        None | Some("") => how,
+        Some(telling) => format!("{how}: {telling}"),
     }
+}
+
+/// A memory limit and what was used of it, for people; empty if nobody knows.
+fn told(memory: Option<MemoryEnd>) -> String {
+    const MIB: u64 = 1 << 20;
+    memory.map_or_else(String::new, |memory| {
+        let (limit, peak) = (memory.limit_bytes / MIB, memory.peak_bytes / MIB);
+        format!(" of {limit} MiB (it had {peak} MiB)")
+    })
 }

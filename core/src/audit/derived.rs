@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::audit::{Report, Rule};
+use crate::audit::{Report, Rule, jobs};
 use crate::command::{GpuHealth, HostHealth, Standing};
 use crate::ids::HostId;
 use crate::state::{Ground, Host, Index, State};
@@ -37,6 +37,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("host_cells", kept.host_cells == rebuilt.host_cells),
         ("cells", kept.cells == rebuilt.cells),
         ("attempts", kept.attempts == rebuilt.attempts),
+        ("held", kept.held == rebuilt.held),
         ("claims", kept.claims == rebuilt.claims),
     ];
     for (part, equal) in parts {
@@ -99,7 +100,7 @@ fn check_waiting(state: &State, report: &mut Report) {
         }
     }
     for (id, job) in &state.jobs {
-        let waits = job.counts.waiting > 0;
+        let waits = job.counts.waiting > 0 && !jobs::is_held(state, job);
         report.require(
             seen.get(id).copied().unwrap_or(0) == usize::from(waits),
             Rule::Limbo,

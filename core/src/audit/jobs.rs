@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::audit::{Report, Rule, units};
 use crate::ids::{JobId, UnitIndex};
 use crate::lifecycle::{JobPhase, UnitPhase};
+use crate::spec::Condition;
 use crate::state::{Job, State, UnitCounts};
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -12,6 +13,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
         check_identity(state, *id, job, report);
         check_phase(state, job, report);
         check_counts(job, report);
+        check_lifecycle(state, job, report);
         for (index, unit) in &job.units {
             units::check(state, job, *index, unit, report);
         }
@@ -112,6 +114,48 @@ fn check_counts(job: &Job, report: &mut Report) {
         &subject,
         || format!("units {waiting:?} wait, it names {:?}", job.requeued),
     );
+}
+
+/// A job of which something was placed had what it waited for, and no more of it holds resources than it allows.
+fn check_lifecycle(state: &State, job: &Job, report: &mut Report) {
+    let subject = format!("job {}", job.id);
+    let was_placed = job.units.values().any(|unit| unit.attempts > 0);
+    for dependency in &job.spec.lifecycle.after {
+        // One that is not there any more has ended long ago.
+        let other = state.jobs.get(&dependency.job).map(|other| other.phase);
+        let fits = match other {
+            Some(JobPhase::Succeeded) => dependency.when != Condition::Failed,
+            Some(JobPhase::Failed | JobPhase::Cancelled) => dependency.when != Condition::Succeeded,
+            Some(JobPhase::Queued | JobPhase::Running | JobPhase::Cancelling) => false,
+            None => true,
+        };
+        report.require(fits || !was_placed, Rule::Dependencies, &subject, || {
+            format!("it was placed, and {dependency:?} is {other:?}")
+        });
+    }
+    let UnitCounts {
+        placed,
+        running,
+        stopping,
+        ..
+    } = job.counts;
+    let holding = placed + running + stopping;
+    let max = job.spec.lifecycle.tasks_at_once_max;
+    report.require(
+        max.is_none_or(|max| holding <= u64::from(max)),
+        Rule::Limits,
+        &subject,
+        || format!("{holding} of its units hold resources, over {max:?}"),
+    );
+}
+
+/// Whether a job waits for others that have not ended.
+pub(super) fn is_held(state: &State, job: &Job) -> bool {
+    let mut others = job.spec.lifecycle.after.iter();
+    others.any(|dependency| {
+        let other = state.jobs.get(&dependency.job);
+        other.is_some_and(|other| other.finished_at.is_none())
+    })
 }
 
 fn counter(counts: &mut UnitCounts, phase: UnitPhase) -> &mut u64 {

@@ -51,6 +51,8 @@ pub enum Rule {
     Limbo,
     /// I14: the retry budget is kept.
     RetryBudget,
+    /// I20: nothing of a job is placed before the jobs that it waits for have ended as they must.
+    Dependencies,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.

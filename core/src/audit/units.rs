@@ -3,9 +3,11 @@
 use std::fmt::Display;
 
 use crate::audit::{Report, Rule};
+use crate::command::StopReason;
 use crate::ids::UnitIndex;
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
+use crate::spec::{ExitMatch, ExitMeaning};
 use crate::state::{Attempt, Job, State, TaskRun, Unit};
 
 pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
@@ -26,9 +28,9 @@ pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, rep
     check_budget(job, unit, &subject, report);
     check_epochs(state, unit, &subject, report);
     if let Some(attempt) = &unit.attempt {
-        check_attempt(state, attempt, &subject, report);
+        check_attempt(state, job, attempt, &subject, report);
         check_tasks(job, index, attempt, &subject, report);
-        check_stop(unit.phase, attempt, &subject, report);
+        check_stop(job, unit.phase, attempt, &subject, report);
     }
 }
 
@@ -100,7 +102,13 @@ fn check_epochs(state: &State, unit: &Unit, subject: &dyn Display, report: &mut 
     });
 }
 
-fn check_attempt(state: &State, attempt: &Attempt, subject: &dyn Display, report: &mut Report) {
+fn check_attempt(
+    state: &State,
+    job: &Job,
+    attempt: &Attempt,
+    subject: &dyn Display,
+    report: &mut Report,
+) {
     report.require(
         attempt.leader <= state.leadership.epoch && attempt.leader.get() < attempt.epoch.get(),
         Rule::Leadership,
@@ -122,7 +130,7 @@ fn check_attempt(state: &State, attempt: &Attempt, subject: &dyn Display, report
     let decisive = attempt.decisive.and_then(|task| attempt.task(task));
     report.require(
         decisive.is_some() == attempt.decisive.is_some()
-            && decisive.is_none_or(|run| terminal(run.phase) && !is_success(run)),
+            && decisive.is_none_or(|run| terminal(run.phase) && !is_success(job, attempt, run)),
         Rule::Lifecycle,
         subject,
         || format!("task {:?} cannot have decided its end", attempt.decisive),
@@ -180,7 +188,13 @@ fn has_all_members(job: &Job, tasks: &[u32]) -> bool {
     tasks == expected
 }
 
-fn check_stop(phase: UnitPhase, attempt: &Attempt, subject: &dyn Display, report: &mut Report) {
+fn check_stop(
+    job: &Job,
+    phase: UnitPhase,
+    attempt: &Attempt,
+    subject: &dyn Display,
+    report: &mut Report,
+) {
     report.require(
         attempt.stop.is_some() == (phase == UnitPhase::Stopping),
         Rule::Lifecycle,
@@ -200,7 +214,7 @@ fn check_stop(phase: UnitPhase, attempt: &Attempt, subject: &dyn Display, report
     let broken = attempt
         .tasks
         .iter()
-        .find(|run| terminal(run.phase) && !is_success(run));
+        .find(|run| terminal(run.phase) && !is_success(job, attempt, run));
     report.require(
         broken.is_none() || phase == UnitPhase::Stopping,
         Rule::GangAtomicity,
@@ -219,8 +233,25 @@ const fn terminal(phase: TaskPhase) -> bool {
     }
 }
 
-fn is_success(run: &TaskRun) -> bool {
-    run.exit.as_ref().is_some_and(|exit| {
-        exit.code == Some(0) && !exit.lease_expired && exit.start_error.is_none()
-    })
+/// Ended with 0, or as the job's first rule for such an end calls well; by a signal only if nobody else stopped it.
+fn is_success(job: &Job, attempt: &Attempt, run: &TaskRun) -> bool {
+    let Some(exit) = &run.exit else { return false };
+    if exit.lease_expired || exit.start_error.is_some() {
+        return false;
+    }
+    if exit.code == Some(0) {
+        return true;
+    }
+    let stop = attempt.stop.as_ref().map(|stop| &stop.reason);
+    let left_alone = stop.is_none_or(|reason| *reason == StopReason::MemberFailed);
+    let rules = job.spec.lifecycle.rules.iter();
+    let mut matching = rules.filter(|rule| match rule.on {
+        ExitMatch::Codes { first, last } => exit
+            .code
+            .is_some_and(|code| code >= first && code <= last && code != 75 && code != 93),
+        ExitMatch::Signal(signal) => exit.signal == Some(signal),
+        ExitMatch::OutOfMemory => exit.out_of_memory,
+    });
+    let called_well = matching.next().map(|rule| rule.then) == Some(ExitMeaning::Succeed);
+    called_well && (exit.code.is_some() || left_alone)
 }

@@ -4,6 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::ids::JobId;
 use crate::plan::Reason;
+use crate::spec::Dependency;
 use crate::time::TimeMs;
 
 /// Why a job (its next waiting unit) is not placed now.
@@ -19,6 +20,18 @@ pub enum Blocker {
     },
     /// The job is being cancelled.
     Cancelling,
+    /// It waits for other jobs to end.
+    Dependencies {
+        /// Those that have not, and how they must end; the first few.
+        open: Vec<Dependency>,
+        /// How many there are in all.
+        total: u64,
+    },
+    /// As many of its units hold resources as may at a time.
+    TasksAtOnce {
+        /// How many may (`tasks_at_once_max`).
+        max: u32,
+    },
     /// No host of an acceptable class exists at all, or none is large enough even when empty.
     NoSuchHost {
         /// What is asked for, for people.
@@ -254,6 +267,8 @@ impl Blocker {
         match self {
             Self::BackOff { .. } => Reason::BackOff,
             Self::Cancelling => Reason::Cancelling,
+            Self::Dependencies { .. } => Reason::Dependencies,
+            Self::TasksAtOnce { .. } => Reason::TasksAtOnce,
             Self::NoSuchHost { .. } | Self::ExceedsCluster { .. } => Reason::Impossible,
             Self::Resources { .. } => Reason::Resources,
             Self::Room(_) => Reason::Room,
@@ -280,6 +295,8 @@ impl Blocker {
             self,
             Self::BackOff { .. }
                 | Self::Cancelling
+                | Self::Dependencies { .. }
+                | Self::TasksAtOnce { .. }
                 | Self::NoSuchHost { .. }
                 | Self::ExceedsCluster { .. }
                 | Self::Limit(_)

@@ -82,6 +82,9 @@ impl<'a> Round<'a> {
         let Some(line) = self.order.position(&line) else {
             return;
         };
+        if self.at_once_reached(job).is_some() {
+            return;
+        }
         let turn = Turn { job: job.id, line };
         match self.place(turn, job, unit) {
             Ok(()) => {

@@ -11,6 +11,10 @@ pub enum Reason {
     BackOff,
     /// It is being cancelled.
     Cancelling,
+    /// Other jobs have to end before.
+    Dependencies,
+    /// As many of its units run as may at a time.
+    TasksAtOnce,
     /// The cluster could never hold it.
     Impossible,
     /// Too few GPUs are free, in all or in pieces that are large enough.
@@ -47,9 +51,11 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::BackOff,
         Self::Cancelling,
+        Self::Dependencies,
+        Self::TasksAtOnce,
         Self::Impossible,
         Self::Resources,
         Self::Room,
@@ -74,6 +80,8 @@ impl Reason {
         match self {
             Self::BackOff => "back_off",
             Self::Cancelling => "cancelling",
+            Self::Dependencies => "dependencies",
+            Self::TasksAtOnce => "tasks_at_once",
             Self::Impossible => "impossible",
             Self::Resources => "resources",
             Self::Room => "room",

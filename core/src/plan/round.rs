@@ -15,7 +15,7 @@ use crate::plan::order::{Order, Turn};
 use crate::plan::running::{End, Running};
 use crate::plan::unit::{self, Shortage};
 use crate::plan::vc::Clusters;
-use crate::plan::{Blocker, Budget, Plan};
+use crate::plan::{Blocker, Budget, Plan, Reason};
 use crate::state::{Claim, Job, Purpose, State, amounts_of};
 use crate::time::TimeMs;
 
@@ -77,6 +77,8 @@ pub(super) struct Round<'a> {
     /// What comes next depends on what was decided, a claim mostly: it is left to the next round.
     pub(super) ended: bool,
     examined: usize,
+    /// Units placed in this round of jobs that may have only so many at a time.
+    placed_at_once: BTreeMap<JobId, u64>,
     /// Units that claim nothing in this round.
     pub(super) barred: BTreeSet<(JobId, UnitIndex)>,
     pub(super) plan: Plan,
@@ -114,6 +116,7 @@ impl<'a> Round<'a> {
             diagnosed: 0,
             ended: false,
             examined: 0,
+            placed_at_once: BTreeMap::new(),
             barred: BTreeSet::new(),
             plan: Plan::default(),
         }
@@ -129,6 +132,7 @@ impl<'a> Round<'a> {
         self.place_claimed();
         while self.step().is_some() {}
         self.upgrade();
+        self.count_held();
         let not_over = (self.now.after(1), JobId(0), UnitIndex(0))..;
         let first = self.state.index.delayed.range(not_over).next();
         if let Some((end, _, _)) = first {
@@ -138,6 +142,14 @@ impl<'a> Round<'a> {
             plan: self.plan,
             ended: self.ended,
             examined: self.examined,
+        }
+    }
+
+    /// Jobs that wait for others to end have no turn, and are counted all the same.
+    fn count_held(&mut self) {
+        let held = self.state.index.held_jobs();
+        if held > 0 {
+            *self.plan.waiting.entry(Reason::Dependencies).or_default() += held;
         }
     }
 
@@ -193,6 +205,10 @@ impl<'a> Round<'a> {
             self.block(turn, Blocker::Cancelling);
             return;
         }
+        if let Some(max) = self.at_once_reached(job) {
+            self.block(turn, Blocker::TasksAtOnce { max });
+            return;
+        }
         let unit = loop {
             let Some(unit) = self.order.next_unit(turn) else {
                 let until = self.back_offs.remove(&job.id);
@@ -220,6 +236,13 @@ impl<'a> Round<'a> {
             Ok(()) => {}
             Err(refusal) => self.refuse_unit(turn, (job, unit), refusal),
         }
+    }
+
+    /// The most units that a job may have at a time, if it has as many, those placed in this round included.
+    pub(super) fn at_once_reached(&self, job: &Job) -> Option<u32> {
+        let max = job.spec.lifecycle.tasks_at_once_max?;
+        let placed = self.placed_at_once.get(&job.id).copied().unwrap_or(0);
+        (job.counts.active() + placed >= u64::from(max)).then_some(max)
     }
 
     /// The job has to wait; those behind it go on.
@@ -390,6 +413,9 @@ impl<'a> Round<'a> {
         if self.order.line(turn.line).limited {
             self.allowance = self.allowance.for_unit(job, unit);
             self.allowance.give(&job.spec, &standing, &amounts);
+        }
+        if job.spec.lifecycle.tasks_at_once_max.is_some() {
+            *self.placed_at_once.entry(job.id).or_default() += 1;
         }
         let opportunistic = standing == Standing::Opportunistic;
         self.order.give(turn.line, &amounts, opportunistic);

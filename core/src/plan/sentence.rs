@@ -13,6 +13,21 @@ impl fmt::Display for Blocker {
         match self {
             Self::BackOff { .. } => formatter.write_str("it waits for the end of its back-off"),
             Self::Cancelling => formatter.write_str("it is being cancelled"),
+            Self::Dependencies { open, total } => {
+                formatter.write_str("it waits for the end of ")?;
+                open.iter().enumerate().try_for_each(|(position, other)| {
+                    let before = if position == 0 { "job" } else { ", job" };
+                    write!(formatter, "{before} {} ({})", other.job, other.when.word())
+                })?;
+                match total.saturating_sub(open.len() as u64) {
+                    0 => Ok(()),
+                    more => write!(formatter, " and {more} others"),
+                }
+            }
+            Self::TasksAtOnce { max } => write!(
+                formatter,
+                "{max} of its tasks run, as many as may at a time (tasks_at_once_max)"
+            ),
             Self::NoSuchHost { need } => {
                 write!(formatter, "no host could hold a task: it needs {need}")
             }

@@ -20,14 +20,16 @@ pub(super) fn commands(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    let mut commands = checkpoints(state, leader, host, report);
-    commands.extend(reported_tasks(state, leader, host, report));
+    let mut commands = started_tasks(state, leader, host, report);
+    // Before the ends of tasks, which may end their attempts.
+    commands.extend(checkpoints(state, leader, host, report));
+    commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
     commands.extend(gpus(leader, host, report));
     commands
 }
 
-/// Checkpoints that are not committed yet; before the ends of tasks, which may end their attempts.
+/// Checkpoints that are not committed yet, in the order of their steps.
 fn checkpoints(
     state: &State,
     leader: LeadershipEpoch,
@@ -35,29 +37,33 @@ fn checkpoints(
     report: &Report,
 ) -> Vec<Command> {
     // Several tasks of a unit may report the same checkpoint: one commit is enough.
-    let mut newest: BTreeMap<(JobId, UnitIndex), CheckpointCommit> = BTreeMap::new();
+    let mut news: BTreeMap<(JobId, UnitIndex, u64), CheckpointCommit> = BTreeMap::new();
     for told in &report.status.tasks {
-        let (Some(reported), Some((job, attempt, _))) =
-            (&told.checkpoint, held_here(state, host, told))
-        else {
+        if told.checkpoints.is_empty() {
+            continue;
+        }
+        let Some((job, attempt, _)) = held_here(state, host, told) else {
             continue;
         };
-        let commit = CheckpointCommit {
-            epoch: attempt.epoch,
-            step: reported.step,
-            path: reported.path.clone(),
-            size_bytes: reported.size_bytes,
-            digest: reported.digest.clone(),
-        };
         let known = newest_step(job, told.unit, attempt.epoch);
-        let pending = newest.get(&(job.id, told.unit)).map(|commit| commit.step);
-        if known.max(pending).is_none_or(|known| commit.step > known) {
-            newest.insert((job.id, told.unit), commit);
+        let unknown = told
+            .checkpoints
+            .iter()
+            .filter(|reported| known.is_none_or(|known| reported.step > known));
+        for reported in unknown {
+            news.entry((job.id, told.unit, reported.step))
+                .or_insert_with(|| CheckpointCommit {
+                    epoch: attempt.epoch,
+                    step: reported.step,
+                    path: reported.path.clone(),
+                    size_bytes: reported.size_bytes,
+                    digest: reported.digest.clone(),
+                    save_ms: reported.save_ms,
+                });
         }
     }
-    newest
-        .into_iter()
-        .map(|((job, unit), checkpoint)| Command::CommitCheckpoint {
+    news.into_iter()
+        .map(|((job, unit, _), checkpoint)| Command::CommitCheckpoint {
             leader,
             job,
             unit,
@@ -76,12 +82,57 @@ fn newest_step(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<u64> {
     of_attempt.map(|checkpoint| checkpoint.step)
 }
 
-/// What became of the tasks that the report names.
-fn reported_tasks(
+/// Tasks of the report that began to run since the state last heard of them. One whose worker says only how it ended
+/// ran all the same, unless it could not be started: it was quicker than a beat.
+fn started_tasks(
     state: &State,
     leader: LeadershipEpoch,
     host: &Host,
     report: &Report,
+) -> Vec<Command> {
+    outcomes(state, leader, host, report, |known, told| {
+        let ran = match told {
+            WorkerTaskPhase::Running => true,
+            WorkerTaskPhase::Exited(exit) => exit.start_error.is_none(),
+            // One that was stopped may never have run: its end will tell.
+            WorkerTaskPhase::Starting
+            | WorkerTaskPhase::Stopping
+            | WorkerTaskPhase::Gone { .. } => false,
+        };
+        (ran && known == TaskPhase::Assigned).then_some(TaskOutcome::Started)
+    })
+}
+
+/// Tasks of the report that ended since the state last heard of them.
+fn ended_tasks(
+    state: &State,
+    leader: LeadershipEpoch,
+    host: &Host,
+    report: &Report,
+) -> Vec<Command> {
+    outcomes(state, leader, host, report, |known, told| {
+        if known.is_terminal() {
+            return None;
+        }
+        match told {
+            WorkerTaskPhase::Starting | WorkerTaskPhase::Running | WorkerTaskPhase::Stopping => {
+                None
+            }
+            WorkerTaskPhase::Exited(exit) => Some(TaskOutcome::Exited(exit.clone())),
+            WorkerTaskPhase::Gone { detail } => Some(TaskOutcome::Gone {
+                detail: detail.clone(),
+            }),
+        }
+    })
+}
+
+/// What became of the tasks that the report names, by what the state's phase and the worker's say together.
+fn outcomes(
+    state: &State,
+    leader: LeadershipEpoch,
+    host: &Host,
+    report: &Report,
+    outcome: impl Fn(TaskPhase, &WorkerTaskPhase) -> Option<TaskOutcome>,
 ) -> Vec<Command> {
     let told = report.status.tasks.iter();
     told.filter_map(|told| {
@@ -96,22 +147,6 @@ fn reported_tasks(
         }))
     })
     .collect()
-}
-
-/// What a worker's phase says that the state's phase does not.
-fn outcome(known: TaskPhase, told: &WorkerTaskPhase) -> Option<TaskOutcome> {
-    if known.is_terminal() {
-        return None;
-    }
-    match told {
-        WorkerTaskPhase::Running if known == TaskPhase::Assigned => Some(TaskOutcome::Started),
-        // One that was stopped may never have run: its end will tell.
-        WorkerTaskPhase::Running | WorkerTaskPhase::Starting | WorkerTaskPhase::Stopping => None,
-        WorkerTaskPhase::Exited(exit) => Some(TaskOutcome::Exited(exit.clone())),
-        WorkerTaskPhase::Gone { detail } => Some(TaskOutcome::Gone {
-            detail: detail.clone(),
-        }),
-    }
 }
 
 /// The task as the state has it, if it has it in this attempt and on this host.

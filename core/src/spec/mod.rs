@@ -1,6 +1,7 @@
 //! What users ask for: a job, its task groups, their resources and the job's promises about itself.
 
 mod layout;
+mod lifecycle;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -8,6 +9,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use layout::{Layout, Packing, Scheduling, Within};
+pub use lifecycle::{
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+};
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.
@@ -47,6 +51,9 @@ pub struct JobSpec {
     pub labels: BTreeMap<String, String>,
     /// What it asks of the scheduler beside resources.
     pub scheduling: Scheduling,
+    /// What it says about its own life.
+    #[serde(default)]
+    pub lifecycle: Lifecycle,
 }
 
 /// Tasks of one shape.

@@ -1,5 +1,6 @@
 //! The rules that a specification must obey, checked before anything is written.
 
+mod lifecycle;
 mod scheduling;
 
 use std::collections::BTreeSet;
@@ -46,6 +47,7 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
     );
     found.groups(spec);
     scheduling::check(&mut found, spec);
+    lifecycle::check(&mut found, spec);
     found.at_most(
         "spec",
         text_bytes(spec),

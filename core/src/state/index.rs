@@ -12,8 +12,8 @@ use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{
-    Attempt, Attempts, CellIndex, HeldInCells, Host, HostClaim, Job, Line, Queue, RunTimes, State,
-    Totals, WaitingKey,
+    Attempt, Attempts, CellIndex, Held, HeldInCells, Host, HostClaim, Job, Line, Queue, RunTimes,
+    State, Totals, WaitingKey,
 };
 use crate::time::TimeMs;
 use crate::topology::{ClusterTree, HostCells};
@@ -24,7 +24,7 @@ pub type HostClass = Arc<str>;
 /// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units, by line ([`Line::of`]), in order.
+    /// Jobs with waiting units that wait for no other job, by line ([`Line::of`]), in order.
     pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
     /// What the registered hosts have in all, whatever became of them.
     pub totals: Totals,
@@ -61,6 +61,8 @@ pub struct Index {
     pub attempts: Attempts,
     /// What attempts in cells hold of every host.
     pub held_in_cells: HeldInCells,
+    /// Jobs that wait for others to end: none of them is in `waiting`.
+    pub held: Held,
     /// Units that have a claim.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
@@ -181,7 +183,8 @@ impl Index {
             self.finished.insert((finished_at, job.id));
             self.run_times.learn(job);
         }
-        if job.counts.waiting > 0 {
+        self.hold(&state.jobs, job);
+        if job.counts.waiting > 0 && !self.is_held(job.id) {
             self.add_waiting(&state.queues, job);
         }
         for (index, unit) in &job.units {

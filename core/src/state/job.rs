@@ -293,9 +293,20 @@ pub struct Checkpoint {
     pub digest: String,
     /// When it was committed.
     pub committed_at: TimeMs,
+    /// Milliseconds that the task took to write it; none if not told.
+    pub save_ms: Option<u64>,
+    /// What is wrong with it, if a task could not read it: no later attempt is told of it.
+    pub spoiled: Option<String>,
 }
 
 impl Unit {
+    /// The newest checkpoint that an attempt may go on from: the newest committed one that is not spoiled.
+    #[must_use]
+    pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
+        let mut newest_first = self.checkpoints.iter().rev();
+        newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
+    }
+
     /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
     /// none if it did not run yet.
     #[must_use]
@@ -407,6 +418,9 @@ impl Job {
     pub const fn untouched_phase(&self) -> UnitPhase {
         if self.cancel.is_some() {
             UnitPhase::Cancelled
+        } else if self.phase.is_terminal() {
+            // The job failed before any of it ran: another one did not end as it must have.
+            UnitPhase::Failed
         } else {
             UnitPhase::Waiting
         }
@@ -422,9 +436,16 @@ impl Job {
         }
     }
 
+    /// Whether as many of its units hold resources as may at a time.
+    #[must_use]
+    pub fn is_at_once_max(&self) -> bool {
+        let max = self.spec.lifecycle.tasks_at_once_max;
+        max.is_some_and(|max| self.counts.active() >= u64::from(max))
+    }
+
     /// Units that wait, lowest index first: those with a history, then the untouched ones.
     pub fn waiting_units(&self) -> impl Iterator<Item = UnitIndex> + '_ {
-        let end = if self.cancel.is_some() {
+        let end = if self.cancel.is_some() || self.phase.is_terminal() {
             0
         } else {
             self.spec.units()

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use crate::command::{Exit, GpuDescription, HostRegistration};
 use crate::ids::{GpuUuid, RequestId};
 use crate::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use crate::topology::LearntTree;
@@ -47,6 +47,7 @@ pub fn single(name: &str, tasks: u32, gpus: u32) -> JobSpec {
         stop_grace_ms: STOP_GRACE_MS,
         labels: BTreeMap::new(),
         scheduling: Scheduling::default(),
+        lifecycle: Lifecycle::default(),
     }
 }
 
@@ -111,6 +112,9 @@ pub const fn exit_with(code: i32) -> Exit {
         out_of_memory: false,
         lease_expired: false,
         start_error: None,
+        memory: None,
+        sender: None,
+        evidence: String::new(),
     }
 }
 

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod lifecycle;
 mod places;
 mod scheduling;
 
@@ -199,6 +200,7 @@ impl<'a> Draw<'a> {
         if self.once_in(5) {
             spec.groups[0].tasks_per_host_max = Some(1);
         }
+        spec.lifecycle = self.lifecycle(spec.gang);
         if self.once_in(20) {
             spec.groups[0].count = 0;
         }
@@ -439,7 +441,29 @@ impl<'a> Draw<'a> {
         }
     }
 
+    /// A checkpoint that is there, found damaged by the attempt that should have gone on from it.
+    fn spoiling(&mut self) -> Option<Command> {
+        let (job, unit, attempt) = self.active()?;
+        let known = self.state.job(job)?.unit(unit)?;
+        let newest = known.checkpoints.last()?;
+        let missing = u64::from(self.once_in(10));
+        Some(Command::SpoilCheckpoint {
+            leader: self.leader(),
+            job,
+            unit,
+            reporter: attempt.epoch,
+            epoch: newest.epoch,
+            step: newest.step + missing,
+            reason: "its digest differs".to_owned(),
+        })
+    }
+
     fn checkpoint(&mut self) -> Command {
+        if self.once_in(3)
+            && let Some(spoiling) = self.spoiling()
+        {
+            return spoiling;
+        }
         let (job, unit, epoch) = self.active().map_or_else(
             || (JobId(1), UnitIndex(0), AttemptEpoch(1)),
             |(job, unit, attempt)| (job, unit, attempt.epoch),
@@ -455,6 +479,7 @@ impl<'a> Draw<'a> {
                 path: format!("/checkpoints/{job}/step_{step}"),
                 size_bytes: 1 << 20,
                 digest: String::new(),
+                save_ms: None,
             },
         }
     }

@@ -3,6 +3,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test apply_scripts` writes the outputs anew; review
 //! them as you would review code.
 
+mod lifecycle;
 mod runner;
 mod scheduling;
 mod show;
@@ -29,11 +30,15 @@ macro_rules! scripts {
 }
 
 scripts! {
+    at_once,
     block_and_expiry,
     cancel,
     claims,
     checkpoint_fencing,
+    checkpoint_spoiled,
+    dependencies,
     drain,
+    exit_rules,
     gang_lifecycle,
     gpu_fault,
     host_identity,

@@ -105,6 +105,7 @@ impl Runner {
             "host_health" => host_health(args, leader),
             "gpu_health" => gpu_health(args, leader),
             "checkpoint" => self.checkpoint(args, leader),
+            "spoil" => self.spoil(args, leader),
             "queue" => Ok(Command::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,
@@ -155,7 +156,12 @@ impl Runner {
 
     pub(crate) fn job(&self, args: &mut Args<'_>) -> Result<JobId> {
         let name: String = args.positional()?;
-        match self.jobs.get(&name) {
+        self.known(&name)
+    }
+
+    /// A job by its name or its number.
+    pub(crate) fn known(&self, name: &str) -> Result<JobId> {
+        match self.jobs.get(name) {
             Some(job) => Ok(*job),
             None => Ok(JobId(name.parse()?)),
         }
@@ -199,6 +205,7 @@ impl Runner {
         spec.retry.retries_max = args.key_or("retries", 1)?;
         spec.retry.backoff_ms = args.key_or("backoff", spec.retry.backoff_ms)?;
         ask(args, &mut spec)?;
+        self.live(args, &mut spec)?;
         let group = &mut spec.groups[0];
         group.tasks_per_host_max = args.key("per_host")?;
         group.resources.gpu_models = args.key("model")?.into_iter().collect();
@@ -282,7 +289,7 @@ impl Runner {
     }
 
     /// The unit of a task, and its current epoch or the one that the script names.
-    fn attempt(
+    pub(crate) fn attempt(
         &self,
         args: &mut Args<'_>,
         job: JobId,
@@ -346,6 +353,7 @@ impl Runner {
                 path,
                 size_bytes: 0,
                 digest: String::new(),
+                save_ms: None,
             },
         })
     }
@@ -446,10 +454,14 @@ fn exit(args: &mut Args<'_>) -> Result<Exit> {
     let lease_expired = args.key_or("lease_expired", false)?;
     let signal = args.key("signal")?;
     let code = args.optional()?;
+    let out_of_memory = args.key_or("out_of_memory", false)?;
+    let evidence = args.key::<String>("evidence")?.unwrap_or_default();
     Ok(Exit {
         code,
         signal,
         lease_expired,
+        out_of_memory,
+        evidence,
         ..exit_with(0)
     })
 }

@@ -181,6 +181,16 @@ impl Show {
                 "{} checkpoint {step} at {path}",
                 attempt(*job, *unit, *epoch)
             ),
+            E::CheckpointSpoiled {
+                job,
+                unit,
+                epoch,
+                step,
+                reason,
+            } => format!(
+                "job {job} unit {unit} checkpoint {step} of epoch {epoch} is spoiled: {reason}"
+            ),
+            E::JobEligible { job } => format!("job {job} waits for no other any more"),
             other => format!("{other:?}"),
         }
     }

@@ -74,6 +74,7 @@ impl NamedCluster {
                 path: format!("/checkpoints/step_{step}"),
                 size_bytes: 0,
                 digest: String::new(),
+                save_ms: None,
             },
         });
         Ok(())

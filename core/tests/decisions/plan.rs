@@ -8,7 +8,7 @@ use muster_core::command::Command as Replicated;
 use muster_core::desired;
 use muster_core::plan::{Blocker, Budget, explain};
 use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
-use muster_core::spec::JobSpec;
+use muster_core::spec::{Condition, Dependency, JobSpec};
 use muster_core::testing;
 
 use crate::cluster::NamedCluster;
@@ -93,6 +93,12 @@ pub(crate) enum Command {
         opportunistic: bool,
         #[arg(key)]
         also: Option<String>,
+        /// Tasks that may run at a time.
+        #[arg(key)]
+        at_once: Option<u32>,
+        /// A job that must have succeeded before.
+        #[arg(key)]
+        after_ok: Option<String>,
     },
     /// Plans a round and applies it.
     Plan {
@@ -175,7 +181,16 @@ impl goldenscript::Runner for PlanRunner {
                 });
                 self.configure();
             }
-            Command::Submit { name, .. } => self.named.submit(name, spec_of(command)?),
+            Command::Submit { name, after_ok, .. } => {
+                let mut spec = spec_of(command)?;
+                if let Some(other) = after_ok {
+                    spec.lifecycle.after.push(Dependency {
+                        job: self.named.job(other)?,
+                        when: Condition::Succeeded,
+                    });
+                }
+                self.named.submit(name, spec);
+            }
             Command::Plan { placements } => return Ok(self.plan(*placements)),
             Command::Explain { name } => return self.explain(name),
             Command::Free => return Ok(self.free()),
@@ -286,6 +301,8 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
         run_ms,
         opportunistic,
         also,
+        at_once,
+        ..
     } = command
     else {
         return Err("not a submission".into());
@@ -305,6 +322,7 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     }
     spec.scheduling.run_time_ms_max = *run_ms;
     spec.scheduling.opportunistic = *opportunistic;
+    spec.lifecycle.tasks_at_once_max = *at_once;
     let group = &mut spec.groups[0];
     group.tasks_per_host_max = *per_host;
     if let Some(cpus) = cpus {

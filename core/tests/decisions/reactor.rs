@@ -6,7 +6,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 
 use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
-use muster_core::command::{Command as Replicated, GpuHealth, TaskOutcome};
+use muster_core::command::{Command as Replicated, Exit, GpuHealth, TaskOutcome};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, UnitIndex};
 use muster_core::plan::Budget;
@@ -55,7 +55,7 @@ pub(crate) enum Command {
     OneWay { hosts: Vec<String> },
     /// These hosts are not heard any more.
     Silent { hosts: Vec<String> },
-    /// A host reports its whole status: `train/0=running train/1=exited:1 0=faulted train/2=saved:40`.
+    /// A host reports its whole status: `train/0=running train/1=exited:1 0=faulted train/2=saved:40+41`.
     Report {
         host: String,
         #[arg(key)]
@@ -308,6 +308,9 @@ impl ReactorRunner {
             Replicated::ReportTask(report) => {
                 let task = format!("{}/{}", self.named.job_name(report.job), report.task);
                 match &report.outcome {
+                    TaskOutcome::Exited(exit) if exit.start_error.is_some() => {
+                        format!("{task} could not be started")
+                    }
                     TaskOutcome::Exited(exit) => format!("{task} exited with {:?}", exit.code),
                     other => format!("{task} {other:?}"),
                 }
@@ -374,19 +377,26 @@ impl ReactorRunner {
         let unit = UnitIndex(if job.spec.gang { 0 } else { task });
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let current = attempt.map(|attempt| attempt.epoch).unwrap_or_default();
-        let (phase, checkpoint) = match said.split_once(':') {
+        let (phase, checkpoints) = match said.split_once(':') {
             Some(("exited", code)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
-                None,
+                Vec::new(),
             ),
-            Some(("saved", step)) => (WorkerTaskPhase::Running, Some(checkpoint(step.parse()?))),
-            _ if said == "running" => (WorkerTaskPhase::Running, None),
-            _ if said == "starting" => (WorkerTaskPhase::Starting, None),
+            Some(("saved", steps)) => (WorkerTaskPhase::Running, checkpoints(steps)?),
+            Some(("saved-and-exited", steps)) => (
+                WorkerTaskPhase::Exited(testing::exit_with(0)),
+                checkpoints(steps)?,
+            ),
+            Some(("unstartable", error)) => {
+                (WorkerTaskPhase::Exited(unstartable(error)), Vec::new())
+            }
+            _ if said == "running" => (WorkerTaskPhase::Running, Vec::new()),
+            _ if said == "starting" => (WorkerTaskPhase::Starting, Vec::new()),
             _ if said == "gone" => (
                 WorkerTaskPhase::Gone {
                     detail: "its supervisor vanished".to_owned(),
                 },
-                None,
+                Vec::new(),
             ),
             _ => return Err(format!("no phase {said}").into()),
         };
@@ -398,7 +408,7 @@ impl ReactorRunner {
             unit,
             epoch: epoch.unwrap_or(current),
             phase,
-            checkpoint,
+            checkpoints,
         })
     }
 
@@ -435,11 +445,26 @@ fn gpu_health(said: &str) -> GpuHealth {
     }
 }
 
+/// `40` or `40+41+42`.
+fn checkpoints(steps: &str) -> Result<Vec<CheckpointReport>, Box<dyn Error>> {
+    let steps = steps.split('+');
+    steps.map(|step| Ok(checkpoint(step.parse()?))).collect()
+}
+
+fn unstartable(error: &str) -> Exit {
+    Exit {
+        code: None,
+        start_error: Some(error.to_owned()),
+        ..testing::exit_with(0)
+    }
+}
+
 fn checkpoint(step: u64) -> CheckpointReport {
     CheckpointReport {
         step,
         path: format!("/checkpoints/step_{step}"),
         size_bytes: 0,
         digest: String::new(),
+        save_ms: None,
     }
 }

@@ -6,7 +6,7 @@ use muster_core::desired::TaskKey;
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
-use muster_core::limits::{GPUS_PER_HOST_MAX, TASKS_PER_HOST_MAX};
+use muster_core::limits::{CHECKPOINTS_TOLD_MAX, GPUS_PER_HOST_MAX, TASKS_PER_HOST_MAX};
 
 use super::{InvalidField, gpu_uuid, required};
 use crate::v1;
@@ -110,6 +110,15 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
     fn try_from(wire: v1::TaskStatus) -> Result<Self, InvalidField> {
         let phase = WorkerTaskPhase::try_from(required("phase", wire.phase)?)
             .map_err(|invalid| invalid.within("phase"))?;
+        at_most(
+            "checkpoints",
+            wire.checkpoints.len(),
+            "CHECKPOINTS_TOLD_MAX",
+            CHECKPOINTS_TOLD_MAX,
+        )?;
+        // An older worker tells of the newest one only.
+        let newest = wire.checkpoint.filter(|_| wire.checkpoints.is_empty());
+        let checkpoints = wire.checkpoints.into_iter().chain(newest);
         Ok(Self {
             key: TaskKey {
                 job: JobId(wire.job_id),
@@ -118,7 +127,7 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
             unit: UnitIndex(wire.unit),
             epoch: AttemptEpoch(wire.epoch),
             phase,
-            checkpoint: wire.checkpoint.map(Into::into),
+            checkpoints: checkpoints.map(Into::into).collect(),
         })
     }
 }
@@ -131,7 +140,8 @@ impl From<&TaskStatus> for v1::TaskStatus {
             unit: status.unit.get(),
             epoch: status.epoch.get(),
             phase: Some((&status.phase).into()),
-            checkpoint: status.checkpoint.as_ref().map(Into::into),
+            checkpoint: status.checkpoints.last().map(Into::into),
+            checkpoints: status.checkpoints.iter().map(Into::into).collect(),
         }
     }
 }
@@ -176,6 +186,7 @@ impl From<v1::CheckpointReport> for CheckpointReport {
             path: wire.path,
             size_bytes: wire.size_bytes,
             digest: wire.digest,
+            save_ms: wire.save_ms,
         }
     }
 }
@@ -187,6 +198,7 @@ impl From<&CheckpointReport> for v1::CheckpointReport {
             path: report.path.clone(),
             size_bytes: report.size_bytes,
             digest: report.digest.clone(),
+            save_ms: report.save_ms,
         }
     }
 }

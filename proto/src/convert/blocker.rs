@@ -7,9 +7,9 @@ use muster_core::plan::{
 
 use crate::v1;
 use crate::v1::blocker::{
-    BackOff, Behind, Cells, ExceedsCluster, Excluded, Kind, Model, Moving, Named, NoSuchHost,
-    OwnHosts, Plain, Reserved, ReservedByOthers, Resources, Room, SearchBound, TasksPerHost,
-    Topology, cells, named,
+    BackOff, Behind, Cells, Dependencies, ExceedsCluster, Excluded, Kind, Model, Moving, Named,
+    NoSuchHost, OwnHosts, Plain, Reserved, ReservedByOthers, Resources, Room, SearchBound,
+    TasksAtOnce, TasksPerHost, Topology, cells, named,
 };
 
 impl From<&Blocker> for v1::Blocker {
@@ -27,6 +27,11 @@ fn of_turn(blocker: &Blocker) -> Option<Kind> {
     Some(match blocker {
         Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
         Blocker::Cancelling => Kind::Cancelling(Plain {}),
+        Blocker::Dependencies { open, total } => Kind::Dependencies(Dependencies {
+            open: open.iter().map(|other| (*other).into()).collect(),
+            total: *total,
+        }),
+        Blocker::TasksAtOnce { max } => Kind::TasksAtOnce(TasksAtOnce { max: *max }),
         Blocker::Limit(limit) => Kind::Limit(limit.as_ref().into()),
         Blocker::Reserved {
             victims,
@@ -96,6 +101,8 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
         | Blocker::Model { .. }
         | Blocker::BackOff { .. }
         | Blocker::Cancelling
+        | Blocker::Dependencies { .. }
+        | Blocker::TasksAtOnce { .. }
         | Blocker::Limit(_)
         | Blocker::Reserved { .. }
         | Blocker::Moving { .. }

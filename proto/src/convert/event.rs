@@ -44,6 +44,8 @@ twin_variants! {
         StandingChanged { job: job_id, unit: unit, epoch: epoch, standing: standing },
         LevelsChanged { above: above, inside: inside },
         HostCellsDoubted { host: host_id, name: name, flaws: flaws },
+        JobEligible { job: job_id },
+        CheckpointSpoiled { job: job_id, unit: unit, epoch: epoch, step: step, reason: reason },
     }
 }
 
@@ -94,6 +96,8 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::StandingChanged { .. } => Self::StandingChanged,
             EventKind::LevelsChanged { .. } => Self::LevelsChanged,
             EventKind::HostCellsDoubted { .. } => Self::HostCellsDoubted,
+            EventKind::JobEligible { .. } => Self::JobEligible,
+            EventKind::CheckpointSpoiled { .. } => Self::CheckpointSpoiled,
         }
     }
 }

@@ -201,6 +201,8 @@ impl From<&Checkpoint> for v1::Checkpoint {
             size_bytes: checkpoint.size_bytes,
             digest: checkpoint.digest.clone(),
             committed_at_ms: checkpoint.committed_at.0,
+            save_ms: checkpoint.save_ms,
+            spoiled: checkpoint.spoiled.clone(),
         }
     }
 }
@@ -214,6 +216,8 @@ impl From<v1::Checkpoint> for Checkpoint {
             size_bytes: wire.size_bytes,
             digest: wire.digest,
             committed_at: TimeMs(wire.committed_at_ms),
+            save_ms: wire.save_ms,
+            spoiled: wire.spoiled,
         }
     }
 }

@@ -14,6 +14,7 @@ mod field;
 mod host;
 mod ids;
 mod job;
+mod job_life;
 pub(crate) mod learnt;
 mod lifecycle;
 mod outcome;

@@ -1,6 +1,8 @@
 //! Health, blocks, exits and the reasons for stopping.
 
-use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, StopReason};
+use muster_core::command::{
+    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, SignalSender, StopReason,
+};
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
 
@@ -88,7 +90,18 @@ impl From<v1::Exit> for Exit {
             signal: wire.signal,
             out_of_memory: wire.out_of_memory,
             lease_expired: wire.lease_expired,
+            memory: wire.memory.map(|memory| MemoryEnd {
+                limit_bytes: memory.limit_bytes,
+                peak_bytes: memory.peak_bytes,
+            }),
+            sender: match wire.sender() {
+                v1::SignalSender::Unspecified => None,
+                v1::SignalSender::Supervisor => Some(SignalSender::Supervisor),
+                v1::SignalSender::Kernel => Some(SignalSender::Kernel),
+                v1::SignalSender::Other => Some(SignalSender::Other),
+            },
             start_error: wire.start_error,
+            evidence: wire.evidence,
         }
     }
 }
@@ -101,6 +114,17 @@ impl From<&Exit> for v1::Exit {
             out_of_memory: exit.out_of_memory,
             lease_expired: exit.lease_expired,
             start_error: exit.start_error.clone(),
+            memory: exit.memory.map(|memory| v1::MemoryEnd {
+                limit_bytes: memory.limit_bytes,
+                peak_bytes: memory.peak_bytes,
+            }),
+            sender: i32::from(match exit.sender {
+                None => v1::SignalSender::Unspecified,
+                Some(SignalSender::Supervisor) => v1::SignalSender::Supervisor,
+                Some(SignalSender::Kernel) => v1::SignalSender::Kernel,
+                Some(SignalSender::Other) => v1::SignalSender::Other,
+            }),
+            evidence: exit.evidence.clone(),
         }
     }
 }

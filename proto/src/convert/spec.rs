@@ -2,7 +2,7 @@
 //! field, and its wire form spells every field out, so that it comes back as it was.
 
 use muster_core::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Resources, RetryPolicy,
+    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
     SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
@@ -51,6 +51,10 @@ impl TryFrom<v1::JobSpec> for JobSpec {
                 .scheduling
                 .map_or_else(|| Ok(Scheduling::default()), Scheduling::try_from)
                 .map_err(|invalid| invalid.within("scheduling"))?,
+            lifecycle: wire
+                .lifecycle
+                .map_or_else(|| Ok(Lifecycle::default()), Lifecycle::try_from)
+                .map_err(|invalid| invalid.within("lifecycle"))?,
         })
     }
 }
@@ -87,6 +91,7 @@ impl From<&JobSpec> for v1::JobSpec {
             // Absent if it asks for nothing: most specifications stay as short as they were.
             scheduling: (spec.scheduling != Scheduling::default())
                 .then(|| (&spec.scheduling).into()),
+            lifecycle: (spec.lifecycle != Lifecycle::default()).then(|| (&spec.lifecycle).into()),
         }
     }
 }

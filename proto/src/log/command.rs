@@ -4,7 +4,7 @@ use muster_core::command::{
     CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
 };
 use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::spec::{JobSpec, Layout, Scheduling};
+use muster_core::spec::{JobSpec, Layout, Lifecycle, Scheduling};
 use prost::Message;
 
 use super::error::{Field, LogError};
@@ -15,7 +15,9 @@ use crate::convert::{required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
 /// know all of it, so that replicas of two builds understand each other until something new is used.
-pub const COMMAND_FORMAT: u8 = 3;
+pub const COMMAND_FORMAT: u8 = 4;
+/// The version before jobs said something about their own lives.
+const LEARNT_CELLS: u8 = 3;
 /// The version before queues had guarantees.
 const FLAT_QUEUES: u8 = 1;
 /// The version before workers said where their hosts lie.
@@ -31,11 +33,15 @@ pub fn encode_command(command: &Command, out: &mut Vec<u8>) {
     wire.encode_raw(out);
 }
 
-/// The oldest version whose readers know all of a command.
-fn format_of(command: &Command) -> u8 {
+/// The oldest version whose readers know all of a command: what a cluster needs in which this may be proposed.
+#[must_use]
+pub fn format_of(command: &Command) -> u8 {
+    if tells_of_lives(command) {
+        return COMMAND_FORMAT;
+    }
     let has_queues = match command {
         Command::RegisterHost { registration, .. } if !registration.learnt.is_empty() => {
-            return COMMAND_FORMAT;
+            return LEARNT_CELLS;
         }
         Command::SubmitJob { spec, .. } => asks_for_layout(spec),
         Command::Place(placement) => placement.standing != Standing::Share,
@@ -54,6 +60,19 @@ fn format_of(command: &Command) -> u8 {
         CONFIGURED_CELLS
     } else {
         FLAT_QUEUES
+    }
+}
+
+/// Whether a command says something that readers of version 3 would overlook.
+fn tells_of_lives(command: &Command) -> bool {
+    match command {
+        Command::SubmitJob { spec, .. } => spec.lifecycle != Lifecycle::default(),
+        Command::ReportTask(report) => {
+            matches!(&report.outcome, TaskOutcome::Exited(exit) if exit.has_details())
+        }
+        Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
+        Command::SpoilCheckpoint { .. } => true,
+        _ => false,
     }
 }
 
@@ -110,6 +129,9 @@ twin_variants! {
         SetTopology { request: request, author: author, topology: topology },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
         SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
+        SpoilCheckpoint {
+            leader: leader, job: job, unit: unit, reporter: reporter, epoch: epoch, step: step, reason: reason,
+        },
     }
     also {
         Command::Place(placement) => Kind::Place(placement_to_wire(placement)),
@@ -139,6 +161,7 @@ fn checkpoint_to_wire(
         path: checkpoint.path.clone(),
         size_bytes: checkpoint.size_bytes,
         digest: checkpoint.digest.clone(),
+        save_ms: checkpoint.save_ms,
     }
 }
 
@@ -153,6 +176,7 @@ fn checkpoint_from_wire(wire: v1::CommitCheckpoint) -> Command {
             path: wire.path,
             size_bytes: wire.size_bytes,
             digest: wire.digest,
+            save_ms: wire.save_ms,
         },
     }
 }

@@ -20,7 +20,7 @@ pub use write::write_state;
 
 /// Newest format version: this build reads it and older ones. A state is written in the oldest version whose readers
 /// know all of it.
-pub const STATE_FORMAT: u32 = 3;
+pub const STATE_FORMAT: u32 = 4;
 /// Bytes of one record at most. The largest is a topology of `CONFIGURATION_BYTES_MAX`.
 pub const RECORD_BYTES_MAX: usize = 16 << 20;
 

@@ -75,6 +75,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownJob(_)
         | Rejection::UnknownUnit { .. }
         | Rejection::UnknownTask { .. }
+        | Rejection::UnknownCheckpoint { .. }
         | Rejection::UnknownHost(_)
         | Rejection::UnknownGpu(_) => Code::NotFound,
         Rejection::RequestReused
@@ -83,6 +84,8 @@ const fn code_of(rejection: &Rejection) -> Code {
         Rejection::QueueFull { .. } | Rejection::ClusterFull { .. } => Code::ResourceExhausted,
         Rejection::JobFinished { .. }
         | Rejection::UnitPhase { .. }
+        | Rejection::JobHeld { .. }
+        | Rejection::TasksAtOnce { .. }
         | Rejection::StaleAttempt { .. }
         | Rejection::TaskTransition { .. }
         | Rejection::PlacementShape { .. }
@@ -132,6 +135,9 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::CellsUnsafe { .. } => "CELLS_UNSAFE",
         Rejection::CheckpointOutOfOrder { .. } => "CHECKPOINT_OUT_OF_ORDER",
         Rejection::ClusterFull { .. } => "CLUSTER_FULL",
+        Rejection::UnknownCheckpoint { .. } => "UNKNOWN_CHECKPOINT",
+        Rejection::JobHeld { .. } => "JOB_HELD",
+        Rejection::TasksAtOnce { .. } => "TASKS_AT_ONCE",
     }
 }
 
@@ -168,6 +174,15 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::UnknownTask { job, epoch, task } => {
             texts(&[("job", job), ("epoch", epoch), ("task", task)])
         }
+        Rejection::UnknownCheckpoint { job, epoch, step } => {
+            texts(&[("job", job), ("epoch", epoch), ("step", step)])
+        }
+        Rejection::JobHeld { job, open } => texts(&[("job", job), ("open", open)]),
+        Rejection::TasksAtOnce { job, limit } => texts(&[
+            ("job", job),
+            ("limit_name", &"tasks_at_once_max"),
+            ("limit", limit),
+        ]),
         Rejection::TaskTransition { job, task, .. } => texts(&[("job", job), ("task", task)]),
         Rejection::PlacementInfeasible { host, .. } => texts(&[("host", host)]),
         Rejection::UnknownHost(name) | Rejection::HostIdentityTaken(name) => {

@@ -6,6 +6,8 @@ mod claiming;
 mod configuration;
 #[path = "layout.rs"]
 mod layout;
+#[path = "lifecycle.rs"]
+mod lifecycle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -13,7 +15,8 @@ use std::sync::Arc;
 use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, Placement, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    HostRegistration, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement,
+    TaskReport,
 };
 use muster_core::desired::{
     CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
@@ -23,7 +26,9 @@ use muster_core::ids::{
     TaskIndex, UnitIndex,
 };
 use muster_core::lifecycle::TaskPhase;
-use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
+use muster_core::spec::{
+    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+};
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
 use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
@@ -33,6 +38,7 @@ use proptest::prelude::*;
 
 use claiming::standing;
 use layout::{layout, scheduling};
+use lifecycle::lifecycle;
 
 const MODEL: &str = "H100";
 
@@ -114,8 +120,9 @@ fn group() -> impl Strategy<Value = TaskGroup> {
 pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
     let names = (text(), text(), text(), any::<i32>(), any::<bool>());
     let numbers = (any::<u32>(), any::<u64>(), any::<u64>(), any::<u64>());
-    (names, vec(group(), 0..3), numbers, texts(), scheduling()).prop_map(
-        |((name, user, queue, priority, gang), groups, numbers, labels, scheduling)| JobSpec {
+    let asked = (scheduling(), lifecycle());
+    (names, vec(group(), 0..3), numbers, texts(), asked).prop_map(
+        |((name, user, queue, priority, gang), groups, numbers, labels, asked)| JobSpec {
             name,
             user,
             queue,
@@ -129,7 +136,8 @@ pub(crate) fn spec() -> impl Strategy<Value = JobSpec> {
             partition_grace_ms: numbers.2,
             stop_grace_ms: numbers.3,
             labels,
-            scheduling,
+            scheduling: asked.0,
+            lifecycle: asked.1,
         },
     )
 }
@@ -175,6 +183,7 @@ pub(crate) fn small_job() -> impl Strategy<Value = Command> {
                 stop_grace_ms: 30_000,
                 labels: BTreeMap::new(),
                 scheduling: Scheduling::default(),
+                lifecycle: Lifecycle::default(),
             };
             Command::SubmitJob {
                 request,
@@ -271,14 +280,35 @@ fn exit() -> impl Strategy<Value = Exit> {
         option::of(any::<i32>()),
         flags,
         option::of(text()),
+        details(),
     )
-        .prop_map(|(code, signal, flags, start_error)| Exit {
+        .prop_map(|(code, signal, flags, start_error, details)| Exit {
             code,
             signal,
             out_of_memory: flags.0,
             lease_expired: flags.1,
             start_error,
+            ..details
         })
+}
+
+/// What ends say since the fourth version.
+fn details() -> impl Strategy<Value = Exit> {
+    let memory = (any::<u64>(), any::<u64>()).prop_map(|(limit_bytes, peak_bytes)| MemoryEnd {
+        limit_bytes,
+        peak_bytes,
+    });
+    let sender = prop_oneof![
+        Just(SignalSender::Supervisor),
+        Just(SignalSender::Kernel),
+        Just(SignalSender::Other),
+    ];
+    (option::of(memory), option::of(sender), text()).prop_map(|(memory, sender, evidence)| Exit {
+        memory,
+        sender,
+        evidence,
+        ..Exit::default()
+    })
 }
 
 /// Any outcome of a task.
@@ -416,13 +446,15 @@ pub(crate) fn placed_tasks() -> impl Strategy<Value = Vec<TaskPlacement>> {
 }
 
 fn attempt_command() -> impl Strategy<Value = Command> {
-    let commit = (epoch(), any::<u64>(), text(), any::<u64>(), text()).prop_map(
-        |(epoch, step, path, size_bytes, digest)| CheckpointCommit {
+    let saved = (any::<u64>(), text(), option::of(any::<u64>()));
+    let commit = (epoch(), any::<u64>(), text(), saved).prop_map(
+        |(epoch, step, path, (size_bytes, digest, save_ms))| CheckpointCommit {
             epoch,
             step,
             path,
             size_bytes,
             digest,
+            save_ms,
         },
     );
     prop_oneof![
@@ -454,6 +486,26 @@ fn attempt_command() -> impl Strategy<Value = Command> {
                 reason,
             }
         ),
+        (
+            leader(),
+            job(),
+            unit(),
+            epoch(),
+            epoch(),
+            any::<u64>(),
+            text()
+        )
+            .prop_map(|(leader, job, unit, reporter, epoch, step, reason)| {
+                Command::SpoilCheckpoint {
+                    leader,
+                    job,
+                    unit,
+                    reporter,
+                    epoch,
+                    step,
+                    reason,
+                }
+            }),
         (leader(), job(), unit(), commit).prop_map(|(leader, job, unit, checkpoint)| {
             Command::CommitCheckpoint {
                 leader,
@@ -466,14 +518,16 @@ fn attempt_command() -> impl Strategy<Value = Command> {
 }
 
 fn checkpoint_report() -> impl Strategy<Value = CheckpointReport> {
-    (any::<u64>(), text(), any::<u64>(), text()).prop_map(|(step, path, size_bytes, digest)| {
-        CheckpointReport {
+    let save_ms = option::of(any::<u64>());
+    (any::<u64>(), text(), any::<u64>(), text(), save_ms).prop_map(
+        |(step, path, size_bytes, digest, save_ms)| CheckpointReport {
             step,
             path,
             size_bytes,
             digest,
-        }
-    })
+            save_ms,
+        },
+    )
 }
 
 fn task_status() -> impl Strategy<Value = TaskStatus> {
@@ -484,14 +538,14 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         exit().prop_map(WorkerTaskPhase::Exited),
         text().prop_map(|detail| WorkerTaskPhase::Gone { detail }),
     ];
-    let checkpoint = option::of(checkpoint_report());
-    (job(), task(), unit(), epoch(), phase, checkpoint).prop_map(
-        |(job, task, unit, epoch, phase, checkpoint)| TaskStatus {
+    let checkpoints = vec(checkpoint_report(), 0..4);
+    (job(), task(), unit(), epoch(), phase, checkpoints).prop_map(
+        |(job, task, unit, epoch, phase, checkpoints)| TaskStatus {
             key: TaskKey { job, task },
             unit,
             epoch,
             phase,
-            checkpoint,
+            checkpoints,
         },
     )
 }

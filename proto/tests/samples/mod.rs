@@ -13,13 +13,16 @@ use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
-use muster_core::spec::{JobSpec, Layout, Resources, RetryPolicy, Scheduling, TaskGroup};
+use muster_core::spec::{
+    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+};
 use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
 pub(crate) mod cells;
 pub(crate) mod histories;
 pub(crate) mod learnt;
+pub(crate) mod lives;
 pub(crate) mod moves;
 pub(crate) mod state;
 
@@ -75,6 +78,7 @@ pub(crate) fn spec() -> JobSpec {
         stop_grace_ms: 45_000,
         labels: BTreeMap::from([("team".to_owned(), "vision".to_owned())]),
         scheduling: Scheduling::default(),
+        lifecycle: Lifecycle::default(),
     }
 }
 
@@ -98,6 +102,7 @@ pub(crate) fn exit() -> Exit {
         out_of_memory: true,
         lease_expired: true,
         start_error: Some("no such file".to_owned()),
+        ..Exit::default()
     }
 }
 
@@ -194,6 +199,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(cells::commands());
     commands.extend(moves::commands());
     commands.extend(learnt::commands());
+    commands.extend(lives::commands());
     commands
 }
 
@@ -297,6 +303,7 @@ fn leader_commands() -> Vec<(&'static str, Command)> {
                     path: "/data/run/step_4000".to_owned(),
                     size_bytes: 14_000_000_000,
                     digest: "xxh3:00ff".to_owned(),
+                    save_ms: None,
                 },
             },
         ),

@@ -124,6 +124,8 @@ fn running_job() -> Job {
             size_bytes: 14_000_000_000,
             digest: "xxh3:00ff".to_owned(),
             committed_at: TimeMs(2_500),
+            save_ms: None,
+            spoiled: None,
         }],
     };
     Job {
@@ -260,6 +262,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::cells::kinds());
     kinds.extend(super::moves::kinds());
     kinds.extend(super::learnt::kinds());
+    kinds.extend(super::lives::kinds());
     kinds
 }
 

@@ -268,6 +268,7 @@ impl Driver {
                     path: format!("/checkpoints/{name}/step_{step}"),
                     size_bytes: 0,
                     digest: String::new(),
+                    save_ms: None,
                 },
             };
             self.ask(command)?;

@@ -98,7 +98,8 @@ impl Changes {
             | EventKind::GpuHealthChanged {
                 health: GpuHealth::Healthy,
                 ..
-            } => self.plan = true,
+            }
+            | EventKind::JobEligible { .. } => self.plan = true,
             EventKind::LeaderBegan { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
@@ -108,6 +109,7 @@ impl Changes {
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
+            | EventKind::CheckpointSpoiled { .. }
             | EventKind::StandingChanged { .. } => {}
         }
     }

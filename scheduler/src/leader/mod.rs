@@ -38,6 +38,7 @@ mod begin;
 mod changes;
 mod clock;
 mod directory;
+pub(crate) mod feature_level;
 mod inheritance;
 mod peer_links;
 mod planning;

@@ -25,12 +25,12 @@ pub enum PeerError {
 
 /// The other replicas.
 pub trait PeerLinks: Send + Sync + 'static {
-    /// Makes a replica remember when hosts were heard.
+    /// Makes a replica remember when hosts were heard; it answers with the newest command format that it reads.
     fn push_shadows(
         &self,
         replica: ReplicaId,
         push: Arc<ShadowPush>,
-    ) -> impl Future<Output = Result<(), PeerError>> + Send + 'static;
+    ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static;
 
     /// Asks a replica what it remembers.
     fn fetch_shadows(

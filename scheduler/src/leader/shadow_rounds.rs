@@ -9,8 +9,10 @@ use futures::future::BoxFuture;
 use futures::stream::FuturesUnordered;
 use muster_core::ids::{HostId, ReplicaId};
 use muster_core::time::MonotonicMs;
+use muster_proto::log::COMMAND_FORMAT;
 use tokio::time::{Instant, timeout};
 
+use crate::leader::feature_level::FORMAT_UNSAID;
 use crate::leader::peer_links::{PeerError, PeerLinks};
 use crate::leader::session::SessionId;
 use crate::leader::shadow_store::{Fence, ShadowPush};
@@ -38,7 +40,7 @@ pub(super) struct WaitingBeat {
 pub(super) struct PushAnswer {
     round: u64,
     replica: ReplicaId,
-    result: Result<(), PeerError>,
+    result: Result<u8, PeerError>,
 }
 
 #[derive(Debug)]
@@ -60,6 +62,10 @@ pub(super) struct ShadowRounds {
     busy: BTreeMap<ReplicaId, u64>,
     begun: u64,
     next_at: MonotonicMs,
+    /// Which command format each replica said that it reads.
+    formats: BTreeMap<ReplicaId, u8>,
+    /// The format that all replicas are known to read.
+    level: u8,
 }
 
 impl ShadowRounds {
@@ -72,6 +78,8 @@ impl ShadowRounds {
             busy: BTreeMap::new(),
             begun: 0,
             next_at: MonotonicMs(0),
+            formats: BTreeMap::new(),
+            level: FORMAT_UNSAID,
         }
     }
 
@@ -80,9 +88,32 @@ impl ShadowRounds {
         self.waiting.insert(host, beat);
     }
 
-    /// When the next round should begin, if beats wait for one.
+    /// When the next round should begin, if beats wait for one or the others' formats are asked for.
     pub(super) fn due_at(&self) -> Option<MonotonicMs> {
-        (self.in_work.is_none() && !self.waiting.is_empty()).then_some(self.next_at)
+        let is_wanted = !self.waiting.is_empty() || self.asks_formats();
+        (self.in_work.is_none() && is_wanted).then_some(self.next_at)
+    }
+
+    /// Whether it is not known yet that all replicas read what this one writes: rounds without beats find out.
+    pub(super) const fn asks_formats(&self) -> bool {
+        self.level < COMMAND_FORMAT
+    }
+
+    /// The command format that this replica and these others read, as far as they said.
+    pub(super) fn common_format(&self, others: impl Iterator<Item = ReplicaId>) -> u8 {
+        let said = others.map(|replica| self.formats.get(&replica).copied());
+        let least = said.map(|format| format.unwrap_or(FORMAT_UNSAID)).min();
+        least.map_or(COMMAND_FORMAT, |least| least.min(COMMAND_FORMAT))
+    }
+
+    /// All replicas are known to read this format.
+    pub(super) const fn set_level(&mut self, level: u8) {
+        self.level = level;
+    }
+
+    /// The format that all replicas are known to read.
+    pub(super) const fn level(&self) -> u8 {
+        self.level
     }
 
     /// Takes what the next round tells, if one is due.
@@ -107,6 +138,7 @@ impl ShadowRounds {
         Some(Arc::new(ShadowPush {
             fence: self.fence,
             heard_ago_ms,
+            command_format: self.level,
         }))
     }
 
@@ -163,8 +195,11 @@ impl ShadowRounds {
     /// Counts an answer.
     pub(super) fn count(&mut self, answer: &PushAnswer) {
         self.busy.remove(&answer.replica);
-        if let Err(error) = &answer.result {
-            tracing::debug!(%error, "a shadow was not stored");
+        match &answer.result {
+            Ok(format) => {
+                self.formats.insert(answer.replica, *format);
+            }
+            Err(error) => tracing::debug!(%error, "a shadow was not stored"),
         }
         if let Some(round) = &mut self.in_work
             && round.number == answer.round
@@ -216,13 +251,13 @@ mod tests {
             &self,
             replica: ReplicaId,
             _push: Arc<ShadowPush>,
-        ) -> impl Future<Output = Result<(), PeerError>> + Send + 'static {
+        ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
             let silent = PeerError::Unreachable {
                 replica,
                 detail: "odd".to_owned(),
             };
             ready(if replica.get().is_multiple_of(2) {
-                Ok(())
+                Ok(COMMAND_FORMAT)
             } else {
                 Err(silent)
             })
@@ -280,6 +315,26 @@ mod tests {
         assert_eq!(run(&mut rounds, &[3, 5], 1_000).await, Vec::new());
         assert_eq!(rounds.due_at(), Some(MonotonicMs(1_000 + SHADOW_ROUND_MS)));
         assert_eq!(run(&mut rounds, &[2, 5], 2_000).await, vec![beat(1, 1_000)]);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_may_be_proposed_is_what_all_replicas_said_that_they_read() {
+        let others = |replicas: &[u64]| -> Vec<ReplicaId> {
+            replicas.iter().copied().map(ReplicaId).collect()
+        };
+        let mut rounds = rounds();
+        assert_eq!(
+            rounds.common_format(others(&[]).into_iter()),
+            COMMAND_FORMAT
+        );
+        // Nothing waits, and a round begins all the same.
+        run(&mut rounds, &[2, 3], 1_000).await;
+        let with_a_silent_one = others(&[2, 3]).into_iter();
+        assert_eq!(rounds.common_format(with_a_silent_one), FORMAT_UNSAID);
+        let who_answered = others(&[2]).into_iter();
+        assert_eq!(rounds.common_format(who_answered), COMMAND_FORMAT);
+        rounds.set_level(COMMAND_FORMAT);
+        assert_eq!(rounds.due_at(), None);
     }
 
     #[tokio::test(start_paused = true)]

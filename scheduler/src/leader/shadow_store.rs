@@ -8,6 +8,8 @@ use std::collections::BTreeMap;
 use muster_core::ids::{HostId, LeadershipEpoch};
 use muster_core::time::MonotonicMs;
 
+use crate::leader::feature_level::FORMAT_UNSAID;
+
 /// Orders leaderships: a later one has a greater term, or the same term and a greater epoch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Fence {
@@ -24,6 +26,8 @@ pub struct ShadowPush {
     pub fence: Fence,
     /// Hosts heard since the last push, with the age of their last beat in milliseconds.
     pub heard_ago_ms: BTreeMap<HostId, u64>,
+    /// The command format that all replicas read, as far as the leader knows; 0 if it did not say.
+    pub command_format: u8,
 }
 
 /// What a replica remembers, at the time of answering.
@@ -50,6 +54,7 @@ pub struct ShadowStore {
     fence: Fence,
     told_by: LeadershipEpoch,
     heard_at: BTreeMap<HostId, MonotonicMs>,
+    command_format: u8,
 }
 
 impl ShadowStore {
@@ -64,7 +69,20 @@ impl ShadowStore {
             },
             told_by: LeadershipEpoch(0),
             heard_at: BTreeMap::new(),
+            command_format: FORMAT_UNSAID,
         }
+    }
+
+    /// The command format that all replicas are known to read.
+    #[must_use]
+    pub const fn command_format(&self) -> u8 {
+        self.command_format
+    }
+
+    /// All replicas read this command format; what was known is never taken back. Returns what is known now.
+    pub fn raise_command_format(&mut self, format: u8) -> u8 {
+        self.command_format = self.command_format.max(format);
+        self.command_format
     }
 
     /// The leadership that told last; 0 if none did.
@@ -86,6 +104,7 @@ impl ShadowStore {
     ) -> Result<(), Superseded> {
         self.advance(own_term, push.fence)?;
         self.told_by = push.fence.epoch;
+        self.raise_command_format(push.command_format);
         for (host, ago_ms) in &push.heard_ago_ms {
             // The clock starts further from zero than any age that matters.
             let heard_at = MonotonicMs(now.0.saturating_sub(*ago_ms));
@@ -147,6 +166,7 @@ mod tests {
         ShadowPush {
             fence,
             heard_ago_ms: BTreeMap::from([(HostId(host), ago_ms)]),
+            command_format: 0,
         }
     }
 

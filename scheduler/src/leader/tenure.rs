@@ -27,6 +27,7 @@ use crate::leader::changes::Changes;
 use crate::leader::planning::Planning;
 use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
 use crate::leader::sessions::Sessions;
+use crate::leader::feature_level::lowered;
 use crate::leader::shadow_rounds::{PushAnswer, ShadowRounds, WaitingBeat};
 use crate::leader::shadow_store::Fence;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
@@ -108,6 +109,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
 
     /// Leads until leadership is lost or `stop` is asked for; then every stream is ended.
     pub(super) async fn run(mut self, stop: &CancellationToken) {
+        self.learn_level();
         telemetry::epoch(self.fence.epoch);
         while self.step(stop).await.is_some() {}
         let leader = self.leadership.borrow().leader.clone();
@@ -128,6 +130,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             Woken::Leadership => self.check_leadership()?,
             Woken::Pushed(answer) => {
                 self.rounds.count(&answer);
+                if self.rounds.asks_formats() {
+                    self.learn_level();
+                }
                 self.acknowledge();
             }
             Woken::Proposed(result) => self.conclude(result)?,
@@ -341,7 +346,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
     }
 
     fn react(&mut self, reaction: Reaction, batch: &mut CommandBatch) {
-        batch.extend(reaction.commands);
+        batch.extend(lowered(reaction.commands, self.rounds.level()));
         self.owed.extend(reaction.outdated);
         self.planning.request_at(reaction.plan_at);
         self.tick_at = reaction.wake_at;
@@ -446,6 +451,16 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     .end(id, CloseReason::Rejected(rejection.clone()));
             }
         }
+    }
+
+    /// Takes over which command format all voters read.
+    fn learn_level(&mut self) {
+        let status = self.parts.handle.status();
+        let own = self.parts.settings.replica;
+        let voters = status.voters.iter().map(|voter| ReplicaId(voter.id));
+        let common = self.rounds.common_format(voters.filter(|voter| *voter != own));
+        let level = self.parts.shadows.lock().raise_command_format(common);
+        self.rounds.set_level(level);
     }
 
     /// Begins a shadow round if one is due.

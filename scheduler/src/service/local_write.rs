@@ -19,6 +19,7 @@ use muster_raft_store::MembershipError;
 use tokio::time::Instant;
 use tonic::{Code, Status};
 
+use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::inject;
 use crate::service::write::propose_status;
@@ -119,11 +120,18 @@ fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
     Err(status::status_of(&Rejection::InvalidSpec(vec![violation])))
 }
 
+/// Some replica may be of a build that cannot read it yet.
+fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
+    let level = context.shadows.lock().command_format();
+    feature_level::check(command, level)
+}
+
 /// Proposes one command and answers with its revision and answer.
 pub(crate) async fn propose(
     context: &Context,
     command: Command,
 ) -> Result<(Revision, Answer), Status> {
+    check_level(context, &command)?;
     let outcomes = context
         .handle
         .propose(vec![command])
@@ -146,6 +154,7 @@ async fn submit(
     let is_rehearsal = request.validate_only;
     let command = command(submit_command(request))?;
     check_lease(context, &command)?;
+    check_level(context, &command)?;
     if is_rehearsal {
         let (state, _) = rehearse(context, &command)?;
         return Ok(v1::SubmitJobResponse {

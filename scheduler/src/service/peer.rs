@@ -6,6 +6,7 @@ use std::pin::Pin;
 use futures::Stream;
 use futures::future::join_all;
 use muster_core::ids::{HostId, LeadershipEpoch};
+use muster_proto::log::COMMAND_FORMAT;
 use muster_proto::status;
 use muster_proto::v1;
 use muster_proto::v1::peer_service_server::PeerService;
@@ -72,6 +73,10 @@ impl PeerService for Peers {
         let push = ShadowPush {
             fence: fence(request.term, request.leadership_epoch),
             heard_ago_ms: hosts(request.heard_ago_ms),
+            command_format: request
+                .command_format
+                .and_then(|format| u8::try_from(format).ok())
+                .unwrap_or(0),
         };
         let own_term = self.0.handle.status().term;
         let now = self.0.clock.monotonic();
@@ -80,7 +85,9 @@ impl PeerService for Peers {
             .lock()
             .push(now, own_term, &push)
             .map_err(superseded)?;
-        Ok(Response::new(v1::ShadowBeatsResponse {}))
+        Ok(Response::new(v1::ShadowBeatsResponse {
+            command_format: Some(COMMAND_FORMAT.into()),
+        }))
     }
 
     async fn get_shadows(

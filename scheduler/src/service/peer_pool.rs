@@ -12,6 +12,7 @@ use muster_proto::v1::peer_service_client::PeerServiceClient;
 use tonic::transport::{Channel, Endpoint};
 use tonic::{Code, Status};
 
+use crate::leader::feature_level::FORMAT_UNSAID;
 use crate::leader::{Fence, PeerError, PeerLinks, ShadowPush, ShadowReport, Superseded};
 
 /// Longest wait for a connection to another replica.
@@ -125,7 +126,7 @@ impl PeerLinks for GrpcPeerLinks {
         &self,
         replica: ReplicaId,
         push: Arc<ShadowPush>,
-    ) -> impl Future<Output = Result<(), PeerError>> + Send + 'static {
+    ) -> impl Future<Output = Result<u8, PeerError>> + Send + 'static {
         let client = self.pool.client_of(replica);
         let request = v1::ShadowBeatsRequest {
             leadership_epoch: push.fence.epoch.get(),
@@ -136,12 +137,15 @@ impl PeerLinks for GrpcPeerLinks {
                 .map(|(host, ago)| (host.get(), *ago))
                 .collect(),
             replica_id: self.own.get(),
+            command_format: Some(push.command_format.into()),
         };
         async move {
             let answer = client?.shadow_beats(request).await;
-            answer
-                .map_err(|status| failure(replica, &status))
-                .map(|_| ())
+            let answer = answer.map_err(|status| failure(replica, &status))?;
+            let format = answer.into_inner().command_format;
+            Ok(format.map_or(FORMAT_UNSAID, |format| {
+                u8::try_from(format).unwrap_or(u8::MAX)
+            }))
         }
     }
 

@@ -242,6 +242,7 @@ impl Session {
                     kind: Some(phase.clone()),
                 }),
                 checkpoint: None,
+                checkpoints: Vec::new(),
             });
         let faults = &seen.faults;
         let gpus = self

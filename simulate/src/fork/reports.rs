@@ -80,6 +80,7 @@ pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) ->
             path: newest.path.clone(),
             size_bytes: newest.size_bytes,
             digest: String::new(),
+            save_ms: None,
         },
     })
 }
@@ -129,12 +130,13 @@ fn report(
     })
 }
 
-const fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {
+fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {
     Exit {
         code,
         signal,
         out_of_memory: false,
         lease_expired: false,
         start_error: None,
+        ..Exit::default()
     }
 }

@@ -57,6 +57,7 @@ impl World<'_> {
                 path: format!("/checkpoints/{step}"),
                 size_bytes: 0,
                 digest: String::new(),
+                save_ms: None,
             },
         })?;
         self.follow()?;

@@ -202,13 +202,14 @@ fn current_attempt(state: &State, job: JobId) -> Option<&Attempt> {
 }
 
 /// A process that ended by itself.
-const fn exited(code: i32) -> Exit {
+fn exited(code: i32) -> Exit {
     Exit {
         code: Some(code),
         signal: None,
         out_of_memory: false,
         lease_expired: false,
         start_error: None,
+        ..Exit::default()
     }
 }
 

@@ -40,6 +40,7 @@ fn checkpointed(cluster: &mut Cluster, job: JobId) {
             path: "/checkpoints/step_7".to_owned(),
             size_bytes: 1,
             digest: String::new(),
+            save_ms: None,
         },
     };
     cluster.apply(&commit).result.unwrap();

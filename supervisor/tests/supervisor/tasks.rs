@@ -20,6 +20,7 @@ fn ended(code: Option<i32>, signal: Option<i32>) -> Exit {
         out_of_memory: false,
         lease_expired: false,
         start_error: None,
+        ..Exit::default()
     }
 }
 

@@ -198,6 +198,7 @@ async fn lies_in_heartbeats_change_nothing_of_others() {
             })),
         }),
         checkpoint: None,
+        checkpoints: Vec::new(),
     };
     let status = v1::WorkerStatus {
         tasks: vec![finished],

@@ -215,9 +215,7 @@ async fn a_task_that_ends_without_an_agent_is_reported_and_not_run_again() {
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.code, Some(4));
     let step = leader
-        .eventually_task("the checkpoint", |task| {
-            Some(task.checkpoint.as_ref()?.step)
-        })
+        .eventually_task("the checkpoint", |task| Some(task.checkpoints.last()?.step))
         .await;
     assert_eq!(step, 9);
     assert_eq!(host.scratch_file(&task, "pids").lines().count(), 1);

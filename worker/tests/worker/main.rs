@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod formats;
 mod many;
 mod support;

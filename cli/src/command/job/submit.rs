@@ -1,6 +1,7 @@
 //! `muster job submit`.
 
 mod flags;
+mod lifecycle_flags;
 mod scheduling_flags;
 
 use std::time::Duration;

@@ -60,6 +60,13 @@ fn job_level(kind: &Kind) -> Option<(u64, Facts)> {
             let detail = json!({"phase": phase, "reason": event.reason});
             (event.job_id, facts("job_finished", tone, text, detail))
         }
+        Kind::JobEligible(event) => {
+            let text = "waits for no other job any more".to_owned();
+            (
+                event.job_id,
+                facts("job_eligible", Tone::Good, text, json!({})),
+            )
+        }
         Kind::JobPruned(event) => {
             let text = "forgotten: it ended long ago".to_owned();
             (
@@ -133,6 +140,19 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             (
                 event.job_id,
                 facts("checkpoint_committed", Tone::Good, text, detail),
+            )
+        }
+        Kind::CheckpointSpoiled(event) => {
+            let text = format!(
+                "unit {}: step {} is spoiled: {}",
+                event.unit, event.step, event.reason
+            );
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "step": event.step, "reason": event.reason,
+            });
+            (
+                event.job_id,
+                facts("checkpoint_spoiled", Tone::Bad, text, detail),
             )
         }
         _ => return None,

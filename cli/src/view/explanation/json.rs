@@ -13,6 +13,8 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
     Some(match blocker.kind.as_ref()? {
         Kind::BackOff(wait) => json!({"kind": "back_off", "until": instant(wait.until_ms)}),
         Kind::Cancelling(_) => json!({"kind": "cancelling"}),
+        Kind::Dependencies(waiting) => dependencies(waiting),
+        Kind::TasksAtOnce(limit) => json!({"kind": "tasks_at_once", "max": limit.max}),
         Kind::NoSuchHost(missing) => json!({"kind": "no_such_host", "need": missing.need}),
         Kind::ExceedsCluster(size) => json!({
             "kind": "exceeds_cluster", "need_gpus": size.need_gpus, "have_gpus": size.have_gpus,
@@ -68,6 +70,22 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
             "expected_at": reserved.expected_at_ms.map(instant),
         }),
     })
+}
+
+fn dependencies(waiting: &v1::blocker::Dependencies) -> Value {
+    let open = waiting.open.iter();
+    let open: Vec<Value> = open
+        .map(|other| {
+            let when = match other.when() {
+                v1::Condition::Unspecified => "",
+                v1::Condition::Succeeded => "after_ok",
+                v1::Condition::Ended => "after_any",
+                v1::Condition::Failed => "after_failed",
+            };
+            json!({"job": other.job_id, "when": when})
+        })
+        .collect();
+    json!({"kind": "dependencies", "open": open, "total": waiting.total})
 }
 
 fn named(named: &v1::blocker::Named) -> Value {

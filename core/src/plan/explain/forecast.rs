@@ -238,6 +238,7 @@ fn reports((job, unit): (JobId, UnitIndex), attempt: &Attempt, stopping: bool) -
         out_of_memory: false,
         lease_expired: false,
         start_error: None,
+        ..Exit::default()
     };
     let open = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
     open.map(|run| TaskReport {

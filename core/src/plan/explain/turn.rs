@@ -5,8 +5,11 @@ use crate::plan::Blocker;
 use crate::plan::order::Turn;
 use crate::plan::round::Round;
 use crate::plan::rounds::Last;
-use crate::state::{Job, Line};
+use crate::state::{Job, Line, State};
 use crate::time::TimeMs;
+
+/// Jobs named that a job waits for.
+const DEPENDENCIES_NAMED_MAX: usize = 8;
 
 /// What a job meets in its turn.
 pub(super) struct Met<'a> {
@@ -36,6 +39,13 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
         };
     }
     let known = last.state.job(before.id);
+    if let Some(blocker) = known.and_then(|job| dependencies(&last.state, job)) {
+        return Met {
+            blocker: Some(blocker),
+            placed: 0,
+            ..nothing
+        };
+    }
     let Some(job) = known.filter(|job| job.counts.waiting > 0) else {
         return nothing;
     };
@@ -63,6 +73,18 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
         round: unit.map(|unit| (round, turn, unit)),
         ..nothing
     }
+}
+
+/// The jobs that a job waits for, if there are any: it has no turn before they have ended.
+fn dependencies(state: &State, job: &Job) -> Option<Blocker> {
+    let open = state.index.open_of(job.id);
+    let total = u64::try_from(open.len()).ok().filter(|total| *total > 0)?;
+    let after = job.spec.lifecycle.after.iter();
+    let open = after.filter(|dependency| open.contains(&dependency.job));
+    Some(Blocker::Dependencies {
+        open: open.take(DEPENDENCIES_NAMED_MAX).copied().collect(),
+        total,
+    })
 }
 
 fn take_turns(round: &mut Round<'_>, job: &Job, line: usize) -> (Option<Blocker>, usize) {

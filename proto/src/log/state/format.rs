@@ -1,12 +1,16 @@
 //! In which version a state is written.
 
-use muster_core::command::Standing;
+use muster_core::command::{Exit, Standing};
+use muster_core::event::EventKind;
+use muster_core::spec::Lifecycle;
 use muster_core::state::{Job, State, Unit};
 use muster_core::topology::Topology;
 
 use super::{STATE_FORMAT, queue};
 use crate::log::command::asks_for_layout;
 
+/// The version before jobs said something about their own lives.
+const LEARNT_CELLS: u32 = 3;
 /// The version before queues had guarantees.
 const FLAT_QUEUES: u32 = 1;
 /// The version before workers said where their hosts lie.
@@ -15,8 +19,11 @@ const CONFIGURED_CELLS: u32 = 2;
 /// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
-    if state.hosts.values().any(|host| !host.learnt.is_empty()) {
+    if state.jobs.values().any(|job| tells_of_lives(job)) || has_detailed_ends(state) {
         return STATE_FORMAT;
+    }
+    if state.hosts.values().any(|host| !host.learnt.is_empty()) {
+        return LEARNT_CELLS;
     }
     let has_queues = state.history_half_life_ms.is_some()
         || state.defragment.is_some()
@@ -28,6 +35,29 @@ pub(super) fn format_of(state: &State) -> u32 {
     } else {
         FLAT_QUEUES
     }
+}
+
+/// Whether a job holds something that readers of version 3 would overlook.
+fn tells_of_lives(job: &Job) -> bool {
+    let detailed = |exit: Option<&Exit>| exit.is_some_and(Exit::has_details);
+    let of_unit = |unit: &Unit| {
+        let mut runs = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
+        runs.any(|run| detailed(run.exit.as_ref()))
+            || unit.past.iter().any(|past| detailed(past.exit.as_ref()))
+            || unit
+                .checkpoints
+                .iter()
+                .any(|checkpoint| checkpoint.save_ms.is_some() || checkpoint.spoiled.is_some())
+    };
+    job.spec.lifecycle != Lifecycle::default() || job.units.values().any(|unit| of_unit(unit))
+}
+
+/// Whether an event tells of an end what readers of version 3 would overlook.
+fn has_detailed_ends(state: &State) -> bool {
+    let mut events = state.events.iter().flat_map(|(_, events)| events.iter());
+    events.any(
+        |event| matches!(&event.kind, EventKind::TaskExited { exit, .. } if exit.has_details()),
+    )
 }
 
 fn needs_queues(job: &Job) -> bool {

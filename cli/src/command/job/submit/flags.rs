@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
+use super::lifecycle_flags::{self, LifecycleFlags};
 use super::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
 use crate::exit::Exit;
@@ -69,6 +70,8 @@ pub(crate) struct SpecFlags {
     label: Vec<(String, String)>,
     #[command(flatten)]
     scheduling: SchedulingFlags,
+    #[command(flatten)]
+    lifecycle: LifecycleFlags,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -99,6 +102,7 @@ impl SpecFlags {
         given
             .iter()
             .chain(&self.scheduling.given())
+            .chain(&self.lifecycle.given())
             .find(|(_, given)| *given)
             .map(|(flag, _)| *flag)
     }
@@ -142,6 +146,7 @@ impl SpecFlags {
             stop_grace_ms: self.stop_grace.map(ms),
             labels: self.label.iter().cloned().collect(),
             scheduling: Some(self.scheduling.scheduling(self.gang)),
+            lifecycle: Some(self.lifecycle.lifecycle()),
         }
     }
 
@@ -181,6 +186,8 @@ fn flag_of(field: &str) -> &str {
         "groups[0].tasks_per_host_max" => "--tasks-per-host",
         "groups[0].working_directory" => "--workdir",
         "groups[0].environment" => "--env",
-        other => scheduling_flags::flag_of(other).unwrap_or(other),
+        other => scheduling_flags::flag_of(other)
+            .or_else(|| lifecycle_flags::flag_of(other))
+            .unwrap_or(other),
     }
 }

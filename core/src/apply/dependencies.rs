@@ -1,0 +1,90 @@
+//! Jobs that wait for others to end.
+//!
+//! What is open follows from the specifications and from how the other jobs stand, and is kept in the index. A job that
+//! ends settles those that wait for it in the same step, and so on through a chain: in a loop, not by recursion, since a
+//! chain may be as long as the log.
+
+use crate::apply::{Step, violation};
+use crate::event::EventKind;
+use crate::ids::JobId;
+use crate::limits;
+use crate::spec::{Dependency, JobSpec, Violation};
+use crate::state::State;
+
+impl Step<'_> {
+    /// Notes what a new job has to wait for.
+    pub(super) fn hold(&mut self, id: JobId) {
+        let State { jobs, index, .. } = &mut *self.state;
+        if let Some(job) = jobs.get(&id) {
+            index.hold(jobs, job);
+        }
+    }
+
+    /// Carries on what the ends of jobs mean for those that waited for them.
+    pub(super) fn settle_dependents(&mut self) {
+        while let Some(ended) = self.finished.pop_front() {
+            for dependent in self.state.index.dependents_of(ended) {
+                self.settle(dependent, ended);
+            }
+        }
+    }
+
+    /// One of the jobs that a job waits for has ended.
+    fn settle(&mut self, id: JobId, ended: JobId) {
+        let (Some(job), Some(other)) = (self.state.job(id), self.state.job(ended)) else {
+            return;
+        };
+        let mut after = job.spec.lifecycle.after.iter();
+        let Some(dependency) = after.find(|dependency| dependency.job == ended) else {
+            return;
+        };
+        if dependency.when.holds(other.phase) == Some(false) {
+            let reason = cannot_hold(*dependency, other.phase);
+            self.abandon(id, &reason);
+        } else if self.state.index.let_go(id, ended) {
+            self.index_waiting(id, true);
+            self.emit(EventKind::JobEligible { job: id });
+        }
+    }
+
+    /// Ends a job of which nothing was ever placed.
+    fn abandon(&mut self, id: JobId, reason: &str) {
+        self.edit_job(id, |job| {
+            job.counts.failed += std::mem::take(&mut job.counts.waiting);
+            reason.clone_into(&mut job.finish_reason);
+        });
+    }
+}
+
+fn cannot_hold(dependency: Dependency, phase: impl std::fmt::Display) -> String {
+    let Dependency { job, when } = dependency;
+    format!("job {job} is {phase}: {} cannot hold any more", when.word())
+}
+
+/// What a new job names to wait for that cannot be waited for.
+pub(super) fn unfit(state: &State, spec: &JobSpec) -> Vec<Violation> {
+    let after = spec.lifecycle.after.iter().enumerate();
+    let rules = after.filter_map(|(position, dependency)| {
+        let rule = why_unfit(state, *dependency)?;
+        Some(violation(&format!("lifecycle.after[{position}].job"), rule))
+    });
+    rules.collect()
+}
+
+fn why_unfit(state: &State, dependency: Dependency) -> Option<String> {
+    let id = dependency.job;
+    let Some(job) = state.job(id) else {
+        return Some(format!(
+            "job {id} does not exist, or ended so long ago that it is forgotten"
+        ));
+    };
+    match dependency.when.holds(job.phase) {
+        Some(true) => None,
+        Some(false) => Some(cannot_hold(dependency, job.phase)),
+        None if state.index.dependents_of(id).len() >= limits::DEPENDENTS_MAX => Some(format!(
+            "{} jobs wait for job {id} already, the limit (DEPENDENTS_MAX)",
+            limits::DEPENDENTS_MAX
+        )),
+        None => None,
+    }
+}

@@ -1,0 +1,99 @@
+//! The rules for what a job says about its own life. Whether the jobs that it names exist is a question of state.
+
+use std::collections::BTreeSet;
+
+use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN};
+use crate::limits;
+use crate::spec::validate::Findings;
+use crate::spec::{ExitMatch, ExitRule, JobSpec, Lifecycle};
+
+/// Exit codes lie within this.
+const EXIT_CODE_MAX: i32 = 255;
+/// Signals lie within this.
+const SIGNAL_MAX: i32 = 64;
+
+pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
+    let lifecycle = &spec.lifecycle;
+    if let Some(max) = lifecycle.tasks_at_once_max {
+        let field = "lifecycle.tasks_at_once_max";
+        found.check(max > 0, field, || {
+            "must be at least 1, or absent for no limit".to_owned()
+        });
+        found.check(!spec.gang, field, || {
+            "is for jobs whose tasks are placed one by one: a gang starts together".to_owned()
+        });
+    }
+    dependencies(found, lifecycle);
+    found.at_most(
+        "lifecycle.rules",
+        lifecycle.rules.len(),
+        "EXIT_RULES_MAX",
+        limits::EXIT_RULES_MAX,
+    );
+    for (position, rule) in lifecycle.rules.iter().enumerate() {
+        exit_rule(found, &format!("lifecycle.rules[{position}]"), *rule);
+    }
+    unavailable(found, lifecycle);
+}
+
+fn dependencies(found: &mut Findings, lifecycle: &Lifecycle) {
+    found.at_most(
+        "lifecycle.after",
+        lifecycle.after.len(),
+        "DEPENDENCIES_MAX",
+        limits::DEPENDENCIES_MAX,
+    );
+    let mut named = BTreeSet::new();
+    for (position, dependency) in lifecycle.after.iter().enumerate() {
+        let job = dependency.job;
+        let field = format!("lifecycle.after[{position}].job");
+        found.check(named.insert(job), &field, || {
+            format!("job {job} is named twice; each other job is waited for in one way")
+        });
+    }
+}
+
+fn exit_rule(found: &mut Findings, at: &str, rule: ExitRule) {
+    match rule.on {
+        ExitMatch::Codes { first, last } => {
+            let field = format!("{at}.codes");
+            found.check(
+                1 <= first && first <= last && last <= EXIT_CODE_MAX,
+                &field,
+                || format!("must be a range of codes within 1 to {EXIT_CODE_MAX}"),
+            );
+            let reserved = [EXIT_RUN_AGAIN, EXIT_DO_NOT_RESTART];
+            found.check(first != last || !reserved.contains(&first), &field, || {
+                format!("{first} has a meaning of its own for every job")
+            });
+        }
+        ExitMatch::Signal(signal) => {
+            found.check(
+                (1..=SIGNAL_MAX).contains(&signal),
+                &format!("{at}.signal"),
+                || format!("must be a signal's number, 1 to {SIGNAL_MAX}"),
+            );
+        }
+        ExitMatch::OutOfMemory => {}
+    }
+}
+
+/// What is part of the format but not of this build: nothing is accepted without effect.
+fn unavailable(found: &mut Findings, lifecycle: &Lifecycle) {
+    let asked = [
+        (
+            "lifecycle.local_retries_max",
+            lifecycle.local_retries_max > 0,
+        ),
+        (
+            "lifecycle.attempts_without_progress_max",
+            lifecycle.attempts_without_progress_max.is_some(),
+        ),
+        ("lifecycle.checkpoints", lifecycle.checkpoints.is_some()),
+    ];
+    for (field, is_asked) in asked {
+        found.check(!is_asked, field, || {
+            "is not available in this build".to_owned()
+        });
+    }
+}

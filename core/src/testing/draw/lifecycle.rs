@@ -1,0 +1,53 @@
+//! Draws of what jobs say about their own lives.
+
+use crate::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle};
+use crate::testing::draw::Draw;
+
+impl Draw<'_> {
+    pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {
+        let mut lifecycle = Lifecycle::default();
+        if !gang && self.once_in(4) {
+            lifecycle.tasks_at_once_max = Some(1 + self.small(3));
+        }
+        if self.once_in(4) {
+            lifecycle.after = self.dependencies();
+        }
+        if self.once_in(4) {
+            lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
+        }
+        lifecycle
+    }
+
+    /// Mostly jobs that are there, in whatever phase.
+    fn dependencies(&mut self) -> Vec<Dependency> {
+        let count = 1 + self.below(3);
+        let dependency = |draw: &mut Self| Dependency {
+            job: draw.job(),
+            when: match draw.below(3) {
+                0 => Condition::Succeeded,
+                1 => Condition::Ended,
+                _ => Condition::Failed,
+            },
+        };
+        let mut after: Vec<Dependency> = (0..count).map(|_| dependency(self)).collect();
+        after.sort_unstable();
+        after.dedup_by_key(|dependency| dependency.job);
+        after
+    }
+
+    fn exit_rule(&mut self) -> ExitRule {
+        ExitRule {
+            on: match self.below(3) {
+                0 => ExitMatch::Codes { first: 1, last: 80 },
+                1 => ExitMatch::Signal(9),
+                _ => ExitMatch::OutOfMemory,
+            },
+            then: match self.below(4) {
+                0 => ExitMeaning::Retry,
+                1 => ExitMeaning::RetryFree,
+                2 => ExitMeaning::Fail,
+                _ => ExitMeaning::Succeed,
+            },
+        }
+    }
+}

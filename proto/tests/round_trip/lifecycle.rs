@@ -1,0 +1,70 @@
+//! Arbitrary lifecycles.
+
+use muster_core::spec::{
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+};
+use proptest::collection::vec;
+use proptest::option;
+use proptest::prelude::*;
+
+use super::job;
+
+pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
+    let numbers = (
+        option::of(any::<u32>()),
+        any::<u32>(),
+        option::of(any::<u32>()),
+    );
+    let lists = (vec(dependency(), 0..3), vec(exit_rule(), 0..3));
+    let said = (numbers, lists, option::of(policy())).prop_map(|(numbers, lists, checkpoints)| {
+        Lifecycle {
+            tasks_at_once_max: numbers.0,
+            after: lists.0,
+            rules: lists.1,
+            local_retries_max: numbers.1,
+            attempts_without_progress_max: numbers.2,
+            checkpoints,
+        }
+    });
+    prop_oneof![Just(Lifecycle::default()), said]
+}
+
+fn dependency() -> impl Strategy<Value = Dependency> {
+    let when = prop_oneof![
+        Just(Condition::Succeeded),
+        Just(Condition::Ended),
+        Just(Condition::Failed),
+    ];
+    (job(), when).prop_map(|(job, when)| Dependency { job, when })
+}
+
+fn exit_rule() -> impl Strategy<Value = ExitRule> {
+    let on = prop_oneof![
+        (any::<i32>(), any::<i32>()).prop_map(|(first, last)| ExitMatch::Codes { first, last }),
+        any::<i32>().prop_map(ExitMatch::Signal),
+        Just(ExitMatch::OutOfMemory),
+    ];
+    let then = prop_oneof![
+        Just(ExitMeaning::Retry),
+        Just(ExitMeaning::RetryFree),
+        Just(ExitMeaning::Fail),
+        Just(ExitMeaning::Succeed),
+    ];
+    (on, then).prop_map(|(on, then)| ExitRule { on, then })
+}
+
+fn policy() -> impl Strategy<Value = CheckpointPolicy> {
+    let numbers = (
+        any::<u32>(),
+        option::of(any::<u64>()),
+        any::<u32>(),
+        any::<u64>(),
+    );
+    (numbers, any::<bool>()).prop_map(|(numbers, remove)| CheckpointPolicy {
+        kept_min: numbers.0,
+        kept_every: numbers.1,
+        remove,
+        bad_max: numbers.2,
+        restore_window_ms: numbers.3,
+    })
+}

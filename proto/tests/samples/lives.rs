@@ -1,0 +1,158 @@
+//! Samples of the fourth version: jobs say something about their own lives, ends tell more, checkpoints are spoiled.
+
+use std::sync::Arc;
+
+use muster_core::command::{
+    CheckpointCommit, Command, Exit, MemoryEnd, SignalSender, TaskOutcome, TaskReport,
+};
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
+use muster_core::spec::{
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle,
+};
+use muster_core::state::State;
+
+use super::{JOB, LEADER, REQUEST, exit, spec};
+
+/// A lifecycle with every field.
+fn lifecycle() -> Lifecycle {
+    let after = |job, when| Dependency {
+        job: JobId(job),
+        when,
+    };
+    let rule = |on, then| ExitRule { on, then };
+    Lifecycle {
+        tasks_at_once_max: Some(8),
+        after: vec![
+            after(3, Condition::Succeeded),
+            after(4, Condition::Ended),
+            after(5, Condition::Failed),
+        ],
+        rules: vec![
+            rule(ExitMatch::Codes { first: 3, last: 9 }, ExitMeaning::Fail),
+            rule(ExitMatch::Signal(11), ExitMeaning::RetryFree),
+            rule(ExitMatch::OutOfMemory, ExitMeaning::Retry),
+            rule(ExitMatch::Codes { first: 2, last: 2 }, ExitMeaning::Succeed),
+        ],
+        local_retries_max: 2,
+        attempts_without_progress_max: Some(3),
+        checkpoints: Some(CheckpointPolicy {
+            kept_min: 2,
+            kept_every: Some(1_000),
+            remove: true,
+            bad_max: 3,
+            restore_window_ms: 600_000,
+        }),
+    }
+}
+
+/// An exit with every field.
+fn detailed() -> Exit {
+    Exit {
+        memory: Some(MemoryEnd {
+            limit_bytes: 1 << 30,
+            peak_bytes: (1 << 30) - 1,
+        }),
+        sender: Some(SignalSender::Kernel),
+        evidence: "CUDA out of memory".to_owned(),
+        ..exit()
+    }
+}
+
+/// Commands of the fourth version, under the names of their files.
+pub(crate) fn commands() -> Vec<(&'static str, Command)> {
+    let spec = JobSpec {
+        lifecycle: lifecycle(),
+        ..spec()
+    };
+    vec![
+        (
+            "submit_job_with_lifecycle",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(spec),
+            },
+        ),
+        (
+            "report_task_exited_in_detail",
+            Command::ReportTask(TaskReport {
+                leader: LEADER,
+                job: JOB,
+                unit: UnitIndex(0),
+                epoch: AttemptEpoch(1_000_001),
+                task: TaskIndex(3),
+                outcome: TaskOutcome::Exited(detailed()),
+            }),
+        ),
+        (
+            "commit_checkpoint_with_save_time",
+            Command::CommitCheckpoint {
+                leader: LEADER,
+                job: JOB,
+                unit: UnitIndex(0),
+                checkpoint: CheckpointCommit {
+                    epoch: AttemptEpoch(1_000_001),
+                    step: 4_000,
+                    path: "/data/run/step_4000".to_owned(),
+                    size_bytes: 14_000_000_000,
+                    digest: "xxh3:00ff".to_owned(),
+                    save_ms: Some(61_000),
+                },
+            },
+        ),
+        (
+            "spoil_checkpoint",
+            Command::SpoilCheckpoint {
+                leader: LEADER,
+                job: JOB,
+                unit: UnitIndex(0),
+                reporter: AttemptEpoch(1_000_009),
+                epoch: AttemptEpoch(1_000_001),
+                step: 4_000,
+                reason: "its digest differs".to_owned(),
+            },
+        ),
+    ]
+}
+
+/// One event of every kind of the fourth version.
+pub(crate) fn kinds() -> Vec<EventKind> {
+    vec![
+        EventKind::JobEligible { job: JOB },
+        EventKind::CheckpointSpoiled {
+            job: JOB,
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(21),
+            step: 4_000,
+            reason: "its digest differs".to_owned(),
+        },
+    ]
+}
+
+/// The first version's state, of which a job has a lifecycle and a spoiled checkpoint.
+pub(crate) fn state() -> State {
+    let mut parts = super::state::parts();
+    let job = parts.jobs.iter_mut().find(|job| !job.units.is_empty());
+    let job = job.expect("a job of the sample has a unit with a history");
+    job.spec = Arc::new(JobSpec {
+        lifecycle: Lifecycle {
+            after: Vec::new(),
+            ..lifecycle()
+        },
+        ..job.spec.as_ref().clone()
+    });
+    let keys: Vec<_> = job.units.keys().copied().collect();
+    for index in keys {
+        let Some(unit) = job.units.get_mut(&index).map(Arc::make_mut) else {
+            continue;
+        };
+        for checkpoint in &mut unit.checkpoints {
+            checkpoint.save_ms = Some(61_000);
+            checkpoint.spoiled = Some("its digest differs".to_owned());
+        }
+        for past in &mut unit.past {
+            past.exit = Some(detailed());
+        }
+    }
+    State::restore(parts)
+}

@@ -1,0 +1,115 @@
+//! What may be proposed while some replicas are of an older build: only what all of them read.
+//!
+//! A replica says in its answers to shadow pushes which command format it reads; the leader takes the least of all
+//! voters and tells it in its next pushes, so that a later leader need not ask again. The level never falls: once a
+//! command of a format is in the log, everybody has to read it. What a user asks for above the level is refused; what
+//! workers tell above it is told without the details.
+
+use muster_core::command::{Command, TaskOutcome};
+use muster_proto::log::format_of;
+use muster_proto::status;
+use tonic::{Code, Status};
+
+/// The format that every replica reads that does not say which.
+pub(crate) const FORMAT_UNSAID: u8 = 3;
+
+/// Refuses a user's command that some replica could not read.
+pub(crate) fn check(command: &Command, level: u8) -> Result<(), Status> {
+    let needed = format_of(command);
+    if needed <= level {
+        return Ok(());
+    }
+    Err(status::error(
+        Code::FailedPrecondition,
+        "FEATURE_NOT_YET",
+        &format!(
+            "it needs command format {needed}, and not all replicas are known to read more than {level}; \
+             upgrade all of them, or start those that are down"
+        ),
+        &[("needed", needed.to_string()), ("level", level.to_string())],
+    ))
+}
+
+/// What is left of commands of the leader's own for readers of a level.
+pub(super) fn lowered(commands: Vec<Command>, level: u8) -> Vec<Command> {
+    let lower = |command: Command| match format_of(&command) <= level {
+        true => Some(command),
+        false => without_details(command).filter(|lowered| format_of(lowered) <= level),
+    };
+    commands.into_iter().filter_map(lower).collect()
+}
+
+/// The same without what format 4 brought; none if that is all there was to it.
+fn without_details(command: Command) -> Option<Command> {
+    match command {
+        Command::ReportTask(mut report) => {
+            if let TaskOutcome::Exited(exit) = report.outcome {
+                report.outcome = TaskOutcome::Exited(exit.without_details());
+            }
+            Some(Command::ReportTask(report))
+        }
+        Command::CommitCheckpoint {
+            leader,
+            job,
+            unit,
+            mut checkpoint,
+        } => {
+            checkpoint.save_ms = None;
+            Some(Command::CommitCheckpoint {
+                leader,
+                job,
+                unit,
+                checkpoint,
+            })
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::command::{Exit, TaskReport};
+    use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+    use muster_proto::log::COMMAND_FORMAT;
+
+    use super::*;
+
+    fn exited(evidence: &str) -> Command {
+        Command::ReportTask(TaskReport {
+            leader: LeadershipEpoch(1),
+            job: JobId(2),
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(3),
+            task: TaskIndex(0),
+            outcome: TaskOutcome::Exited(Exit {
+                code: Some(1),
+                evidence: evidence.to_owned(),
+                ..Exit::default()
+            }),
+        })
+    }
+
+    #[test]
+    fn older_readers_are_told_of_an_end_without_its_details() {
+        let told = vec![exited("ValueError: x")];
+        assert_eq!(lowered(told.clone(), FORMAT_UNSAID), vec![exited("")]);
+        assert_eq!(lowered(told.clone(), COMMAND_FORMAT), told);
+        assert!(check(&told[0], FORMAT_UNSAID).is_err());
+        assert!(check(&exited(""), FORMAT_UNSAID).is_ok());
+    }
+
+    #[test]
+    fn older_readers_are_not_told_what_they_have_no_word_for() {
+        let spoil = Command::SpoilCheckpoint {
+            leader: LeadershipEpoch(1),
+            job: JobId(2),
+            unit: UnitIndex(0),
+            reporter: AttemptEpoch(4),
+            epoch: AttemptEpoch(3),
+            step: 7,
+            reason: String::new(),
+        };
+        assert_eq!(lowered(vec![spoil.clone()], FORMAT_UNSAID), Vec::new());
+        assert_eq!(lowered(vec![spoil.clone()], COMMAND_FORMAT), vec![spoil]);
+    }
+}
