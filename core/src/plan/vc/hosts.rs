@@ -1,7 +1,8 @@
 //! What hosts can give to a unit of a virtual cluster: what is free, and by force what others have.
 
+mod stoppable;
+
 use std::collections::{BTreeMap, BTreeSet};
-use std::rc::Rc;
 use std::sync::Arc;
 
 use crate::cells::{self, Piece, Price, Room};
@@ -10,10 +11,11 @@ use crate::feasibility::Asker;
 use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use crate::plan::capacity::{Capacity, Masks, Need, positions, uuids};
 use crate::plan::preempt::Cost;
+use crate::plan::vc::hosts::stoppable::Memo;
 use crate::quota::Amounts;
-use crate::rights::{Preemptor, Rights, lost_work_ms, protected_ms};
+use crate::rights::{Preemptor, Rights};
 use crate::spec::TaskGroup;
-use crate::state::{AttemptClass, Ground, Host, HostClass, Job, State};
+use crate::state::{Host, HostClass, Job, State};
 use crate::topology::{CellId, GpuMask, HostCells, Own};
 
 /// On what ground units of virtual clusters ask, wherever their cells are.
@@ -60,16 +62,6 @@ pub(super) struct Hosts<'r, 'a: 'r> {
     stoppable: Memo,
 }
 
-/// What it costs to stop an attempt, and its GPUs on a host.
-type Stoppable = (Cost, Victim, GpuMask);
-
-/// Stoppable attempts by host, as far as anybody asked.
-#[expect(
-    clippy::disallowed_types,
-    reason = "remembers what follows from the state: nobody can see it change"
-)]
-type Memo = Rc<std::cell::RefCell<BTreeMap<HostId, Rc<[Stoppable]>>>>;
-
 impl<'r, 'a> Hosts<'r, 'a> {
     pub(super) fn new(
         state: &'a State,
@@ -94,7 +86,7 @@ impl<'r, 'a> Hosts<'r, 'a> {
             spared: Arc::default(),
             rights: Arc::new(rights),
             only: None,
-            stoppable: Rc::default(),
+            stoppable: Memo::default(),
         }
     }
 
@@ -193,79 +185,6 @@ impl<'r, 'a> Hosts<'r, 'a> {
             Some(only) => only.get(&host).copied().unwrap_or_default(),
             None => GpuMask(u128::MAX),
         }
-    }
-
-    /// Attempts on a host that may be stopped for the unit (or are being stopped), the cheapest first, without those
-    /// that are spared.
-    fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
-        if self.force == Force::None {
-            return Vec::new();
-        }
-        let mut known = self.stoppable.borrow_mut();
-        let on_host = known
-            .entry(host.id)
-            .or_insert_with(|| self.stoppable_at_all(host));
-        let not_spared = on_host.iter().filter(|(cost, victim, _)| {
-            *cost == Cost::default() || !self.spared.contains(&(victim.job, victim.unit))
-        });
-        not_spared.copied().collect()
-    }
-
-    fn stoppable_at_all(&self, host: &Host) -> Rc<[Stoppable]> {
-        let mut held: BTreeMap<Victim, GpuMask> = BTreeMap::new();
-        for (position, gpu) in host.gpus.iter().enumerate() {
-            if let Some(holder) = gpu.holder.filter(|_| gpu.usable()) {
-                let victim = Victim {
-                    job: holder.job,
-                    unit: holder.unit,
-                    epoch: holder.epoch,
-                };
-                let mask = held.entry(victim).or_default();
-                *mask = mask.or(GpuMask::one(position));
-            }
-        }
-        let mut stoppable: Vec<Stoppable> = held
-            .into_iter()
-            .filter_map(|(victim, gpus)| Some((self.cost(victim)?, victim, gpus)))
-            .collect();
-        stoppable.sort_unstable();
-        stoppable.into()
-    }
-
-    /// What it costs to stop some attempts.
-    pub(super) fn cost_of(&self, victims: &[Victim]) -> Cost {
-        let costs = victims.iter().filter_map(|victim| self.cost(*victim));
-        costs.fold(Cost::default(), Cost::plus)
-    }
-
-    /// What it costs to stop an attempt: nothing if it is being stopped; otherwise the work that is lost. None if it may not
-    /// be stopped.
-    fn cost(&self, victim: Victim) -> Option<Cost> {
-        let job = self.state.job(victim.job)?;
-        let known = job.unit(victim.unit)?;
-        let attempt = known.attempt.as_deref()?;
-        if attempt.stop.is_some() {
-            return Some(Cost::default());
-        }
-        let is_cells = matches!(attempt.standing, Standing::Cells(_));
-        if is_cells && self.force < Force::Priority {
-            return None;
-        }
-        // Whatever it gets lies in bound cells; which ones does not matter for the right.
-        self.rights.over_class(&AttemptClass {
-            ground: Ground::of(attempt),
-            queue: Arc::from(job.spec.queue.as_str()),
-            priority: job.spec.priority,
-            gpus: attempt.gpus(),
-        })?;
-        let protected_ms = protected_ms(self.state, &job.spec.queue);
-        let until = attempt.protected_since().after(protected_ms);
-        if protected_ms > 0 && until > self.state.time {
-            return None;
-        }
-        let opportunistic = attempt.standing == Standing::Opportunistic;
-        let lost_ms = lost_work_ms(known, attempt, self.state.time);
-        Some(Cost::of(opportunistic, job.spec.priority, lost_ms))
     }
 
     /// The attempts that hold what the tasks get, ascending, without those that are being stopped; and whether there

@@ -1,0 +1,98 @@
+//! Who on a host may be stopped, and what that costs.
+
+use std::collections::BTreeMap;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use crate::command::{Standing, Victim};
+use crate::ids::HostId;
+use crate::plan::preempt::Cost;
+use crate::plan::vc::hosts::{Force, Hosts};
+use crate::rights::{lost_work_ms, protected_ms};
+use crate::state::{AttemptClass, Ground, Host};
+use crate::topology::GpuMask;
+
+/// What it costs to stop an attempt, and its GPUs on a host.
+pub(super) type Stoppable = (Cost, Victim, GpuMask);
+
+/// Stoppable attempts by host, as far as anybody asked.
+#[expect(
+    clippy::disallowed_types,
+    reason = "remembers what follows from the state: nobody can see it change"
+)]
+pub(super) type Memo = Rc<std::cell::RefCell<BTreeMap<HostId, Rc<[Stoppable]>>>>;
+
+impl Hosts<'_, '_> {
+    /// Attempts on a host that may be stopped for the unit (or are being stopped), the cheapest first, without those
+    /// that are spared.
+    pub(super) fn stoppable(&self, host: &Host) -> Vec<Stoppable> {
+        if self.force == Force::None {
+            return Vec::new();
+        }
+        let mut known = self.stoppable.borrow_mut();
+        let on_host = known
+            .entry(host.id)
+            .or_insert_with(|| self.stoppable_at_all(host));
+        let not_spared = on_host.iter().filter(|(cost, victim, _)| {
+            *cost == Cost::default() || !self.spared.contains(&(victim.job, victim.unit))
+        });
+        not_spared.copied().collect()
+    }
+
+    fn stoppable_at_all(&self, host: &Host) -> Rc<[Stoppable]> {
+        let mut held: BTreeMap<Victim, GpuMask> = BTreeMap::new();
+        for (position, gpu) in host.gpus.iter().enumerate() {
+            if let Some(holder) = gpu.holder.filter(|_| gpu.usable()) {
+                let victim = Victim {
+                    job: holder.job,
+                    unit: holder.unit,
+                    epoch: holder.epoch,
+                };
+                let mask = held.entry(victim).or_default();
+                *mask = mask.or(GpuMask::one(position));
+            }
+        }
+        let mut stoppable: Vec<Stoppable> = held
+            .into_iter()
+            .filter_map(|(victim, gpus)| Some((self.cost(victim)?, victim, gpus)))
+            .collect();
+        stoppable.sort_unstable();
+        stoppable.into()
+    }
+
+    /// What it costs to stop some attempts.
+    pub(in crate::plan::vc) fn cost_of(&self, victims: &[Victim]) -> Cost {
+        let costs = victims.iter().filter_map(|victim| self.cost(*victim));
+        costs.fold(Cost::default(), Cost::plus)
+    }
+
+    /// What it costs to stop an attempt: nothing if it is being stopped; otherwise the work that is lost. None if it may not
+    /// be stopped.
+    fn cost(&self, victim: Victim) -> Option<Cost> {
+        let job = self.state.job(victim.job)?;
+        let known = job.unit(victim.unit)?;
+        let attempt = known.attempt.as_deref()?;
+        if attempt.stop.is_some() {
+            return Some(Cost::default());
+        }
+        let is_cells = matches!(attempt.standing, Standing::Cells(_));
+        if is_cells && self.force < Force::Priority {
+            return None;
+        }
+        // Whatever it gets lies in bound cells; which ones does not matter for the right.
+        self.rights.over_class(&AttemptClass {
+            ground: Ground::of(attempt),
+            queue: Arc::from(job.spec.queue.as_str()),
+            priority: job.spec.priority,
+            gpus: attempt.gpus(),
+        })?;
+        let protected_ms = protected_ms(self.state, &job.spec.queue);
+        let until = attempt.protected_since().after(protected_ms);
+        if protected_ms > 0 && until > self.state.time {
+            return None;
+        }
+        let opportunistic = attempt.standing == Standing::Opportunistic;
+        let lost_ms = lost_work_ms(known, attempt, self.state.time);
+        Some(Cost::of(opportunistic, job.spec.priority, lost_ms))
+    }
+}
