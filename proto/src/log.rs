@@ -16,6 +16,7 @@ pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, read_state, write_state};
 /// Package `muster.log.v1`, generated. Its place lets it find `muster.v1` by relative path.
 #[expect(
     unreachable_pub,
+    clippy::large_enum_variant,
     reason = "generated from schema/muster/log/v1, whose comments document the messages"
 )]
 mod v1 {

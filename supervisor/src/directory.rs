@@ -174,20 +174,12 @@ impl TaskDirectory {
         }
     }
 
-    /// How the task ended, if that is recorded. A record that a power cut left half written says nothing: the agent's
-    /// journal is what counts, and after a power cut nothing of the task lives.
+    /// How the task ended, if it did.
     ///
     /// # Errors
-    /// What the file system says.
+    /// What the file system says, or a file that is damaged.
     pub fn exit(&self) -> io::Result<Option<ExitRecord>> {
-        let path = self.0.join("exit.json");
-        match files::read_json(&path) {
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => {
-                tracing::warn!(path = %path.display(), %error, "a damaged record of a task's end: taken for none");
-                Ok(None)
-            }
-            read => read,
-        }
+        files::read_json(&self.0.join("exit.json"))
     }
 
     /// Removes the directory and all in it.

@@ -24,10 +24,10 @@ use tokio_util::sync::CancellationToken;
 use crate::leader::batch::{CommandBatch, Waiters, propose_all};
 use crate::leader::begin::Beginning;
 use crate::leader::changes::Changes;
+use crate::leader::feature_level::lowered;
 use crate::leader::planning::Planning;
 use crate::leader::session::{CloseReason, LeaderInput, SessionId, ToWorker};
 use crate::leader::sessions::Sessions;
-use crate::leader::feature_level::lowered;
 use crate::leader::shadow_rounds::{PushAnswer, ShadowRounds, WaitingBeat};
 use crate::leader::shadow_store::Fence;
 use crate::leader::{Clock, LeaderLoop, PeerLinks, telemetry};
@@ -458,7 +458,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let status = self.parts.handle.status();
         let own = self.parts.settings.replica;
         let voters = status.voters.iter().map(|voter| ReplicaId(voter.id));
-        let common = self.rounds.common_format(voters.filter(|voter| *voter != own));
+        let common = self
+            .rounds
+            .common_format(voters.filter(|voter| *voter != own));
         let level = self.parts.shadows.lock().raise_command_format(common);
         self.rounds.set_level(level);
     }

@@ -15,7 +15,7 @@ use muster_core::beat::WorkerTaskPhase;
 use muster_core::desired::TaskAssignment;
 
 use super::launch::Launched;
-use super::link::Link;
+use super::link::{Link, recorded_exit};
 use super::{Adopted, Runner, leftovers};
 use crate::limits::ADOPTION_MAX;
 use muster_supervisor::RunId;
@@ -115,8 +115,8 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
     let supervisor = directory.supervisor().unwrap_or_default();
     let until = boottime_ms() + u64::try_from(ADOPTION_MAX.as_millis()).unwrap_or(u64::MAX);
     loop {
-        if let Some(record) = directory.exit()? {
-            return Ok(Case::Over(WorkerTaskPhase::Exited(record.exit)));
+        if let Some(exit) = recorded_exit(directory) {
+            return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
         }
         let alive = supervisor.is_some_and(|process| process.is_alive());
         if alive && let Ok(case) = reach(directory, supervisor) {
@@ -128,9 +128,9 @@ fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
         std::thread::park_timeout(RETRY);
     }
     // It may have ended well between our last look and its end.
-    let is_gone = directory.exit()?.is_some() || leftovers::kill_all(directory, supervisor);
-    Ok(match directory.exit()? {
-        Some(record) => Case::Over(WorkerTaskPhase::Exited(record.exit)),
+    let is_gone = recorded_exit(directory).is_some() || leftovers::kill_all(directory, supervisor);
+    Ok(match recorded_exit(directory) {
+        Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
         None if is_gone => gone(),
         None => {
             tracing::warn!(%id, "what is left of a task cannot be killed: its GPUs stay taken");

@@ -271,7 +271,9 @@ async fn kill_all(directory: TaskDirectory, supervisor: Option<ProcessIdentity>)
         .unwrap_or(false)
 }
 
-fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
+/// How a task ended, if that is recorded. A record that a power cut left half written says nothing: the agent's journal is
+/// what counts, and after a power cut nothing of the task lives.
+pub(super) fn recorded_exit(directory: &TaskDirectory) -> Option<Exit> {
     match directory.exit() {
         Ok(record) => record.map(|record| record.exit),
         Err(error) => {

@@ -306,6 +306,22 @@ async fn what_a_dead_host_leaves_behind_is_killed_before_anything_starts() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_record_that_a_power_cut_left_half_written_stops_no_agent() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script("sleep 1000");
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    host.kill_agent();
+    let directory = host.directory(&task);
+    directory.supervisor().unwrap().unwrap().kill();
+    std::fs::write(directory.path().join("exit.json"), "{\"epo").unwrap();
+    leader.inner().status = None;
+    host.restart_agent();
+    leader.eventually_task("gone", gone).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_frozen_supervisor_is_killed_with_its_task() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
