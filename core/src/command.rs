@@ -3,6 +3,7 @@
 //! Commands that only a leader may give carry its leadership epoch; `apply` refuses those of an older
 //! one, so nothing that a deposed leader still proposes takes effect.
 
+mod block;
 mod claim;
 
 use std::collections::BTreeMap;
@@ -11,6 +12,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+pub use crate::command::block::{Block, BlockTarget};
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -18,7 +20,6 @@ use crate::ids::{
 };
 use crate::quota::QueueTree;
 use crate::spec::JobSpec;
-use crate::time::TimeMs;
 use crate::topology::{CellId, LearntTree, Topology};
 
 /// A replicated command.
@@ -480,32 +481,6 @@ impl fmt::Display for StopReason {
             Self::Moved => formatter.write_str("it is moved to make room in one piece"),
         }
     }
-}
-
-/// What a block is put on.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum BlockTarget {
-    /// A host, by name.
-    Host(String),
-    /// A GPU.
-    Gpu(GpuUuid),
-}
-
-/// Why something is out of placement.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Block {
-    /// Why; required of people.
-    pub reason: String,
-    /// Who: a user's name, or `rule:<name>`.
-    pub author: String,
-    /// What the author saw; may be empty.
-    pub evidence: String,
-    /// When it was put (stamped by `apply`; any value proposed is replaced).
-    pub since: TimeMs,
-    /// When it ends by itself; never if none.
-    pub expires_at: Option<TimeMs>,
-    /// Present if running tasks must leave: the instant by which they are killed.
-    pub drain_deadline: Option<TimeMs>,
 }
 
 /// A checkpoint that a task committed.

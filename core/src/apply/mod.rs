@@ -119,6 +119,29 @@ impl Step<'_> {
                 author,
             } => self.unblock(*request, target, author),
             Command::ExpireBlocks { .. } => Ok(self.expire_blocks()),
+            Command::CommitCheckpoint { .. } | Command::SpoilCheckpoint { .. } => {
+                self.keep_checkpoint(command)
+            }
+            Command::SetQueue { .. }
+            | Command::ConfigureQueues { .. }
+            | Command::SetTopology { .. } => self.configure(command),
+            Command::Claim(claiming) => self.claim(claiming),
+            Command::DropClaim {
+                job, unit, reason, ..
+            } => self.drop_claim(*job, *unit, reason),
+            Command::SetStanding {
+                job,
+                unit,
+                epoch,
+                standing,
+                ..
+            } => self.set_standing(*job, *unit, *epoch, standing),
+            Command::Prune { .. } => Ok(self.prune()),
+        }
+    }
+
+    fn keep_checkpoint(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        match command {
             Command::CommitCheckpoint {
                 job,
                 unit,
@@ -141,21 +164,7 @@ impl Step<'_> {
                 step: *step,
                 reason,
             }),
-            Command::SetQueue { .. }
-            | Command::ConfigureQueues { .. }
-            | Command::SetTopology { .. } => self.configure(command),
-            Command::Claim(claiming) => self.claim(claiming),
-            Command::DropClaim {
-                job, unit, reason, ..
-            } => self.drop_claim(*job, *unit, reason),
-            Command::SetStanding {
-                job,
-                unit,
-                epoch,
-                standing,
-                ..
-            } => self.set_standing(*job, *unit, *epoch, standing),
-            Command::Prune { .. } => Ok(self.prune()),
+            other => unreachable!("{other:?} says nothing about a checkpoint"),
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 
 use crate::ids::JobId;
 use crate::plan::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologyShort};
+use crate::spec::Dependency;
 
 const MS_PER_SECOND: u64 = 1_000;
 
@@ -13,17 +14,7 @@ impl fmt::Display for Blocker {
         match self {
             Self::BackOff { .. } => formatter.write_str("it waits for the end of its back-off"),
             Self::Cancelling => formatter.write_str("it is being cancelled"),
-            Self::Dependencies { open, total } => {
-                formatter.write_str("it waits for the end of ")?;
-                open.iter().enumerate().try_for_each(|(position, other)| {
-                    let before = if position == 0 { "job" } else { ", job" };
-                    write!(formatter, "{before} {} ({})", other.job, other.when.word())
-                })?;
-                match total.saturating_sub(open.len() as u64) {
-                    0 => Ok(()),
-                    more => write!(formatter, " and {more} others"),
-                }
-            }
+            Self::Dependencies { open, total } => fmt_dependencies(open, *total, formatter),
             Self::TasksAtOnce { max } => write!(
                 formatter,
                 "{max} of its tasks run, as many as may at a time (tasks_at_once_max)"
@@ -75,6 +66,38 @@ impl fmt::Display for Blocker {
                 formatter,
                 "it starts when {victims} attempts that were stopped for it have ended"
             ),
+            Self::Moving { .. } => self.fmt_moving(formatter),
+            Self::Behind { ahead } => {
+                write!(
+                    formatter,
+                    "job {ahead} is ahead of it and waits for the same hosts"
+                )
+            }
+        }
+    }
+}
+
+/// Of jobs whose end is awaited.
+fn fmt_dependencies(
+    open: &[Dependency],
+    total: u64,
+    formatter: &mut fmt::Formatter<'_>,
+) -> fmt::Result {
+    formatter.write_str("it waits for the end of ")?;
+    open.iter().enumerate().try_for_each(|(position, other)| {
+        let before = if position == 0 { "job" } else { ", job" };
+        write!(formatter, "{before} {} ({})", other.job, other.when.word())
+    })?;
+    match total.saturating_sub(open.len() as u64) {
+        0 => Ok(()),
+        more => write!(formatter, " and {more} others"),
+    }
+}
+
+impl Blocker {
+    /// Of others that make room by moving.
+    fn fmt_moving(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
             Self::Moving {
                 moves,
                 cost_gpu_ms,
@@ -86,17 +109,10 @@ impl fmt::Display for Blocker {
                 cost_gpu_ms / MS_PER_SECOND,
                 gain_gpu_ms / MS_PER_SECOND
             ),
-            Self::Behind { ahead } => {
-                write!(
-                    formatter,
-                    "job {ahead} is ahead of it and waits for the same hosts"
-                )
-            }
+            other => write!(formatter, "{other}"),
         }
     }
-}
 
-impl Blocker {
     /// Of a condition of the job that is in its way.
     fn fmt_condition(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {

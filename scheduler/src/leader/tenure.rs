@@ -1,5 +1,7 @@
 //! One leadership, from its epoch to its loss.
 
+mod shadowing;
+
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -9,7 +11,7 @@ use muster_core::apply::Applied;
 use muster_core::beat::Beat;
 use muster_core::command::HostRegistration;
 use muster_core::desired;
-use muster_core::ids::{HostId, LeadershipEpoch, ReplicaId, Revision};
+use muster_core::ids::{HostId, LeadershipEpoch, Revision};
 use muster_core::plan::is_idle;
 use muster_core::reactor::{Input, Reaction, Reactor};
 use muster_core::rejection::Rejection;
@@ -450,59 +452,6 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 self.sessions
                     .end(id, CloseReason::Rejected(rejection.clone()));
             }
-        }
-    }
-
-    /// Takes over which command format all voters read.
-    fn learn_level(&mut self) {
-        let status = self.parts.handle.status();
-        let own = self.parts.settings.replica;
-        let voters = status.voters.iter().map(|voter| ReplicaId(voter.id));
-        let common = self
-            .rounds
-            .common_format(voters.filter(|voter| *voter != own));
-        let level = self.parts.shadows.lock().raise_command_format(common);
-        self.rounds.set_level(level);
-    }
-
-    /// Begins a shadow round if one is due.
-    fn tell_shadows(&mut self) {
-        let now = self.parts.clock.monotonic();
-        let Some(push) = self.rounds.begin(now) else {
-            return;
-        };
-        let status = self.parts.handle.status();
-        let stored = self.parts.shadows.lock().push(now, status.term, &push);
-        match stored {
-            Ok(()) => self.rounds.stored_here(),
-            Err(error) => tracing::info!(%error, "this leadership's shadows are refused here"),
-        }
-        let others = status.voters.iter().map(|voter| ReplicaId(voter.id));
-        let own = self.parts.settings.replica;
-        self.rounds.push(
-            &self.parts.peers,
-            others.filter(|replica| *replica != own),
-            &push,
-        );
-        self.acknowledge();
-    }
-
-    /// Acknowledges the beats that a majority remembers, if this replica still leads in its term.
-    fn acknowledge(&mut self) {
-        let status = self.parts.handle.status();
-        let beats = self.rounds.complete(status.voters.len());
-        if status.term != self.fence.term || !self.leadership.borrow().is_self {
-            return;
-        }
-        for beat in beats {
-            let leader = self.fence.epoch;
-            self.sessions.send(
-                beat.session,
-                ToWorker::BeatAck {
-                    leader,
-                    sequence: beat.sequence,
-                },
-            );
         }
     }
 }

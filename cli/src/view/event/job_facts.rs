@@ -131,6 +131,12 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
+        other => return checkpoint_level(other),
+    })
+}
+
+fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
         Kind::CheckpointCommitted(event) => {
             let text = format!("unit {}: step {} at {}", event.unit, event.step, event.path);
             let detail = json!({
