@@ -27,108 +27,92 @@ const GPUS_MAX: u32 = 4;
 const RUNS: usize = 5;
 /// 1,024, 8,192 and 65,536 GPUs.
 const HOSTS_GROWING: [u32; 3] = [HOSTS / 64, HOSTS / 8, HOSTS];
-/// Twice the last-level cache that a core of a large server shares.
-const ELSEWHERE_BYTES: usize = 64 << 20;
 
 /// From 1,024 to 65,536 GPUs, nine of ten held: the cost of a request for one to three GPUs of one host, and how it grows.
 ///
-/// Once one after the other, and once with other work before each, so that the processor's caches hold nothing of the
-/// cluster: then the memory's latency counts, which grows with what is in use, beside the work.
+/// The clusters take turns, so that none has the processor's caches to itself, and other work of the machine hits all
+/// alike.
 pub(super) fn single_host(bench: &Bench) -> anyhow::Result<Vec<Row>> {
-    let mut rows = growing("one decision", |hosts| {
-        decisions(hosts, bench.pick(4_000, 200), None)
-    })?;
-    if let Some(growth) = rows.last_mut() {
-        growth.goal = Some(Goal::AtMost(GROWTH_WANTED));
-    }
-    let mut elsewhere = Elsewhere::new();
-    rows.extend(growing("one decision after other work", |hosts| {
-        decisions(hosts, bench.pick(400, 20), Some(&mut elsewhere))
-    })?);
-    Ok(rows)
-}
-
-/// What decisions take on clusters of growing size, and last how many times more on the largest than on the smallest.
-fn growing(
-    what: &str,
-    mut decisions: impl FnMut(u32) -> anyhow::Result<Samples>,
-) -> anyhow::Result<Vec<Row>> {
-    let mut rows = Vec::new();
-    let mut means = Vec::new();
+    let mut growing = Vec::new();
     for hosts in HOSTS_GROWING {
-        let spans = decisions(hosts)?;
-        rows.extend(mean_and_p99(
-            (what, &conditions(hosts, &spans)),
-            &spans,
-            None,
-        ));
-        means.push(spans.mean());
+        growing.push(Growing::new(hosts)?);
     }
-    let (first, last) = (means.first(), means.last());
-    let growth = last
-        .zip(first)
-        .map_or(f64::NAN, |(last, first)| last / first);
-    rows.push(Row {
-        what: format!("{what}: growth of the mean"),
-        conditions: "65,536 against 1,024 GPUs; logarithms grow 1.6 times".to_owned(),
-        unit: "times",
-        values: Values::One(growth),
-        goal: None,
-    });
+    for _ in 0..bench.pick(4_000, 200) {
+        for cluster in &mut growing {
+            cluster.decide()?;
+        }
+    }
+    let mut rows = Vec::new();
+    for cluster in &growing {
+        let conditions = format!(
+            "{} GPUs, 90 % held at random, no guarantees; {} requests for 1 to 3 GPUs of one host",
+            cluster.hosts * ground::GPUS_PER_HOST,
+            cluster.spans.len()
+        );
+        let what = ("one decision", &*conditions);
+        rows.extend(mean_and_p99(what, &cluster.spans, None));
+    }
+    let first = "first time: the memory's latency counts, which grows with what is in use";
+    rows.push(growth(first, growing.iter().map(|cluster| &cluster.spans)));
+    let again = "same plan once more: the work alone";
+    let mut worked = growth(again, growing.iter().map(|cluster| &cluster.again));
+    worked.goal = Some(Goal::AtMost(GROWTH_WANTED));
+    rows.push(worked);
     Ok(rows)
 }
 
-fn conditions(hosts: u32, spans: &Samples) -> String {
-    format!(
-        "{} GPUs, 90 % held at random, no guarantees; {} requests for 1 to 3 GPUs of one host",
-        hosts * ground::GPUS_PER_HOST,
-        spans.len()
-    )
+/// How many times more the median is on the largest cluster than on the smallest.
+fn growth<'s>(what: &str, spans: impl Iterator<Item = &'s Samples>) -> Row {
+    let medians: Vec<f64> = spans.map(Samples::median).collect();
+    let [first, .., last] = medians.as_slice() else {
+        unreachable!("there are three clusters");
+    };
+    Row {
+        what: "growth of the median decision".to_owned(),
+        conditions: format!(
+            "{what}; 65,536 against 1,024 GPUs, {last:.1} against {first:.1} us; logarithms grow 1.6 times"
+        ),
+        unit: "times",
+        values: Values::One(last / first),
+        goal: None,
+    }
 }
 
-/// Microseconds of so many decisions; before each, work elsewhere if there is any.
-fn decisions(
+/// A cluster of some size, and what decisions take on it.
+struct Growing {
     hosts: u32,
-    requests: u32,
-    mut elsewhere: Option<&mut Elsewhere>,
-) -> anyhow::Result<Samples> {
-    let mut random = ChaCha8Rng::seed_from_u64(u64::from(hosts));
-    let mut cluster = ground::cluster(hosts)?;
-    ground::fill(&mut cluster, hosts, &mut random)?;
-    let mut spans = Samples::default();
-    for _ in 0..requests {
-        let gpus = random.random_range(1..GPUS_MAX);
-        if let Some(elsewhere) = &mut elsewhere {
-            elsewhere.work();
-        }
-        let decided = decide(&mut cluster, single("new", 1, gpus))?;
-        spans.push(decided.took.as_secs_f64() * 1e6);
+    random: ChaCha8Rng,
+    cluster: Cluster,
+    /// Microseconds.
+    spans: Samples,
+    /// Microseconds of the same plan made once more.
+    again: Samples,
+}
+
+impl Growing {
+    fn new(hosts: u32) -> anyhow::Result<Self> {
+        let mut random = ChaCha8Rng::seed_from_u64(u64::from(hosts));
+        let mut cluster = ground::cluster(hosts)?;
+        ground::fill(&mut cluster, hosts, &mut random)?;
+        Ok(Self {
+            hosts,
+            random,
+            cluster,
+            spans: Samples::default(),
+            again: Samples::default(),
+        })
+    }
+
+    fn decide(&mut self) -> anyhow::Result<()> {
+        let gpus = self.random.random_range(1..GPUS_MAX);
+        let decided = decide(&mut self.cluster, single("new", 1, gpus))?;
+        self.spans.push(decided.took.as_secs_f64() * 1e6);
+        self.again.push(decided.again.as_secs_f64() * 1e6);
         // One leaves for every one that came, so that the fill stays.
         if decided.placed {
-            ground::end_one(&mut cluster)?;
+            ground::end_one(&mut self.cluster)?;
         }
-    }
-    Ok(spans)
-}
-
-/// Memory of other work: more than the processor's caches hold.
-struct Elsewhere {
-    lines: Vec<u64>,
-}
-
-impl Elsewhere {
-    fn new() -> Self {
-        Self {
-            lines: vec![0; ELSEWHERE_BYTES / size_of::<u64>()],
-        }
-    }
-
-    /// Touches all of it.
-    fn work(&mut self) {
-        for line in &mut self.lines {
-            *line = line.wrapping_add(1);
-        }
-        std::hint::black_box(&self.lines);
+        Ok(())
     }
 }
 
