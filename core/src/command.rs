@@ -4,6 +4,7 @@
 //! one, so nothing that a deposed leader still proposes takes effect.
 
 mod block;
+mod checkpoint;
 mod claim;
 
 use std::collections::BTreeMap;
@@ -13,6 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 pub use crate::command::block::{Block, BlockTarget};
+pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -481,21 +483,4 @@ impl fmt::Display for StopReason {
             Self::Moved => formatter.write_str("it is moved to make room in one piece"),
         }
     }
-}
-
-/// A checkpoint that a task committed.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CheckpointCommit {
-    /// Attempt that wrote it.
-    pub epoch: AttemptEpoch,
-    /// Training step; strictly increasing within an attempt.
-    pub step: u64,
-    /// Absolute path of the folder.
-    pub path: String,
-    /// Size in bytes, 0 if not told.
-    pub size_bytes: u64,
-    /// `algorithm:hex`, empty if not told.
-    pub digest: String,
-    /// Milliseconds that the task took to write it; none if not told. Since command format 4.
-    pub save_ms: Option<u64>,
 }

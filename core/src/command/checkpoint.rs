@@ -1,0 +1,22 @@
+//! What a task says of its checkpoints.
+
+use serde::{Deserialize, Serialize};
+
+use crate::ids::AttemptEpoch;
+
+/// A checkpoint that a task committed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCommit {
+    /// Attempt that wrote it.
+    pub epoch: AttemptEpoch,
+    /// Training step; strictly increasing within an attempt.
+    pub step: u64,
+    /// Absolute path of the folder.
+    pub path: String,
+    /// Size in bytes, 0 if not told.
+    pub size_bytes: u64,
+    /// `algorithm:hex`, empty if not told.
+    pub digest: String,
+    /// Milliseconds that the task took to write it; none if not told. Since command format 4.
+    pub save_ms: Option<u64>,
+}
