@@ -194,14 +194,8 @@ fn effect(job: &JobDifference) -> String {
     }
 }
 
-/// When a job's waiting units start.
 fn start(fate: &Fate) -> String {
-    match (fate.waited_units, fate.start_ms) {
-        (0, _) => "runs".to_owned(),
-        (_, None) => "not".to_owned(),
-        (_, Some(0)) => "at once".to_owned(),
-        (_, Some(start_ms)) => format!("in {}", span(start_ms)),
-    }
+    fate.start_in_words(|start_ms| format!("in {}", span(start_ms)))
 }
 
 /// Where a job's first waiting unit starts.

@@ -119,6 +119,20 @@ pub struct JobDifference {
     pub then: Fate,
 }
 
+impl JobDifference {
+    /// Which job it is, as the first columns of every table say it: number, name, user, queue, priority, GPUs.
+    pub(super) fn labels(&self) -> Vec<String> {
+        vec![
+            self.id.to_string(),
+            self.name.clone(),
+            self.user.clone(),
+            self.queue.clone(),
+            self.priority.to_string(),
+            self.gpus.to_string(),
+        ]
+    }
+}
+
 /// What becomes of a job in one future.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Fate {
@@ -138,6 +152,19 @@ pub struct Fate {
     pub stops: u64,
     /// Why it waits, if it has to.
     pub waits_for: Option<String>,
+}
+
+impl Fate {
+    /// When its waiting units start; `later` words a time after the fork, in milliseconds.
+    #[must_use]
+    pub fn start_in_words(&self, later: impl Fn(u64) -> String) -> String {
+        match (self.waited_units, self.start_ms) {
+            (0, _) => "runs".to_owned(),
+            (_, None) => "not".to_owned(),
+            (_, Some(0)) => "at once".to_owned(),
+            (_, Some(start_ms)) => later(start_ms),
+        }
+    }
 }
 
 /// Where tasks run.

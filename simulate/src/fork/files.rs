@@ -73,13 +73,8 @@ impl Difference {
 
 fn job_line(job: &JobDifference) -> Vec<String> {
     let now = job.now.as_ref();
-    vec![
-        job.id.to_string(),
-        job.name.clone(),
-        job.user.clone(),
-        job.queue.clone(),
-        job.priority.to_string(),
-        job.gpus.to_string(),
+    let mut cells = job.labels();
+    cells.extend([
         job.estimate.name().to_owned(),
         job.effect.words().to_owned(),
         number(now.and_then(|fate| fate.start_ms)),
@@ -88,7 +83,8 @@ fn job_line(job: &JobDifference) -> Vec<String> {
         number(job.then.end_ms),
         now.map(hosts).unwrap_or_default(),
         hosts(&job.then),
-    ]
+    ]);
+    cells
 }
 
 fn stop_line(stop: &StopDifference) -> Vec<String> {

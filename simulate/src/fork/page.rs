@@ -139,20 +139,16 @@ fn plot(
 
 fn job_cells(job: &JobDifference) -> Vec<String> {
     let now = job.now.as_ref();
-    vec![
-        job.id.to_string(),
-        job.name.clone(),
-        job.user.clone(),
-        job.queue.clone(),
-        job.priority.to_string(),
-        job.gpus.to_string(),
+    let mut cells = job.labels();
+    cells.extend([
         job.effect.words().to_owned(),
         now.map_or_else(dash, start),
         start(&job.then),
         now.map_or_else(dash, hosts),
         hosts(&job.then),
         job.estimate.name().to_owned(),
-    ]
+    ]);
+    cells
 }
 
 fn stop_cells(stop: &StopDifference) -> Vec<String> {
@@ -188,14 +184,8 @@ fn queue_cells(queue: &QueueEffect) -> Vec<String> {
     ]
 }
 
-/// When a job's waiting units start.
 fn start(fate: &Fate) -> String {
-    match (fate.waited_units, fate.start_ms) {
-        (0, _) => "runs".to_owned(),
-        (_, None) => "not".to_owned(),
-        (_, Some(0)) => "at once".to_owned(),
-        (_, Some(start_ms)) => format!("after {}", time(start_ms)),
-    }
+    fate.start_in_words(|start_ms| format!("after {}", time(start_ms)))
 }
 
 /// Where a job's first waiting unit starts.
