@@ -38,8 +38,8 @@ pub(crate) type ConnectionId = u64;
 /// What the checkpoint thread has to say.
 #[derive(Debug)]
 pub(crate) enum CheckpointNews {
-    /// The task's process is on record, or why it is not.
-    ProcessRecorded(io::Result<()>),
+    /// The task is watched, and its process on record if the disk takes it.
+    Watched,
     /// A checkpoint is on record; the agent should hear of it.
     Committed(CheckpointReport),
     /// The answer to a commit on a connection.
@@ -73,13 +73,16 @@ impl CheckpointKeeper {
         let (tell_done, done) = sync_channel(1);
         let news = Arc::new(Mutex::new(Vec::new()));
         let mut ledger = Ledger::new(spec, directory, folder, Arc::clone(&news), wake.clone());
+        ledger.unrecorded = process;
         thread::Builder::new()
             .name("checkpoints".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
-                if let Some(process) = process {
-                    let recorded = ledger.directory.record_process(process);
-                    ledger.tell(CheckpointNews::ProcessRecorded(recorded));
+                if ledger.unrecorded.is_some() {
+                    if let Err(error) = ledger.record_process() {
+                        complain(&format!("recording the task's process failed: {error}"));
+                    }
+                    ledger.tell(CheckpointNews::Watched);
                 }
                 ledger.run(&inbox);
                 // The receiver may have given up waiting.
@@ -136,6 +139,8 @@ struct Ledger {
     epoch: u64,
     /// Newest step on record.
     newest_step: Option<u64>,
+    /// The task's process until it is on record. A full disk ends no task: it is tried again with every scan.
+    unrecorded: Option<ProcessIdentity>,
     news: Arc<Mutex<Vec<CheckpointNews>>>,
     wake: Wake,
 }
@@ -155,6 +160,7 @@ impl Ledger {
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
             newest_step: assignment.checkpoint.as_ref().map(|known| known.step),
+            unrecorded: None,
             news,
             wake,
         }
@@ -164,7 +170,11 @@ impl Ledger {
         loop {
             match inbox.recv_timeout(self.interval) {
                 Ok(Request::Commit(connection, report)) => self.commit(connection, report),
-                Err(RecvTimeoutError::Timeout) => self.scan(),
+                Err(RecvTimeoutError::Timeout) => {
+                    // Was complained of the first time, and is tried again.
+                    let _ = self.record_process();
+                    self.scan();
+                }
                 Ok(Request::Finish) => {
                     self.scan();
                     self.folder.tidy();
@@ -173,6 +183,16 @@ impl Ledger {
                 Err(RecvTimeoutError::Disconnected) => return,
             }
         }
+    }
+
+    /// Records the task's process if that is still to be done. Without it a successor of this supervisor's agent
+    /// still finds the task by its socket, and its leftovers by their environment.
+    fn record_process(&mut self) -> io::Result<()> {
+        if let Some(process) = self.unrecorded {
+            self.directory.record_process(process)?;
+            self.unrecorded = None;
+        }
+        Ok(())
     }
 
     fn commit(&mut self, connection: ConnectionId, report: CheckpointReport) {

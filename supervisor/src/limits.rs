@@ -31,3 +31,6 @@ pub const LEASE_TICK: Duration = Duration::from_millis(500);
 pub const QUICK_TASK_MS_MAX: u64 = 50;
 /// Pause between two attempts to kill what is left of a task.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);
+/// How long a supervisor whose task is over tries to write down how it ended, in milliseconds, while no agent is
+/// there to be told: a full disk may be cleared within a working day.
+pub const EXIT_RECORD_MS_MAX: u64 = 8 * 3_600 * 1_000;

@@ -16,8 +16,10 @@ use crate::directory::{ExitRecord, TaskDirectory};
 use crate::family::{self, Family};
 use crate::flag::FlagFile;
 use crate::lease::{Lease, Verdict};
-use crate::limits::{KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX, QUICK_TASK_MS_MAX};
-use crate::output::Output;
+use crate::limits::{
+    EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX, QUICK_TASK_MS_MAX,
+};
+use crate::output::{Output, complain};
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, ControlAnswer, PreemptFlag, SupervisorMessage};
 use crate::spec::{SPEC_FORMAT, TaskSpec};
@@ -108,7 +110,7 @@ struct Supervisor<'task> {
     clock: LeaseClock,
     lease: Lease,
     connections: Connections,
-    /// The task's main process, once it was started and is on record.
+    /// The task's main process, once it has outlived a quick task.
     started: Option<i32>,
     /// Newest checkpoint on record.
     checkpoint: Option<CheckpointReport>,
@@ -326,14 +328,10 @@ impl Supervisor<'_> {
     fn publish(&mut self, news: Vec<CheckpointNews>, main: i32) {
         for item in news {
             match item {
-                CheckpointNews::ProcessRecorded(Ok(())) => {
+                CheckpointNews::Watched => {
                     self.started = Some(main);
                     self.connections
                         .tell_agent(&SupervisorMessage::Started { pid: main });
-                }
-                CheckpointNews::ProcessRecorded(Err(error)) => {
-                    // An agent could not find it again.
-                    self.broken = Some(format!("recording the task's process failed: {error}"));
                 }
                 CheckpointNews::Committed(report) => {
                     self.connections
@@ -365,10 +363,7 @@ impl Supervisor<'_> {
             exit: exit.clone(),
             ended_at: wall_clock(),
         };
-        // An agent that hears of it keeps it in its journal.
-        self.directory
-            .record_exit(&record, !self.connections.has_agent())
-            .map_err(during("writing exit.json"))?;
+        self.record_exit(&record)?;
         self.connections
             .tell_agent(&SupervisorMessage::Exited(exit));
         let until = self.clock.now().after(FAREWELL_MS_MAX);
@@ -378,6 +373,32 @@ impl Supervisor<'_> {
                 .map_err(during("polling"))?;
         }
         Ok(())
+    }
+}
+
+impl Supervisor<'_> {
+    /// Writes the end down. An agent that hears of it keeps it in its journal: with one, a full disk is only
+    /// complained of; without one, it is tried again until one comes or the disk has room.
+    fn record_exit(&mut self, record: &ExitRecord) -> Result<(), SuperviseError> {
+        let until = self.clock.now().after(EXIT_RECORD_MS_MAX);
+        loop {
+            let has_agent = self.connections.has_agent();
+            let Err(error) = self.directory.record_exit(record, !has_agent) else {
+                return Ok(());
+            };
+            if has_agent {
+                complain(&format!("writing exit.json failed: {error}"));
+                return Ok(());
+            }
+            if self.clock.now() >= until {
+                return Err(during("writing exit.json")(error));
+            }
+            self.connections
+                .wait(&[], milliseconds(LEASE_TICK))
+                .map_err(during("polling"))?;
+            // Nothing is left to be asked for: who connects is told the end.
+            self.connections.receive();
+        }
     }
 }
 

@@ -157,7 +157,9 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same lies on disk, where it is read.
             SupervisorMessage::Checkpoint(_) => {}
-            SupervisorMessage::Exited(_) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            SupervisorMessage::Exited(exit) => {
+                return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
+            }
             SupervisorMessage::Status {
                 deadline_boottime_ms,
                 stopping,
