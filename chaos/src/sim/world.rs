@@ -6,7 +6,7 @@ use std::time::Duration;
 use muster_core::ids::{JobId, ReplicaId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, blocker};
-use muster_core::state::State;
+use muster_core::state::{Job, State};
 use muster_core::timings::Timings;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
@@ -389,18 +389,23 @@ impl World {
     }
 }
 
-/// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody.
 fn has_ended_or_never_can(state: &State, job: JobId) -> bool {
+    state.job(job).is_some_and(|job| job.phase.is_terminal()) || never_can(state, job)
+}
+
+/// Users ask for more than the cluster could ever give, too; such a job waits, says so, and holds up nobody but
+/// those that depend on it.
+fn never_can(state: &State, job: JobId) -> bool {
     let never = |blocker| match blocker {
         Blocker::NoSuchHost { .. } | Blocker::ExceedsCluster { .. } => true,
         // One that is reached by the job alone.
         Blocker::Limit(limit) => !state.index.usage.contains_key(limit.queue.as_str()),
+        // Of older jobs only, so that this comes to an end.
+        Blocker::Dependencies { open, .. } => open.iter().all(|on| never_can(state, on.job)),
         _ => false,
     };
-    state.job(job).is_some_and(|known| {
-        known.phase.is_terminal()
-            || known.phase == JobPhase::Queued && blocker(state, job, state.time).is_some_and(never)
-    })
+    let is_queued = |known: &Job| known.phase == JobPhase::Queued;
+    state.job(job).is_some_and(is_queued) && blocker(state, job, state.time).is_some_and(never)
 }
 
 #[cfg(test)]

@@ -18,6 +18,9 @@ const WINDOW: usize = 128;
 const BEFORE: u64 = 5_000;
 /// All tasks.
 const ALL: u64 = 10_000;
+/// What the allocator may keep more after the second half than after the first, in KiB: its arenas grow in steps of
+/// about a MiB (measured over 25,000 tasks). A leak of 420 bytes a task shows.
+const ARENAS_KIB_MAX: u64 = 2_048;
 
 fn nothing_to_do(number: u64) -> TaskAssignment {
     let mut task = script("");
@@ -126,7 +129,7 @@ async fn ten_thousand_tasks_leave_nothing() {
         eventually("the last releases", is_clear);
         let after_kib = resident_kib(host.agent.id());
         assert!(
-            after_kib <= before_kib + before_kib / 10,
+            after_kib <= before_kib + ARENAS_KIB_MAX,
             "{before_kib} KiB after {BEFORE} tasks, {after_kib} KiB after {ALL}"
         );
         rate
