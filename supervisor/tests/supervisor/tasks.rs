@@ -483,14 +483,33 @@ fn a_disk_that_hangs_at_the_start_does_not_hold_the_lease_up() {
 }
 
 #[test]
-fn a_task_that_cannot_be_recorded_is_dead_when_its_end_is() {
-    let text = format!("{RUNAWAY} sleep 1000");
-    let mut rig = Rig::start_prepared(script(&text), LONG_LEASE_MS, FILES_MAX, |_, directory| {
+fn a_task_that_cannot_be_recorded_runs_and_is_recorded_once_the_disk_takes_it() {
+    let task = script("sleep 1000");
+    let mut rig = Rig::start_prepared(task, LONG_LEASE_MS, FILES_MAX, |_, directory| {
+        // Stands for a full disk: what is written first cannot be.
         std::fs::create_dir(directory.path().join("process.json.new")).unwrap();
     });
-    let exit = rig.hear_exit();
-    assert!(!rig.lives());
-    assert!(exit.start_error.unwrap().contains("recording"));
+    let SupervisorMessage::Started { pid } = rig.hear() else {
+        panic!("the task does not run");
+    };
+    assert_eq!(rig.directory.process().unwrap(), None);
+    std::fs::remove_dir(rig.directory.path().join("process.json.new")).unwrap();
+    let recorded = || rig.directory.process().unwrap().map(|process| process.pid);
+    eventually("the process is on record", || recorded() == Some(pid));
+    assert!(rig.lives());
+}
+
+#[test]
+fn an_end_that_cannot_be_recorded_is_told_to_the_agent_all_the_same() {
+    let task = script("exit 7");
+    let mut rig = Rig::start_prepared(task, LONG_LEASE_MS, FILES_MAX, |_, directory| {
+        std::fs::create_dir(directory.path().join("exit.json.new")).unwrap();
+    });
+    let SupervisorMessage::Exited(exit) = rig.hear() else {
+        panic!("the end is not told");
+    };
+    assert_eq!(exit, ended(Some(7), None));
+    assert!(rig.supervisor.wait().unwrap().success());
 }
 
 #[test]
