@@ -62,6 +62,11 @@ pub enum WorkerTaskPhase {
         /// What is known.
         detail: String,
     },
+    /// All that it needs is there, and it waits for the rest of its gang.
+    Prepared {
+        /// The port that this host keeps free for the gang to meet on, if the task is rank 0.
+        master_port: Option<u16>,
+    },
 }
 
 /// A checkpoint as its worker heard of it.

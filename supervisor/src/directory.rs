@@ -82,6 +82,12 @@ impl TaskDirectory {
         self.control().join("ctl.sock")
     }
 
+    /// The gang's hosts, for a launcher (`MUSTER_HOSTFILE`).
+    #[must_use]
+    pub fn hostfile(&self) -> PathBuf {
+        self.control().join("hosts")
+    }
+
     /// The task's own working directory.
     #[must_use]
     pub fn scratch(&self) -> PathBuf {

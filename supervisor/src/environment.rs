@@ -38,6 +38,11 @@ pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<Os
         .into_iter()
         .chain(frameworks(&spec.assignment))
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let hostfile = (!spec.assignment.gang_hosts.is_empty()).then(|| {
+        let path = directory.hostfile().into_os_string();
+        (OsString::from("MUSTER_HOSTFILE"), path)
+    });
+    let ours = ours.chain(hostfile);
     inherited.chain(users).chain(paths).chain(ours).collect()
 }
 

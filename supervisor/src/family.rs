@@ -5,6 +5,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::Errno;
@@ -13,6 +14,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, 
 use crate::cgroup::Cgroup;
 use crate::directory::TaskDirectory;
 use crate::environment;
+use crate::hostfile;
 use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
 use crate::spec::TaskSpec;
@@ -35,16 +37,50 @@ pub(crate) struct Outputs {
     pub(crate) stderr: OwnedFd,
 }
 
-impl Family {
+/// What a task needs beside its process.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    cgroup: Option<Cgroup>,
+}
+
+impl Ready {
+    /// Removes it again: the task will not begin.
+    pub(crate) fn remove(&self) {
+        if let Some(cgroup) = &self.cgroup {
+            cgroup.remove();
+        }
+    }
+
     /// Starts the main process.
     ///
     /// # Errors
     /// Why it could not be started, in words for the user.
     pub(crate) fn start(
+        self,
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+    ) -> Result<(Family, Outputs), String> {
+        Family::start(self.cgroup, spec, directory)
+    }
+}
+
+impl Family {
+    /// Makes what the task needs, and finds what can be found wrong before its process is started.
+    ///
+    /// # Errors
+    /// What is wrong, in words for the user.
+    pub(crate) fn prepare(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Ready, String> {
+        working_directory(spec, directory)?;
+        hostfile::write(&spec.assignment.gang_hosts, directory)?;
+        let cgroup = cgroup(spec)?;
+        Ok(Ready { cgroup })
+    }
+
+    fn start(
+        cgroup: Option<Cgroup>,
         spec: &TaskSpec,
         directory: &TaskDirectory,
     ) -> Result<(Self, Outputs), String> {
-        let cgroup = cgroup(spec)?;
         let mut command = command(spec, directory, cgroup.as_ref())?;
         let mut child = command.spawn().map_err(|error| {
             format!("starting `{}` failed: {error}", spec.assignment.command[0])
@@ -178,6 +214,21 @@ fn cgroup(spec: &TaskSpec) -> Result<Option<Cgroup>, String> {
     Ok(Some(cgroup))
 }
 
+/// Where the task begins.
+fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathBuf, String> {
+    let path = match &spec.assignment.working_directory {
+        Some(path) => path.into(),
+        None => directory.scratch(),
+    };
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(format!(
+        "the working directory `{}` is not there",
+        path.display()
+    ))
+}
+
 fn command(
     spec: &TaskSpec,
     directory: &TaskDirectory,
@@ -188,16 +239,7 @@ fn command(
         .command
         .split_first()
         .ok_or("the command is empty")?;
-    let working_directory = match &assignment.working_directory {
-        Some(path) => path.into(),
-        None => directory.scratch(),
-    };
-    if !working_directory.is_dir() {
-        return Err(format!(
-            "the working directory `{}` is not there",
-            working_directory.display()
-        ));
-    }
+    let working_directory = working_directory(spec, directory)?;
     let mut command = Command::new(program);
     command
         .args(arguments)

@@ -23,6 +23,11 @@ pub enum AgentRequest {
         /// Milliseconds between asking and killing; 0 kills at once.
         grace_ms: u64,
     },
+    /// The gang of a prepared task is released: the task begins. Nothing new if it has begun.
+    Begin {
+        /// The port that the gang meets on (`MASTER_PORT`).
+        master_port: u16,
+    },
     /// Asks for [`SupervisorMessage::Status`].
     Status,
 }
@@ -31,6 +36,11 @@ pub enum AgentRequest {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SupervisorMessage {
+    /// The task has all that it needs, and waits for [`AgentRequest::Begin`].
+    Prepared {
+        /// The port that is kept free for the gang to meet on, if the task is rank 0.
+        master_port: Option<u16>,
+    },
     /// The task's process runs.
     Started {
         /// Its number.

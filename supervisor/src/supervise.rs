@@ -15,6 +15,7 @@ use crate::connections::{Connections, Incoming};
 use crate::directory::{ExitRecord, TaskDirectory};
 use crate::family::{self, Family};
 use crate::flag::FlagFile;
+use crate::hold::Prepared;
 use crate::lease::{Lease, Verdict};
 use crate::limits::{
     EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX, QUICK_TASK_MS_MAX,
@@ -89,6 +90,7 @@ pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
         clock,
         lease,
         connections,
+        prepared: None,
         started: None,
         checkpoint: None,
         flag: None,
@@ -104,12 +106,14 @@ fn own_identity() -> io::Result<ProcessIdentity> {
 }
 
 /// All that a supervisor holds.
-struct Supervisor<'task> {
+pub(crate) struct Supervisor<'task> {
     directory: &'task TaskDirectory,
-    spec: &'task TaskSpec,
-    clock: LeaseClock,
-    lease: Lease,
-    connections: Connections,
+    pub(crate) spec: &'task TaskSpec,
+    pub(crate) clock: LeaseClock,
+    pub(crate) lease: Lease,
+    pub(crate) connections: Connections,
+    /// Present while the task waits for its gang.
+    pub(crate) prepared: Option<Prepared>,
     /// The task's main process, once it has outlived a quick task.
     started: Option<i32>,
     /// Newest checkpoint on record.
@@ -156,8 +160,20 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before the start")
             });
         }
-        let (family, outputs) =
-            Family::start(self.spec, self.directory).map_err(|error| not_started(&error))?;
+        let ready =
+            Family::prepare(self.spec, self.directory).map_err(|error| not_started(&error))?;
+        let assignment = &self.spec.assignment;
+        let waits = assignment.barrier && !assignment.released;
+        let started = if waits {
+            let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
+            let mut spec = self.spec.clone();
+            spec.assignment.rank.master_port = master_port;
+            ready.start(&spec, self.directory)
+        } else {
+            ready.start(self.spec, self.directory)
+        };
+        let (family, outputs) = started.map_err(|error| not_started(&error))?;
+        let now = self.clock.now();
         Ok(Watched {
             family,
             output: Output::new(self.spec, outputs.stdout, outputs.stderr),
@@ -261,7 +277,7 @@ impl Supervisor<'_> {
         for incoming in self.connections.receive() {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
-                Incoming::Agent(request) => self.obey(request, &task.family),
+                Incoming::Agent(request) => self.obey(request, Some(&task.family)),
                 Incoming::Commit(connection, report) => {
                     self.keep(task);
                     let refused = match &task.keeper {
@@ -282,7 +298,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn obey(&mut self, request: AgentRequest, family: &Family) {
+    pub(crate) fn obey(&mut self, request: AgentRequest, family: Option<&Family>) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -292,13 +308,19 @@ impl Supervisor<'_> {
                 self.lease.extend(now, deadline);
             }
             AgentRequest::Stop { reason, grace_ms } => {
-                if self.lease.stop(now, grace_ms) && grace_ms > 0 {
+                // What has not begun need not be asked.
+                if self.lease.stop(now, grace_ms)
+                    && grace_ms > 0
+                    && let Some(family) = family
+                {
                     self.flag = self.raise_flag(reason, grace_ms);
                     if self.flag.is_none() {
                         family.terminate();
                     }
                 }
             }
+            // It has begun: told again by an agent that does not know.
+            AgentRequest::Begin { .. } => {}
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
@@ -346,7 +368,10 @@ impl Supervisor<'_> {
     }
 
     /// Says all that is known.
-    fn tell_all(&mut self) {
+    pub(crate) fn tell_all(&mut self) {
+        if let Some(message) = self.prepared.as_ref().map(Prepared::message) {
+            self.connections.tell_agent(&message);
+        }
         if let Some(pid) = self.started {
             self.connections
                 .tell_agent(&SupervisorMessage::Started { pid });
@@ -402,7 +427,7 @@ impl Supervisor<'_> {
     }
 }
 
-fn milliseconds(duration: std::time::Duration) -> u64 {
+pub(crate) fn milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -417,7 +442,7 @@ fn exit_of(status: Option<WaitStatus>, lease_expired: bool) -> Exit {
     }
 }
 
-fn not_started(error: &str) -> Exit {
+pub(crate) fn not_started(error: &str) -> Exit {
     Exit {
         code: None,
         signal: None,

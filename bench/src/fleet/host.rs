@@ -72,6 +72,7 @@ impl SimulatedHost {
             registration: Some(registration),
             leadership_epoch: self.leader,
             version: "bench".to_owned(),
+            can_hold: false,
         }
     }
 

@@ -2,12 +2,14 @@
 
 mod acknowledged;
 mod agreement;
+mod assembly;
 mod exclusivity;
 mod obedience;
 mod success;
 
 pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
+pub use assembly::{Assembly, EarlyStart};
 pub use exclusivity::{Exclusivity, Overlap, Owner};
 pub use obedience::{Obedience, StaleOrder};
 pub use success::{PhantomSuccess, phantom_successes};

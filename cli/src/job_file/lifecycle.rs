@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LifecycleFile {
+    /// Whether no member of the gang begins before all of them are prepared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) barrier: Option<bool>,
     /// At most so many tasks hold resources at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tasks_at_once_max: Option<u32>,
@@ -76,6 +79,7 @@ impl From<LifecycleFile> for v1::Lifecycle {
             })
         });
         Self {
+            barrier: file.barrier,
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
             rules: file.rules.into_iter().map(Into::into).collect(),
@@ -92,6 +96,7 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             named.map(|dependency| dependency.job_id).collect()
         };
         Self {
+            barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after_ok: named(v1::Condition::Succeeded),
             after_any: named(v1::Condition::Ended),

@@ -69,6 +69,7 @@ impl JobDetailView {
             facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
         }
         self.push_checkpoints(&mut facts, screen);
+        self.push_assemblies(&mut facts);
         self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
@@ -87,6 +88,14 @@ impl JobDetailView {
             let age = ago(screen.now(), newest.committed_at_ms);
             let text = format!("step {}, {age}: {}", newest.step, newest.path);
             facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+        }
+    }
+
+    fn push_assemblies(&self, facts: &mut Table) {
+        for unit in &self.unit_list {
+            if let Some(text) = unit.attempt.as_ref().and_then(|attempt| attempt.assembly()) {
+                facts.push(vec![Cell::toned("Gang", Tone::Faint), text.into()]);
+            }
         }
     }
 

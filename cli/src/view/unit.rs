@@ -29,9 +29,17 @@ pub(crate) struct AttemptView {
     pub(crate) number: u32,
     placed_at: String,
     running_at: Option<String>,
+    pub(crate) barrier: Option<BarrierView>,
     pub(crate) stop_reason: Option<String>,
     pub(crate) standing: Option<StandingView>,
     pub(crate) tasks: Vec<TaskView>,
+}
+
+/// What the members of a gang wait for.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BarrierView {
+    master_port: Option<u32>,
+    released_at: Option<String>,
 }
 
 /// One task of an attempt.
@@ -111,10 +119,42 @@ impl From<v1::Attempt> for AttemptView {
             number: attempt.number,
             placed_at: instant(attempt.placed_at_ms),
             running_at: attempt.running_at_ms.map(instant),
+            barrier: attempt.barrier.map(BarrierView::from),
             stop_reason: stop_reason.map(describe_stop),
             standing: attempt.standing.as_ref().map(StandingView::from),
             tasks: attempt.tasks.into_iter().map(TaskView::from).collect(),
         }
+    }
+}
+
+impl From<v1::Barrier> for BarrierView {
+    fn from(barrier: v1::Barrier) -> Self {
+        Self {
+            master_port: barrier.master_port,
+            released_at: barrier.released_at_ms.map(instant),
+        }
+    }
+}
+
+impl AttemptView {
+    /// How far its gang is, in words: `3 of 8 members are prepared`; none if they begin one by one, or ran already.
+    pub(crate) fn assembly(&self) -> Option<String> {
+        let barrier = self
+            .barrier
+            .as_ref()
+            .filter(|_| self.running_at.is_none())?;
+        let all = self.tasks.len();
+        let count = |words: &[&str]| {
+            let tasks = self.tasks.iter();
+            tasks.filter(|task| words.contains(&&*task.phase)).count()
+        };
+        Some(match &barrier.released_at {
+            None => format!("{} of {all} members are prepared", count(&["prepared"])),
+            Some(_) => {
+                let begun = all - count(&["assigned", "prepared"]);
+                format!("all members are prepared, {begun} of {all} have begun")
+            }
+        })
     }
 }
 

@@ -78,6 +78,11 @@ pub enum Input {
 /// What a supervisor has to say about its task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SupervisorReport {
+    /// All that the task needs is there; its gang is waited for.
+    Prepared {
+        /// The port that is kept free for the gang to meet on, if the task is rank 0.
+        master_port: Option<u16>,
+    },
     /// The process runs.
     Started,
     /// The process ended (or could not be started: see `Exit::start_error`).
@@ -100,6 +105,15 @@ pub enum Action {
         assignment: Box<TaskAssignment>,
         /// When the supervisor must kill it unless told otherwise.
         deadline: MonotonicMs,
+    },
+    /// The gang of a prepared task is released: it begins.
+    Begin {
+        /// Which.
+        key: TaskKey,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The port that the gang meets on (`MASTER_PORT`).
+        master_port: u16,
     },
     /// Ask a task to stop, kill it when the grace is over.
     Stop {

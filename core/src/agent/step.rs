@@ -107,8 +107,14 @@ impl Agent {
             return;
         };
         let phase = match (report, &task.phase) {
-            (SupervisorReport::Started, WorkerTaskPhase::Starting) => WorkerTaskPhase::Running,
-            (SupervisorReport::Started, _) => return,
+            (SupervisorReport::Prepared { master_port }, WorkerTaskPhase::Starting) => {
+                WorkerTaskPhase::Prepared { master_port }
+            }
+            (
+                SupervisorReport::Started,
+                WorkerTaskPhase::Starting | WorkerTaskPhase::Prepared { .. },
+            ) => WorkerTaskPhase::Running,
+            (SupervisorReport::Prepared { .. } | SupervisorReport::Started, _) => return,
             _ if !task.is_alive() => return,
             (SupervisorReport::Exited(exit), _) => WorkerTaskPhase::Exited(exit),
             (SupervisorReport::Vanished { detail }, _) => WorkerTaskPhase::Gone { detail },
@@ -146,7 +152,7 @@ impl Agent {
 /// What becomes of a supervisor whose attempt is not held.
 fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Action {
     match report {
-        SupervisorReport::Started => Action::Stop {
+        SupervisorReport::Prepared { .. } | SupervisorReport::Started => Action::Stop {
             key,
             epoch,
             reason: "infra".to_owned(),

@@ -20,6 +20,8 @@ pub struct AgentTask {
     pub stop_grace_ms: Option<u64>,
     /// When its supervisor kills it by itself.
     pub deadline: MonotonicMs,
+    /// Whether its supervisor was told that its gang is released.
+    pub is_released: bool,
 }
 
 impl AgentTask {
@@ -63,7 +65,10 @@ impl AgentTask {
 /// Whether a task in this phase may still touch its resources.
 pub(super) const fn is_alive(phase: &WorkerTaskPhase) -> bool {
     match phase {
-        WorkerTaskPhase::Starting | WorkerTaskPhase::Running | WorkerTaskPhase::Stopping => true,
+        WorkerTaskPhase::Starting
+        | WorkerTaskPhase::Prepared { .. }
+        | WorkerTaskPhase::Running
+        | WorkerTaskPhase::Stopping => true,
         WorkerTaskPhase::Exited(_) | WorkerTaskPhase::Gone { .. } => false,
     }
 }

@@ -20,7 +20,8 @@ pub(super) fn commands(
     host: &Host,
     report: &Report,
 ) -> Vec<Command> {
-    let mut commands = started_tasks(state, leader, host, report);
+    let mut commands = prepared_tasks(state, leader, host, report);
+    commands.extend(started_tasks(state, leader, host, report));
     // Before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
     commands.extend(ended_tasks(state, leader, host, report));
@@ -82,6 +83,23 @@ fn newest_step(job: &Job, unit: UnitIndex, epoch: AttemptEpoch) -> Option<u64> {
     of_attempt.map(|checkpoint| checkpoint.step)
 }
 
+/// Tasks of the report that were prepared since the state last heard of them.
+fn prepared_tasks(
+    state: &State,
+    leader: LeadershipEpoch,
+    host: &Host,
+    report: &Report,
+) -> Vec<Command> {
+    outcomes(state, leader, host, report, |known, told| match told {
+        WorkerTaskPhase::Prepared { master_port } if known == TaskPhase::Assigned => {
+            Some(TaskOutcome::Prepared {
+                master_port: *master_port,
+            })
+        }
+        _ => None,
+    })
+}
+
 /// Tasks of the report that began to run since the state last heard of them. One whose worker says only how it ended
 /// ran all the same, unless it could not be started: it was quicker than a beat.
 fn started_tasks(
@@ -96,10 +114,11 @@ fn started_tasks(
             WorkerTaskPhase::Exited(exit) => exit.start_error.is_none(),
             // One that was stopped may never have run: its end will tell.
             WorkerTaskPhase::Starting
+            | WorkerTaskPhase::Prepared { .. }
             | WorkerTaskPhase::Stopping
             | WorkerTaskPhase::Gone { .. } => false,
         };
-        (ran && known == TaskPhase::Assigned).then_some(TaskOutcome::Started)
+        (ran && !known.has_begun()).then_some(TaskOutcome::Started)
     })
 }
 
@@ -115,9 +134,10 @@ fn ended_tasks(
             return None;
         }
         match told {
-            WorkerTaskPhase::Starting | WorkerTaskPhase::Running | WorkerTaskPhase::Stopping => {
-                None
-            }
+            WorkerTaskPhase::Starting
+            | WorkerTaskPhase::Prepared { .. }
+            | WorkerTaskPhase::Running
+            | WorkerTaskPhase::Stopping => None,
             WorkerTaskPhase::Exited(exit) => Some(TaskOutcome::Exited(exit.clone())),
             WorkerTaskPhase::Gone { detail } => Some(TaskOutcome::Gone {
                 detail: detail.clone(),

@@ -10,6 +10,9 @@ use crate::lifecycle::JobPhase;
 /// lifecycles, which the log of older builds relies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
+    /// Whether no member of its gang begins before all of them are prepared. If none: where the cluster and the hosts'
+    /// workers can, which is no part of what the job asks for.
+    pub barrier: Option<bool>,
     /// At most so many of its units hold resources at a time; for jobs whose tasks are placed one by one. No limit if
     /// none.
     pub tasks_at_once_max: Option<u32>,

@@ -43,6 +43,8 @@ pub(crate) enum Command {
         run_time_ms: Option<u64>,
         #[arg(key)]
         assembly_ms: Option<u64>,
+        #[arg(key, optional)]
+        barrier: bool,
     },
     /// A new leader begins; it inherits the contacts of the one before unless `forget`.
     Lead {
@@ -71,6 +73,8 @@ pub(crate) enum Command {
     Wait { span_ms: u64 },
     /// Takes a host out for so long.
     Block { host: String, span_ms: u64 },
+    /// Lets go the gangs that wait only for that.
+    Release,
     /// Prints the health of all hosts and the phase of all tasks.
     State,
 }
@@ -130,6 +134,7 @@ impl goldenscript::Runner for ReactorRunner {
                 grace_ms,
                 run_time_ms,
                 assembly_ms,
+                barrier,
             } => {
                 let (tasks, gpus) = (tasks.unwrap_or(1), gpus.unwrap_or(1));
                 let mut spec = if *gang {
@@ -141,7 +146,8 @@ impl goldenscript::Runner for ReactorRunner {
                 spec.scheduling.assembly_ms_max = *assembly_ms;
                 spec.partition_grace_ms = grace_ms.unwrap_or(spec.partition_grace_ms);
                 self.named.submit(name, spec);
-                for placement in self.named.plan(Budget::default()).placements() {
+                let planned = self.named.plan_with_barrier(Budget::default(), *barrier);
+                for placement in planned.placements() {
                     writeln!(text, "{}", self.named.describe(placement))?;
                 }
             }
@@ -180,6 +186,15 @@ impl goldenscript::Runner for ReactorRunner {
                 };
                 self.named.apply(&command);
                 self.tick(&mut text);
+            }
+            Command::Release => {
+                let commands = self.reactor.releases(&self.named.cluster.state);
+                let reaction = Reaction {
+                    commands,
+                    wake_at: self.wake_at,
+                    ..Reaction::default()
+                };
+                self.react(reaction, &mut text);
             }
             Command::State => self.print_state(&mut text),
         }
@@ -329,6 +344,9 @@ impl ReactorRunner {
                     checkpoint.step
                 )
             }
+            Replicated::ReleaseGang { job, .. } => {
+                format!("{} is let go", self.named.job_name(*job))
+            }
             Replicated::ExpireBlocks { .. } => "blocks expire".to_owned(),
             other => format!("{other:?}"),
         }
@@ -382,6 +400,15 @@ impl ReactorRunner {
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),
             ),
+            Some(("prepared", port)) => (
+                WorkerTaskPhase::Prepared {
+                    master_port: Some(port.parse()?),
+                },
+                Vec::new(),
+            ),
+            _ if said == "prepared" => {
+                (WorkerTaskPhase::Prepared { master_port: None }, Vec::new())
+            }
             Some(("saved", steps)) => (WorkerTaskPhase::Running, checkpoints(steps)?),
             Some(("saved-and-exited", steps)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(0)),

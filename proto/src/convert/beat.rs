@@ -8,6 +8,7 @@ use muster_core::ids::{
 };
 use muster_core::limits::{CHECKPOINTS_TOLD_MAX, GPUS_PER_HOST_MAX, TASKS_PER_HOST_MAX};
 
+use super::job::port;
 use super::{InvalidField, gpu_uuid, required};
 use crate::v1;
 
@@ -159,13 +160,16 @@ impl TryFrom<v1::WorkerTaskPhase> for WorkerTaskPhase {
             Kind::Gone(gone) => Self::Gone {
                 detail: gone.detail,
             },
+            Kind::Prepared(prepared) => Self::Prepared {
+                master_port: port("master_port", prepared.master_port)?,
+            },
         })
     }
 }
 
 impl From<&WorkerTaskPhase> for v1::WorkerTaskPhase {
     fn from(phase: &WorkerTaskPhase) -> Self {
-        use v1::worker_task_phase::{Gone, Kind, Plain};
+        use v1::worker_task_phase::{Gone, Kind, Plain, Prepared};
         let kind = match phase {
             WorkerTaskPhase::Starting => Kind::Starting(Plain {}),
             WorkerTaskPhase::Running => Kind::Running(Plain {}),
@@ -173,6 +177,9 @@ impl From<&WorkerTaskPhase> for v1::WorkerTaskPhase {
             WorkerTaskPhase::Exited(exit) => Kind::Exited(exit.into()),
             WorkerTaskPhase::Gone { detail } => Kind::Gone(Gone {
                 detail: detail.clone(),
+            }),
+            WorkerTaskPhase::Prepared { master_port } => Kind::Prepared(Prepared {
+                master_port: master_port.map(u32::from),
             }),
         };
         Self { kind: Some(kind) }

@@ -15,6 +15,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
         let after = wire.after.into_iter().enumerate();
         let rules = wire.rules.into_iter().enumerate();
         Ok(Self {
+            barrier: wire.barrier,
             tasks_at_once_max: wire.tasks_at_once_max,
             after: after
                 .map(|(position, dependency)| {
@@ -38,6 +39,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
 impl From<&Lifecycle> for v1::Lifecycle {
     fn from(lifecycle: &Lifecycle) -> Self {
         Self {
+            barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after: lifecycle.after.iter().map(|it| (*it).into()).collect(),
             rules: lifecycle.rules.iter().map(|it| (*it).into()).collect(),

@@ -16,16 +16,17 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         option::of(any::<u32>()),
     );
     let lists = (vec(dependency(), 0..3), vec(exit_rule(), 0..3));
-    let said = (numbers, lists, option::of(policy())).prop_map(|(numbers, lists, checkpoints)| {
-        Lifecycle {
+    let rest = (option::of(policy()), option::of(any::<bool>()));
+    let said =
+        (numbers, lists, rest).prop_map(|(numbers, lists, (checkpoints, barrier))| Lifecycle {
+            barrier,
             tasks_at_once_max: numbers.0,
             after: lists.0,
             rules: lists.1,
             local_retries_max: numbers.1,
             attempts_without_progress_max: numbers.2,
             checkpoints,
-        }
-    });
+        });
     prop_oneof![Just(Lifecycle::default()), said]
 }
 

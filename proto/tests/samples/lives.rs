@@ -22,6 +22,7 @@ fn lifecycle() -> Lifecycle {
     };
     let rule = |on, then| ExitRule { on, then };
     Lifecycle {
+        barrier: None,
         tasks_at_once_max: Some(8),
         after: vec![
             after(3, Condition::Succeeded),

@@ -163,7 +163,7 @@ fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<(
             epoch: attempt.epoch,
             hosts: vec![run.host],
         };
-        return Some((source, run.phase != TaskPhase::Assigned));
+        return Some((source, run.phase.has_begun()));
     }
     let past = unit
         .past

@@ -165,6 +165,7 @@ impl Session {
             registration: Some(self.options.registration()),
             leadership_epoch: leader,
             version: "test".to_owned(),
+            can_hold: false,
         };
         send(&outgoing, ToLeader::Hello(hello)).await;
         let mut client = WorkerServiceClient::new(channel);

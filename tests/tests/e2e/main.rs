@@ -6,6 +6,7 @@ mod bad_input;
 mod clock;
 mod dev_cluster;
 mod failover;
+mod gangs;
 mod identities;
 mod newcomer;
 mod preemption;

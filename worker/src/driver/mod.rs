@@ -178,7 +178,7 @@ impl Driver {
 
     async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {
         match &report {
-            SupervisorReport::Started => {}
+            SupervisorReport::Prepared { .. } | SupervisorReport::Started => {}
             SupervisorReport::Exited(exit) => metrics::task_exited(exit),
             SupervisorReport::Vanished { detail } => {
                 tracing::warn!(%id, detail, "a task's supervisor vanished");

@@ -154,6 +154,9 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         match serde_json::from_str(&text)? {
+            SupervisorMessage::Prepared { master_port } => {
+                phase = WorkerTaskPhase::Prepared { master_port };
+            }
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same lies on disk, where it is read.
             SupervisorMessage::Checkpoint(_) => {}

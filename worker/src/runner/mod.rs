@@ -26,8 +26,9 @@ use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
 use server::SupervisorServer;
 
-/// Orders to stop that wait for one supervisor: more than one matter only if each shortens the grace.
-const STOPS_WAITING_MAX: usize = 16;
+/// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
+/// the grace.
+const ORDERS_WAITING_MAX: usize = 16;
 /// How long a release waits for a supervisor to go before it removes the directory anyway.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
 
@@ -68,7 +69,7 @@ pub(crate) struct Runner {
 #[derive(Debug)]
 struct Handle {
     deadline_boottime_ms: watch::Sender<u64>,
-    stops: mpsc::Sender<AgentRequest>,
+    requests: mpsc::Sender<AgentRequest>,
     task: JoinHandle<()>,
 }
 
@@ -135,8 +136,18 @@ impl Runner {
     pub(crate) fn stop(&self, id: RunId, reason: String, grace_ms: u64) {
         if let Some(handle) = self.handles().get(&id) {
             let request = AgentRequest::Stop { reason, grace_ms };
-            if handle.stops.try_send(request).is_err() {
+            if handle.requests.try_send(request).is_err() {
                 tracing::debug!(%id, "the order to stop found no supervisor that takes it");
+            }
+        }
+    }
+
+    /// Lets a prepared task begin; one that is not held any more has ended.
+    pub(crate) fn begin(&self, id: RunId, master_port: u16) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = AgentRequest::Begin { master_port };
+            if handle.requests.try_send(request).is_err() {
+                tracing::debug!(%id, "the order to begin found no supervisor that takes it");
             }
         }
     }
@@ -175,15 +186,15 @@ impl Runner {
         F: Future<Output = ()> + Send + 'static,
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
-        let (stops, stop_orders) = mpsc::channel(STOPS_WAITING_MAX);
+        let (requests, waiting) = mpsc::channel(ORDERS_WAITING_MAX);
         let orders = Orders {
             deadlines,
-            stops: stop_orders,
+            requests: waiting,
         };
         let task = tokio::spawn(body(orders, self.inbox.clone()));
         let handle = Handle {
             deadline_boottime_ms,
-            stops,
+            requests,
             task,
         };
         self.handles().insert(id, handle);

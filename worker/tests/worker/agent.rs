@@ -55,12 +55,12 @@ impl Host {
     }
 
     /// Kills the agent alone.
-    fn kill_agent(&mut self) {
+    pub(crate) fn kill_agent(&mut self) {
         self.agent.kill().unwrap();
         self.agent.wait().unwrap();
     }
 
-    fn restart_agent(&mut self) {
+    pub(crate) fn restart_agent(&mut self) {
         self.agent = start_agent(&self.home.path().join("config.json"));
     }
 
@@ -68,7 +68,7 @@ impl Host {
         signal_process(self.agent.id().cast_signed(), signal);
     }
 
-    fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
+    pub(crate) fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
         TaskDirectory::below(&self.home.path().join("w/tasks"), RunId::of(task))
     }
 
@@ -79,7 +79,7 @@ impl Host {
             .join(RunId::of(task).to_string())
     }
 
-    fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
+    pub(crate) fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
         let path = self.directory(task).scratch().join(name);
         let mut text = String::new();
         eventually(name, || {

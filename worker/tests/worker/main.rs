@@ -3,5 +3,6 @@
 
 mod agent;
 mod formats;
+mod gangs;
 mod many;
 mod support;

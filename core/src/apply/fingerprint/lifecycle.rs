@@ -12,6 +12,7 @@ const MARK: u64 = 0x6c69_6665;
 impl Fold {
     pub(super) fn lifecycle(&mut self, lifecycle: &Lifecycle) {
         let Lifecycle {
+            barrier,
             tasks_at_once_max,
             after,
             rules,
@@ -20,6 +21,9 @@ impl Fold {
             checkpoints,
         } = lifecycle;
         self.number(MARK);
+        if let Some(barrier) = barrier {
+            self.numbers(&[1, u64::from(*barrier)]);
+        }
         if let Some(max) = tasks_at_once_max {
             self.numbers(&[2, u64::from(*max)]);
         }

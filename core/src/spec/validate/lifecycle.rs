@@ -23,6 +23,11 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
             "is for jobs whose tasks are placed one by one: a gang starts together".to_owned()
         });
     }
+    found.check(
+        spec.gang || lifecycle.barrier != Some(true),
+        "lifecycle.barrier",
+        || "is for gangs: the tasks of this job do not start together".to_owned(),
+    );
     dependencies(found, lifecycle);
     found.at_most(
         "lifecycle.rules",

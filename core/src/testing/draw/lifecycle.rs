@@ -6,6 +6,9 @@ use crate::testing::draw::Draw;
 impl Draw<'_> {
     pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {
         let mut lifecycle = Lifecycle::default();
+        if gang && self.once_in(4) {
+            lifecycle.barrier = Some(self.once_in(2));
+        }
         if !gang && self.once_in(4) {
             lifecycle.tasks_at_once_max = Some(1 + self.small(3));
         }

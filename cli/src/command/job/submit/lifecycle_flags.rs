@@ -9,6 +9,9 @@ use crate::job_file::LifecycleFile;
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Lifecycle")]
 pub(super) struct LifecycleFlags {
+    /// Let the gang's members begin one by one, not all of them once all are prepared
+    #[arg(long, requires = "gang")]
+    no_barrier: bool,
     /// Run at most so many tasks at a time (all)
     #[arg(long, value_name = "COUNT", conflicts_with = "gang")]
     at_once: Option<u32>,
@@ -25,8 +28,9 @@ pub(super) struct LifecycleFlags {
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 4] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 5] {
         [
+            ("--no-barrier", self.no_barrier),
             ("--at-once", self.at_once.is_some()),
             ("--after-ok", !self.after_ok.is_empty()),
             ("--after-any", !self.after_any.is_empty()),
@@ -37,6 +41,7 @@ impl LifecycleFlags {
     /// What the job says.
     pub(super) fn lifecycle(&self) -> v1::Lifecycle {
         LifecycleFile {
+            barrier: self.no_barrier.then_some(false),
             tasks_at_once_max: self.at_once,
             after_ok: self.after_ok.clone(),
             after_any: self.after_any.clone(),
@@ -50,6 +55,7 @@ impl LifecycleFlags {
 /// The flag that sets a field of the specification.
 pub(super) fn flag_of(field: &str) -> Option<&'static str> {
     let flags = [
+        ("lifecycle.barrier", "--no-barrier"),
         ("lifecycle.tasks_at_once_max", "--at-once"),
         ("lifecycle.after", "--after-ok, --after-any, --after-failed"),
     ];
