@@ -3,11 +3,13 @@
 mod acknowledged;
 mod agreement;
 mod exclusivity;
+mod lives;
 mod obedience;
 mod success;
 
 pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
 pub use exclusivity::{Exclusivity, Overlap, Owner};
+pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};
 pub use success::{PhantomSuccess, phantom_successes};
