@@ -150,7 +150,7 @@ impl Lives {
     /// Steps that were done again because the attempt that had done them was lost with them.
     #[must_use]
     pub fn repeated(&self) -> Repeated {
-        let leaders: Vec<&Life> = self.leaders().collect();
+        let leaders: Vec<&Life> = self.leaders().map(|(_, life)| life).collect();
         let mut total = Repeated::default();
         for (life, next) in leaders.iter().zip(leaders.iter().skip(1)) {
             let (Some(last), Some(first)) = (life.last_step(), next.first_step()) else {
@@ -165,22 +165,30 @@ impl Lives {
     }
 
     /// Time from `strike_ms` until the gang made steps again after its longest standstill since; none if it never stood
-    /// still.
+    /// still. A new attempt is a standstill however short.
     #[must_use]
     pub fn back_after(&self, strike_ms: u64) -> Option<Duration> {
-        let advances: Vec<u64> = self.leaders().flat_map(Life::advances).collect();
-        let pauses = advances.iter().zip(advances.iter().skip(1));
-        let (began, ended) = pauses
-            .filter(|(_, ended)| **ended > strike_ms)
-            .max_by_key(|(began, ended)| ended.saturating_sub(**began))?;
-        let is_standstill = ended.saturating_sub(*began) >= STANDSTILL_MS_MIN;
-        is_standstill.then(|| Duration::from_millis(ended - strike_ms))
+        let mut advances: Vec<(u64, AttemptEpoch)> = Vec::new();
+        for (epoch, life) in self.leaders() {
+            advances.extend(life.advances().map(|at_ms| (at_ms, epoch)));
+        }
+        let standstills = advances.windows(2).filter_map(|pair| {
+            let [(began, before), (ended, after)] = pair else {
+                return None;
+            };
+            let length_ms = ended.saturating_sub(*began);
+            let is_standstill = before != after || length_ms >= STANDSTILL_MS_MIN;
+            (is_standstill && *ended > strike_ms).then_some((length_ms, *ended))
+        });
+        let (_, ended) = standstills.max()?;
+        Some(Duration::from_millis(ended - strike_ms))
     }
 
     /// Rank 0 of every attempt that made a start, in order: all ranks take their steps together.
-    fn leaders(&self) -> impl Iterator<Item = &Life> {
-        let ranks = self.attempts.values().flatten();
-        ranks.filter(|life| life.rank == 0 && life.first_step().is_some())
+    fn leaders(&self) -> impl Iterator<Item = (AttemptEpoch, &Life)> {
+        let attempts = self.attempts.iter();
+        let ranks = attempts.flat_map(|(epoch, lives)| lives.iter().map(|life| (*epoch, life)));
+        ranks.filter(|(_, life)| life.rank == 0 && life.first_step().is_some())
     }
 }
 
@@ -296,6 +304,9 @@ mod tests {
         // The last step was seen at 1,620 ms, the next one at 5,040 ms.
         assert_eq!(lives.back_after(1_700), Some(Duration::from_millis(3_340)));
         assert_eq!(lives.back_after(5_100), None);
+        record(folder.path(), "3-9-0", 1_640, 25..=40);
+        let lives = Lives::read(folder.path(), JobId(3)).unwrap();
+        assert_eq!(lives.back_after(1_600), Some(Duration::from_millis(80)));
     }
 
     #[test]

@@ -23,6 +23,7 @@ use muster_worker::{GpuConfig, WorkerConfig};
 use serde_json::json;
 
 pub use folder::ClusterFolder;
+pub(crate) use network::raise_loopback;
 pub use network::{Direction, Network, NetworkError};
 pub use ports::free_addresses;
 pub use process::ManagedProcess;

@@ -19,7 +19,7 @@ const PREFIX: [u8; 3] = [198, 18, 77];
 /// Our own address in it.
 const OUR_NUMBER: u8 = 254;
 /// Hosts at most.
-pub const HOSTS_MAX: usize = 200;
+const HOSTS_MAX: usize = 200;
 /// The switch's name, in our own namespace.
 const SWITCH: &str = "switch";
 /// The link's name, in each host's namespace.
@@ -74,6 +74,8 @@ pub enum Direction {
 #[derive(Debug)]
 struct Host {
     address: Ipv4Addr,
+    /// The switch's end of its link.
+    port: String,
     namespace: Namespace,
 }
 
@@ -81,6 +83,14 @@ struct Host {
 #[derive(Debug)]
 struct Namespace {
     keeper: Child,
+}
+
+/// Lets processes of our own namespace reach each other: in a new one even that is off.
+///
+/// # Errors
+/// If `ip` fails.
+pub(crate) fn raise_loopback() -> Result<(), NetworkError> {
+    run("ip", &["link", "set", "lo", "up"])
 }
 
 /// Hosts joined by one switch.
@@ -98,7 +108,6 @@ impl Network {
         if count > HOSTS_MAX {
             return Err(NetworkError::TooMany(count));
         }
-        run("ip", &["link", "set", "lo", "up"])?;
         run("ip", &["link", "add", SWITCH, "type", "bridge"])?;
         let mut network = Self { hosts: Vec::new() };
         let ours = format!("{}/24", address(OUR_NUMBER));
@@ -171,15 +180,17 @@ impl Network {
 
 impl Host {
     fn connect(number: u8) -> Result<Self, NetworkError> {
-        let host = Self {
-            address: address(number),
-            namespace: Namespace::new()?,
-        };
-        let (port, keeper) = (format!("port{number}"), host.namespace.keeper.id());
-        let keeper = keeper.to_string();
+        let namespace = Namespace::new()?;
+        let port = format!("port{number}");
+        let keeper = namespace.keeper.id().to_string();
         let pair = ["link", "add", &port, "type", "veth", "peer", "name", LINK];
         run("ip", &[&pair[..], &["netns", &keeper]].concat())?;
-        run("ip", &["link", "set", &port, "master", SWITCH, "up"])?;
+        let host = Self {
+            address: address(number),
+            port,
+            namespace,
+        };
+        run("ip", &["link", "set", &host.port, "master", SWITCH, "up"])?;
         host.ip(&["link", "set", "lo", "up"])?;
         let own = format!("{}/24", host.address);
         host.ip(&["address", "add", &own, "dev", LINK])?;
@@ -239,9 +250,17 @@ impl Drop for Namespace {
     }
 }
 
+impl Drop for Host {
+    fn drop(&mut self) {
+        // The kernel takes it away with the namespace, but later: it would be in the way of the next network.
+        if let Err(error) = run("ip", &["link", "delete", &self.port]) {
+            tracing::warn!(%error, "a link stays");
+        }
+    }
+}
+
 impl Drop for Network {
     fn drop(&mut self) {
-        // The ends in the hosts' namespaces go with these; the switch would be in the way of the next network.
         if let Err(error) = run("ip", &["link", "delete", SWITCH]) {
             tracing::warn!(%error, "the switch stays");
         }

@@ -5,7 +5,9 @@ use std::path::Path;
 use muster_proto::v1;
 
 use super::Trial;
-use super::options::{GPUS_PER_HOST, RANKS, STEP_MS, TRAINING, URGENT_MS, URGENT_PRIORITY};
+use super::options::{
+    GPUS_PER_HOST, PARTITION_GRACE_MS, RANKS, STEP_MS, TRAINING, URGENT_MS, URGENT_PRIORITY,
+};
 use crate::demo::jobs::{group, job};
 
 /// The variable that names the folder in which ranks write down when they live.
@@ -43,7 +45,10 @@ pub(super) fn training(trial: Trial, trainer: &Path, traces: &Traces) -> v1::Job
     let mut ranks = group("ranks", RANKS, 1, command, &traces.ledger);
     let lives = traces.lives.display().to_string();
     ranks.environment.insert(LIVES_VARIABLE.to_owned(), lives);
-    job("training", 0, true, ranks)
+    v1::JobSpec {
+        partition_grace_ms: Some(PARTITION_GRACE_MS),
+        ..job("training", 0, true, ranks)
+    }
 }
 
 /// A job that needs more GPUs than the training leaves.

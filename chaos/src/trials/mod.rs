@@ -26,7 +26,7 @@ pub use report::{Measured, TrialReport, TrialsReport};
 pub use trial::Trial;
 
 use crate::check::{Lives, LivesError};
-use crate::cluster::ClusterError;
+use crate::cluster::{ClusterError, raise_loopback};
 use crate::demo::timeline::{Output, Timeline, Voice};
 use crate::demo::{Missed, ReferenceError, reference};
 use crate::dev::DevError;
@@ -81,9 +81,10 @@ impl TrialError {
 /// A trial that cannot be played counts as a broken promise; the others are played all the same.
 ///
 /// # Errors
-/// If the undisturbed run, with which all are compared, fails.
+/// If our own network cannot be used, or the undisturbed run, with which all are compared, fails.
 pub async fn run(options: &TrialsOptions) -> Result<TrialsReport, TrialError> {
     let timeline = Timeline::begin(Output::Stderr);
+    raise_loopback().map_err(ClusterError::from)?;
     let weights = train_undisturbed(options, timeline).await?;
     let mut report = TrialsReport {
         trials: Vec::new(),

@@ -199,16 +199,16 @@ impl<'a> Trainer<'a> {
         self.control.begin(self.step, &folder.path_of(self.step))?;
         let committed = folder.write(&self.state())?;
         let delivery = self.control.commit(&committed)?;
-        if delivery != Delivery::Unreachable {
-            // Before an agent has heard of this checkpoint an older one may be named to resume from.
-            folder.prune(committed.step, self.arguments.checkpoints_kept)?;
-        }
-        self.last_checkpoint = now();
-        let heard = if delivery == Delivery::Unreachable {
-            ", the agent is away"
-        } else {
-            ""
+        let heard = match delivery {
+            Delivery::Acknowledged | Delivery::NoAgent => {
+                // Before an agent has heard of this checkpoint an older one may be named to resume from.
+                folder.prune(committed.step, self.arguments.checkpoints_kept)?;
+                String::new()
+            }
+            Delivery::Unreachable => ", the agent is away".to_owned(),
+            Delivery::Refused(why) => format!(", the agent does not take it: {why}"),
         };
+        self.last_checkpoint = now();
         self.say(&format!(
             "checkpoint of step {}: {} bytes, {}{heard}",
             self.step, committed.bytes, committed.digest

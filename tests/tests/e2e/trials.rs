@@ -56,7 +56,10 @@ fn folder_in(line: &str) -> Option<&str> {
 #[tokio::test]
 async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
     if let Some(row) = played("agent-upgraded").await {
-        assert_eq!((&row["attempts"], &row["steps_repeated"]), (&1.into(), &0.into()));
+        assert_eq!(
+            (&row["attempts"], &row["steps_repeated"]),
+            (&1.into(), &0.into())
+        );
     }
 }
 
