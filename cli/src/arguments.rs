@@ -76,9 +76,9 @@ enum Noun {
     Scenario(command::scenario::Verb),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
-    /// Prove that it survives: simulate clusters under faults
+    /// Prove that it survives: simulated clusters and real ones, under faults
     #[command(subcommand)]
-    Chaos(command::demo::Chaos),
+    Chaos(command::chaos::Chaos),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
 }
@@ -131,7 +131,7 @@ impl CommandLine {
             Noun::Worker(worker) => return worker.run(),
             Noun::Demo(demo) => return demo.run(),
             Noun::Dev(dev) => return dev.run(),
-            Noun::Chaos(chaos) => return chaos.run(),
+            Noun::Chaos(chaos) => return chaos.run(options),
             Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
             Noun::Scenario(verb) => return verb.run(options),
@@ -163,7 +163,7 @@ impl Noun {
             Self::Replay(replay) => replay.run(options).await,
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),
-            Self::Chaos(chaos) => chaos.run(),
+            Self::Chaos(chaos) => chaos.run(options),
             Self::Simulate(simulate) => simulate.run(options),
             Self::Completion(completion) => completion.run(options),
             Self::Scenario(verb) => verb.run(options),

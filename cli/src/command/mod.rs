@@ -1,6 +1,7 @@
 //! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
 
 mod blocking;
+pub(crate) mod chaos;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 mod configuration;

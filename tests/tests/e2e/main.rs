@@ -14,4 +14,5 @@ mod queues;
 mod replica_disk;
 mod systemd;
 mod tasks;
+mod trials;
 mod what_if;
