@@ -160,7 +160,9 @@ impl SecretForm {
 }
 
 /// On which CPUs, and with whose memory, a task's processes run.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
 pub enum CpuBinding {
     /// On any.
     #[default]

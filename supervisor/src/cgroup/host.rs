@@ -72,7 +72,8 @@ impl CgroupHost {
     }
 
     fn below(mounts: &Mounts, owner: &str) -> Option<Self> {
-        let unified = { mounts.unified.as_deref() }.and_then(|mount| made(mount).map(|it| (mount, it)));
+        let unified =
+            { mounts.unified.as_deref() }.and_then(|mount| made(mount).map(|it| (mount, it)));
         let mut controllers: BTreeMap<Controller, PathBuf> = BTreeMap::new();
         if let Some((mount, parent)) = &unified {
             let passed = Controller::ALL
@@ -82,7 +83,9 @@ impl CgroupHost {
         }
         for controller in Controller::ALL {
             let mount = mounts.legacy.get(controller.word());
-            if let Some(parent) = mount.filter(|_| !controllers.contains_key(&controller)).and_then(|it| made(it))
+            if let Some(parent) = mount
+                .filter(|_| !controllers.contains_key(&controller))
+                .and_then(|it| made(it))
                 && (controller != Controller::Cpuset || inherits_cpus(&parent))
             {
                 controllers.insert(controller, parent);
@@ -124,8 +127,11 @@ impl CgroupHost {
     #[must_use]
     pub fn tasks(&self) -> BTreeSet<String> {
         let mark = format!("{}.", self.owner);
-        let parents: BTreeSet<&PathBuf> = { self.controllers.values() }.chain([&self.base]).collect();
-        let entries = parents.into_iter().filter_map(|parent| fs::read_dir(parent).ok());
+        let parents: BTreeSet<&PathBuf> =
+            { self.controllers.values() }.chain([&self.base]).collect();
+        let entries = parents
+            .into_iter()
+            .filter_map(|parent| fs::read_dir(parent).ok());
         entries
             .flatten()
             .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
@@ -171,7 +177,8 @@ impl Mounts {
         let mut found = Self::default();
         for line in mounts.lines() {
             let mut fields = line.split(' ').skip(1);
-            let (Some(path), Some(kind), Some(options)) = (fields.next(), fields.next(), fields.next())
+            let (Some(path), Some(kind), Some(options)) =
+                (fields.next(), fields.next(), fields.next())
             else {
                 continue;
             };
@@ -218,7 +225,10 @@ mod tests {
         };
         let host = CgroupHost::below(&unified, "w").unwrap();
         let wanted = [Controller::Memory, Controller::Cpu];
-        assert_eq!(host.paths("7-0-11", &wanted), [at("unified/muster/w.7-0-11")]);
+        assert_eq!(
+            host.paths("7-0-11", &wanted),
+            [at("unified/muster/w.7-0-11")]
+        );
 
         let legacy = ["memory", "cpu", "freezer"].map(|name| (name.to_owned(), at(name)));
         fs::create_dir_all(at("bare")).unwrap();
@@ -262,7 +272,10 @@ mod tests {
                     cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /second cgroup rw,cpu 0 0\n";
         let mounts = Mounts::parse(text);
         assert_eq!(mounts.unified.unwrap(), Path::new("/sys/fs/cgroup/unified"));
-        assert_eq!(mounts.legacy["cpu"], Path::new("/sys/fs/cgroup/cpu,cpuacct"));
+        assert_eq!(
+            mounts.legacy["cpu"],
+            Path::new("/sys/fs/cgroup/cpu,cpuacct")
+        );
         assert!(!mounts.legacy.contains_key("memory"));
     }
 }

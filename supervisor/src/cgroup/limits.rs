@@ -6,7 +6,7 @@ use muster_core::desired::TaskAssignment;
 use serde::{Deserialize, Serialize};
 
 use super::Cgroups;
-use crate::spec::TaskSpec;
+use crate::spec::{CpuPlace, TaskSpec};
 
 /// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
@@ -37,8 +37,8 @@ pub(crate) struct Limits {
     cpu_quota: bool,
     /// Processes and threads.
     pids_max: Option<u32>,
-    /// Lists of CPUs and of memory nodes, as the kernel writes them.
-    cpuset: Option<(String, String)>,
+    /// The CPUs that it is bound to.
+    cpuset: Option<CpuPlace>,
     /// Devices that it may not open.
     devices_denied: Vec<DeviceNumber>,
 }
@@ -54,16 +54,20 @@ impl Limits {
         Self {
             memory_mib,
             cpus_milli,
-            cpu_quota: spec.cpu_quota,
-            devices_denied: spec.devices_denied.clone(),
-            ..Self::default()
+            cpu_quota: spec.confinement.cpu_quota,
+            pids_max: spec.assignment.execution.pids_max,
+            cpuset: spec.confinement.cpus.clone(),
+            devices_denied: spec.confinement.devices_denied.clone(),
         }
     }
 
     /// Puts them in force.
     pub(super) fn set(&self, cgroups: &Cgroups) -> Result<(), String> {
         self.memory(cgroups).map_err(|error| {
-            format!("limiting its memory to {} MiB failed: {error}", self.memory_mib)
+            format!(
+                "limiting its memory to {} MiB failed: {error}",
+                self.memory_mib
+            )
         })?;
         self.cpus(cgroups)
             .map_err(|error| format!("giving it its share of the CPUs failed: {error}"))?;
@@ -120,12 +124,12 @@ impl Limits {
     }
 
     fn cpuset(&self, cgroups: &Cgroups) -> io::Result<()> {
-        let Some((cpus, nodes)) = &self.cpuset else {
+        let Some(CpuPlace { cpus, .. }) = &self.cpuset else {
             return Ok(());
         };
-        // Version 1 takes no process before both are set.
-        cgroups.write("cpuset.cpus", cpus)?;
-        cgroups.write("cpuset.mems", nodes).map(|_| ())
+        cgroups.write("cpuset.cpus", &list(cpus))?;
+        // Memory of other nodes is slower, but none at all is worse: it is only asked for later.
+        cgroups.inherit("cpuset.mems")
     }
 
     /// On version 1 alone: version 2 wants a program in the kernel for it.
@@ -135,6 +139,12 @@ impl Limits {
         }
         Ok(())
     }
+}
+
+/// Numbers as the kernel lists them.
+fn list(numbers: &[u32]) -> String {
+    let texts: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    texts.join(",")
 }
 
 fn shares(cpus_milli: u32) -> u64 {

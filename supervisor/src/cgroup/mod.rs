@@ -16,8 +16,8 @@ use muster_core::command::MemoryEnd;
 
 use crate::process::kill_pid;
 pub use host::{CgroupHost, Controller};
-pub(crate) use limits::Limits;
 pub use limits::DeviceNumber;
+pub(crate) use limits::Limits;
 
 /// The cgroups of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -34,8 +34,9 @@ impl Cgroups {
         let made = paths
             .iter()
             .try_for_each(|path| {
-                make(path)
-                    .map_err(|error| format!("making its cgroup {} failed: {error}", path.display()))
+                make(path).map_err(|error| {
+                    format!("making its cgroup {} failed: {error}", path.display())
+                })
             })
             .and_then(|()| limits.set(&cgroups));
         if made.is_err() {
@@ -140,8 +141,8 @@ impl Cgroups {
 
     /// The processes in any of them.
     fn processes(&self) -> Vec<i32> {
-        let lists = { self.0.iter() }
-            .filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
+        let lists =
+            { self.0.iter() }.filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
         let mut pids: Vec<i32> = lists
             .flat_map(|list| list.lines().map(str::parse).collect::<Vec<_>>())
             .filter_map(Result::ok)
@@ -156,7 +157,9 @@ impl Cgroups {
         let files = names
             .iter()
             .flat_map(|name| self.0.iter().map(move |path| path.join(name)));
-        files.into_iter().find_map(|file| fs::read_to_string(file).ok())
+        files
+            .into_iter()
+            .find_map(|file| fs::read_to_string(file).ok())
     }
 
     /// Writes to the first file of this name. False if there is none.
@@ -169,6 +172,23 @@ impl Cgroups {
             }
         }
         Ok(false)
+    }
+}
+
+impl Cgroups {
+    /// Gives the first one that has such a file what the directory above has in its own: version 1 takes no process before
+    /// CPUs and memory are both set.
+    fn inherit(&self, name: &str) -> io::Result<()> {
+        let own = self.0.iter().find(|path| path.join(name).exists());
+        let Some((path, above)) = own.and_then(|path| Some((path, path.parent()?))) else {
+            return Ok(());
+        };
+        let text = fs::read_to_string(above.join(name))?;
+        // On version 2 nothing stands for all of the directory above, as in a new directory.
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        write_existing(&path.join(name), text.trim())
     }
 }
 
@@ -197,7 +217,13 @@ fn write_existing(path: &Path, text: &str) -> io::Result<()> {
 /// The number behind a name in a list of `name number` lines; 0 if it is not there.
 fn count(events: &str, name: &str) -> u64 {
     { events.lines() }
-        .filter_map(|line| line.strip_prefix(name)?.strip_prefix(' ')?.trim().parse().ok())
+        .filter_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(' ')?
+                .trim()
+                .parse()
+                .ok()
+        })
         .next()
         .unwrap_or(0)
 }
@@ -226,18 +252,27 @@ mod tests {
         let (_home, unified) = likeness(&[
             ("a/memory.max", "33554432\n"),
             ("a/memory.peak", "33550000\n"),
-            ("a/memory.events", "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n"),
+            (
+                "a/memory.events",
+                "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n",
+            ),
         ]);
         let (_other_home, legacy) = likeness(&[
             ("a/pids.max", "max\n"),
             ("b/memory.limit_in_bytes", "33554432\n"),
             ("b/memory.max_usage_in_bytes", "33550000\n"),
             ("b/memory.failcnt", "7\n"),
-            ("b/memory.oom_control", "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n"),
+            (
+                "b/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            ),
         ]);
         for cgroups in [unified, legacy] {
             let memory = cgroups.memory().unwrap();
-            assert_eq!((memory.limit_bytes, memory.peak_bytes), (33_554_432, 33_550_000));
+            assert_eq!(
+                (memory.limit_bytes, memory.peak_bytes),
+                (33_554_432, 33_550_000)
+            );
             assert_eq!(cgroups.memory_shortage(), Some(Shortage::OfItsLimit));
         }
     }

@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod confined;
 mod formats;
 mod many;
 mod support;
+mod upgrade;

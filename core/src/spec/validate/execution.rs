@@ -52,7 +52,12 @@ fn kernel_limits(found: &mut Findings, execution: &Execution, at: &dyn Fn(&str) 
 fn secrets(found: &mut Findings, group: &TaskGroup, at: &dyn Fn(&str) -> String) {
     let secrets = &group.execution.secrets;
     let limit = limits::SECRETS_PER_GROUP_MAX;
-    found.at_most(&at("secrets"), secrets.len(), "SECRETS_PER_GROUP_MAX", limit);
+    found.at_most(
+        &at("secrets"),
+        secrets.len(),
+        "SECRETS_PER_GROUP_MAX",
+        limit,
+    );
     let mut variables: BTreeSet<&String> = group.environment.keys().collect();
     for (position, secret) in secrets.iter().enumerate() {
         let field = at(&format!("secrets[{position}]"));
@@ -110,7 +115,10 @@ mod tests {
             group.resources.cpus_milli = 1_500;
         });
         let expected = ["ulimits.core", "ulimits.nofile", "pids_max", "binding"];
-        assert_eq!(found, expected.map(|field| format!("groups[0].execution.{field}")));
+        assert_eq!(
+            found,
+            expected.map(|field| format!("groups[0].execution.{field}"))
+        );
         assert!(fields(|group| group.execution.binding = CpuBinding::Cpus).is_empty());
     }
 

@@ -3,7 +3,9 @@
 use clap::Args;
 use muster_proto::v1;
 
-use crate::job_file::{AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile};
+use crate::job_file::{
+    AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
+};
 use crate::parse;
 
 /// How tasks are run, beside their command.
@@ -81,7 +83,8 @@ fn amount(text: &str) -> Result<AmountFile, String> {
         return Ok(None.into());
     }
     let number = text.parse::<u64>();
-    let number = number.map_err(|_| format!("`{text}` is neither a whole number nor `unlimited`"))?;
+    let number =
+        number.map_err(|_| format!("`{text}` is neither a whole number nor `unlimited`"))?;
     Ok(Some(number).into())
 }
 
@@ -104,7 +107,10 @@ mod tests {
         };
         assert_eq!(wire("nofile=8"), ("nofile".to_owned(), Some(8), Some(8)));
         assert_eq!(wire("core=0:9"), ("core".to_owned(), Some(0), Some(9)));
-        assert_eq!(wire("stack=9:unlimited"), ("stack".to_owned(), Some(9), None));
+        assert_eq!(
+            wire("stack=9:unlimited"),
+            ("stack".to_owned(), Some(9), None)
+        );
         assert!(ulimit("nofile").is_err() && ulimit("nofile=many").is_err());
     }
 }
