@@ -7,6 +7,7 @@ use muster_core::desired::TaskAssignment;
 use muster_core::state::RestartReason;
 
 use crate::directory::TaskDirectory;
+use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 
 /// Variables that a task inherits from its worker; a user's variable of the same name wins.
@@ -24,7 +25,11 @@ const INHERITED: [&str; 7] = [
 const TORCH_MARGIN_SECONDS: u64 = 5;
 
 /// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
-pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
+pub(crate) fn of_task(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> BTreeMap<OsString, OsString> {
     let inherited = INHERITED
         .iter()
         .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));
@@ -43,7 +48,8 @@ pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<Os
         (OsString::from("MUSTER_HOSTFILE"), path)
     });
     let ours = ours.chain(hostfile);
-    inherited.chain(users).chain(paths).chain(ours).collect()
+    let theirs = inherited.chain(users).chain(secrets.variables());
+    theirs.chain(paths).chain(ours).collect()
 }
 
 fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString); 4] {

@@ -10,6 +10,7 @@
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
+mod child;
 pub mod clock;
 mod connections;
 mod directory;
@@ -19,6 +20,7 @@ pub mod files;
 mod flag;
 mod hold;
 mod hostfile;
+mod kernel_limits;
 mod lease;
 pub mod limits;
 mod lines;
@@ -27,6 +29,7 @@ mod port;
 pub mod process;
 mod protocol;
 mod run_id;
+mod secrets;
 pub mod segments;
 pub mod server;
 mod spec;
@@ -40,11 +43,11 @@ mod wake;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use cgroup::{Cgroup, find_cgroup_root};
+pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, TaskDirectory};
 pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
 pub use run_id::{InvalidRunId, RunId};
-pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
+pub use spec::{Confinement, CpuPlace, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only

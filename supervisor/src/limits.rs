@@ -6,6 +6,8 @@ use std::time::Duration;
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one secret: a key, a token, a certificate with its chain.
+pub const SECRET_BYTES_MAX: usize = 64 << 10;
 /// Connections of a task to its control socket at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Bytes of one segment of a log.

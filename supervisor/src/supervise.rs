@@ -250,10 +250,9 @@ impl Supervisor<'_> {
         task.output.finish();
         let exit = match &self.broken {
             Some(error) => not_started(error),
-            None => Exit {
-                out_of_memory: task.family.ran_out_of_memory(),
-                ..exit_of(task.family.status(), self.expired)
-            },
+            None => task
+                .family
+                .account(exit_of(task.family.status(), self.expired)),
         };
         task.family.close();
         exit

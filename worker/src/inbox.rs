@@ -2,6 +2,7 @@
 
 use muster_core::agent::SupervisorReport;
 use muster_core::beat::CheckpointReport;
+use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -16,6 +17,8 @@ pub(crate) enum Incoming {
     Supervisor(RunId, SupervisorReport),
     /// A task committed a checkpoint.
     Checkpoint(RunId, CheckpointReport),
+    /// Somebody holds memory of a GPU that is to be given on, in words for people; or nobody any more.
+    GpuMemory(GpuUuid, Option<String>),
     /// A session with a leader is open.
     Opened(Session),
     /// The leader said something in the session of this number.

@@ -14,6 +14,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod cpus;
 mod driver;
 mod error;
 pub mod gpu;
@@ -30,7 +31,7 @@ mod session;
 mod testing;
 pub mod topology;
 
-pub use config::{ConfigError, GpuConfig, WorkerConfig};
+pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
 pub use error::Error;
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};

@@ -50,6 +50,13 @@ pub const INBOX_MAX: usize = 1_024;
 pub const ACTIONS_WAITING_MAX: usize = 1_024;
 /// Messages waiting to go to the leader.
 pub const OUTBOX_MAX: usize = 256;
+/// MiB of a GPU's memory that may be in use when it is given to a task: what the driver itself takes stays below.
+pub const GPU_MEMORY_FREE_MIB_MAX: u64 = 512;
+/// How long a GPU's memory is waited for before the GPU counts as unfit, in milliseconds: NVIDIA's resiliency extension
+/// waits as long.
+pub const GPU_MEMORY_WAIT_MS_MAX: u64 = 50_000;
+/// Between two looks at it.
+pub const GPU_MEMORY_POLL: Duration = Duration::from_secs(2);
 /// Lines of a simulated GPU's timeline.
 pub const TIMELINE_LINES_MAX: usize = 100_000;
 /// Injected faults waiting for the simulated GPUs.

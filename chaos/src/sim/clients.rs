@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+    Condition, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -195,6 +195,7 @@ impl SimClient {
             working_directory: None,
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
             layout: draw_layout(random),
+            execution: execution_of(run_ms),
         };
         let lifecycle = lifecycle_of(gang, run_ms, earlier);
         JobSpec {
@@ -214,6 +215,14 @@ impl SimClient {
             scheduling: draw_scheduling(random, gang),
             lifecycle,
         }
+    }
+}
+
+/// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
+fn execution_of(run_ms: u64) -> Execution {
+    Execution {
+        pids_max: run_ms.is_multiple_of(7).then_some(64),
+        ..Execution::default()
     }
 }
 

@@ -1,5 +1,6 @@
 //! What users ask for: a job, its task groups, their resources and the job's promises about itself.
 
+mod execution;
 mod layout;
 mod lifecycle;
 mod validate;
@@ -8,6 +9,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind, UnknownUlimit};
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
@@ -75,6 +77,9 @@ pub struct TaskGroup {
     pub tasks_per_host_max: Option<u32>,
     /// Where its tasks lie to each other, and how many of them are enough.
     pub layout: Layout,
+    /// How its tasks are run, beside their command.
+    #[serde(default)]
+    pub execution: Execution,
 }
 
 /// What one task needs.

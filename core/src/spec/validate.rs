@@ -1,5 +1,6 @@
 //! The rules that a specification must obey, checked before anything is written.
 
+mod execution;
 mod lifecycle;
 mod scheduling;
 
@@ -46,6 +47,7 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
         limits::RETRIES_MAX,
     );
     found.groups(spec);
+    execution::check(&mut found, spec);
     scheduling::check(&mut found, spec);
     lifecycle::check(&mut found, spec);
     found.at_most(
@@ -83,6 +85,7 @@ fn text_bytes(spec: &JobSpec) -> usize {
     });
     own.chain(labels)
         .chain(scheduling::texts(spec))
+        .chain(execution::texts(spec))
         .map(|text| counted_bytes(text))
         .sum::<usize>()
         + groups.sum::<usize>()

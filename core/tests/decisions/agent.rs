@@ -12,6 +12,7 @@ use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::Execution;
 use muster_core::state::RestartReason;
 use muster_core::testing;
 use muster_core::time::MonotonicMs;
@@ -263,6 +264,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         gpus: Vec::new(),
         cpus_milli: 1_000,
         memory_mib: 1_024,
+        execution: Execution::default(),
         rank: RankInfo::default(),
         checkpoint: None,
         stop_grace_ms: 30_000,

@@ -7,6 +7,8 @@ use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 
+use muster_core::spec::Execution;
+
 use super::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
 
@@ -68,6 +70,10 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             gpus: gpus_from_wire(&wire.gpus)?,
             cpus_milli: wire.cpus_milli,
             memory_mib: wire.memory_mib,
+            execution: wire
+                .execution
+                .map_or_else(|| Ok(Execution::default()), Execution::try_from)
+                .map_err(|invalid| invalid.within("execution"))?,
             rank,
             checkpoint: wire.checkpoint.map(Into::into),
             stop_grace_ms: wire.stop_grace_ms,
@@ -114,6 +120,8 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             barrier: assignment.barrier,
             released: assignment.released,
             gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
+            execution: (assignment.execution != Execution::default())
+                .then(|| (&assignment.execution).into()),
         }
     }
 }

@@ -10,6 +10,7 @@ pub(crate) mod claim;
 mod desired;
 mod effect;
 mod event;
+mod execution;
 mod field;
 mod host;
 mod ids;

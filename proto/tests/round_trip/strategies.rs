@@ -4,6 +4,8 @@
 mod claiming;
 #[path = "configuration.rs"]
 mod configuration;
+#[path = "execution.rs"]
+mod execution;
 #[path = "layout.rs"]
 mod layout;
 #[path = "lifecycle.rs"]
@@ -27,7 +29,7 @@ use muster_core::ids::{
 };
 use muster_core::lifecycle::TaskPhase;
 use muster_core::spec::{
-    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+    Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
@@ -37,6 +39,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use claiming::standing;
+use execution::execution;
 use layout::{layout, scheduling};
 use lifecycle::lifecycle;
 
@@ -99,21 +102,25 @@ fn resources() -> impl Strategy<Value = Resources> {
 
 fn group() -> impl Strategy<Value = TaskGroup> {
     let shape = (text(), any::<u32>(), resources(), vec(text(), 0..4));
-    let rest = (option::of(text()), option::of(any::<u32>()), layout());
-    (shape, texts(), rest).prop_map(
-        |((name, count, resources, command), environment, (working_directory, spread, layout))| {
-            TaskGroup {
-                name,
-                count,
-                resources,
-                command,
-                environment,
-                working_directory,
-                tasks_per_host_max: spread,
-                layout,
-            }
-        },
-    )
+    let rest = (
+        option::of(text()),
+        option::of(any::<u32>()),
+        layout(),
+        execution(),
+    );
+    (shape, texts(), rest).prop_map(|((name, count, resources, command), environment, rest)| {
+        TaskGroup {
+            name,
+            count,
+            resources,
+            command,
+            environment,
+            working_directory: rest.0,
+            tasks_per_host_max: rest.1,
+            layout: rest.2,
+            execution: rest.3,
+        }
+    })
 }
 
 /// Any specification, most of them not valid.
@@ -167,6 +174,7 @@ pub(crate) fn small_job() -> impl Strategy<Value = Command> {
                 working_directory: None,
                 tasks_per_host_max: None,
                 layout: Layout::default(),
+                execution: Execution::default(),
             };
             let spec = JobSpec {
                 name: "small".to_owned(),
@@ -631,6 +639,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         option::of(stop),
         numbers,
         gang,
+        execution(),
     );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
@@ -656,6 +665,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         barrier: rest.4.0,
         released: rest.4.1,
         gang_hosts: rest.4.2,
+        execution: rest.5,
     })
 }
 

@@ -14,7 +14,7 @@ use muster_core::ids::{
     UnitIndex,
 };
 use muster_core::spec::{
-    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+    Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
@@ -53,6 +53,7 @@ pub(crate) fn spec() -> JobSpec {
         working_directory: Some("/data/run".to_owned()),
         tasks_per_host_max: Some(2),
         layout: Layout::default(),
+        execution: Execution::default(),
     };
     let logger = TaskGroup {
         name: "logger".to_owned(),
@@ -63,6 +64,7 @@ pub(crate) fn spec() -> JobSpec {
         working_directory: None,
         tasks_per_host_max: None,
         layout: Layout::default(),
+        execution: Execution::default(),
     };
     JobSpec {
         name: "résumé-7b".to_owned(),

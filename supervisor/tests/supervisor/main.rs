@@ -5,6 +5,7 @@
     reason = "a failed test should panic"
 )]
 
+mod confinement;
 mod gangs;
 mod support;
 mod tasks;

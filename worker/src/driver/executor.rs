@@ -337,7 +337,7 @@ mod tests {
         std::fs::create_dir(&disk).unwrap();
         let (journal, _) = Journal::open(&disk.join("journal")).unwrap();
         let (outbox, mut reports) = inbox();
-        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let runner = testing::runner(config, outbox);
         let (executor, handle) = Executor::new(journal, runner);
         // What cannot be rewritten is at the head of what is taken at once.
         std::fs::remove_dir_all(&disk).unwrap();

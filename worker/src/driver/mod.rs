@@ -87,6 +87,10 @@ impl Driver {
             Incoming::Checkpoint(RunId { key, epoch }, report) => {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
+            Incoming::GpuMemory(gpu, held) => match self.gpus.hold(gpu, held) {
+                Some((gpu, health)) => self.step(Input::GpuHealth { gpu, health }).await,
+                None => Ok(()),
+            },
             Incoming::Opened(session) => {
                 metrics::session_open(true);
                 self.step(Input::StreamOpened).await?;

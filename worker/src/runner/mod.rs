@@ -14,16 +14,21 @@ use std::time::Duration;
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::CheckpointReport;
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::cpus::CpuLedger;
+use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
-use muster_supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
+use muster_supervisor::{
+    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, files,
+};
 use server::SupervisorServer;
 
 /// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
@@ -47,8 +52,27 @@ pub(crate) struct RunnerConfig {
     pub(crate) checkpoint_scan_ms: u64,
     /// How much output is kept.
     pub(crate) log_limits: LogLimits,
-    /// Where cgroups can be made.
-    pub(crate) cgroup_root: Option<PathBuf>,
+    /// Where cgroups can be made; none if tasks are to have none, or the host has none for us.
+    pub(crate) cgroups: Option<CgroupHost>,
+    /// Whether tasks are held to their CPUs also while others leave theirs idle.
+    pub(crate) cpu_quota: bool,
+    /// What tasks share out.
+    pub(crate) hardware: Hardware,
+    /// Whether the kernel was started anew since the last agent: then nothing of its tasks lives.
+    pub(crate) rebooted: bool,
+    /// The host's folder of secrets.
+    pub(crate) secrets: Option<PathBuf>,
+    /// Folder in memory.
+    pub(crate) run: PathBuf,
+}
+
+/// What of the machine is given to one task and kept from others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hardware {
+    /// Who is bound to which CPUs.
+    pub(crate) cpus: CpuLedger,
+    /// The devices by which programs open the GPUs.
+    pub(crate) devices: BTreeMap<GpuUuid, DeviceNumber>,
 }
 
 /// All supervisors of this host.
@@ -56,6 +80,7 @@ pub(crate) struct RunnerConfig {
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
     server: Arc<SupervisorServer>,
+    hand_over: HandOver,
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
     clock: LeaseClock,
@@ -75,11 +100,17 @@ struct Handle {
 
 impl Runner {
     /// A runner without any supervisors yet.
-    pub(crate) fn new(config: RunnerConfig, clock: LeaseClock, inbox: Outbox) -> Self {
+    pub(crate) fn new(
+        config: RunnerConfig,
+        hand_over: HandOver,
+        clock: LeaseClock,
+        inbox: Outbox,
+    ) -> Self {
         let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
         Self {
             config: Arc::new(config),
             server: Arc::new(server),
+            hand_over,
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             clock,
             inbox,
@@ -95,17 +126,33 @@ impl Runner {
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
-        self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
+        let cpus = config.hardware.cpus.grant(&assignment);
+        let hand_over = self.hand_over.clone();
+        self.hold(id, deadline_boottime_ms, |mut orders, inbox| async move {
             ended(release).await;
+            if let Err(detail) = orders
+                .unless_stopped(hand_over.free(&assignment.gpus))
+                .await
+            {
+                let report = SupervisorReport::Vanished { detail };
+                return send(&inbox, Incoming::Supervisor(id, report)).await;
+            }
+            // Waiting may have taken longer than the lease had.
+            let deadline_boottime_ms = orders.deadline_boottime_ms();
             let directory = TaskDirectory::below(&config.tasks, id);
             let turn = disk.acquire().await;
+            let place = cpus.as_ref().map(|grant| grant.place().clone());
             let launched = tokio::task::spawn_blocking(move || {
-                launch::launch(&config, &server, assignment, deadline_boottime_ms)
+                let spec = launch::spec(&config, assignment, deadline_boottime_ms, place);
+                launch::launch(&config, &server, &spec)
             });
             let launched = launched.await;
             drop(turn);
             match launched.unwrap_or_else(|error| Err(error.into())) {
-                Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
+                Ok(launched) => {
+                    let link = Link::new(id, directory, orders, inbox);
+                    link.holding(cpus).run(launched).await;
+                }
                 Err(error) => {
                     // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
                     // not counted against the job.
@@ -227,16 +274,15 @@ async fn ended(release: Option<JoinHandle<()>>) {
     }
 }
 
-/// Removes a task's directory and cgroup.
+/// Removes a task's directory, cgroups and secrets.
 async fn clear(directory: TaskDirectory) {
     let cleared = tokio::task::spawn_blocking(move || {
-        if let Some(path) = directory
-            .read_spec()
-            .ok()
-            .flatten()
-            .and_then(|spec| spec.cgroup)
-        {
-            Cgroup::at(&path).remove();
+        if let Ok(Some(spec)) = directory.read_spec() {
+            Cgroups::at(&spec.cgroups()).remove();
+            if let Some(secrets) = &spec.secrets.target {
+                files::remove_directory(secrets)
+                    .map_err(|error| (directory.path().to_owned(), error))?;
+            }
         }
         directory
             .remove()

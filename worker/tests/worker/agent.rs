@@ -1,7 +1,7 @@
 //! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use muster_core::lifecycle::TaskPhase;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::process::ProcessIdentity;
-use muster_worker::supervisor::TaskDirectory;
+use muster_worker::supervisor::{CgroupHost, Cgroups, Controller, TaskDirectory};
 use muster_worker::{GpuConfig, RunId, WorkerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,12 +23,22 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Host {
     pub(crate) home: tempfile::TempDir,
     pub(crate) agent: Child,
+    /// What its agent and supervisors are.
+    program: PathBuf,
 }
 
 impl Host {
     pub(crate) fn start(leaders: &[&Leader]) -> Self {
+        Self::start_with(leaders, |_, _| {})
+    }
+
+    /// One with other settings, which may lie below its home.
+    pub(crate) fn start_with(
+        leaders: &[&Leader],
+        change: impl FnOnce(&mut WorkerConfig, &Path),
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let config = WorkerConfig {
+        let mut config = WorkerConfig {
             name: Some("host-1".to_owned()),
             address: Some("127.0.0.1".to_owned()),
             schedulers: leaders
@@ -48,10 +58,16 @@ impl Host {
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()
         };
+        change(&mut config, home.path());
         let path = home.path().join("config.json");
         serde_json::to_writer(File::create(&path).unwrap(), &config).unwrap();
-        let agent = start_agent(&path);
-        Self { home, agent }
+        let program = config.supervisor.unwrap_or_else(|| FIXTURE.into());
+        let agent = start_agent(&program, &path);
+        Self {
+            home,
+            agent,
+            program,
+        }
     }
 
     /// Kills the agent alone.
@@ -61,7 +77,7 @@ impl Host {
     }
 
     pub(crate) fn restart_agent(&mut self) {
-        self.agent = start_agent(&self.home.path().join("config.json"));
+        self.agent = start_agent(&self.program, &self.home.path().join("config.json"));
     }
 
     fn signal_agent(&self, signal: Signal) {
@@ -72,11 +88,18 @@ impl Host {
         TaskDirectory::below(&self.home.path().join("w/tasks"), RunId::of(task))
     }
 
-    fn logs(&self, task: &TaskAssignment) -> PathBuf {
+    pub(crate) fn logs(&self, task: &TaskAssignment) -> PathBuf {
         self.home
             .path()
             .join("w/logs")
             .join(RunId::of(task).to_string())
+    }
+
+    /// Where its tasks have cgroups, if the machine lets us have any.
+    pub(crate) fn cgroups(&self) -> Option<CgroupHost> {
+        let identity = std::fs::read(self.home.path().join("w/identity.json")).ok()?;
+        let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
+        CgroupHost::find(identity["worker_id"].as_str()?)
     }
 
     pub(crate) fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
@@ -95,11 +118,19 @@ impl Drop for Host {
         drop(self.agent.kill());
         drop(self.agent.wait());
         kill_host(&self.home.path().join("w"));
+        // The last one to look would be the next agent.
+        if let Some(cgroups) = self.cgroups() {
+            for task in cgroups.tasks() {
+                let cgroups = Cgroups::at(&cgroups.paths(&task, &Controller::ALL));
+                eventually("the cgroups' end", || cgroups.is_empty());
+                cgroups.remove();
+            }
+        }
     }
 }
 
-fn start_agent(config: &std::path::Path) -> Child {
-    Command::new(FIXTURE)
+fn start_agent(program: &Path, config: &Path) -> Child {
+    Command::new(program)
         .arg("agent")
         .arg(config)
         .stderr(Stdio::piped())
@@ -111,18 +142,18 @@ fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
+pub(crate) fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
     (task.phase == WorkerTaskPhase::Running).then_some(())
 }
 
-fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
+pub(crate) fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
     match &task.phase {
         WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
         _ => None,
     }
 }
 
-fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
+pub(crate) fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
     match &task.phase {
         WorkerTaskPhase::Gone { detail } => Some(detail.clone()),
         _ => None,
@@ -263,7 +294,7 @@ async fn a_second_agent_on_the_same_directory_is_refused() {
     leader
         .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
         .await;
-    let second = start_agent(&host.home.path().join("config.json"))
+    let second = start_agent(FIXTURE.as_ref(), &host.home.path().join("config.json"))
         .wait_with_output()
         .unwrap();
     assert!(!second.status.success());

@@ -2,7 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod confined;
 mod formats;
 mod gangs;
 mod many;
 mod support;
+mod upgrade;

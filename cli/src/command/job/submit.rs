@@ -1,5 +1,6 @@
 //! `muster job submit`.
 
+mod execution_flags;
 mod flags;
 mod lifecycle_flags;
 mod scheduling_flags;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
+use super::execution_flags::{self, ExecutionFlags};
 use super::lifecycle_flags::{self, LifecycleFlags};
 use super::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
@@ -72,6 +73,8 @@ pub(crate) struct SpecFlags {
     scheduling: SchedulingFlags,
     #[command(flatten)]
     lifecycle: LifecycleFlags,
+    #[command(flatten)]
+    execution: ExecutionFlags,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -103,6 +106,7 @@ impl SpecFlags {
             .iter()
             .chain(&self.scheduling.given())
             .chain(&self.lifecycle.given())
+            .chain(&self.execution.given())
             .find(|(_, given)| *given)
             .map(|(flag, _)| *flag)
     }
@@ -165,6 +169,7 @@ impl SpecFlags {
             working_directory: self.workdir.clone(),
             tasks_per_host_max: self.tasks_per_host,
             layout: Some(self.scheduling.layout(self.gang)),
+            execution: Some(self.execution.execution()),
         }
     }
 }
@@ -188,6 +193,7 @@ fn flag_of(field: &str) -> &str {
         "groups[0].environment" => "--env",
         other => scheduling_flags::flag_of(other)
             .or_else(|| lifecycle_flags::flag_of(other))
+            .or_else(|| execution_flags::flag_of(other))
             .unwrap_or(other),
     }
 }
