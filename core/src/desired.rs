@@ -12,6 +12,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::TaskPhase;
+use crate::spec::StopWarning;
 use crate::state::{Attempt, Job, RestartReason, State, Unit};
 
 /// Everything one host should run.
@@ -73,6 +74,9 @@ pub struct TaskAssignment {
     pub partition_grace_ms: u64,
     /// Present if it should stop.
     pub stop: Option<StopInstruction>,
+    /// A signal of the job's choice before it is terminated.
+    #[serde(default)]
+    pub warning: Option<StopWarning>,
 }
 
 /// What distributed frameworks want to know.
@@ -106,7 +110,7 @@ pub struct CheckpointRef {
 /// The order to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user`.
+    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time`.
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
@@ -187,6 +191,7 @@ fn assignments(
                     reason: reason_word(&order.reason).to_owned(),
                     grace_ms: order.grace_ms,
                 }),
+                warning: job.spec.lifecycle.warning,
             })
         })
         .collect()
@@ -257,7 +262,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::MemberLost | StopReason::GpuFault { .. } | StopReason::Assembly => "infra",
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
-        StopReason::RunTime => "run-time",
+        StopReason::RunTime => "run_time",
     }
 }
 

@@ -28,6 +28,9 @@ pub struct TaskSpec {
     pub checkpoint_scan_ms: u64,
     /// A cgroup to put the task in, if the host has one that we may write.
     pub cgroup: Option<PathBuf>,
+    /// Milliseconds before its lease's end at which the task is asked to stop; 0: it is not asked.
+    #[serde(default)]
+    pub lease_warning_ms: u64,
 }
 
 /// How much of one log is kept.

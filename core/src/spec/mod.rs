@@ -2,6 +2,7 @@
 
 mod layout;
 mod lifecycle;
+mod submission;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -11,7 +12,9 @@ use serde::{Deserialize, Serialize};
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    StopWarning,
 };
+pub use submission::check_submission;
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.

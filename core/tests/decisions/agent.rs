@@ -256,6 +256,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        warning: None,
     };
     for part in parts {
         match part.split_once(':') {

@@ -73,6 +73,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             stop_grace_ms: wire.stop_grace_ms,
             partition_grace_ms: wire.partition_grace_ms,
             stop: wire.stop.map(Into::into),
+            warning: wire.warning.map(Into::into),
         })
     }
 }
@@ -108,6 +109,7 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop_grace_ms: assignment.stop_grace_ms,
             partition_grace_ms: assignment.partition_grace_ms,
             stop: assignment.stop.as_ref().map(Into::into),
+            warning: assignment.warning.map(Into::into),
         }
     }
 }

@@ -12,7 +12,9 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement,
@@ -539,13 +541,17 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         text().prop_map(|detail| WorkerTaskPhase::Gone { detail }),
     ];
     let checkpoints = vec(checkpoint_report(), 0..4);
-    (job(), task(), unit(), epoch(), phase, checkpoints).prop_map(
-        |(job, task, unit, epoch, phase, checkpoints)| TaskStatus {
+    let spoil = (any::<u64>(), text()).prop_map(|(step, reason)| SpoilReport { step, reason });
+    let said = (checkpoints, option::of(any::<u64>()), vec(spoil, 0..4));
+    (job(), task(), unit(), epoch(), phase, said).prop_map(
+        |(job, task, unit, epoch, phase, said)| TaskStatus {
             key: TaskKey { job, task },
             unit,
             epoch,
             phase,
-            checkpoints,
+            checkpoints: said.0,
+            progress_step: said.1,
+            spoiled: said.2,
         },
     )
 }
@@ -604,7 +610,14 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let stop =
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
-    let rest = (rank(), option::of(checkpoint), option::of(stop), numbers);
+    let warning = option::of(lifecycle::warning());
+    let rest = (
+        rank(),
+        option::of(checkpoint),
+        option::of(stop),
+        numbers,
+        warning,
+    );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
             job: identity.0,
@@ -626,6 +639,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         memory_mib: rest.3.1[0],
         stop_grace_ms: rest.3.1[1],
         partition_grace_ms: rest.3.1[2],
+        warning: rest.4,
     })
 }
 

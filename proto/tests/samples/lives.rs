@@ -9,10 +9,11 @@ use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle,
+    StopWarning,
 };
 use muster_core::state::State;
 
-use super::{JOB, LEADER, REQUEST, exit, spec};
+use super::{JOB, LEADER, REQUEST, exit};
 
 /// A lifecycle with every field.
 fn lifecycle() -> Lifecycle {
@@ -43,6 +44,19 @@ fn lifecycle() -> Lifecycle {
             bad_max: 3,
             restore_window_ms: 600_000,
         }),
+        ..Lifecycle::default()
+    }
+}
+
+/// A lifecycle with a signal before SIGTERM.
+fn warned() -> Lifecycle {
+    Lifecycle {
+        warning: Some(StopWarning {
+            signal: 10,
+            to_all: true,
+            lead_ms: Some(60_000),
+        }),
+        ..Lifecycle::default()
     }
 }
 
@@ -63,7 +77,11 @@ fn detailed() -> Exit {
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let spec = JobSpec {
         lifecycle: lifecycle(),
-        ..spec()
+        ..super::spec()
+    };
+    let warned_spec = JobSpec {
+        lifecycle: warned(),
+        ..super::spec()
     };
     vec![
         (
@@ -71,6 +89,13 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             Command::SubmitJob {
                 request: REQUEST,
                 spec: Arc::new(spec),
+            },
+        ),
+        (
+            "submit_job_with_warning",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(warned_spec),
             },
         ),
         (

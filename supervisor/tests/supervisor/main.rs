@@ -5,5 +5,7 @@
     reason = "a failed test should panic"
 )]
 
+mod conversation;
+mod fencing;
 mod support;
 mod tasks;

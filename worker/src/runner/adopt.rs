@@ -65,6 +65,8 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         if let Some(report) = directory.checkpoint()? {
             adopted.checkpoints.push((id, report));
         }
+        let spoiled = directory.spoiled()?.into_iter();
+        adopted.spoiled.extend(spoiled.map(|report| (id, report)));
         let case = case.map_err(io::Error::other)??;
         adopted.found.push(Found {
             key: id.key,
@@ -156,7 +158,9 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         match serde_json::from_str(&text)? {
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same lies on disk, where it is read.
-            SupervisorMessage::Checkpoint(_) => {}
+            SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
+            // It is said again when there is another one.
+            SupervisorMessage::Progress { .. } => {}
             SupervisorMessage::Exited(exit) => {
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
             }
@@ -227,6 +231,7 @@ mod tests {
             checkpoint_directory: config.checkpoints.clone(),
             checkpoint_scan_ms: config.checkpoint_scan_ms,
             cgroup,
+            lease_warning_ms: 0,
         };
         directory.create(&spec).unwrap();
         let dead = ProcessIdentity {

@@ -25,13 +25,22 @@ pub(super) struct Launched {
     pub(super) child: Option<std::process::Child>,
 }
 
+/// What a new supervisor is told of its task's lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseTerms {
+    /// When it ends, in milliseconds of `CLOCK_BOOTTIME`.
+    pub(super) deadline_boottime_ms: u64,
+    /// Milliseconds before its end at which the task is asked to stop; 0: it is not asked.
+    pub(super) warning_ms: u64,
+}
+
 /// Writes the task's directory and starts its supervisor, which is connected from the start through its
 /// standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
     server: &SupervisorServer,
     assignment: TaskAssignment,
-    deadline_boottime_ms: u64,
+    lease: LeaseTerms,
 ) -> io::Result<Launched> {
     let id = RunId::of(&assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
@@ -43,7 +52,7 @@ pub(super) fn launch(
     let spec = TaskSpec {
         format: SPEC_FORMAT,
         assignment,
-        deadline_boottime_ms,
+        deadline_boottime_ms: lease.deadline_boottime_ms,
         log_directory: config.logs.join(id.to_string()),
         log_limits: config.log_limits,
         checkpoint_directory,
@@ -52,6 +61,7 @@ pub(super) fn launch(
             .cgroup_root
             .as_ref()
             .map(|root| root.join(id.to_string())),
+        lease_warning_ms: lease.warning_ms,
     };
     directory.create(&spec)?;
     let (ours, theirs) = UnixStream::pair()?;

@@ -8,18 +8,21 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::desired::TaskAssignment;
 use muster_core::time::MonotonicMs;
+use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
+use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
@@ -58,6 +61,8 @@ pub(crate) struct Runner {
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
     clock: LeaseClock,
+    /// Milliseconds between two beats, as the last leader wanted them.
+    beat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
     /// Releases under way: until one has ended, its directory is not there for anybody else.
@@ -81,16 +86,30 @@ impl Runner {
             server: Arc::new(server),
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             clock,
+            beat_ms: Arc::new(AtomicU64::new(Timings::default().beat_ms)),
             inbox,
             handles: Arc::default(),
             releases: Arc::default(),
         }
     }
 
+    /// A leader says how often it wants to hear of this host.
+    pub(crate) fn beats_every(&self, beat_ms: u64) {
+        self.beat_ms.store(beat_ms, Ordering::Relaxed);
+    }
+
     /// Starts a supervisor; what becomes of it comes to the inbox.
     pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
+        let lease = LeaseTerms {
+            deadline_boottime_ms,
+            warning_ms: lease_warning_ms(
+                assignment.stop_grace_ms,
+                assignment.partition_grace_ms,
+                self.beat_ms.load(Ordering::Relaxed),
+            ),
+        };
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
@@ -99,7 +118,7 @@ impl Runner {
             let directory = TaskDirectory::below(&config.tasks, id);
             let turn = disk.acquire().await;
             let launched = tokio::task::spawn_blocking(move || {
-                launch::launch(&config, &server, assignment, deadline_boottime_ms)
+                launch::launch(&config, &server, assignment, lease)
             });
             let launched = launched.await;
             drop(turn);
@@ -205,6 +224,8 @@ pub(crate) struct Adopted {
     pub(crate) found: Vec<Found>,
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
+    /// Checkpoints that they could not read.
+    pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.
