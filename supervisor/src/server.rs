@@ -109,13 +109,13 @@ fn serve_until_hung_up() -> io::Result<Option<Request>> {
     Ok(None)
 }
 
-/// Waits for the agent, while there is one; looks up now and then while there is something to guard.
+/// Waits for the agent, while there is one, without end only if there is nothing to guard.
 fn wait_for_request(has_agent: bool, guard: &Guard) -> io::Result<bool> {
     let tick = Timespec {
         tv_sec: 0,
         tv_nsec: i64::from(LEASE_TICK.subsec_nanos()),
     };
-    let timeout = (!guard.is_idle()).then_some(&tick);
+    let timeout = (!has_agent || !guard.is_idle()).then_some(&tick);
     let stdin = io::stdin();
     let mut agent = [PollFd::new(&stdin, PollFlags::IN)];
     let polled = if has_agent { &mut agent[..] } else { &mut [] };

@@ -55,20 +55,20 @@ impl Host {
     }
 
     /// Kills the agent alone.
-    fn kill_agent(&mut self) {
+    pub(crate) fn kill_agent(&mut self) {
         self.agent.kill().unwrap();
         self.agent.wait().unwrap();
     }
 
-    fn restart_agent(&mut self) {
+    pub(crate) fn restart_agent(&mut self) {
         self.agent = start_agent(&self.home.path().join("config.json"));
     }
 
-    fn signal_agent(&self, signal: Signal) {
+    pub(crate) fn signal_agent(&self, signal: Signal) {
         signal_process(self.agent.id().cast_signed(), signal);
     }
 
-    fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
+    pub(crate) fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
         TaskDirectory::below(&self.home.path().join("w/tasks"), RunId::of(task))
     }
 
@@ -79,7 +79,7 @@ impl Host {
             .join(RunId::of(task).to_string())
     }
 
-    fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
+    pub(crate) fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
         let path = self.directory(task).scratch().join(name);
         let mut text = String::new();
         eventually(name, || {
@@ -107,15 +107,15 @@ fn start_agent(config: &std::path::Path) -> Child {
         .unwrap()
 }
 
-fn signal_process(pid: i32, signal: Signal) {
+pub(crate) fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
+pub(crate) fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
     (task.phase == WorkerTaskPhase::Running).then_some(())
 }
 
-fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
+pub(crate) fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
     match &task.phase {
         WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
         _ => None,
