@@ -12,7 +12,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::TaskPhase;
-use crate::spec::Execution;
+use crate::spec::{Execution, StopWarning};
 use crate::state::{Attempt, Job, RestartReason, State, Unit};
 
 /// Everything one host should run.
@@ -86,6 +86,9 @@ pub struct TaskAssignment {
     /// The gang's hosts in the order of `node_rank`, for a launcher; only rank 0 of a gang is told.
     #[serde(default)]
     pub gang_hosts: Vec<GangHost>,
+    /// A signal of the job's choice before it is terminated.
+    #[serde(default)]
+    pub warning: Option<StopWarning>,
 }
 
 /// A host of a gang, as a launcher wants to know it.
@@ -128,7 +131,7 @@ pub struct CheckpointRef {
 /// The order to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user`.
+    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time`.
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
@@ -217,6 +220,7 @@ fn assignments(
                 } else {
                     Vec::new()
                 },
+                warning: job.spec.lifecycle.warning,
             })
         })
         .collect()
@@ -300,7 +304,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::MemberLost | StopReason::GpuFault { .. } | StopReason::Assembly => "infra",
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
-        StopReason::RunTime => "run-time",
+        StopReason::RunTime => "run_time",
     }
 }
 

@@ -89,6 +89,8 @@ pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
 /// Checkpoints of one task that its worker tells of at a time, the newest ones: more between two beats are not worth
 /// their bytes.
 pub const CHECKPOINTS_TOLD_MAX: usize = 16;
+/// Checkpoints that one attempt may say it could not read: more than are remembered cannot be offered to it.
+pub const SPOILS_TOLD_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 /// Longest back-off between two attempts of a failing unit: one hour.

@@ -19,7 +19,7 @@ use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::hostfile;
 use crate::limits::KILL_RETRY;
-use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
+use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::sys;
@@ -172,6 +172,23 @@ impl Family {
         signal_group(self.main, Signal::TERM);
         // A stopped process acts on no other signal.
         signal_group(self.main, Signal::CONT);
+    }
+
+    /// Sends a signal to the task's main process, or to every process of the task that can be found now.
+    pub(crate) fn signal(&self, signal: Signal, to_all: bool) {
+        let main = self.status.is_none().then_some(self.main);
+        let others = if to_all {
+            let me = getpid().as_raw_nonzero().get();
+            descendants(&ProcessEntry::all().unwrap_or_default(), me)
+        } else {
+            Vec::new()
+        };
+        let others = others.into_iter().filter(|pid| *pid != self.main);
+        for pid in main.into_iter().chain(others) {
+            signal_pid(pid, signal);
+            // A stopped process acts on no other signal.
+            signal_pid(pid, Signal::CONT);
+        }
     }
 
     /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none

@@ -3,6 +3,7 @@
 use muster_core::command::Exit;
 
 use crate::connections::Incoming;
+use crate::guard::Pulse;
 use crate::lease::Verdict;
 use crate::limits::LEASE_TICK;
 use crate::port::ReservedPort;
@@ -55,6 +56,8 @@ impl Supervisor<'_> {
             if self.lease.is_stopping() {
                 return Err(not_started("it was stopped before its gang was released"));
             }
+            self.pulse.into_iter().for_each(Pulse::looked);
+            self.wake_at(self.lease.deadline());
             let until_over = self.lease.deadline().since(now);
             let timeout_ms = until_over.clamp(1, milliseconds(LEASE_TICK));
             self.connections
@@ -64,8 +67,8 @@ impl Supervisor<'_> {
                 match incoming {
                     Incoming::AgentConnected => self.tell_all(),
                     Incoming::Agent(AgentRequest::Begin { master_port }) => return Ok(master_port),
-                    Incoming::Agent(request) => self.obey(request, None),
-                    Incoming::Commit(connection, _) => {
+                    Incoming::Agent(request) => self.obey(request),
+                    Incoming::Task(connection, _) => {
                         let answer = ControlAnswer::refused("the task has not begun");
                         self.connections.answer(connection, &answer);
                     }

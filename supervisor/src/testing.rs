@@ -46,6 +46,7 @@ pub fn assignment() -> TaskAssignment {
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        warning: None,
     }
 }
 

@@ -4,7 +4,7 @@ use muster_client::JobDetail;
 use serde::Serialize;
 
 use super::job::JobView;
-use super::unit::UnitView;
+use super::unit::{CheckpointView, UnitView};
 use super::word::phase_tone;
 use crate::job_file::JobFile;
 use crate::output::{Cell, Column, Screen, Table, Tone, ago, span, until};
@@ -82,7 +82,8 @@ impl JobDetailView {
 
     fn push_checkpoints(&self, facts: &mut Table, screen: &Screen) {
         for unit in &self.unit_list {
-            let Some(newest) = unit.checkpoints.last() else {
+            let is_good = |it: &&CheckpointView| it.spoiled.is_none();
+            let Some(newest) = unit.checkpoints.iter().rfind(is_good) else {
                 continue;
             };
             let age = ago(screen.now(), newest.committed_at_ms);

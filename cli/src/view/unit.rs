@@ -60,6 +60,7 @@ pub(crate) struct ExitView {
     out_of_memory: bool,
     lease_expired: bool,
     start_error: Option<String>,
+    evidence: String,
 }
 
 /// An attempt that ended.
@@ -85,6 +86,8 @@ pub(crate) struct CheckpointView {
     pub(crate) path: String,
     size_bytes: u64,
     digest: String,
+    save_ms: Option<u64>,
+    pub(crate) spoiled: Option<String>,
     committed_at: String,
     #[serde(skip)]
     pub(crate) committed_at_ms: u64,
@@ -178,6 +181,7 @@ impl From<v1::Exit> for ExitView {
             out_of_memory: exit.out_of_memory,
             lease_expired: exit.lease_expired,
             start_error: exit.start_error,
+            evidence: exit.evidence,
         }
     }
 }
@@ -206,6 +210,8 @@ impl From<v1::Checkpoint> for CheckpointView {
             path: checkpoint.path,
             size_bytes: checkpoint.size_bytes,
             digest: checkpoint.digest,
+            save_ms: checkpoint.save_ms,
+            spoiled: checkpoint.spoiled,
             committed_at: instant(checkpoint.committed_at_ms),
             committed_at_ms: checkpoint.committed_at_ms,
         }
@@ -226,6 +232,10 @@ impl ExitView {
         }
         if self.lease_expired {
             text.push_str(", its lease ran out");
+        }
+        if let Some(telling) = self.evidence.lines().next() {
+            text.push_str(": ");
+            text.push_str(telling);
         }
         text
     }

@@ -21,7 +21,7 @@ pub use task::AgentTask;
 
 use crate::agent::beats::Beats;
 use crate::agent::started::Started;
-use crate::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use crate::beat::{Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
 use crate::command::{Exit, GpuHealth};
 use crate::desired::{DesiredState, TaskAssignment, TaskKey};
 use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision};
@@ -63,6 +63,24 @@ pub enum Input {
         epoch: AttemptEpoch,
         /// What.
         report: CheckpointReport,
+    },
+    /// A task got somewhere.
+    Progress {
+        /// Whose.
+        key: TaskKey,
+        /// Which attempt: one that is not the task's current one is refused.
+        epoch: AttemptEpoch,
+        /// The training step it is at.
+        step: u64,
+    },
+    /// A task could not read a checkpoint of an earlier attempt.
+    Spoiled {
+        /// Whose.
+        key: TaskKey,
+        /// Which attempt: one that is not the task's current one is refused.
+        epoch: AttemptEpoch,
+        /// What.
+        report: SpoilReport,
     },
     /// The GPU backend sees a GPU differently.
     GpuHealth {
@@ -281,6 +299,8 @@ impl Agent {
                 epoch: assignment.epoch,
                 phase: WorkerTaskPhase::Starting,
                 checkpoints: Vec::new(),
+                progress_step: None,
+                spoiled: Vec::new(),
             });
         let mut tasks: Vec<TaskStatus> = held.chain(pending).collect();
         tasks.sort_by_key(|task| task.key);

@@ -26,6 +26,19 @@ pub struct Lifecycle {
     pub attempts_without_progress_max: Option<u32>,
     /// What becomes of its checkpoints. They are all left alone if none.
     pub checkpoints: Option<CheckpointPolicy>,
+    /// The signal by which its tasks are asked to stop. SIGTERM alone if none.
+    pub warning: Option<StopWarning>,
+}
+
+/// A signal of a job's choice that its tasks get before SIGTERM when they are asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopWarning {
+    /// The signal's number.
+    pub signal: i32,
+    /// True: to every process of the task. False: to its main process alone.
+    pub to_all: bool,
+    /// Milliseconds before the task is killed; at once when it is asked to stop if none.
+    pub lead_ms: Option<u64>,
 }
 
 /// Another job that must have ended before.

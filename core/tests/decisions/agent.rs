@@ -273,6 +273,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         barrier: false,
         released: false,
         gang_hosts: Vec::new(),
+        warning: None,
     };
     for part in parts {
         match part.split_once(':') {

@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::{Command as Replicated, Exit, GpuHealth, TaskOutcome};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, UnitIndex};
@@ -395,7 +397,10 @@ impl ReactorRunner {
         let unit = UnitIndex(if job.spec.gang { 0 } else { task });
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let current = attempt.map(|attempt| attempt.epoch).unwrap_or_default();
+        let spoiled = said.strip_prefix("spoiled:").map(spoils).transpose()?;
+        let spoiled = spoiled.unwrap_or_default();
         let (phase, checkpoints) = match said.split_once(':') {
+            Some(("spoiled", _)) => (WorkerTaskPhase::Running, Vec::new()),
             Some(("exited", code)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),
@@ -436,6 +441,8 @@ impl ReactorRunner {
             epoch: epoch.unwrap_or(current),
             phase,
             checkpoints,
+            progress_step: None,
+            spoiled,
         })
     }
 
@@ -484,6 +491,17 @@ fn unstartable(error: &str) -> Exit {
         start_error: Some(error.to_owned()),
         ..testing::exit_with(0)
     }
+}
+
+/// `10,20`: steps of checkpoints that the task could not read.
+fn spoils(steps: &str) -> Result<Vec<SpoilReport>, Box<dyn Error>> {
+    let spoil = |step: &str| -> Result<SpoilReport, Box<dyn Error>> {
+        Ok(SpoilReport {
+            step: step.parse()?,
+            reason: "its digest differs".to_owned(),
+        })
+    };
+    steps.split(',').map(spoil).collect()
 }
 
 fn checkpoint(step: u64) -> CheckpointReport {

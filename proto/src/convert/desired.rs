@@ -82,6 +82,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             barrier: wire.barrier,
             released: wire.released,
             gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
+            warning: wire.warning.map(Into::into),
         })
     }
 }
@@ -122,6 +123,7 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
             execution: (assignment.execution != Execution::default())
                 .then(|| (&assignment.execution).into()),
+            warning: assignment.warning.map(Into::into),
         }
     }
 }

@@ -14,7 +14,9 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement,
@@ -566,13 +568,17 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         option::of(any::<u16>()).prop_map(|master_port| WorkerTaskPhase::Prepared { master_port }),
     ];
     let checkpoints = vec(checkpoint_report(), 0..4);
-    (job(), task(), unit(), epoch(), phase, checkpoints).prop_map(
-        |(job, task, unit, epoch, phase, checkpoints)| TaskStatus {
+    let spoil = (any::<u64>(), text()).prop_map(|(step, reason)| SpoilReport { step, reason });
+    let said = (checkpoints, option::of(any::<u64>()), vec(spoil, 0..4));
+    (job(), task(), unit(), epoch(), phase, said).prop_map(
+        |(job, task, unit, epoch, phase, said)| TaskStatus {
             key: TaskKey { job, task },
             unit,
             epoch,
             phase,
-            checkpoints,
+            checkpoints: said.0,
+            progress_step: said.1,
+            spoiled: said.2,
         },
     )
 }
@@ -633,6 +639,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
     let gang = (any::<bool>(), any::<bool>(), vec(gang_host(), 0..3));
+    let warning = option::of(lifecycle::warning());
     let rest = (
         rank(),
         option::of(checkpoint),
@@ -640,6 +647,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         numbers,
         gang,
         execution(),
+        warning,
     );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
@@ -666,6 +674,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         released: rest.4.1,
         gang_hosts: rest.4.2,
         execution: rest.5,
+        warning: rest.6,
     })
 }
 

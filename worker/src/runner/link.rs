@@ -15,10 +15,9 @@ use super::launch::Launched;
 use super::{leftovers, send};
 use crate::cpus::CpuGrant;
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::SUPERVISOR_OVERDUE_MS_MAX;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
@@ -189,6 +188,14 @@ impl Link {
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
                 send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Spoiled(report)) => {
+                send(&self.inbox, Incoming::Spoiled(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Progress { step }) => {
+                send(&self.inbox, Incoming::Progress(self.id, step)).await;
                 None
             }
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),

@@ -8,14 +8,16 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
+use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -23,6 +25,7 @@ use crate::cpus::CpuLedger;
 use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
+use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
@@ -84,6 +87,8 @@ pub(crate) struct Runner {
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
     clock: LeaseClock,
+    /// Milliseconds between two beats, as the last leader wanted them.
+    beat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
     /// Releases under way: until one has ended, its directory is not there for anybody else.
@@ -113,16 +118,27 @@ impl Runner {
             hand_over,
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             clock,
+            beat_ms: Arc::new(AtomicU64::new(Timings::default().beat_ms)),
             inbox,
             handles: Arc::default(),
             releases: Arc::default(),
         }
     }
 
+    /// A leader says how often it wants to hear of this host.
+    pub(crate) fn beats_every(&self, beat_ms: u64) {
+        self.beat_ms.store(beat_ms, Ordering::Relaxed);
+    }
+
     /// Starts a supervisor; what becomes of it comes to the inbox.
     pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
+        let warning_ms = lease_warning_ms(
+            assignment.stop_grace_ms,
+            assignment.partition_grace_ms,
+            self.beat_ms.load(Ordering::Relaxed),
+        );
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
@@ -138,12 +154,15 @@ impl Runner {
                 return send(&inbox, Incoming::Supervisor(id, report)).await;
             }
             // Waiting may have taken longer than the lease had.
-            let deadline_boottime_ms = orders.deadline_boottime_ms();
+            let lease = LeaseTerms {
+                deadline_boottime_ms: orders.deadline_boottime_ms(),
+                warning_ms,
+            };
             let directory = TaskDirectory::below(&config.tasks, id);
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
             let launched = tokio::task::spawn_blocking(move || {
-                let spec = launch::spec(&config, assignment, deadline_boottime_ms, place);
+                let spec = launch::spec(&config, assignment, lease, place);
                 launch::launch(&config, &server, &spec)
             });
             let launched = launched.await;
@@ -263,6 +282,8 @@ pub(crate) struct Adopted {
     pub(crate) found: Vec<Found>,
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
+    /// Checkpoints that they could not read.
+    pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.

@@ -82,10 +82,13 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Ends it, whatever it does. The supervisors go on.
+    /// Hangs up. It ends with its last supervisor, which it goes on to guard.
     fn drop(&mut self) {
-        // It can only be gone already.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        drop(rustix::net::shutdown(
+            &self.socket,
+            rustix::net::Shutdown::Both,
+        ));
+        // One that goes on is collected when this process ends.
+        drop(self.child.try_wait());
     }
 }

@@ -19,6 +19,7 @@ impl Fold {
             local_retries_max,
             attempts_without_progress_max,
             checkpoints,
+            warning,
         } = lifecycle;
         self.number(MARK);
         if let Some(barrier) = barrier {
@@ -46,6 +47,11 @@ impl Fold {
         if let Some(policy) = checkpoints {
             self.number(7);
             self.policy(policy);
+        }
+        if let Some(warning) = warning {
+            let signal = u64::from(warning.signal.cast_unsigned());
+            self.numbers(&[9, signal, u64::from(warning.to_all)]);
+            self.option(warning.lead_ms);
         }
     }
 

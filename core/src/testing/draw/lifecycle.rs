@@ -1,6 +1,8 @@
 //! Draws of what jobs say about their own lives.
 
-use crate::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle};
+use crate::spec::{
+    Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, StopWarning,
+};
 use crate::testing::draw::Draw;
 
 impl Draw<'_> {
@@ -17,6 +19,13 @@ impl Draw<'_> {
         }
         if self.once_in(4) {
             lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
+        }
+        if self.once_in(4) {
+            lifecycle.warning = Some(StopWarning {
+                signal: 10,
+                to_all: self.once_in(2),
+                lead_ms: self.once_in(2).then_some(0),
+            });
         }
         lifecycle
     }
