@@ -245,7 +245,10 @@ fn spawn(
     ready: &Ready,
 ) -> Result<(Child, OwnedFd), String> {
     let mut command = command(spec, directory, &ready.secrets)?;
-    sys::set_up_in_child(&mut command, ChildSetup::of(spec, &ready.cgroups, getpid())?);
+    sys::set_up_in_child(
+        &mut command,
+        ChildSetup::of(spec, &ready.cgroups, getpid())?,
+    );
     let child = command
         .spawn()
         .map_err(|error| format!("starting `{}` failed: {error}", spec.assignment.command[0]))?;

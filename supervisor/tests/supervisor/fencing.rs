@@ -11,7 +11,8 @@ use muster_core::desired::TaskAssignment;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    AgentRequest, LogLimits, SPEC_FORMAT, SupervisorMessage, TaskDirectory, TaskSpec, server,
+    AgentRequest, Confinement, LogLimits, SPEC_FORMAT, SecretFolders, SupervisorMessage,
+    TaskDirectory, TaskSpec, server,
 };
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use rustix::process::{Pid, Signal, kill_process};
@@ -92,6 +93,8 @@ impl Server {
             checkpoint_directory: self.home.path().join("checkpoints").join(name),
             checkpoint_scan_ms: 20,
             cgroup: None,
+            confinement: Confinement::default(),
+            secrets: SecretFolders::default(),
             lease_warning_ms: 0,
         };
         directory.create(&spec).unwrap();

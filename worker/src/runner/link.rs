@@ -51,9 +51,16 @@ impl Orders {
         &mut self,
         preparation: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
+        let stopped = async {
+            // Nobody lets a gang go before this member of it is prepared: only an order to stop can come.
+            while !matches!(
+                next_request(&mut self.requests).await,
+                AgentRequest::Stop { .. }
+            ) {}
+        };
         tokio::select! {
             prepared = preparation => prepared,
-            _stop = next_stop(&mut self.stops) => Err("it was to stop before it began".to_owned()),
+            () = stopped => Err("it was to stop before it began".to_owned()),
         }
     }
 }

@@ -40,7 +40,7 @@ pub(super) struct LifecycleFlags {
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 5] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 6] {
         [
             ("--no-barrier", self.no_barrier),
             ("--at-once", self.at_once.is_some()),
