@@ -331,6 +331,12 @@ impl ReactorRunner {
                     checkpoint.step
                 )
             }
+            Replicated::SpoilCheckpoint {
+                job, epoch, step, ..
+            } => {
+                let job = self.named.job_name(*job);
+                format!("{job} cannot read step {step} of epoch {epoch}")
+            }
             Replicated::ExpireBlocks { .. } => "blocks expire".to_owned(),
             other => format!("{other:?}"),
         }

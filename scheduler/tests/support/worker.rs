@@ -241,8 +241,7 @@ impl Session {
                 phase: Some(v1::WorkerTaskPhase {
                     kind: Some(phase.clone()),
                 }),
-                checkpoint: None,
-                checkpoints: Vec::new(),
+                ..v1::TaskStatus::default()
             });
         let faults = &seen.faults;
         let gpus = self
