@@ -12,5 +12,6 @@ mod preemption;
 mod queues;
 mod replica_disk;
 mod systemd;
+mod task_interface;
 mod tasks;
 mod what_if;
