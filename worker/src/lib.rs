@@ -29,6 +29,7 @@ mod session;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+mod watchdog;
 
 pub use config::{ConfigError, GpuConfig, WorkerConfig};
 pub use error::Error;

@@ -22,6 +22,7 @@ use crate::metrics;
 use crate::runner::{Runner, RunnerConfig};
 use crate::session::SessionKeeper;
 use crate::topology;
+use crate::watchdog::Watchdog;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::find_cgroup_root;
@@ -76,6 +77,7 @@ pub async fn run(
         newest,
         logs: data.logs(),
         tasks: data.tasks(),
+        watchdog: Watchdog::of_this_process(),
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
