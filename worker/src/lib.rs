@@ -30,6 +30,7 @@ mod session;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+mod watchdog;
 
 pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
 pub use error::Error;

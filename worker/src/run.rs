@@ -27,6 +27,7 @@ use crate::metrics;
 use crate::runner::{Hardware, Runner, RunnerConfig};
 use crate::session::SessionKeeper;
 use crate::topology::{self, PciAddress, Sysfs};
+use crate::watchdog::Watchdog;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller};
@@ -94,6 +95,7 @@ pub async fn run(
         newest,
         logs: data.logs(),
         tasks: data.tasks(),
+        watchdog: Watchdog::of_this_process(),
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());

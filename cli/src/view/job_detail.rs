@@ -1,6 +1,7 @@
 //! A job with everything that is known about it.
 
 use muster_client::JobDetail;
+use muster_proto::v1;
 use serde::Serialize;
 
 use super::job::JobView;
@@ -16,6 +17,7 @@ const TASK_COLUMNS: &[Column] = &[
     Column::new("HOST"),
     Column::new("GPUS"),
     Column::wide("GPU IDS"),
+    Column::new("STEP"),
     Column::new("EXIT"),
 ];
 const PAST_COLUMNS: &[Column] = &[
@@ -51,6 +53,18 @@ impl From<JobDetail> for JobDetailView {
 }
 
 impl JobDetailView {
+    /// Adds how far tasks say they are, where it is the attempt that runs.
+    pub(crate) fn add_progress(&mut self, said: &[v1::TaskProgress]) {
+        let attempts = self.unit_list.iter_mut();
+        for attempt in attempts.filter_map(|unit| unit.attempt.as_mut()) {
+            for task in &mut attempt.tasks {
+                let of_task =
+                    |it: &&v1::TaskProgress| (it.task, it.epoch) == (task.index, attempt.epoch);
+                task.progress_step = said.iter().find(of_task).map(|it| it.step);
+            }
+        }
+    }
+
     /// Everything for people: facts, tasks that run, attempts that ended, the newest checkpoints.
     pub(crate) fn render(&self, screen: &Screen) -> String {
         let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
@@ -135,6 +149,9 @@ impl JobDetailView {
                     (*task.host).into(),
                     task.gpus.len().to_string().into(),
                     task.gpus.join(" ").into(),
+                    task.progress_step
+                        .map_or_else(String::new, |step| step.to_string())
+                        .into(),
                     exit.or_else(|| attempt.stop_reason.clone())
                         .unwrap_or_default()
                         .into(),

@@ -25,7 +25,7 @@ pub(crate) struct UnitView {
 /// The current attempt.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AttemptView {
-    epoch: u64,
+    pub(crate) epoch: u64,
     pub(crate) number: u32,
     placed_at: String,
     running_at: Option<String>,
@@ -50,6 +50,7 @@ pub(crate) struct TaskView {
     pub(crate) gpus: Vec<String>,
     pub(crate) phase: String,
     pub(crate) exit: Option<ExitView>,
+    pub(crate) progress_step: Option<u64>,
 }
 
 /// How a process ended.
@@ -169,6 +170,7 @@ impl From<v1::TaskRun> for TaskView {
             host: task.host,
             gpus: task.gpus,
             exit: task.exit.map(ExitView::from),
+            progress_step: None,
         }
     }
 }

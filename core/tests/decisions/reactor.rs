@@ -349,6 +349,12 @@ impl ReactorRunner {
             Replicated::ReleaseGang { job, .. } => {
                 format!("{} is let go", self.named.job_name(*job))
             }
+            Replicated::SpoilCheckpoint {
+                job, epoch, step, ..
+            } => {
+                let job = self.named.job_name(*job);
+                format!("{job} cannot read step {step} of epoch {epoch}")
+            }
             Replicated::ExpireBlocks { .. } => "blocks expire".to_owned(),
             other => format!("{other:?}"),
         }

@@ -42,6 +42,7 @@ pub(crate) mod feature_level;
 mod inheritance;
 mod peer_links;
 mod planning;
+mod progress;
 mod session;
 mod sessions;
 mod shadow_rounds;

@@ -330,6 +330,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
         let now = self.parts.clock.monotonic();
         let sequence = beat.sequence;
+        if let Some(status) = &beat.status {
+            self.parts.directory.told(host, status);
+        }
         let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
         self.rounds.heard(
             host,

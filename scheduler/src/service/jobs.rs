@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status};
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::write::write;
-use crate::service::{deadline, explain, logs, page, read};
+use crate::service::{deadline, explain, logs, page, progress, read};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
@@ -111,6 +111,16 @@ impl JobService for Jobs {
         let deadline = Instant::now() + self.0.default_wait();
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         Ok(Response::new(stream))
+    }
+
+    async fn get_progress(
+        &self,
+        request: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let answer = progress::get(&self.0, request.into_inner(), deadline).await?;
+        Ok(Response::new(answer))
     }
 }
 

@@ -18,6 +18,7 @@ mod logs;
 mod page;
 mod peer;
 mod peer_pool;
+mod progress;
 mod read;
 mod replies;
 mod watch;

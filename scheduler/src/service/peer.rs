@@ -18,7 +18,7 @@ use crate::leader::{Clock, Fence, ShadowPush, Superseded};
 use crate::service::context::Context;
 use crate::service::forward::{FORWARDED_WRITES_MAX, error_to_wire};
 use crate::service::peer_pool::{EPOCH_KEY, SUPERSEDED, TERM_KEY};
-use crate::service::{deadline, local_write, logs};
+use crate::service::{deadline, local_write, logs, progress};
 
 /// `PeerService` of one replica.
 pub(crate) struct Peers(pub(crate) Context);
@@ -63,6 +63,14 @@ impl PeerService for Peers {
     ) -> Result<Response<Self::ForwardLogsStream>, Status> {
         let stream = logs::stream_here(&self.0, request.into_inner())?;
         Ok(Response::new(stream))
+    }
+
+    async fn forward_progress(
+        &self,
+        request: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        let answer = progress::here(&self.0, &request.into_inner())?;
+        Ok(Response::new(answer))
     }
 
     async fn shadow_beats(

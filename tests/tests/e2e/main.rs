@@ -13,6 +13,7 @@ mod preemption;
 mod queues;
 mod replica_disk;
 mod systemd;
+mod task_interface;
 mod tasks;
 mod trials;
 mod what_if;

@@ -28,6 +28,7 @@ use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
 use crate::metrics;
 use crate::runner::Runner;
 use crate::session::Session;
+use crate::watchdog::Watchdog;
 use beats::Beats;
 pub(crate) use executor::{Executor, ExecutorHandle};
 use muster_supervisor::RunId;
@@ -46,6 +47,8 @@ pub(crate) struct Driver {
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
     pub(crate) tasks: std::path::PathBuf,
+    /// Whoever wants to know that the agent is not frozen.
+    pub(crate) watchdog: Option<Watchdog>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -205,6 +208,7 @@ impl Driver {
 
     async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
         let now = self.clock.now();
+        self.watchdog.iter().for_each(Watchdog::tell);
         self.step(Input::Tick).await?;
         for (gpu, health) in self.gpus.check_silence() {
             self.step(Input::GpuHealth { gpu, health }).await?;

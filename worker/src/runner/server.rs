@@ -82,11 +82,8 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Hangs up. It ends with its last supervisor, which it goes on to guard.
+    /// Hangs up, as the socket goes. It ends with its last supervisor, which it goes on to guard.
     fn drop(&mut self) {
-        if let Err(error) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
-            tracing::debug!(%error, "the server of supervisors had hung up before");
-        }
         // One that goes on is collected when this process ends.
         drop(self.child.try_wait());
     }
