@@ -172,6 +172,20 @@ pub enum EventKind {
         /// Not before this instant.
         not_before: TimeMs,
     },
+    /// A unit's attempt failed and was begun again at once where it was; the placement of the new one is an event of its
+    /// own.
+    UnitRetried {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt that failed.
+        epoch: AttemptEpoch,
+        /// Counts such retries in a row from 1.
+        retry: u32,
+        /// How many in a row there may be.
+        retries_max: u32,
+    },
     /// A host joined, or its agent started anew, or it has other GPUs.
     HostRegistered {
         /// Its id.
@@ -247,6 +261,11 @@ pub enum EventKind {
     JobEligible {
         /// Which job.
         job: JobId,
+    },
+    /// Other things count for jobs that say nothing themselves.
+    JobDefaultsSet {
+        /// Attempts in a row without a newer checkpoint after which a unit fails that has committed one; 0: no limit.
+        attempts_without_progress_max: u32,
     },
     /// A queue was created or changed.
     QueueSet {
@@ -347,6 +366,7 @@ impl EventKind {
             | Self::AttemptStopping { job, .. }
             | Self::AttemptEnded { job, .. }
             | Self::UnitRequeued { job, .. }
+            | Self::UnitRetried { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
             | Self::JobEligible { job }
@@ -360,6 +380,7 @@ impl EventKind {
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
+            | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

@@ -109,6 +109,10 @@ pub const DEPENDENCIES_MAX: usize = 64;
 pub const DEPENDENTS_MAX: usize = 10_000;
 /// Rules of one job for the ends of its tasks.
 pub const EXIT_RULES_MAX: usize = 32;
+/// Times in a row that a job may ask to be begun again where it is: there is no pause between them.
+pub const LOCAL_RETRIES_MAX: u32 = 16;
+/// Attempts in a row without a newer checkpoint that a job may allow itself.
+pub const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 1_000;
 
 /// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
 /// refused for its length.

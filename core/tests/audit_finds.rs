@@ -183,3 +183,13 @@ fn names_that_lead_nowhere() {
     found(Rule::Identity, |state, _, _| state.gpu_hosts.clear());
     found(Rule::Identity, |state, _, _| state.revision = Revision(3));
 }
+
+#[test]
+fn rows_that_are_too_long() {
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).local_retries = 1;
+    });
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).without_progress = 2;
+    });
+}

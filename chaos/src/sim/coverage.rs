@@ -28,6 +28,8 @@ pub enum Situation {
     GangPlaced,
     /// A unit was run again because of a fault.
     RunAgain,
+    /// A unit was begun again in place after a failure of its own.
+    RetriedInPlace,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -46,7 +48,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -56,6 +58,7 @@ impl Situation {
         Self::Cancelled,
         Self::GangPlaced,
         Self::RunAgain,
+        Self::RetriedInPlace,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
@@ -76,6 +79,7 @@ impl Situation {
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
             Self::RunAgain => "units run again after a fault",
+            Self::RetriedInPlace => "units begun again in place",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",
@@ -150,6 +154,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             reason: RestartReason::Infra,
             ..
         } => Some(Situation::RunAgain),
+        EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

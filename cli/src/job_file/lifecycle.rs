@@ -22,6 +22,12 @@ pub(crate) struct LifecycleFile {
     /// What the ends of its tasks mean; the first one that matches counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rules: Vec<RuleFile>,
+    /// Of the retries in a row, so many are begun at once where the unit is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) local_retries_max: Option<u32>,
+    /// Attempts in a row without a newer checkpoint after which a unit fails; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts_without_progress_max: Option<u32>,
 }
 
 /// What an end of a task means.
@@ -79,6 +85,8 @@ impl From<LifecycleFile> for v1::Lifecycle {
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
             rules: file.rules.into_iter().map(Into::into).collect(),
+            local_retries_max: file.local_retries_max.unwrap_or(0),
+            attempts_without_progress_max: file.attempts_without_progress_max,
             ..Self::default()
         }
     }
@@ -97,6 +105,8 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             after_any: named(v1::Condition::Ended),
             after_failed: named(v1::Condition::Failed),
             rules: lifecycle.rules.iter().filter_map(rule).collect(),
+            local_retries_max: Some(lifecycle.local_retries_max).filter(|max| *max > 0),
+            attempts_without_progress_max: lifecycle.attempts_without_progress_max,
         }
     }
 }

@@ -69,6 +69,7 @@ impl JobDetailView {
             facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
         }
         self.push_checkpoints(&mut facts, screen);
+        self.push_rows(&mut facts);
         self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
@@ -87,6 +88,31 @@ impl JobDetailView {
             let age = ago(screen.now(), newest.committed_at_ms);
             let text = format!("step {}, {age}: {}", newest.step, newest.path);
             facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+        }
+    }
+
+    /// What is counted in a row: retries in place, and attempts without progress with their limit.
+    fn push_rows(&self, facts: &mut Table) {
+        for unit in &self.unit_list {
+            let index = unit.index;
+            if unit.local_retries > 0 {
+                let text = format!(
+                    "unit {index}: retried in place {} times in a row",
+                    unit.local_retries
+                );
+                facts.push(vec![Cell::toned("Retries", Tone::Faint), text.into()]);
+            }
+            let limit = match unit.without_progress_max {
+                Some(max) => format!("fails at {max}"),
+                None => "no limit".to_owned(),
+            };
+            if unit.without_progress > 0 || unit.without_progress_max.is_some() {
+                let text = format!(
+                    "unit {index}: {} attempts in a row without a newer checkpoint ({limit})",
+                    unit.without_progress
+                );
+                facts.push(vec![Cell::toned("Progress", Tone::Faint), text.into()]);
+            }
         }
     }
 

@@ -25,8 +25,10 @@ mod leadership;
 mod learning;
 mod moves;
 mod placement;
+mod progress;
 mod prune;
 mod queues;
+mod retries;
 mod standing;
 mod stopping;
 mod task_reports;
@@ -39,6 +41,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
+use crate::apply::retries::Stay;
 use crate::command::Command;
 use crate::event::{Event, EventKind};
 use crate::ids::{JobId, Revision};
@@ -67,8 +70,10 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
         state,
         events: Vec::new(),
         finished: VecDeque::new(),
+        stays: Vec::new(),
     };
     let result = step.dispatch(command);
+    step.settle_stays();
     step.settle_dependents();
     step.publish(result.is_err());
     Applied { revision, result }
@@ -80,6 +85,8 @@ struct Step<'a> {
     events: Vec<Event>,
     /// Jobs that this command ended and whose dependents are not settled yet.
     finished: VecDeque<JobId>,
+    /// Units whose attempts this command ended and that may be begun again where they were.
+    stays: Vec<Stay>,
 }
 
 impl Step<'_> {
@@ -124,7 +131,8 @@ impl Step<'_> {
             }
             Command::SetQueue { .. }
             | Command::ConfigureQueues { .. }
-            | Command::SetTopology { .. } => self.configure(command),
+            | Command::SetTopology { .. }
+            | Command::SetJobDefaults { .. } => self.configure(command),
             Command::Claim(claiming) => self.claim(claiming),
             Command::DropClaim {
                 job, unit, reason, ..
@@ -185,6 +193,7 @@ impl Step<'_> {
                 author,
                 topology,
             } => self.set_topology(*request, author, topology),
+            Command::SetJobDefaults { defaults, .. } => Ok(self.set_job_defaults(*defaults)),
             other => unreachable!("{other:?} configures nothing"),
         }
     }

@@ -8,7 +8,7 @@ use crate::ids::UnitIndex;
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{ExitMatch, ExitMeaning};
-use crate::state::{Attempt, Job, State, TaskRun, Unit};
+use crate::state::{Attempt, Job, RestartReason, State, TaskRun, Unit};
 
 pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let subject = format!("job {} unit {index}", job.id);
@@ -53,6 +53,7 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
         subject,
         || format!("{} failures in {} attempts", unit.failures, unit.attempts),
     );
+    check_rows(job, unit, subject, report);
     report.require(
         unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
             && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX,
@@ -66,6 +67,38 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
             )
         },
     );
+}
+
+/// What is counted in a row: begun again in place no more often than the job allows, each time after an attempt; no next
+/// attempt waits after as many without progress as the job allows.
+fn check_rows(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let max = job.spec.lifecycle.local_retries_max;
+    let local = unit.local_retries;
+    report.require(
+        local <= max && (local == 0 || local < unit.attempts),
+        Rule::RetryBudget,
+        subject,
+        || {
+            format!(
+                "{local} retries in place of {max}, in {} attempts",
+                unit.attempts
+            )
+        },
+    );
+    let without = unit.without_progress;
+    report.require(without <= unit.attempts, Rule::RetryBudget, subject, || {
+        format!("{without} of {} attempts without progress", unit.attempts)
+    });
+    let allowed = job.spec.lifecycle.attempts_without_progress_max;
+    let failed = matches!(
+        unit.restart_reason,
+        RestartReason::User | RestartReason::Infra
+    );
+    let goes_on = unit.phase == UnitPhase::Waiting && failed;
+    let over = allowed.is_some_and(|allowed| allowed > 0 && without >= allowed);
+    report.require(!(goes_on && over), Rule::RetryBudget, subject, || {
+        format!("it waits after {without} attempts without progress, allowed are {allowed:?}")
+    });
 }
 
 fn check_epochs(state: &State, unit: &Unit, subject: &dyn Display, report: &mut Report) {

@@ -17,9 +17,12 @@ pub struct Lifecycle {
     pub after: Vec<Dependency>,
     /// What the ends of its tasks mean; the first one that matches counts. At most `EXIT_RULES_MAX`.
     pub rules: Vec<ExitRule>,
-    /// Times in a row that an attempt is begun again on the hosts it has, before it is placed anew.
+    /// Of the retries that follow each other, so many are begun at once on the hosts and GPUs that the unit has, before
+    /// it is placed anew; at most `LOCAL_RETRIES_MAX`.
     pub local_retries_max: u32,
-    /// Attempts in a row without a newer checkpoint after which a unit fails. No limit if none.
+    /// Attempts in a row that failed without a newer checkpoint after which a unit fails; at most
+    /// `ATTEMPTS_WITHOUT_PROGRESS_MAX`. 0: no limit. The cluster's default if none, for units that have committed a
+    /// checkpoint.
     pub attempts_without_progress_max: Option<u32>,
     /// What becomes of its checkpoints. They are all left alone if none.
     pub checkpoints: Option<CheckpointPolicy>,

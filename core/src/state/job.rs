@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
+use crate::command::{Exit, JobDefaults, Standing, StopReason, TaskPlacement, Victim};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
@@ -130,6 +130,10 @@ pub struct Unit {
     pub checkpoints: Vec<Checkpoint>,
     /// When it was last moved to make room for others.
     pub moved_at: Option<TimeMs>,
+    /// Attempts in a row that were begun in place of one that failed; the current one is the last of them.
+    pub local_retries: u32,
+    /// Attempts in a row that failed without a newer checkpoint.
+    pub without_progress: u32,
 }
 
 impl Default for Unit {
@@ -146,6 +150,8 @@ impl Default for Unit {
             past: Vec::new(),
             checkpoints: Vec::new(),
             moved_at: None,
+            local_retries: 0,
+            without_progress: 0,
         }
     }
 }
@@ -307,6 +313,20 @@ impl Unit {
         newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
     }
 
+    /// Attempts in a row without a newer checkpoint after which it fails: as many as its job says, or as count for those
+    /// that say nothing and have committed a checkpoint. None: no limit.
+    #[must_use]
+    pub fn without_progress_max(
+        &self,
+        spec: &JobSpec,
+        defaults: Option<JobDefaults>,
+    ) -> Option<u32> {
+        let defaults = defaults.filter(|_| !self.checkpoints.is_empty());
+        let of_cluster = defaults.map(|defaults| defaults.attempts_without_progress_max);
+        let own = spec.lifecycle.attempts_without_progress_max;
+        own.or(of_cluster).filter(|max| *max > 0)
+    }
+
     /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
     /// none if it did not run yet.
     #[must_use]
@@ -434,6 +454,19 @@ impl Job {
         } else {
             unit.get()..unit.get() + 1
         }
+    }
+
+    /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
+    /// again in place.
+    #[must_use]
+    pub fn hosts_avoided(&self, unit: UnitIndex) -> &[HostId] {
+        let max = self.spec.lifecycle.local_retries_max;
+        let known = self.unit(unit).filter(|known| {
+            let failed = known.restart_reason == RestartReason::User;
+            failed && max > 0 && known.local_retries >= max
+        });
+        let last = known.and_then(|known| known.past.last());
+        last.map_or(&[], |past| &past.hosts)
     }
 
     /// Whether as many of its units hold resources as may at a time.

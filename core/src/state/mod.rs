@@ -51,6 +51,7 @@ pub use totals::Totals;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
+use crate::command::JobDefaults;
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
 use crate::quota::Defragment;
 use crate::time::TimeMs;
@@ -90,6 +91,8 @@ pub struct State {
     pub history_half_life_ms: Option<u64>,
     /// How running work may be moved to make room in one piece; none: it is not.
     pub defragment: Option<Defragment>,
+    /// What counts for jobs that say nothing themselves; nothing does before it is set.
+    pub job_defaults: Option<JobDefaults>,
     /// The topology as it was configured; hosts that it does not name lie where their workers say.
     pub configured_topology: Arc<Topology>,
     /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
@@ -119,6 +122,7 @@ impl Default for State {
             queues,
             history_half_life_ms: None,
             defragment: None,
+            job_defaults: None,
             configured_topology: Arc::default(),
             topology: Arc::default(),
             requests: RequestLog::default(),

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::command::JobDefaults;
 use crate::ids::{RequestId, Revision};
 use crate::quota::Defragment;
 use crate::state::{
@@ -29,6 +30,8 @@ pub struct StateParts {
     pub history_half_life_ms: Option<u64>,
     /// How running work may be moved to make room in one piece.
     pub defragment: Option<Defragment>,
+    /// What counts for jobs that say nothing themselves.
+    pub job_defaults: Option<JobDefaults>,
     /// The topology as it was configured.
     pub configured_topology: Arc<Topology>,
     /// Answers by request id, in any order.
@@ -70,6 +73,7 @@ impl State {
                 .collect(),
             history_half_life_ms: parts.history_half_life_ms,
             defragment: parts.defragment,
+            job_defaults: parts.job_defaults,
             configured_topology: parts.configured_topology,
             topology: Arc::default(),
             requests: RequestLog::restore(parts.requests),

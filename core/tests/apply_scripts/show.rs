@@ -170,6 +170,16 @@ impl Show {
                 "job {job} unit {unit} waits again ({reason:?}) until {}",
                 self.time(*not_before)
             ),
+            E::UnitRetried {
+                job,
+                unit,
+                epoch,
+                retry,
+                retries_max,
+            } => format!(
+                "{} is begun again in place, {retry} of {retries_max}",
+                attempt(*job, *unit, *epoch)
+            ),
             E::CheckpointCommitted {
                 job,
                 unit,
@@ -236,6 +246,12 @@ impl Show {
             "{:?} attempts={} failures={} {:?}",
             unit.phase, unit.attempts, unit.failures, unit.restart_reason
         );
+        if unit.local_retries > 0 {
+            let _ = write!(text, " local={}", unit.local_retries);
+        }
+        if unit.without_progress > 0 {
+            let _ = write!(text, " without_progress={}", unit.without_progress);
+        }
         if unit.not_before > self.begin {
             let _ = write!(text, " not before {}", self.time(unit.not_before));
         }

@@ -45,7 +45,7 @@ pub fn gpus_held(job: &Job) -> u64 {
 
 /// A unit of a job with its attempts; hosts are named by what `state` has.
 #[must_use]
-pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
+pub fn unit_to_wire(state: &State, job: &Job, index: UnitIndex, unit: &Unit) -> v1::Unit {
     v1::Unit {
         index: index.get(),
         phase: v1::UnitPhase::from(unit.phase).into(),
@@ -67,6 +67,9 @@ pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
             .claim
             .as_deref()
             .map(|claim| claim_to_wire(state, claim)),
+        local_retries: unit.local_retries,
+        without_progress: unit.without_progress,
+        without_progress_max: unit.without_progress_max(&job.spec, state.job_defaults),
     }
 }
 

@@ -24,6 +24,7 @@ pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod moves;
+pub(crate) mod retries;
 pub(crate) mod state;
 
 /// A GPU that is easy to find in a dump.
@@ -200,6 +201,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(moves::commands());
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
+    commands.extend(retries::commands());
     commands
 }
 

@@ -44,6 +44,7 @@ pub(crate) fn parts() -> StateParts {
         events: EventLog::restore(Revision(6), events()),
         history_half_life_ms: None,
         defragment: None,
+        job_defaults: None,
         configured_topology: Arc::default(),
     }
 }
@@ -117,6 +118,8 @@ fn running_job() -> Job {
         claim: None,
         past: vec![past()],
         moved_at: None,
+        local_retries: 0,
+        without_progress: 0,
         checkpoints: vec![Checkpoint {
             epoch: AttemptEpoch(21),
             step: 4_000,
@@ -263,6 +266,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::moves::kinds());
     kinds.extend(super::learnt::kinds());
     kinds.extend(super::lives::kinds());
+    kinds.extend(super::retries::kinds());
     kinds
 }
 

@@ -189,6 +189,7 @@ fn parts(state: &State) -> StateParts {
         queues: (state.queues.values().map(|queue| queue.as_ref().clone())).collect(),
         history_half_life_ms: state.history_half_life_ms,
         defragment: state.defragment,
+        job_defaults: state.job_defaults,
         configured_topology: state.configured_topology.clone(),
         requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
         events: state.events.clone(),

@@ -18,6 +18,8 @@ pub(super) struct Changes {
     pub(super) plan: bool,
     /// Units placed.
     pub(super) placed: u64,
+    /// Units begun again in place.
+    pub(super) retried: u64,
     /// Claims made.
     pub(super) claimed: u64,
     /// Claims given up.
@@ -64,6 +66,7 @@ impl Changes {
                 self.preempted += u64::from(*reason == StopReason::Preempted);
                 self.add_attempt(state, *job, *unit);
             }
+            EventKind::UnitRetried { .. } => self.retried += 1,
             EventKind::UnitClaimed { .. } => self.claimed += 1,
             EventKind::UnitsMoved {
                 moved, cost_gpu_ms, ..
@@ -103,6 +106,7 @@ impl Changes {
             EventKind::LeaderBegan { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
+            | EventKind::JobDefaultsSet { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::AttemptRunning { .. }
             | EventKind::HostHealthChanged { .. }

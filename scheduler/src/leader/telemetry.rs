@@ -31,6 +31,7 @@ pub(super) fn workers_connected(count: usize) {
 
 pub(super) fn changed(changes: &Changes) {
     counter!(names::PLACEMENTS_TOTAL).increment(changes.placed);
+    counter!(names::RETRIES_IN_PLACE_TOTAL).increment(changes.retried);
     counter!(names::CLAIMS_TOTAL).increment(changes.claimed);
     counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);

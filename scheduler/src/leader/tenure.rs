@@ -1,5 +1,6 @@
 //! One leadership, from its epoch to its loss.
 
+mod defaults;
 mod shadowing;
 
 use std::collections::BTreeSet;
@@ -210,6 +211,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.dispatch(&state).await;
         let mut batch = CommandBatch::default();
         self.take_inputs(&state, &mut batch);
+        self.set_defaults(&state, &mut batch);
         self.tick(&state, &mut batch);
         self.plan(&state, &mut batch);
         if !batch.is_empty() {

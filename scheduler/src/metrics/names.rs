@@ -36,6 +36,8 @@ metrics! {
         "Workers whose stream this leader serves.";
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
         "Units whose allocation was committed while this replica led.";
+    describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
+        "Units begun again at once where they failed while this replica led.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
         "Claims committed while this replica led: reservations and preemptions.";
     describe_counter CLAIMS_DROPPED_TOTAL = "muster_scheduler_claims_dropped_total":

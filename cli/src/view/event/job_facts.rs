@@ -131,6 +131,17 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
+        Kind::UnitRetried(event) => {
+            let (unit, retry, retries_max) = (event.unit, event.retry, event.retries_max);
+            let text = format!("unit {unit}: retried in place ({retry} of {retries_max} in a row)");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "retry": retry, "retries_max": retries_max,
+            });
+            (
+                event.job_id,
+                facts("unit_retried", Tone::Waiting, text, detail),
+            )
+        }
         other => return checkpoint_level(other),
     })
 }

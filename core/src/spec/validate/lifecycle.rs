@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN};
 use crate::limits;
 use crate::spec::validate::Findings;
-use crate::spec::{ExitMatch, ExitRule, JobSpec, Lifecycle};
+use crate::spec::{ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle};
 
 /// Exit codes lie within this.
 const EXIT_CODE_MAX: i32 = 255;
@@ -33,6 +33,7 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     for (position, rule) in lifecycle.rules.iter().enumerate() {
         exit_rule(found, &format!("lifecycle.rules[{position}]"), *rule);
     }
+    retries(found, spec);
     unavailable(found, lifecycle);
 }
 
@@ -78,22 +79,36 @@ fn exit_rule(found: &mut Findings, at: &str, rule: ExitRule) {
     }
 }
 
+/// Limits of retries, and that they have an effect.
+fn retries(found: &mut Findings, spec: &JobSpec) {
+    let lifecycle = &spec.lifecycle;
+    let field = "lifecycle.local_retries_max";
+    let local = lifecycle.local_retries_max;
+    found.check(local <= limits::LOCAL_RETRIES_MAX, field, || {
+        let limit = limits::LOCAL_RETRIES_MAX;
+        format!("{local} is over the limit of {limit} (LOCAL_RETRIES_MAX)")
+    });
+    let mut rules = lifecycle.rules.iter();
+    let retries =
+        spec.retry.retries_max > 0 || rules.any(|rule| rule.then == ExitMeaning::RetryFree);
+    found.check(local == 0 || retries, field, || {
+        "says how many of the retries are begun where the unit is: it needs retry.retries_max or a rule that retries free"
+            .to_owned()
+    });
+    let without = lifecycle.attempts_without_progress_max.unwrap_or(0);
+    let limit = limits::ATTEMPTS_WITHOUT_PROGRESS_MAX;
+    found.check(
+        without <= limit,
+        "lifecycle.attempts_without_progress_max",
+        || format!("{without} is over the limit of {limit} (ATTEMPTS_WITHOUT_PROGRESS_MAX)"),
+    );
+}
+
 /// What is part of the format but not of this build: nothing is accepted without effect.
 fn unavailable(found: &mut Findings, lifecycle: &Lifecycle) {
-    let asked = [
-        (
-            "lifecycle.local_retries_max",
-            lifecycle.local_retries_max > 0,
-        ),
-        (
-            "lifecycle.attempts_without_progress_max",
-            lifecycle.attempts_without_progress_max.is_some(),
-        ),
-        ("lifecycle.checkpoints", lifecycle.checkpoints.is_some()),
-    ];
-    for (field, is_asked) in asked {
-        found.check(!is_asked, field, || {
-            "is not available in this build".to_owned()
-        });
-    }
+    found.check(
+        lifecycle.checkpoints.is_none(),
+        "lifecycle.checkpoints",
+        || "is not available in this build".to_owned(),
+    );
 }

@@ -1,5 +1,6 @@
 //! Draws of what jobs say about their own lives.
 
+use crate::command::{Command, JobDefaults};
 use crate::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle};
 use crate::testing::draw::Draw;
 
@@ -15,7 +16,22 @@ impl Draw<'_> {
         if self.once_in(4) {
             lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
         }
+        if self.once_in(3) {
+            lifecycle.local_retries_max = self.small(3);
+        }
+        if self.once_in(3) {
+            lifecycle.attempts_without_progress_max = Some(self.small(3));
+        }
         lifecycle
+    }
+
+    pub(super) fn job_defaults(&mut self) -> Command {
+        Command::SetJobDefaults {
+            leader: self.leader(),
+            defaults: JobDefaults {
+                attempts_without_progress_max: self.small(4),
+            },
+        }
     }
 
     /// Mostly jobs that are there, in whatever phase.

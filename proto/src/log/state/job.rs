@@ -69,6 +69,8 @@ pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1:
         requeued,
         claim: unit.claim.as_deref().map(claim_to_wire),
         moved_at_ms: unit.moved_at.map(|at| at.0),
+        local_retries: unit.local_retries,
+        without_progress: unit.without_progress,
     }
 }
 
@@ -117,6 +119,8 @@ impl OpenUnit {
             past: wire.past.into_iter().map(past_from_wire).collect(),
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
             moved_at: wire.moved_at_ms.map(TimeMs),
+            local_retries: wire.local_retries,
+            without_progress: wire.without_progress,
         };
         Ok(Self {
             index: UnitIndex(wire.index),

@@ -15,8 +15,8 @@ use super::{host, job, queue};
 use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
-use crate::log::v1;
 use crate::log::v1::state_record::Kind;
+use crate::log::{defaults, v1};
 
 /// Collects records into the parts of a state.
 pub(super) struct Builder {
@@ -42,6 +42,7 @@ impl Builder {
             },
             history_half_life_ms: head.history_half_life_ms,
             defragment: head.defragment.map(Into::into),
+            job_defaults: head.job_defaults.map(defaults::from_wire),
             ..StateParts::default()
         };
         Self {

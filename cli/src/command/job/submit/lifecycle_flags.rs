@@ -21,16 +21,27 @@ pub(super) struct LifecycleFlags {
     /// Wait until these jobs have failed or been cancelled, comma separated
     #[arg(long, value_name = "JOBS", value_delimiter = ',')]
     after_failed: Vec<u64>,
+    /// Begin so many retries in a row at once on the hosts the job has (0)
+    #[arg(long, value_name = "COUNT")]
+    local_retries: Option<u32>,
+    /// Fail after so many attempts in a row without a newer checkpoint; 0: never (3 once there is one)
+    #[arg(long, value_name = "COUNT")]
+    attempts_without_progress: Option<u32>,
 }
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 4] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 6] {
         [
             ("--at-once", self.at_once.is_some()),
             ("--after-ok", !self.after_ok.is_empty()),
             ("--after-any", !self.after_any.is_empty()),
             ("--after-failed", !self.after_failed.is_empty()),
+            ("--local-retries", self.local_retries.is_some()),
+            (
+                "--attempts-without-progress",
+                self.attempts_without_progress.is_some(),
+            ),
         ]
     }
 
@@ -42,6 +53,8 @@ impl LifecycleFlags {
             after_any: self.after_any.clone(),
             after_failed: self.after_failed.clone(),
             rules: Vec::new(),
+            local_retries_max: self.local_retries,
+            attempts_without_progress_max: self.attempts_without_progress,
         }
         .into()
     }
@@ -52,6 +65,11 @@ pub(super) fn flag_of(field: &str) -> Option<&'static str> {
     let flags = [
         ("lifecycle.tasks_at_once_max", "--at-once"),
         ("lifecycle.after", "--after-ok, --after-any, --after-failed"),
+        ("lifecycle.local_retries_max", "--local-retries"),
+        (
+            "lifecycle.attempts_without_progress_max",
+            "--attempts-without-progress",
+        ),
     ];
     let flag = flags.iter().find(|(name, _)| field.starts_with(name));
     flag.map(|(_, flag)| *flag)
