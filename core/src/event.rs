@@ -266,6 +266,21 @@ pub enum EventKind {
     JobDefaultsSet {
         /// Attempts in a row without a newer checkpoint after which a unit fails that has committed one; 0: no limit.
         attempts_without_progress_max: u32,
+        /// Spoiled checkpoints in a row after which a unit is not begun again.
+        bad_checkpoints_max: u32,
+        /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
+        restore_window_ms: u64,
+    },
+    /// Older checkpoints of a unit are not kept any more.
+    CheckpointsForgotten {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Their steps, ascending.
+        steps: Vec<u64>,
+        /// Whether their folders are removed.
+        removed: bool,
     },
     /// A queue was created or changed.
     QueueSet {
@@ -369,6 +384,7 @@ impl EventKind {
             | Self::UnitRetried { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
+            | Self::CheckpointsForgotten { job, .. }
             | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }
             | Self::UnitsMoved { job, .. }

@@ -6,7 +6,7 @@ use muster_core::audit::{Rule, audit};
 use muster_core::command::{GpuHealth, HostHealth, Standing};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, UnitIndex};
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::state::{Attempt, Host, Job, Queue, State, Unit};
+use muster_core::state::{Attempt, Host, Job, Queue, Removal, State, Unit};
 use muster_core::testing::{Cluster, gang, single};
 use muster_core::topology::CellId;
 
@@ -191,5 +191,16 @@ fn rows_that_are_too_long() {
     });
     found(Rule::RetryBudget, |state, train, _| {
         unit(state, train).without_progress = 2;
+    });
+}
+
+#[test]
+fn a_checkpoint_to_be_removed_that_is_kept() {
+    found(Rule::Retention, |state, train, _| {
+        unit(state, train).removals.push(Removal {
+            epoch: AttemptEpoch(1),
+            step: 100,
+            path: "/checkpoints/step_100".to_owned(),
+        });
     });
 }

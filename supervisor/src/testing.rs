@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
+use muster_core::desired::{CheckpointCare, RankInfo, TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::state::RestartReason;
@@ -31,5 +31,6 @@ pub fn assignment() -> TaskAssignment {
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        care: CheckpointCare::default(),
     }
 }

@@ -3,6 +3,8 @@
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use crate::parse::HumanDuration;
+
 /// What a job says about its own life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,6 +30,65 @@ pub(crate) struct LifecycleFile {
     /// Attempts in a row without a newer checkpoint after which a unit fails; 0: no limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) attempts_without_progress_max: Option<u32>,
+    /// What becomes of its checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoints: Option<CheckpointsFile>,
+}
+
+/// What becomes of a job's checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CheckpointsFile {
+    /// So many of the newest good ones are kept.
+    kept_min: u32,
+    /// Those whose step is a multiple of this are kept as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_every: Option<u64>,
+    /// Whether the others' folders are removed.
+    remove: bool,
+    /// Spoiled ones in a row after which a unit is not begun again.
+    bad_max: u32,
+    /// Time after its start within which an attempt's failure to read one marks it spoiled.
+    restore_window: HumanDuration,
+}
+
+impl Default for CheckpointsFile {
+    /// Two are kept, nothing is removed, three bad ones, ten minutes.
+    fn default() -> Self {
+        Self {
+            kept_min: 2,
+            kept_every: None,
+            remove: false,
+            bad_max: 3,
+            restore_window: HumanDuration { ms: 600_000 },
+        }
+    }
+}
+
+impl From<CheckpointsFile> for v1::CheckpointPolicy {
+    fn from(file: CheckpointsFile) -> Self {
+        Self {
+            kept_min: file.kept_min,
+            kept_every: file.kept_every,
+            remove: file.remove,
+            bad_max: file.bad_max,
+            restore_window_ms: file.restore_window.ms,
+        }
+    }
+}
+
+impl From<v1::CheckpointPolicy> for CheckpointsFile {
+    fn from(policy: v1::CheckpointPolicy) -> Self {
+        Self {
+            kept_min: policy.kept_min,
+            kept_every: policy.kept_every,
+            remove: policy.remove,
+            bad_max: policy.bad_max,
+            restore_window: HumanDuration {
+                ms: policy.restore_window_ms,
+            },
+        }
+    }
 }
 
 /// What an end of a task means.
@@ -87,7 +148,7 @@ impl From<LifecycleFile> for v1::Lifecycle {
             rules: file.rules.into_iter().map(Into::into).collect(),
             local_retries_max: file.local_retries_max.unwrap_or(0),
             attempts_without_progress_max: file.attempts_without_progress_max,
-            ..Self::default()
+            checkpoints: file.checkpoints.map(Into::into),
         }
     }
 }
@@ -107,6 +168,7 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             rules: lifecycle.rules.iter().filter_map(rule).collect(),
             local_retries_max: Some(lifecycle.local_retries_max).filter(|max| *max > 0),
             attempts_without_progress_max: lifecycle.attempts_without_progress_max,
+            checkpoints: lifecycle.checkpoints.map(Into::into),
         }
     }
 }

@@ -70,6 +70,9 @@ impl JobDetailView {
         }
         self.push_checkpoints(&mut facts, screen);
         self.push_rows(&mut facts);
+        for (key, text) in self.job.accounts() {
+            facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
+        }
         self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
@@ -82,12 +85,22 @@ impl JobDetailView {
 
     fn push_checkpoints(&self, facts: &mut Table, screen: &Screen) {
         for unit in &self.unit_list {
-            let Some(newest) = unit.checkpoints.last() else {
-                continue;
-            };
-            let age = ago(screen.now(), newest.committed_at_ms);
-            let text = format!("step {}, {age}: {}", newest.step, newest.path);
-            facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+            let mut newest_first = unit.checkpoints.iter().rev();
+            let good = newest_first.clone().find(|it| it.spoiled.is_none());
+            if let Some(newest) = good {
+                let age = ago(screen.now(), newest.committed_at_ms);
+                let text = format!("step {}, {age}: {}", newest.step, newest.path);
+                facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+            }
+            let bad = newest_first.find_map(|it| Some((it.step, it.spoiled.as_ref()?)));
+            if let Some((step, reason)) = bad {
+                let text = format!("step {step}: {reason}");
+                facts.push(vec![Cell::toned("Spoiled", Tone::Bad), text.into()]);
+            }
+            if let Some(interval_ms) = unit.checkpoint_interval_ms {
+                let text = format!("unit {}: every {}", unit.index, span(interval_ms));
+                facts.push(vec![Cell::toned("Save advice", Tone::Faint), text.into()]);
+            }
         }
     }
 

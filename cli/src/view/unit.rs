@@ -17,6 +17,7 @@ pub(crate) struct UnitView {
     pub(crate) local_retries: u32,
     pub(crate) without_progress: u32,
     pub(crate) without_progress_max: Option<u32>,
+    pub(crate) checkpoint_interval_ms: Option<u64>,
     pub(crate) restart_reason: String,
     not_before: Option<String>,
     pub(crate) attempt: Option<AttemptView>,
@@ -80,6 +81,8 @@ pub(crate) struct CheckpointView {
     pub(crate) path: String,
     size_bytes: u64,
     digest: String,
+    save_ms: Option<u64>,
+    pub(crate) spoiled: Option<String>,
     committed_at: String,
     #[serde(skip)]
     pub(crate) committed_at_ms: u64,
@@ -95,6 +98,7 @@ impl From<v1::Unit> for UnitView {
             local_retries: unit.local_retries,
             without_progress: unit.without_progress,
             without_progress_max: unit.without_progress_max,
+            checkpoint_interval_ms: unit.checkpoint_interval_ms,
             restart_reason: word(unit.restart_reason().as_str_name(), "RESTART_REASON_"),
             not_before: (unit.not_before_ms > 0).then(|| instant(unit.not_before_ms)),
             attempt: unit.attempt.map(AttemptView::from),
@@ -172,6 +176,8 @@ impl From<v1::Checkpoint> for CheckpointView {
             path: checkpoint.path,
             size_bytes: checkpoint.size_bytes,
             digest: checkpoint.digest,
+            save_ms: checkpoint.save_ms,
+            spoiled: checkpoint.spoiled,
             committed_at: instant(checkpoint.committed_at_ms),
             committed_at_ms: checkpoint.committed_at_ms,
         }

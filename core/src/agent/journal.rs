@@ -107,6 +107,7 @@ impl Agent {
                 checkpoints: Vec::new(),
                 stop_grace_ms: None,
                 deadline,
+                removed: Vec::new(),
             },
         );
     }

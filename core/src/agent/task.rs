@@ -20,6 +20,8 @@ pub struct AgentTask {
     pub stop_grace_ms: Option<u64>,
     /// When its supervisor kills it by itself.
     pub deadline: MonotonicMs,
+    /// Paths of checkpoints that it was told to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
+    pub removed: Vec<String>,
 }
 
 impl AgentTask {

@@ -60,6 +60,8 @@ impl Step<'_> {
             self.state.job_defaults = Some(defaults);
             self.emit(EventKind::JobDefaultsSet {
                 attempts_without_progress_max: defaults.attempts_without_progress_max,
+                bad_checkpoints_max: defaults.bad_checkpoints_max,
+                restore_window_ms: defaults.restore_window_ms,
             });
         }
         Answer::Done

@@ -39,6 +39,7 @@ impl Step<'_> {
             .may_stay()
             .then(|| self.same_place((id, unit), &attempt))
             .flatten();
+        self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
         self.state
             .index

@@ -4,6 +4,7 @@
 //! the time. Each family of commands has its file; what several of them need (a host's or a unit's
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod accounts;
 mod admission;
 mod asked;
 mod binding;
@@ -28,6 +29,7 @@ mod placement;
 mod progress;
 mod prune;
 mod queues;
+mod retention;
 mod retries;
 mod standing;
 mod stopping;

@@ -44,6 +44,7 @@ impl Step<'_> {
             .index
             .add_usage(&spec, Part::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
+        self.account_for_wait(job, unit, attempt.gpus());
         self.state.index.add_deadline((job, unit), &spec, &attempt);
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.note_attempt(job, unit);

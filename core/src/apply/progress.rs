@@ -1,15 +1,57 @@
-//! The guard against endless restarts: attempts in a row that fail without a newer checkpoint.
+//! The guards against endless restarts: attempts in a row that fail without a newer checkpoint, and checkpoints in a row
+//! that cannot be read.
 
 use crate::apply::verdict::Verdict;
 use crate::command::JobDefaults;
 use crate::spec::JobSpec;
 use crate::state::{Attempt, RestartReason, Unit};
 
-/// The verdict with the guard's word, and the unit's attempts in a row without progress.
+/// The verdict with the guards' word, and the unit's attempts in a row without progress.
+pub(super) fn guard(
+    verdict: Verdict,
+    defaults: Option<JobDefaults>,
+    (spec, unit, attempt): (&JobSpec, &Unit, &Attempt),
+) -> (Verdict, u32) {
+    let (verdict, in_a_row) = guard_progress(verdict, defaults, (spec, unit, attempt));
+    (guard_checkpoints(verdict, defaults, (spec, unit)), in_a_row)
+}
+
+/// A unit that failed while its newest checkpoints, one after the other, could not be read is not begun again: somebody has
+/// to look.
+fn guard_checkpoints(
+    verdict: Verdict,
+    defaults: Option<JobDefaults>,
+    (spec, unit): (&JobSpec, &Unit),
+) -> Verdict {
+    let own = spec.lifecycle.checkpoints.map(|policy| policy.bad_max);
+    let max = own.or(defaults.map(|defaults| defaults.bad_checkpoints_max));
+    let bad = unit.bad_in_a_row();
+    match verdict {
+        Verdict::Requeued {
+            reason: RestartReason::User | RestartReason::Infra,
+            charged,
+            ref detail,
+            ..
+        } if max.is_some_and(|max| bad >= max) => {
+            let left = match unit.newest_checkpoint() {
+                Some(checkpoint) => format!("the one before them is step {}", checkpoint.step),
+                None => "there is none before them".to_owned(),
+            };
+            Verdict::Failed {
+                charged,
+                detail: format!(
+                    "checkpoints in a row that could not be read: {bad} (bad_max), {left}; the last end: {detail}"
+                ),
+            }
+        }
+        verdict => verdict,
+    }
+}
+
 ///
 /// What fails counts, whoever is to blame; what was stopped for others, or never ran, does not. Before the cluster has
 /// defaults nothing is counted for jobs that set no limit, because builds without defaults do not count.
-pub(super) fn guard(
+fn guard_progress(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
     (spec, unit, attempt): (&JobSpec, &Unit, &Attempt),
@@ -39,8 +81,8 @@ pub(super) fn guard(
             let failed = Verdict::Failed {
                 charged,
                 detail: format!(
-                    "{in_a_row} attempts in a row failed without a newer checkpoint \
-                     (attempts_without_progress_max), the last one: {detail}"
+                    "attempts in a row that failed without a newer checkpoint: {in_a_row} \
+                     (attempts_without_progress_max); the last one: {detail}"
                 ),
             };
             (failed, in_a_row)

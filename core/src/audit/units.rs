@@ -54,6 +54,7 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
         || format!("{} failures in {} attempts", unit.failures, unit.attempts),
     );
     check_rows(job, unit, subject, report);
+    check_retention(job, unit, subject, report);
     report.require(
         unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
             && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX,
@@ -99,6 +100,45 @@ fn check_rows(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report
     report.require(!(goes_on && over), Rule::RetryBudget, subject, || {
         format!("it waits after {without} attempts without progress, allowed are {allowed:?}")
     });
+}
+
+/// Folders go only where the policy says so, are few, and never those of checkpoints that a unit may begin from.
+fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let policy = job.spec.lifecycle.checkpoints;
+    let removes = policy.is_some_and(|policy| policy.remove);
+    let removals = unit.removals.as_slice();
+    report.require(
+        removals.is_empty() || (removes && removals.len() <= limits::REMOVALS_TOLD_MAX),
+        Rule::Retention,
+        subject,
+        || format!("{} folders are to be removed by {policy:?}", removals.len()),
+    );
+    let good: Vec<u64> = unit
+        .checkpoints
+        .iter()
+        .filter(|checkpoint| checkpoint.spoiled.is_none())
+        .map(|checkpoint| checkpoint.step)
+        .collect();
+    for removal in removals {
+        let is_kept = unit.checkpoints.iter().any(|it| it.path == removal.path);
+        let above = good.iter().filter(|step| **step > removal.step).count();
+        report.require(!is_kept && above >= 1, Rule::Retention, subject, || {
+            format!("step {} is to be removed, kept are {good:?}", removal.step)
+        });
+    }
+    for checkpoint in &unit.checkpoints {
+        report.require(
+            checkpoint.spoiled.is_some() || checkpoint.spoiled_by.is_none(),
+            Rule::Retention,
+            subject,
+            || {
+                format!(
+                    "step {} is good, and somebody could not read it",
+                    checkpoint.step
+                )
+            },
+        );
+    }
 }
 
 fn check_epochs(state: &State, unit: &Unit, subject: &dyn Display, report: &mut Report) {

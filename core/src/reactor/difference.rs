@@ -8,6 +8,7 @@ use crate::desired;
 use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::reactor::contact::Report;
+use crate::reactor::damage;
 use crate::state::{Attempt, Host, Job, State, TaskRun};
 
 /// The commands that bring the state to what the worker of `host` reports; none if it says the same.
@@ -23,6 +24,7 @@ pub(super) fn commands(
     let mut commands = started_tasks(state, leader, host, report);
     // Before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
+    commands.extend(damage::commands(state, leader, host, report));
     commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
     commands.extend(gpus(leader, host, report));
@@ -150,7 +152,7 @@ fn outcomes(
 }
 
 /// The task as the state has it, if it has it in this attempt and on this host.
-fn held_here<'a>(
+pub(super) fn held_here<'a>(
     state: &'a State,
     host: &Host,
     told: &TaskStatus,

@@ -143,14 +143,16 @@ impl Lifecycle {
 /// What becomes of a job's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
-    /// So many of the newest ones that are not spoiled are kept; at least 2.
+    /// So many of the newest ones that are not spoiled are kept; at least `CHECKPOINTS_KEPT_MIN`, at most
+    /// `CHECKPOINTS_PER_JOB_MAX`.
     pub kept_min: u32,
     /// Those whose step is a multiple of this are kept as well. None beside the newest if none.
     pub kept_every: Option<u64>,
     /// True: the others' folders are removed. False: they are only forgotten.
     pub remove: bool,
-    /// Spoiled checkpoints in a row after which a unit fails.
+    /// Spoiled checkpoints in a row after which a unit is not begun again; at least 1, at most `BAD_CHECKPOINTS_MAX`.
     pub bad_max: u32,
-    /// Milliseconds after its start within which an attempt's failure to read its checkpoint marks that one spoiled.
+    /// Milliseconds after its start within which an attempt's failure to read its checkpoint marks that one spoiled; at
+    /// most `PERIOD_MS_MAX`.
     pub restore_window_ms: u64,
 }

@@ -28,6 +28,7 @@ impl State {
         ));
         chain.add(&(self.history_half_life_ms, self.configured_topology.as_ref()));
         chain.add(&(&self.defragment, self.job_defaults));
+        chain.add(&(self.reliability, self.ledger));
         chain.add_all(self.jobs.values());
         chain.add_all(self.hosts.values());
         chain.add_all(self.queues.values());

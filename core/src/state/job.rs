@@ -12,6 +12,7 @@ use crate::ids::{
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::spec::JobSpec;
+use crate::state::Ledger;
 use crate::time::TimeMs;
 
 /// A job and everything that became of it.
@@ -42,6 +43,8 @@ pub struct Job {
     pub requeued: OrdSet<UnitIndex>,
     /// How many units are in each phase.
     pub counts: UnitCounts,
+    /// Where the time of its GPUs went.
+    pub ledger: Ledger,
 }
 
 /// Who asked for a job's end, when and why.
@@ -134,6 +137,8 @@ pub struct Unit {
     pub local_retries: u32,
     /// Attempts in a row that failed without a newer checkpoint.
     pub without_progress: u32,
+    /// Checkpoints whose folders a worker is told to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
+    pub removals: Vec<Removal>,
 }
 
 impl Default for Unit {
@@ -152,6 +157,7 @@ impl Default for Unit {
             moved_at: None,
             local_retries: 0,
             without_progress: 0,
+            removals: Vec::new(),
         }
     }
 }
@@ -303,6 +309,19 @@ pub struct Checkpoint {
     pub save_ms: Option<u64>,
     /// What is wrong with it, if a task could not read it: no later attempt is told of it.
     pub spoiled: Option<String>,
+    /// The attempt that could not read it; none if it is not spoiled.
+    pub spoiled_by: Option<AttemptEpoch>,
+}
+
+/// A checkpoint that is not kept any more and whose folder is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// The attempt that wrote it.
+    pub epoch: AttemptEpoch,
+    /// Its step: below that of every checkpoint that is kept.
+    pub step: u64,
+    /// Its absolute path.
+    pub path: String,
 }
 
 impl Unit {
@@ -311,6 +330,14 @@ impl Unit {
     pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
         let mut newest_first = self.checkpoints.iter().rev();
         newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
+    }
+
+    /// Its newest checkpoints that nobody could read, in a row.
+    #[must_use]
+    pub fn bad_in_a_row(&self) -> u32 {
+        let newest_first = self.checkpoints.iter().rev();
+        let bad = newest_first.take_while(|checkpoint| checkpoint.spoiled.is_some());
+        u32::try_from(bad.count()).unwrap_or(u32::MAX)
     }
 
     /// Attempts in a row without a newer checkpoint after which it fails: as many as its job says, or as count for those

@@ -14,8 +14,10 @@ mod held;
 mod host;
 mod index;
 mod job;
+mod ledger;
 mod line;
 mod queue;
+mod reliability;
 mod requests;
 mod restore;
 mod run_times;
@@ -38,11 +40,13 @@ pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, RestartReason, StopOrder,
-    TaskRun, Unit, UnitCounts,
+    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, Removal, RestartReason,
+    StopOrder, TaskRun, Unit, UnitCounts,
 };
+pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
 pub use queue::{History, Queue};
+pub use reliability::{ADVICE_MS_MAX, Reliability, median_save_ms};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use run_times::RunTimes;
@@ -93,6 +97,10 @@ pub struct State {
     pub defragment: Option<Defragment>,
     /// What counts for jobs that say nothing themselves; nothing does before it is set.
     pub job_defaults: Option<JobDefaults>,
+    /// How often the infrastructure fails; counted once there are defaults for jobs.
+    pub reliability: Reliability,
+    /// Where the time of all jobs with GPUs went, of those that are forgotten too; counted once there are defaults.
+    pub ledger: Ledger,
     /// The topology as it was configured; hosts that it does not name lie where their workers say.
     pub configured_topology: Arc<Topology>,
     /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
@@ -123,6 +131,8 @@ impl Default for State {
             history_half_life_ms: None,
             defragment: None,
             job_defaults: None,
+            reliability: Reliability::default(),
+            ledger: Ledger::default(),
             configured_topology: Arc::default(),
             topology: Arc::default(),
             requests: RequestLog::default(),

@@ -6,7 +6,8 @@ use crate::command::JobDefaults;
 use crate::ids::{RequestId, Revision};
 use crate::quota::Defragment;
 use crate::state::{
-    EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
+    EventLog, Host, Index, Job, Leadership, Ledger, Queue, Reliability, RequestLog, State,
+    StoredAnswer,
 };
 use crate::time::TimeMs;
 use crate::topology::Topology;
@@ -32,6 +33,10 @@ pub struct StateParts {
     pub defragment: Option<Defragment>,
     /// What counts for jobs that say nothing themselves.
     pub job_defaults: Option<JobDefaults>,
+    /// How often the infrastructure fails.
+    pub reliability: Reliability,
+    /// Where the time of all jobs with GPUs went.
+    pub ledger: Ledger,
     /// The topology as it was configured.
     pub configured_topology: Arc<Topology>,
     /// Answers by request id, in any order.
@@ -74,6 +79,8 @@ impl State {
             history_half_life_ms: parts.history_half_life_ms,
             defragment: parts.defragment,
             job_defaults: parts.job_defaults,
+            reliability: parts.reliability,
+            ledger: parts.ledger,
             configured_topology: parts.configured_topology,
             topology: Arc::default(),
             requests: RequestLog::restore(parts.requests),

@@ -35,6 +35,7 @@ scripts! {
     cancel,
     claims,
     checkpoint_fencing,
+    checkpoint_retention,
     checkpoint_spoiled,
     dependencies,
     drain,

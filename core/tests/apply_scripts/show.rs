@@ -200,6 +200,12 @@ impl Show {
             } => format!(
                 "job {job} unit {unit} checkpoint {step} of epoch {epoch} is spoiled: {reason}"
             ),
+            E::CheckpointsForgotten {
+                job,
+                unit,
+                steps,
+                removed,
+            } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
             E::JobEligible { job } => format!("job {job} waits for no other any more"),
             other => format!("{other:?}"),
         }
@@ -248,6 +254,10 @@ impl Show {
         );
         if unit.local_retries > 0 {
             let _ = write!(text, " local={}", unit.local_retries);
+        }
+        if !unit.removals.is_empty() {
+            let steps: Vec<u64> = unit.removals.iter().map(|it| it.step).collect();
+            let _ = write!(text, " removals={steps:?}");
         }
         if unit.without_progress > 0 {
             let _ = write!(text, " without_progress={}", unit.without_progress);

@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 
 use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::{DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey};
+use muster_core::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+};
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
@@ -256,6 +258,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        care: CheckpointCare::default(),
     };
     for part in parts {
         match part.split_once(':') {
@@ -266,6 +269,10 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
                     grace_ms: grace_ms.parse()?,
                 });
             }
+            Some(("remove", path)) => assignment.care.removals.push(CheckpointRef {
+                step: 1,
+                path: path.to_owned(),
+            }),
             Some(("gpu", index)) => assignment.gpus.push(GpuUuid(index.parse()?)),
             Some(("grace", span_ms)) => assignment.partition_grace_ms = span_ms.parse()?,
             _ => return Err(format!("unknown: {part}").into()),
@@ -343,6 +350,7 @@ fn describe(action: &Action) -> String {
                 since_begin(*deadline)
             )
         }
+        Action::RemoveCheckpoint { key, path, .. } => format!("remove {path} of {}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),
     }

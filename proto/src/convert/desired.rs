@@ -1,7 +1,7 @@
 //! What the leader wants a host to run.
 
 use muster_core::desired::{
-    CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
@@ -73,6 +73,11 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             stop_grace_ms: wire.stop_grace_ms,
             partition_grace_ms: wire.partition_grace_ms,
             stop: wire.stop.map(Into::into),
+            care: CheckpointCare {
+                removals: wire.removals.into_iter().map(Into::into).collect(),
+                kept: wire.kept_checkpoints,
+                interval_ms: wire.checkpoint_interval_ms,
+            },
         })
     }
 }
@@ -108,6 +113,9 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop_grace_ms: assignment.stop_grace_ms,
             partition_grace_ms: assignment.partition_grace_ms,
             stop: assignment.stop.as_ref().map(Into::into),
+            removals: assignment.care.removals.iter().map(Into::into).collect(),
+            kept_checkpoints: assignment.care.kept.clone(),
+            checkpoint_interval_ms: assignment.care.interval_ms,
         }
     }
 }

@@ -26,7 +26,11 @@ twin_variants! {
         UnitRetried {
             job: job_id, unit: unit, epoch: epoch, retry: retry, retries_max: retries_max,
         },
-        JobDefaultsSet { attempts_without_progress_max: attempts_without_progress_max },
+        JobDefaultsSet {
+            attempts_without_progress_max: attempts_without_progress_max,
+            bad_checkpoints_max: bad_checkpoints_max, restore_window_ms: restore_window_ms,
+        },
+        CheckpointsForgotten { job: job_id, unit: unit, steps: steps, removed: removed },
         HostRegistered { host: host_id, name: name, gpus: gpus },
         HostHealthChanged { host: host_id, name: name, health: health },
         GpuHealthChanged { gpu: gpu, host: host_id, host_name: host, health: health },
@@ -87,6 +91,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::UnitRequeued { .. } => Self::UnitRequeued,
             EventKind::UnitRetried { .. } => Self::UnitRetried,
             EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
+            EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,
             EventKind::HostRegistered { .. } => Self::HostRegistered,
             EventKind::HostHealthChanged { .. } => Self::HostHealthChanged,
             EventKind::GpuHealthChanged { .. } => Self::GpuHealthChanged,

@@ -78,7 +78,7 @@ macro_rules! same {
         }
     )+};
 }
-same!(String, u32, u64, Vec<String>);
+same!(String, bool, u32, u64, Vec<u64>, Vec<String>);
 
 /// Newtypes over a number.
 macro_rules! numbers {

@@ -19,7 +19,7 @@ use muster_core::command::{
     TaskReport,
 };
 use muster_core::desired::{
-    CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
@@ -604,7 +604,24 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let stop =
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
-    let rest = (rank(), option::of(checkpoint), option::of(stop), numbers);
+    let removal = (any::<u64>(), text()).prop_map(|(step, path)| CheckpointRef { step, path });
+    let care = (
+        vec(removal, 0..3),
+        vec(text(), 0..3),
+        option::of(any::<u64>()),
+    )
+        .prop_map(|(removals, kept, interval_ms)| CheckpointCare {
+            removals,
+            kept,
+            interval_ms,
+        });
+    let rest = (
+        rank(),
+        option::of(checkpoint),
+        option::of(stop),
+        numbers,
+        care,
+    );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
             job: identity.0,
@@ -626,6 +643,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         memory_mib: rest.3.1[0],
         stop_grace_ms: rest.3.1[1],
         partition_grace_ms: rest.3.1[2],
+        care: rest.4,
     })
 }
 

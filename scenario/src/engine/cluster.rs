@@ -190,6 +190,8 @@ fn parts(state: &State) -> StateParts {
         history_half_life_ms: state.history_half_life_ms,
         defragment: state.defragment,
         job_defaults: state.job_defaults,
+        reliability: state.reliability,
+        ledger: state.ledger,
         configured_topology: state.configured_topology.clone(),
         requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
         events: state.events.clone(),

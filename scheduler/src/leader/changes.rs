@@ -66,6 +66,12 @@ impl Changes {
                 self.preempted += u64::from(*reason == StopReason::Preempted);
                 self.add_attempt(state, *job, *unit);
             }
+            EventKind::CheckpointsForgotten {
+                job,
+                unit,
+                removed: true,
+                ..
+            } => self.add_attempt(state, *job, *unit),
             EventKind::UnitRetried { .. } => self.retried += 1,
             EventKind::UnitClaimed { .. } => self.claimed += 1,
             EventKind::UnitsMoved {
@@ -114,6 +120,7 @@ impl Changes {
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
             | EventKind::CheckpointSpoiled { .. }
+            | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
         }
     }

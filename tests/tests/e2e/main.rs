@@ -11,6 +11,7 @@ mod newcomer;
 mod preemption;
 mod queues;
 mod replica_disk;
+mod retries;
 mod systemd;
 mod tasks;
 mod what_if;

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::{JobId, UnitIndex};
 
 use super::RunnerConfig;
 use super::server::SupervisorServer;
@@ -35,11 +37,7 @@ pub(super) fn launch(
 ) -> io::Result<Launched> {
     let id = RunId::of(&assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
-    // Below its job, one directory per unit: the tasks of an array must not share one.
-    let checkpoint_directory = config
-        .checkpoints
-        .join(assignment.key.job.to_string())
-        .join(assignment.unit.to_string());
+    let checkpoint_directory = checkpoint_directory(config, assignment.key.job, assignment.unit);
     let spec = TaskSpec {
         format: SPEC_FORMAT,
         assignment,
@@ -80,4 +78,11 @@ pub(super) fn launch(
         supervisor: ProcessIdentity::of(child.id().cast_signed()),
         child: Some(child),
     })
+}
+
+/// Where a unit's checkpoints are: below its job, one directory per unit, because the tasks of an array must not share
+/// one.
+pub(super) fn checkpoint_directory(config: &RunnerConfig, job: JobId, unit: UnitIndex) -> PathBuf {
+    let of_job = config.checkpoints.join(job.to_string());
+    of_job.join(unit.to_string())
 }

@@ -4,22 +4,25 @@ mod adopt;
 mod launch;
 mod leftovers;
 mod link;
+mod removal;
 mod server;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::CheckpointReport;
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::{JobId, UnitIndex};
 use muster_core::time::MonotonicMs;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
+use crate::metrics;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
@@ -57,6 +60,8 @@ pub(crate) struct Runner {
     server: Arc<SupervisorServer>,
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
+    /// Who may remove a checkpoint, one at a time: their file system may hang.
+    removals: Arc<Semaphore>,
     clock: LeaseClock,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
@@ -80,6 +85,7 @@ impl Runner {
             config: Arc::new(config),
             server: Arc::new(server),
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
+            removals: Arc::new(Semaphore::new(1)),
             clock,
             inbox,
             handles: Arc::default(),
@@ -163,6 +169,33 @@ impl Runner {
             clear(directory).await;
         });
         releases.insert(id, release);
+    }
+
+    /// Removes a checkpoint that its unit does not keep any more.
+    pub(crate) fn remove_checkpoint(
+        &self,
+        (job, unit): (JobId, UnitIndex),
+        path: String,
+        kept: Vec<String>,
+    ) {
+        let directory = launch::checkpoint_directory(&self.config, job, unit);
+        let turns = Arc::clone(&self.removals);
+        tokio::spawn(async move {
+            let _turn = turns.acquire().await;
+            let name = path.clone();
+            let removal = move || removal::remove(&directory, Path::new(&name), &kept);
+            match tokio::task::spawn_blocking(removal).await {
+                Ok(Ok(was_there)) => {
+                    tracing::info!(%job, %unit, path, was_there, "a checkpoint is removed");
+                    metrics::checkpoint_removed("removed");
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%job, %unit, path, %error, "a checkpoint is not removed");
+                    metrics::checkpoint_removed("left");
+                }
+                Err(error) => tracing::error!(%job, %unit, path, %error, "a removal broke off"),
+            }
+        });
     }
 
     /// Finds what earlier agents of this host left: see [`adopt`].

@@ -90,7 +90,11 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let max = event.attempts_without_progress_max;
             let text =
                 format!("a unit with a checkpoint fails after {max} attempts without a newer one");
-            let detail = json!({"attempts_without_progress_max": max});
+            let detail = json!({
+                "attempts_without_progress_max": max,
+                "bad_checkpoints_max": event.bad_checkpoints_max,
+                "restore_window_ms": event.restore_window_ms,
+            });
             facts("job_defaults_set", Tone::Plain, text, detail)
         }
         Kind::QueueSet(event) => {

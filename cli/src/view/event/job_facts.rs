@@ -172,6 +172,26 @@ fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
                 facts("checkpoint_spoiled", Tone::Bad, text, detail),
             )
         }
+        Kind::CheckpointsForgotten(event) => {
+            let steps: Vec<String> = event.steps.iter().map(ToString::to_string).collect();
+            let folders = if event.removed {
+                "removed"
+            } else {
+                "left alone"
+            };
+            let text = format!(
+                "unit {}: steps {} are not kept, their folders are {folders}",
+                event.unit,
+                steps.join(", ")
+            );
+            let detail = json!({
+                "unit": event.unit, "steps": event.steps, "removed": event.removed,
+            });
+            (
+                event.job_id,
+                facts("checkpoints_forgotten", Tone::Plain, text, detail),
+            )
+        }
         _ => return None,
     })
 }

@@ -34,7 +34,7 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
         exit_rule(found, &format!("lifecycle.rules[{position}]"), *rule);
     }
     retries(found, spec);
-    unavailable(found, lifecycle);
+    checkpoints(found, lifecycle);
 }
 
 fn dependencies(found: &mut Findings, lifecycle: &Lifecycle) {
@@ -104,11 +104,31 @@ fn retries(found: &mut Findings, spec: &JobSpec) {
     );
 }
 
-/// What is part of the format but not of this build: nothing is accepted without effect.
-fn unavailable(found: &mut Findings, lifecycle: &Lifecycle) {
+/// A policy keeps what may be needed, and no more than is remembered.
+fn checkpoints(found: &mut Findings, lifecycle: &Lifecycle) {
+    let Some(policy) = lifecycle.checkpoints else {
+        return;
+    };
+    let at = |field: &str| format!("lifecycle.checkpoints.{field}");
+    let kept_max = u32::try_from(limits::CHECKPOINTS_PER_JOB_MAX).unwrap_or(u32::MAX);
+    let kept = limits::CHECKPOINTS_KEPT_MIN..=kept_max;
+    found.check(kept.contains(&policy.kept_min), &at("kept_min"), || {
+        let min = limits::CHECKPOINTS_KEPT_MIN;
+        format!("must be {min} (CHECKPOINTS_KEPT_MIN) to {kept_max} (CHECKPOINTS_PER_JOB_MAX)")
+    });
+    found.check(policy.kept_every != Some(0), &at("kept_every"), || {
+        "must be at least 1, or absent for none".to_owned()
+    });
+    let bad_max = limits::BAD_CHECKPOINTS_MAX;
     found.check(
-        lifecycle.checkpoints.is_none(),
-        "lifecycle.checkpoints",
-        || "is not available in this build".to_owned(),
+        (1..=bad_max).contains(&policy.bad_max),
+        &at("bad_max"),
+        || format!("must be 1 to {bad_max} (BAD_CHECKPOINTS_MAX)"),
+    );
+    let window_max = limits::PERIOD_MS_MAX;
+    found.check(
+        policy.restore_window_ms <= window_max,
+        &at("restore_window_ms"),
+        || format!("must be at most {window_max} (PERIOD_MS_MAX)"),
     );
 }

@@ -1,7 +1,9 @@
 //! Draws of what jobs say about their own lives.
 
 use crate::command::{Command, JobDefaults};
-use crate::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle};
+use crate::spec::{
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+};
 use crate::testing::draw::Draw;
 
 impl Draw<'_> {
@@ -22,6 +24,15 @@ impl Draw<'_> {
         if self.once_in(3) {
             lifecycle.attempts_without_progress_max = Some(self.small(3));
         }
+        if self.once_in(2) {
+            lifecycle.checkpoints = Some(CheckpointPolicy {
+                kept_min: 2 + self.small(3),
+                kept_every: self.once_in(2).then_some(10),
+                remove: self.once_in(2),
+                bad_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
+            });
+        }
         lifecycle
     }
 
@@ -30,6 +41,8 @@ impl Draw<'_> {
             leader: self.leader(),
             defaults: JobDefaults {
                 attempts_without_progress_max: self.small(4),
+                bad_checkpoints_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
             },
         }
     }

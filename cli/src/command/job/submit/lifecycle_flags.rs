@@ -55,6 +55,7 @@ impl LifecycleFlags {
             rules: Vec::new(),
             local_retries_max: self.local_retries,
             attempts_without_progress_max: self.attempts_without_progress,
+            checkpoints: None,
         }
         .into()
     }
