@@ -48,6 +48,7 @@ fn guard_checkpoints(
     }
 }
 
+/// Attempts in a row without progress, and the end of a unit that had too many of them.
 ///
 /// What fails counts, whoever is to blame; what was stopped for others, or never ran, does not. Before the cluster has
 /// defaults nothing is counted for jobs that set no limit, because builds without defaults do not count.

@@ -7,6 +7,7 @@
 mod attempts;
 mod cell_index;
 mod cells;
+mod checkpoint;
 mod events;
 mod handover;
 mod hash;
@@ -33,6 +34,7 @@ use serde::{Deserialize, Serialize};
 pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
 pub use cell_index::CellIndex;
 pub(crate) use cells::guaranteed_levels;
+pub use checkpoint::{Checkpoint, Removal};
 pub use events::{Compacted, EventLog};
 pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
@@ -40,8 +42,8 @@ pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, Removal, RestartReason,
-    StopOrder, TaskRun, Unit, UnitCounts,
+    Attempt, CancelRequest, Claim, Job, PastAttempt, Purpose, RestartReason, StopOrder, TaskRun,
+    Unit, UnitCounts,
 };
 pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
