@@ -6,6 +6,7 @@
 mod block;
 mod checkpoint;
 mod claim;
+mod defaults;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,6 +17,7 @@ use serde::{Deserialize, Serialize};
 pub use crate::command::block::{Block, BlockTarget};
 pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
+pub use crate::command::defaults::JobDefaults;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
@@ -210,6 +212,13 @@ pub enum Command {
         /// The new ground.
         standing: Standing,
     },
+    /// Sets what counts for jobs that say nothing themselves. Since command format 4.
+    SetJobDefaults {
+        /// The leader that found none set.
+        leader: LeadershipEpoch,
+        /// What counts from now on.
+        defaults: JobDefaults,
+    },
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
     Prune {
         /// The leader that noticed.
@@ -232,6 +241,7 @@ impl Command {
             | Self::SpoilCheckpoint { leader, .. }
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
+            | Self::SetJobDefaults { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Place(placement) => Some(placement.leader),
             Self::Claim(claiming) => Some(claiming.leader),

@@ -89,6 +89,21 @@ pub struct TaskAssignment {
     /// A signal of the job's choice before it is terminated.
     #[serde(default)]
     pub warning: Option<StopWarning>,
+    /// What is to be done about the unit's checkpoints.
+    #[serde(default)]
+    pub care: CheckpointCare,
+}
+
+/// What is to be done about a unit's checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCare {
+    /// Those whose folders are to be removed; told to the unit's first task only.
+    pub removals: Vec<CheckpointRef>,
+    /// Paths of those that stay; nothing where nothing is to be removed.
+    pub kept: Vec<String>,
+    /// How often it had better save (`MUSTER_CKPT_INTERVAL_ADVICE`), in milliseconds; none while nobody knows how long a
+    /// save takes.
+    pub interval_ms: Option<u64>,
 }
 
 /// A host of a gang, as a launcher wants to know it.
@@ -221,9 +236,32 @@ fn assignments(
                     Vec::new()
                 },
                 warning: job.spec.lifecycle.warning,
+                care: record.map_or_else(CheckpointCare::default, |unit| {
+                    care(state, (unit, attempt), rank == 0)
+                }),
             })
         })
         .collect()
+}
+
+fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> CheckpointCare {
+    let interval_ms = state.reliability.advice_ms(unit, attempt.hosts().len());
+    if !is_first || unit.removals.is_empty() {
+        return CheckpointCare {
+            interval_ms,
+            ..CheckpointCare::default()
+        };
+    }
+    let removals = unit.removals.iter().map(|removal| CheckpointRef {
+        step: removal.step,
+        path: removal.path.clone(),
+    });
+    let kept = unit.checkpoints.iter();
+    CheckpointCare {
+        removals: removals.collect(),
+        kept: kept.map(|checkpoint| checkpoint.path.clone()).collect(),
+        interval_ms,
+    }
 }
 
 fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {

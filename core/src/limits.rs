@@ -86,6 +86,8 @@ pub const FINISHED_JOBS_KEPT_MAX: usize = 500_000;
 pub const PRUNED_PER_COMMAND_MAX: usize = 64;
 /// Committed checkpoints remembered per job, newest last.
 pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
+/// Newest checkpoints of a unit that are never removed: the last one may be damaged.
+pub const CHECKPOINTS_KEPT_MIN: u32 = 2;
 /// Checkpoints of one task that its worker tells of at a time, the newest ones: more between two beats are not worth
 /// their bytes.
 pub const CHECKPOINTS_TOLD_MAX: usize = 16;
@@ -121,6 +123,14 @@ pub const DEPENDENCIES_MAX: usize = 64;
 pub const DEPENDENTS_MAX: usize = 10_000;
 /// Rules of one job for the ends of its tasks.
 pub const EXIT_RULES_MAX: usize = 32;
+/// Times in a row that a job may ask to be begun again where it is: there is no pause between them.
+pub const LOCAL_RETRIES_MAX: u32 = 16;
+/// Checkpoints in a row that a job may allow itself to be unable to read: good ones must stay among those remembered.
+pub const BAD_CHECKPOINTS_MAX: u32 = 8;
+/// Checkpoints of a unit whose folders a worker is told to remove, newest last: more are left where they are.
+pub const REMOVALS_TOLD_MAX: usize = 16;
+/// Attempts in a row without a newer checkpoint that a job may allow itself.
+pub const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 1_000;
 
 /// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
 /// refused for its length.

@@ -6,7 +6,7 @@ use muster_core::audit::{Rule, audit};
 use muster_core::command::{GpuHealth, HostHealth, Standing};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, UnitIndex};
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::state::{Attempt, Host, Job, Queue, State, Unit};
+use muster_core::state::{Attempt, Host, Job, Queue, Removal, State, Unit};
 use muster_core::testing::{Cluster, gang, single};
 use muster_core::topology::CellId;
 
@@ -182,4 +182,25 @@ fn names_that_lead_nowhere() {
     found(Rule::Identity, |state, _, _| state.host_names.clear());
     found(Rule::Identity, |state, _, _| state.gpu_hosts.clear());
     found(Rule::Identity, |state, _, _| state.revision = Revision(3));
+}
+
+#[test]
+fn rows_that_are_too_long() {
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).local_retries = 1;
+    });
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).without_progress = 2;
+    });
+}
+
+#[test]
+fn a_checkpoint_to_be_removed_that_is_kept() {
+    found(Rule::Retention, |state, train, _| {
+        unit(state, train).removals.push(Removal {
+            epoch: AttemptEpoch(1),
+            step: 100,
+            path: "/checkpoints/step_100".to_owned(),
+        });
+    });
 }

@@ -6,6 +6,7 @@
 
 mod claim;
 mod command;
+mod defaults;
 mod error;
 mod state;
 

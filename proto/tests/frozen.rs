@@ -88,6 +88,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_user_histories", samples::histories::state()),
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),
+        ("state_with_retries", samples::retries::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -129,6 +130,7 @@ fn what_the_first_version_says_is_written_in_it() {
         "place_with_barrier",
         "report_task_prepared",
         "release_gang",
+        "set_job_defaults",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -136,6 +138,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::barrier::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
+    assert_eq!(written(&samples::retries::state())[8], 4);
 }
 
 fn frozen_version(name: &str) -> u8 {
@@ -167,11 +170,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::SetStanding { .. } => 19,
         Command::SpoilCheckpoint { .. } => 20,
         Command::ReleaseGang { .. } => 21,
+        Command::SetJobDefaults { .. } => 22,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 22;
+const COMMAND_KINDS: u32 = 23;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

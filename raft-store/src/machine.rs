@@ -6,7 +6,9 @@ use muster_core::apply::{Applied, apply};
 use muster_core::command::Command;
 use muster_core::state::State;
 use muster_core::time::TimeMs;
-use muster_proto::log::{LogError, decode_command, encode_command, read_state, write_state};
+use muster_proto::log::{
+    LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state,
+};
 
 use crate::{DecodeError, StateMachine};
 
@@ -47,6 +49,11 @@ impl StateMachine for State {
     fn state_hash(&self) -> u64 {
         // The inherent function, not this one.
         Self::state_hash(self)
+    }
+
+    fn state_hash_version() -> u64 {
+        // Records change their layout with the format at the latest.
+        u64::from(STATE_FORMAT)
     }
 }
 

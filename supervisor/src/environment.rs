@@ -77,7 +77,11 @@ fn identity(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         Some(checkpoint) => (checkpoint.step, checkpoint.path.clone()),
         None => (0, String::new()),
     };
-    vec![
+    let advice = assignment.care.interval_ms.map(|interval_ms| {
+        let seconds = interval_ms.div_ceil(1_000).to_string();
+        ("MUSTER_CKPT_INTERVAL_ADVICE", seconds)
+    });
+    let identity = [
         ("MUSTER_JOB_ID", assignment.key.job.to_string()),
         ("MUSTER_TASK_INDEX", assignment.key.task.to_string()),
         ("MUSTER_ATTEMPT", assignment.attempt.to_string()),
@@ -92,7 +96,8 @@ fn identity(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
             "MUSTER_GRACE_SECONDS",
             assignment.stop_grace_ms.div_ceil(1_000).to_string(),
         ),
-    ]
+    ];
+    identity.into_iter().chain(advice).collect()
 }
 
 fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {

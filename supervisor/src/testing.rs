@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
+use muster_core::desired::{CheckpointCare, RankInfo, TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::spec::Execution;
@@ -47,6 +47,7 @@ pub fn assignment() -> TaskAssignment {
         partition_grace_ms: 45_000,
         stop: None,
         warning: None,
+        care: CheckpointCare::default(),
     }
 }
 

@@ -13,6 +13,7 @@ const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
 const SESSION: &str = "muster_worker_session_open";
+const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
 const SYNC: &str = "muster_worker_journal_sync_seconds";
 
 /// Says what each one is.
@@ -25,6 +26,10 @@ pub(crate) fn describe() {
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
     describe_gauge!(SESSION, "1 while a session with the leader is open");
+    describe_counter!(
+        REMOVALS,
+        "checkpoints that were to be removed, by outcome: removed, or left where they are"
+    );
     describe_histogram!(SYNC, "time to make a batch of journal records durable");
 }
 
@@ -42,6 +47,10 @@ pub(crate) fn checkpoint_spoiled() {
 
 pub(crate) fn task_vanished() {
     counter!(EXITS, "kind" => "vanished").increment(1);
+}
+
+pub(crate) fn checkpoint_removed(outcome: &'static str) {
+    counter!(REMOVALS, "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn beat_round_trip_ms(milliseconds: u64) {

@@ -235,6 +235,12 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     if gang && run_ms.is_multiple_of(7) {
         lifecycle.barrier = Some(false);
     }
+    if run_ms.is_multiple_of(2) {
+        lifecycle.local_retries_max = 1;
+    }
+    if run_ms.is_multiple_of(7) {
+        lifecycle.attempts_without_progress_max = Some(2);
+    }
     let when = match run_ms % 12 {
         0 | 1 => Condition::Ended,
         2 => Condition::Succeeded,

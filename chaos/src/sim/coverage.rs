@@ -32,6 +32,8 @@ pub enum Situation {
     PreparedInVain,
     /// A unit was run again because of a fault.
     RunAgain,
+    /// A unit was begun again in place after a failure of its own.
+    RetriedInPlace,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -50,7 +52,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -62,6 +64,7 @@ impl Situation {
         Self::GangReleased,
         Self::PreparedInVain,
         Self::RunAgain,
+        Self::RetriedInPlace,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
@@ -84,6 +87,7 @@ impl Situation {
             Self::GangReleased => "gangs released whole",
             Self::PreparedInVain => "members stopped before their gang was whole",
             Self::RunAgain => "units run again after a fault",
+            Self::RetriedInPlace => "units begun again in place",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",
@@ -159,6 +163,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             reason: RestartReason::Infra,
             ..
         } => Some(Situation::RunAgain),
+        EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

@@ -27,9 +27,74 @@ pub(crate) struct LifecycleFile {
     /// What the ends of its tasks mean; the first one that matches counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rules: Vec<RuleFile>,
+    /// Of the retries in a row, so many are begun at once where the unit is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) local_retries_max: Option<u32>,
+    /// Attempts in a row without a newer checkpoint after which a unit fails; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts_without_progress_max: Option<u32>,
+    /// What becomes of its checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoints: Option<CheckpointsFile>,
     /// The signal by which its tasks are asked to stop, before SIGTERM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<WarningFile>,
+}
+
+/// What becomes of a job's checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CheckpointsFile {
+    /// So many of the newest good ones are kept.
+    kept_min: u32,
+    /// Those whose step is a multiple of this are kept as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_every: Option<u64>,
+    /// Whether the others' folders are removed.
+    remove: bool,
+    /// Spoiled ones in a row after which a unit is not begun again.
+    bad_max: u32,
+    /// Time after its start within which an attempt's failure to read one marks it spoiled.
+    restore_window: HumanDuration,
+}
+
+impl Default for CheckpointsFile {
+    /// Two are kept, nothing is removed, three bad ones, ten minutes.
+    fn default() -> Self {
+        Self {
+            kept_min: 2,
+            kept_every: None,
+            remove: false,
+            bad_max: 3,
+            restore_window: HumanDuration { ms: 600_000 },
+        }
+    }
+}
+
+impl From<CheckpointsFile> for v1::CheckpointPolicy {
+    fn from(file: CheckpointsFile) -> Self {
+        Self {
+            kept_min: file.kept_min,
+            kept_every: file.kept_every,
+            remove: file.remove,
+            bad_max: file.bad_max,
+            restore_window_ms: file.restore_window.ms,
+        }
+    }
+}
+
+impl From<v1::CheckpointPolicy> for CheckpointsFile {
+    fn from(policy: v1::CheckpointPolicy) -> Self {
+        Self {
+            kept_min: policy.kept_min,
+            kept_every: policy.kept_every,
+            remove: policy.remove,
+            bad_max: policy.bad_max,
+            restore_window: HumanDuration {
+                ms: policy.restore_window_ms,
+            },
+        }
+    }
 }
 
 /// A signal before SIGTERM.
@@ -113,8 +178,10 @@ impl From<LifecycleFile> for v1::Lifecycle {
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
             rules: file.rules.into_iter().map(Into::into).collect(),
+            local_retries_max: file.local_retries_max.unwrap_or(0),
+            attempts_without_progress_max: file.attempts_without_progress_max,
+            checkpoints: file.checkpoints.map(Into::into),
             warning: file.warning.map(Into::into),
-            ..Self::default()
         }
     }
 }
@@ -133,6 +200,9 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             after_any: named(v1::Condition::Ended),
             after_failed: named(v1::Condition::Failed),
             rules: lifecycle.rules.iter().filter_map(rule).collect(),
+            local_retries_max: Some(lifecycle.local_retries_max).filter(|max| *max > 0),
+            attempts_without_progress_max: lifecycle.attempts_without_progress_max,
+            checkpoints: lifecycle.checkpoints.map(Into::into),
             warning: lifecycle.warning.map(Into::into),
         }
     }

@@ -84,6 +84,10 @@ impl JobDetailView {
         }
         self.push_checkpoints(&mut facts, screen);
         self.push_assemblies(&mut facts);
+        self.push_rows(&mut facts);
+        for (key, text) in self.job.accounts() {
+            facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
+        }
         self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
@@ -96,13 +100,47 @@ impl JobDetailView {
 
     fn push_checkpoints(&self, facts: &mut Table, screen: &Screen) {
         for unit in &self.unit_list {
-            let is_good = |it: &&CheckpointView| it.spoiled.is_none();
-            let Some(newest) = unit.checkpoints.iter().rfind(is_good) else {
-                continue;
+            let mut newest_first = unit.checkpoints.iter().rev();
+            let good = newest_first.clone().find(|it| it.spoiled.is_none());
+            if let Some(newest) = good {
+                let age = ago(screen.now(), newest.committed_at_ms);
+                let text = format!("step {}, {age}: {}", newest.step, newest.path);
+                facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+            }
+            let bad = newest_first.find_map(|it| Some((it.step, it.spoiled.as_ref()?)));
+            if let Some((step, reason)) = bad {
+                let text = format!("step {step}: {reason}");
+                facts.push(vec![Cell::toned("Spoiled", Tone::Bad), text.into()]);
+            }
+            if let Some(interval_ms) = unit.checkpoint_interval_ms {
+                let text = format!("unit {}: every {}", unit.index, span(interval_ms));
+                facts.push(vec![Cell::toned("Save advice", Tone::Faint), text.into()]);
+            }
+        }
+    }
+
+    /// What is counted in a row: retries in place, and attempts without progress with their limit.
+    fn push_rows(&self, facts: &mut Table) {
+        for unit in &self.unit_list {
+            let index = unit.index;
+            if unit.local_retries > 0 {
+                let text = format!(
+                    "unit {index}: retried in place {} times in a row",
+                    unit.local_retries
+                );
+                facts.push(vec![Cell::toned("Retries", Tone::Faint), text.into()]);
+            }
+            let limit = match unit.without_progress_max {
+                Some(max) => format!("fails at {max}"),
+                None => "no limit".to_owned(),
             };
-            let age = ago(screen.now(), newest.committed_at_ms);
-            let text = format!("step {}, {age}: {}", newest.step, newest.path);
-            facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+            if unit.without_progress > 0 || unit.without_progress_max.is_some() {
+                let text = format!(
+                    "unit {index}: {} attempts in a row without a newer checkpoint ({limit})",
+                    unit.without_progress
+                );
+                facts.push(vec![Cell::toned("Progress", Tone::Faint), text.into()]);
+            }
         }
     }
 

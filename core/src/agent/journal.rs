@@ -110,6 +110,7 @@ impl Agent {
                 stop_grace_ms: None,
                 deadline,
                 is_released: false,
+                removed: Vec::new(),
             },
         );
     }

@@ -24,7 +24,7 @@ use crate::agent::started::Started;
 use crate::beat::{Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
 use crate::command::{Exit, GpuHealth};
 use crate::desired::{DesiredState, TaskAssignment, TaskKey};
-use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision};
+use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
 use crate::time::MonotonicMs;
 
 /// What can happen to a worker.
@@ -159,6 +159,18 @@ pub enum Action {
         key: TaskKey,
         /// Its attempt.
         epoch: AttemptEpoch,
+    },
+    /// Remove the folder of a checkpoint that is not kept any more. It may be gone already, or may not be removed: that is
+    /// the driver's to see.
+    RemoveCheckpoint {
+        /// The unit's first task, whose checkpoint directory it lies in.
+        key: TaskKey,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Where it is.
+        path: String,
+        /// Checkpoints that stay.
+        kept: Vec<String>,
     },
     /// The worker's state changed: send a beat with the whole status now.
     SendStatus,

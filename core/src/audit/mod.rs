@@ -53,6 +53,8 @@ pub enum Rule {
     RetryBudget,
     /// I20: nothing of a job is placed before the jobs that it waits for have ended as they must.
     Dependencies,
+    /// I21: the checkpoints that a unit may begin from are kept.
+    Retention,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.

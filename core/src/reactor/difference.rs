@@ -9,7 +9,8 @@ use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::reactor::contact::Report;
-use crate::state::{Attempt, Checkpoint, Host, Job, State, TaskRun};
+use crate::reactor::damage;
+use crate::state::{Attempt, Host, Job, State, TaskRun};
 
 /// The commands that bring the state to what the worker of `host` reports; none if it says the same.
 ///
@@ -26,6 +27,7 @@ pub(super) fn commands(
     // Before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
     commands.extend(spoiled(state, leader, host, report));
+    commands.extend(damage::commands(state, leader, host, report));
     commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
     commands.extend(gpus(leader, host, report));
@@ -209,7 +211,7 @@ fn outcomes(
 }
 
 /// The task as the state has it, if it has it in this attempt and on this host.
-fn held_here<'a>(
+pub(super) fn held_here<'a>(
     state: &'a State,
     host: &Host,
     told: &TaskStatus,

@@ -107,6 +107,7 @@ impl Runner {
             "gpu_health" => gpu_health(args, leader),
             "checkpoint" => self.checkpoint(args, leader),
             "spoil" => self.spoil(args, leader),
+            "defaults" => Self::defaults(args, leader),
             "queue" => Ok(Command::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,

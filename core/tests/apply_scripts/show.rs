@@ -191,6 +191,16 @@ impl Show {
                 "job {job} unit {unit} waits again ({reason:?}) until {}",
                 self.time(*not_before)
             ),
+            E::UnitRetried {
+                job,
+                unit,
+                epoch,
+                retry,
+                retries_max,
+            } => format!(
+                "{} is begun again in place, {retry} of {retries_max}",
+                attempt(*job, *unit, *epoch)
+            ),
             E::CheckpointCommitted {
                 job,
                 unit,
@@ -211,6 +221,12 @@ impl Show {
             } => format!(
                 "job {job} unit {unit} checkpoint {step} of epoch {epoch} is spoiled: {reason}"
             ),
+            E::CheckpointsForgotten {
+                job,
+                unit,
+                steps,
+                removed,
+            } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
             E::JobEligible { job } => format!("job {job} waits for no other any more"),
             other => format!("{other:?}"),
         }
@@ -257,6 +273,16 @@ impl Show {
             "{:?} attempts={} failures={} {:?}",
             unit.phase, unit.attempts, unit.failures, unit.restart_reason
         );
+        if unit.local_retries > 0 {
+            let _ = write!(text, " local={}", unit.local_retries);
+        }
+        if !unit.removals.is_empty() {
+            let steps: Vec<u64> = unit.removals.iter().map(|it| it.step).collect();
+            let _ = write!(text, " removals={steps:?}");
+        }
+        if unit.without_progress > 0 {
+            let _ = write!(text, " without_progress={}", unit.without_progress);
+        }
         if unit.not_before > self.begin {
             let _ = write!(text, " not before {}", self.time(unit.not_before));
         }

@@ -7,7 +7,9 @@ use std::fmt::Write as _;
 
 use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::{DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey};
+use muster_core::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+};
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
@@ -274,6 +276,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         released: false,
         gang_hosts: Vec::new(),
         warning: None,
+        care: CheckpointCare::default(),
     };
     for part in parts {
         match part.split_once(':') {
@@ -287,6 +290,10 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
                     grace_ms: grace_ms.parse()?,
                 });
             }
+            Some(("remove", path)) => assignment.care.removals.push(CheckpointRef {
+                step: 1,
+                path: path.to_owned(),
+            }),
             Some(("gpu", index)) => assignment.gpus.push(GpuUuid(index.parse()?)),
             Some(("grace", span_ms)) => assignment.partition_grace_ms = span_ms.parse()?,
             _ => return Err(format!("unknown: {part}").into()),
@@ -369,6 +376,7 @@ fn describe(action: &Action) -> String {
             epoch,
             master_port,
         } => format!("begin {} epoch {epoch} on port {master_port}", name(*key)),
+        Action::RemoveCheckpoint { key, path, .. } => format!("remove {path} of {}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),
     }

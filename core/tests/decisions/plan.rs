@@ -96,6 +96,9 @@ pub(crate) enum Command {
         /// Tasks that may run at a time.
         #[arg(key)]
         at_once: Option<u32>,
+        /// Retries in a row that are begun in place, of 9.
+        #[arg(key)]
+        local_retries: Option<u32>,
         /// A job that must have succeeded before.
         #[arg(key)]
         after_ok: Option<String>,
@@ -302,6 +305,7 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
         opportunistic,
         also,
         at_once,
+        local_retries,
         ..
     } = command
     else {
@@ -323,6 +327,10 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     spec.scheduling.run_time_ms_max = *run_ms;
     spec.scheduling.opportunistic = *opportunistic;
     spec.lifecycle.tasks_at_once_max = *at_once;
+    if let Some(max) = local_retries {
+        spec.lifecycle.local_retries_max = *max;
+        spec.retry.retries_max = 9;
+    }
     let group = &mut spec.groups[0];
     group.tasks_per_host_max = *per_host;
     if let Some(cpus) = cpus {

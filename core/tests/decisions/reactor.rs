@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use muster_core::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
 };
-use muster_core::command::{Command as Replicated, Exit, GpuHealth, TaskOutcome};
+use muster_core::command::{Command as Replicated, Exit, GpuHealth, JobDefaults, TaskOutcome};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, UnitIndex};
 use muster_core::plan::Budget;
@@ -69,6 +69,10 @@ pub(crate) enum Command {
         #[arg(key, many, optional)]
         told: BTreeMap<String, String>,
     },
+    /// Plans and places what waits.
+    Plan,
+    /// Sets the cluster's defaults for jobs.
+    Defaults,
     /// Proposals are lost from now on (or not any more).
     LoseProposals { lose: bool },
     /// Lets time pass, ticking whenever the reactor wants it.
@@ -170,6 +174,18 @@ impl goldenscript::Runner for ReactorRunner {
                 let status = self.status(told, epoch.map(AttemptEpoch))?;
                 let at = at.map_or(self.named.state().revision, Revision);
                 self.beat(self.named.host(host)?, Some(status), at, &mut text);
+            }
+            Command::Plan => {
+                for placement in self.named.plan(Budget::default()).placements() {
+                    writeln!(text, "{}", self.named.describe(placement))?;
+                }
+            }
+            Command::Defaults => {
+                let command = Replicated::SetJobDefaults {
+                    leader: self.named.cluster.leader(),
+                    defaults: JobDefaults::default(),
+                };
+                self.named.apply(&command);
             }
             Command::LoseProposals { lose } => self.loses_proposals = *lose,
             Command::Wait { span_ms } => self.wait(*span_ms, &mut text),
@@ -411,6 +427,13 @@ impl ReactorRunner {
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),
             ),
+            Some(("said", text)) => {
+                let exit = Exit {
+                    evidence: text.to_owned(),
+                    ..testing::exit_with(1)
+                };
+                (WorkerTaskPhase::Exited(exit), Vec::new())
+            }
             Some(("prepared", port)) => (
                 WorkerTaskPhase::Prepared {
                     master_port: Some(port.parse()?),

@@ -1,7 +1,8 @@
 //! What the leader wants a host to run.
 
 use muster_core::desired::{
-    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
@@ -83,6 +84,11 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             released: wire.released,
             gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
             warning: wire.warning.map(Into::into),
+            care: CheckpointCare {
+                removals: wire.removals.into_iter().map(Into::into).collect(),
+                kept: wire.kept_checkpoints,
+                interval_ms: wire.checkpoint_interval_ms,
+            },
         })
     }
 }
@@ -124,6 +130,9 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             execution: (assignment.execution != Execution::default())
                 .then(|| (&assignment.execution).into()),
             warning: assignment.warning.map(Into::into),
+            removals: assignment.care.removals.iter().map(Into::into).collect(),
+            kept_checkpoints: assignment.care.kept.clone(),
+            checkpoint_interval_ms: assignment.care.interval_ms,
         }
     }
 }

@@ -17,6 +17,7 @@ mod ids;
 mod job;
 mod job_life;
 pub(crate) mod learnt;
+pub(crate) mod ledger;
 mod lifecycle;
 mod outcome;
 pub(crate) mod packed;

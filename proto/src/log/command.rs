@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, v1};
+use super::{claim, defaults, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -75,7 +75,7 @@ fn tells_of_lives(command: &Command) -> bool {
         Command::Place(placement) => placement.barrier,
         Command::ReleaseGang { .. } => true,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SpoilCheckpoint { .. } => true,
+        Command::SpoilCheckpoint { .. } | Command::SetJobDefaults { .. } => true,
         _ => false,
     }
 }
@@ -154,6 +154,14 @@ twin_variants! {
         Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
+        Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
+            leader: leader.get(),
+            defaults: Some(defaults::to_wire(*defaults)),
+        }),
+        Kind::SetJobDefaults(wire) => Command::SetJobDefaults {
+            leader: LeadershipEpoch(wire.leader),
+            defaults: defaults::from_wire(required("set_job_defaults.defaults", wire.defaults)?),
+        };
     }
 }
 

@@ -23,7 +23,8 @@ use muster_core::command::{
     TaskReport,
 };
 use muster_core::desired::{
-    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
@@ -640,6 +641,17 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let numbers = (any::<u32>(), any::<[u64; 3]>());
     let gang = (any::<bool>(), any::<bool>(), vec(gang_host(), 0..3));
     let warning = option::of(lifecycle::warning());
+    let removal = (any::<u64>(), text()).prop_map(|(step, path)| CheckpointRef { step, path });
+    let care = (
+        vec(removal, 0..3),
+        vec(text(), 0..3),
+        option::of(any::<u64>()),
+    )
+        .prop_map(|(removals, kept, interval_ms)| CheckpointCare {
+            removals,
+            kept,
+            interval_ms,
+        });
     let rest = (
         rank(),
         option::of(checkpoint),
@@ -648,6 +660,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         gang,
         execution(),
         warning,
+        care,
     );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
@@ -675,6 +688,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         gang_hosts: rest.4.2,
         execution: rest.5,
         warning: rest.6,
+        care: rest.7,
     })
 }
 

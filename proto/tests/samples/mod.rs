@@ -25,6 +25,7 @@ pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod moves;
+pub(crate) mod retries;
 pub(crate) mod state;
 
 /// A GPU that is easy to find in a dump.
@@ -205,6 +206,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
     commands.extend(barrier::commands());
+    commands.extend(retries::commands());
     commands
 }
 

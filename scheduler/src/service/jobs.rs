@@ -154,7 +154,7 @@ fn get(
     let shown = units
         .by_ref()
         .take(rows)
-        .map(|(index, unit)| unit_to_wire(state, *index, unit))
+        .map(|(index, unit)| unit_to_wire(state, job, *index, unit))
         .collect();
     Ok(v1::GetJobResponse {
         revision: state.revision.get(),

@@ -91,6 +91,7 @@ fn the_environment_is_the_contract() {
         step: 40,
         path: "/c/step_40".to_owned(),
     });
+    task.care.interval_ms = Some(61_500);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_exit();
     let output = String::from_utf8(rig.output()).unwrap();
@@ -105,6 +106,7 @@ fn the_environment_is_the_contract() {
         "MUSTER_RESTART_REASON=infra",
         "MUSTER_CKPT_LATEST=/c/step_40",
         "MUSTER_CKPT_STEP=40",
+        "MUSTER_CKPT_INTERVAL_ADVICE=62",
         "MUSTER_GRACE_SECONDS=30",
         "RANK=0",
         "WORLD_SIZE=1",

@@ -12,6 +12,7 @@ mod newcomer;
 mod preemption;
 mod queues;
 mod replica_disk;
+mod retries;
 mod systemd;
 mod task_interface;
 mod tasks;

@@ -189,6 +189,12 @@ impl Executor {
                 deadline,
             } => self.runner.extend(RunId { key, epoch }, deadline),
             Action::Release { key, epoch } => self.runner.release(RunId { key, epoch }),
+            Action::RemoveCheckpoint {
+                key,
+                unit,
+                path,
+                kept,
+            } => self.runner.remove_checkpoint((key.job, unit), path, kept),
             Action::SendStatus => self.shared.status_due.notify_one(),
             // Taken out before.
             Action::Journal(_) => {}
@@ -268,7 +274,7 @@ impl Executor {
                     key: *key,
                     epoch: *epoch,
                 }),
-                Action::SendStatus => false,
+                Action::RemoveCheckpoint { .. } | Action::SendStatus => false,
             };
             if must_wait {
                 left.push(action);

@@ -4,9 +4,11 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::{JobId, UnitIndex};
 
 use super::RunnerConfig;
 use super::server::SupervisorServer;
@@ -45,11 +47,7 @@ pub(super) fn spec(
     cpus: Option<CpuPlace>,
 ) -> TaskSpec {
     let id = RunId::of(&assignment);
-    // Below its job, one directory per unit: the tasks of an array must not share one.
-    let checkpoint_directory = config
-        .checkpoints
-        .join(assignment.key.job.to_string())
-        .join(assignment.unit.to_string());
+    let checkpoint_directory = checkpoint_directory(config, assignment.key.job, assignment.unit);
     let names_secrets = !assignment.execution.secrets.is_empty();
     TaskSpec {
         format: SPEC_FORMAT,
@@ -138,4 +136,11 @@ pub(super) fn launch(
         supervisor: ProcessIdentity::of(child.id().cast_signed()),
         child: Some(child),
     })
+}
+
+/// Where a unit's checkpoints are: below its job, one directory per unit, because the tasks of an array must not share
+/// one.
+pub(super) fn checkpoint_directory(config: &RunnerConfig, job: JobId, unit: UnitIndex) -> PathBuf {
+    let of_job = config.checkpoints.join(job.to_string());
+    of_job.join(unit.to_string())
 }

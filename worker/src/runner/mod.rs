@@ -4,10 +4,11 @@ mod adopt;
 mod launch;
 mod leftovers;
 mod link;
+mod removal;
 mod server;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use std::time::Duration;
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::desired::TaskAssignment;
-use muster_core::ids::GpuUuid;
+use muster_core::ids::{GpuUuid, JobId, UnitIndex};
 use muster_core::time::MonotonicMs;
 use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -25,6 +26,7 @@ use crate::cpus::CpuLedger;
 use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
+use crate::metrics;
 use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
@@ -86,6 +88,8 @@ pub(crate) struct Runner {
     hand_over: HandOver,
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
+    /// Who may remove a checkpoint, one at a time: their file system may hang.
+    removals: Arc<Semaphore>,
     clock: LeaseClock,
     /// Milliseconds between two beats, as the last leader wanted them.
     beat_ms: Arc<AtomicU64>,
@@ -117,6 +121,7 @@ impl Runner {
             server: Arc::new(server),
             hand_over,
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
+            removals: Arc::new(Semaphore::new(1)),
             clock,
             beat_ms: Arc::new(AtomicU64::new(Timings::default().beat_ms)),
             inbox,
@@ -240,6 +245,33 @@ impl Runner {
             clear(directory).await;
         });
         releases.insert(id, release);
+    }
+
+    /// Removes a checkpoint that its unit does not keep any more.
+    pub(crate) fn remove_checkpoint(
+        &self,
+        (job, unit): (JobId, UnitIndex),
+        path: String,
+        kept: Vec<String>,
+    ) {
+        let directory = launch::checkpoint_directory(&self.config, job, unit);
+        let turns = Arc::clone(&self.removals);
+        tokio::spawn(async move {
+            let _turn = turns.acquire().await;
+            let name = path.clone();
+            let removal = move || removal::remove(&directory, Path::new(&name), &kept);
+            match tokio::task::spawn_blocking(removal).await {
+                Ok(Ok(was_there)) => {
+                    tracing::info!(%job, %unit, path, was_there, "a checkpoint is removed");
+                    metrics::checkpoint_removed("removed");
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%job, %unit, path, %error, "a checkpoint is not removed");
+                    metrics::checkpoint_removed("left");
+                }
+                Err(error) => tracing::error!(%job, %unit, path, %error, "a removal broke off"),
+            }
+        });
     }
 
     /// Finds what earlier agents of this host left: see [`adopt`].

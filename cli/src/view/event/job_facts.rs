@@ -143,6 +143,17 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
+        Kind::UnitRetried(event) => {
+            let (unit, retry, retries_max) = (event.unit, event.retry, event.retries_max);
+            let text = format!("unit {unit}: retried in place ({retry} of {retries_max} in a row)");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "retry": retry, "retries_max": retries_max,
+            });
+            (
+                event.job_id,
+                facts("unit_retried", Tone::Waiting, text, detail),
+            )
+        }
         other => return checkpoint_level(other),
     })
 }
@@ -171,6 +182,26 @@ fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
             (
                 event.job_id,
                 facts("checkpoint_spoiled", Tone::Bad, text, detail),
+            )
+        }
+        Kind::CheckpointsForgotten(event) => {
+            let steps: Vec<String> = event.steps.iter().map(ToString::to_string).collect();
+            let folders = if event.removed {
+                "removed"
+            } else {
+                "left alone"
+            };
+            let text = format!(
+                "unit {}: steps {} are not kept, their folders are {folders}",
+                event.unit,
+                steps.join(", ")
+            );
+            let detail = json!({
+                "unit": event.unit, "steps": event.steps, "removed": event.removed,
+            });
+            (
+                event.job_id,
+                facts("checkpoints_forgotten", Tone::Plain, text, detail),
             )
         }
         _ => return None,

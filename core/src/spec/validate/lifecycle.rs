@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN};
 use crate::limits;
 use crate::spec::validate::Findings;
-use crate::spec::{ExitMatch, ExitRule, JobSpec, Lifecycle, StopWarning};
+use crate::spec::{ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle, StopWarning};
 
 /// Exit codes lie within this.
 const EXIT_CODE_MAX: i32 = 255;
@@ -50,7 +50,8 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     if let Some(warning) = lifecycle.warning {
         stop_warning(found, spec, warning);
     }
-    unavailable(found, lifecycle);
+    retries(found, spec);
+    checkpoints(found, lifecycle);
 }
 
 fn stop_warning(found: &mut Findings, spec: &JobSpec, warning: StopWarning) {
@@ -122,22 +123,56 @@ fn exit_rule(found: &mut Findings, at: &str, rule: ExitRule) {
     }
 }
 
-/// What is part of the format but not of this build: nothing is accepted without effect.
-fn unavailable(found: &mut Findings, lifecycle: &Lifecycle) {
-    let asked = [
-        (
-            "lifecycle.local_retries_max",
-            lifecycle.local_retries_max > 0,
-        ),
-        (
-            "lifecycle.attempts_without_progress_max",
-            lifecycle.attempts_without_progress_max.is_some(),
-        ),
-        ("lifecycle.checkpoints", lifecycle.checkpoints.is_some()),
-    ];
-    for (field, is_asked) in asked {
-        found.check(!is_asked, field, || {
-            "is not available in this build".to_owned()
-        });
-    }
+/// Limits of retries, and that they have an effect.
+fn retries(found: &mut Findings, spec: &JobSpec) {
+    let lifecycle = &spec.lifecycle;
+    let field = "lifecycle.local_retries_max";
+    let local = lifecycle.local_retries_max;
+    found.check(local <= limits::LOCAL_RETRIES_MAX, field, || {
+        let limit = limits::LOCAL_RETRIES_MAX;
+        format!("{local} is over the limit of {limit} (LOCAL_RETRIES_MAX)")
+    });
+    let mut rules = lifecycle.rules.iter();
+    let retries =
+        spec.retry.retries_max > 0 || rules.any(|rule| rule.then == ExitMeaning::RetryFree);
+    found.check(local == 0 || retries, field, || {
+        "says how many of the retries are begun where the unit is: it needs retry.retries_max or a rule that retries free"
+            .to_owned()
+    });
+    let without = lifecycle.attempts_without_progress_max.unwrap_or(0);
+    let limit = limits::ATTEMPTS_WITHOUT_PROGRESS_MAX;
+    found.check(
+        without <= limit,
+        "lifecycle.attempts_without_progress_max",
+        || format!("{without} is over the limit of {limit} (ATTEMPTS_WITHOUT_PROGRESS_MAX)"),
+    );
+}
+
+/// A policy keeps what may be needed, and no more than is remembered.
+fn checkpoints(found: &mut Findings, lifecycle: &Lifecycle) {
+    let Some(policy) = lifecycle.checkpoints else {
+        return;
+    };
+    let at = |field: &str| format!("lifecycle.checkpoints.{field}");
+    let kept_max = u32::try_from(limits::CHECKPOINTS_PER_JOB_MAX).unwrap_or(u32::MAX);
+    let kept = limits::CHECKPOINTS_KEPT_MIN..=kept_max;
+    found.check(kept.contains(&policy.kept_min), &at("kept_min"), || {
+        let min = limits::CHECKPOINTS_KEPT_MIN;
+        format!("must be {min} (CHECKPOINTS_KEPT_MIN) to {kept_max} (CHECKPOINTS_PER_JOB_MAX)")
+    });
+    found.check(policy.kept_every != Some(0), &at("kept_every"), || {
+        "must be at least 1, or absent for none".to_owned()
+    });
+    let bad_max = limits::BAD_CHECKPOINTS_MAX;
+    found.check(
+        (1..=bad_max).contains(&policy.bad_max),
+        &at("bad_max"),
+        || format!("must be 1 to {bad_max} (BAD_CHECKPOINTS_MAX)"),
+    );
+    let window_max = limits::PERIOD_MS_MAX;
+    found.check(
+        policy.restore_window_ms <= window_max,
+        &at("restore_window_ms"),
+        || format!("must be at most {window_max} (PERIOD_MS_MAX)"),
+    );
 }

@@ -1,7 +1,9 @@
 //! Draws of what jobs say about their own lives.
 
+use crate::command::{Command, JobDefaults};
 use crate::spec::{
-    Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, StopWarning,
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    StopWarning,
 };
 use crate::testing::draw::Draw;
 
@@ -20,6 +22,21 @@ impl Draw<'_> {
         if self.once_in(4) {
             lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
         }
+        if self.once_in(3) {
+            lifecycle.local_retries_max = self.small(3);
+        }
+        if self.once_in(3) {
+            lifecycle.attempts_without_progress_max = Some(self.small(3));
+        }
+        if self.once_in(2) {
+            lifecycle.checkpoints = Some(CheckpointPolicy {
+                kept_min: 2 + self.small(3),
+                kept_every: self.once_in(2).then_some(10),
+                remove: self.once_in(2),
+                bad_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
+            });
+        }
         if self.once_in(4) {
             lifecycle.warning = Some(StopWarning {
                 signal: 10,
@@ -28,6 +45,17 @@ impl Draw<'_> {
             });
         }
         lifecycle
+    }
+
+    pub(super) fn job_defaults(&mut self) -> Command {
+        Command::SetJobDefaults {
+            leader: self.leader(),
+            defaults: JobDefaults {
+                attempts_without_progress_max: self.small(4),
+                bad_checkpoints_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
+            },
+        }
     }
 
     /// Mostly jobs that are there, in whatever phase.

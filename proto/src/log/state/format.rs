@@ -25,7 +25,10 @@ pub fn command_format_shown(state: &State) -> u8 {
 /// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
-    if state.jobs.values().any(|job| tells_of_lives(job)) || has_detailed_ends(state) {
+    let has_lives = state.job_defaults.is_some()
+        || state.jobs.values().any(|job| tells_of_lives(job))
+        || has_detailed_ends(state);
+    if has_lives {
         return STATE_FORMAT;
     }
     if state.hosts.values().any(|host| !host.learnt.is_empty()) {

@@ -27,6 +27,12 @@ pub(super) struct LifecycleFlags {
     /// Wait until these jobs have failed or been cancelled, comma separated
     #[arg(long, value_name = "JOBS", value_delimiter = ',')]
     after_failed: Vec<u64>,
+    /// Begin so many retries in a row at once on the hosts the job has (0)
+    #[arg(long, value_name = "COUNT")]
+    local_retries: Option<u32>,
+    /// Fail after so many attempts in a row without a newer checkpoint; 0: never (3 once there is one)
+    #[arg(long, value_name = "COUNT")]
+    attempts_without_progress: Option<u32>,
     /// Ask tasks to stop by this signal before SIGTERM: USR1, or a number
     #[arg(long, value_name = "SIGNAL", value_parser = parse::signal)]
     warn_signal: Option<HumanSignal>,
@@ -40,7 +46,7 @@ pub(super) struct LifecycleFlags {
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 6] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 8] {
         [
             ("--no-barrier", self.no_barrier),
             ("--at-once", self.at_once.is_some()),
@@ -48,6 +54,11 @@ impl LifecycleFlags {
             ("--after-any", !self.after_any.is_empty()),
             ("--after-failed", !self.after_failed.is_empty()),
             ("--warn-signal", self.warn_signal.is_some()),
+            ("--local-retries", self.local_retries.is_some()),
+            (
+                "--attempts-without-progress",
+                self.attempts_without_progress.is_some(),
+            ),
         ]
     }
 
@@ -60,6 +71,9 @@ impl LifecycleFlags {
             after_any: self.after_any.clone(),
             after_failed: self.after_failed.clone(),
             rules: Vec::new(),
+            local_retries_max: self.local_retries,
+            attempts_without_progress_max: self.attempts_without_progress,
+            checkpoints: None,
             warning: self.warning(),
         }
         .into()
@@ -87,6 +101,11 @@ pub(super) fn flag_of(field: &str) -> Option<&'static str> {
         ("lifecycle.barrier", "--no-barrier"),
         ("lifecycle.tasks_at_once_max", "--at-once"),
         ("lifecycle.after", "--after-ok, --after-any, --after-failed"),
+        ("lifecycle.local_retries_max", "--local-retries"),
+        (
+            "lifecycle.attempts_without_progress_max",
+            "--attempts-without-progress",
+        ),
         ("lifecycle.warning.signal", "--warn-signal"),
         ("lifecycle.warning.lead_ms", "--warn-lead"),
     ];
