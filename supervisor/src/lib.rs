@@ -3,10 +3,11 @@
 //! Several threads, because disks may hang and one thing must not: the main thread watches the lease, the
 //! processes and the sockets and touches no disk while the task lives; `output` copies what the task
 //! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
-//! `flag` writes the flag file when the task must stop.
+//! `flag` writes the flag file when the task must stop; `exec` starts what users run beside the task.
 
 #![deny(unsafe_code)]
 
+pub mod arrivals;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
@@ -14,6 +15,7 @@ pub mod clock;
 mod connections;
 mod directory;
 mod environment;
+pub mod exec;
 mod family;
 pub mod files;
 mod flag;
@@ -26,6 +28,7 @@ mod protocol;
 mod run_id;
 pub mod segments;
 pub mod server;
+mod shipped;
 mod spec;
 mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
@@ -38,9 +41,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use cgroup::{Cgroup, find_cgroup_root};
-pub use directory::{ExitRecord, TaskDirectory};
+pub use directory::{ExitRecord, LogOwner, TaskDirectory};
 pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
 pub use run_id::{InvalidRunId, RunId};
+pub use shipped::Shipped;
 pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of

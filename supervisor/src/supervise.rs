@@ -13,6 +13,7 @@ use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
 use crate::connections::{Connections, Incoming};
 use crate::directory::{ExitRecord, TaskDirectory};
+use crate::exec::Execs;
 use crate::family::{self, Family};
 use crate::flag::FlagFile;
 use crate::lease::{Lease, Verdict};
@@ -28,8 +29,8 @@ use crate::sys;
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
 
-/// What is polled beside the connections: the task's end, the keeper, the flag file and two pipes.
-const OTHERS_MAX: usize = 5;
+/// What is polled beside the connections: the task's end, the keeper, the flag file, commands' ends and two pipes.
+const OTHERS_MAX: usize = 6;
 
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
@@ -89,6 +90,7 @@ pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
         clock,
         lease,
         connections,
+        execs: Execs::default(),
         started: None,
         checkpoint: None,
         flag: None,
@@ -110,6 +112,8 @@ struct Supervisor<'task> {
     clock: LeaseClock,
     lease: Lease,
     connections: Connections,
+    /// Commands that users run beside the task.
+    execs: Execs,
     /// The task's main process, once it has outlived a quick task.
     started: Option<i32>,
     /// Newest checkpoint on record.
@@ -170,7 +174,7 @@ impl Supervisor<'_> {
     /// Watches the task until nothing of it lives.
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
-        while !task.family.reap() {
+        while !self.reap(&mut task.family) {
             let now = self.clock.now();
             let verdict = self.lease.verdict(now);
             let has_ended = task.family.status().is_some();
@@ -179,6 +183,9 @@ impl Supervisor<'_> {
             let orphaned = has_ended && !self.lease.is_stopping();
             killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
             killing |= self.broken.is_some();
+            if has_ended {
+                self.execs.kill();
+            }
             if killing {
                 task.family.kill();
             } else if self.flag.take_if(|flag| flag.is_settled(now)).is_some() {
@@ -204,6 +211,12 @@ impl Supervisor<'_> {
             }
         }
         Ok(self.conclude(task))
+    }
+
+    /// Collects what has ended. True: nothing of the task lives.
+    fn reap(&self, family: &mut Family) -> bool {
+        self.execs.seen();
+        family.reap(|pid, status| self.execs.reaped(pid, status))
     }
 
     /// Starts the keeper if there is none yet.
@@ -232,6 +245,7 @@ impl Supervisor<'_> {
             self.publish(news, task.family.main());
         }
         task.output.finish();
+        self.execs.finish();
         let exit = match &self.broken {
             Some(error) => not_started(error),
             None => Exit {
@@ -251,6 +265,7 @@ impl Supervisor<'_> {
         }
         others.extend(task.keeper.iter().map(|keeper| keeper as &dyn AsFd));
         others.extend(self.flag.iter().map(|flag| flag as &dyn AsFd));
+        others.extend(self.execs.ended().map(|ended| ended as &dyn AsFd));
         others.extend(task.output.quiet().map(|pipe| pipe as &dyn AsFd));
         self.connections
             .wait(&others, timeout_ms)
@@ -292,6 +307,7 @@ impl Supervisor<'_> {
                 self.lease.extend(now, deadline);
             }
             AgentRequest::Stop { reason, grace_ms } => {
+                self.execs.terminate();
                 if self.lease.stop(now, grace_ms) && grace_ms > 0 {
                     self.flag = self.raise_flag(reason, grace_ms);
                     if self.flag.is_none() {
@@ -299,6 +315,7 @@ impl Supervisor<'_> {
                     }
                 }
             }
+            AgentRequest::OpenExec => self.execs.open(self.spec, self.directory),
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),

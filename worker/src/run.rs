@@ -3,6 +3,7 @@
 use std::future::Future;
 use std::path::PathBuf;
 
+use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Input};
 use muster_core::command::HostRegistration;
 use muster_core::topology::LearntTree;
@@ -12,12 +13,14 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{GpuConfig, WorkerConfig};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
+use crate::exec::Execs;
 use crate::gpu::{
     FaultMemory, GpuBackend, GpuError, GpuMonitor, NvmlBackend, SimulatedBackend, Timeline,
 };
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
+use crate::logs::Shipper;
 use crate::metrics;
 use crate::runner::{Runner, RunnerConfig};
 use crate::session::SessionKeeper;
@@ -70,15 +73,25 @@ pub async fn run(
         agent,
         clock,
         inbox: incoming,
+        execs: Execs::new(runner.clone(), data.tasks()),
         runner,
         executor: handle,
         gpus: monitor,
         newest,
         logs: data.logs(),
+        retention: config.log_retention,
+        ships: config.log_shipping.is_some(),
         tasks: data.tasks(),
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
+    let shipping = config
+        .log_shipping
+        .map(|shipping| Shipper::new(shipping, name, data.logs(), data.tasks()).run());
+    let shipping = stop
+        .clone()
+        .run_until_cancelled_owned(OptionFuture::from(shipping));
+    tokio::spawn(shipping);
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -172,7 +185,7 @@ fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerCo
         logs: data.logs(),
         checkpoints: absolute(checkpoints)?,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
-        log_limits: config.log_limits,
+        log_limits: config.task_log_limits(),
         cgroup_root: config.cgroups.then(find_cgroup_root).flatten(),
     })
 }

@@ -5,5 +5,6 @@
     reason = "a failed test should panic"
 )]
 
+mod exec;
 mod support;
 mod tasks;

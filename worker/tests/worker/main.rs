@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod exec;
 mod formats;
 mod many;
 mod support;
