@@ -8,6 +8,7 @@ mod dev_cluster;
 mod failover;
 mod identities;
 mod newcomer;
+mod output;
 mod preemption;
 mod queues;
 mod replica_disk;
