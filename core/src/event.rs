@@ -84,6 +84,8 @@ pub enum EventKind {
         hosts: Vec<HostId>,
         /// GPUs given in all.
         gpus: u32,
+        /// Training step of the checkpoint that it goes on from; none if it begins anew.
+        resumes_step: Option<u64>,
     },
     /// A task has all that it needs, and waits for the rest of its gang.
     TaskPrepared {

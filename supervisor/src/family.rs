@@ -149,13 +149,16 @@ impl Family {
         })
     }
 
-    /// Collects those that ended. True: nothing of the task lives.
-    pub(crate) fn reap(&mut self) -> bool {
+    /// Collects those that ended, and tells of all but the main process. True: nothing of the task lives.
+    pub(crate) fn reap(&mut self, tell: impl Fn(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if pid.as_raw_nonzero().get() == self.main {
+                    let pid = pid.as_raw_nonzero().get();
+                    if pid == self.main {
                         self.status = Some(status);
+                    } else {
+                        tell(pid, status);
                     }
                 }
                 Ok(None) => return false,

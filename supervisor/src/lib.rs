@@ -3,11 +3,12 @@
 //! Several threads, because disks may hang and one thing must not: the main thread watches the lease, the
 //! processes and the sockets and touches no disk while the task lives; `output` copies what the task
 //! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
-//! `flag` writes the flag file when the task must stop.
+//! `flag` writes the flag file when the task must stop; `exec` starts what users run beside the task.
 
 #![deny(unsafe_code)]
 
 mod alarm;
+pub mod arrivals;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
@@ -18,6 +19,7 @@ mod control;
 mod directory;
 mod environment;
 mod evidence;
+pub mod exec;
 mod family;
 pub mod files;
 mod flag;
@@ -37,6 +39,7 @@ mod said;
 mod secrets;
 pub mod segments;
 pub mod server;
+mod shipped;
 mod spec;
 mod stopping;
 mod supervise;
@@ -52,11 +55,12 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
-pub use directory::{ExitRecord, TaskDirectory};
+pub use directory::{ExitRecord, LogOwner, TaskDirectory};
 pub use protocol::{
     AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, SupervisorMessage,
 };
 pub use run_id::{InvalidRunId, RunId};
+pub use shipped::Shipped;
 pub use spec::{Confinement, CpuPlace, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of

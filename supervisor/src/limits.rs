@@ -14,6 +14,10 @@ pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 pub const LOG_SEGMENT_BYTES: u64 = 8 << 20;
 /// Segments kept of one log: a task that prints without end holds 64 MiB of disk, its newest output.
 pub const LOG_SEGMENTS_MAX: usize = 8;
+/// Records of arrival in one segment, 1 MiB of them: a segment with more ends early.
+pub const ARRIVAL_RECORDS_MAX: u64 = 65_536;
+/// What one output prints within so many microseconds has one instant of arrival.
+pub const ARRIVAL_RESOLUTION_US: u64 = 2_000;
 /// How long a supervisor waits for the last look at the checkpoint directory (it may hang).
 pub const CHECKPOINT_LAST_SCAN_MAX: Duration = Duration::from_secs(2);
 /// Entries of a checkpoint directory that one scan looks at.
@@ -55,3 +59,9 @@ pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
 pub const SUPERVISOR_SILENT_MS_MAX: u64 = 600;
 /// Supervisors that one server guards.
 pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
+/// Commands that users run beside one task at a time.
+pub const EXEC_SESSIONS_MAX: usize = 4;
+/// How long such a command has to end after its user went away before it is killed, in milliseconds.
+pub const EXEC_HANGUP_MS: i64 = 900;
+/// How long a supervisor whose task is over waits until users were told how their commands ended.
+pub const EXEC_ANSWER_MAX: Duration = Duration::from_millis(500);

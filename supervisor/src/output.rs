@@ -8,6 +8,9 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
+use crate::arrivals::ArrivalClock;
+use crate::clock::wall_clock;
+use crate::directory::LogOwner;
 use crate::limits::LOG_DRAIN_MAX;
 use crate::segments::{OutputStream, SegmentWriter};
 use crate::spec::{LogLimits, TaskSpec};
@@ -31,6 +34,7 @@ const AT_ONCE: Timespec = Timespec {
 pub(crate) struct Output {
     logs: PathBuf,
     limits: LogLimits,
+    owner: LogOwner,
     /// Pipes that have carried nothing yet.
     quiet: Vec<(OutputStream, OwnedFd)>,
     pump: Option<OutputPump>,
@@ -57,6 +61,7 @@ impl Output {
         Self {
             logs: spec.log_directory.clone(),
             limits: spec.log_limits,
+            owner: LogOwner::of(&spec.assignment),
             quiet: vec![
                 (OutputStream::Stdout, stdout),
                 (OutputStream::Stderr, stderr),
@@ -105,7 +110,8 @@ impl Output {
             let log = SegmentWriter::new(self.logs.clone(), stream, self.limits);
             channels.push(Channel::new(stream, pipe, log)?);
         }
-        OutputPump::start(channels, stop)
+        let (logs, owner) = (self.logs.clone(), self.owner);
+        OutputPump::start(channels, stop, move || owner.record(&logs))
     }
 
     /// Copies what the pipes still hold, for a bounded time, and gives the end of it. Call it when nothing of the task
@@ -119,13 +125,21 @@ impl Output {
 }
 
 impl OutputPump {
-    fn start(mut channels: Vec<Channel>, stop: Wake) -> io::Result<Self> {
+    /// Begins with `introduce`, which uses the disk.
+    fn start(
+        mut channels: Vec<Channel>,
+        stop: Wake,
+        introduce: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
         let stopped = stop.clone();
         let (tell_done, done) = sync_channel(1);
         thread::Builder::new()
             .name("output".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
+                if let Err(error) = introduce() {
+                    complain(&format!("noting whose output it is failed: {error}"));
+                }
                 if let Err(error) = pump(&mut channels, &stopped) {
                     complain(&format!("copying the task's output failed: {error}"));
                 }
@@ -183,13 +197,15 @@ impl Channel {
     }
 
     /// Copies until the pipe is empty, or once if `once`; closes it at its end.
-    fn copy(&mut self, buffer: &mut [u8], once: bool) -> io::Result<()> {
+    fn copy(&mut self, buffer: &mut [u8], clock: &mut ArrivalClock, once: bool) -> io::Result<()> {
         while let Some(pipe) = &mut self.pipe {
             match pipe.read(buffer) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
                     self.tail.append(&buffer[..count]);
-                    self.log.append(&buffer[..count]);
+                    let now_us = wall_clock().0.saturating_mul(1_000);
+                    let at_us = clock.stamp(self.stream, now_us);
+                    self.log.append(&buffer[..count], at_us);
                     if once {
                         return Ok(());
                     }
@@ -205,6 +221,7 @@ impl Channel {
 
 fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
     let mut buffer = vec![0u8; COPY_BYTES];
+    let mut clock = ArrivalClock::default();
     loop {
         let mut polled = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
         let open = channels.iter().filter_map(|channel| channel.pipe.as_ref());
@@ -218,7 +235,7 @@ fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
         }
         let stopping = !polled[0].revents().is_empty();
         for channel in &mut *channels {
-            channel.copy(&mut buffer, !stopping)?;
+            channel.copy(&mut buffer, &mut clock, !stopping)?;
         }
         if stopping {
             return Ok(());

@@ -30,6 +30,8 @@ pub enum AgentRequest {
     },
     /// Asks for [`SupervisorMessage::Status`].
     Status,
+    /// Announces requests for commands beside the task: the supervisor opens its socket for them.
+    OpenExec,
 }
 
 /// From the supervisor.

@@ -91,6 +91,9 @@ pub struct LogLimits {
     pub segment_bytes: u64,
     /// Segments kept, the newest ones.
     pub segments_max: usize,
+    /// Present if output is shipped: segments beyond `segments_max` wait until they were ([`crate::Shipped`]), up to so many.
+    #[serde(default)]
+    pub unshipped_segments_max: Option<usize>,
 }
 
 impl Default for LogLimits {
@@ -98,6 +101,7 @@ impl Default for LogLimits {
         Self {
             segment_bytes: crate::limits::LOG_SEGMENT_BYTES,
             segments_max: crate::limits::LOG_SEGMENTS_MAX,
+            unshipped_segments_max: None,
         }
     }
 }

@@ -16,6 +16,7 @@ use crate::clock::{LeaseClock, wall_clock};
 use crate::connections::{Connections, Incoming};
 use crate::directory::{ExitRecord, TaskDirectory};
 use crate::evidence;
+use crate::exec::Execs;
 use crate::family::{self, Family};
 use crate::guard::Pulse;
 use crate::hold::Prepared;
@@ -32,8 +33,9 @@ use crate::sys;
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
 
-/// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file and two pipes.
-const OTHERS_MAX: usize = 6;
+/// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file, commands' ends and two
+/// pipes.
+const OTHERS_MAX: usize = 7;
 /// What a task is told that is asked to stop because its lease is about to end.
 const LEASE_ENDS: &str = "lease";
 
@@ -101,6 +103,7 @@ pub(crate) fn supervise(
         alarm: LeaseAlarm::new(),
         pulse,
         connections,
+        execs: Execs::default(),
         prepared: None,
         said: Said::default(),
         stopping: None,
@@ -128,6 +131,8 @@ pub(crate) struct Supervisor<'task> {
     pub(crate) connections: Connections,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
+    /// Commands that users run beside the task.
+    execs: Execs,
     said: Said,
     /// What the task is still to be told, once it was asked to stop.
     stopping: Option<Stopping>,
@@ -210,7 +215,7 @@ impl Supervisor<'_> {
     /// Watches the task until nothing of it lives.
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
-        while !task.family.reap() {
+        while !self.reap(&mut task.family) {
             let now = self.clock.now();
             self.pulse.into_iter().for_each(Pulse::looked);
             let has_ended = task.family.status().is_some();
@@ -224,6 +229,9 @@ impl Supervisor<'_> {
             let orphaned = has_ended && !self.lease.is_stopping();
             killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
             killing |= self.broken.is_some();
+            if has_ended {
+                self.execs.kill();
+            }
             if killing {
                 task.family.kill();
             } else if let Some(stopping) = &mut self.stopping {
@@ -252,6 +260,12 @@ impl Supervisor<'_> {
         Ok(self.conclude(task))
     }
 
+    /// Collects what has ended. True: nothing of the task lives.
+    fn reap(&self, family: &mut Family) -> bool {
+        self.execs.seen();
+        family.reap(|pid, status| self.execs.reaped(pid, status))
+    }
+
     /// Starts the keeper if there is none yet.
     fn keep(&mut self, task: &mut Watched) {
         if task.keeper.is_some() || self.broken.is_some() {
@@ -278,6 +292,7 @@ impl Supervisor<'_> {
             self.publish(news, task.family.main());
         }
         let last_output = task.output.finish();
+        self.execs.finish();
         let mut exit = match &self.broken {
             Some(error) => not_started(error),
             None => task
@@ -302,6 +317,7 @@ impl Supervisor<'_> {
         let flag = self.stopping.as_ref().and_then(Stopping::flag);
         others.extend(flag.map(|flag| flag as &dyn AsFd));
         others.extend(self.alarm.iter().map(|alarm| alarm as &dyn AsFd));
+        others.extend(self.execs.ended().map(|ended| ended as &dyn AsFd));
         others.extend(task.output.quiet().map(|pipe| pipe as &dyn AsFd));
         self.connections
             .wait(&others, timeout_ms)
@@ -341,9 +357,13 @@ impl Supervisor<'_> {
                 let deadline = self.clock.at_boottime_ms(deadline_boottime_ms);
                 self.lease.extend(now, deadline);
             }
-            AgentRequest::Stop { reason, grace_ms } => self.ask_to_stop(reason, grace_ms),
+            AgentRequest::Stop { reason, grace_ms } => {
+                self.execs.terminate();
+                self.ask_to_stop(reason, grace_ms);
+            }
             // It has begun: told again by an agent that does not know.
             AgentRequest::Begin { .. } => {}
+            AgentRequest::OpenExec => self.execs.open(self.spec, self.directory),
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),

@@ -44,6 +44,19 @@ pub(crate) fn prefer_memory(nodes: &[libc::c_ulong]) -> io::Result<()> {
     Err(io::ErrorKind::InvalidInput.into())
 }
 
+/// Makes a command's standard input the terminal that controls its session, which must be its own by then.
+pub(crate) fn with_controlling_terminal(command: &mut Command) {
+    let prepare = || {
+        // SAFETY: the child has a standard input, and keeps it.
+        let terminal = unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) };
+        Ok(rustix::process::ioctl_tiocsctty(terminal)?)
+    };
+    // SAFETY: the closure makes one system call and allocates nothing.
+    unsafe {
+        command.pre_exec(prepare);
+    }
+}
+
 /// Closes every file that this process inherited beside its standard ones: a supervisor lives long, and a
 /// lock or pipe of whoever started its agent must not live as long. Call it before anything is opened.
 ///

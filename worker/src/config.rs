@@ -7,6 +7,7 @@ use muster_core::limits::GPUS_PER_HOST_MAX;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
+use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
 use muster_supervisor::LogLimits;
 
@@ -52,6 +53,10 @@ pub struct WorkerConfig {
     pub gpu_memory_wait_ms: u64,
     /// How much of one task's output is kept, for each of its two streams.
     pub log_limits: LogLimits,
+    /// What is kept of the output of attempts that have ended.
+    pub log_retention: LogRetention,
+    /// How output is taken elsewhere; it is not if none.
+    pub log_shipping: Option<LogShipping>,
     /// Milliseconds between two looks at a task's checkpoint directory.
     pub checkpoint_scan_ms: u64,
 }
@@ -76,6 +81,8 @@ impl Default for WorkerConfig {
             run_dir: None,
             gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
             log_limits: LogLimits::default(),
+            log_retention: LogRetention::default(),
+            log_shipping: None,
             checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
                 .unwrap_or(u64::MAX),
         }
@@ -134,6 +141,15 @@ pub struct ConfigError {
 }
 
 impl WorkerConfig {
+    /// How much of one task's output its supervisor keeps.
+    pub(crate) fn task_log_limits(&self) -> LogLimits {
+        let shipping = self.log_shipping.as_ref();
+        LogLimits {
+            unshipped_segments_max: shipping.map(|shipping| shipping.unshipped_segments_max),
+            ..self.log_limits
+        }
+    }
+
     /// Checks the rules that need nothing but the settings.
     ///
     /// # Errors
@@ -156,6 +172,11 @@ impl WorkerConfig {
         }
         if self.log_limits.segment_bytes == 0 || self.log_limits.segments_max == 0 {
             return broken("log_limits", "must leave room for output");
+        }
+        if let Some(shipping) = &self.log_shipping
+            && (shipping.command.is_empty() || shipping.timeout_ms == 0)
+        {
+            return broken("log_shipping", "must name a program and leave it time");
         }
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);

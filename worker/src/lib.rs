@@ -5,6 +5,7 @@
 //! | [`run`] | the agent: recovery, then the loops |
 //! | `driver` | the decision loop around `core::agent`, and the executor that journals before it acts |
 //! | `session` | the stream to the leader, found again whenever it breaks |
+//! | `exec` | commands that users run beside tasks |
 //! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
 //! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
 //! | [`gpu`] | NVML and simulated GPUs |
@@ -17,6 +18,7 @@ mod config;
 mod cpus;
 mod driver;
 mod error;
+mod exec;
 pub mod gpu;
 pub mod identity;
 mod inbox;
@@ -34,6 +36,7 @@ mod watchdog;
 
 pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
 pub use error::Error;
+pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};
 pub use run::run;

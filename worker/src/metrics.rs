@@ -15,6 +15,13 @@ const FAULTED: &str = "muster_worker_gpus_faulted";
 const SESSION: &str = "muster_worker_session_open";
 const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
 const SYNC: &str = "muster_worker_journal_sync_seconds";
+const EXECS: &str = "muster_worker_execs_total";
+const EXECS_RUNNING: &str = "muster_worker_execs_running";
+const SHIPPED: &str = "muster_worker_log_segments_shipped_total";
+const SHIP_FAILURES: &str = "muster_worker_log_ship_failures_total";
+const UNSHIPPED: &str = "muster_worker_log_segments_unshipped";
+const UNSHIPPED_LOST: &str = "muster_worker_log_unshipped_lost_bytes_total";
+const REMOVED: &str = "muster_worker_log_attempts_removed_total";
 
 /// Says what each one is.
 pub(crate) fn describe() {
@@ -31,6 +38,22 @@ pub(crate) fn describe() {
         "checkpoints that were to be removed, by outcome: removed, or left where they are"
     );
     describe_histogram!(SYNC, "time to make a batch of journal records durable");
+    describe_counter!(EXECS, "commands that users ran beside tasks");
+    describe_gauge!(EXECS_RUNNING, "commands that run beside tasks");
+    describe_counter!(SHIPPED, "segments of output that were shipped");
+    describe_counter!(
+        SHIP_FAILURES,
+        "tries to ship a segment of output that failed"
+    );
+    describe_gauge!(
+        UNSHIPPED,
+        "finished segments of output that wait to be shipped"
+    );
+    describe_counter!(
+        UNSHIPPED_LOST,
+        "bytes of output that were removed before they were shipped"
+    );
+    describe_counter!(REMOVED, "ended attempts whose output was removed");
 }
 
 pub(crate) fn task_started() {
@@ -59,6 +82,32 @@ pub(crate) fn beat_round_trip_ms(milliseconds: u64) {
 
 pub(crate) fn journal_synced(took: Duration) {
     histogram!(SYNC).record(took.as_secs_f64());
+}
+
+pub(crate) fn exec_began() {
+    counter!(EXECS).increment(1);
+    gauge!(EXECS_RUNNING).increment(1.0);
+}
+
+pub(crate) fn exec_ended() {
+    gauge!(EXECS_RUNNING).decrement(1.0);
+}
+
+pub(crate) fn segment_shipped(lost_bytes: u64) {
+    counter!(SHIPPED).increment(1);
+    counter!(UNSHIPPED_LOST).increment(lost_bytes);
+}
+
+pub(crate) fn segment_ship_failed() {
+    counter!(SHIP_FAILURES).increment(1);
+}
+
+pub(crate) fn segments_unshipped(waiting: usize) {
+    gauge!(UNSHIPPED).set(count(waiting));
+}
+
+pub(crate) fn logs_removed(attempts: usize) {
+    counter!(REMOVED).increment(attempts as u64);
 }
 
 pub(crate) fn session_open(open: bool) {

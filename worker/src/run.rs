@@ -5,6 +5,7 @@ use std::future::Future;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Input};
 use muster_core::command::HostRegistration;
 use muster_core::ids::GpuUuid;
@@ -16,6 +17,7 @@ use crate::config::{CgroupUse, GpuConfig, WorkerConfig};
 use crate::cpus::{CpuLayout, CpuLedger};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
+use crate::exec::Execs;
 use crate::gpu::{
     FaultMemory, GpuBackend, GpuError, GpuMonitor, HandOver, NvmlBackend, SimulatedBackend,
     Timeline,
@@ -23,6 +25,7 @@ use crate::gpu::{
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
+use crate::logs::Shipper;
 use crate::metrics;
 use crate::runner::{Hardware, Runner, RunnerConfig};
 use crate::session::SessionKeeper;
@@ -89,16 +92,26 @@ pub async fn run(
         agent,
         clock,
         inbox: incoming,
+        execs: Execs::new(runner.clone(), data.tasks()),
         runner,
         executor: handle,
         gpus: monitor,
         newest,
         logs: data.logs(),
+        retention: config.log_retention,
+        ships: config.log_shipping.is_some(),
         tasks: data.tasks(),
         watchdog: Watchdog::of_this_process(),
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
+    let shipping = config
+        .log_shipping
+        .map(|shipping| Shipper::new(shipping, name, data.logs(), data.tasks()).run());
+    let shipping = stop
+        .clone()
+        .run_until_cancelled_owned(OptionFuture::from(shipping));
+    tokio::spawn(shipping);
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -197,7 +210,7 @@ fn runner_config(
         logs: data.logs(),
         checkpoints: absolute(checkpoints)?,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
-        log_limits: config.log_limits,
+        log_limits: config.task_log_limits(),
         cgroups: cgroups(config.cgroups, data)?,
         cpu_quota: config.cpu_quota,
         hardware,

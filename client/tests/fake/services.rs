@@ -144,6 +144,15 @@ impl JobService for Replica {
         Err(Status::unimplemented("not in this test"))
     }
 
+    type ExecStream = Parts<v1::ExecResponse>;
+
+    async fn exec(
+        &self,
+        _: Request<tonic::Streaming<v1::ExecRequest>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn stream_logs(
         &self,
         request: Request<v1::StreamLogsRequest>,

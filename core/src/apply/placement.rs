@@ -49,12 +49,15 @@ impl Step<'_> {
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.note_attempt(job, unit);
         self.state.index.delayed.remove(&(delayed_until, job, unit));
+        let known = self.state.job(job).and_then(|job| job.unit(unit));
+        let resumes_step = known.and_then(|unit| Some(unit.newest_checkpoint()?.step));
         self.emit(EventKind::AttemptPlaced {
             job,
             unit,
             epoch,
             number,
             hosts,
+            resumes_step,
             gpus: placement
                 .tasks
                 .iter()

@@ -4,6 +4,7 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod attempt_events;
 mod cells;
 mod claims;
 mod derived;
@@ -45,6 +46,8 @@ pub enum Rule {
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
     Events,
+    /// I22: the events tell each attempt's life completely, in order and once.
+    AttemptEvents,
     /// I11: what is derived equals what it is derived from.
     Derived,
     /// I13: nothing that lives is out of everybody's sight.
@@ -90,6 +93,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    attempt_events::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
     places::check(state, &mut report);

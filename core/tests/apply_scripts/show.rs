@@ -103,10 +103,12 @@ impl Show {
                 number,
                 hosts,
                 gpus,
+                resumes_step,
             } => format!(
-                "{} placed, number {number}, {gpus} GPUs on hosts {}",
+                "{} placed, number {number}, {gpus} GPUs on hosts {}{}",
                 attempt(*job, *unit, *epoch),
-                list(hosts)
+                list(hosts),
+                resumes_step.map_or_else(String::new, |step| format!(", from step {step}"))
             ),
             E::TaskStarted {
                 job,

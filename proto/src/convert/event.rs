@@ -15,6 +15,7 @@ twin_variants! {
         JobPruned { job: job_id },
         AttemptPlaced {
             job: job_id, unit: unit, epoch: epoch, number: number, hosts: host_ids, gpus: gpus,
+            resumes_step: resumes_step,
         },
         TaskPrepared { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id },
         GangReleased {

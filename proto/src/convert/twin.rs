@@ -179,6 +179,16 @@ impl Twin<Option<u64>> for Option<TimeMs> {
     }
 }
 
+impl Twin<Self> for Option<u64> {
+    fn to_wire(&self) -> Self {
+        *self
+    }
+
+    fn from_wire(_: &str, wire: Self) -> Result<Self, InvalidField> {
+        Ok(wire)
+    }
+}
+
 impl Twin<Vec<u32>> for Vec<HostId> {
     fn to_wire(&self) -> Vec<u32> {
         self.iter().map(|host| host.get()).collect()

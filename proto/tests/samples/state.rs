@@ -313,6 +313,7 @@ fn job_kinds() -> Vec<EventKind> {
             number: 2,
             hosts: vec![HostId(1), HostId(2)],
             gpus: 2,
+            resumes_step: None,
         },
         EventKind::AttemptRunning { job, unit, epoch },
         EventKind::AttemptStopping {

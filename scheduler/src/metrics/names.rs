@@ -73,6 +73,12 @@ metrics! {
         "Time of a submission, from receipt to answer.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
         "Unary requests by method and gRPC code.";
+    describe_gauge EXECS = "muster_scheduler_execs":
+        "Commands beside tasks that this leader carries now.";
+    describe_counter EXECS_TOTAL = "muster_scheduler_execs_total":
+        "Commands beside tasks that users asked this leader for and might.";
+    describe_counter EXECS_REFUSED_TOTAL = "muster_scheduler_execs_refused_total":
+        "Commands beside tasks that were refused: not the user's task, or none that runs.";
     describe_gauge WATCHES = "muster_scheduler_watches": "Watches now.";
     describe_counter WATCHES_SLOW_TOTAL = "muster_scheduler_watches_slow_total":
         "Watches ended because the client did not keep up.";

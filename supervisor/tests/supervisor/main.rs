@@ -7,6 +7,7 @@
 
 mod confinement;
 mod conversation;
+mod exec;
 mod fencing;
 mod gangs;
 mod support;

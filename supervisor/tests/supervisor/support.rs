@@ -191,7 +191,14 @@ fn read_segments(logs: &Path) -> Vec<u8> {
     let Ok(entries) = std::fs::read_dir(logs) else {
         return Vec::new();
     };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let is_segment = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("stdout.") || name.starts_with("stderr.")
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(is_segment)
+        .collect();
     paths.sort();
     paths
         .iter()

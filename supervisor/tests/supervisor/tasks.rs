@@ -250,6 +250,7 @@ fn a_task_that_prints_without_end_holds_a_bounded_part_of_the_disk() {
     let limits = LogLimits {
         segment_bytes: 64 << 10,
         segments_max: 4,
+        unshipped_segments_max: None,
     };
     let text = "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the end";
     let mut rig = Rig::start_with(script(text), LONG_LEASE_MS, limits);

@@ -9,6 +9,7 @@ mod failover;
 mod gangs;
 mod identities;
 mod newcomer;
+mod output;
 mod preemption;
 mod queues;
 mod replica_disk;

@@ -223,6 +223,15 @@ impl Runner {
         }
     }
 
+    /// Announces requests for commands beside a task; one that is not held any more has ended.
+    pub(crate) fn announce_exec(&self, id: RunId) {
+        if let Some(handle) = self.handles().get(&id)
+            && handle.requests.try_send(AgentRequest::OpenExec).is_err()
+        {
+            tracing::debug!(%id, "the announcement of a command found no supervisor that takes it");
+        }
+    }
+
     /// Lets a supervisor go and removes what is left of its task.
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);

@@ -23,6 +23,8 @@ pub(crate) use pause::jitter;
 pub(crate) struct Session {
     /// Counts sessions from 1: what belongs to an older one is ignored.
     pub(crate) number: u64,
+    /// The leader's address.
+    pub(crate) leader: String,
     /// This host, as the leader knows it.
     pub(crate) host: HostId,
     /// Periods of the heartbeat protocol.
@@ -121,6 +123,7 @@ impl SessionKeeper {
         );
         let session = Session {
             number,
+            leader: opened.address,
             host: opened.host,
             timings: opened.timings,
             outbox: opened.outbox,

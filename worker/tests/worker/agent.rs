@@ -470,6 +470,7 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
             stream: v1::LogStream::Stdout.into(),
             follow,
             start,
+            ..v1::LogRequest::default()
         })
     };
     let text = |inner: &crate::support::leader::Inner, id| -> (String, bool) {
@@ -515,6 +516,100 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
         })
         .await;
     assert_eq!(found.0, "one\ntwo\nthree\nfour\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script(
+        "echo one; sleep 0.1; echo bad >&2; sleep 0.1; echo two; while [ ! -e done ]; do sleep 0.02; done; printf three",
+    );
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let request = |id| v1::LogRequest {
+        id,
+        job_id: task.key.job.get(),
+        task: task.key.task.get(),
+        epoch: task.epoch.get(),
+        stream: v1::LogStream::Both.into(),
+        follow: true,
+        timed: true,
+        ..v1::LogRequest::default()
+    };
+    eventually("output", || host.logs(&task).exists());
+    leader.say(LeaderKind::LogRequest(request(1)));
+    let chunks_of = |inner: &crate::support::leader::Inner, id| -> Vec<v1::LogChunk> {
+        let chunks = inner.chunks.iter().filter(|chunk| chunk.id == id);
+        chunks.cloned().collect()
+    };
+    let text = |chunks: &[v1::LogChunk]| -> String {
+        let bytes = chunks
+            .iter()
+            .flat_map(|chunk| chunk.data.to_vec())
+            .collect();
+        String::from_utf8(bytes).unwrap()
+    };
+    leader
+        .eventually("the first lines", |inner| {
+            (text(&chunks_of(inner, 1)) == "one\nbad\ntwo\n").then_some(())
+        })
+        .await;
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    let whole = leader
+        .eventually("the end", |inner| {
+            let chunks = chunks_of(inner, 1);
+            chunks.last()?.end.then_some(chunks)
+        })
+        .await;
+    assert_eq!(text(&whole), "one\nbad\ntwo\nthree");
+    let pieces: Vec<v1::LogPiece> = whole
+        .iter()
+        .flat_map(|chunk| chunk.pieces.clone())
+        .collect();
+    assert!(
+        pieces.is_sorted_by(|one, next| one.arrived_us < next.arrived_us),
+        "{pieces:?}"
+    );
+    assert_eq!(pieces[1].stream(), v1::LogStream::Stderr);
+
+    // By time, and again from a position; then retention takes it away.
+    let since_ms = Some(pieces[1].arrived_us / 1_000);
+    leader.say(LeaderKind::LogRequest(v1::LogRequest {
+        since_ms,
+        until_ms: Some(pieces[2].arrived_us / 1_000),
+        ..request(2)
+    }));
+    let position = whole[0].position.unwrap();
+    let start = Some(v1::log_request::Start::Position(position));
+    leader.say(LeaderKind::LogRequest(v1::LogRequest {
+        start,
+        ..request(3)
+    }));
+    let rest = &text(&whole)[whole[0].data.len()..];
+    for (id, expected) in [(2, "bad\ntwo\n"), (3, rest)] {
+        let found = leader
+            .eventually("the answer", |inner| {
+                let chunks = chunks_of(inner, id);
+                chunks.last()?.end.then_some(chunks)
+            })
+            .await;
+        assert_eq!(text(&found), expected, "{id}");
+    }
+    let logs = host.logs(&task);
+    std::fs::write(
+        logs.with_file_name("removed"),
+        format!("{}\n", RunId::of(&task)),
+    )
+    .unwrap();
+    std::fs::remove_dir_all(&logs).unwrap();
+    leader.say(LeaderKind::LogRequest(request(4)));
+    let error = leader
+        .eventually("the refusal", |inner| {
+            chunks_of(inner, 4).last()?.error.clone()
+        })
+        .await;
+    assert!(error.contains("log_retention"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

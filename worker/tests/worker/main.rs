@@ -3,6 +3,7 @@
 
 mod agent;
 mod confined;
+mod exec;
 mod fencing;
 mod formats;
 mod gangs;

@@ -83,10 +83,13 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
         Kind::AttemptPlaced(event) => {
             let names = host_list(&event.host_ids, hosts);
             let (unit, number, gpus) = (event.unit, event.number, event.gpus);
-            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}");
+            let resumes_step = event.resumes_step;
+            let from =
+                resumes_step.map_or_else(String::new, |step| format!(", goes on from step {step}"));
+            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}{from}");
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "number": number, "host_ids": event.host_ids,
-                "gpus": gpus,
+                "gpus": gpus, "resumes_step": resumes_step,
             });
             (
                 event.job_id,

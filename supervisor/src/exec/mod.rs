@@ -1,0 +1,483 @@
+//! Commands that users run beside a task: in its environment, its working directory and its cgroup, and as a part of it.
+//!
+//! They are children of the supervisor, so that whatever ends the task ends them: its lease, an order to stop, its own end.
+//! A thread of its own starts them, because a disk may hang and the main thread must not; that thread lives as long as they
+//! do, since they die with whoever started them. It begins with the first request: most tasks have none.
+//!
+//! An agent asks on a socket of its own for each, with the files that are to be the command's input and output, and is
+//! told on the same socket what became of it. If it hangs up, the command is ended.
+
+mod client;
+
+use std::collections::BTreeMap;
+use std::io::{self, IoSliceMut};
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
+    SocketFlags, SocketType, accept_with, bind, listen, recvmsg, send, socket_with,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
+use serde::{Deserialize, Serialize};
+
+use crate::cgroup::Cgroup;
+use crate::directory::TaskDirectory;
+use crate::environment;
+use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX, LINE_BYTES_MAX};
+use crate::output::complain;
+use crate::process::signal_group;
+use crate::spec::TaskSpec;
+use crate::sys;
+use crate::wake::Wake;
+pub use client::{ask, hear};
+
+/// Stack of the thread.
+const STACK_BYTES: usize = 256 << 10;
+/// Files of a request: input, output and errors.
+const FILES: usize = 3;
+
+/// What an agent asks for, with the three files.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ExecRequest {
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// `TERM`, if the files are a terminal.
+    pub terminal: Option<String>,
+}
+
+/// What became of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ExecAnswer {
+    /// It runs.
+    Started,
+    /// It ended.
+    Ended {
+        /// Its exit code, if it ended by itself.
+        code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
+    /// It was not started.
+    Refused {
+        /// Why, in words for the user.
+        detail: String,
+    },
+}
+
+/// The commands that run beside one task.
+#[derive(Debug, Default)]
+pub(crate) struct Execs {
+    thread: Option<ExecThread>,
+}
+
+#[derive(Debug)]
+struct ExecThread {
+    shared: Arc<Shared>,
+    done: Receiver<()>,
+}
+
+/// What the main thread and the one of this module share.
+#[derive(Debug)]
+struct Shared {
+    /// Wakes the thread.
+    wake: Wake,
+    /// Wakes the main thread, which alone collects processes that ended.
+    ended: Wake,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Commands that run, by process number; with how they ended until that is told.
+    running: BTreeMap<i32, Option<WaitStatus>>,
+    /// Ends of processes that may be a command which is only being started.
+    early: Vec<(i32, WaitStatus)>,
+    is_starting: bool,
+    /// Nothing more is started.
+    is_closed: bool,
+}
+
+impl Execs {
+    /// Begins to take requests; no more than once.
+    pub(crate) fn open(&mut self, spec: &TaskSpec, directory: &TaskDirectory) {
+        if self.thread.is_some() {
+            return;
+        }
+        match ExecThread::start(spec.clone(), directory.clone()) {
+            Ok(thread) => self.thread = Some(thread),
+            // The agent finds no socket, and says so.
+            Err(error) => complain(&format!("taking commands beside the task failed: {error}")),
+        }
+    }
+
+    /// What to poll for the end of a command; call [`Self::seen`] before collecting processes.
+    pub(crate) fn ended(&self) -> Option<&Wake> {
+        self.thread.as_ref().map(|thread| &thread.shared.ended)
+    }
+
+    /// The ends that were signalled so far are about to be collected.
+    pub(crate) fn seen(&self) {
+        if let Some(ended) = self.ended() {
+            ended.lower();
+        }
+    }
+
+    /// A child of this process ended that is not the task's main process.
+    pub(crate) fn reaped(&self, pid: i32, status: WaitStatus) {
+        let Some(thread) = &self.thread else { return };
+        let mut table = thread.shared.table();
+        if let Some(running) = table.running.get_mut(&pid) {
+            *running = Some(status);
+            thread.shared.wake.raise();
+        } else if table.is_starting {
+            table.early.push((pid, status));
+        }
+    }
+
+    /// Asks all of them to end: their task was asked to.
+    pub(crate) fn terminate(&self) {
+        self.signal(&[Signal::HUP, Signal::CONT]);
+    }
+
+    /// Kills all of them, and starts no more: their task has ended.
+    pub(crate) fn kill(&self) {
+        if let Some(thread) = &self.thread {
+            thread.shared.table().is_closed = true;
+        }
+        self.signal(&[Signal::KILL]);
+    }
+
+    fn signal(&self, signals: &[Signal]) {
+        let Some(thread) = &self.thread else { return };
+        for (pid, status) in &thread.shared.table().running {
+            for signal in signals.iter().filter(|_| status.is_none()) {
+                signal_group(*pid, *signal);
+            }
+        }
+    }
+
+    /// Waits until the agent was told of their ends, for a bounded time. Call it when nothing of the task lives.
+    pub(crate) fn finish(&self) {
+        let Some(thread) = &self.thread else { return };
+        thread.shared.table().is_closed = true;
+        thread.shared.wake.raise();
+        if thread.done.recv_timeout(EXEC_ANSWER_MAX).is_err() {
+            complain("commands beside the task did not end in time");
+        }
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ExecThread {
+    fn start(spec: TaskSpec, directory: TaskDirectory) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            wake: Wake::new()?,
+            ended: Wake::new()?,
+            table: Mutex::default(),
+        });
+        let (tell_done, done) = sync_channel(1);
+        let server = Server {
+            spec,
+            directory,
+            shared: Arc::clone(&shared),
+            sessions: Vec::new(),
+        };
+        thread::Builder::new()
+            .name("exec".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || serve(server, &tell_done))?;
+        Ok(Self { shared, done })
+    }
+}
+
+fn serve(mut server: Server, tell_done: &SyncSender<()>) {
+    if let Err(error) = server.serve() {
+        complain(&format!("taking commands beside the task failed: {error}"));
+    }
+    // The receiver may have given up waiting.
+    let _ = tell_done.send(());
+    // What was started dies with this thread: it ends with the process.
+    loop {
+        thread::park();
+    }
+}
+
+/// The thread's side.
+struct Server {
+    spec: TaskSpec,
+    directory: TaskDirectory,
+    shared: Arc<Shared>,
+    sessions: Vec<Session>,
+}
+
+/// One agent's request.
+struct Session {
+    agent: OwnedFd,
+    /// The command's process, once it runs.
+    pid: Option<i32>,
+    /// Readable once that has ended; none once that was noticed.
+    process: Option<OwnedFd>,
+    /// Whether the agent has hung up.
+    is_orphan: bool,
+    /// One too many: its request is refused once it was read, or the refusal would be lost with it.
+    is_surplus: bool,
+}
+
+impl Server {
+    /// Serves until there will be nothing more to tell.
+    fn serve(&mut self) -> io::Result<()> {
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        bind(
+            &listener,
+            &SocketAddrUnix::new(self.directory.exec_socket())?,
+        )?;
+        listen(
+            &listener,
+            i32::try_from(EXEC_SESSIONS_MAX).unwrap_or(i32::MAX),
+        )?;
+        loop {
+            self.tell_ends();
+            if self.shared.table().is_closed && self.sessions.is_empty() {
+                return Ok(());
+            }
+            let ready = self.wait(&listener)?;
+            self.shared.wake.lower();
+            while let Ok(agent) =
+                accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            {
+                self.accept(agent);
+            }
+            for index in ready.into_iter().rev() {
+                self.hear(index);
+            }
+        }
+    }
+
+    /// Waits until something happens; gives the sessions whose agent said something or hung up, ascending.
+    fn wait(&mut self, listener: &OwnedFd) -> io::Result<Vec<usize>> {
+        let is_orphaned = self.sessions.iter().any(|session| session.is_orphan);
+        let limit = Timespec {
+            tv_sec: 0,
+            tv_nsec: EXEC_HANGUP_MS * 1_000_000,
+        };
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut polled = vec![
+            readable(self.shared.wake.as_fd()),
+            readable(listener.as_fd()),
+        ];
+        let mut subjects = Vec::new();
+        for (index, session) in self.sessions.iter().enumerate() {
+            // One whose agent hung up stays readable for ever: it must not wake us again.
+            if !session.is_orphan {
+                polled.push(readable(session.agent.as_fd()));
+                subjects.push((index, true));
+            }
+            if let Some(process) = &session.process {
+                polled.push(readable(process.as_fd()));
+                subjects.push((index, false));
+            }
+        }
+        match poll(&mut polled, is_orphaned.then_some(&limit)) {
+            // Those that were asked to end and did not are killed.
+            Ok(0) => self.kill_orphans(),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let states: Vec<bool> = polled[polled.len() - subjects.len()..]
+            .iter()
+            .map(|one| !one.revents().is_empty())
+            .collect();
+        let mut heard = Vec::new();
+        for ((index, is_agent), _) in subjects.into_iter().zip(states).filter(|(_, ready)| *ready) {
+            if is_agent {
+                heard.push(index);
+            } else {
+                self.sessions[index].process = None;
+                self.shared.ended.raise();
+            }
+        }
+        Ok(heard)
+    }
+
+    fn kill_orphans(&self) {
+        for session in self.sessions.iter().filter(|session| session.is_orphan) {
+            signal_group(session.pid.unwrap_or_default(), Signal::KILL);
+        }
+    }
+
+    fn accept(&mut self, agent: OwnedFd) {
+        let taken = self.sessions.iter().filter(|session| !session.is_surplus);
+        self.sessions.push(Session {
+            is_surplus: taken.count() >= EXEC_SESSIONS_MAX,
+            agent,
+            pid: None,
+            process: None,
+            is_orphan: false,
+        });
+    }
+
+    /// An agent's request, or its end.
+    fn hear(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let (received, is_surplus) = (receive(&session.agent), session.is_surplus);
+        match (session.pid, received) {
+            (_, Err(Errno::AGAIN | Errno::INTR)) => {}
+            (None, Ok(Some((request, files)))) => match self.start(&request, files, is_surplus) {
+                Ok(pid) => {
+                    let session = &mut self.sessions[index];
+                    session.pid = Some(pid);
+                    session.process = process_of(pid);
+                    session.tell(&ExecAnswer::Started);
+                }
+                Err(detail) => {
+                    self.sessions
+                        .remove(index)
+                        .tell(&ExecAnswer::Refused { detail });
+                }
+            },
+            // What is no request is answered by hanging up.
+            (None, _) => drop(self.sessions.remove(index)),
+            (Some(pid), _) => {
+                session.is_orphan = true;
+                for signal in [Signal::HUP, Signal::CONT] {
+                    signal_group(pid, signal);
+                }
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        request: &ExecRequest,
+        files: [OwnedFd; FILES],
+        is_surplus: bool,
+    ) -> Result<i32, String> {
+        if is_surplus {
+            return Err(format!(
+                "{EXEC_SESSIONS_MAX} commands run beside this task already (EXEC_SESSIONS_MAX)"
+            ));
+        }
+        let mut command = self.command(request, files)?;
+        {
+            let mut table = self.shared.table();
+            if table.is_closed {
+                return Err("the task has ended".to_owned());
+            }
+            table.is_starting = true;
+        }
+        let spawned = command.spawn();
+        let mut table = self.shared.table();
+        table.is_starting = false;
+        let early = std::mem::take(&mut table.early);
+        let child = spawned
+            .map_err(|error| format!("starting `{}` failed: {error}", request.command[0]))?;
+        let pid = child.id().cast_signed();
+        let ended = early.into_iter().find(|(ended, _)| *ended == pid);
+        table.running.insert(pid, ended.map(|(_, status)| status));
+        // One that began while the others were killed was not among them.
+        if table.is_closed {
+            signal_group(pid, Signal::KILL);
+        }
+        self.shared.wake.raise();
+        Ok(pid)
+    }
+
+    /// The seam for executors: a task in a container is entered here.
+    fn command(&self, request: &ExecRequest, files: [OwnedFd; FILES]) -> Result<Command, String> {
+        let (program, arguments) = request
+            .command
+            .split_first()
+            .ok_or("the command is empty")?;
+        let mut command = Command::new(program);
+        let [input, output, errors] = files;
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment::of_task(&self.spec, &self.directory))
+            .current_dir(self.directory.working_directory(&self.spec))
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::from(errors));
+        if let Some(terminal) = &request.terminal {
+            command.env("TERM", terminal);
+        }
+        let cgroup = self.spec.cgroup.as_deref().filter(|path| path.exists());
+        let door = cgroup.map(|path| Cgroup::at(path).door()).transpose();
+        let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
+        sys::in_own_session_dying_with_parent(&mut command, door);
+        if request.terminal.is_some() {
+            sys::with_controlling_terminal(&mut command);
+        }
+        Ok(command)
+    }
+
+    /// Tells agents of commands that ended.
+    fn tell_ends(&mut self) {
+        let mut table = self.shared.table();
+        self.sessions.retain_mut(|session| {
+            let Some(pid) = session.pid else {
+                return !table.is_closed;
+            };
+            let Some(Some(status)) = table.running.get(&pid).copied() else {
+                return true;
+            };
+            table.running.remove(&pid);
+            session.tell(&ExecAnswer::Ended {
+                code: status.exit_status(),
+                signal: status.terminating_signal(),
+            });
+            false
+        });
+    }
+}
+
+impl Session {
+    fn tell(&mut self, answer: &ExecAnswer) {
+        // An agent that is gone need not be told; that it is gone is noticed when it is listened to.
+        if let Ok(bytes) = serde_json::to_vec(answer) {
+            let _ = send(&self.agent, &bytes, SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// None if it was collected already, which needs no signal.
+fn process_of(pid: i32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid)?;
+    pidfd_open(pid, PidfdFlags::NONBLOCK).ok()
+}
+
+/// A request with its files; none if there is none in what came, or the agent hung up.
+fn receive(agent: &OwnedFd) -> Result<Option<(ExecRequest, [OwnedFd; FILES])>, Errno> {
+    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
+    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut bytes = vec![0u8; LINE_BYTES_MAX];
+    let mut slices = [IoSliceMut::new(&mut bytes)];
+    let received = recvmsg(agent, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
+    let mut files: Vec<OwnedFd> = Vec::with_capacity(FILES);
+    for message in ancillary.drain() {
+        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
+            files.extend(descriptors);
+        }
+    }
+    let count = received.bytes;
+    let request = serde_json::from_slice(&bytes[..count]).ok();
+    Ok(request.zip(files.try_into().ok()))
+}
