@@ -121,11 +121,11 @@ impl Cgroups {
         if count(&events, "oom_kill") == 0 {
             return None;
         }
-        // Version 2 counts each time that the limit left no way out, version 1 each time that it was met.
-        let met = count(&events, "oom") > 0
-            || self
-                .read(["memory.failcnt", "memory.failcnt"])
-                .is_some_and(|text| text.trim() != "0");
+        // Version 2 counts each time that the limit left no way out; version 1 each time that one of its two was met.
+        let failures =
+            ["memory.failcnt", "memory.memsw.failcnt"].map(|name| self.read([name, name]));
+        let met = count(&events, "oom") > 0 || { failures.iter().flatten() }
+            .any(|failures| failures.trim() != "0");
         Some(if met {
             Shortage::OfItsLimit
         } else {
@@ -261,7 +261,8 @@ mod tests {
             ("a/pids.max", "max\n"),
             ("b/memory.limit_in_bytes", "33554432\n"),
             ("b/memory.max_usage_in_bytes", "33550000\n"),
-            ("b/memory.failcnt", "7\n"),
+            ("b/memory.failcnt", "0\n"),
+            ("b/memory.memsw.failcnt", "7\n"),
             (
                 "b/memory.oom_control",
                 "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
