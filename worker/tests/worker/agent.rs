@@ -432,20 +432,24 @@ async fn an_older_leadership_is_not_followed() {
     let newer = Leader::start(9).await;
     let older = Leader::start(0).await;
     let mut host = Host::start(&[&newer, &older]);
-    newer
-        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
-        .await;
+    // What has run under a leadership was started after that one was on the agent's disk.
+    newer.want([script("true")]);
+    newer.eventually_task("the first end", exited).await;
     // The agent forgets all that is not on its disk; a deposed leader is the only one to answer.
     host.kill_agent();
     newer.step_down();
     older.lead(8);
-    older.want([script("echo $$ > started")]);
+    let later = TaskAssignment {
+        epoch: AttemptEpoch(12),
+        ..script("echo $$ > started")
+    };
+    older.want([later.clone()]);
     host.restart_agent();
     older
         .eventually("hellos", |inner| (inner.hellos.len() > 3).then_some(()))
         .await;
     assert!(older.inner().status.is_none());
-    assert!(!host.directory(&script("")).path().exists());
+    assert!(!host.directory(&later).path().exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
