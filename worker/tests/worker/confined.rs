@@ -7,6 +7,7 @@ use crate::agent::{Host, exited, gone, running};
 use crate::support::leader::Leader;
 use crate::support::{eventually, is_gone, script};
 use muster_core::command::{GpuHealth, SignalSender};
+use muster_core::ids::GpuUuid;
 use muster_core::spec::{CpuBinding, Secret, SecretForm};
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::Controller;
@@ -179,6 +180,16 @@ async fn where_cgroups_are_required_a_host_without_them_offers_nothing() {
     }
 }
 
+/// The host's first GPU, as its timeline counts them, once it has reported.
+async fn first_gpu(leader: &Leader) -> GpuUuid {
+    let told = leader.eventually("the GPUs", |inner| {
+        inner.status.as_ref()?;
+        let registration = inner.hellos.last()?.registration.as_ref()?;
+        registration.gpus.first()?.uuid.parse().ok()
+    });
+    told.await
+}
+
 /// Settings of a host whose first GPU has memory in use until so many milliseconds after its start.
 fn held_until(config: &mut WorkerConfig, home: &Path, free_at_ms: u64) {
     let path = home.join("timeline");
@@ -195,11 +206,7 @@ async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it
         held_until(config, home, 6_000);
         config.gpu_memory_wait_ms = 200;
     });
-    let gpu = leader
-        .eventually("the GPUs", |inner| {
-            Some(inner.status.as_ref()?.gpus.first()?.0)
-        })
-        .await;
+    let gpu = first_gpu(&leader).await;
     let mut task = script("echo started > started");
     task.gpus = vec![gpu];
     // The timeline is a thread of its own: what it has not said yet holds nobody up.
@@ -233,16 +240,14 @@ async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_waits_for_its_gpus_memory_and_starts_when_it_is_free() {
     let leader = Leader::start(3).await;
+    let began = std::time::Instant::now();
     let host = Host::start_with(&[&leader], |config, home| held_until(config, home, 1_500));
-    let gpu = leader
-        .eventually("the GPUs", |inner| {
-            Some(inner.status.as_ref()?.gpus.first()?.0)
-        })
-        .await;
+    let gpu = first_gpu(&leader).await;
     let mut task = script("exit 4");
     task.gpus = vec![gpu];
     leader.want([task]);
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.code, Some(4));
+    assert!(began.elapsed().as_millis() >= 1_500, "it did not wait");
     drop(host);
 }
