@@ -64,8 +64,17 @@ pub(crate) struct ExitView {
     signal: Option<i32>,
     out_of_memory: bool,
     lease_expired: bool,
+    memory: Option<MemoryView>,
+    sender: Option<String>,
     start_error: Option<String>,
     evidence: String,
+}
+
+/// What a task's memory came to.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct MemoryView {
+    limit_bytes: u64,
+    peak_bytes: u64,
 }
 
 /// An attempt that ended.
@@ -185,11 +194,20 @@ impl From<v1::TaskRun> for TaskView {
 
 impl From<v1::Exit> for ExitView {
     fn from(exit: v1::Exit) -> Self {
+        let sender = match exit.sender() {
+            v1::SignalSender::Unspecified => None,
+            sender => Some(word(sender.as_str_name(), "SIGNAL_SENDER_")),
+        };
         Self {
             code: exit.code,
             signal: exit.signal,
             out_of_memory: exit.out_of_memory,
             lease_expired: exit.lease_expired,
+            memory: exit.memory.map(|memory| MemoryView {
+                limit_bytes: memory.limit_bytes,
+                peak_bytes: memory.peak_bytes,
+            }),
+            sender,
             start_error: exit.start_error,
             evidence: exit.evidence,
         }
@@ -229,16 +247,21 @@ impl From<v1::Checkpoint> for CheckpointView {
 }
 
 impl ExitView {
-    /// In words: `exit code 1`, `signal 9, out of memory`.
+    /// In words: `exit code 1`, `signal 9 of the kernel, out of memory (limit 32 MiB, peak 32 MiB)`.
     pub(crate) fn text(&self) -> String {
         let mut text = match (&self.start_error, self.code, self.signal) {
             (Some(error), _, _) => format!("not started: {error}"),
             (None, Some(code), _) => format!("exit code {code}"),
-            (None, None, Some(signal)) => format!("signal {signal}"),
+            (None, None, Some(signal)) => format!("signal {signal}{}", self.sender_text()),
             (None, None, None) => "ended in an unknown way".to_owned(),
         };
         if self.out_of_memory {
             text.push_str(", out of memory");
+            if let Some(memory) = self.memory {
+                let mib = |bytes: u64| bytes >> 20;
+                let (limit, peak) = (mib(memory.limit_bytes), mib(memory.peak_bytes));
+                text.push_str(&format!(" (limit {limit} MiB, peak {peak} MiB)"));
+            }
         }
         if self.lease_expired {
             text.push_str(", its lease ran out");
@@ -248,6 +271,18 @@ impl ExitView {
             text.push_str(telling);
         }
         text
+    }
+}
+
+impl ExitView {
+    /// Whose the signal was, as far as it is known.
+    fn sender_text(&self) -> &'static str {
+        match self.sender.as_deref() {
+            Some("supervisor") => " of its supervisor",
+            Some("kernel") => " of the kernel",
+            Some(_) => " of its own or of somebody else",
+            None => "",
+        }
     }
 }
 
@@ -270,5 +305,33 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
         Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
         None => "a reason that this version does not know".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_says_whose_signal_it_was_and_what_the_memory_came_to() {
+        let killed = v1::Exit {
+            signal: Some(9),
+            out_of_memory: true,
+            memory: Some(v1::MemoryEnd {
+                limit_bytes: 32 << 20,
+                peak_bytes: 31 << 20,
+            }),
+            sender: v1::SignalSender::Kernel.into(),
+            ..v1::Exit::default()
+        };
+        assert_eq!(
+            describe_exit(killed),
+            "signal 9 of the kernel, out of memory (limit 32 MiB, peak 31 MiB)"
+        );
+        let old = v1::Exit {
+            signal: Some(15),
+            ..v1::Exit::default()
+        };
+        assert_eq!(describe_exit(old), "signal 15");
     }
 }

@@ -203,9 +203,8 @@ impl<'a> Draw<'a> {
             spec.groups[0].tasks_per_host_max = Some(1);
         }
         spec.lifecycle = self.lifecycle(spec.gang);
-        if self.once_in(6) {
-            spec.groups[0].execution.pids_max = Some(self.small(3));
-        }
+        // No draw of its own, so that all others stay as they were.
+        spec.groups[0].execution.pids_max = (tasks == 5).then_some(64);
         if self.once_in(20) {
             spec.groups[0].count = 0;
         }

@@ -19,6 +19,9 @@ pub use host::{CgroupHost, Controller};
 pub use limits::DeviceNumber;
 pub(crate) use limits::Limits;
 
+/// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
+const CHARGED_BYTES_MAX: u64 = 4 << 20;
+
 /// The cgroups of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cgroups(Vec<PathBuf>);
@@ -121,11 +124,15 @@ impl Cgroups {
         if count(&events, "oom_kill") == 0 {
             return None;
         }
-        // Version 2 counts each time that the limit left no way out, version 1 each time that it was met.
-        let met = count(&events, "oom") > 0
-            || self
-                .read(["memory.failcnt", "memory.failcnt"])
-                .is_some_and(|text| text.trim() != "0");
+        // Version 2 counts each time that the limit left no way out. Of version 1's counters some kernels keep none; there
+        // the limit is what was met if the peak came as close to it as the kernel charges memory.
+        let is_met = |memory: MemoryEnd| {
+            memory.limit_bytes.saturating_sub(memory.peak_bytes) < CHARGED_BYTES_MAX
+        };
+        let met = match events.contains("oom_kill_disable") {
+            true => self.memory().is_some_and(is_met),
+            false => count(&events, "oom") > 0,
+        };
         Some(if met {
             Shortage::OfItsLimit
         } else {
@@ -261,7 +268,7 @@ mod tests {
             ("a/pids.max", "max\n"),
             ("b/memory.limit_in_bytes", "33554432\n"),
             ("b/memory.max_usage_in_bytes", "33550000\n"),
-            ("b/memory.failcnt", "7\n"),
+            ("b/memory.failcnt", "0\n"),
             (
                 "b/memory.oom_control",
                 "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
@@ -281,8 +288,12 @@ mod tests {
     fn a_kill_below_the_limit_was_for_the_hosts_memory() {
         let (_home, unified) = likeness(&[("a/memory.events", "max 0\noom 0\noom_kill 1\n")]);
         let (_other_home, legacy) = likeness(&[
-            ("a/memory.failcnt", "0\n"),
-            ("a/memory.oom_control", "under_oom 0\noom_kill 2\n"),
+            ("a/memory.limit_in_bytes", "33554432\n"),
+            ("a/memory.max_usage_in_bytes", "9000000\n"),
+            (
+                "a/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
         ]);
         let (_last_home, unharmed) = likeness(&[("a/memory.events", "max 9\noom 9\noom_kill 0\n")]);
         assert_eq!(unified.memory_shortage(), Some(Shortage::OfTheHost));

@@ -171,7 +171,12 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         if reader.read_line(&mut text)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        match serde_json::from_str(&text)? {
+        // A newer supervisor may say what this build does not know: that is no reason to end its task.
+        let Ok(message) = serde_json::from_str(&text) else {
+            tracing::warn!(text, "a supervisor said something unknown");
+            continue;
+        };
+        match message {
             SupervisorMessage::Prepared { master_port } => {
                 phase = WorkerTaskPhase::Prepared { master_port };
             }
@@ -300,5 +305,23 @@ mod tests {
             panic!("not reported as vanished");
         };
         assert_eq!(of, id);
+    }
+
+    #[test]
+    fn a_supervisor_that_says_what_we_do_not_know_is_adopted() {
+        let home = tempfile::tempdir().unwrap();
+        let config = testing::runner_config(home.path());
+        let (_, directory) = orphan(&config, None);
+        let supervisor = std::os::unix::net::UnixListener::bind(directory.agent_socket()).unwrap();
+        let newer = std::thread::spawn(move || {
+            let (mut stream, _) = supervisor.accept().unwrap();
+            let status = r#"{"status":{"deadline_boottime_ms":77,"stopping":false}}"#;
+            let said = format!("{{\"started\":{{\"pid\":5}}}}\n{{\"hummed\":{{}}}}\n{status}\n");
+            stream.write_all(said.as_bytes()).unwrap();
+            stream
+        });
+        let case = reach(&directory, None).unwrap();
+        assert!(matches!(case, Case::Alive(WorkerTaskPhase::Running, 77, _)));
+        drop(newer.join().unwrap());
     }
 }

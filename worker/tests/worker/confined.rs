@@ -1,21 +1,23 @@
 //! Agents that hold their tasks to what they were given, and clear away what dead ones leave.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::agent::{Host, exited, gone, running};
 use crate::support::leader::Leader;
 use crate::support::{eventually, is_gone, script};
-use muster_core::command::SignalSender;
+use muster_core::command::{GpuHealth, SignalSender};
+use muster_core::ids::GpuUuid;
 use muster_core::spec::{CpuBinding, Secret, SecretForm};
-use muster_worker::CgroupUse;
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::Controller;
+use muster_worker::{CgroupUse, GpuConfig, WorkerConfig};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_limited_without_a_word_in_the_settings_and_the_end_tells_of_it() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
-    let mut task = script("exec tail -c 150000000 /dev/zero");
+    let mut task = script("exec dd if=/dev/zero of=/dev/null bs=150000000 count=1");
     task.memory_mib = 16;
     eventually("the worker's identity", || {
         host.home.path().join("w/identity.json").exists()
@@ -53,7 +55,7 @@ async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
         std::fs::write(secrets.join("token"), "s3cret\n").unwrap();
         config.secrets_dir = Some(secrets);
     });
-    let text = "[ \"$(cat $TOKEN_FILE)\" = s3cret ] && echo $TOKEN_FILE > file; \
+    let text = "[ $(wc -c < $TOKEN_FILE) = 7 ] && echo $TOKEN_FILE > file; \
                 grep Cpus_allowed_list /proc/self/status > cpus; while [ ! -e done ]; do sleep 0.02; done";
     let mut task = script(text);
     task.cpus_milli = 1_000;
@@ -74,7 +76,7 @@ async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
     std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.code, Some(0));
-    assert!(!std::path::Path::new(&file).exists());
+    assert!(!Path::new(&file).exists());
     let journal = std::fs::read(host.home.path().join("w/journal")).unwrap();
     assert!(!String::from_utf8_lossy(&journal).contains("s3cret"));
 }
@@ -83,7 +85,7 @@ async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
 async fn after_a_reboot_nothing_is_taken_for_a_task_that_has_its_number() {
     let leader = Leader::start(3).await;
     let mut host = Host::start(&[&leader]);
-    let task = script("sleep 1000");
+    let task = script("exec sleep 1000");
     leader.want([task.clone()]);
     leader.eventually_task("running", running).await;
     host.kill_agent();
@@ -176,4 +178,76 @@ async fn where_cgroups_are_required_a_host_without_them_offers_nothing() {
         assert!(!refused.status.success());
         assert!(said.contains("cgroups are required"), "{said}");
     }
+}
+
+/// The host's first GPU, as its timeline counts them, once it has reported.
+async fn first_gpu(leader: &Leader) -> GpuUuid {
+    let told = leader.eventually("the GPUs", |inner| {
+        inner.status.as_ref()?;
+        let registration = inner.hellos.last()?.registration.as_ref()?;
+        registration.gpus.first()?.uuid.parse().ok()
+    });
+    told.await
+}
+
+/// Settings of a host whose first GPU has memory in use until so many milliseconds after its start.
+fn held_until(config: &mut WorkerConfig, home: &Path, free_at_ms: u64) {
+    let path = home.join("timeline");
+    std::fs::write(&path, format!("0,0,memory,2048\n{free_at_ms},0,memory,0\n")).unwrap();
+    if let GpuConfig::Simulated { timeline, .. } = &mut config.gpus {
+        *timeline = Some(path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it_is_free() {
+    let leader = Leader::start(3).await;
+    let host = Host::start_with(&[&leader], |config, home| {
+        held_until(config, home, 6_000);
+        config.gpu_memory_wait_ms = 200;
+    });
+    let gpu = first_gpu(&leader).await;
+    let mut task = script("echo started > started");
+    task.gpus = vec![gpu];
+    // The timeline is a thread of its own: what it has not said yet holds nobody up.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    leader.want([task.clone()]);
+    let detail = leader.eventually_task("gone", gone).await;
+    assert!(
+        detail.contains("2048 MiB") && detail.contains("not free"),
+        "{detail}"
+    );
+    assert!(!host.directory(&task).path().exists());
+    let health = |inner: &crate::support::leader::Inner| {
+        let gpus = &inner.status.as_ref()?.gpus;
+        gpus.iter()
+            .find(|(uuid, _)| *uuid == gpu)
+            .map(|(_, health)| health.clone())
+    };
+    leader
+        .eventually("the fault", |inner| {
+            matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "memory-held")
+                .then_some(())
+        })
+        .await;
+    leader
+        .eventually("health", |inner| {
+            (health(inner)? == GpuHealth::Healthy).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_waits_for_its_gpus_memory_and_starts_when_it_is_free() {
+    let leader = Leader::start(3).await;
+    let began = std::time::Instant::now();
+    let host = Host::start_with(&[&leader], |config, home| held_until(config, home, 1_500));
+    let gpu = first_gpu(&leader).await;
+    let mut task = script("exit 4");
+    task.gpus = vec![gpu];
+    leader.want([task]);
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(4));
+    assert!(began.elapsed().as_millis() >= 1_500, "it did not wait");
+    drop(host);
 }
