@@ -38,7 +38,7 @@ impl Get {
             match client.job_progress(JobId(self.job)).await {
                 Ok(said) => view.add_progress(&said),
                 // It is an extra: all that counts has been read.
-                Err(error) => screen.progress(&format!("{error}")),
+                Err(error) => screen.progress(&error.to_string()),
             }
         }
         screen.data(&match screen.format {
@@ -52,8 +52,6 @@ impl Get {
 
 /// Whether a task of the unit may say something of itself.
 fn runs(unit: &v1::Unit) -> bool {
-    let tasks = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
-    tasks
-        .into_iter()
-        .any(|task| task.phase() == v1::TaskPhase::Running)
+    let mut tasks = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
+    tasks.any(|task| task.phase() == v1::TaskPhase::Running)
 }
