@@ -6,7 +6,6 @@ use futures::stream::{self, unfold};
 use futures::{Stream, StreamExt as _};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
 use muster_core::state::{Job, State};
 use muster_proto::status::{self, ErrorReport, NOT_LEADER};
 use muster_proto::v1;
