@@ -7,6 +7,7 @@ mod block;
 mod checkpoint;
 mod claim;
 mod defaults;
+mod placement;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -18,13 +19,14 @@ pub use crate::command::block::{Block, BlockTarget};
 pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
 pub use crate::command::defaults::JobDefaults;
+pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
 use crate::quota::QueueTree;
 use crate::spec::JobSpec;
-use crate::topology::{CellId, LearntTree, Topology};
+use crate::topology::{LearntTree, Topology};
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -319,48 +321,6 @@ pub enum GpuHealth {
         /// What the worker saw, for people.
         detail: String,
     },
-}
-
-/// One unit's allocation: which task runs where on which GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// The leader that planned it.
-    pub leader: LeadershipEpoch,
-    /// Whose unit.
-    pub job: JobId,
-    /// Which unit.
-    pub unit: UnitIndex,
-    /// One entry per task of the unit, in task order. A gang whose groups name a `count_min` may come with fewer: the
-    /// first so many of each group.
-    pub tasks: Arc<[TaskPlacement]>,
-    /// On what ground it holds its resources.
-    pub standing: Standing,
-    /// Whether its tasks wait, prepared, until all of them are. Since command format 4.
-    pub barrier: bool,
-}
-
-/// On what ground an attempt holds its resources.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Standing {
-    /// By its queue's share: what others may reclaim follows from the queues' guarantees and usage.
-    #[default]
-    Share,
-    /// By the guarantee of its virtual cluster: its GPUs lie in these cells, which are bound to the cluster for as long
-    /// as one of its attempts (or claims) needs them. Ascending, disjoint, one per unit of quota.
-    Cells(Vec<CellId>),
-    /// By nobody's guarantee: it goes when anybody else needs its resources.
-    Opportunistic,
-}
-
-/// Where one task goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskPlacement {
-    /// The task.
-    pub task: TaskIndex,
-    /// Its host.
-    pub host: HostId,
-    /// Its GPUs on that host, ascending by position in the host's list.
-    pub gpus: Vec<GpuUuid>,
 }
 
 /// What became of one task of one attempt.

@@ -56,28 +56,6 @@ impl Changes {
 
     fn add(&mut self, state: &State, kind: &EventKind) {
         match kind {
-            EventKind::AttemptPlaced { hosts, .. } => {
-                self.placed += 1;
-                self.hosts.extend(hosts);
-            }
-            EventKind::GangReleased { hosts, .. } => {
-                self.released += 1;
-                self.hosts.extend(hosts);
-            }
-            EventKind::AttemptRunning { job, unit, .. } => {
-                self.gang_starts_ms
-                    .extend(gang_start_ms(state, *job, *unit));
-            }
-            EventKind::AttemptEnded { hosts, .. } => {
-                self.plan = true;
-                self.hosts.extend(hosts);
-            }
-            EventKind::AttemptStopping {
-                job, unit, reason, ..
-            } => {
-                self.preempted += u64::from(*reason == StopReason::Preempted);
-                self.add_attempt(state, *job, *unit);
-            }
             EventKind::CheckpointsForgotten {
                 job,
                 unit,
@@ -85,6 +63,11 @@ impl Changes {
                 ..
             } => self.add_attempt(state, *job, *unit),
             EventKind::UnitRetried { .. } => self.retried += 1,
+            EventKind::AttemptPlaced { .. }
+            | EventKind::GangReleased { .. }
+            | EventKind::AttemptRunning { .. }
+            | EventKind::AttemptStopping { .. }
+            | EventKind::AttemptEnded { .. } => self.add_attempt_fact(state, kind),
             EventKind::UnitClaimed { .. } => self.claimed += 1,
             EventKind::UnitsMoved {
                 moved, cost_gpu_ms, ..
@@ -134,6 +117,34 @@ impl Changes {
             | EventKind::CheckpointSpoiled { .. }
             | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
+        }
+    }
+
+    fn add_attempt_fact(&mut self, state: &State, kind: &EventKind) {
+        match kind {
+            EventKind::AttemptPlaced { hosts, .. } => {
+                self.placed += 1;
+                self.hosts.extend(hosts);
+            }
+            EventKind::GangReleased { hosts, .. } => {
+                self.released += 1;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptRunning { job, unit, .. } => {
+                self.gang_starts_ms
+                    .extend(gang_start_ms(state, *job, *unit));
+            }
+            EventKind::AttemptEnded { hosts, .. } => {
+                self.plan = true;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptStopping {
+                job, unit, reason, ..
+            } => {
+                self.preempted += u64::from(*reason == StopReason::Preempted);
+                self.add_attempt(state, *job, *unit);
+            }
+            _ => {}
         }
     }
 
