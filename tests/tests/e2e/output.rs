@@ -1,8 +1,8 @@
 //! What tasks print, and commands beside them, through any replica.
 
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, printed, shell};
-use serde_json::Value;
+use muster_tests::{Cluster, Shape, eventually, only_attempt, printed, shell, with_gpus};
+use serde_json::{Value, json};
 
 const SMALL: Shape = Shape {
     replicas: 3,
@@ -200,4 +200,36 @@ async fn a_command_runs_beside_its_task_through_every_replica() {
     assert_eq!(ended.units[0].attempts, 1);
     let over = muster(&cluster, &job, &["job", "exec", "JOB", "--", "true"]).await;
     assert!(over.stderr.contains("does not run now"), "{over:?}");
+}
+
+#[tokio::test]
+async fn a_worker_ships_what_its_tasks_printed() {
+    let mut cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let shipped = cluster.folder.join("shipped");
+    let program = format!(
+        "echo $MUSTER_JOB_ID $MUSTER_ATTEMPT $MUSTER_LOG_STREAM $(cat $MUSTER_LOG_SEGMENT) >> {}",
+        shipped.display()
+    );
+    let ships = cluster.add_worker("ships", |settings| {
+        settings["gpus"] =
+            json!({"simulated": {"count": 1, "model": "SPECIAL", "memory_mib": 1024}});
+        settings["log_shipping"] = json!({"command": ["sh", "-c", program]});
+    });
+    cluster.workers[ships].start();
+    let mut spec = with_gpus(shell("echo hello; echo there >&2"), 1);
+    let resources = spec.groups[0].resources.get_or_insert_default();
+    resources.gpu_models = vec!["SPECIAL".to_owned()];
+    let job = client.submit_job(spec).await.unwrap().job;
+    let expected = [
+        format!("{job} 1 stderr there"),
+        format!("{job} 1 stdout hello"),
+    ];
+    eventually("both outputs are shipped", async || {
+        let text = std::fs::read_to_string(&shipped).ok()?;
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        (lines == expected).then_some(())
+    })
+    .await;
 }
