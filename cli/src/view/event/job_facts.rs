@@ -13,6 +13,7 @@ use crate::view::{describe_exit, describe_stop, job_phase, phase_tone, word};
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
     let (job, facts) = job_level(kind)
         .or_else(|| attempt_level(kind, hosts))
+        .or_else(|| retry_level(kind))
         .or_else(|| ground_level(kind))
         .or_else(|| task_level(kind, hosts))?;
     Some(Facts {
@@ -146,6 +147,12 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
+        other => return checkpoint_level(other),
+    })
+}
+
+fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
         Kind::UnitRetried(event) => {
             let (unit, retry, retries_max) = (event.unit, event.retry, event.retries_max);
             let text = format!("unit {unit}: retried in place ({retry} of {retries_max} in a row)");
@@ -157,7 +164,7 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_retried", Tone::Waiting, text, detail),
             )
         }
-        other => return checkpoint_level(other),
+        _ => return None,
     })
 }
 
