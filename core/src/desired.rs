@@ -12,6 +12,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::TaskPhase;
+use crate::spec::Execution;
 use crate::state::{Attempt, Job, RestartReason, State, Unit};
 
 /// Everything one host should run.
@@ -63,6 +64,9 @@ pub struct TaskAssignment {
     pub cpus_milli: u32,
     /// Memory it was given, in MiB.
     pub memory_mib: u64,
+    /// How it is run, beside its command.
+    #[serde(default)]
+    pub execution: Execution,
     /// Where it stands in its gang.
     pub rank: RankInfo,
     /// Newest committed checkpoint of the unit.
@@ -179,6 +183,7 @@ fn assignments(
                 gpus: task.gpus.clone(),
                 cpus_milli: group.resources.cpus_milli,
                 memory_mib: group.resources.memory_mib,
+                execution: group.execution.clone(),
                 rank: ranks.info(rank, local_rank),
                 checkpoint: record.and_then(newest_checkpoint),
                 stop_grace_ms: job.spec.stop_grace_ms,

@@ -109,6 +109,10 @@ pub const DEPENDENCIES_MAX: usize = 64;
 pub const DEPENDENTS_MAX: usize = 10_000;
 /// Rules of one job for the ends of its tasks.
 pub const EXIT_RULES_MAX: usize = 32;
+/// Host folders and files that one container may see, beside those of the task contract.
+pub const MOUNTS_MAX: usize = 64;
+/// Largest `/dev/shm` of a container, in MiB: 16 TiB are more than a host has.
+pub const SHM_MIB_MAX: u64 = 16 << 20;
 
 /// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
 /// refused for its length.

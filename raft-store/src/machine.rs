@@ -68,7 +68,7 @@ mod tests {
 
     use muster_core::ids::{ReplicaId, RequestId};
     use muster_core::spec::{
-        JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+        Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
     };
     use muster_proto::log::COMMAND_FORMAT;
 
@@ -84,6 +84,7 @@ mod tests {
             working_directory: None,
             tasks_per_host_max: None,
             layout: Layout::default(),
+            execution: Execution::default(),
         };
         Command::SubmitJob {
             request: RequestId(request),

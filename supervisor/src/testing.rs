@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::Execution;
 use muster_core::state::RestartReason;
 
 /// Epoch 11 of the only task of job 7.
@@ -26,6 +27,7 @@ pub fn assignment() -> TaskAssignment {
         gpus: Vec::new(),
         cpus_milli: 1_000,
         memory_mib: 64,
+        execution: Execution::default(),
         rank: RankInfo::default(),
         checkpoint: None,
         stop_grace_ms: 30_000,

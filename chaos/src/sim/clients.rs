@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -195,6 +195,7 @@ impl SimClient {
             working_directory: None,
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
             layout: draw_layout(random),
+            execution: execution_of(run_ms),
         };
         let lifecycle = lifecycle_of(gang, run_ms, earlier);
         JobSpec {
@@ -215,6 +216,15 @@ impl SimClient {
             lifecycle,
         }
     }
+}
+
+/// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
+fn execution_of(run_ms: u64) -> Execution {
+    let container = run_ms.is_multiple_of(6).then(|| Container {
+        image: "simulated".to_owned(),
+        ..Container::default()
+    });
+    Execution { container }
 }
 
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.

@@ -34,7 +34,7 @@ pub(crate) use cells::guaranteed_levels;
 pub use events::{Compacted, EventLog};
 pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
-pub use host::{Gpu, Holder, Host, HostClaim};
+pub use host::{ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{

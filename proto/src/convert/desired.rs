@@ -7,6 +7,8 @@ use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 
+use muster_core::spec::Execution;
+
 use super::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
 
@@ -68,6 +70,10 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             gpus: gpus_from_wire(&wire.gpus)?,
             cpus_milli: wire.cpus_milli,
             memory_mib: wire.memory_mib,
+            execution: wire
+                .execution
+                .map_or_else(|| Ok(Execution::default()), Execution::try_from)
+                .map_err(|invalid| invalid.within("execution"))?,
             rank,
             checkpoint: wire.checkpoint.map(Into::into),
             stop_grace_ms: wire.stop_grace_ms,
@@ -108,6 +114,8 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop_grace_ms: assignment.stop_grace_ms,
             partition_grace_ms: assignment.partition_grace_ms,
             stop: assignment.stop.as_ref().map(Into::into),
+            execution: (assignment.execution != Execution::default())
+                .then(|| (&assignment.execution).into()),
         }
     }
 }

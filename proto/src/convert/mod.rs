@@ -7,9 +7,11 @@
 mod beat;
 mod blocker;
 pub(crate) mod claim;
+mod container;
 mod desired;
 mod effect;
 mod event;
+mod execution;
 mod field;
 mod host;
 mod ids;

@@ -4,7 +4,7 @@ use muster_core::command::{
     CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
 };
 use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::spec::{JobSpec, Layout, Lifecycle, Scheduling};
+use muster_core::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
 use prost::Message;
 
 use super::error::{Field, LogError};
@@ -66,7 +66,7 @@ pub fn format_of(command: &Command) -> u8 {
 /// Whether a command says something that readers of version 3 would overlook.
 fn tells_of_lives(command: &Command) -> bool {
     match command {
-        Command::SubmitJob { spec, .. } => spec.lifecycle != Lifecycle::default(),
+        Command::SubmitJob { spec, .. } => says_how_it_lives(spec),
         Command::ReportTask(report) => {
             matches!(&report.outcome, TaskOutcome::Exited(exit) if exit.has_details())
         }
@@ -74,6 +74,12 @@ fn tells_of_lives(command: &Command) -> bool {
         Command::SpoilCheckpoint { .. } => true,
         _ => false,
     }
+}
+
+/// Whether a specification says something that readers of version 3 would overlook.
+pub(super) fn says_how_it_lives(spec: &JobSpec) -> bool {
+    spec.lifecycle != Lifecycle::default()
+        || { spec.groups.iter() }.any(|group| group.execution != Execution::default())
 }
 
 /// Whether a specification says something that readers of version 1 would overlook.

@@ -8,6 +8,10 @@ mod configuration;
 mod layout;
 #[path = "lifecycle.rs"]
 mod lifecycle;
+#[path = "container.rs"]
+mod container;
+#[path = "execution.rs"]
+mod execution;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -27,7 +31,7 @@ use muster_core::ids::{
 };
 use muster_core::lifecycle::TaskPhase;
 use muster_core::spec::{
-    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+    Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
@@ -38,6 +42,7 @@ use proptest::prelude::*;
 
 use claiming::standing;
 use layout::{layout, scheduling};
+use execution::execution;
 use lifecycle::lifecycle;
 
 const MODEL: &str = "H100";
@@ -99,18 +104,24 @@ fn resources() -> impl Strategy<Value = Resources> {
 
 fn group() -> impl Strategy<Value = TaskGroup> {
     let shape = (text(), any::<u32>(), resources(), vec(text(), 0..4));
-    let rest = (option::of(text()), option::of(any::<u32>()), layout());
+    let rest = (
+        option::of(text()),
+        option::of(any::<u32>()),
+        layout(),
+        execution(),
+    );
     (shape, texts(), rest).prop_map(
-        |((name, count, resources, command), environment, (working_directory, spread, layout))| {
+        |((name, count, resources, command), environment, rest)| {
             TaskGroup {
                 name,
                 count,
                 resources,
                 command,
                 environment,
-                working_directory,
-                tasks_per_host_max: spread,
-                layout,
+                working_directory: rest.0,
+                tasks_per_host_max: rest.1,
+                layout: rest.2,
+                execution: rest.3,
             }
         },
     )
@@ -167,6 +178,7 @@ pub(crate) fn small_job() -> impl Strategy<Value = Command> {
                 working_directory: None,
                 tasks_per_host_max: None,
                 layout: Layout::default(),
+                execution: Execution::default(),
             };
             let spec = JobSpec {
                 name: "small".to_owned(),
@@ -604,7 +616,13 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let stop =
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
-    let rest = (rank(), option::of(checkpoint), option::of(stop), numbers);
+    let rest = (
+        rank(),
+        option::of(checkpoint),
+        option::of(stop),
+        numbers,
+        execution(),
+    );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
             job: identity.0,
@@ -626,6 +644,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         memory_mib: rest.3.1[0],
         stop_grace_ms: rest.3.1[1],
         partition_grace_ms: rest.3.1[2],
+        execution: rest.4,
     })
 }
 

@@ -2,12 +2,11 @@
 
 use muster_core::command::{Exit, Standing};
 use muster_core::event::EventKind;
-use muster_core::spec::Lifecycle;
 use muster_core::state::{Job, State, Unit};
 use muster_core::topology::Topology;
 
 use super::{STATE_FORMAT, queue};
-use crate::log::command::asks_for_layout;
+use crate::log::command::{asks_for_layout, says_how_it_lives};
 
 /// The version before jobs said something about their own lives.
 const LEARNT_CELLS: u32 = 3;
@@ -49,7 +48,7 @@ fn tells_of_lives(job: &Job) -> bool {
                 .iter()
                 .any(|checkpoint| checkpoint.save_ms.is_some() || checkpoint.spoiled.is_some())
     };
-    job.spec.lifecycle != Lifecycle::default() || job.units.values().any(|unit| of_unit(unit))
+    says_how_it_lives(&job.spec) || job.units.values().any(|unit| of_unit(unit))
 }
 
 /// Whether an event tells of an end what readers of version 3 would overlook.
