@@ -21,6 +21,10 @@ pub const TEXT_BYTES_MAX: usize = 4_096;
 pub const COMMAND_ARGUMENTS_MAX: usize = 4_096;
 /// Variables in one task group's environment.
 pub const ENVIRONMENT_VARIABLES_MAX: usize = 1_024;
+/// Secrets that one task group may name.
+pub const SECRETS_PER_GROUP_MAX: usize = 64;
+/// Processes and threads that a task may be limited to: the most that Linux has numbers for.
+pub const PIDS_PER_TASK_MAX: u32 = 1 << 22;
 /// Labels on a job or a host.
 pub const LABELS_MAX: usize = 64;
 /// GPUs that one task may ask for: those of the largest host.

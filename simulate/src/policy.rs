@@ -13,8 +13,8 @@ use muster_core::quota::{
     self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{
-    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
+    RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::topology::HOST_LEVEL;
 

@@ -11,8 +11,8 @@ use anyhow::{Context as _, ensure};
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::spec::{
-    DEFAULT_QUEUE, Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, SINGLE_PARTITION_GRACE_MS,
-    STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::state::State;
 use muster_raft_store::{Config, Handle, Peer};

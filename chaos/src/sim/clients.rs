@@ -8,7 +8,8 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy,
+    TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -224,7 +225,11 @@ fn execution_of(run_ms: u64) -> Execution {
         image: "simulated".to_owned(),
         ..Container::default()
     });
-    Execution { container }
+    Execution {
+        container,
+        pids_max: run_ms.is_multiple_of(7).then_some(64),
+        ..Execution::default()
+    }
 }
 
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.

@@ -11,7 +11,9 @@ mod scheduling;
 mod schema;
 
 pub(crate) use container::{ContainerFile, MountFile, PullFile};
-pub(crate) use execution::ExecutionFile;
+pub(crate) use execution::{
+    AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
+};
 pub(crate) use lifecycle::LifecycleFile;
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;

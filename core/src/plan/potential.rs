@@ -79,7 +79,10 @@ fn no_such_place(job: &Job, parts: &[Part<'_>]) -> Blocker {
     if groups.clone().any(|group| !group.layout.gpus.is_empty()) {
         need.push_str(", on the GPUs that are named");
     }
-    if groups.clone().any(|group| group.execution.container.is_some()) {
+    if groups
+        .clone()
+        .any(|group| group.execution.container.is_some())
+    {
         need.push_str(", on hosts with a container engine");
     }
     if !scheduling.hosts.is_empty() {

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use container::{Container, GPU_DEVICE, GPU_PLACEHOLDER, Mount, PullPolicy};
-pub use execution::Execution;
+pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind, UnknownUlimit};
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::command::{Exit, GpuDescription, HostRegistration};
 use crate::ids::{GpuUuid, RequestId};
 use crate::spec::{
-    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
+    RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use crate::topology::LearntTree;
 

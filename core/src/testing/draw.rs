@@ -206,6 +206,9 @@ impl<'a> Draw<'a> {
         if self.once_in(6) {
             spec.groups[0].execution.container = Some(self.container());
         }
+        if self.once_in(6) {
+            spec.groups[0].execution.pids_max = Some(self.small(3));
+        }
         if self.once_in(20) {
             spec.groups[0].count = 0;
         }

@@ -78,8 +78,8 @@ fn tells_of_lives(command: &Command) -> bool {
 
 /// Whether a specification says something that readers of version 3 would overlook.
 pub(super) fn says_how_it_lives(spec: &JobSpec) -> bool {
-    spec.lifecycle != Lifecycle::default()
-        || { spec.groups.iter() }.any(|group| group.execution != Execution::default())
+    spec.lifecycle != Lifecycle::default() || { spec.groups.iter() }
+        .any(|group| group.execution != Execution::default())
 }
 
 /// Whether a specification says something that readers of version 1 would overlook.

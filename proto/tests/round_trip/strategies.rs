@@ -4,14 +4,14 @@
 mod claiming;
 #[path = "configuration.rs"]
 mod configuration;
-#[path = "layout.rs"]
-mod layout;
-#[path = "lifecycle.rs"]
-mod lifecycle;
 #[path = "container.rs"]
 mod container;
 #[path = "execution.rs"]
 mod execution;
+#[path = "layout.rs"]
+mod layout;
+#[path = "lifecycle.rs"]
+mod lifecycle;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -41,8 +41,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use claiming::standing;
-use layout::{layout, scheduling};
 use execution::execution;
+use layout::{layout, scheduling};
 use lifecycle::lifecycle;
 
 const MODEL: &str = "H100";
@@ -110,21 +110,19 @@ fn group() -> impl Strategy<Value = TaskGroup> {
         layout(),
         execution(),
     );
-    (shape, texts(), rest).prop_map(
-        |((name, count, resources, command), environment, rest)| {
-            TaskGroup {
-                name,
-                count,
-                resources,
-                command,
-                environment,
-                working_directory: rest.0,
-                tasks_per_host_max: rest.1,
-                layout: rest.2,
-                execution: rest.3,
-            }
-        },
-    )
+    (shape, texts(), rest).prop_map(|((name, count, resources, command), environment, rest)| {
+        TaskGroup {
+            name,
+            count,
+            resources,
+            command,
+            environment,
+            working_directory: rest.0,
+            tasks_per_host_max: rest.1,
+            layout: rest.2,
+            execution: rest.3,
+        }
+    })
 }
 
 /// Any specification, most of them not valid.

@@ -8,7 +8,8 @@ use muster_core::command::{
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
-    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle,
+    CheckpointPolicy, Condition, CpuBinding, Dependency, Execution, ExitMatch, ExitMeaning,
+    ExitRule, JobSpec, Lifecycle, Secret, SecretForm, Ulimit, UlimitKind,
 };
 use muster_core::state::State;
 
@@ -46,6 +47,28 @@ fn lifecycle() -> Lifecycle {
     }
 }
 
+/// A way of running tasks with every field.
+fn execution() -> Execution {
+    let secret = |name: &str, form| Secret {
+        name: name.to_owned(),
+        form,
+    };
+    let limit = |soft, hard| Ulimit { soft, hard };
+    Execution {
+        ulimits: [
+            (UlimitKind::Nofile, limit(Some(4_096), Some(65_536))),
+            (UlimitKind::Memlock, limit(None, None)),
+        ]
+        .into(),
+        pids_max: Some(512),
+        secrets: vec![
+            secret("wandb", SecretForm::Variable("WANDB_API_KEY".to_owned())),
+            secret("deploy-key", SecretForm::File("DEPLOY_KEY_FILE".to_owned())),
+        ],
+        binding: CpuBinding::Numa,
+    }
+}
+
 /// An exit with every field.
 fn detailed() -> Exit {
     Exit {
@@ -65,7 +88,16 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
         lifecycle: lifecycle(),
         ..spec()
     };
+    let mut executed = super::spec();
+    executed.groups[0].execution = execution();
     vec![
+        (
+            "submit_job_with_execution",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(executed),
+            },
+        ),
         (
             "submit_job_with_lifecycle",
             Command::SubmitJob {

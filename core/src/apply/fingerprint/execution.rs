@@ -2,18 +2,54 @@
 //! fold differently from all that there are.
 
 use crate::apply::fingerprint::Fold;
-use crate::spec::{Container, Execution, PullPolicy};
+use crate::spec::{Container, CpuBinding, Execution, PullPolicy, SecretForm};
 
-/// Sets what follows apart from a layout, which may be absent before it.
+/// Sets what follows apart from what a later group begins with.
 const MARK: u64 = 0x6578_6563;
 
 impl Fold {
     pub(super) fn execution(&mut self, execution: &Execution) {
-        let Execution { container } = execution;
+        let Execution {
+            container,
+            ulimits,
+            pids_max,
+            secrets,
+            binding,
+        } = execution;
         self.number(MARK);
         if let Some(container) = container {
             self.number(1);
             self.container(container);
+        }
+        if !ulimits.is_empty() {
+            self.number(2);
+            self.number(ulimits.len() as u64);
+            for (kind, limit) in ulimits {
+                self.text(kind.name());
+                self.option(limit.soft);
+                self.option(limit.hard);
+            }
+        }
+        if let Some(max) = pids_max {
+            self.number(3);
+            self.number(u64::from(*max));
+        }
+        if !secrets.is_empty() {
+            self.number(4);
+            self.number(secrets.len() as u64);
+            for secret in secrets {
+                self.text(&secret.name);
+                self.number(match secret.form {
+                    SecretForm::Variable(_) => 2,
+                    SecretForm::File(_) => 3,
+                });
+                self.text(secret.form.variable());
+            }
+        }
+        match binding {
+            CpuBinding::None => {}
+            CpuBinding::Cpus => self.binding(1),
+            CpuBinding::Numa => self.binding(2),
         }
     }
 
@@ -48,5 +84,10 @@ impl Fold {
         }
         self.option(*shm_mib);
         self.number(u64::from(*init));
+    }
+
+    fn binding(&mut self, number: u64) {
+        self.number(5);
+        self.number(number);
     }
 }

@@ -70,7 +70,8 @@ fn image(found: &mut Findings, container: &Container, at: &dyn Fn(&str) -> Strin
     );
     let is_plain = image.chars().all(|letter| letter.is_ascii_graphic());
     found.check(is_plain && !image.starts_with('-'), &at("image"), || {
-        "must be an image's name, as in `registry/name:tag` or `registry/name@sha256:...`".to_owned()
+        "must be an image's name, as in `registry/name:tag` or `registry/name@sha256:...`"
+            .to_owned()
     });
 }
 
@@ -78,8 +79,8 @@ fn image(found: &mut Findings, container: &Container, at: &dyn Fn(&str) -> Strin
 fn gpus(found: &mut Findings, pattern: &str, field: &str) {
     let is_qualified = pattern.split_once('=').is_some_and(|(kind, name)| {
         let vendor_and_class = kind.split_once('/');
-        let parts_given = vendor_and_class
-            .is_some_and(|(vendor, class)| !vendor.is_empty() && !class.is_empty());
+        let parts_given =
+            vendor_and_class.is_some_and(|(vendor, class)| !vendor.is_empty() && !class.is_empty());
         parts_given && !kind.contains(GPU_PLACEHOLDER) && name.contains(GPU_PLACEHOLDER)
     });
     let is_plain = pattern.chars().all(|letter| letter.is_ascii_graphic());
@@ -161,8 +162,17 @@ mod tests {
         assert_eq!(broken(|it| it.shm_mib = Some(0)), at("shm_mib"));
         assert_eq!(broken(|it| it.shm_mib = Some(u64::MAX)), at("shm_mib"));
         assert_eq!(broken(|it| it.user = Some(String::new())), at("user"));
-        assert_eq!(broken(|it| it.userns = Some("a\n".to_owned())), at("userns"));
-        for pattern in ["all", "nvidia.com/gpu=all", "gpu={uuid}", "{uuid}/a=b", "/a={uuid}"] {
+        assert_eq!(
+            broken(|it| it.userns = Some("a\n".to_owned())),
+            at("userns")
+        );
+        for pattern in [
+            "all",
+            "nvidia.com/gpu=all",
+            "gpu={uuid}",
+            "{uuid}/a=b",
+            "/a={uuid}",
+        ] {
             assert_eq!(broken(|it| it.gpus = Some(pattern.to_owned())), at("gpus"));
         }
         assert!(broken(|it| it.gpus = Some("vendor.com/card=g-{uuid}".to_owned())).is_empty());

@@ -96,7 +96,10 @@ mod tests {
         assert_eq!(parts("/data"), ("/data".to_owned(), None, false));
         assert_eq!(parts("/data:ro"), ("/data".to_owned(), None, true));
         let both = |read_only| ("/a".to_owned(), Some("/b".to_owned()), read_only);
-        assert_eq!((parts("/a:/b"), parts("/a:/b:ro")), (both(false), both(true)));
+        assert_eq!(
+            (parts("/a:/b"), parts("/a:/b:ro")),
+            (both(false), both(true))
+        );
         assert!(mount(":/b").is_err() && mount("/a:/b:rw").is_err());
     }
 }
