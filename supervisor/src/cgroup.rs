@@ -95,6 +95,14 @@ impl Cgroup {
         })
     }
 
+    /// One within it.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn within(&self, name: &str) -> io::Result<Self> {
+        Self::create(&self.0.join(name))
+    }
+
     /// The file by which a process moves itself into the cgroup, with all that it will start: it writes `0` into it.
     ///
     /// # Errors
@@ -111,24 +119,52 @@ impl Cgroup {
             return;
         }
         // Version 1 and kernels before 5.14 have no such file; the caller repeats until none is left.
-        for line in fs::read_to_string(self.0.join("cgroup.procs"))
-            .unwrap_or_default()
-            .lines()
-        {
-            if let Ok(pid) = line.parse() {
-                kill_pid(pid);
-            }
+        for path in self.with_all_below() {
+            let list = fs::read_to_string(path.join("cgroup.procs")).unwrap_or_default();
+            list.lines()
+                .filter_map(|line| line.parse().ok())
+                .for_each(kill_pid);
         }
     }
 
-    /// Whether no process is in it.
+    /// Whether no process is in it, or below it.
     pub fn is_empty(&self) -> bool {
-        fs::read_to_string(self.0.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty())
-            || !self.0.exists()
+        let is_empty = |path: &PathBuf| {
+            fs::read_to_string(path.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty())
+                || !path.exists()
+        };
+        self.with_all_below().iter().all(is_empty)
     }
 
-    /// Removes it; one that still holds a dying process is removed by the next clean-up.
+    /// Removes it, and what an engine made below it; one that still holds a dying process is removed by the next clean-up.
     pub fn remove(&self) {
-        drop(fs::remove_dir(&self.0));
+        for path in self.with_all_below().iter().rev() {
+            drop(fs::remove_dir(path));
+        }
     }
+
+    /// Its directory, and those of all cgroups below it, each after the one that it lies in.
+    fn with_all_below(&self) -> Vec<PathBuf> {
+        let mut all = vec![self.0.clone()];
+        let mut next = 0;
+        while let Some(path) = all.get(next).cloned() {
+            next += 1;
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            all.extend(below.map(|entry| entry.path()));
+        }
+        all
+    }
+}
+
+/// The path of a cgroup within its hierarchy, as container engines take it.
+pub(crate) fn below_mount(cgroup: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let points = mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (point, kind) = (fields.next()?, fields.next()?);
+        kind.starts_with("cgroup").then_some(point)
+    });
+    let mut below = points.filter_map(|point| cgroup.strip_prefix(point).ok());
+    below.next().map(|path| format!("/{}", path.display()))
 }

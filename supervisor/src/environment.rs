@@ -7,9 +7,11 @@ use muster_core::desired::TaskAssignment;
 use muster_core::state::RestartReason;
 
 use crate::directory::TaskDirectory;
+use crate::process::CONTROL_VARIABLE;
 use crate::spec::TaskSpec;
 
-/// Variables that a task inherits from its worker; a user's variable of the same name wins.
+/// Variables that a process inherits from its worker; a user's variable of the same name wins. A container has its
+/// image's.
 const INHERITED: [&str; 7] = [
     "PATH",
     "HOME",
@@ -25,8 +27,10 @@ const TORCH_MARGIN_SECONDS: u64 = 5;
 
 /// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
 pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
+    let is_process = spec.assignment.execution.container.is_none();
     let inherited = INHERITED
         .iter()
+        .filter(|_| is_process)
         .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));
     let users = spec
         .assignment
@@ -56,7 +60,7 @@ fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString
             "TORCHELASTIC_ERROR_FILE",
             control.join("error.json").into_os_string(),
         ),
-        ("MUSTER_CTL_DIR", control.into_os_string()),
+        (CONTROL_VARIABLE, control.into_os_string()),
     ]
 }
 

@@ -5,18 +5,23 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait};
 
 use crate::cgroup::Cgroup;
+use crate::container;
 use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
 use crate::spec::TaskSpec;
 use crate::sys;
+
+/// The cgroup of a container's runner, within the task's.
+const RUNNER_CGROUP: &str = "runner";
 
 /// The processes of one task.
 #[derive(Debug)]
@@ -26,6 +31,16 @@ pub(crate) struct Family {
     main_ended: OwnedFd,
     status: Option<WaitStatus>,
     cgroup: Option<Cgroup>,
+    /// What sees to the end of the task's container, if it runs in one.
+    removal: Option<Removal>,
+}
+
+/// The process that removes what is left of a container whose runner did not.
+#[derive(Debug)]
+struct Removal {
+    directory: PathBuf,
+    running: Option<i32>,
+    is_done: bool,
 }
 
 /// The ends of the task's output that we read.
@@ -47,7 +62,8 @@ impl Family {
         let cgroup = cgroup(spec)?;
         let mut command = command(spec, directory, cgroup.as_ref())?;
         let mut child = command.spawn().map_err(|error| {
-            format!("starting `{}` failed: {error}", spec.assignment.command[0])
+            let program = command.get_program().display();
+            format!("starting `{program}` failed: {error}")
         })?;
         let outputs = child.stdout.take().zip(child.stderr.take());
         let (stdout, stderr) = outputs.ok_or("the task has no output pipes")?;
@@ -55,10 +71,16 @@ impl Family {
             stdout: stdout.into(),
             stderr: stderr.into(),
         };
-        let family = Self::of(&child, cgroup).map_err(|error| {
+        let mut family = Self::of(&child, cgroup).map_err(|error| {
             kill_pid(child.id().cast_signed());
             format!("watching the task failed: {error}")
         })?;
+        let container = spec.assignment.execution.container.as_ref();
+        family.removal = container.map(|_| Removal {
+            directory: directory.path().to_owned(),
+            running: None,
+            is_done: false,
+        });
         Ok((family, outputs))
     }
 
@@ -71,6 +93,7 @@ impl Family {
             main_ended,
             status: None,
             cgroup,
+            removal: None,
         })
     }
 
@@ -94,14 +117,21 @@ impl Family {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if pid.as_raw_nonzero().get() == self.main {
+                    let pid = pid.as_raw_nonzero().get();
+                    if pid == self.main {
                         self.status = Some(status);
+                    }
+                    if let Some(removal) = &mut self.removal {
+                        removal.note(pid, status);
                     }
                 }
                 Ok(None) => return false,
                 Err(Errno::INTR) => {}
                 // The only other error is that there are no children.
-                Err(_) => return true,
+                Err(_) => {
+                    let removal = self.removal.as_mut();
+                    return removal.is_none_or(|removal| removal.is_over(self.status));
+                }
             }
         }
     }
@@ -120,7 +150,7 @@ impl Family {
         if let Some(cgroup) = &self.cgroup {
             cgroup.kill();
         }
-        kill_descendants();
+        kill_descendants(self.removal.as_ref().and_then(|removal| removal.running));
     }
 
     /// Lets the cgroup go once nothing lives in it.
@@ -137,7 +167,7 @@ pub(crate) fn end_all() {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
-                kill_descendants();
+                kill_descendants(None);
                 std::thread::park_timeout(KILL_RETRY);
             }
             // The only other error is that there are no children.
@@ -147,10 +177,35 @@ pub(crate) fn end_all() {
 }
 
 /// Whoever cannot be seen now is seen in the next round: while any of them lives, there is one.
-fn kill_descendants() {
+fn kill_descendants(but: Option<i32>) {
     let me = getpid().as_raw_nonzero().get();
     for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
-        kill_pid(pid);
+        if Some(pid) != but {
+            kill_pid(pid);
+        }
+    }
+}
+
+impl Removal {
+    /// Takes note of a process that ended.
+    fn note(&mut self, pid: i32, status: WaitStatus) {
+        if self.running == Some(pid) {
+            self.running = None;
+            self.is_done = status.exit_status() == Some(0);
+        }
+    }
+
+    /// Whether nothing of the container is left: its runner saw to that before it ended by itself. Otherwise the removal
+    /// is begun; one that cannot be is begun again by the next look.
+    fn is_over(&mut self, runner: Option<WaitStatus>) -> bool {
+        let ended_by_itself = runner.is_some_and(|status| status.exit_status().is_some());
+        if self.is_done || ended_by_itself {
+            return true;
+        }
+        let mut command = container::removal(&self.directory);
+        sys::in_own_session_dying_with_parent(&mut command, None);
+        self.running = command.spawn().ok().map(|child| child.id().cast_signed());
+        false
     }
 }
 
@@ -183,6 +238,30 @@ fn command(
     directory: &TaskDirectory,
     cgroup: Option<&Cgroup>,
 ) -> Result<Command, String> {
+    let mut command = match &spec.assignment.execution.container {
+        Some(_) => container::runner(directory, &environment::of_task(spec, directory)),
+        None => process(spec, directory)?,
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    // On version 2, a cgroup that holds others holds no processes itself.
+    let inner = match &spec.assignment.execution.container {
+        Some(_) => cgroup
+            .map(|cgroup| cgroup.within(RUNNER_CGROUP))
+            .transpose(),
+        None => Ok(cgroup.cloned()),
+    };
+    let inner = inner.map_err(|error| format!("making its cgroup failed: {error}"))?;
+    let door = inner.as_ref().map(Cgroup::door).transpose();
+    let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
+    sys::in_own_session_dying_with_parent(&mut command, door);
+    Ok(command)
+}
+
+/// The command of a task that is a process of the host.
+fn process(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Command, String> {
     let assignment = &spec.assignment;
     let (program, arguments) = assignment
         .command
@@ -203,12 +282,6 @@ fn command(
         .args(arguments)
         .env_clear()
         .envs(environment::of_task(spec, directory))
-        .current_dir(working_directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let door = cgroup.map(Cgroup::door).transpose();
-    let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
-    sys::in_own_session_dying_with_parent(&mut command, door);
+        .current_dir(working_directory);
     Ok(command)
 }

@@ -12,6 +12,7 @@ mod checkpoint_folder;
 mod checkpoints;
 pub mod clock;
 mod connections;
+pub mod container;
 mod directory;
 mod environment;
 mod family;
@@ -41,11 +42,12 @@ pub use cgroup::{Cgroup, find_cgroup_root};
 pub use directory::{ExitRecord, TaskDirectory};
 pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
 pub use run_id::{InvalidRunId, RunId};
-pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
+pub use spec::{EngineAccess, LogLimits, SPEC_FORMAT, TaskSpec, format_of};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
-/// says in the list of processes whose they are.
+/// says in the list of processes whose they are. `supervise container <action> <task directory>` is a part of
+/// [`container`].
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
@@ -54,6 +56,9 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
         [verb, directory] if verb == "supervise" => {
             Some(supervise_to_the_end(&TaskDirectory::new(directory)))
+        }
+        [verb, word, action, directory] if verb == "supervise" && word == "container" => {
+            container::act(action, &TaskDirectory::new(directory))
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,

@@ -3,16 +3,29 @@
 use std::path::PathBuf;
 
 use muster_core::desired::TaskAssignment;
+use muster_core::spec::Execution;
 use serde::{Deserialize, Serialize};
 
-/// Version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
-/// meets the supervisors of the old one.
-pub const SPEC_FORMAT: u32 = 1;
+/// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
+/// meets the supervisors of the old one, and perhaps their program.
+pub const SPEC_FORMAT: u32 = 2;
+/// The version before tasks could be run otherwise than as plain processes.
+const PLAIN_FORMAT: u32 = 1;
+
+/// The oldest version whose supervisors run a task as it says.
+#[must_use]
+pub fn format_of(assignment: &TaskAssignment) -> u32 {
+    if assignment.execution == Execution::default() {
+        PLAIN_FORMAT
+    } else {
+        SPEC_FORMAT
+    }
+}
 
 /// Everything a supervisor needs to run one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
-    /// [`SPEC_FORMAT`] of the agent that wrote it.
+    /// Its version, see [`format_of`].
     pub format: u32,
     /// What the leader wants to run.
     pub assignment: TaskAssignment,
@@ -28,6 +41,20 @@ pub struct TaskSpec {
     pub checkpoint_scan_ms: u64,
     /// A cgroup to put the task in, if the host has one that we may write.
     pub cgroup: Option<PathBuf>,
+    /// What makes its container, if the host has an engine.
+    #[serde(default)]
+    pub engine: Option<EngineAccess>,
+}
+
+/// A container engine, and what a supervisor must know to use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineAccess {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// The worker's id, by which its containers are known.
+    pub worker: String,
+    /// Whether the GPUs of the host are real: simulated ones are no devices.
+    pub has_real_gpus: bool,
 }
 
 /// How much of one log is kept.

@@ -12,6 +12,7 @@ use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
 use crate::connections::{Connections, Incoming};
+use crate::container::ContainerEnd;
 use crate::directory::{ExitRecord, TaskDirectory};
 use crate::family::{self, Family};
 use crate::flag::FlagFile;
@@ -38,7 +39,7 @@ pub(crate) enum SuperviseError {
     #[error("there is no spec.json")]
     NoSpec,
     /// An agent of another version wrote the task.
-    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT}")]
+    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT} and older ones")]
     Format {
         /// What it has.
         found: u32,
@@ -71,7 +72,7 @@ pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
         .read_spec()
         .map_err(during("reading spec.json"))?
         .ok_or(SuperviseError::NoSpec)?;
-    if spec.format != SPEC_FORMAT {
+    if spec.format > SPEC_FORMAT {
         return Err(SuperviseError::Format { found: spec.format });
     }
     // Fails if we lead a process group already (a shell started us), which serves as well.
@@ -232,15 +233,24 @@ impl Supervisor<'_> {
             self.publish(news, task.family.main());
         }
         task.output.finish();
-        let exit = match &self.broken {
+        let container = self.container_end();
+        let exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
             None => Exit {
-                out_of_memory: task.family.ran_out_of_memory(),
+                out_of_memory: container.out_of_memory || task.family.ran_out_of_memory(),
                 ..exit_of(task.family.status(), self.expired)
             },
         };
         task.family.close();
         exit
+    }
+
+    /// What the end of a container's runner cannot say.
+    fn container_end(&self) -> ContainerEnd {
+        match self.spec.assignment.execution.container {
+            Some(_) => ContainerEnd::read(self.directory),
+            None => ContainerEnd::default(),
+        }
     }
 
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {

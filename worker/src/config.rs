@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_core::limits::GPUS_PER_HOST_MAX;
+use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use serde::{Deserialize, Serialize};
 
+use crate::container_engine::ContainerEngineConfig;
 use crate::limits::CHECKPOINT_SCAN_INTERVAL;
 use crate::topology::TopologyConfig;
 use muster_supervisor::LogLimits;
@@ -31,7 +32,7 @@ pub struct WorkerConfig {
     pub cpus_milli: Option<u32>,
     /// Memory to offer, in MiB; all of the machine if none.
     pub memory_mib: Option<u64>,
-    /// Free labels.
+    /// Free labels; names that begin with `muster.` are the worker's own.
     pub labels: BTreeMap<String, String>,
     /// Where this host and its GPUs lie.
     pub topology: TopologyConfig,
@@ -41,6 +42,8 @@ pub struct WorkerConfig {
     /// Put every task in a cgroup if the host lets us: the surest way to find all that a task started, but
     /// moving a process into one can take the kernel some milliseconds.
     pub cgroups: bool,
+    /// What makes the containers of tasks that run in one.
+    pub container_engine: ContainerEngineConfig,
     /// How much of one task's output is kept, for each of its two streams.
     pub log_limits: LogLimits,
     /// Milliseconds between two looks at a task's checkpoint directory.
@@ -62,6 +65,7 @@ impl Default for WorkerConfig {
             topology: TopologyConfig::default(),
             supervisor: None,
             cgroups: false,
+            container_engine: ContainerEngineConfig::Auto,
             log_limits: LogLimits::default(),
             checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
                 .unwrap_or(u64::MAX),
@@ -130,6 +134,25 @@ impl WorkerConfig {
         if self.log_limits.segment_bytes == 0 || self.log_limits.segments_max == 0 {
             return broken("log_limits", "must leave room for output");
         }
+        if self.labels.keys().any(|name| name.starts_with("muster.")) {
+            return broken(
+                "labels",
+                "must not begin with `muster.`: those are the worker's own",
+            );
+        }
+        if self.labels.len() >= LABELS_MAX {
+            let rule = format!(
+                "must be less than {LABELS_MAX} (LABELS_MAX), which includes the worker's own"
+            );
+            return broken("labels", &rule);
+        }
+        if matches!(&self.container_engine, ContainerEngineConfig::Socket(path) if path.is_relative())
+        {
+            return broken(
+                "container_engine",
+                "must be `auto`, `none` or an absolute path",
+            );
+        }
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);
         }
@@ -162,6 +185,16 @@ mod tests {
             bad.validate()
                 .is_err_and(|error| error.field == "schedulers")
         );
+        let bad = WorkerConfig {
+            labels: [("muster.engine".to_owned(), "mine".to_owned())].into(),
+            ..WorkerConfig::default()
+        };
+        assert!(bad.validate().is_err_and(|error| error.field == "labels"));
+        let bad = WorkerConfig {
+            container_engine: ContainerEngineConfig::Socket("engine.sock".into()),
+            ..WorkerConfig::default()
+        };
+        assert!({ bad.validate() }.is_err_and(|error| error.field == "container_engine"));
         let bad = WorkerConfig {
             gpus: GpuConfig::Simulated {
                 count: 1_000,

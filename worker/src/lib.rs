@@ -7,6 +7,7 @@
 //! | `session` | the stream to the leader, found again whenever it breaks |
 //! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
 //! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
+//! | `container_engine` | podman or docker, looked for again and again |
 //! | [`gpu`] | NVML and simulated GPUs |
 //! | [`topology`] | where the host and its GPUs lie |
 //! | [`journal`], [`identity`] | what survives the agent |
@@ -14,6 +15,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod container_engine;
 mod driver;
 mod error;
 pub mod gpu;
@@ -31,6 +33,7 @@ mod testing;
 pub mod topology;
 
 pub use config::{ConfigError, GpuConfig, WorkerConfig};
+pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};

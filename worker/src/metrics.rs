@@ -12,6 +12,7 @@ const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
 const SESSION: &str = "muster_worker_session_open";
+const ENGINE: &str = "muster_worker_container_engine";
 const SYNC: &str = "muster_worker_journal_sync_seconds";
 
 /// Says what each one is.
@@ -23,6 +24,7 @@ pub(crate) fn describe() {
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
     describe_gauge!(SESSION, "1 while a session with the leader is open");
+    describe_gauge!(ENGINE, "1 while a container engine answers on this host");
     describe_histogram!(SYNC, "time to make a batch of journal records durable");
 }
 
@@ -44,6 +46,10 @@ pub(crate) fn beat_round_trip_ms(milliseconds: u64) {
 
 pub(crate) fn journal_synced(took: Duration) {
     histogram!(SYNC).record(took.as_secs_f64());
+}
+
+pub(crate) fn container_engine(answers: bool) {
+    gauge!(ENGINE).set(if answers { 1.0 } else { 0.0 });
 }
 
 pub(crate) fn session_open(open: bool) {

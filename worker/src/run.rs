@@ -10,6 +10,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{GpuConfig, WorkerConfig};
+use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
 use crate::gpu::{
@@ -54,13 +55,17 @@ pub async fn run(
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
-    let runner = Runner::new(runner_config(&config, &data)?, clock, outbox.clone());
+    let finder = engine_finder(&config, &data);
+    let (engine, engines) = watch::channel(finder.find(None).await);
+    let runner_config = runner_config(&config, &data, engines.clone())?;
+    let runner = Runner::new(runner_config, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
     let (executor, handle) = Executor::new(journal, runner.clone());
     let (newest, accepted) = watch::channel(agent.leader());
     let keeper = SessionKeeper::new(
         registration,
+        engines,
         config.schedulers,
         outbox,
         accepted,
@@ -79,6 +84,7 @@ pub async fn run(
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
+    tokio::spawn(finder.watch(engine, stop.clone()));
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -156,7 +162,21 @@ fn registration(
     }
 }
 
-fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerConfig, Error> {
+fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
+    let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
+    EngineFinder::new(
+        &config.container_engine,
+        data.worker_id().to_string(),
+        has_real_gpus,
+        data.tasks(),
+    )
+}
+
+fn runner_config(
+    config: &WorkerConfig,
+    data: &DataDirectory,
+    engine: watch::Receiver<Option<FoundEngine>>,
+) -> Result<RunnerConfig, Error> {
     let supervisor = match &config.supervisor {
         Some(path) => path.clone(),
         None => supervisor_beside(std::env::current_exe().map_err(system("finding this program"))?),
@@ -174,6 +194,7 @@ fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerCo
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         log_limits: config.log_limits,
         cgroup_root: config.cgroups.then(find_cgroup_root).flatten(),
+        engine,
     })
 }
 

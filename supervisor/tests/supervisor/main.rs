@@ -5,5 +5,8 @@
     reason = "a failed test should panic"
 )]
 
+mod containers;
+mod fake_engine;
+mod podman;
 mod support;
 mod tasks;

@@ -98,6 +98,7 @@ impl Rig {
             checkpoint_directory: home.path().join("checkpoints"),
             checkpoint_scan_ms: 20,
             cgroup: None,
+            engine: None,
         };
         std::fs::create_dir_all(directory.control()).unwrap();
         prepare(&mut spec, &directory);

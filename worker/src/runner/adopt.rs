@@ -227,6 +227,7 @@ mod tests {
             checkpoint_directory: config.checkpoints.clone(),
             checkpoint_scan_ms: config.checkpoint_scan_ms,
             cgroup,
+            engine: None,
         };
         directory.create(&spec).unwrap();
         let dead = ProcessIdentity {

@@ -12,7 +12,7 @@ use super::RunnerConfig;
 use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{SPEC_FORMAT, TaskDirectory, TaskSpec};
+use muster_supervisor::{TaskDirectory, TaskSpec, format_of};
 
 /// A supervisor that runs, or is about to.
 #[derive(Debug)]
@@ -41,7 +41,7 @@ pub(super) fn launch(
         .join(assignment.key.job.to_string())
         .join(assignment.unit.to_string());
     let spec = TaskSpec {
-        format: SPEC_FORMAT,
+        format: format_of(&assignment),
         assignment,
         deadline_boottime_ms,
         log_directory: config.logs.join(id.to_string()),
@@ -52,6 +52,7 @@ pub(super) fn launch(
             .cgroup_root
             .as_ref()
             .map(|root| root.join(id.to_string())),
+        engine: { config.engine.borrow().as_ref() }.map(|engine| engine.access.clone()),
     };
     directory.create(&spec)?;
     let (ours, theirs) = UnixStream::pair()?;

@@ -3,11 +3,10 @@
 //! A task's main process dies with its supervisor (the kernel sees to it); what that had started is found
 //! by its session, its process group, its cgroup, and by the control directory in its environment.
 
-use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 
-use muster_supervisor::process::{ProcessEntry, ProcessIdentity, kill_pid};
+use muster_supervisor::container::{self, Remains};
+use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
 use muster_supervisor::{Cgroup, TaskDirectory};
 
 /// Rounds of looking and killing: a process may fork while we look.
@@ -53,11 +52,23 @@ fn kill_all_of(
                 .map(|one| one.pid),
         );
         if rest.is_empty() && cgroup.as_ref().is_none_or(Cgroup::is_empty) {
-            return Ok(true);
+            return ends_container(directory);
         }
         std::thread::park_timeout(ROUND_PAUSE);
     }
     Ok(false)
+}
+
+/// Whether nothing of the task's container is left. Its engine is asked once: what it cannot say now, the next attempt asks
+/// again.
+fn ends_container(directory: &TaskDirectory) -> io::Result<bool> {
+    match container::end(directory)? {
+        Remains::Nothing => Ok(true),
+        Remains::Something(why) => {
+            tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+            Ok(false)
+        }
+    }
 }
 
 /// What a file says. One that was torn by the death of its writer says nothing, now or later.
@@ -73,8 +84,7 @@ fn members(
     main: Option<ProcessIdentity>,
     processes: Vec<ProcessEntry>,
 ) -> Vec<i32> {
-    let mut mark = b"MUSTER_CTL_DIR=".to_vec();
-    mark.extend(directory.control().as_os_str().as_bytes());
+    let mark = mark_of(directory);
     processes
         .into_iter()
         .filter(|entry| !entry.is_dead())
@@ -86,12 +96,6 @@ fn members(
         })
         .map(|entry| entry.pid)
         .collect()
-}
-
-/// Whether a process has this variable in its environment, as far as we may look.
-fn carries(pid: i32, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
 }
 
 #[cfg(test)]
@@ -107,7 +111,7 @@ mod tests {
         assert!(kill_all_of(&directory, None, unreadable).is_err());
         assert!(kill_all_of(&directory, None, || Ok(Vec::new())).unwrap());
         // Nor is a supervisor whose record cannot be read now.
-        fs::create_dir_all(directory.path().join("claim.json")).unwrap();
+        std::fs::create_dir_all(directory.path().join("claim.json")).unwrap();
         assert!(!kill_all(&directory, None));
     }
 }

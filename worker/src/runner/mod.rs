@@ -18,6 +18,7 @@ use muster_core::time::MonotonicMs;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::container_engine::FoundEngine;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use link::{Link, Orders};
@@ -48,6 +49,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) log_limits: LogLimits,
     /// Where cgroups can be made.
     pub(crate) cgroup_root: Option<PathBuf>,
+    /// What makes containers, while the host has an engine.
+    pub(crate) engine: watch::Receiver<Option<FoundEngine>>,
 }
 
 /// All supervisors of this host.

@@ -17,5 +17,6 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         checkpoint_scan_ms: 1_000,
         log_limits: LogLimits::default(),
         cgroup_root: None,
+        engine: tokio::sync::watch::channel(None).1,
     }
 }

@@ -114,7 +114,8 @@ fn mounts(found: &mut Findings, mounts: &[Mount], at: &dyn Fn(&str) -> String) {
             });
         }
         let field = at(&format!("mounts[{position}].target"));
-        found.check(mount.target.trim_end_matches('/') != "", &field, || {
+        let is_root = mount.target.trim_end_matches('/').is_empty();
+        found.check(!is_root, &field, || {
             "must not be the root of the container".to_owned()
         });
         found.check(targets.insert(&mount.target), &field, || {
