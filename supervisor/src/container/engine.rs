@@ -15,7 +15,7 @@ use crate::run_id::RunId;
 /// slow.
 const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// How long an engine may be silent when it is asked who it is.
-const GREETING_MAX: Duration = Duration::from_secs(5);
+const GREETING_MAX: Duration = Duration::from_secs(30);
 /// How long an engine may be silent while it fetches an image: it unpacks a layer of many GB without a word.
 const PULL_SILENCE_MAX: Duration = Duration::from_secs(1_800);
 
@@ -116,20 +116,6 @@ pub struct Listed {
 }
 
 #[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct VersionAnswer {
-    version: String,
-    #[serde(default)]
-    components: Vec<ComponentAnswer>,
-}
-
-#[derive(Deserialize)]
-#[serde(rename_all = "PascalCase")]
-struct ComponentAnswer {
-    name: String,
-}
-
-#[derive(Deserialize)]
 struct MessageAnswer {
     message: String,
 }
@@ -188,13 +174,18 @@ impl Engine {
     /// # Errors
     /// See [`EngineError`].
     pub fn identify(&self) -> Result<EngineIdentity, EngineError> {
-        let operation = "asking for its version";
-        let exchange = self.begin(operation, ("GET", "/version"), None, GREETING_MAX)?;
-        let answer: VersionAnswer = read(operation, &accepted(operation, exchange)?)?;
-        let is_podman = { answer.components.iter() }.any(|part| part.name.contains("Podman"));
-        Ok(EngineIdentity {
-            is_podman,
-            version: answer.version,
+        let operation = "asking who it is";
+        let exchange = self.begin(operation, ("GET", "/_ping"), None, GREETING_MAX)?;
+        let reply = accepted(operation, exchange)?;
+        Ok(match reply.header("libpod-api-version") {
+            Some(version) => EngineIdentity {
+                is_podman: true,
+                version: version.to_owned(),
+            },
+            None => EngineIdentity {
+                is_podman: false,
+                version: docker_version(reply.header("server").unwrap_or_default()).to_owned(),
+            },
         })
     }
 
@@ -412,6 +403,12 @@ fn read<T: DeserializeOwned>(operation: &'static str, reply: &Reply) -> Result<T
     })
 }
 
+/// The version in docker's name for itself: `Docker/27.3.1 (linux)`.
+fn docker_version(server: &str) -> &str {
+    let rest = server.split_once('/').map_or(server, |(_, rest)| rest);
+    rest.split(' ').next().unwrap_or(rest)
+}
+
 /// Whether an image's name says which one of its versions: by tag or by digest.
 fn is_tagged(name: &str) -> bool {
     let last = name.rsplit('/').next().unwrap_or(name);
@@ -426,6 +423,12 @@ mod tests {
     fn a_port_is_no_tag() {
         assert!(is_tagged("python:3") && is_tagged("r:5000/a/b:1") && is_tagged("a@sha256:00"));
         assert!(!is_tagged("python") && !is_tagged("r:5000/a/b"));
+    }
+
+    #[test]
+    fn docker_says_its_version() {
+        assert_eq!(docker_version("Docker/27.3.1 (linux)"), "27.3.1");
+        assert_eq!(docker_version(""), "");
     }
 
     #[test]

@@ -36,8 +36,19 @@ pub(super) struct Request<'a> {
 pub(super) struct Reply {
     /// 200 and so on.
     pub(super) status: u16,
+    /// Its headers.
+    pub(super) headers: Vec<(String, String)>,
     /// What follows the head.
     pub(super) body: Vec<u8>,
+}
+
+impl Reply {
+    /// A header by its name in small letters.
+    pub(super) fn header(&self, name: &str) -> Option<&str> {
+        let mut headers = self.headers.iter();
+        let found = headers.find(|(told, _)| told == name);
+        found.map(|(_, value)| value.as_str())
+    }
 }
 
 /// A request that was sent, and its answer as far as it has come.
@@ -45,6 +56,7 @@ pub(super) struct Reply {
 pub(super) struct Exchange {
     stream: UnixStream,
     decoder: Decoder,
+    never_waits: bool,
 }
 
 impl Exchange {
@@ -74,6 +86,7 @@ impl Exchange {
         Ok(Self {
             stream,
             decoder: Decoder::default(),
+            never_waits: false,
         })
     }
 
@@ -84,6 +97,7 @@ impl Exchange {
         }
         Ok(Reply {
             status: self.decoder.status.unwrap_or_default(),
+            headers: self.decoder.headers,
             body: self.decoder.body,
         })
     }
@@ -101,7 +115,8 @@ impl Exchange {
     /// Reads what has come, or waits for something. False: the answer has ended.
     ///
     /// # Errors
-    /// What the kernel says (`WouldBlock` if nothing has come and nobody waits), `UnexpectedEof` for an answer that was
+    /// What the kernel says (`WouldBlock` if nothing has come and nobody waits, `TimedOut` if it was waited for in vain),
+    /// `UnexpectedEof` for an answer that was
     /// cut off, `InvalidData` for what is none.
     pub(super) fn read(&mut self) -> io::Result<bool> {
         if self.decoder.is_done() {
@@ -111,6 +126,9 @@ impl Exchange {
         match self.stream.read(&mut bytes) {
             Ok(count) => self.decoder.push(&bytes[..count])?,
             Err(error) if error.kind() == ErrorKind::Interrupted => {}
+            Err(error) if error.kind() == ErrorKind::WouldBlock && !self.never_waits => {
+                return Err(io::Error::new(ErrorKind::TimedOut, "it does not answer"));
+            }
             Err(error) => return Err(error),
         }
         Ok(!self.decoder.is_done())
@@ -122,7 +140,8 @@ impl Exchange {
     }
 
     /// From now on, reading waits for nothing.
-    pub(super) fn never_wait(&self) -> io::Result<()> {
+    pub(super) fn never_wait(&mut self) -> io::Result<()> {
+        self.never_waits = true;
         self.stream.set_nonblocking(true)
     }
 }
@@ -137,6 +156,7 @@ impl AsFd for Exchange {
 #[derive(Debug, Default)]
 struct Decoder {
     status: Option<u16>,
+    headers: Vec<(String, String)>,
     part: Part,
     raw: Vec<u8>,
     body: Vec<u8>,
@@ -223,6 +243,11 @@ impl Decoder {
         let status = head.code.unwrap_or_default();
         self.part = part_after(status, head.headers)?;
         self.status = Some(status);
+        let told = head.headers.iter().map(|header| {
+            let value = String::from_utf8_lossy(header.value);
+            (header.name.to_ascii_lowercase(), value.trim().to_owned())
+        });
+        self.headers = told.collect();
         self.raw.drain(..bytes);
         Ok(true)
     }

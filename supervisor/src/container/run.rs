@@ -290,7 +290,7 @@ impl<'a> Runner<'a> {
         engine: Engine,
         id: String,
         directory: &'a TaskDirectory,
-        (signals, attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
+        (signals, mut attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
     ) -> Result<Self, RunError> {
         let pipes = [own(io::stdout().as_fd()), own(io::stderr().as_fd())];
         let [stdout, stderr] = pipes.map(|pipe| pipe.map_err(during("setting up its output")));
@@ -449,7 +449,7 @@ impl<'a> Runner<'a> {
                 complain("the container engine was away; output may be missing here");
                 self.orphaned_at_ms = None;
                 self.attach = self.engine.attach(&self.id).ok();
-                { self.attach.iter() }
+                { self.attach.iter_mut() }
                     .try_for_each(Exchange::never_wait)
                     .map_err(during("reading its output"))?;
                 self.wait = self.begin_to_wait();
@@ -493,7 +493,7 @@ impl<'a> Runner<'a> {
 
     /// None if the engine went away: it is looked for again.
     fn begin_to_wait(&self) -> Option<Exchange> {
-        let wait = self.engine.wait(&self.id).ok()?;
+        let mut wait = self.engine.wait(&self.id).ok()?;
         wait.never_wait().ok()?;
         Some(wait)
     }

@@ -91,7 +91,11 @@ pub(crate) fn json(stream: &mut UnixStream, status: u16, body: &str) {
 /// What every engine says of itself, and of an image that it has.
 pub(crate) fn ordinary(request: &str, stream: &mut UnixStream) {
     match request {
-        "GET /version" => json(stream, 200, r#"{"Version": "1.0", "Components": []}"#),
+        "GET /_ping" => {
+            let head =
+                "HTTP/1.1 200 OK\r\nServer: Docker/1.0 (test)\r\nContent-Length: 2\r\n\r\nOK";
+            drop(stream.write_all(head.as_bytes()));
+        }
         request if request.starts_with("GET /images/") => {
             json(stream, 200, r#"{"Id": "sha256:1"}"#);
         }

@@ -27,8 +27,12 @@ pub(crate) struct Host {
 
 impl Host {
     pub(crate) fn start(leaders: &[&Leader]) -> Self {
+        Self::start_with(leaders, |_| {})
+    }
+
+    pub(crate) fn start_with(leaders: &[&Leader], change: impl FnOnce(&mut WorkerConfig)) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let config = WorkerConfig {
+        let mut config = WorkerConfig {
             name: Some("host-1".to_owned()),
             address: Some("127.0.0.1".to_owned()),
             schedulers: leaders
@@ -48,6 +52,7 @@ impl Host {
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()
         };
+        change(&mut config);
         let path = home.path().join("config.json");
         serde_json::to_writer(File::create(&path).unwrap(), &config).unwrap();
         let agent = start_agent(&path);

@@ -2,6 +2,9 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod containers;
+#[path = "../../../supervisor/tests/supervisor/fake_engine.rs"]
+mod fake_engine;
 mod formats;
 mod many;
 mod support;
