@@ -64,8 +64,7 @@ pub async fn run(
     let (executor, handle) = Executor::new(journal, runner.clone());
     let (newest, accepted) = watch::channel(agent.leader());
     let keeper = SessionKeeper::new(
-        registration,
-        engines,
+        (registration, engines),
         config.schedulers,
         outbox,
         accepted,

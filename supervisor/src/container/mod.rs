@@ -14,6 +14,7 @@ mod plan;
 mod progress;
 mod record;
 mod run;
+mod task;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};

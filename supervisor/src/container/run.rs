@@ -3,10 +3,8 @@
 use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::os::unix::fs::chown;
 use std::process::ExitCode;
 
-use muster_core::spec::Container;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use serde::Deserialize;
@@ -14,15 +12,14 @@ use serde::Deserialize;
 use super::engine::{Engine, EngineError};
 use super::frames::Frames;
 use super::http::Exchange;
-use super::image::{ImageUnavailable, obtain};
 use super::plan::Plan;
-use super::record::{ContainerEnd, ContainerRecord, ImageRecord};
+use super::record::{ContainerEnd, ContainerRecord};
+use super::task::{RunError, Task, during};
 use crate::clock::boottime_ms;
 use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::process::ProcessIdentity;
 use crate::segments::OutputStream;
-use crate::spec::{EngineAccess, TaskSpec};
 use crate::sys;
 
 /// The exit code of a runner that did not see a container to its end, as docker's has it.
@@ -39,32 +36,6 @@ const ENGINE_AWAY_MS_MAX: u64 = 60_000;
 const OUTPUT_DRAIN_MS_MAX: u64 = 5_000;
 const MS_PER_SECOND: u64 = 1_000;
 const NS_PER_MS: u64 = 1_000_000;
-
-/// Why a container was not seen to its end, in words for the user.
-#[derive(Debug, thiserror::Error)]
-enum RunError {
-    #[error("{operation} failed: {source}")]
-    System {
-        operation: &'static str,
-        source: io::Error,
-    },
-    #[error("the task runs in no container")]
-    NoContainer,
-    #[error(
-        "NO_CONTAINER_ENGINE: the worker of this host knows no container engine (container_engine)"
-    )]
-    NoEngine,
-    #[error(transparent)]
-    Image(#[from] ImageUnavailable),
-    #[error("CONTAINER_FAILED: {0}")]
-    Engine(#[from] EngineError),
-    #[error("CONTAINER_LOST: {0}")]
-    Lost(String),
-}
-
-fn during(operation: &'static str) -> impl FnOnce(io::Error) -> RunError {
-    move |source| RunError::System { operation, source }
-}
 
 /// Has the image of a task's container on the host.
 pub(super) fn prepare(directory: &TaskDirectory) -> ExitCode {
@@ -104,66 +75,6 @@ fn end_like(code: i32) -> ExitCode {
         sys::die_by(signal);
     }
     ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
-}
-
-/// What is to be run.
-struct Task {
-    spec: TaskSpec,
-    container: Container,
-    access: EngineAccess,
-    engine: Engine,
-}
-
-impl Task {
-    fn read(directory: &TaskDirectory) -> Result<Self, RunError> {
-        let spec = directory.read_spec().map_err(during("reading spec.json"))?;
-        let spec = spec.ok_or(RunError::NoContainer)?;
-        let container = spec.assignment.execution.container.clone();
-        let container = container.ok_or(RunError::NoContainer)?;
-        let access = spec.engine.clone().ok_or(RunError::NoEngine)?;
-        Ok(Self {
-            engine: Engine::at(&access.socket),
-            spec,
-            container,
-            access,
-        })
-    }
-
-    /// The engine's name for the image: the one that was prepared, or it is obtained now.
-    fn image(&self, directory: &TaskDirectory) -> Result<String, RunError> {
-        let prepared = ImageRecord::read(directory).map_err(during("reading image.json"))?;
-        if let Some(prepared) = prepared {
-            return Ok(prepared.id);
-        }
-        let id = obtain(&self.engine, &self.container)?;
-        let record = ImageRecord { id };
-        record
-            .write(directory)
-            .map_err(during("writing image.json"))?;
-        Ok(record.id)
-    }
-
-    /// Lets the user inside write into the folders of the task contract. By name nobody knows here who that is.
-    fn give_folders(&self, directory: &TaskDirectory) {
-        let user = self.container.user.as_deref().unwrap_or_default();
-        let (user, group) = user.split_once(':').unwrap_or((user, ""));
-        let (Ok(user), None) = (user.parse::<u32>(), &self.container.userns) else {
-            return;
-        };
-        let group = group.parse().unwrap_or(user);
-        let folders = [
-            directory.control(),
-            directory.control_socket(),
-            directory.scratch(),
-            self.spec.checkpoint_directory.clone(),
-        ];
-        for folder in folders {
-            if let Err(error) = chown(&folder, Some(user), Some(group)) {
-                let folder = folder.display();
-                complain(&format!("giving {folder} to user {user} failed: {error}"));
-            }
-        }
-    }
 }
 
 /// Makes and starts the container. Until it is made, signals end this process: nothing is left behind.

@@ -50,8 +50,7 @@ pub(crate) struct SessionKeeper {
 
 impl SessionKeeper {
     pub(crate) fn new(
-        registration: HostRegistration,
-        engine: watch::Receiver<Option<FoundEngine>>,
+        (registration, engine): (HostRegistration, watch::Receiver<Option<FoundEngine>>),
         schedulers: Vec<String>,
         inbox: Outbox,
         newest: watch::Receiver<LeadershipEpoch>,
