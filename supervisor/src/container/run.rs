@@ -51,7 +51,11 @@ pub(super) fn run(directory: &TaskDirectory, environment: BTreeMap<String, Strin
     let ended = start(directory, environment).and_then(Runner::see_to_its_end);
     match ended {
         Ok(code) => end_like(code),
-        Err(error) => give_up(directory, &error),
+        Err(error) => {
+            // Who ends by itself leaves nothing that lives: the engine may have started it all the same, or it runs on.
+            super::remove(directory);
+            give_up(directory, &error)
+        }
     }
 }
 
@@ -108,14 +112,7 @@ fn start(
         false => format!("{target}?name={name}"),
     };
     let id = task.engine.create(&target, &body)?;
-    let begun = begin(&task.engine, &id);
-    let (attach, init) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            discard(&task.engine, &id, directory);
-            return Err(error.into());
-        }
-    };
+    let (attach, init) = begin(&task.engine, &id)?;
     record.init = init;
     record.write(directory).map_err(written())?;
     Runner::new(task.engine, id, directory, (signals, attach, init))
@@ -129,7 +126,7 @@ fn begin(engine: &Engine, id: &str) -> Result<(Exchange, Option<ProcessIdentity>
     Ok((attach, pid.and_then(ProcessIdentity::of)))
 }
 
-/// Removes a container that has ended, or never ran.
+/// Removes a container that has ended.
 fn discard(engine: &Engine, id: &str, directory: &TaskDirectory) {
     let removed = engine.remove(id).map_err(|error| error.to_string());
     let forgotten =
