@@ -8,7 +8,9 @@ use muster_core::state::RestartReason;
 
 use crate::directory::TaskDirectory;
 use crate::process::CONTROL_VARIABLE;
+use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
+use crate::stopping::terminate_lead_ms;
 
 /// Variables that a process inherits from its worker; a user's variable of the same name wins. A container has its
 /// image's.
@@ -26,7 +28,11 @@ const INHERITED: [&str; 7] = [
 const TORCH_MARGIN_SECONDS: u64 = 5;
 
 /// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
-pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
+pub(crate) fn of_task(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> BTreeMap<OsString, OsString> {
     let is_process = spec.assignment.execution.container.is_none();
     let inherited = INHERITED
         .iter()
@@ -42,7 +48,13 @@ pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<Os
         .into_iter()
         .chain(frameworks(&spec.assignment))
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
-    inherited.chain(users).chain(paths).chain(ours).collect()
+    let hostfile = (!spec.assignment.gang_hosts.is_empty()).then(|| {
+        let path = directory.hostfile().into_os_string();
+        (OsString::from("MUSTER_HOSTFILE"), path)
+    });
+    let ours = ours.chain(hostfile);
+    let theirs = inherited.chain(users).chain(secrets.variables());
+    theirs.chain(paths).chain(ours).collect()
 }
 
 fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString); 4] {
@@ -58,7 +70,7 @@ fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString
         ),
         (
             "TORCHELASTIC_ERROR_FILE",
-            control.join("error.json").into_os_string(),
+            directory.error_file().into_os_string(),
         ),
         (CONTROL_VARIABLE, control.into_os_string()),
     ]
@@ -95,7 +107,7 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(",");
-    let grace_seconds = assignment.stop_grace_ms / 1_000;
+    let grace_seconds = after_sigterm_ms(assignment) / 1_000;
     vec![
         ("RANK", rank.rank.to_string()),
         ("WORLD_SIZE", rank.world_size.to_string()),
@@ -121,6 +133,14 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
                 .to_string(),
         ),
     ]
+}
+
+/// Milliseconds between SIGTERM and the kill.
+fn after_sigterm_ms(assignment: &TaskAssignment) -> u64 {
+    match assignment.warning {
+        Some(warning) => terminate_lead_ms(assignment.stop_grace_ms, Some(warning)),
+        None => assignment.stop_grace_ms,
+    }
 }
 
 const fn restart_reason(reason: RestartReason) -> &'static str {

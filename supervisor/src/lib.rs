@@ -7,30 +7,44 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
+mod child;
 pub mod clock;
 mod connections;
 pub mod container;
+mod control;
 mod directory;
 mod environment;
+mod evidence;
 mod family;
 pub mod files;
 mod flag;
+mod guard;
+mod hold;
+mod hostfile;
+mod kernel_limits;
 mod lease;
 pub mod limits;
 mod lines;
 mod output;
+mod port;
 pub mod process;
 mod protocol;
 mod run_id;
+mod said;
+mod secrets;
 pub mod segments;
 pub mod server;
 mod spec;
+mod stopping;
 mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
+mod tail;
+pub mod task_side;
 #[doc(hidden)]
 pub mod testing;
 mod wake;
@@ -38,11 +52,15 @@ mod wake;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use cgroup::{Cgroup, find_cgroup_root};
+pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, TaskDirectory};
-pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
+pub use protocol::{
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, SupervisorMessage,
+};
 pub use run_id::{InvalidRunId, RunId};
-pub use spec::{EngineAccess, LogLimits, SPEC_FORMAT, TaskSpec, format_of};
+pub use spec::{
+    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec, format_of,
+};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
@@ -55,7 +73,7 @@ pub use spec::{EngineAccess, LogLimits, SPEC_FORMAT, TaskSpec, format_of};
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
         [verb, directory] if verb == "supervise" => {
-            Some(supervise_to_the_end(&TaskDirectory::new(directory)))
+            Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
         }
         [verb, word, action, directory] if verb == "supervise" && word == "container" => {
             container::act(action, &TaskDirectory::new(directory))
@@ -65,8 +83,8 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
     }
 }
 
-fn supervise_to_the_end(directory: &TaskDirectory) -> ExitCode {
-    match supervise::supervise(directory) {
+fn supervise_to_the_end(directory: &TaskDirectory, pulse: Option<guard::Pulse>) -> ExitCode {
+    match supervise::supervise(directory, pulse) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let path = directory.path().display();

@@ -1,39 +1,47 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
-use std::fs::File;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+use crate::child::ChildSetup;
 
-/// Makes a command start in a session of its own and die with the process that starts it, in the cgroup whose list of
-/// processes `door` is.
-///
-/// It enters the cgroup by itself before its first instruction: what it starts cannot escape it.
-/// The session gives the task a process group that can be killed whole; the death signal ensures that no
-/// task outlives its supervisor, which alone holds its lease.
-pub(crate) fn in_own_session_dying_with_parent(command: &mut Command, door: Option<File>) {
-    let parent = getpid();
-    let prepare = move || {
-        setsid()?;
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        if let Some(door) = &door {
-            rustix::io::write(door, b"0")?;
-        }
-        // A parent that died before the line above sends no signal any more.
-        if getppid() == Some(parent) {
-            Ok(())
-        } else {
-            Err(io::Error::from(io::ErrorKind::BrokenPipe))
-        }
-    };
-    // SAFETY: the closure makes five system calls at most and allocates nothing, so it is sound in the child of a
-    // process whose other threads may hold locks.
+/// The kernel's numbers for memory that comes from certain nodes as long as they have some: from several, and from one
+/// (kernels before 5.15).
+const PREFERRED: [libc::c_int; 2] = [5, 1];
+
+/// Makes a command set itself up before its first instruction.
+pub(crate) fn set_up_in_child(command: &mut Command, setup: ChildSetup) {
+    // SAFETY: `enter` makes system calls and allocates nothing, so it is sound in the child of a process whose other
+    // threads may hold locks.
     unsafe {
-        command.pre_exec(prepare);
+        command.pre_exec(move || setup.enter());
     }
+}
+
+/// Makes memory of this process come from these nodes, bits of a mask, as long as they have some.
+///
+/// # Errors
+/// What the kernel says; one that knows no nodes has only one.
+pub(crate) fn prefer_memory(nodes: &[libc::c_ulong]) -> io::Result<()> {
+    // The kernel counts one more than there are.
+    let bits = nodes.len() * libc::c_ulong::BITS as usize + 1;
+    for policy in PREFERRED {
+        // SAFETY: the kernel reads as many bits as the mask has.
+        let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, policy, nodes.as_ptr(), bits) };
+        if done == 0 {
+            return Ok(());
+        }
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => {}
+            Some(libc::ENOSYS) => return Ok(()),
+            _ => return Err(error),
+        }
+    }
+    Err(io::ErrorKind::InvalidInput.into())
 }
 
 /// Closes every file that this process inherited beside its standard ones: a supervisor lives long, and a
@@ -63,18 +71,28 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Leaves children that end to the kernel, or to this process again.
+/// Numbers, all 0, that this process shares with those that it forks, for as long as any of them lives.
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn ignore_children(ignore: bool) -> io::Result<()> {
-    let handler = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: neither handler is code of ours.
-    if unsafe { libc::signal(libc::SIGCHLD, handler) } == libc::SIG_ERR {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+pub(crate) fn shared_numbers(count: usize) -> io::Result<&'static [AtomicU64]> {
+    let bytes = count * size_of::<AtomicU64>();
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
     }
+    // SAFETY: the mapping has that many bytes, begins at a page, is zeroed and never unmapped; all access is atomic.
+    Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
 }
 
 /// Makes two files this process's standard input and standard error.

@@ -7,7 +7,7 @@ use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::container_engine::ContainerEngineConfig;
-use crate::limits::CHECKPOINT_SCAN_INTERVAL;
+use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
 use crate::topology::TopologyConfig;
 use muster_supervisor::LogLimits;
 
@@ -39,9 +39,18 @@ pub struct WorkerConfig {
     /// The program that has the hidden subcommand `supervise <task directory>`; if none, `muster-supervise` beside
     /// this program, or this program itself.
     pub supervisor: Option<PathBuf>,
-    /// Put every task in a cgroup if the host lets us: the surest way to find all that a task started, but
-    /// moving a process into one can take the kernel some milliseconds.
-    pub cgroups: bool,
+    /// Whether tasks have cgroups, which hold them to what they were given and are the surest way to find all that they
+    /// started.
+    pub cgroups: CgroupUse,
+    /// True: a task is held to its CPUs also while others leave theirs idle. False: its CPUs only weigh against others'.
+    pub cpu_quota: bool,
+    /// Folder of the secrets that jobs may name, one file each; this host has none without it.
+    pub secrets_dir: Option<PathBuf>,
+    /// Folder in memory (tmpfs) for what must never reach a disk; one of `/dev/shm` if none.
+    pub run_dir: Option<PathBuf>,
+    /// Milliseconds that a GPU's memory is waited for when it goes from one task to the next; then the GPU is unfit until
+    /// its memory is free.
+    pub gpu_memory_wait_ms: u64,
     /// What makes the containers of tasks that run in one.
     pub container_engine: ContainerEngineConfig,
     /// How much of one task's output is kept, for each of its two streams.
@@ -64,13 +73,31 @@ impl Default for WorkerConfig {
             labels: BTreeMap::new(),
             topology: TopologyConfig::default(),
             supervisor: None,
-            cgroups: false,
+            cgroups: CgroupUse::Auto,
+            cpu_quota: false,
+            secrets_dir: None,
+            run_dir: None,
+            gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
             container_engine: ContainerEngineConfig::Auto,
             log_limits: LogLimits::default(),
             checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
                 .unwrap_or(u64::MAX),
         }
     }
+}
+
+/// Whether tasks have cgroups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupUse {
+    /// None: limits are promises that nobody enforces.
+    Off,
+    /// As far as the host lets us.
+    #[default]
+    Auto,
+    /// With limits of memory, of processes and shares of the CPUs; where one of them cannot be had, the worker does not
+    /// start.
+    Required,
 }
 
 /// Which GPUs a worker offers.

@@ -16,6 +16,7 @@
 
 mod config;
 mod container_engine;
+mod cpus;
 mod driver;
 mod error;
 pub mod gpu;
@@ -32,7 +33,7 @@ mod session;
 mod testing;
 pub mod topology;
 
-pub use config::{ConfigError, GpuConfig, WorkerConfig};
+pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
 pub use muster_supervisor as supervisor;

@@ -19,6 +19,7 @@ use muster_core::spec::{
 use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
+pub(crate) mod barrier;
 pub(crate) mod cells;
 pub(crate) mod containers;
 pub(crate) mod histories;
@@ -149,6 +150,7 @@ pub(crate) fn placement() -> Command {
         unit: UnitIndex(0),
         tasks: tasks.collect(),
         standing: Standing::Share,
+        barrier: false,
     })
 }
 
@@ -204,6 +206,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
     commands.push(containers::command());
+    commands.extend(barrier::commands());
     commands
 }
 

@@ -8,11 +8,13 @@
 mod end;
 mod engine;
 mod frames;
+mod hold;
 mod http;
 mod image;
 mod plan;
 mod progress;
 mod record;
+mod removal;
 mod run;
 mod task;
 
@@ -25,6 +27,7 @@ use std::time::Duration;
 pub use end::{Remains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
 pub(crate) use record::ContainerEnd;
+pub(crate) use removal::Removal;
 
 use crate::directory::TaskDirectory;
 use crate::output::complain;
@@ -49,8 +52,7 @@ pub(crate) fn act(action: &OsStr, directory: &TaskDirectory) -> Option<ExitCode>
 
 /// The command that has the image of a task's container on this host before the task is started; it succeeds once it is.
 /// Otherwise `container-end.json` in the task's directory says why not.
-#[must_use]
-pub fn preparation(directory: &TaskDirectory) -> Command {
+fn preparation(directory: &TaskDirectory) -> Command {
     let mut command = action("prepare", directory.path());
     command.env_clear();
     command

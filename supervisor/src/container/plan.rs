@@ -57,6 +57,12 @@ impl<'a> Plan<'a> {
             same(&scratch),
             same(&spec.checkpoint_directory),
         ];
+        let secrets = spec.secrets.target.as_deref().filter(|path| path.is_dir());
+        let secrets = secrets.map(|path| Mount {
+            read_only: true,
+            ..same(path)
+        });
+        let ours = ours.into_iter().chain(secrets);
         let working_directory = spec.assignment.working_directory.clone();
         Self {
             spec,
@@ -65,7 +71,7 @@ impl<'a> Plan<'a> {
             image,
             environment,
             working_directory: working_directory.unwrap_or_else(|| text(&scratch)),
-            mounts: ours.into_iter().chain(container.mounts.clone()).collect(),
+            mounts: ours.chain(container.mounts.clone()).collect(),
             cgroup_parent: None,
         }
     }
@@ -144,6 +150,18 @@ impl<'a> Plan<'a> {
         let devices =
             (!devices.is_empty()).then(|| json!([{"Driver": "cdi", "DeviceIDs": devices}]));
         put(&mut host, "DeviceRequests", devices);
+        let place = self.spec.confinement.cpus.as_ref();
+        put(
+            &mut host,
+            "CpusetCpus",
+            place.map(|place| list(&place.cpus)),
+        );
+        let nodes = place.filter(|place| !place.nodes.is_empty());
+        put(
+            &mut host,
+            "CpusetMems",
+            nodes.map(|place| list(&place.nodes)),
+        );
         put(&mut host, "CgroupParent", self.cgroup_parent.clone());
         put(&mut host, "UsernsMode", container.userns.clone());
         put(&mut host, "ShmSize", container.shm_mib.map(|mib| mib * MIB));
@@ -196,6 +214,10 @@ impl<'a> Plan<'a> {
         let memory_bytes = self.memory_bytes();
         let memory = (memory_bytes > 0).then(|| json!({"limit": memory_bytes}));
         put(&mut limits, "memory", memory);
+        let place = self.spec.confinement.cpus.as_ref();
+        let place =
+            place.map(|place| json!({"cpus": list(&place.cpus), "mems": list(&place.nodes)}));
+        put(&mut limits, "cpu", place);
         put(&mut body, "resource_limits", Some(limits));
         put(&mut body, "cgroup_parent", self.cgroup_parent.clone());
         put(
@@ -221,6 +243,12 @@ fn put(body: &mut Value, name: &str, value: Option<impl Into<Value>>) {
     if let (Some(fields), Some(value)) = (fields, value) {
         fields.insert(name.to_owned(), value.into());
     }
+}
+
+/// Numbers as the kernel lists them.
+fn list(numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    numbers.join(",")
 }
 
 fn given(words: &[String]) -> Option<Value> {

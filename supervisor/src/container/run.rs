@@ -92,7 +92,7 @@ fn start(
     task.give_folders(directory);
     let parts = (&task.spec, &task.container, &task.access);
     let mut plan = Plan::new(parts, directory, image, environment);
-    if let Some(cgroup) = &task.spec.cgroup
+    if let Some(cgroup) = task.spec.cgroups().first()
         && task.engine.takes_cgroup_paths()?
     {
         plan.cgroup_parent = crate::cgroup::below_mount(cgroup);

@@ -95,6 +95,13 @@ impl Task {
             directory.scratch(),
             self.spec.checkpoint_directory.clone(),
         ];
+        let secrets = self.spec.secrets.target.iter();
+        let files = secrets.clone().flat_map(|folder| {
+            let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+            entries.map(|entry| entry.path())
+        });
+        let secrets = secrets.filter(|folder| folder.is_dir()).cloned();
+        let folders = folders.into_iter().chain(secrets).chain(files);
         for folder in folders {
             if let Err(error) = chown(&folder, Some(user), Some(group)) {
                 let folder = folder.display();

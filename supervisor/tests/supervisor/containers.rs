@@ -427,3 +427,47 @@ fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
     engine.vanish();
     assert_eq!(end(&rig.directory).unwrap(), Remains::Nothing);
 }
+
+#[test]
+fn a_member_of_a_gang_is_not_prepared_before_its_image_is_there() {
+    let (let_go, waits) = std::sync::mpsc::sync_channel::<()>(1);
+    let waits = std::sync::Mutex::new(waits);
+    let engine = FakeEngine::start(move |request, stream| match request {
+        request if request.starts_with("POST /images/create") => {
+            drop(waits.lock().unwrap().recv());
+            json(stream, 200, "{\"status\": \"done\"}\n");
+        }
+        request => ordinary(request, stream),
+    });
+    let mut task = contained("true");
+    container(&mut task).pull = PullPolicy::Always;
+    task.barrier = true;
+    task.rank.world_size = 2;
+    task.rank.rank = 1;
+    let mut rig = start(task, &engine.socket());
+    eventually("a pull", || engine.was_asked("POST /images/create"));
+    rig.say(&AgentRequest::Status);
+    assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
+    let_go.send(()).unwrap();
+    assert!(matches!(rig.hear(), SupervisorMessage::Prepared { .. }));
+    assert!(!engine.was_asked("POST /containers"));
+}
+
+#[test]
+fn a_gang_whose_image_is_not_to_be_had_never_begins() {
+    let engine = FakeEngine::start(|request, stream| match request {
+        request if request.starts_with("POST /images/create") => {
+            json(stream, 500, r#"{"message": "the registry is down"}"#);
+        }
+        request => ordinary(request, stream),
+    });
+    let mut task = contained("true");
+    container(&mut task).pull = PullPolicy::Always;
+    task.barrier = true;
+    task.rank.world_size = 2;
+    let error = start(task, &engine.socket())
+        .hear_exit()
+        .start_error
+        .unwrap();
+    assert!(error.contains("the registry is down"), "{error}");
+}

@@ -5,8 +5,12 @@
     reason = "a failed test should panic"
 )]
 
+mod confinement;
 mod containers;
+mod conversation;
 mod fake_engine;
+mod fencing;
+mod gangs;
 mod podman;
 mod support;
 mod tasks;

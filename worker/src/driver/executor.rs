@@ -166,6 +166,14 @@ impl Executor {
                 metrics::task_started();
                 self.runner.start(*assignment, deadline);
             }
+            Action::Begin {
+                key,
+                epoch,
+                master_port,
+            } => {
+                tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "a prepared task begins");
+                self.runner.begin(RunId { key, epoch }, master_port);
+            }
             Action::Stop {
                 key,
                 epoch,
@@ -253,7 +261,8 @@ impl Executor {
                     self.starting.insert(RunId::of(assignment));
                     true
                 }
-                Action::Stop { key, epoch, .. }
+                Action::Begin { key, epoch, .. }
+                | Action::Stop { key, epoch, .. }
                 | Action::ExtendLease { key, epoch, .. }
                 | Action::Release { key, epoch } => self.starting.contains(&RunId {
                     key: *key,
@@ -328,7 +337,7 @@ mod tests {
         std::fs::create_dir(&disk).unwrap();
         let (journal, _) = Journal::open(&disk.join("journal")).unwrap();
         let (outbox, mut reports) = inbox();
-        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let runner = testing::runner(config, outbox);
         let (executor, handle) = Executor::new(journal, runner);
         // What cannot be rewritten is at the head of what is taken at once.
         std::fs::remove_dir_all(&disk).unwrap();

@@ -1,7 +1,7 @@
 //! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +15,7 @@ use muster_core::lifecycle::TaskPhase;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::process::ProcessIdentity;
-use muster_worker::supervisor::TaskDirectory;
+use muster_worker::supervisor::{CgroupHost, Cgroups, Controller, TaskDirectory};
 use muster_worker::{GpuConfig, RunId, WorkerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,14 +23,20 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Host {
     pub(crate) home: tempfile::TempDir,
     pub(crate) agent: Child,
+    /// What its agent and supervisors are.
+    program: PathBuf,
 }
 
 impl Host {
     pub(crate) fn start(leaders: &[&Leader]) -> Self {
-        Self::start_with(leaders, |_| {})
+        Self::start_with(leaders, |_, _| {})
     }
 
-    pub(crate) fn start_with(leaders: &[&Leader], change: impl FnOnce(&mut WorkerConfig)) -> Self {
+    /// One with other settings, which may lie below its home.
+    pub(crate) fn start_with(
+        leaders: &[&Leader],
+        change: impl FnOnce(&mut WorkerConfig, &Path),
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let mut config = WorkerConfig {
             name: Some("host-1".to_owned()),
@@ -52,39 +58,51 @@ impl Host {
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()
         };
-        change(&mut config);
+        change(&mut config, home.path());
         let path = home.path().join("config.json");
         serde_json::to_writer(File::create(&path).unwrap(), &config).unwrap();
-        let agent = start_agent(&path);
-        Self { home, agent }
+        let program = config.supervisor.unwrap_or_else(|| FIXTURE.into());
+        let agent = start_agent(&program, &path);
+        Self {
+            home,
+            agent,
+            program,
+        }
     }
 
     /// Kills the agent alone.
-    fn kill_agent(&mut self) {
+    pub(crate) fn kill_agent(&mut self) {
         self.agent.kill().unwrap();
         self.agent.wait().unwrap();
     }
 
-    fn restart_agent(&mut self) {
-        self.agent = start_agent(&self.home.path().join("config.json"));
+    pub(crate) fn restart_agent(&mut self) {
+        self.agent = start_agent(&self.program, &self.home.path().join("config.json"));
     }
 
-    fn signal_agent(&self, signal: Signal) {
+    pub(crate) fn signal_agent(&self, signal: Signal) {
         signal_process(self.agent.id().cast_signed(), signal);
     }
 
-    fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
+    pub(crate) fn directory(&self, task: &TaskAssignment) -> TaskDirectory {
         TaskDirectory::below(&self.home.path().join("w/tasks"), RunId::of(task))
     }
 
-    fn logs(&self, task: &TaskAssignment) -> PathBuf {
+    pub(crate) fn logs(&self, task: &TaskAssignment) -> PathBuf {
         self.home
             .path()
             .join("w/logs")
             .join(RunId::of(task).to_string())
     }
 
-    fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
+    /// Where its tasks have cgroups, if the machine lets us have any.
+    pub(crate) fn cgroups(&self) -> Option<CgroupHost> {
+        let identity = std::fs::read(self.home.path().join("w/identity.json")).ok()?;
+        let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
+        CgroupHost::find(identity["worker_id"].as_str()?)
+    }
+
+    pub(crate) fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
         let path = self.directory(task).scratch().join(name);
         let mut text = String::new();
         eventually(name, || {
@@ -100,11 +118,19 @@ impl Drop for Host {
         drop(self.agent.kill());
         drop(self.agent.wait());
         kill_host(&self.home.path().join("w"));
+        // The last one to look would be the next agent.
+        if let Some(cgroups) = self.cgroups() {
+            for task in cgroups.tasks() {
+                let cgroups = Cgroups::at(&cgroups.paths(&task, &Controller::ALL));
+                eventually("the cgroups' end", || cgroups.is_empty());
+                cgroups.remove();
+            }
+        }
     }
 }
 
-fn start_agent(config: &std::path::Path) -> Child {
-    Command::new(FIXTURE)
+fn start_agent(program: &Path, config: &Path) -> Child {
+    Command::new(program)
         .arg("agent")
         .arg(config)
         .stderr(Stdio::piped())
@@ -112,22 +138,22 @@ fn start_agent(config: &std::path::Path) -> Child {
         .unwrap()
 }
 
-fn signal_process(pid: i32, signal: Signal) {
+pub(crate) fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
+pub(crate) fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
     (task.phase == WorkerTaskPhase::Running).then_some(())
 }
 
-fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
+pub(crate) fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
     match &task.phase {
         WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
         _ => None,
     }
 }
 
-fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
+pub(crate) fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
     match &task.phase {
         WorkerTaskPhase::Gone { detail } => Some(detail.clone()),
         _ => None,
@@ -268,7 +294,7 @@ async fn a_second_agent_on_the_same_directory_is_refused() {
     leader
         .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
         .await;
-    let second = start_agent(&host.home.path().join("config.json"))
+    let second = start_agent(FIXTURE.as_ref(), &host.home.path().join("config.json"))
         .wait_with_output()
         .unwrap();
     assert!(!second.status.success());
@@ -406,20 +432,24 @@ async fn an_older_leadership_is_not_followed() {
     let newer = Leader::start(9).await;
     let older = Leader::start(0).await;
     let mut host = Host::start(&[&newer, &older]);
-    newer
-        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
-        .await;
+    // What has run under a leadership was started after that one was on the agent's disk.
+    newer.want([script("true")]);
+    newer.eventually_task("the first end", exited).await;
     // The agent forgets all that is not on its disk; a deposed leader is the only one to answer.
     host.kill_agent();
     newer.step_down();
     older.lead(8);
-    older.want([script("echo $$ > started")]);
+    let later = TaskAssignment {
+        epoch: AttemptEpoch(12),
+        ..script("echo $$ > started")
+    };
+    older.want([later.clone()]);
     host.restart_agent();
     older
         .eventually("hellos", |inner| (inner.hellos.len() > 3).then_some(()))
         .await;
     assert!(older.inner().status.is_none());
-    assert!(!host.directory(&script("")).path().exists());
+    assert!(!host.directory(&later).path().exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]

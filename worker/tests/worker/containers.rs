@@ -1,5 +1,7 @@
 //! What an agent does with the container engine of its host.
 
+use std::path::Path;
+
 use muster_core::spec::Container;
 use muster_core::state::ENGINE_LABEL;
 use muster_worker::{ContainerEngineConfig, WorkerConfig};
@@ -10,9 +12,9 @@ use crate::support::leader::Leader;
 use crate::support::{eventually, script};
 use muster_core::beat::WorkerTaskPhase;
 
-fn with(engine: &FakeEngine) -> impl FnOnce(&mut WorkerConfig) {
+fn with(engine: &FakeEngine) -> impl FnOnce(&mut WorkerConfig, &Path) {
     let socket = engine.socket();
-    |config| config.container_engine = ContainerEngineConfig::Socket(socket)
+    |config, _| config.container_engine = ContainerEngineConfig::Socket(socket)
 }
 
 /// An engine that has a container of an attempt that nobody knows any more.
@@ -47,7 +49,7 @@ async fn a_host_says_which_engine_it_has_and_removes_what_dead_tasks_left_there(
 #[tokio::test]
 async fn a_host_without_an_engine_says_nothing_of_it() {
     let leader = Leader::start(5).await;
-    let _host = Host::start_with(&[&leader], |config| {
+    let _host = Host::start_with(&[&leader], |config, _| {
         config.container_engine = ContainerEngineConfig::None;
     });
     let hello = leader.eventually("hello", |inner| inner.hellos.first().cloned());
