@@ -131,6 +131,10 @@ pub const BAD_CHECKPOINTS_MAX: u32 = 8;
 pub const REMOVALS_TOLD_MAX: usize = 16;
 /// Attempts in a row without a newer checkpoint that a job may allow itself.
 pub const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 1_000;
+/// Host folders and files that one container may see, beside those of the task contract.
+pub const MOUNTS_MAX: usize = 64;
+/// Largest `/dev/shm` of a container, in MiB: 16 TiB are more than a host has.
+pub const SHM_MIB_MAX: u64 = 16 << 20;
 
 /// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
 /// refused for its length.

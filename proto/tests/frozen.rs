@@ -121,6 +121,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
     assert_eq!(written(&samples::learnt::state())[8], 3);
     for name in [
+        "submit_job_with_container",
         "submit_job_with_execution",
         "submit_job_with_lifecycle",
         "report_task_exited_in_detail",

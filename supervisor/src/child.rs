@@ -31,15 +31,35 @@ impl ChildSetup {
     /// # Errors
     /// What cannot be set up, in words for the user.
     pub(crate) fn of(spec: &TaskSpec, cgroups: &Cgroups, parent: Pid) -> Result<Self, String> {
-        let doors = cgroups.doors();
+        let is_container = spec.assignment.execution.container.is_some();
+        let doors = match is_container {
+            true => cgroups.inner_doors(),
+            false => cgroups.doors(),
+        };
+        // A container's limits are for its engine to set.
+        let limits = match is_container {
+            true => Vec::new(),
+            false => kernel_limits::of_task(&spec.assignment.execution.ulimits)?,
+        };
         let place = spec.confinement.cpus.as_ref();
         Ok(Self {
             parent,
             doors: doors.map_err(|error| format!("opening its cgroups failed: {error}"))?,
-            limits: kernel_limits::of_task(&spec.assignment.execution.ulimits)?,
+            limits,
             cpus: place.map(cpus),
             nodes: place.map(|place| mask(&place.nodes)).unwrap_or_default(),
         })
+    }
+
+    /// For a process that helps to supervise a task and is none of it.
+    pub(crate) const fn helper(parent: Pid) -> Self {
+        Self {
+            parent,
+            doors: Vec::new(),
+            limits: Vec::new(),
+            cpus: None,
+            nodes: Vec::new(),
+        }
     }
 
     /// Does it, in the child.

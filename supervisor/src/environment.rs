@@ -7,11 +7,13 @@ use muster_core::desired::TaskAssignment;
 use muster_core::state::RestartReason;
 
 use crate::directory::TaskDirectory;
+use crate::process::CONTROL_VARIABLE;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::stopping::terminate_lead_ms;
 
-/// Variables that a task inherits from its worker; a user's variable of the same name wins.
+/// Variables that a process inherits from its worker; a user's variable of the same name wins. A container has its
+/// image's.
 const INHERITED: [&str; 7] = [
     "PATH",
     "HOME",
@@ -31,8 +33,10 @@ pub(crate) fn of_task(
     directory: &TaskDirectory,
     secrets: &Secrets,
 ) -> BTreeMap<OsString, OsString> {
+    let is_process = spec.assignment.execution.container.is_none();
     let inherited = INHERITED
         .iter()
+        .filter(|_| is_process)
         .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));
     let users = spec
         .assignment
@@ -68,7 +72,7 @@ fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString
             "TORCHELASTIC_ERROR_FILE",
             directory.error_file().into_os_string(),
         ),
-        ("MUSTER_CTL_DIR", control.into_os_string()),
+        (CONTROL_VARIABLE, control.into_os_string()),
     ]
 }
 

@@ -15,6 +15,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, 
 
 use crate::cgroup::{Cgroups, Limits, Shortage};
 use crate::child::ChildSetup;
+use crate::container::{self, Removal};
 use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::hostfile;
@@ -36,6 +37,8 @@ pub(crate) struct Family {
     /// Signals that we sent while the main process lived: whether it was asked, and whether it was killed.
     asked: Cell<bool>,
     killed: Cell<bool>,
+    /// What sees to the end of the task's container, if it runs in one.
+    removal: Option<Removal>,
 }
 
 /// The ends of the task's output that we read.
@@ -70,7 +73,10 @@ impl Ready {
     ) -> Result<(Family, Outputs), String> {
         let started = spawn(spec, directory, &self);
         let (child, main_ended) = started.inspect_err(|_| self.remove())?;
-        Family::of(child, main_ended, self)
+        let (mut family, outputs) = Family::of(child, main_ended, self)?;
+        let container = spec.assignment.execution.container.as_ref();
+        family.removal = container.map(|_| Removal::of(directory));
+        Ok((family, outputs))
     }
 }
 
@@ -80,7 +86,10 @@ impl Family {
     /// # Errors
     /// What is wrong, in words for the user.
     pub(crate) fn prepare(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Ready, String> {
-        working_directory(spec, directory)?;
+        // A container's is its image's business.
+        if spec.assignment.execution.container.is_none() {
+            working_directory(spec, directory)?;
+        }
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
@@ -98,6 +107,7 @@ impl Family {
             secrets: ready.secrets,
             asked: Cell::new(false),
             killed: Cell::new(false),
+            removal: None,
         };
         let outputs = Outputs {
             stdout: stdout.into(),
@@ -160,11 +170,17 @@ impl Family {
                     } else {
                         tell(pid, status);
                     }
+                    if let Some(removal) = &mut self.removal {
+                        removal.note(pid, status);
+                    }
                 }
                 Ok(None) => return false,
                 Err(Errno::INTR) => {}
                 // The only other error is that there are no children.
-                Err(_) => return true,
+                Err(_) => {
+                    let removal = self.removal.as_mut();
+                    return removal.is_none_or(|removal| removal.is_over(self.status));
+                }
             }
         }
     }
@@ -202,7 +218,7 @@ impl Family {
         }
         signal_group(self.main, Signal::KILL);
         self.cgroups.kill();
-        kill_descendants();
+        kill_descendants(self.removal.as_ref().and_then(Removal::running));
     }
 
     /// Lets its cgroups and secrets go once nothing lives.
@@ -218,7 +234,7 @@ pub(crate) fn end_all() {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
-                kill_descendants();
+                kill_descendants(None);
                 std::thread::park_timeout(KILL_RETRY);
             }
             // The only other error is that there are no children.
@@ -228,10 +244,12 @@ pub(crate) fn end_all() {
 }
 
 /// Whoever cannot be seen now is seen in the next round: while any of them lives, there is one.
-fn kill_descendants() {
+fn kill_descendants(but: Option<i32>) {
     let me = getpid().as_raw_nonzero().get();
     for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
-        kill_pid(pid);
+        if Some(pid) != but {
+            kill_pid(pid);
+        }
     }
 }
 
@@ -252,9 +270,10 @@ fn spawn(
         &mut command,
         ChildSetup::of(spec, &ready.cgroups, getpid())?,
     );
-    let child = command
-        .spawn()
-        .map_err(|error| format!("starting `{}` failed: {error}", spec.assignment.command[0]))?;
+    let child = command.spawn().map_err(|error| {
+        let program = command.get_program().display();
+        format!("starting `{program}` failed: {error}")
+    })?;
     let watched = Pid::from_raw(child.id().cast_signed())
         .ok_or(Errno::SRCH)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
@@ -288,6 +307,23 @@ fn command(
     directory: &TaskDirectory,
     secrets: &Secrets,
 ) -> Result<Command, String> {
+    let mut command = match &spec.assignment.execution.container {
+        Some(_) => container::runner(directory, &environment::of_task(spec, directory, secrets)),
+        None => process(spec, directory, secrets)?,
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// The command of a task that is a process of the host.
+fn process(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> Result<Command, String> {
     let assignment = &spec.assignment;
     let (program, arguments) = assignment
         .command
@@ -299,9 +335,6 @@ fn command(
         .args(arguments)
         .env_clear()
         .envs(environment::of_task(spec, directory, secrets))
-        .current_dir(working_directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
+        .current_dir(working_directory);
     Ok(command)
 }

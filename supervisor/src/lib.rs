@@ -15,6 +15,7 @@ mod checkpoints;
 mod child;
 pub mod clock;
 mod connections;
+pub mod container;
 mod control;
 mod directory;
 mod environment;
@@ -61,11 +62,14 @@ pub use protocol::{
 };
 pub use run_id::{InvalidRunId, RunId};
 pub use shipped::Shipped;
-pub use spec::{Confinement, CpuPlace, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec};
+pub use spec::{
+    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec, format_of,
+};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
-/// says in the list of processes whose they are.
+/// says in the list of processes whose they are. `supervise container <action> <task directory>` is a part of
+/// [`container`].
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
@@ -74,6 +78,9 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
         [verb, directory] if verb == "supervise" => {
             Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
+        }
+        [verb, word, action, directory] if verb == "supervise" && word == "container" => {
+            container::act(action, &TaskDirectory::new(directory))
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,

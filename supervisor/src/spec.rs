@@ -3,18 +3,31 @@
 use std::path::PathBuf;
 
 use muster_core::desired::TaskAssignment;
+use muster_core::spec::Execution;
 use serde::{Deserialize, Serialize};
 
 use crate::cgroup::DeviceNumber;
 
-/// Version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
-/// meets the supervisors of the old one.
-pub const SPEC_FORMAT: u32 = 1;
+/// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
+/// meets the supervisors of the old one, and perhaps their program.
+pub const SPEC_FORMAT: u32 = 2;
+/// The version before tasks could be run otherwise than as plain processes.
+const PLAIN_FORMAT: u32 = 1;
+
+/// The oldest version whose supervisors run a task as it says.
+#[must_use]
+pub fn format_of(assignment: &TaskAssignment) -> u32 {
+    if assignment.execution == Execution::default() {
+        PLAIN_FORMAT
+    } else {
+        SPEC_FORMAT
+    }
+}
 
 /// Everything a supervisor needs to run one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
-    /// [`SPEC_FORMAT`] of the agent that wrote it.
+    /// Its version, see [`format_of`].
     pub format: u32,
     /// What the leader wants to run.
     pub assignment: TaskAssignment,
@@ -40,6 +53,20 @@ pub struct TaskSpec {
     /// Milliseconds before its lease's end at which the task is asked to stop; 0: it is not asked.
     #[serde(default)]
     pub lease_warning_ms: u64,
+    /// What makes its container, if the host has an engine.
+    #[serde(default)]
+    pub engine: Option<EngineAccess>,
+}
+
+/// A container engine, and what a supervisor must know to use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineAccess {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// The worker's id, by which its containers are known.
+    pub worker: String,
+    /// Whether the GPUs of the host are real: simulated ones are no devices.
+    pub has_real_gpus: bool,
 }
 
 impl TaskSpec {

@@ -14,6 +14,7 @@ use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
 use crate::connections::{Connections, Incoming};
+use crate::container::ContainerEnd;
 use crate::directory::{ExitRecord, TaskDirectory};
 use crate::evidence;
 use crate::exec::Execs;
@@ -46,7 +47,7 @@ pub(crate) enum SuperviseError {
     #[error("there is no spec.json")]
     NoSpec,
     /// An agent of another version wrote the task.
-    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT}")]
+    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT} and older ones")]
     Format {
         /// What it has.
         found: u32,
@@ -82,7 +83,7 @@ pub(crate) fn supervise(
         .read_spec()
         .map_err(during("reading spec.json"))?
         .ok_or(SuperviseError::NoSpec)?;
-    if spec.format != SPEC_FORMAT {
+    if spec.format > SPEC_FORMAT {
         return Err(SuperviseError::Format { found: spec.format });
     }
     // Fails if we lead a process group already (a shell started us), which serves as well.
@@ -293,18 +294,28 @@ impl Supervisor<'_> {
         }
         let last_output = task.output.finish();
         self.execs.finish();
-        let mut exit = match &self.broken {
+        let container = self.container_end();
+        let mut exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
             None => task
                 .family
                 .account(exit_of(task.family.status(), self.expired)),
         };
+        exit.out_of_memory |= container.out_of_memory;
         // It ended as its lease made it, unless it says by its code that it was done by itself.
         let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
         exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();
         exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
         task.family.close();
         exit
+    }
+
+    /// What the end of a container's runner cannot say.
+    fn container_end(&self) -> ContainerEnd {
+        match self.spec.assignment.execution.container {
+            Some(_) => ContainerEnd::read(self.directory),
+            None => ContainerEnd::default(),
+        }
     }
 
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {

@@ -1,7 +1,7 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::sync::atomic::AtomicU64;
@@ -123,4 +123,75 @@ pub(crate) fn become_standard_files(
         }
     }
     Ok(())
+}
+
+/// Takes signals over: they are read from the file that comes back, and do nothing else any more.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn take_signals(signals: impl Iterator<Item = i32>) -> io::Result<OwnedFd> {
+    let set = signal_set(signals)?;
+    // SAFETY: the set was made above, and nobody wants the earlier one.
+    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the set was made above.
+    let file =
+        unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+fn signal_set(signals: impl Iterator<Item = i32>) -> io::Result<libc::sigset_t> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: it makes the set.
+    if unsafe { libc::sigemptyset(set.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for signal in signals {
+        // SAFETY: the set was made above.
+        if unsafe { libc::sigaddset(set.as_mut_ptr(), signal) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: the set was made above.
+    Ok(unsafe { set.assume_init() })
+}
+
+/// The next of the signals that were taken over; none if none has come.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn next_signal(signals: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut told = [0u8; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(signals, &mut told) {
+        Ok(_) => {
+            let [a, b, c, d, ..] = told;
+            Ok(Some(u32::from_ne_bytes([a, b, c, d]).cast_signed()))
+        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends this process by a signal, without a dump of its memory: that is not the one in question. Returns if the signal ends
+/// nothing.
+pub(crate) fn die_by(signal: i32) {
+    let no_dump = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let Ok(none) = signal_set(std::iter::empty()) else {
+        return;
+    };
+    // SAFETY: the handler is no code of ours, both structures were made above, and this process is about to end.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const no_dump);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::raise(signal);
+    }
 }

@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_core::limits::GPUS_PER_HOST_MAX;
+use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use serde::{Deserialize, Serialize};
 
+use crate::container_engine::ContainerEngineConfig;
 use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
 use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
@@ -32,7 +33,7 @@ pub struct WorkerConfig {
     pub cpus_milli: Option<u32>,
     /// Memory to offer, in MiB; all of the machine if none.
     pub memory_mib: Option<u64>,
-    /// Free labels.
+    /// Free labels; names that begin with `muster.` are the worker's own.
     pub labels: BTreeMap<String, String>,
     /// Where this host and its GPUs lie.
     pub topology: TopologyConfig,
@@ -51,6 +52,8 @@ pub struct WorkerConfig {
     /// Milliseconds that a GPU's memory is waited for when it goes from one task to the next; then the GPU is unfit until
     /// its memory is free.
     pub gpu_memory_wait_ms: u64,
+    /// What makes the containers of tasks that run in one.
+    pub container_engine: ContainerEngineConfig,
     /// How much of one task's output is kept, for each of its two streams.
     pub log_limits: LogLimits,
     /// What is kept of the output of attempts that have ended.
@@ -80,6 +83,7 @@ impl Default for WorkerConfig {
             secrets_dir: None,
             run_dir: None,
             gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
+            container_engine: ContainerEngineConfig::Auto,
             log_limits: LogLimits::default(),
             log_retention: LogRetention::default(),
             log_shipping: None,
@@ -178,6 +182,25 @@ impl WorkerConfig {
         {
             return broken("log_shipping", "must name a program and leave it time");
         }
+        if self.labels.keys().any(|name| name.starts_with("muster.")) {
+            return broken(
+                "labels",
+                "must not begin with `muster.`: those are the worker's own",
+            );
+        }
+        if self.labels.len() >= LABELS_MAX {
+            let rule = format!(
+                "must be less than {LABELS_MAX} (LABELS_MAX), which includes the worker's own"
+            );
+            return broken("labels", &rule);
+        }
+        if matches!(&self.container_engine, ContainerEngineConfig::Socket(path) if path.is_relative())
+        {
+            return broken(
+                "container_engine",
+                "must be `auto`, `none` or an absolute path",
+            );
+        }
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);
         }
@@ -210,6 +233,16 @@ mod tests {
             bad.validate()
                 .is_err_and(|error| error.field == "schedulers")
         );
+        let bad = WorkerConfig {
+            labels: [("muster.engine".to_owned(), "mine".to_owned())].into(),
+            ..WorkerConfig::default()
+        };
+        assert!(bad.validate().is_err_and(|error| error.field == "labels"));
+        let bad = WorkerConfig {
+            container_engine: ContainerEngineConfig::Socket("engine.sock".into()),
+            ..WorkerConfig::default()
+        };
+        assert!({ bad.validate() }.is_err_and(|error| error.field == "container_engine"));
         let bad = WorkerConfig {
             gpus: GpuConfig::Simulated {
                 count: 1_000,

@@ -8,6 +8,7 @@
 //! | `exec` | commands that users run beside tasks |
 //! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
 //! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
+//! | `container_engine` | podman or docker, looked for again and again |
 //! | [`gpu`] | NVML and simulated GPUs |
 //! | [`topology`] | where the host and its GPUs lie |
 //! | [`journal`], [`identity`] | what survives the agent |
@@ -15,6 +16,7 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod container_engine;
 mod cpus;
 mod driver;
 mod error;
@@ -35,6 +37,7 @@ pub mod topology;
 mod watchdog;
 
 pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
+pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
 pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;

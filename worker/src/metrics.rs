@@ -14,6 +14,7 @@ const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
 const SESSION: &str = "muster_worker_session_open";
 const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
+const ENGINE: &str = "muster_worker_container_engine";
 const SYNC: &str = "muster_worker_journal_sync_seconds";
 const EXECS: &str = "muster_worker_execs_total";
 const EXECS_RUNNING: &str = "muster_worker_execs_running";
@@ -37,6 +38,7 @@ pub(crate) fn describe() {
         REMOVALS,
         "checkpoints that were to be removed, by outcome: removed, or left where they are"
     );
+    describe_gauge!(ENGINE, "1 while a container engine answers on this host");
     describe_histogram!(SYNC, "time to make a batch of journal records durable");
     describe_counter!(EXECS, "commands that users ran beside tasks");
     describe_gauge!(EXECS_RUNNING, "commands that run beside tasks");
@@ -108,6 +110,10 @@ pub(crate) fn segments_unshipped(waiting: usize) {
 
 pub(crate) fn logs_removed(attempts: usize) {
     counter!(REMOVED).increment(attempts as u64);
+}
+
+pub(crate) fn container_engine(answers: bool) {
+    gauge!(ENGINE).set(if answers { 1.0 } else { 0.0 });
 }
 
 pub(crate) fn session_open(open: bool) {

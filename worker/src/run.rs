@@ -14,6 +14,7 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::{CgroupUse, GpuConfig, WorkerConfig};
+use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::cpus::{CpuLayout, CpuLedger};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
@@ -73,16 +74,18 @@ pub async fn run(
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
+    let finder = engine_finder(&config, &data);
+    let (engine, engines) = watch::channel(finder.find(None).await);
     let patience = Duration::from_millis(config.gpu_memory_wait_ms);
     let hand_over = HandOver::new(memory, patience, outbox.clone());
-    let settings = runner_config(&config, &data, hardware)?;
+    let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
     let (executor, handle) = Executor::new(journal, runner.clone());
     let (newest, accepted) = watch::channel(agent.leader());
     let keeper = SessionKeeper::new(
-        registration,
+        (registration, engines),
         config.schedulers,
         outbox,
         accepted,
@@ -112,6 +115,7 @@ pub async fn run(
         .clone()
         .run_until_cancelled_owned(OptionFuture::from(shipping));
     tokio::spawn(shipping);
+    tokio::spawn(finder.watch(engine, stop.clone()));
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -190,10 +194,20 @@ fn registration(
     }
 }
 
+fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
+    let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
+    EngineFinder::new(
+        &config.container_engine,
+        data.worker_id().to_string(),
+        has_real_gpus,
+        data.tasks(),
+    )
+}
+
 fn runner_config(
-    config: &WorkerConfig,
-    data: &DataDirectory,
+    (config, data): (&WorkerConfig, &DataDirectory),
     hardware: Hardware,
+    engine: watch::Receiver<Option<FoundEngine>>,
 ) -> Result<RunnerConfig, Error> {
     let supervisor = match &config.supervisor {
         Some(path) => path.clone(),
@@ -211,6 +225,7 @@ fn runner_config(
         checkpoints: absolute(checkpoints)?,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         log_limits: config.task_log_limits(),
+        engine,
         cgroups: cgroups(config.cgroups, data)?,
         cpu_quota: config.cpu_quota,
         hardware,

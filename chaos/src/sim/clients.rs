@@ -8,7 +8,8 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy,
+    TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -220,7 +221,12 @@ impl SimClient {
 
 /// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
 fn execution_of(run_ms: u64) -> Execution {
+    let container = run_ms.is_multiple_of(6).then(|| Container {
+        image: "simulated".to_owned(),
+        ..Container::default()
+    });
     Execution {
+        container,
         pids_max: run_ms.is_multiple_of(7).then_some(64),
         ..Execution::default()
     }

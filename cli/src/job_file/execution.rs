@@ -5,10 +5,15 @@ use std::collections::BTreeMap;
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use super::container::ContainerFile;
+
 /// How tasks are run, beside their command.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct ExecutionFile {
+    /// The container that each task runs in.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) container: Option<ContainerFile>,
     /// The kernel's limits for each process, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub(crate) ulimits: BTreeMap<String, UlimitFile>,
@@ -122,6 +127,7 @@ impl From<ExecutionFile> for v1::Execution {
             BindingFile::Numa => v1::CpuBinding::Numa,
         };
         Self {
+            container: file.container.map(Into::into),
             ulimits: file.ulimits.into_iter().map(limit).collect(),
             pids_max: file.pids_max,
             secrets: file.secrets.into_iter().map(Into::into).collect(),
@@ -144,6 +150,7 @@ impl From<&v1::Execution> for ExecutionFile {
             (limit.name.clone(), file)
         };
         Self {
+            container: execution.container.as_ref().map(Into::into),
             ulimits: execution.ulimits.iter().map(limit).collect(),
             pids_max: execution.pids_max,
             secrets: execution.secrets.iter().filter_map(secret).collect(),

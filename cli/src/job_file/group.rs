@@ -22,7 +22,8 @@ pub(crate) struct GroupFile {
     /// What each task needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resources: Option<ResourcesFile>,
-    /// Program and arguments.
+    /// Program and arguments; may be left out in a container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) command: Vec<String>,
     /// Additional environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

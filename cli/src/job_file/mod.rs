@@ -2,6 +2,7 @@
 //!
 //! `docs/job-file.md` documents the format.
 
+mod container;
 mod execution;
 mod group;
 mod lifecycle;
@@ -9,6 +10,7 @@ mod read;
 mod scheduling;
 mod schema;
 
+pub(crate) use container::{ContainerFile, MountFile, PullFile};
 pub(crate) use execution::{
     AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
 };

@@ -164,7 +164,9 @@ mod tests {
         let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
                     resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
                     execution: {ulimits: {nofile: 4096, memlock: unlimited, stack: {soft: 8, hard: unlimited}}, pids_max: 9, binding: numa, \
-                    secrets: [{name: s, as: {variable: V}}, {name: t, as: {file: F}}]}\n\
+                    secrets: [{name: s, as: {variable: V}}, {name: t, as: {file: F}}], \
+                    container: {image: 'r/i:1', pull: always, entrypoint: [e], user: '1:2', userns: host, shm: 2GiB, \
+                    gpus: 'v.com/g={uuid}', init: true, mounts: [{source: /a, target: /b, read_only: true}]}}\n\
                     labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
                     within: {level: rack, required: false}\n  hosts: [n1]\n\
                     lifecycle:\n  after_ok: [41, 42]\n  after_failed: [43]\n  rules:\n  \

@@ -81,6 +81,11 @@ impl JobDetailView {
                 format!("{name}: {command}")
             };
             facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
+            let execution = group.execution.as_ref();
+            if let Some(container) = execution.and_then(|it| it.container.as_ref()) {
+                let image = container.image.clone();
+                facts.push(vec![Cell::toned("Image", Tone::Faint), image.into()]);
+            }
         }
         self.push_checkpoints(&mut facts, screen);
         self.push_assemblies(&mut facts);

@@ -6,11 +6,15 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
+use crate::spec::Container;
+
 /// How the tasks of a group are run, beside their command. The default says nothing: such tasks run as tasks did before
 /// there was this part, which the log of older builds relies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct Execution {
+    /// The container that each task runs in; a process of the host if none.
+    pub container: Option<Container>,
     /// The kernel's limits for each of a task's processes; those that are not named are the worker's own.
     pub ulimits: BTreeMap<UlimitKind, Ulimit>,
     /// Processes and threads that a task may have at a time; at least 1. No limit if none.

@@ -1,5 +1,6 @@
 //! What users ask for: a job, its task groups, their resources and the job's promises about itself.
 
+mod container;
 mod execution;
 mod layout;
 mod lifecycle;
@@ -10,6 +11,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use container::{Container, GPU_DEVICE, GPU_PLACEHOLDER, Mount, PullPolicy};
 pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind, UnknownUlimit};
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
@@ -70,7 +72,8 @@ pub struct TaskGroup {
     pub count: u32,
     /// What each task needs.
     pub resources: Resources,
-    /// Program and arguments; at least one.
+    /// Program and arguments; at least one. In a container, arguments of its entry point; the image's own if there are
+    /// none.
     pub command: Vec<String>,
     /// Additional environment variables.
     pub environment: BTreeMap<String, String>,

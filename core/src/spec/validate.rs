@@ -1,5 +1,6 @@
 //! The rules that a specification must obey, checked before anything is written.
 
+mod container;
 mod execution;
 mod lifecycle;
 mod scheduling;
@@ -196,11 +197,12 @@ impl Findings {
         self.check(group.count > 0, &at("count"), || {
             "must be at least 1".to_owned()
         });
-        let command_given = group
-            .command
-            .first()
-            .is_some_and(|program| !program.is_empty());
-        self.check(command_given, &at("command"), || {
+        let has_program = match group.command.first() {
+            Some(program) => !program.is_empty() || group.execution.container.is_some(),
+            // The image says what is run.
+            None => group.execution.container.is_some(),
+        };
+        self.check(has_program, &at("command"), || {
             "must name a program".to_owned()
         });
         self.check(

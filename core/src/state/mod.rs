@@ -38,7 +38,7 @@ pub use checkpoint::{Checkpoint, Removal};
 pub use events::{Compacted, EventLog};
 pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
-pub use host::{Gpu, Holder, Host, HostClaim};
+pub use host::{ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod container;
 mod lifecycle;
 mod places;
 mod reports;
@@ -170,6 +171,7 @@ impl<'a> Draw<'a> {
             4 => registration.cpus_milli = 2_000,
             5 => registration.gpus[1].model = "L40S".to_owned(),
             6 => registration.gpus.reverse(),
+            7 => self.equip(&mut registration),
             _ => {}
         }
         Command::RegisterHost {
@@ -203,6 +205,9 @@ impl<'a> Draw<'a> {
         spec.lifecycle = self.lifecycle(spec.gang);
         // No draw of its own, so that all others stay as they were.
         spec.groups[0].execution.pids_max = (tasks == 5).then_some(64);
+        if tasks == 3 {
+            spec.groups[0].execution.container = Some(self.container());
+        }
         if self.once_in(20) {
             spec.groups[0].count = 0;
         }

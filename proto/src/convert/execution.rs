@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::spec::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind};
+use muster_core::spec::{Container, CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind};
 
 use super::{InvalidField, required};
 use crate::v1;
@@ -22,7 +22,9 @@ impl TryFrom<v1::Execution> for Execution {
             v1::CpuBinding::Unspecified => CpuBinding::None,
         };
         let secrets = wire.secrets.into_iter().enumerate();
+        let container = wire.container.map(Container::try_from).transpose();
         Ok(Self {
+            container: container.map_err(|invalid| invalid.within("container"))?,
             ulimits: ulimits(wire.ulimits)?,
             pids_max: wire.pids_max,
             secrets: secrets
@@ -63,6 +65,7 @@ impl From<&Execution> for v1::Execution {
             CpuBinding::Numa => v1::CpuBinding::Numa,
         };
         Self {
+            container: execution.container.as_ref().map(Into::into),
             ulimits: execution.ulimits.iter().map(limit).collect(),
             pids_max: execution.pids_max,
             secrets: execution.secrets.iter().map(Into::into).collect(),

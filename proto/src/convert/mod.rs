@@ -7,6 +7,7 @@
 mod beat;
 mod blocker;
 pub(crate) mod claim;
+mod container;
 mod desired;
 mod effect;
 mod event;

@@ -5,6 +5,7 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
+use super::container::container;
 use super::text;
 
 pub(super) fn execution() -> impl Strategy<Value = Execution> {
@@ -22,16 +23,20 @@ pub(super) fn execution() -> impl Strategy<Value = Execution> {
         Just(CpuBinding::Numa),
     ];
     let said = (
+        option::of(container()),
         btree_map(kind, limit, 0..3),
         option::of(any::<u32>()),
         vec(secret, 0..3),
         binding,
     );
-    let said = said.prop_map(|(ulimits, pids_max, secrets, binding)| Execution {
-        ulimits,
-        pids_max,
-        secrets,
-        binding,
-    });
+    let said = said.prop_map(
+        |(container, ulimits, pids_max, secrets, binding)| Execution {
+            container,
+            ulimits,
+            pids_max,
+            secrets,
+            binding,
+        },
+    );
     prop_oneof![Just(Execution::default()), said]
 }

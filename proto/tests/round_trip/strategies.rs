@@ -4,6 +4,8 @@
 mod claiming;
 #[path = "configuration.rs"]
 mod configuration;
+#[path = "container.rs"]
+mod container;
 #[path = "execution.rs"]
 mod execution;
 #[path = "layout.rs"]

@@ -21,6 +21,7 @@ use muster_core::topology::LearntTree;
 
 pub(crate) mod barrier;
 pub(crate) mod cells;
+pub(crate) mod containers;
 pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod lives;
@@ -205,6 +206,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(moves::commands());
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
+    commands.push(containers::command());
     commands.extend(barrier::commands());
     commands.extend(retries::commands());
     commands

@@ -21,6 +21,8 @@ pub(crate) use limits::Limits;
 
 /// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
 const CHARGED_BYTES_MAX: u64 = 4 << 20;
+/// The cgroup of a process of ours, within a task's.
+const INNER: &str = "runner";
 
 /// The cgroups of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -54,6 +56,16 @@ impl Cgroups {
         Self(paths.to_vec())
     }
 
+    /// The cgroups of the same path in all hierarchies of this host: engines make a container's in each.
+    #[must_use]
+    pub fn likewise(path: &Path) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
+        let below = below.filter(|below| !below.as_os_str().is_empty());
+        let all = below.map(|below| points(&mounts).map(|point| Path::new(point).join(below)));
+        Self(all.into_iter().flatten().collect())
+    }
+
     /// The files by which a process moves itself into the cgroups, with all that it will start: it writes `0` into each.
     ///
     /// # Errors
@@ -65,6 +77,23 @@ impl Cgroups {
                 .open(path.join("cgroup.procs"))
         };
         self.0.iter().map(open).collect()
+    }
+
+    /// The same for a process that has other cgroups made below these: on version 2, a cgroup that holds others holds no
+    /// processes itself.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn inner_doors(&self) -> io::Result<Vec<File>> {
+        let inner = self.0.iter().map(|path| {
+            let is_unified = path.join("cgroup.controllers").exists();
+            let inner = path.join(INNER);
+            match is_unified {
+                true => make(&inner).map(|()| inner),
+                false => Ok(path.clone()),
+            }
+        });
+        Self(inner.collect::<io::Result<_>>()?).doors()
     }
 
     /// Kills all processes in them, those started meanwhile included; no error if they are gone.
@@ -93,18 +122,18 @@ impl Cgroups {
         })
     }
 
-    /// Whether no process is in them.
+    /// Whether no process is in them, or below.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.0.iter().all(|path| {
+        self.with_all_below().iter().all(|path| {
             fs::read_to_string(path.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty())
                 || !path.exists()
         })
     }
 
-    /// Removes them; one that still holds a dying process is removed by the next clean-up.
+    /// Removes them, and what an engine made below them; one that still holds a dying process is removed by the next clean-up.
     pub fn remove(&self) {
-        for path in &self.0 {
+        for path in self.with_all_below().iter().rev() {
             drop(fs::remove_dir(path));
         }
     }
@@ -146,10 +175,11 @@ impl Cgroups {
         events.map_or(0, |events| count(&events, "max"))
     }
 
-    /// The processes in any of them.
+    /// The processes in any of them, and below.
     fn processes(&self) -> Vec<i32> {
+        let all = self.with_all_below();
         let lists =
-            { self.0.iter() }.filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
+            { all.iter() }.filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
         let mut pids: Vec<i32> = lists
             .flat_map(|list| list.lines().map(str::parse).collect::<Vec<_>>())
             .filter_map(Result::ok)
@@ -157,6 +187,19 @@ impl Cgroups {
         pids.sort_unstable();
         pids.dedup();
         pids
+    }
+
+    /// Their directories, and those of all cgroups below them, each after the one that it lies in.
+    fn with_all_below(&self) -> Vec<PathBuf> {
+        let mut all = self.0.clone();
+        let mut next = 0;
+        while let Some(path) = all.get(next).cloned() {
+            next += 1;
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            all.extend(below.map(|entry| entry.path()));
+        }
+        all
     }
 
     /// What the first file of one of these names says.
@@ -197,6 +240,22 @@ impl Cgroups {
         }
         write_existing(&path.join(name), text.trim())
     }
+}
+
+/// The path of a cgroup within its hierarchy, as container engines take it.
+pub(crate) fn below_mount(cgroup: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut below = points(&mounts).filter_map(|point| cgroup.strip_prefix(point).ok());
+    below.next().map(|path| format!("/{}", path.display()))
+}
+
+/// Where hierarchies of cgroups are mounted.
+fn points(mounts: &str) -> impl Iterator<Item = &str> {
+    mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (point, kind) = (fields.next()?, fields.next()?);
+        kind.starts_with("cgroup").then_some(point)
+    })
 }
 
 /// Where the memory lacked for which the kernel killed.

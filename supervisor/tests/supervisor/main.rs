@@ -6,9 +6,12 @@
 )]
 
 mod confinement;
+mod containers;
 mod conversation;
 mod exec;
+mod fake_engine;
 mod fencing;
 mod gangs;
+mod podman;
 mod support;
 mod tasks;

@@ -72,6 +72,7 @@ impl Rig {
             checkpoint_directory: home.path().join("checkpoints"),
             checkpoint_scan_ms: 20,
             cgroup: None,
+            engine: None,
             confinement: Confinement::default(),
             secrets: SecretFolders::default(),
             lease_warning_ms: 0,

@@ -272,6 +272,7 @@ mod tests {
             },
             secrets: SecretFolders::default(),
             lease_warning_ms: 0,
+            engine: None,
         };
         directory.create(&spec).unwrap();
         let dead = ProcessIdentity {

@@ -15,8 +15,8 @@ use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, SPEC_FORMAT, SecretFolders, TaskDirectory,
-    TaskSpec,
+    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, TaskDirectory, TaskSpec,
+    format_of,
 };
 
 /// A supervisor that runs, or is about to.
@@ -50,7 +50,7 @@ pub(super) fn spec(
     let checkpoint_directory = checkpoint_directory(config, assignment.key.job, assignment.unit);
     let names_secrets = !assignment.execution.secrets.is_empty();
     TaskSpec {
-        format: SPEC_FORMAT,
+        format: format_of(&assignment),
         confinement: confinement(config, &assignment, cpus),
         secrets: SecretFolders {
             source: config.secrets.clone().filter(|_| names_secrets),
@@ -64,6 +64,7 @@ pub(super) fn spec(
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         cgroup: None,
         lease_warning_ms: lease.warning_ms,
+        engine: { config.engine.borrow().as_ref() }.map(|engine| engine.access.clone()),
     }
 }
 
@@ -73,8 +74,10 @@ fn confinement(
     assignment: &TaskAssignment,
     cpus: Option<CpuPlace>,
 ) -> Confinement {
+    // A container has no devices but its own anyway, and engines cannot work below a cgroup that lacks some.
+    let is_process = assignment.execution.container.is_none();
     let devices = { config.hardware.devices.iter() }
-        .filter(|(gpu, _)| !assignment.gpus.contains(gpu))
+        .filter(|(gpu, _)| is_process && !assignment.gpus.contains(gpu))
         .map(|(_, device)| *device);
     let devices_denied: Vec<DeviceNumber> = devices.collect();
     let wanted = [

@@ -6,9 +6,9 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt;
 
-use muster_supervisor::process::{ProcessEntry, ProcessIdentity, kill_pid};
+use muster_supervisor::container::{self, Remains};
+use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
 use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
 use super::RunnerConfig;
@@ -54,11 +54,23 @@ fn kill_all_of(
                 .map(|one| one.pid),
         );
         if rest.is_empty() && cgroups.as_ref().is_none_or(Cgroups::is_empty) {
-            return Ok(true);
+            return ends_container(directory);
         }
         std::thread::park_timeout(ROUND_PAUSE);
     }
     Ok(false)
+}
+
+/// Whether nothing of the task's container is left. Its engine is asked once: what it cannot say now, the next attempt asks
+/// again.
+fn ends_container(directory: &TaskDirectory) -> io::Result<bool> {
+    match container::end(directory)? {
+        Remains::Nothing => Ok(true),
+        Remains::Something(why) => {
+            tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+            Ok(false)
+        }
+    }
 }
 
 /// Clears away what is left of tasks that have no directory any more: processes, cgroups and secrets. An agent or a host
@@ -137,8 +149,7 @@ fn members(
     main: Option<ProcessIdentity>,
     processes: Vec<ProcessEntry>,
 ) -> Vec<i32> {
-    let mut mark = b"MUSTER_CTL_DIR=".to_vec();
-    mark.extend(directory.control().as_os_str().as_bytes());
+    let mark = mark_of(directory);
     processes
         .into_iter()
         .filter(|entry| !entry.is_dead())
@@ -150,12 +161,6 @@ fn members(
         })
         .map(|entry| entry.pid)
         .collect()
-}
-
-/// Whether a process has this variable in its environment, as far as we may look.
-fn carries(pid: i32, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
 }
 
 #[cfg(test)]

@@ -22,6 +22,7 @@ use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::container_engine::FoundEngine;
 use crate::cpus::CpuLedger;
 use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
@@ -31,8 +32,9 @@ use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::container::{self, Remains};
 use muster_supervisor::{
-    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, files,
+    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
 };
 use server::SupervisorServer;
 
@@ -69,6 +71,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) secrets: Option<PathBuf>,
     /// Folder in memory.
     pub(crate) run: PathBuf,
+    /// What makes containers, while the host has an engine.
+    pub(crate) engine: watch::Receiver<Option<FoundEngine>>,
 }
 
 /// What of the machine is given to one task and kept from others.
@@ -341,6 +345,9 @@ async fn clear(directory: TaskDirectory) {
     let cleared = tokio::task::spawn_blocking(move || {
         if let Ok(Some(spec)) = directory.read_spec() {
             Cgroups::at(&spec.cgroups()).remove();
+            if spec.assignment.execution.container.is_some() {
+                clear_container(&directory, &spec);
+            }
             if let Some(secrets) = &spec.secrets.target {
                 files::remove_directory(secrets)
                     .map_err(|error| (directory.path().to_owned(), error))?;
@@ -352,6 +359,22 @@ async fn clear(directory: TaskDirectory) {
     });
     if let Ok(Err((path, error))) = cleared.await {
         tracing::warn!(path = %path.display(), %error, "removing a task's directory failed");
+    }
+}
+
+/// Removes what an engine has left of a task's container: its own records, and cgroups in hierarchies that we do not use.
+fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
+    let left = match container::end(directory) {
+        Ok(Remains::Nothing) => None,
+        Ok(Remains::Something(why)) => Some(why),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = left {
+        // The engine's list shows it to the next agent that looks.
+        tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+    }
+    for path in spec.cgroups() {
+        Cgroups::likewise(&path).remove();
     }
 }
 

@@ -27,6 +27,7 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         checkpoints: home.join("checkpoints"),
         checkpoint_scan_ms: 1_000,
         log_limits: LogLimits::default(),
+        engine: tokio::sync::watch::channel(None).1,
         cgroups: None,
         cpu_quota: false,
         hardware: Hardware::default(),

@@ -3,7 +3,10 @@
 
 mod agent;
 mod confined;
+mod containers;
 mod exec;
+#[path = "../../../supervisor/tests/supervisor/fake_engine.rs"]
+mod fake_engine;
 mod fencing;
 mod formats;
 mod gangs;

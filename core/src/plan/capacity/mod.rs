@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::feasibility::Freed;
+use crate::feasibility::{Freed, unequipped};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::need::Likeness;
@@ -300,6 +300,7 @@ impl<'a> Capacity<'a> {
                 .as_ref()
                 .is_none_or(|only| only.contains_key(&host.id))
             && need.asker.named_out(host).is_none()
+            && unequipped(need.group, host).is_none()
             && (self.all_hosts
                 || need
                     .asker

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use crate::limits;
-use crate::spec::validate::Findings;
+use crate::spec::validate::{Findings, container};
 use crate::spec::{CpuBinding, Execution, JobSpec, TaskGroup};
 
 /// Thousandths of a whole CPU.
@@ -12,12 +12,15 @@ const CPU_MILLI: u32 = 1_000;
 /// Texts that count for the size of a specification.
 pub(super) fn texts(spec: &JobSpec) -> impl Iterator<Item = &String> {
     let secrets = { spec.groups.iter() }.flat_map(|group| &group.execution.secrets);
-    secrets.flat_map(|secret| [&secret.name, secret.form.variable()])
+    secrets
+        .flat_map(|secret| [&secret.name, secret.form.variable()])
+        .chain(spec.groups.iter().flat_map(container::texts))
 }
 
 pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     for (position, group) in spec.groups.iter().enumerate() {
         let at = |field: &str| format!("groups[{position}].execution.{field}");
+        container::check(found, &group.execution, &at);
         kernel_limits(found, &group.execution, &at);
         secrets(found, group, &at);
         let whole = group.resources.cpus_milli > 0 && group.resources.cpus_milli % CPU_MILLI == 0;

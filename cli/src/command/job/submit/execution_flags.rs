@@ -3,6 +3,7 @@
 use clap::Args;
 use muster_proto::v1;
 
+use super::container_flags::{self, ContainerFlags};
 use crate::job_file::{
     AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
 };
@@ -24,17 +25,29 @@ pub(super) struct ExecutionFlags {
     /// Bind tasks to CPUs of their own, or to the NUMA nodes of their GPUs
     #[arg(long, value_enum, value_name = "WHAT")]
     bind: Option<BindingFile>,
+    #[command(flatten)]
+    container: ContainerFlags,
 }
 
 impl ExecutionFlags {
     /// Each flag, and whether it is given.
-    pub(super) const fn given(&self) -> [(&'static str, bool); 4] {
+    pub(super) const fn given(&self) -> [(&'static str, bool); 8] {
+        let [image, pull, mount, shm] = self.container.given();
         [
             ("--ulimit", !self.ulimit.is_empty()),
             ("--pids-max", self.pids_max.is_some()),
             ("--secret", !self.secret.is_empty()),
             ("--bind", self.bind.is_some()),
+            image,
+            pull,
+            mount,
+            shm,
         ]
+    }
+
+    /// The image of the tasks' container, if they run in one.
+    pub(super) fn image(&self) -> Option<&str> {
+        self.container.image()
     }
 
     /// What the job says.
@@ -48,6 +61,7 @@ impl ExecutionFlags {
             pids_max: self.pids_max,
             secrets: self.secret.iter().map(secret).collect(),
             binding: self.bind,
+            container: self.container.container(),
         }
         .into()
     }
@@ -64,6 +78,7 @@ pub(super) fn flag_of(field: &str) -> Option<&'static str> {
     let field = field.strip_prefix("groups[0].execution.")?;
     let flag = flags.iter().find(|(name, _)| field.starts_with(name));
     flag.map(|(_, flag)| *flag)
+        .or_else(|| container_flags::flag_of(field))
 }
 
 fn ulimit(text: &str) -> Result<(String, UlimitFile), String> {

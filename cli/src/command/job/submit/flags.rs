@@ -113,7 +113,7 @@ impl SpecFlags {
 
     /// The job, checked.
     pub(crate) fn spec(&self) -> Result<NamedSpec, Failure> {
-        if self.command.is_empty() {
+        if self.command.is_empty() && self.execution.image().is_none() {
             let message = "nothing to run: neither a command nor a job file is given";
             return Err(Failure::usage(message).help(
                 "muster job submit [--gpus 2] [--tasks 4] -- COMMAND [ARGUMENTS], or -f FILE",
@@ -133,7 +133,8 @@ impl SpecFlags {
 
     fn wire(&self) -> v1::JobSpec {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let program = self.command.first().map_or("", String::as_str);
+        let image = self.execution.image().unwrap_or_default();
+        let program = self.command.first().map_or(image, String::as_str);
         let name = program.rsplit('/').next().unwrap_or(program);
         v1::JobSpec {
             name: self.name.clone().unwrap_or_else(|| name.to_owned()),
