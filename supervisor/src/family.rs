@@ -116,6 +116,11 @@ impl Family {
         Ok((family, outputs))
     }
 
+    /// The secrets that it was given.
+    pub(crate) const fn secrets(&self) -> &Secrets {
+        &self.secrets
+    }
+
     /// The main process's number.
     pub(crate) const fn main(&self) -> i32 {
         self.main

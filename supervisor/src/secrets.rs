@@ -23,6 +23,7 @@ const FOLDER_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o400;
 
 /// The secrets of one task, as it is given them.
+#[derive(Clone)]
 pub(crate) struct Secrets {
     variables: Vec<(OsString, OsString)>,
     folder: Option<PathBuf>,

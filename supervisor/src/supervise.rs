@@ -194,15 +194,14 @@ impl Supervisor<'_> {
             Family::prepare(self.spec, self.directory).map_err(|error| not_started(&error))?;
         let assignment = &self.spec.assignment;
         let waits = assignment.barrier && !assignment.released;
-        let started = if waits {
+        let mut spec = self.spec.clone();
+        if waits {
             let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
-            let mut spec = self.spec.clone();
             spec.assignment.rank.master_port = master_port;
-            ready.start(&spec, self.directory)
-        } else {
-            ready.start(self.spec, self.directory)
-        };
+        }
+        let started = ready.start(&spec, self.directory);
         let (family, outputs) = started.map_err(|error| not_started(&error))?;
+        self.execs.started(spec, family.secrets().clone());
         let now = self.clock.now();
         Ok(Watched {
             family,
@@ -305,7 +304,9 @@ impl Supervisor<'_> {
         // It ended as its lease made it, unless it says by its code that it was done by itself.
         let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
         exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();
-        exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
+        if exit.evidence.is_empty() {
+            exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
+        }
         task.family.close();
         exit
     }
@@ -374,7 +375,7 @@ impl Supervisor<'_> {
             }
             // It has begun: told again by an agent that does not know.
             AgentRequest::Begin { .. } => {}
-            AgentRequest::OpenExec => self.execs.open(self.spec, self.directory),
+            AgentRequest::OpenExec => self.execs.open(self.directory),
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),

@@ -40,6 +40,7 @@ impl Step<'_> {
             unit,
             tasks: attempt.tasks.iter().map(place_of).collect(),
             standing: attempt.standing.clone(),
+            barrier: attempt.barrier.is_some(),
         })
     }
 

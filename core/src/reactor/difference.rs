@@ -10,7 +10,7 @@ use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::reactor::contact::Report;
 use crate::reactor::damage;
-use crate::state::{Attempt, Host, Job, State, TaskRun};
+use crate::state::{Attempt, Checkpoint, Host, Job, State, TaskRun};
 
 /// The commands that bring the state to what the worker of `host` reports; none if it says the same.
 ///

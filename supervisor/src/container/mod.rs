@@ -26,7 +26,7 @@ use std::time::Duration;
 
 pub use end::{Remains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
-pub(crate) use record::ContainerEnd;
+pub(crate) use record::{ContainerEnd, container_name};
 pub(crate) use removal::Removal;
 
 use crate::directory::TaskDirectory;

@@ -49,7 +49,7 @@ pub(crate) struct ContainerEnd {
 }
 
 /// The name of the container of an attempt of a task.
-pub(super) fn container_name(run: RunId) -> String {
+pub(crate) fn container_name(run: RunId) -> String {
     format!("muster-{run}")
 }
 

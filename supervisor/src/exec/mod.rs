@@ -24,15 +24,19 @@ use rustix::net::{
     AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
     SocketFlags, SocketType, accept_with, bind, listen, recvmsg, send, socket_with,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, getpid, pidfd_open};
 use serde::{Deserialize, Serialize};
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::Cgroups;
+use crate::child::ChildSetup;
+use crate::container::container_name;
 use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX, LINE_BYTES_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
+use crate::run_id::RunId;
+use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::sys;
 use crate::wake::Wake;
@@ -75,7 +79,16 @@ pub enum ExecAnswer {
 /// The commands that run beside one task.
 #[derive(Debug, Default)]
 pub(crate) struct Execs {
+    /// The task as it was started; none before.
+    task: Option<Beside>,
     thread: Option<ExecThread>,
+}
+
+/// A task as it was started, with what it was given.
+#[derive(Clone, Debug)]
+struct Beside {
+    spec: TaskSpec,
+    secrets: Secrets,
 }
 
 #[derive(Debug)]
@@ -106,12 +119,17 @@ struct Table {
 }
 
 impl Execs {
-    /// Begins to take requests; no more than once.
-    pub(crate) fn open(&mut self, spec: &TaskSpec, directory: &TaskDirectory) {
-        if self.thread.is_some() {
+    /// The task was started so.
+    pub(crate) fn started(&mut self, spec: TaskSpec, secrets: Secrets) {
+        self.task = Some(Beside { spec, secrets });
+    }
+
+    /// Begins to take requests; no more than once, and not before the task was started.
+    pub(crate) fn open(&mut self, directory: &TaskDirectory) {
+        let Some(task) = self.task.as_ref().filter(|_| self.thread.is_none()) else {
             return;
-        }
-        match ExecThread::start(spec.clone(), directory.clone()) {
+        };
+        match ExecThread::start(task.clone(), directory.clone()) {
             Ok(thread) => self.thread = Some(thread),
             // The agent finds no socket, and says so.
             Err(error) => complain(&format!("taking commands beside the task failed: {error}")),
@@ -182,7 +200,7 @@ impl Shared {
 }
 
 impl ExecThread {
-    fn start(spec: TaskSpec, directory: TaskDirectory) -> io::Result<Self> {
+    fn start(task: Beside, directory: TaskDirectory) -> io::Result<Self> {
         let shared = Arc::new(Shared {
             wake: Wake::new()?,
             ended: Wake::new()?,
@@ -190,7 +208,7 @@ impl ExecThread {
         });
         let (tell_done, done) = sync_channel(1);
         let server = Server {
-            spec,
+            task,
             directory,
             shared: Arc::clone(&shared),
             sessions: Vec::new(),
@@ -217,7 +235,7 @@ fn serve(mut server: Server, tell_done: &SyncSender<()>) {
 
 /// The thread's side.
 struct Server {
-    spec: TaskSpec,
+    task: Beside,
     directory: TaskDirectory,
     shared: Arc<Shared>,
     sessions: Vec<Session>,
@@ -400,8 +418,15 @@ impl Server {
         Ok(pid)
     }
 
-    /// The seam for executors: a task in a container is entered here.
+    /// The command as a process beside those of the task.
     fn command(&self, request: &ExecRequest, files: [OwnedFd; FILES]) -> Result<Command, String> {
+        let Beside { spec, secrets } = &self.task;
+        if spec.assignment.execution.container.is_some() {
+            let name = container_name(RunId::of(&spec.assignment));
+            return Err(format!(
+                "the task is in a container: on its host, `podman exec {name}` (or docker's) enters that"
+            ));
+        }
         let (program, arguments) = request
             .command
             .split_first()
@@ -411,18 +436,16 @@ impl Server {
         command
             .args(arguments)
             .env_clear()
-            .envs(environment::of_task(&self.spec, &self.directory))
-            .current_dir(self.directory.working_directory(&self.spec))
+            .envs(environment::of_task(spec, &self.directory, secrets))
+            .current_dir(self.directory.working_directory(spec))
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::from(errors));
         if let Some(terminal) = &request.terminal {
             command.env("TERM", terminal);
         }
-        let cgroup = self.spec.cgroup.as_deref().filter(|path| path.exists());
-        let door = cgroup.map(|path| Cgroup::at(path).door()).transpose();
-        let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
-        sys::in_own_session_dying_with_parent(&mut command, door);
+        let cgroups = Cgroups::at(&spec.cgroups());
+        sys::set_up_in_child(&mut command, ChildSetup::of(spec, &cgroups, getpid())?);
         if request.terminal.is_some() {
             sys::with_controlling_terminal(&mut command);
         }
