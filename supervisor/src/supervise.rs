@@ -123,7 +123,7 @@ fn own_identity() -> io::Result<ProcessIdentity> {
 
 /// All that a supervisor holds.
 pub(crate) struct Supervisor<'task> {
-    directory: &'task TaskDirectory,
+    pub(crate) directory: &'task TaskDirectory,
     pub(crate) spec: &'task TaskSpec,
     pub(crate) clock: LeaseClock,
     pub(crate) lease: Lease,

@@ -62,8 +62,11 @@ impl Cgroups {
         let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
         let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
         let below = below.filter(|below| !below.as_os_str().is_empty());
-        let all = below.map(|below| points(&mounts).map(|point| Path::new(point).join(below)));
-        Self(all.into_iter().flatten().collect())
+        let Some(below) = below else {
+            return Self(Vec::new());
+        };
+        let all = points(&mounts).map(|point| Path::new(point).join(below));
+        Self(all.collect())
     }
 
     /// The files by which a process moves itself into the cgroups, with all that it will start: it writes `0` into each.
