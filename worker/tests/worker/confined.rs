@@ -49,11 +49,13 @@ async fn without_cgroups_nothing_is_made() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
     let leader = Leader::start(3).await;
+    let run = tempfile::tempdir_in("/dev/shm").unwrap();
     let mut host = Host::start_with(&[&leader], |config, home| {
         let secrets = home.join("secrets");
         std::fs::create_dir(&secrets).unwrap();
         std::fs::write(secrets.join("token"), "s3cret\n").unwrap();
         config.secrets_dir = Some(secrets);
+        config.run_dir = Some(run.path().to_owned());
     });
     let text = "[ $(wc -c < $TOKEN_FILE) = 7 ] && echo $TOKEN_FILE > file; \
                 grep Cpus_allowed_list /proc/self/status > cpus; while [ ! -e done ]; do sleep 0.02; done";
