@@ -5,7 +5,7 @@ use muster_proto::v1;
 use serde::Serialize;
 
 use super::job::JobView;
-use super::unit::{CheckpointView, UnitView};
+use super::unit::UnitView;
 use super::word::phase_tone;
 use crate::job_file::JobFile;
 use crate::output::{Cell, Column, Screen, Table, Tone, ago, span, until};

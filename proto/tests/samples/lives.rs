@@ -80,6 +80,7 @@ fn execution() -> Execution {
             secret("deploy-key", SecretForm::File("DEPLOY_KEY_FILE".to_owned())),
         ],
         binding: CpuBinding::Numa,
+        container: None,
     }
 }
 

@@ -96,6 +96,7 @@ impl Server {
             confinement: Confinement::default(),
             secrets: SecretFolders::default(),
             lease_warning_ms: 0,
+            engine: None,
         };
         directory.create(&spec).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();

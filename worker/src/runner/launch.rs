@@ -49,6 +49,7 @@ pub(super) fn spec(
     let id = RunId::of(&assignment);
     let checkpoint_directory = checkpoint_directory(config, assignment.key.job, assignment.unit);
     let names_secrets = !assignment.execution.secrets.is_empty();
+    let engine = config.engine.borrow().clone();
     TaskSpec {
         format: format_of(&assignment),
         confinement: confinement(config, &assignment, cpus),
@@ -64,7 +65,7 @@ pub(super) fn spec(
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         cgroup: None,
         lease_warning_ms: lease.warning_ms,
-        engine: { config.engine.borrow().as_ref() }.map(|engine| engine.access.clone()),
+        engine: engine.map(|engine| engine.access),
     }
 }
 

@@ -242,7 +242,7 @@ async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_waits_for_its_gpus_memory_and_starts_when_it_is_free() {
     let leader = Leader::start(3).await;
-    let began = std::time::Instant::now();
+    let began = tokio::time::Instant::now();
     let host = Host::start_with(&[&leader], |config, home| held_until(config, home, 1_500));
     let gpu = first_gpu(&leader).await;
     let mut task = script("exit 4");
