@@ -26,7 +26,7 @@ use crate::gpu::{
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
-use crate::logs::Shipper;
+use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
 use crate::runner::{Hardware, Runner, RunnerConfig};
 use crate::session::SessionKeeper;
@@ -108,13 +108,7 @@ pub async fn run(
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
-    let shipping = config
-        .log_shipping
-        .map(|shipping| Shipper::new(shipping, name, data.logs(), data.tasks()).run());
-    let shipping = stop
-        .clone()
-        .run_until_cancelled_owned(OptionFuture::from(shipping));
-    tokio::spawn(shipping);
+    ship(config.log_shipping, name, &data, stop.clone());
     tokio::spawn(finder.watch(engine, stop.clone()));
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
@@ -125,6 +119,18 @@ pub async fn run(
     };
     stop.cancel();
     outcome
+}
+
+/// Hands the output of tasks on until `stop`, if the settings say to whom.
+fn ship(
+    shipping: Option<LogShipping>,
+    host: String,
+    data: &DataDirectory,
+    stop: CancellationToken,
+) {
+    let shipping =
+        shipping.map(|shipping| Shipper::new(shipping, host, data.logs(), data.tasks()).run());
+    tokio::spawn(stop.run_until_cancelled_owned(OptionFuture::from(shipping)));
 }
 
 impl Driver {

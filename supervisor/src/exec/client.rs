@@ -9,7 +9,7 @@ use rustix::net::{
     SocketFlags, SocketType, connect, recv, sendmsg, socket_with,
 };
 
-use super::{ExecAnswer, ExecRequest, FILES};
+use super::request::{ExecAnswer, ExecRequest, FILES};
 use crate::directory::TaskDirectory;
 use crate::limits::LINE_BYTES_MAX;
 

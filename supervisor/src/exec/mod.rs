@@ -8,10 +8,10 @@
 //! told on the same socket what became of it. If it hangs up, the command is ended.
 
 mod client;
+mod request;
 
 use std::collections::BTreeMap;
-use std::io::{self, IoSliceMut};
-use std::mem::MaybeUninit;
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -21,18 +21,17 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendFlags, SocketAddrUnix,
-    SocketFlags, SocketType, accept_with, bind, listen, recvmsg, send, socket_with,
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+    send, socket_with,
 };
 use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, getpid, pidfd_open};
-use serde::{Deserialize, Serialize};
 
 use crate::cgroup::Cgroups;
 use crate::child::ChildSetup;
 use crate::container::container_name;
 use crate::directory::TaskDirectory;
 use crate::environment;
-use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX, LINE_BYTES_MAX};
+use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
 use crate::run_id::RunId;
@@ -41,40 +40,11 @@ use crate::spec::TaskSpec;
 use crate::sys;
 use crate::wake::Wake;
 pub use client::{ask, hear};
+pub use request::{ExecAnswer, ExecRequest};
+use request::{FILES, receive};
 
 /// Stack of the thread.
 const STACK_BYTES: usize = 256 << 10;
-/// Files of a request: input, output and errors.
-const FILES: usize = 3;
-
-/// What an agent asks for, with the three files.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ExecRequest {
-    /// Program and arguments.
-    pub command: Vec<String>,
-    /// `TERM`, if the files are a terminal.
-    pub terminal: Option<String>,
-}
-
-/// What became of it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum ExecAnswer {
-    /// It runs.
-    Started,
-    /// It ended.
-    Ended {
-        /// Its exit code, if it ended by itself.
-        code: Option<i32>,
-        /// The signal that ended it.
-        signal: Option<i32>,
-    },
-    /// It was not started.
-    Refused {
-        /// Why, in words for the user.
-        detail: String,
-    },
-}
 
 /// The commands that run beside one task.
 #[derive(Debug, Default)]
@@ -485,22 +455,4 @@ impl Session {
 fn process_of(pid: i32) -> Option<OwnedFd> {
     let pid = Pid::from_raw(pid)?;
     pidfd_open(pid, PidfdFlags::NONBLOCK).ok()
-}
-
-/// A request with its files; none if there is none in what came, or the agent hung up.
-fn receive(agent: &OwnedFd) -> Result<Option<(ExecRequest, [OwnedFd; FILES])>, Errno> {
-    let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(FILES))];
-    let mut ancillary = RecvAncillaryBuffer::new(&mut space);
-    let mut bytes = vec![0u8; LINE_BYTES_MAX];
-    let mut slices = [IoSliceMut::new(&mut bytes)];
-    let received = recvmsg(agent, &mut slices, &mut ancillary, RecvFlags::CMSG_CLOEXEC)?;
-    let mut files: Vec<OwnedFd> = Vec::with_capacity(FILES);
-    for message in ancillary.drain() {
-        if let RecvAncillaryMessage::ScmRights(descriptors) = message {
-            files.extend(descriptors);
-        }
-    }
-    let count = received.bytes;
-    let request = serde_json::from_slice(&bytes[..count]).ok();
-    Ok(request.zip(files.try_into().ok()))
 }

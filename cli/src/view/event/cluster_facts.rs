@@ -111,6 +111,12 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"author": event.author});
             facts("topology_set", Tone::Plain, text, detail)
         }
+        other => return cells(other),
+    })
+}
+
+fn cells(kind: &Kind) -> Option<Facts> {
+    Some(match kind {
         Kind::LevelsChanged(event) => {
             let named = |levels: &[String]| {
                 if levels.is_empty() {

@@ -137,6 +137,12 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("attempt_ended", Tone::Plain, text, detail),
             )
         }
+        other => return checkpoint_level(other),
+    })
+}
+
+fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
         Kind::UnitRequeued(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
             let text = format!("unit {}: to be run again ({reason})", event.unit);
@@ -147,12 +153,6 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
-        other => return checkpoint_level(other),
-    })
-}
-
-fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
-    Some(match kind {
         Kind::UnitRetried(event) => {
             let (unit, retry, retries_max) = (event.unit, event.retry, event.retries_max);
             let text = format!("unit {unit}: retried in place ({retry} of {retries_max} in a row)");
