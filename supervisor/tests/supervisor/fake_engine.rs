@@ -42,11 +42,6 @@ impl FakeEngine {
         self.home.path().join("engine.sock")
     }
 
-    /// Nobody can reach it any more.
-    pub(crate) fn vanish(&self) {
-        std::fs::remove_file(self.socket()).unwrap();
-    }
-
     /// Whether something was asked for that begins like this.
     pub(crate) fn was_asked(&self, beginning: &str) -> bool {
         let asked = self.asked.lock().unwrap();
