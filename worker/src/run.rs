@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Input};
-use muster_core::command::HostRegistration;
+use muster_core::command::{GpuDescription, HostRegistration};
 use muster_core::ids::GpuUuid;
 use muster_core::topology::LearntTree;
 use tokio::sync::watch;
@@ -67,10 +67,7 @@ pub async fn run(
     };
     let memory = gpus.memory();
     let monitor = GpuMonitor::start(gpus, faults)?;
-    let registration = HostRegistration {
-        learnt,
-        ..registration(&config, &data, machine, monitor.inventory().to_vec())
-    };
+    let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
@@ -85,7 +82,7 @@ pub async fn run(
     let (executor, handle) = Executor::new(journal, runner.clone());
     let (newest, accepted) = watch::channel(agent.leader());
     let keeper = SessionKeeper::new(
-        (registration, engines),
+        (host, engines),
         config.schedulers,
         outbox,
         accepted,
@@ -183,7 +180,7 @@ fn registration(
     config: &WorkerConfig,
     data: &DataDirectory,
     machine: Machine,
-    gpus: Vec<muster_core::command::GpuDescription>,
+    (gpus, learnt): (&[GpuDescription], LearntTree),
 ) -> HostRegistration {
     let name = config.name.clone().unwrap_or(machine.name);
     HostRegistration {
@@ -192,11 +189,11 @@ fn registration(
         worker_id: data.worker_id(),
         incarnation: data.incarnation(),
         boot_id: machine.boot_id,
-        gpus,
+        gpus: gpus.to_vec(),
         cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
         memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
         labels: config.labels.clone(),
-        learnt: LearntTree::default(),
+        learnt,
     }
 }
 

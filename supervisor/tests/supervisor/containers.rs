@@ -424,7 +424,6 @@ fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
         "{remains:?}"
     );
     // An engine that is not there starts nothing.
-    // Nobody can reach it any more.
     std::fs::remove_file(engine.socket()).unwrap();
     assert_eq!(end(&rig.directory).unwrap(), Remains::Nothing);
 }
