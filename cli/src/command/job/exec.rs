@@ -136,7 +136,10 @@ async fn copy_sizes(input: ExecInput) {
 }
 
 fn window() -> v1::WindowSize {
-    tcgetwinsize(io::stdout().as_fd()).map_or(WINDOW, |size| v1::WindowSize {
+    let size = tcgetwinsize(io::stdout().as_fd()).ok();
+    // Some that are no real terminals say that they have no size.
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    size.map_or(WINDOW, |size| v1::WindowSize {
         columns: size.ws_col.into(),
         rows: size.ws_row.into(),
     })
