@@ -81,6 +81,17 @@ pub enum Command {
     Place(Placement),
     /// What became of one task, by its worker's word or by the leader's clock.
     ReportTask(TaskReport),
+    /// All members of a gang are prepared: they begin. Since command format 4.
+    ReleaseGang {
+        /// The leader that saw it.
+        leader: LeadershipEpoch,
+        /// Whose gang.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Which attempt; an older epoch is refused.
+        epoch: AttemptEpoch,
+    },
     /// Ends an attempt early; what happens next follows from the reason.
     StopAttempt {
         /// The leader that decided it.
@@ -214,6 +225,7 @@ impl Command {
             Self::RegisterHost { leader, .. }
             | Self::SetHostHealth { leader, .. }
             | Self::SetGpuHealth { leader, .. }
+            | Self::ReleaseGang { leader, .. }
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
             | Self::CommitCheckpoint { leader, .. }
@@ -313,6 +325,8 @@ pub struct Placement {
     pub tasks: Arc<[TaskPlacement]>,
     /// On what ground it holds its resources.
     pub standing: Standing,
+    /// Whether its tasks wait, prepared, until all of them are. Since command format 4.
+    pub barrier: bool,
 }
 
 /// On what ground an attempt holds its resources.
@@ -370,6 +384,11 @@ pub enum TaskOutcome {
     },
     /// Its worker was silent for longer than the task's lease.
     Fenced,
+    /// All that it needs is there, and it waits for the rest of its gang. Since command format 4.
+    Prepared {
+        /// The port that its host keeps free for the gang to meet on; only rank 0's host does.
+        master_port: Option<u16>,
+    },
 }
 
 /// How a process ended.

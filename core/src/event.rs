@@ -85,6 +85,32 @@ pub enum EventKind {
         /// GPUs given in all.
         gpus: u32,
     },
+    /// A task has all that it needs, and waits for the rest of its gang.
+    TaskPrepared {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The task.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+    },
+    /// All members of a gang are prepared: they begin.
+    GangReleased {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt.
+        epoch: AttemptEpoch,
+        /// Its hosts in task order, without repetition.
+        hosts: Vec<HostId>,
+        /// The port that they meet on.
+        master_port: u16,
+    },
     /// A task's process runs.
     TaskStarted {
         /// Whose.
@@ -340,6 +366,8 @@ impl EventKind {
             | Self::JobFinished { job, .. }
             | Self::JobPruned { job }
             | Self::AttemptPlaced { job, .. }
+            | Self::TaskPrepared { job, .. }
+            | Self::GangReleased { job, .. }
             | Self::TaskStarted { job, .. }
             | Self::AttemptRunning { job, .. }
             | Self::TaskExited { job, .. }

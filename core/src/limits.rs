@@ -89,6 +89,8 @@ pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
 /// Checkpoints of one task that its worker tells of at a time, the newest ones: more between two beats are not worth
 /// their bytes.
 pub const CHECKPOINTS_TOLD_MAX: usize = 16;
+/// Checkpoints that one attempt may say it could not read: more than are remembered cannot be offered to it.
+pub const SPOILS_TOLD_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 /// Longest back-off between two attempts of a failing unit: one hour.
@@ -100,6 +102,12 @@ pub const START_BACKOFF_MS: u64 = 1_000;
 /// Longest grace of tasks that cannot go on anyway (a GPU or a member of their gang is lost): short,
 /// because a gang must be placed again within five seconds of the fault.
 pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;
+/// How long the members of a gang that wait for each other may take from their placement until all run, where their job
+/// sets no limit itself (`assembly_ms_max`): longer than a large image takes to be fetched, short enough that one host
+/// that hangs does not keep the GPUs of a thousand others.
+pub const ASSEMBLY_MS_MAX: u64 = 1_800_000;
+/// Gangs that a leader lets go in one batch; the rest follow in the next.
+pub const RELEASES_PER_BATCH_MAX: usize = 1_024;
 /// Untouched units that one placement may skip (those before it were refused in the same batch).
 pub const UNITS_SKIPPED_MAX: u32 = 4_096;
 /// Blocks that one `ExpireBlocks` lets go.

@@ -200,7 +200,7 @@ fn random_sequences_reach_every_end() {
             *seen.entry(name).or_insert(0) += 1;
         }
     }
-    assert_eq!(seen.len(), 28, "some events never happen: {seen:#?}");
+    assert!(seen.len() >= 30, "some events never happen: {seen:#?}");
     for phase in [JobPhase::Succeeded, JobPhase::Failed, JobPhase::Cancelled] {
         assert!(
             state

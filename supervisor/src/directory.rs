@@ -4,7 +4,7 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::command::Exit;
 use muster_core::time::TimeMs;
 use serde::{Deserialize, Serialize};
@@ -23,6 +23,7 @@ use crate::spec::TaskSpec;
 /// | `process.json` | supervisor | the task's process |
 /// | `agent.sock` | supervisor | where an agent connects |
 /// | `checkpoint.json` | supervisor | newest checkpoint committed |
+/// | `spoiled.json` | supervisor | checkpoints that the task could not read |
 /// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives |
 /// | `supervisor.err` | supervisor | why it failed, if it did |
 /// | `ctl/` | both sides | the task's control directory (`MUSTER_CTL_DIR`) |
@@ -80,6 +81,12 @@ impl TaskDirectory {
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.control().join("ctl.sock")
+    }
+
+    /// The gang's hosts, for a launcher (`MUSTER_HOSTFILE`).
+    #[must_use]
+    pub fn hostfile(&self) -> PathBuf {
+        self.control().join("hosts")
     }
 
     /// The task's own working directory.
@@ -159,6 +166,28 @@ impl TaskDirectory {
     /// What the file system says, or a file that is damaged.
     pub fn checkpoint(&self) -> io::Result<Option<CheckpointReport>> {
         files::read_json(&self.0.join("checkpoint.json"))
+    }
+
+    /// Records the checkpoints that the task could not read, durably.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn record_spoiled(&self, reports: &[SpoilReport]) -> io::Result<()> {
+        files::replace_durably(&self.0.join("spoiled.json"), &files::json_bytes(&reports)?)
+    }
+
+    /// The checkpoints that the task could not read.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn spoiled(&self) -> io::Result<Vec<SpoilReport>> {
+        files::read_json(&self.0.join("spoiled.json")).map(Option::unwrap_or_default)
+    }
+
+    /// Where a launcher writes why it failed (`TORCHELASTIC_ERROR_FILE`).
+    #[must_use]
+    pub fn error_file(&self) -> PathBuf {
+        self.control().join("error.json")
     }
 
     /// Records how the task ended: durably if nobody else remembers it.

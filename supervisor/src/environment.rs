@@ -9,6 +9,7 @@ use muster_core::state::RestartReason;
 use crate::directory::TaskDirectory;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
+use crate::stopping::terminate_lead_ms;
 
 /// Variables that a task inherits from its worker; a user's variable of the same name wins.
 const INHERITED: [&str; 7] = [
@@ -43,6 +44,11 @@ pub(crate) fn of_task(
         .into_iter()
         .chain(frameworks(&spec.assignment))
         .map(|(name, value)| (OsString::from(name), OsString::from(value)));
+    let hostfile = (!spec.assignment.gang_hosts.is_empty()).then(|| {
+        let path = directory.hostfile().into_os_string();
+        (OsString::from("MUSTER_HOSTFILE"), path)
+    });
+    let ours = ours.chain(hostfile);
     let theirs = inherited.chain(users).chain(secrets.variables());
     theirs.chain(paths).chain(ours).collect()
 }
@@ -60,7 +66,7 @@ fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString
         ),
         (
             "TORCHELASTIC_ERROR_FILE",
-            control.join("error.json").into_os_string(),
+            directory.error_file().into_os_string(),
         ),
         ("MUSTER_CTL_DIR", control.into_os_string()),
     ]
@@ -97,7 +103,7 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(",");
-    let grace_seconds = assignment.stop_grace_ms / 1_000;
+    let grace_seconds = after_sigterm_ms(assignment) / 1_000;
     vec![
         ("RANK", rank.rank.to_string()),
         ("WORLD_SIZE", rank.world_size.to_string()),
@@ -123,6 +129,14 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
                 .to_string(),
         ),
     ]
+}
+
+/// Milliseconds between SIGTERM and the kill.
+fn after_sigterm_ms(assignment: &TaskAssignment) -> u64 {
+    match assignment.warning {
+        Some(warning) => terminate_lead_ms(assignment.stop_grace_ms, Some(warning)),
+        None => assignment.stop_grace_ms,
+    }
 }
 
 const fn restart_reason(reason: RestartReason) -> &'static str {

@@ -6,6 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use muster_core::command::{Exit, SignalSender};
@@ -16,8 +17,9 @@ use crate::cgroup::{Cgroups, Limits, Shortage};
 use crate::child::ChildSetup;
 use crate::directory::TaskDirectory;
 use crate::environment;
+use crate::hostfile;
 use crate::limits::KILL_RETRY;
-use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
+use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::sys;
@@ -43,30 +45,57 @@ pub(crate) struct Outputs {
     pub(crate) stderr: OwnedFd,
 }
 
-impl Family {
+/// What a task needs beside its process.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    cgroups: Cgroups,
+    secrets: Secrets,
+}
+
+impl Ready {
+    /// Removes it again: the task will not begin.
+    pub(crate) fn remove(&self) {
+        self.cgroups.remove();
+        self.secrets.remove();
+    }
+
     /// Starts the main process.
     ///
     /// # Errors
-    /// Why it could not be started, in words for the user.
+    /// Why it could not be started, in words for the user; nothing is left of what it needed then.
     pub(crate) fn start(
+        self,
         spec: &TaskSpec,
         directory: &TaskDirectory,
-    ) -> Result<(Self, Outputs), String> {
+    ) -> Result<(Family, Outputs), String> {
+        let started = spawn(spec, directory, &self);
+        let (child, main_ended) = started.inspect_err(|_| self.remove())?;
+        Family::of(child, main_ended, self)
+    }
+}
+
+impl Family {
+    /// Makes what the task needs, and finds what can be found wrong before its process is started.
+    ///
+    /// # Errors
+    /// What is wrong, in words for the user.
+    pub(crate) fn prepare(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Ready, String> {
+        working_directory(spec, directory)?;
+        hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
-        let started = spawn(spec, directory, &cgroups, &secrets);
-        let (mut child, main_ended) = started.inspect_err(|_| {
-            cgroups.remove();
-            secrets.remove();
-        })?;
+        Ok(Ready { cgroups, secrets })
+    }
+
+    fn of(mut child: Child, main_ended: OwnedFd, ready: Ready) -> Result<(Self, Outputs), String> {
         let outputs = child.stdout.take().zip(child.stderr.take());
         let (stdout, stderr) = outputs.ok_or("the task has no output pipes")?;
         let family = Self {
             main: child.id().cast_signed(),
             main_ended,
             status: None,
-            cgroups,
-            secrets,
+            cgroups: ready.cgroups,
+            secrets: ready.secrets,
             asked: Cell::new(false),
             killed: Cell::new(false),
         };
@@ -145,6 +174,23 @@ impl Family {
         signal_group(self.main, Signal::CONT);
     }
 
+    /// Sends a signal to the task's main process, or to every process of the task that can be found now.
+    pub(crate) fn signal(&self, signal: Signal, to_all: bool) {
+        let main = self.status.is_none().then_some(self.main);
+        let others = if to_all {
+            let me = getpid().as_raw_nonzero().get();
+            descendants(&ProcessEntry::all().unwrap_or_default(), me)
+        } else {
+            Vec::new()
+        };
+        let others = others.into_iter().filter(|pid| *pid != self.main);
+        for pid in main.into_iter().chain(others) {
+            signal_pid(pid, signal);
+            // A stopped process acts on no other signal.
+            signal_pid(pid, Signal::CONT);
+        }
+    }
+
     /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none
     /// is left: a process may fork while we look.
     pub(crate) fn kill(&self) {
@@ -196,11 +242,13 @@ impl AsFd for Family {
 fn spawn(
     spec: &TaskSpec,
     directory: &TaskDirectory,
-    cgroups: &Cgroups,
-    secrets: &Secrets,
+    ready: &Ready,
 ) -> Result<(Child, OwnedFd), String> {
-    let mut command = command(spec, directory, secrets)?;
-    sys::set_up_in_child(&mut command, ChildSetup::of(spec, cgroups, getpid())?);
+    let mut command = command(spec, directory, &ready.secrets)?;
+    sys::set_up_in_child(
+        &mut command,
+        ChildSetup::of(spec, &ready.cgroups, getpid())?,
+    );
     let child = command
         .spawn()
         .map_err(|error| format!("starting `{}` failed: {error}", spec.assignment.command[0]))?;
@@ -217,6 +265,21 @@ fn spawn(
     }
 }
 
+/// Where the task begins.
+fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathBuf, String> {
+    let path = match &spec.assignment.working_directory {
+        Some(path) => path.into(),
+        None => directory.scratch(),
+    };
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(format!(
+        "the working directory `{}` is not there",
+        path.display()
+    ))
+}
+
 fn command(
     spec: &TaskSpec,
     directory: &TaskDirectory,
@@ -227,16 +290,7 @@ fn command(
         .command
         .split_first()
         .ok_or("the command is empty")?;
-    let working_directory = match &assignment.working_directory {
-        Some(path) => path.into(),
-        None => directory.scratch(),
-    };
-    if !working_directory.is_dir() {
-        return Err(format!(
-            "the working directory `{}` is not there",
-            working_directory.display()
-        ));
-    }
+    let working_directory = working_directory(spec, directory)?;
     let mut command = Command::new(program);
     command
         .args(arguments)

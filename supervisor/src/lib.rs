@@ -7,32 +7,43 @@
 
 #![deny(unsafe_code)]
 
+mod alarm;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
 mod child;
 pub mod clock;
 mod connections;
+mod control;
 mod directory;
 mod environment;
+mod evidence;
 mod family;
 pub mod files;
 mod flag;
+mod guard;
+mod hold;
+mod hostfile;
 mod kernel_limits;
 mod lease;
 pub mod limits;
 mod lines;
 mod output;
+mod port;
 pub mod process;
 mod protocol;
 mod run_id;
+mod said;
 mod secrets;
 pub mod segments;
 pub mod server;
 mod spec;
+mod stopping;
 mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
+mod tail;
+pub mod task_side;
 #[doc(hidden)]
 pub mod testing;
 mod wake;
@@ -42,7 +53,9 @@ use std::process::ExitCode;
 
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, TaskDirectory};
-pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
+pub use protocol::{
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, SupervisorMessage,
+};
 pub use run_id::{InvalidRunId, RunId};
 pub use spec::{Confinement, CpuPlace, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec};
 
@@ -56,15 +69,15 @@ pub use spec::{Confinement, CpuPlace, LogLimits, SPEC_FORMAT, SecretFolders, Tas
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
         [verb, directory] if verb == "supervise" => {
-            Some(supervise_to_the_end(&TaskDirectory::new(directory)))
+            Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,
     }
 }
 
-fn supervise_to_the_end(directory: &TaskDirectory) -> ExitCode {
-    match supervise::supervise(directory) {
+fn supervise_to_the_end(directory: &TaskDirectory, pulse: Option<guard::Pulse>) -> ExitCode {
+    match supervise::supervise(directory, pulse) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let path = directory.path().display();

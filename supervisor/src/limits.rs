@@ -36,3 +36,22 @@ pub const KILL_RETRY: Duration = Duration::from_millis(5);
 /// How long a supervisor whose task is over tries to write down how it ended, in milliseconds, while no agent is
 /// there to be told: a full disk may be cleared within a working day.
 pub const EXIT_RECORD_MS_MAX: u64 = 8 * 3_600 * 1_000;
+/// Bytes of a task's last output, of each stream, that are looked through for what tells of its end.
+pub const EVIDENCE_BYTES: usize = 64 << 10;
+/// Bytes of a launcher's error file that are read.
+pub const ERROR_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Between two steps that an agent is told of, in milliseconds: a task may say every one.
+pub const PROGRESS_TOLD_MS: u64 = 10_000;
+/// Checkpoints that a task may be writing at a time, as far as their time is taken.
+pub const SAVES_BEGUN_MAX: usize = 16;
+/// Longest time between SIGTERM and the kill of a task that was asked to stop before, in milliseconds; a quarter of its
+/// grace where that is less.
+pub const TERMINATE_LEAD_MS_MAX: u64 = 10_000;
+/// How far past its task's deadline a supervisor may be before whoever guards it takes it for frozen and kills it, in
+/// milliseconds: within the time that the shortest lease sets aside for killing.
+pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
+/// How long a supervisor may not have looked at its clock before its guard takes it for frozen, in milliseconds: it looks
+/// every `LEASE_TICK`.
+pub const SUPERVISOR_SILENT_MS_MAX: u64 = 600;
+/// Supervisors that one server guards.
+pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;

@@ -11,6 +11,7 @@ use std::thread;
 use crate::limits::LOG_DRAIN_MAX;
 use crate::segments::{OutputStream, SegmentWriter};
 use crate::spec::{LogLimits, TaskSpec};
+use crate::tail::{LastOutput, Tail};
 use crate::wake::Wake;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -39,13 +40,15 @@ pub(crate) struct Output {
 #[derive(Debug)]
 struct OutputPump {
     stop: Wake,
-    done: Receiver<()>,
+    done: Receiver<LastOutput>,
 }
 
 /// One pipe and the log behind it.
 struct Channel {
+    stream: OutputStream,
     pipe: Option<File>,
     log: SegmentWriter,
+    tail: Tail,
 }
 
 impl Output {
@@ -100,19 +103,18 @@ impl Output {
         let mut channels = Vec::with_capacity(self.quiet.len());
         for (stream, pipe) in std::mem::take(&mut self.quiet) {
             let log = SegmentWriter::new(self.logs.clone(), stream, self.limits);
-            channels.push(Channel::new(pipe, log)?);
+            channels.push(Channel::new(stream, pipe, log)?);
         }
         OutputPump::start(channels, stop)
     }
 
-    /// Copies what the pipes still hold, for a bounded time. Call it when nothing of the task lives.
-    pub(crate) fn finish(mut self) {
+    /// Copies what the pipes still hold, for a bounded time, and gives the end of it. Call it when nothing of the task
+    /// lives.
+    pub(crate) fn finish(mut self) -> LastOutput {
         if let Err(error) = self.look() {
             complain(&format!("copying the task's last output failed: {error}"));
         }
-        if let Some(pump) = self.pump {
-            pump.finish();
-        }
+        self.pump.map(OutputPump::finish).unwrap_or_default()
     }
 }
 
@@ -137,17 +139,30 @@ impl OutputPump {
                     ));
                 }
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(());
+                let _ = tell_done.send(last_output(channels));
             })?;
         Ok(Self { stop, done })
     }
 
-    fn finish(self) {
+    fn finish(self) -> LastOutput {
         self.stop.raise();
-        if self.done.recv_timeout(LOG_DRAIN_MAX).is_err() {
+        self.done.recv_timeout(LOG_DRAIN_MAX).unwrap_or_else(|_| {
             complain("the last output did not reach the disk in time");
+            LastOutput::default()
+        })
+    }
+}
+
+fn last_output(channels: Vec<Channel>) -> LastOutput {
+    let mut last = LastOutput::default();
+    for Channel { stream, tail, .. } in channels {
+        let text = tail.into_text();
+        match stream {
+            OutputStream::Stdout => last.stdout = text,
+            OutputStream::Stderr => last.stderr = text,
         }
     }
+    last
 }
 
 /// Says something to `supervisor.err`, which is this process's standard error; if that fails there is
@@ -157,11 +172,13 @@ pub(crate) fn complain(text: &str) {
 }
 
 impl Channel {
-    fn new(pipe: OwnedFd, log: SegmentWriter) -> io::Result<Self> {
+    fn new(stream: OutputStream, pipe: OwnedFd, log: SegmentWriter) -> io::Result<Self> {
         fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
         Ok(Self {
+            stream,
             pipe: Some(File::from(pipe)),
             log,
+            tail: Tail::default(),
         })
     }
 
@@ -171,6 +188,7 @@ impl Channel {
             match pipe.read(buffer) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
+                    self.tail.append(&buffer[..count]);
                     self.log.append(&buffer[..count]);
                     if once {
                         return Ok(());

@@ -37,6 +37,9 @@ pub struct TaskSpec {
     /// Where its secrets come from and go to.
     #[serde(default)]
     pub secrets: SecretFolders,
+    /// Milliseconds before its lease's end at which the task is asked to stop; 0: it is not asked.
+    #[serde(default)]
+    pub lease_warning_ms: u64,
 }
 
 impl TaskSpec {

@@ -1,35 +1,41 @@
 //! A supervisor's life: claim, start, watch, bury.
 
+mod talk;
+
 use std::io;
 use std::os::fd::AsFd;
 
-use muster_core::beat::CheckpointReport;
-use muster_core::command::Exit;
+use muster_core::command::{EXIT_DO_NOT_RESTART, Exit};
 use muster_core::time::MonotonicMs;
 use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 
+use crate::alarm::LeaseAlarm;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
 use crate::connections::{Connections, Incoming};
 use crate::directory::{ExitRecord, TaskDirectory};
+use crate::evidence;
 use crate::family::{self, Family};
-use crate::flag::FlagFile;
+use crate::guard::Pulse;
+use crate::hold::Prepared;
 use crate::lease::{Lease, Verdict};
-use crate::limits::{
-    EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX, QUICK_TASK_MS_MAX,
-};
+use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, QUICK_TASK_MS_MAX};
 use crate::output::{Output, complain};
 use crate::process::ProcessIdentity;
-use crate::protocol::{AgentRequest, ControlAnswer, PreemptFlag, SupervisorMessage};
+use crate::protocol::{AgentRequest, SupervisorMessage};
+use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
+use crate::stopping::Stopping;
 use crate::sys;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
 
-/// What is polled beside the connections: the task's end, the keeper, the flag file and two pipes.
-const OTHERS_MAX: usize = 5;
+/// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file and two pipes.
+const OTHERS_MAX: usize = 6;
+/// What a task is told that is asked to stop because its lease is about to end.
+const LEASE_ENDS: &str = "lease";
 
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
@@ -64,8 +70,11 @@ fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> Supe
     }
 }
 
-/// Runs the task of a directory to its end.
-pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
+/// Runs the task of a directory to its end; a guard, if there is one, sees by `pulse` that this process is not frozen.
+pub(crate) fn supervise(
+    directory: &TaskDirectory,
+    pulse: Option<Pulse>,
+) -> Result<(), SuperviseError> {
     sys::close_inherited_files().map_err(during("closing inherited files"))?;
     let spec = directory
         .read_spec()
@@ -82,16 +91,21 @@ pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
     let epoch = spec.assignment.epoch.get();
     let connections = Connections::open(directory, epoch).map_err(during("opening the sockets"))?;
     let clock = LeaseClock::start();
-    let lease = Lease::new(clock.at_boottime_ms(spec.deadline_boottime_ms));
+    let deadline = clock.at_boottime_ms(spec.deadline_boottime_ms);
+    let lease = Lease::new(deadline, spec.lease_warning_ms);
     Supervisor {
         directory,
         spec: &spec,
         clock,
         lease,
+        alarm: LeaseAlarm::new(),
+        pulse,
         connections,
-        started: None,
-        checkpoint: None,
-        flag: None,
+        prepared: None,
+        said: Said::default(),
+        stopping: None,
+        has_saved: false,
+        is_asked_by_lease: false,
         expired: false,
         broken: None,
     }
@@ -104,18 +118,23 @@ fn own_identity() -> io::Result<ProcessIdentity> {
 }
 
 /// All that a supervisor holds.
-struct Supervisor<'task> {
+pub(crate) struct Supervisor<'task> {
     directory: &'task TaskDirectory,
-    spec: &'task TaskSpec,
-    clock: LeaseClock,
-    lease: Lease,
-    connections: Connections,
-    /// The task's main process, once it has outlived a quick task.
-    started: Option<i32>,
-    /// Newest checkpoint on record.
-    checkpoint: Option<CheckpointReport>,
-    /// The flag file that the task's signal to stop waits for.
-    flag: Option<FlagFile>,
+    pub(crate) spec: &'task TaskSpec,
+    pub(crate) clock: LeaseClock,
+    pub(crate) lease: Lease,
+    alarm: Option<LeaseAlarm>,
+    pub(crate) pulse: Option<Pulse>,
+    pub(crate) connections: Connections,
+    /// Present while the task waits for its gang.
+    pub(crate) prepared: Option<Prepared>,
+    said: Said,
+    /// What the task is still to be told, once it was asked to stop.
+    stopping: Option<Stopping>,
+    /// True once the task said that it will have nothing more to save.
+    has_saved: bool,
+    /// True if it was asked to stop because its lease was about to end.
+    is_asked_by_lease: bool,
     /// True once the lease ran out on a living task.
     expired: bool,
     /// Why the task cannot be watched any more, in words for the user: it is killed, and counts as not started.
@@ -137,12 +156,21 @@ impl Supervisor<'_> {
         match self.start() {
             Ok(watched) => {
                 let exit = self.watch(watched)?;
+                self.over();
                 self.bury(exit)
             }
             Err(exit) => {
                 family::end_all();
+                self.over();
                 self.bury(exit)
             }
+        }
+    }
+
+    /// Nothing of the task lives: nobody need look after it.
+    fn over(&self) {
+        if let Some(pulse) = self.pulse {
+            pulse.over();
         }
     }
 
@@ -156,8 +184,20 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before the start")
             });
         }
-        let (family, outputs) =
-            Family::start(self.spec, self.directory).map_err(|error| not_started(&error))?;
+        let ready =
+            Family::prepare(self.spec, self.directory).map_err(|error| not_started(&error))?;
+        let assignment = &self.spec.assignment;
+        let waits = assignment.barrier && !assignment.released;
+        let started = if waits {
+            let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
+            let mut spec = self.spec.clone();
+            spec.assignment.rank.master_port = master_port;
+            ready.start(&spec, self.directory)
+        } else {
+            ready.start(self.spec, self.directory)
+        };
+        let (family, outputs) = started.map_err(|error| not_started(&error))?;
+        let now = self.clock.now();
         Ok(Watched {
             family,
             output: Output::new(self.spec, outputs.stdout, outputs.stderr),
@@ -172,8 +212,13 @@ impl Supervisor<'_> {
         let mut killing = false;
         while !task.family.reap() {
             let now = self.clock.now();
-            let verdict = self.lease.verdict(now);
+            self.pulse.into_iter().for_each(Pulse::looked);
             let has_ended = task.family.status().is_some();
+            if !has_ended && let Some(grace_ms) = self.lease.grace_left(now) {
+                self.is_asked_by_lease = true;
+                self.ask_to_stop(LEASE_ENDS.to_owned(), grace_ms);
+            }
+            let verdict = self.lease.verdict(now);
             self.expired |= verdict == Verdict::LeaseOver && !has_ended;
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
             let orphaned = has_ended && !self.lease.is_stopping();
@@ -181,18 +226,19 @@ impl Supervisor<'_> {
             killing |= self.broken.is_some();
             if killing {
                 task.family.kill();
-            } else if self.flag.take_if(|flag| flag.is_settled(now)).is_some() {
-                task.family.terminate();
+            } else if let Some(stopping) = &mut self.stopping {
+                stopping.act(now, &task.family);
             }
             if now >= task.keeper_due {
                 self.keep(&mut task);
             }
+            self.tell_progress(now);
             let timeout_ms = match verdict {
                 Verdict::LivesUntil(then) if !killing && !has_ended => {
-                    let flag = self.flag.as_ref().map(FlagFile::until);
-                    let keeper = task.keeper.is_none().then_some(task.keeper_due);
-                    let then = flag.into_iter().chain(keeper).fold(then, MonotonicMs::min);
-                    then.since(now).clamp(1, milliseconds(LEASE_TICK))
+                    self.wake_at(then);
+                    self.next_look(then, &task)
+                        .since(now)
+                        .clamp(1, milliseconds(LEASE_TICK))
                 }
                 _ => milliseconds(KILL_RETRY),
             };
@@ -231,13 +277,20 @@ impl Supervisor<'_> {
             let news = keeper.finish();
             self.publish(news, task.family.main());
         }
-        task.output.finish();
-        let exit = match &self.broken {
+        let last_output = task.output.finish();
+        let mut exit = match &self.broken {
             Some(error) => not_started(error),
             None => task
                 .family
                 .account(exit_of(task.family.status(), self.expired)),
         };
+        // It ended as its lease made it, unless it says by its code that it was done by itself.
+        let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
+        exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();
+        // What the kernel tells of a limit counts more than what the task printed because of it.
+        if exit.evidence.is_empty() {
+            exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
+        }
         task.family.close();
         exit
     }
@@ -249,25 +302,26 @@ impl Supervisor<'_> {
             others.push(&task.family);
         }
         others.extend(task.keeper.iter().map(|keeper| keeper as &dyn AsFd));
-        others.extend(self.flag.iter().map(|flag| flag as &dyn AsFd));
+        let flag = self.stopping.as_ref().and_then(Stopping::flag);
+        others.extend(flag.map(|flag| flag as &dyn AsFd));
+        others.extend(self.alarm.iter().map(|alarm| alarm as &dyn AsFd));
         others.extend(task.output.quiet().map(|pipe| pipe as &dyn AsFd));
         self.connections
             .wait(&others, timeout_ms)
-            .map_err(during("polling"))
+            .map_err(during("polling"))?;
+        if let Some(alarm) = &self.alarm {
+            alarm.quieten();
+        }
+        Ok(())
     }
 
     fn receive(&mut self, task: &mut Watched) {
         for incoming in self.connections.receive() {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
-                Incoming::Agent(request) => self.obey(request, &task.family),
-                Incoming::Commit(connection, report) => {
-                    self.keep(task);
-                    let refused = match &task.keeper {
-                        Some(keeper) => keeper.commit(connection, report).err(),
-                        None => Some(ControlAnswer::refused("the task cannot be watched")),
-                    };
-                    if let Some(answer) = refused {
+                Incoming::Agent(request) => self.obey(request),
+                Incoming::Task(connection, request) => {
+                    if let Some(answer) = self.hear(task, connection, request) {
                         self.connections.answer(connection, &answer);
                     }
                 }
@@ -281,7 +335,7 @@ impl Supervisor<'_> {
         }
     }
 
-    fn obey(&mut self, request: AgentRequest, family: &Family) {
+    pub(crate) fn obey(&mut self, request: AgentRequest) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -290,14 +344,9 @@ impl Supervisor<'_> {
                 let deadline = self.clock.at_boottime_ms(deadline_boottime_ms);
                 self.lease.extend(now, deadline);
             }
-            AgentRequest::Stop { reason, grace_ms } => {
-                if self.lease.stop(now, grace_ms) && grace_ms > 0 {
-                    self.flag = self.raise_flag(reason, grace_ms);
-                    if self.flag.is_none() {
-                        family.terminate();
-                    }
-                }
-            }
+            AgentRequest::Stop { reason, grace_ms } => self.ask_to_stop(reason, grace_ms),
+            // It has begun: told again by an agent that does not know.
+            AgentRequest::Begin { .. } => {}
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
@@ -308,34 +357,24 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Begins to write the flag file. None if that cannot begin (to say so would touch the disk as well):
-    /// then the signal alone must do.
-    fn raise_flag(&self, reason: String, grace_ms: u64) -> Option<FlagFile> {
-        let flag = PreemptFlag {
-            reason,
-            deadline_unix_ms: wall_clock().after(grace_ms).0,
-            grace_ms,
-        };
-        let path = self.directory.control().join("preempt");
-        let until = self
-            .clock
-            .now()
-            .after(PREEMPT_FLAG_MS_MAX.min(grace_ms / 2));
-        FlagFile::start(path, flag, until).ok()
-    }
-
     fn publish(&mut self, news: Vec<CheckpointNews>, main: i32) {
         for item in news {
             match item {
                 CheckpointNews::Watched => {
-                    self.started = Some(main);
+                    self.said.started = Some(main);
                     self.connections
                         .tell_agent(&SupervisorMessage::Started { pid: main });
                 }
-                CheckpointNews::Committed(report) => {
+                CheckpointNews::Committed(report, last) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
-                    self.checkpoint = Some(report);
+                    self.said.checkpoint = Some(report);
+                    self.note_saved(last);
+                }
+                CheckpointNews::Spoiled(report) => {
+                    self.connections
+                        .tell_agent(&SupervisorMessage::Spoiled(report.clone()));
+                    self.said.spoiled.push(report);
                 }
                 CheckpointNews::Answer(connection, answer) => {
                     self.connections.answer(connection, &answer);
@@ -345,14 +384,10 @@ impl Supervisor<'_> {
     }
 
     /// Says all that is known.
-    fn tell_all(&mut self) {
-        if let Some(pid) = self.started {
-            self.connections
-                .tell_agent(&SupervisorMessage::Started { pid });
-        }
-        if let Some(report) = self.checkpoint.clone() {
-            self.connections
-                .tell_agent(&SupervisorMessage::Checkpoint(report));
+    pub(crate) fn tell_all(&mut self) {
+        let prepared = self.prepared.as_ref().map(Prepared::message);
+        for message in prepared.into_iter().chain(self.said.messages()) {
+            self.connections.tell_agent(&message);
         }
     }
 
@@ -401,7 +436,7 @@ impl Supervisor<'_> {
     }
 }
 
-fn milliseconds(duration: std::time::Duration) -> u64 {
+pub(crate) fn milliseconds(duration: std::time::Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -416,7 +451,7 @@ fn exit_of(status: Option<WaitStatus>, lease_expired: bool) -> Exit {
     }
 }
 
-fn not_started(error: &str) -> Exit {
+pub(crate) fn not_started(error: &str) -> Exit {
     Exit {
         code: None,
         signal: None,

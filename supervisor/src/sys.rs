@@ -4,6 +4,7 @@ use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 
 use crate::child::ChildSetup;
 
@@ -70,18 +71,28 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Leaves children that end to the kernel, or to this process again.
+/// Numbers, all 0, that this process shares with those that it forks, for as long as any of them lives.
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn ignore_children(ignore: bool) -> io::Result<()> {
-    let handler = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: neither handler is code of ours.
-    if unsafe { libc::signal(libc::SIGCHLD, handler) } == libc::SIG_ERR {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+pub(crate) fn shared_numbers(count: usize) -> io::Result<&'static [AtomicU64]> {
+    let bytes = count * size_of::<AtomicU64>();
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
     }
+    // SAFETY: the mapping has that many bytes, begins at a page, is zeroed and never unmapped; all access is atomic.
+    Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
 }
 
 /// Makes two files this process's standard input and standard error.

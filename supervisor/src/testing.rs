@@ -31,6 +31,9 @@ pub fn assignment() -> TaskAssignment {
         attempt: 1,
         restart_reason: RestartReason::First,
         acknowledged: TaskPhase::Assigned,
+        barrier: false,
+        released: false,
+        gang_hosts: Vec::new(),
         command: vec!["true".to_owned()],
         environment: BTreeMap::new(),
         working_directory: None,
@@ -43,6 +46,7 @@ pub fn assignment() -> TaskAssignment {
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        warning: None,
     }
 }
 

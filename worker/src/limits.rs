@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_core::limits::PARTITION_GRACE_MS_MIN;
 use muster_core::timings::kill_ms;
-use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 
 /// Ended attempts whose logs are kept on a host.
 pub const LOG_ATTEMPTS_KEPT_MAX: usize = 2_000;
@@ -20,9 +20,7 @@ pub const LOG_TAIL_LINES_MAX: u64 = 100_000;
 pub const LOG_FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the checkpoint directory is looked at for checkpoints registered by files alone.
 pub const CHECKPOINT_SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// How far past its deadline a supervisor may be before the agent, which looks every `LEASE_TICK`, takes it
-/// for frozen and kills it: within the time that the shortest lease sets aside for killing.
-pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
+// The agent, too, looks at frozen supervisors every `LEASE_TICK`.
 const _: () = assert!(
     SUPERVISOR_OVERDUE_MS_MAX as u128 + LEASE_TICK.as_millis()
         < kill_ms(PARTITION_GRACE_MS_MIN) as u128

@@ -8,6 +8,7 @@ use muster_core::command::Exit;
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";
 const EXITS: &str = "muster_worker_task_exits_total";
+const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
@@ -19,6 +20,7 @@ pub(crate) fn describe() {
     describe_gauge!(RUNNING, "tasks with a living process on this host");
     describe_counter!(STARTS, "supervisors started");
     describe_counter!(EXITS, "tasks ended, by kind");
+    describe_counter!(SPOILED, "checkpoints that tasks said they could not read");
     describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
@@ -32,6 +34,10 @@ pub(crate) fn task_started() {
 
 pub(crate) fn task_exited(exit: &Exit) {
     counter!(EXITS, "kind" => exit_kind(exit)).increment(1);
+}
+
+pub(crate) fn checkpoint_spoiled() {
+    counter!(SPOILED).increment(1);
 }
 
 pub(crate) fn task_vanished() {

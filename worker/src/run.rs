@@ -145,12 +145,13 @@ async fn recover(
         "the agent has found what the last one left"
     );
     let (agent, actions) = Agent::recover(records, adopted.found);
-    let late = adopted
-        .checkpoints
-        .into_iter()
-        .map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report })
-        .collect();
-    Ok((agent, actions, late))
+    let checkpoints = adopted.checkpoints.into_iter();
+    let checkpoints =
+        checkpoints.map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
+    let spoiled = adopted.spoiled.into_iter();
+    let spoiled =
+        spoiled.map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
+    Ok((agent, actions, checkpoints.chain(spoiled).collect()))
 }
 
 fn registration(

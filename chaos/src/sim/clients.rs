@@ -232,6 +232,9 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);
     }
+    if gang && run_ms.is_multiple_of(7) {
+        lifecycle.barrier = Some(false);
+    }
     let when = match run_ms % 12 {
         0 | 1 => Condition::Ended,
         2 => Condition::Succeeded,

@@ -26,6 +26,10 @@ pub enum Situation {
     Cancelled,
     /// A gang was placed.
     GangPlaced,
+    /// All members of a gang were prepared, and they were let go.
+    GangReleased,
+    /// A member of a gang was stopped, or fenced, before its gang was whole.
+    PreparedInVain,
     /// A unit was run again because of a fault.
     RunAgain,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
@@ -46,7 +50,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 18] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -55,6 +59,8 @@ impl Situation {
         Self::ReadBack,
         Self::Cancelled,
         Self::GangPlaced,
+        Self::GangReleased,
+        Self::PreparedInVain,
         Self::RunAgain,
         Self::TaskLost,
         Self::HostLost,
@@ -75,6 +81,8 @@ impl Situation {
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
+            Self::GangReleased => "gangs released whole",
+            Self::PreparedInVain => "members stopped before their gang was whole",
             Self::RunAgain => "units run again after a fault",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
@@ -146,6 +154,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             .job(*job)
             .is_some_and(|job| job.spec.gang)
             .then_some(Situation::GangPlaced),
+        EventKind::GangReleased { .. } => Some(Situation::GangReleased),
         EventKind::UnitRequeued {
             reason: RestartReason::Infra,
             ..

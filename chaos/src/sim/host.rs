@@ -233,6 +233,11 @@ impl SimHost {
         *lock(&self.repeats_order) = true;
     }
 
+    /// Whether its agent holds prepared tasks until their gang is released; one host in four has an older one.
+    fn can_hold(&self) -> bool {
+        self.settings.number % 4 != 3
+    }
+
     fn reached(&self, situation: Situation) {
         self.judges.with(|seen| seen.coverage.reached(situation));
     }

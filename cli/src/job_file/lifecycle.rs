@@ -3,10 +3,15 @@
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use crate::parse::{HumanDuration, HumanSignal};
+
 /// What a job says about its own life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub(crate) struct LifecycleFile {
+    /// Whether no member of the gang begins before all of them are prepared.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) barrier: Option<bool>,
     /// At most so many tasks hold resources at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tasks_at_once_max: Option<u32>,
@@ -22,6 +27,34 @@ pub(crate) struct LifecycleFile {
     /// What the ends of its tasks mean; the first one that matches counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rules: Vec<RuleFile>,
+    /// The signal by which its tasks are asked to stop, before SIGTERM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<WarningFile>,
+}
+
+/// A signal before SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WarningFile {
+    /// Which.
+    pub(crate) signal: HumanSignal,
+    /// To which processes of the task.
+    #[serde(default)]
+    pub(crate) to: RecipientFile,
+    /// How long before the task is killed; at once when it is asked to stop if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lead: Option<HumanDuration>,
+}
+
+/// Which processes of a task get a signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RecipientFile {
+    /// The one that the job's command became.
+    #[default]
+    Main,
+    /// Every one.
+    All,
 }
 
 /// What an end of a task means.
@@ -76,9 +109,11 @@ impl From<LifecycleFile> for v1::Lifecycle {
             })
         });
         Self {
+            barrier: file.barrier,
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
             rules: file.rules.into_iter().map(Into::into).collect(),
+            warning: file.warning.map(Into::into),
             ..Self::default()
         }
     }
@@ -92,11 +127,39 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             named.map(|dependency| dependency.job_id).collect()
         };
         Self {
+            barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after_ok: named(v1::Condition::Succeeded),
             after_any: named(v1::Condition::Ended),
             after_failed: named(v1::Condition::Failed),
             rules: lifecycle.rules.iter().filter_map(rule).collect(),
+            warning: lifecycle.warning.map(Into::into),
+        }
+    }
+}
+
+impl From<WarningFile> for v1::StopWarning {
+    fn from(file: WarningFile) -> Self {
+        Self {
+            signal: file.signal.number,
+            to_all: file.to == RecipientFile::All,
+            lead_ms: file.lead.map(|lead| lead.ms),
+        }
+    }
+}
+
+impl From<v1::StopWarning> for WarningFile {
+    fn from(warning: v1::StopWarning) -> Self {
+        Self {
+            signal: HumanSignal {
+                number: warning.signal,
+            },
+            to: if warning.to_all {
+                RecipientFile::All
+            } else {
+                RecipientFile::Main
+            },
+            lead: warning.lead_ms.map(|ms| HumanDuration { ms }),
         }
     }
 }

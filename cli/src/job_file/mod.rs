@@ -12,7 +12,7 @@ mod schema;
 pub(crate) use execution::{
     AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
 };
-pub(crate) use lifecycle::LifecycleFile;
+pub(crate) use lifecycle::{LifecycleFile, RecipientFile, WarningFile};
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;
 pub(crate) use schema::JobFile;

@@ -1,6 +1,6 @@
 //! Reading job files and checking every rule before anything is sent.
 
-use muster_core::spec::{JobSpec, Violation, validate};
+use muster_core::spec::{JobSpec, Violation, check_submission, validate};
 use muster_proto::v1;
 
 use super::schema::JobFile;
@@ -74,7 +74,11 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
 /// All rules that a job breaks.
 pub(crate) fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
     match JobSpec::try_from(spec) {
-        Ok(spec) => validate(&spec),
+        Ok(spec) => {
+            let mut broken = validate(&spec);
+            broken.extend(check_submission(&spec));
+            broken
+        }
         Err(invalid) => vec![invalid.into()],
     }
 }

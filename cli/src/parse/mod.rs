@@ -4,10 +4,12 @@ mod assignment;
 mod cpus;
 mod duration;
 mod host_list;
+mod signal;
 mod size;
 
 pub(crate) use assignment::assignment;
 pub(crate) use cpus::{CpuCount, cpu_count};
 pub(crate) use duration::{HumanDuration, duration, format_duration};
 pub(crate) use host_list::{compress, expand, expand_all};
+pub(crate) use signal::{HumanSignal, signal};
 pub(crate) use size::{HumanSize, format_mib, size};

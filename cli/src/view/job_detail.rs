@@ -4,7 +4,7 @@ use muster_client::JobDetail;
 use serde::Serialize;
 
 use super::job::JobView;
-use super::unit::UnitView;
+use super::unit::{CheckpointView, UnitView};
 use super::word::phase_tone;
 use crate::job_file::JobFile;
 use crate::output::{Cell, Column, Screen, Table, Tone, ago, span, until};
@@ -69,6 +69,7 @@ impl JobDetailView {
             facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
         }
         self.push_checkpoints(&mut facts, screen);
+        self.push_assemblies(&mut facts);
         self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
@@ -81,12 +82,21 @@ impl JobDetailView {
 
     fn push_checkpoints(&self, facts: &mut Table, screen: &Screen) {
         for unit in &self.unit_list {
-            let Some(newest) = unit.checkpoints.last() else {
+            let is_good = |it: &&CheckpointView| it.spoiled.is_none();
+            let Some(newest) = unit.checkpoints.iter().rfind(is_good) else {
                 continue;
             };
             let age = ago(screen.now(), newest.committed_at_ms);
             let text = format!("step {}, {age}: {}", newest.step, newest.path);
             facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+        }
+    }
+
+    fn push_assemblies(&self, facts: &mut Table) {
+        for unit in &self.unit_list {
+            if let Some(text) = unit.attempt.as_ref().and_then(|attempt| attempt.assembly()) {
+                facts.push(vec![Cell::toned("Gang", Tone::Faint), text.into()]);
+            }
         }
     }
 

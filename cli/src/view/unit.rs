@@ -29,9 +29,17 @@ pub(crate) struct AttemptView {
     pub(crate) number: u32,
     placed_at: String,
     running_at: Option<String>,
+    pub(crate) barrier: Option<BarrierView>,
     pub(crate) stop_reason: Option<String>,
     pub(crate) standing: Option<StandingView>,
     pub(crate) tasks: Vec<TaskView>,
+}
+
+/// What the members of a gang wait for.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BarrierView {
+    master_port: Option<u32>,
+    released_at: Option<String>,
 }
 
 /// One task of an attempt.
@@ -54,6 +62,7 @@ pub(crate) struct ExitView {
     memory: Option<MemoryView>,
     sender: Option<String>,
     start_error: Option<String>,
+    evidence: String,
 }
 
 /// What a task's memory came to.
@@ -86,6 +95,8 @@ pub(crate) struct CheckpointView {
     pub(crate) path: String,
     size_bytes: u64,
     digest: String,
+    save_ms: Option<u64>,
+    pub(crate) spoiled: Option<String>,
     committed_at: String,
     #[serde(skip)]
     pub(crate) committed_at_ms: u64,
@@ -120,10 +131,42 @@ impl From<v1::Attempt> for AttemptView {
             number: attempt.number,
             placed_at: instant(attempt.placed_at_ms),
             running_at: attempt.running_at_ms.map(instant),
+            barrier: attempt.barrier.map(BarrierView::from),
             stop_reason: stop_reason.map(describe_stop),
             standing: attempt.standing.as_ref().map(StandingView::from),
             tasks: attempt.tasks.into_iter().map(TaskView::from).collect(),
         }
+    }
+}
+
+impl From<v1::Barrier> for BarrierView {
+    fn from(barrier: v1::Barrier) -> Self {
+        Self {
+            master_port: barrier.master_port,
+            released_at: barrier.released_at_ms.map(instant),
+        }
+    }
+}
+
+impl AttemptView {
+    /// How far its gang is, in words: `3 of 8 members are prepared`; none if they begin one by one, or ran already.
+    pub(crate) fn assembly(&self) -> Option<String> {
+        let barrier = self
+            .barrier
+            .as_ref()
+            .filter(|_| self.running_at.is_none())?;
+        let all = self.tasks.len();
+        let count = |words: &[&str]| {
+            let tasks = self.tasks.iter();
+            tasks.filter(|task| words.contains(&&*task.phase)).count()
+        };
+        Some(match &barrier.released_at {
+            None => format!("{} of {all} members are prepared", count(&["prepared"])),
+            Some(_) => {
+                let begun = all - count(&["assigned", "prepared"]);
+                format!("all members are prepared, {begun} of {all} have begun")
+            }
+        })
     }
 }
 
@@ -156,6 +199,7 @@ impl From<v1::Exit> for ExitView {
             }),
             sender,
             start_error: exit.start_error,
+            evidence: exit.evidence,
         }
     }
 }
@@ -184,6 +228,8 @@ impl From<v1::Checkpoint> for CheckpointView {
             path: checkpoint.path,
             size_bytes: checkpoint.size_bytes,
             digest: checkpoint.digest,
+            save_ms: checkpoint.save_ms,
+            spoiled: checkpoint.spoiled,
             committed_at: instant(checkpoint.committed_at_ms),
             committed_at_ms: checkpoint.committed_at_ms,
         }
@@ -209,6 +255,10 @@ impl ExitView {
         }
         if self.lease_expired {
             text.push_str(", its lease ran out");
+        }
+        if let Some(telling) = self.evidence.lines().next() {
+            text.push_str(": ");
+            text.push_str(telling);
         }
         text
     }

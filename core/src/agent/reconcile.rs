@@ -15,6 +15,8 @@ enum Verdict {
     Keep,
     /// Ask it to stop.
     Stop(StopInstruction),
+    /// Its gang is released: let it begin, to meet on this port.
+    Begin(u16),
     /// Its end is known where it must be: forget it.
     Release,
 }
@@ -35,6 +37,7 @@ impl Agent {
             match verdict {
                 Verdict::Keep => {}
                 Verdict::Stop(stop) => self.stop(key, stop, actions),
+                Verdict::Begin(master_port) => self.begin(key, master_port, actions),
                 Verdict::Release => self.release(key, actions),
             }
         }
@@ -78,6 +81,17 @@ impl Agent {
             reason: stop.reason,
             grace_ms: stop.grace_ms,
         });
+    }
+
+    fn begin(&mut self, key: TaskKey, master_port: u16, actions: &mut Vec<Action>) {
+        if let Some(task) = self.tasks.get_mut(&key) {
+            task.is_released = true;
+            actions.push(Action::Begin {
+                key,
+                epoch: task.epoch(),
+                master_port,
+            });
+        }
     }
 
     fn release(&mut self, key: TaskKey, actions: &mut Vec<Action>) {
@@ -141,7 +155,15 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
                 reason: "infra".to_owned(),
                 grace_ms: 0,
             }),
+            None if awaits_release(task) && assignment.released => {
+                Verdict::Begin(assignment.rank.master_port)
+            }
             None => Verdict::Keep,
         },
     }
+}
+
+/// Whether a task waits for its gang, and its supervisor was not told yet that it is released.
+const fn awaits_release(task: &AgentTask) -> bool {
+    matches!(task.phase, WorkerTaskPhase::Prepared { .. }) && !task.is_released
 }

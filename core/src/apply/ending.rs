@@ -30,6 +30,7 @@ impl Step<'_> {
         let known = job.unit(unit).expect("the unit was found to have a record");
         let verdict = verdict::judge(&hosts, job, known, &attempt);
         self.release(id, unit, &spec, &attempt);
+        self.state.index.whole.remove(&(id, unit));
         self.state
             .index
             .remove_deadline((id, unit), &spec, &attempt);

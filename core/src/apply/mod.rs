@@ -6,6 +6,7 @@
 
 mod admission;
 mod asked;
+mod barrier;
 mod binding;
 mod blocks;
 mod capacity;
@@ -101,6 +102,9 @@ impl Step<'_> {
             } => self.set_gpu_health(*host, *gpu, health),
             Command::Place(placement) => self.place(placement),
             Command::ReportTask(report) => self.report_task(report),
+            Command::ReleaseGang {
+                job, unit, epoch, ..
+            } => self.release_gang(*job, *unit, *epoch),
             Command::StopAttempt {
                 job,
                 unit,

@@ -14,7 +14,7 @@ use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, Holder, Host, Job, Part, State, TaskRun, amounts_of};
+use crate::state::{Answer, Attempt, Barrier, Holder, Host, Job, Part, State, TaskRun, amounts_of};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -103,6 +103,7 @@ impl Step<'_> {
             stop: None,
             tasks: placement.tasks.iter().map(assigned).collect(),
             decisive: None,
+            barrier: placement.barrier.then(Barrier::default),
         }
     }
 }
@@ -147,6 +148,13 @@ fn check_placement(
     check_unit(state, (id, unit), &placement.tasks)?;
     let by_host = check_hosts(state, placement)?;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    if placement.barrier && !job.spec.gang {
+        return Err(Rejection::PlacementShape {
+            job: id,
+            unit,
+            detail: "only the members of a gang wait for each other".to_owned(),
+        });
+    }
     let freed = Freed::default();
     let asking = Asking {
         job,

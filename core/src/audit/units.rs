@@ -31,7 +31,47 @@ pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, rep
         check_attempt(state, job, attempt, &subject, report);
         check_tasks(job, index, attempt, &subject, report);
         check_stop(job, unit.phase, attempt, &subject, report);
+        check_barrier(state, job, attempt, &subject, report);
     }
+}
+
+/// Only members of a gang wait for each other, and none that was let go was not prepared.
+fn check_barrier(
+    state: &State,
+    job: &Job,
+    attempt: &Attempt,
+    subject: &dyn Display,
+    report: &mut Report,
+) {
+    let runs = |wanted: TaskPhase| attempt.tasks.iter().filter(move |run| run.phase == wanted);
+    let Some(barrier) = attempt.barrier else {
+        let prepared = runs(TaskPhase::Prepared).count();
+        report.require(prepared == 0, Rule::GangAtomicity, subject, || {
+            format!("{prepared} of its tasks wait for a gang that begins one by one")
+        });
+        return;
+    };
+    report.require(job.spec.gang, Rule::GangAtomicity, subject, || {
+        "its tasks wait for each other although they are no gang".to_owned()
+    });
+    let Some(released_at) = barrier.released_at else {
+        return;
+    };
+    let assigned = runs(TaskPhase::Assigned).map(|run| run.task).next();
+    report.require(assigned.is_none(), Rule::GangAtomicity, subject, || {
+        format!("it was let go although task {assigned:?} was not prepared")
+    });
+    report.require(
+        attempt.placed_at <= released_at && released_at <= state.time,
+        Rule::Lifecycle,
+        subject,
+        || {
+            format!(
+                "it was let go at {released_at}, placed at {}",
+                attempt.placed_at
+            )
+        },
+    );
 }
 
 fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
@@ -202,7 +242,7 @@ fn check_stop(
         || format!("it is {phase:?} with stop order {:?}", attempt.stop),
     );
     let runs = |wanted: TaskPhase| attempt.tasks.iter().any(|run| run.phase == wanted);
-    let begun = !runs(TaskPhase::Assigned);
+    let begun = !runs(TaskPhase::Assigned) && !runs(TaskPhase::Prepared);
     let fits = match phase {
         UnitPhase::Placed => !begun && attempt.running_at.is_none(),
         UnitPhase::Running => begun && attempt.running_at.is_some(),
@@ -228,7 +268,7 @@ fn check_stop(
 
 const fn terminal(phase: TaskPhase) -> bool {
     match phase {
-        TaskPhase::Assigned | TaskPhase::Running => false,
+        TaskPhase::Assigned | TaskPhase::Prepared | TaskPhase::Running => false,
         TaskPhase::Exited | TaskPhase::Gone | TaskPhase::Fenced => true,
     }
 }

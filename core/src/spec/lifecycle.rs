@@ -10,6 +10,9 @@ use crate::lifecycle::JobPhase;
 /// lifecycles, which the log of older builds relies on.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Lifecycle {
+    /// Whether no member of its gang begins before all of them are prepared. If none: where the cluster and the hosts'
+    /// workers can, which is no part of what the job asks for.
+    pub barrier: Option<bool>,
     /// At most so many of its units hold resources at a time; for jobs whose tasks are placed one by one. No limit if
     /// none.
     pub tasks_at_once_max: Option<u32>,
@@ -23,6 +26,19 @@ pub struct Lifecycle {
     pub attempts_without_progress_max: Option<u32>,
     /// What becomes of its checkpoints. They are all left alone if none.
     pub checkpoints: Option<CheckpointPolicy>,
+    /// The signal by which its tasks are asked to stop. SIGTERM alone if none.
+    pub warning: Option<StopWarning>,
+}
+
+/// A signal of a job's choice that its tasks get before SIGTERM when they are asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopWarning {
+    /// The signal's number.
+    pub signal: i32,
+    /// True: to every process of the task. False: to its main process alone.
+    pub to_all: bool,
+    /// Milliseconds before the task is killed; at once when it is asked to stop if none.
+    pub lead_ms: Option<u64>,
 }
 
 /// Another job that must have ended before.

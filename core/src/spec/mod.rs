@@ -3,6 +3,7 @@
 mod execution;
 mod layout;
 mod lifecycle;
+mod submission;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -13,7 +14,9 @@ pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKin
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    StopWarning,
 };
+pub use submission::check_submission;
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.

@@ -11,6 +11,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use crate::limits;
 use crate::spec::JobSpec;
 use crate::time::TimeMs;
 
@@ -229,6 +230,17 @@ pub struct Attempt {
     pub tasks: Vec<TaskRun>,
     /// The task whose bad end was committed first: it decides what becomes of the unit.
     pub decisive: Option<TaskIndex>,
+    /// What its tasks wait for before they begin; none if they begin one by one.
+    pub barrier: Option<Barrier>,
+}
+
+/// What the members of a gang wait for: that all of them are prepared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Barrier {
+    /// The port that rank 0's host keeps free for them to meet on; none before it is known.
+    pub master_port: Option<u16>,
+    /// When they were let go; none before.
+    pub released_at: Option<TimeMs>,
 }
 
 /// An attempt's order to stop.
@@ -327,6 +339,15 @@ impl Attempt {
         self.running_at.unwrap_or(self.placed_at)
     }
 
+    /// Whether its members wait only to be let go: all of them are prepared.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let waits = self.stop.is_none() && self.barrier.is_some_and(|it| it.released_at.is_none());
+        // Tasks are mostly prepared in order, so the last one is the one to look at first.
+        let mut newest_first = self.tasks.iter().rev();
+        waits && newest_first.all(|run| run.phase != TaskPhase::Assigned)
+    }
+
     /// GPUs that it holds.
     #[must_use]
     pub fn gpus(&self) -> u32 {
@@ -362,8 +383,10 @@ impl Attempt {
         let scheduling = &spec.scheduling;
         let end = |period_ms: u64| self.placed_at.after(period_ms);
         let run_time = scheduling.run_time_ms_max.map(end);
+        let of_barrier = self.barrier.map(|_| limits::ASSEMBLY_MS_MAX);
         let assembly = scheduling
             .assembly_ms_max
+            .or(of_barrier)
             .filter(|_| self.running_at.is_none())
             .map(end);
         let reasons = [

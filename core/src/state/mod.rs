@@ -38,8 +38,8 @@ pub use host::{Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, RestartReason, StopOrder,
-    TaskRun, Unit, UnitCounts,
+    Attempt, Barrier, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, RestartReason,
+    StopOrder, TaskRun, Unit, UnitCounts,
 };
 pub use line::{Line, WaitingKey};
 pub use queue::{History, Queue};

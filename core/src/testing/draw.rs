@@ -49,7 +49,8 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         76 => draw.topology(),
         77..79 => draw.configuration(),
         79..80 => draw.claim_dropped(),
-        80..83 => draw.stop(),
+        80..82 => draw.stop(),
+        82..83 => draw.release(),
         83..86 => draw.host_health(),
         86..89 => draw.gpu_health(),
         89..92 => draw.block(),
@@ -264,6 +265,7 @@ impl<'a> Draw<'a> {
             unit,
             standing: self.standing_of(job, &tasks),
             tasks: Arc::from(tasks),
+            barrier: self.once_in(3),
         })
     }
 
@@ -319,10 +321,10 @@ impl<'a> Draw<'a> {
                 (job, UnitIndex(0), stale, TaskIndex(0), TaskPhase::Running)
             }
         };
-        let outcome = if phase == TaskPhase::Assigned && !self.once_in(5) {
-            TaskOutcome::Started
-        } else {
-            self.outcome()
+        let outcome = match phase {
+            TaskPhase::Assigned if self.once_in(3) => self.prepared(),
+            TaskPhase::Assigned | TaskPhase::Prepared if !self.once_in(5) => TaskOutcome::Started,
+            _ => self.outcome(),
         };
         let stale = u64::from(self.once_in(30));
         Command::ReportTask(TaskReport {
@@ -333,6 +335,34 @@ impl<'a> Draw<'a> {
             task,
             outcome,
         })
+    }
+
+    fn prepared(&mut self) -> TaskOutcome {
+        let port = u16::try_from(20_000 + self.below(10_000)).ok();
+        TaskOutcome::Prepared {
+            master_port: port.filter(|_| self.once_in(2)),
+        }
+    }
+
+    /// Mostly a gang that waits for it.
+    fn release(&mut self) -> Command {
+        let whole: Vec<_> = self.state.index.whole.iter().copied().collect();
+        let (job, unit, epoch) = match (self.pick(whole), self.active()) {
+            (Some((job, unit)), _) => {
+                let known = self.state.job(job).and_then(|job| job.unit(unit));
+                let attempt = known.and_then(|unit| unit.attempt.as_deref());
+                let epoch = attempt.map_or(AttemptEpoch(0), |attempt| attempt.epoch);
+                (job, unit, epoch)
+            }
+            (None, Some((job, unit, attempt))) => (job, unit, attempt.epoch),
+            (None, None) => (JobId(1), UnitIndex(0), AttemptEpoch(1)),
+        };
+        Command::ReleaseGang {
+            leader: self.leader(),
+            job,
+            unit,
+            epoch,
+        }
     }
 
     fn outcome(&mut self) -> TaskOutcome {

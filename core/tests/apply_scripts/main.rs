@@ -39,6 +39,7 @@ scripts! {
     dependencies,
     drain,
     exit_rules,
+    gang_barrier,
     gang_lifecycle,
     gpu_fault,
     host_identity,

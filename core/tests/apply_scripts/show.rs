@@ -118,6 +118,27 @@ impl Show {
                 "{} task {task} started on host {host}",
                 attempt(*job, *unit, *epoch)
             ),
+            E::TaskPrepared {
+                job,
+                unit,
+                epoch,
+                task,
+                host,
+            } => format!(
+                "{} task {task} prepared on host {host}",
+                attempt(*job, *unit, *epoch)
+            ),
+            E::GangReleased {
+                job,
+                unit,
+                epoch,
+                hosts,
+                master_port,
+            } => format!(
+                "{} released on hosts {}, port {master_port}",
+                attempt(*job, *unit, *epoch),
+                list(hosts)
+            ),
             E::AttemptRunning { job, unit, epoch } => {
                 format!("{} running", attempt(*job, *unit, *epoch))
             }

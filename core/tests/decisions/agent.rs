@@ -40,6 +40,13 @@ pub(crate) enum Command {
         #[arg(key)]
         leader: Option<u64>,
     },
+    /// A supervisor says that its task has all that it needs, and perhaps which port it keeps free.
+    Prepared {
+        task: String,
+        epoch: u64,
+        #[arg(key)]
+        port: Option<u16>,
+    },
     /// A supervisor says that its task runs.
     Started { task: String, epoch: u64 },
     /// A supervisor says that its task ended.
@@ -117,6 +124,10 @@ impl goldenscript::Runner for AgentRunner {
                 leader: LeadershipEpoch(leader.unwrap_or(10)),
                 sequence: *sequence,
             },
+            Command::Prepared { task, epoch, port } => {
+                let master_port = *port;
+                report(task, *epoch, SupervisorReport::Prepared { master_port })?
+            }
             Command::Started { task, epoch } => report(task, *epoch, SupervisorReport::Started)?,
             Command::Exited { task, epoch, code } => {
                 let exit = testing::exit_with(*code);
@@ -158,6 +169,7 @@ impl AgentRunner {
                 epoch: assignment.epoch,
                 phase: match phase {
                     "running" => WorkerTaskPhase::Running,
+                    "prepared" => WorkerTaskPhase::Prepared { master_port: None },
                     "stopping" => WorkerTaskPhase::Stopping,
                     code => WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 },
@@ -234,7 +246,7 @@ fn task_key(text: &str) -> Result<TaskKey, Box<dyn Error>> {
     })
 }
 
-/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`.
+/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`, `12,gang`, `12,gang,released,port:29500`.
 fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
     let key = task_key(key)?;
     let mut parts = said.split(',');
@@ -258,9 +270,16 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        barrier: false,
+        released: false,
+        gang_hosts: Vec::new(),
+        warning: None,
     };
     for part in parts {
         match part.split_once(':') {
+            None if part == "gang" => assignment.barrier = true,
+            None if part == "released" => assignment.released = true,
+            Some(("port", port)) => assignment.rank.master_port = port.parse()?,
             None if part == "ended" => assignment.acknowledged = TaskPhase::Exited,
             Some(("stop", grace_ms)) => {
                 assignment.stop = Some(StopInstruction {
@@ -345,6 +364,11 @@ fn describe(action: &Action) -> String {
                 since_begin(*deadline)
             )
         }
+        Action::Begin {
+            key,
+            epoch,
+            master_port,
+        } => format!("begin {} epoch {epoch} on port {master_port}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),
     }

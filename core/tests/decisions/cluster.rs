@@ -52,7 +52,17 @@ impl NamedCluster {
 
     /// Plans a round; every step must be accepted as it is.
     pub(crate) fn plan(&mut self, budget: Budget) -> Plan {
-        let planned = plan(&self.cluster.state, self.cluster.now, budget);
+        self.plan_with_barrier(budget, false)
+    }
+
+    /// The same; with a barrier, members of gangs wait for each other.
+    pub(crate) fn plan_with_barrier(&mut self, budget: Budget, barrier: bool) -> Plan {
+        let mut planned = plan(&self.cluster.state, self.cluster.now, budget);
+        for step in &mut planned.steps {
+            if let Command::Place(placement) = step {
+                placement.barrier = barrier;
+            }
+        }
         for step in &planned.steps {
             self.apply(step);
         }

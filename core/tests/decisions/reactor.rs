@@ -5,7 +5,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::{Command as Replicated, Exit, GpuHealth, TaskOutcome};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, UnitIndex};
@@ -43,6 +45,8 @@ pub(crate) enum Command {
         run_time_ms: Option<u64>,
         #[arg(key)]
         assembly_ms: Option<u64>,
+        #[arg(key, optional)]
+        barrier: bool,
     },
     /// A new leader begins; it inherits the contacts of the one before unless `forget`.
     Lead {
@@ -71,6 +75,8 @@ pub(crate) enum Command {
     Wait { span_ms: u64 },
     /// Takes a host out for so long.
     Block { host: String, span_ms: u64 },
+    /// Lets go the gangs that wait only for that.
+    Release,
     /// Prints the health of all hosts and the phase of all tasks.
     State,
 }
@@ -130,6 +136,7 @@ impl goldenscript::Runner for ReactorRunner {
                 grace_ms,
                 run_time_ms,
                 assembly_ms,
+                barrier,
             } => {
                 let (tasks, gpus) = (tasks.unwrap_or(1), gpus.unwrap_or(1));
                 let mut spec = if *gang {
@@ -141,7 +148,8 @@ impl goldenscript::Runner for ReactorRunner {
                 spec.scheduling.assembly_ms_max = *assembly_ms;
                 spec.partition_grace_ms = grace_ms.unwrap_or(spec.partition_grace_ms);
                 self.named.submit(name, spec);
-                for placement in self.named.plan(Budget::default()).placements() {
+                let planned = self.named.plan_with_barrier(Budget::default(), *barrier);
+                for placement in planned.placements() {
                     writeln!(text, "{}", self.named.describe(placement))?;
                 }
             }
@@ -180,6 +188,15 @@ impl goldenscript::Runner for ReactorRunner {
                 };
                 self.named.apply(&command);
                 self.tick(&mut text);
+            }
+            Command::Release => {
+                let commands = self.reactor.releases(&self.named.cluster.state);
+                let reaction = Reaction {
+                    commands,
+                    wake_at: self.wake_at,
+                    ..Reaction::default()
+                };
+                self.react(reaction, &mut text);
             }
             Command::State => self.print_state(&mut text),
         }
@@ -329,6 +346,9 @@ impl ReactorRunner {
                     checkpoint.step
                 )
             }
+            Replicated::ReleaseGang { job, .. } => {
+                format!("{} is let go", self.named.job_name(*job))
+            }
             Replicated::ExpireBlocks { .. } => "blocks expire".to_owned(),
             other => format!("{other:?}"),
         }
@@ -377,11 +397,23 @@ impl ReactorRunner {
         let unit = UnitIndex(if job.spec.gang { 0 } else { task });
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let current = attempt.map(|attempt| attempt.epoch).unwrap_or_default();
+        let spoiled = said.strip_prefix("spoiled:").map(spoils).transpose()?;
+        let spoiled = spoiled.unwrap_or_default();
         let (phase, checkpoints) = match said.split_once(':') {
+            Some(("spoiled", _)) => (WorkerTaskPhase::Running, Vec::new()),
             Some(("exited", code)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),
             ),
+            Some(("prepared", port)) => (
+                WorkerTaskPhase::Prepared {
+                    master_port: Some(port.parse()?),
+                },
+                Vec::new(),
+            ),
+            _ if said == "prepared" => {
+                (WorkerTaskPhase::Prepared { master_port: None }, Vec::new())
+            }
             Some(("saved", steps)) => (WorkerTaskPhase::Running, checkpoints(steps)?),
             Some(("saved-and-exited", steps)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(0)),
@@ -409,6 +441,8 @@ impl ReactorRunner {
             epoch: epoch.unwrap_or(current),
             phase,
             checkpoints,
+            progress_step: None,
+            spoiled,
         })
     }
 
@@ -457,6 +491,17 @@ fn unstartable(error: &str) -> Exit {
         start_error: Some(error.to_owned()),
         ..testing::exit_with(0)
     }
+}
+
+/// `10,20`: steps of checkpoints that the task could not read.
+fn spoils(steps: &str) -> Result<Vec<SpoilReport>, Box<dyn Error>> {
+    let spoil = |step: &str| -> Result<SpoilReport, Box<dyn Error>> {
+        Ok(SpoilReport {
+            step: step.parse()?,
+            reason: "its digest differs".to_owned(),
+        })
+    };
+    steps.split(',').map(spoil).collect()
 }
 
 fn checkpoint(step: u64) -> CheckpointReport {

@@ -1,7 +1,7 @@
 //! What the leader wants a host to run.
 
 use muster_core::desired::{
-    CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
@@ -79,6 +79,10 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             stop_grace_ms: wire.stop_grace_ms,
             partition_grace_ms: wire.partition_grace_ms,
             stop: wire.stop.map(Into::into),
+            barrier: wire.barrier,
+            released: wire.released,
+            gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
+            warning: wire.warning.map(Into::into),
         })
     }
 }
@@ -114,8 +118,30 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop_grace_ms: assignment.stop_grace_ms,
             partition_grace_ms: assignment.partition_grace_ms,
             stop: assignment.stop.as_ref().map(Into::into),
+            barrier: assignment.barrier,
+            released: assignment.released,
+            gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
             execution: (assignment.execution != Execution::default())
                 .then(|| (&assignment.execution).into()),
+            warning: assignment.warning.map(Into::into),
+        }
+    }
+}
+
+impl From<v1::GangHost> for GangHost {
+    fn from(wire: v1::GangHost) -> Self {
+        Self {
+            address: wire.address,
+            slots: wire.slots,
+        }
+    }
+}
+
+impl From<&GangHost> for v1::GangHost {
+    fn from(host: &GangHost) -> Self {
+        Self {
+            address: host.address.clone(),
+            slots: host.slots,
         }
     }
 }

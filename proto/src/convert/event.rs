@@ -16,6 +16,10 @@ twin_variants! {
         AttemptPlaced {
             job: job_id, unit: unit, epoch: epoch, number: number, hosts: host_ids, gpus: gpus,
         },
+        TaskPrepared { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id },
+        GangReleased {
+            job: job_id, unit: unit, epoch: epoch, hosts: host_ids, master_port: master_port,
+        },
         TaskStarted { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id },
         AttemptRunning { job: job_id, unit: unit, epoch: epoch },
         TaskExited { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, exit: exit },
@@ -74,6 +78,8 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::JobFinished { .. } => Self::JobFinished,
             EventKind::JobPruned { .. } => Self::JobPruned,
             EventKind::AttemptPlaced { .. } => Self::AttemptPlaced,
+            EventKind::TaskPrepared { .. } => Self::TaskPrepared,
+            EventKind::GangReleased { .. } => Self::GangReleased,
             EventKind::TaskStarted { .. } => Self::TaskStarted,
             EventKind::AttemptRunning { .. } => Self::AttemptRunning,
             EventKind::TaskExited { .. } => Self::TaskExited,

@@ -2,7 +2,7 @@
 
 use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
 use muster_core::state::{
-    Attempt, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
     UnitCounts,
 };
 use muster_core::time::TimeMs;
@@ -83,6 +83,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
             .map(|task| task_to_wire(state, task))
             .collect(),
         standing: Some(standing_to_wire(state, &attempt.standing)),
+        barrier: attempt.barrier.map(Into::into),
     }
 }
 
@@ -168,6 +169,32 @@ impl From<v1::UnitCounts> for UnitCounts {
             cancelled: wire.cancelled,
         }
     }
+}
+
+impl From<Barrier> for v1::Barrier {
+    fn from(barrier: Barrier) -> Self {
+        Self {
+            master_port: barrier.master_port.map(u32::from),
+            released_at_ms: barrier.released_at.map(|at| at.0),
+        }
+    }
+}
+
+impl TryFrom<v1::Barrier> for Barrier {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::Barrier) -> Result<Self, InvalidField> {
+        Ok(Self {
+            master_port: port("master_port", wire.master_port)?,
+            released_at: wire.released_at_ms.map(TimeMs),
+        })
+    }
+}
+
+/// A port's number, if there is one.
+pub(crate) fn port(field: &str, number: Option<u32>) -> Result<Option<u16>, InvalidField> {
+    let port = number.map(u16::try_from).transpose();
+    port.map_err(|_| InvalidField::new(field, "must be at most 65535"))
 }
 
 impl From<&StopOrder> for v1::StopOrder {

@@ -39,4 +39,5 @@ pub use request::{
 };
 
 pub(crate) use field::{enumeration, required};
+pub(crate) use job::port;
 pub(crate) use twin::{Twin, twin_variants};

@@ -80,6 +80,16 @@ macro_rules! same {
 }
 same!(String, u32, u64, Vec<String>);
 
+impl Twin<u32> for u16 {
+    fn to_wire(&self) -> u32 {
+        u32::from(*self)
+    }
+
+    fn from_wire(field: &str, wire: u32) -> Result<Self, InvalidField> {
+        Self::try_from(wire).map_err(|_| InvalidField::new(field, "must be at most 65535"))
+    }
+}
+
 /// Newtypes over a number.
 macro_rules! numbers {
     ($($name:ident($inner:ty)),+ $(,)?) => {$(

@@ -9,9 +9,9 @@ use prost::Message;
 
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
-use super::v1::report_task::{Gone, Outcome, Plain};
+use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
 use super::{claim, v1};
-use crate::convert::{required, twin_variants};
+use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
 /// know all of it, so that replicas of two builds understand each other until something new is used.
@@ -67,9 +67,13 @@ pub fn format_of(command: &Command) -> u8 {
 fn tells_of_lives(command: &Command) -> bool {
     match command {
         Command::SubmitJob { spec, .. } => says_how_it_lives(spec),
-        Command::ReportTask(report) => {
-            matches!(&report.outcome, TaskOutcome::Exited(exit) if exit.has_details())
-        }
+        Command::ReportTask(report) => match &report.outcome {
+            TaskOutcome::Exited(exit) => exit.has_details(),
+            TaskOutcome::Prepared { .. } => true,
+            _ => false,
+        },
+        Command::Place(placement) => placement.barrier,
+        Command::ReleaseGang { .. } => true,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
         Command::SpoilCheckpoint { .. } => true,
         _ => false,
@@ -133,6 +137,7 @@ twin_variants! {
         Prune { leader: leader },
         ConfigureQueues { request: request, author: author, tree: tree },
         SetTopology { request: request, author: author, topology: topology },
+        ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
         SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
         SpoilCheckpoint {
@@ -194,6 +199,7 @@ fn placement_to_wire(placement: &Placement) -> v1::Place {
         unit: placement.unit.get(),
         tasks: claim::tasks_to_wire(&placement.tasks),
         standing: claim::standing_to_wire(&placement.standing),
+        barrier: placement.barrier,
     }
 }
 
@@ -204,6 +210,7 @@ fn placement_from_wire(wire: v1::Place) -> Field<Placement> {
         unit: UnitIndex(wire.unit),
         tasks: claim::tasks_from_wire(wire.tasks)?.into(),
         standing: claim::standing_from_wire(wire.standing)?,
+        barrier: wire.barrier,
     })
 }
 
@@ -215,6 +222,9 @@ fn report_to_wire(report: &TaskReport) -> v1::ReportTask {
             detail: detail.clone(),
         }),
         TaskOutcome::Fenced => Outcome::Fenced(Plain {}),
+        TaskOutcome::Prepared { master_port } => Outcome::Prepared(Prepared {
+            master_port: master_port.map(u32::from),
+        }),
     };
     v1::ReportTask {
         leader: report.leader.get(),
@@ -234,6 +244,9 @@ fn report_from_wire(wire: v1::ReportTask) -> Field<TaskReport> {
             detail: gone.detail,
         },
         Outcome::Fenced(_) => TaskOutcome::Fenced,
+        Outcome::Prepared(prepared) => TaskOutcome::Prepared {
+            master_port: port("report_task.prepared.master_port", prepared.master_port)?,
+        },
     };
     Ok(TaskReport {
         leader: LeadershipEpoch(wire.leader),

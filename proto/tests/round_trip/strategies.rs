@@ -14,14 +14,16 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement,
     TaskReport,
 };
 use muster_core::desired::{
-    CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
@@ -326,6 +328,7 @@ pub(crate) fn outcome() -> impl Strategy<Value = TaskOutcome> {
         exit().prop_map(TaskOutcome::Exited),
         text().prop_map(|detail| TaskOutcome::Gone { detail }),
         Just(TaskOutcome::Fenced),
+        option::of(any::<u16>()).prop_map(|master_port| TaskOutcome::Prepared { master_port }),
     ]
 }
 
@@ -466,15 +469,24 @@ fn attempt_command() -> impl Strategy<Value = Command> {
         },
     );
     prop_oneof![
-        (leader(), job(), unit(), placed_tasks(), standing()).prop_map(
-            |(leader, job, unit, tasks, standing)| Command::Place(Placement {
-                leader,
-                job,
-                unit,
-                tasks: tasks.into(),
-                standing,
-            })
-        ),
+        (
+            leader(),
+            job(),
+            unit(),
+            placed_tasks(),
+            standing(),
+            any::<bool>()
+        )
+            .prop_map(
+                |(leader, job, unit, tasks, standing, barrier)| Command::Place(Placement {
+                    leader,
+                    job,
+                    unit,
+                    tasks: tasks.into(),
+                    standing,
+                    barrier,
+                })
+            ),
         (leader(), job(), unit(), epoch(), task(), outcome()).prop_map(
             |(leader, job, unit, epoch, task, outcome)| Command::ReportTask(TaskReport {
                 leader,
@@ -485,6 +497,14 @@ fn attempt_command() -> impl Strategy<Value = Command> {
                 outcome,
             })
         ),
+        (leader(), job(), unit(), epoch()).prop_map(|(leader, job, unit, epoch)| {
+            Command::ReleaseGang {
+                leader,
+                job,
+                unit,
+                epoch,
+            }
+        }),
         (leader(), job(), unit(), epoch(), stop_reason()).prop_map(
             |(leader, job, unit, epoch, reason)| Command::StopAttempt {
                 leader,
@@ -545,15 +565,20 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         Just(WorkerTaskPhase::Stopping),
         exit().prop_map(WorkerTaskPhase::Exited),
         text().prop_map(|detail| WorkerTaskPhase::Gone { detail }),
+        option::of(any::<u16>()).prop_map(|master_port| WorkerTaskPhase::Prepared { master_port }),
     ];
     let checkpoints = vec(checkpoint_report(), 0..4);
-    (job(), task(), unit(), epoch(), phase, checkpoints).prop_map(
-        |(job, task, unit, epoch, phase, checkpoints)| TaskStatus {
+    let spoil = (any::<u64>(), text()).prop_map(|(step, reason)| SpoilReport { step, reason });
+    let said = (checkpoints, option::of(any::<u64>()), vec(spoil, 0..4));
+    (job(), task(), unit(), epoch(), phase, said).prop_map(
+        |(job, task, unit, epoch, phase, said)| TaskStatus {
             key: TaskKey { job, task },
             unit,
             epoch,
             phase,
-            checkpoints,
+            checkpoints: said.0,
+            progress_step: said.1,
+            spoiled: said.2,
         },
     )
 }
@@ -596,6 +621,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     ];
     let phase = prop_oneof![
         Just(TaskPhase::Assigned),
+        Just(TaskPhase::Prepared),
         Just(TaskPhase::Running),
         Just(TaskPhase::Exited),
         Just(TaskPhase::Gone),
@@ -612,12 +638,16 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let stop =
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
+    let gang = (any::<bool>(), any::<bool>(), vec(gang_host(), 0..3));
+    let warning = option::of(lifecycle::warning());
     let rest = (
         rank(),
         option::of(checkpoint),
         option::of(stop),
         numbers,
+        gang,
         execution(),
+        warning,
     );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
@@ -640,8 +670,16 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         memory_mib: rest.3.1[0],
         stop_grace_ms: rest.3.1[1],
         partition_grace_ms: rest.3.1[2],
-        execution: rest.4,
+        barrier: rest.4.0,
+        released: rest.4.1,
+        gang_hosts: rest.4.2,
+        execution: rest.5,
+        warning: rest.6,
     })
+}
+
+fn gang_host() -> impl Strategy<Value = GangHost> {
+    (text(), any::<u32>()).prop_map(|(address, slots)| GangHost { address, slots })
 }
 
 /// Any desired state.

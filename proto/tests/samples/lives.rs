@@ -9,11 +9,11 @@ use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
     CheckpointPolicy, Condition, CpuBinding, Dependency, Execution, ExitMatch, ExitMeaning,
-    ExitRule, JobSpec, Lifecycle, Secret, SecretForm, Ulimit, UlimitKind,
+    ExitRule, JobSpec, Lifecycle, Secret, SecretForm, StopWarning, Ulimit, UlimitKind,
 };
 use muster_core::state::State;
 
-use super::{JOB, LEADER, REQUEST, exit, spec};
+use super::{JOB, LEADER, REQUEST, exit};
 
 /// A lifecycle with every field.
 fn lifecycle() -> Lifecycle {
@@ -23,6 +23,7 @@ fn lifecycle() -> Lifecycle {
     };
     let rule = |on, then| ExitRule { on, then };
     Lifecycle {
+        barrier: None,
         tasks_at_once_max: Some(8),
         after: vec![
             after(3, Condition::Succeeded),
@@ -44,6 +45,19 @@ fn lifecycle() -> Lifecycle {
             bad_max: 3,
             restore_window_ms: 600_000,
         }),
+        ..Lifecycle::default()
+    }
+}
+
+/// A lifecycle with a signal before SIGTERM.
+fn warned() -> Lifecycle {
+    Lifecycle {
+        warning: Some(StopWarning {
+            signal: 10,
+            to_all: true,
+            lead_ms: Some(60_000),
+        }),
+        ..Lifecycle::default()
     }
 }
 
@@ -86,7 +100,11 @@ fn detailed() -> Exit {
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let spec = JobSpec {
         lifecycle: lifecycle(),
-        ..spec()
+        ..super::spec()
+    };
+    let warned_spec = JobSpec {
+        lifecycle: warned(),
+        ..super::spec()
     };
     let mut executed = super::spec();
     executed.groups[0].execution = execution();
@@ -103,6 +121,13 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             Command::SubmitJob {
                 request: REQUEST,
                 spec: Arc::new(spec),
+            },
+        ),
+        (
+            "submit_job_with_warning",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(warned_spec),
             },
         ),
         (

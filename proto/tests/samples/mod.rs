@@ -19,6 +19,7 @@ use muster_core::spec::{
 use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
+pub(crate) mod barrier;
 pub(crate) mod cells;
 pub(crate) mod histories;
 pub(crate) mod learnt;
@@ -148,6 +149,7 @@ pub(crate) fn placement() -> Command {
         unit: UnitIndex(0),
         tasks: tasks.collect(),
         standing: Standing::Share,
+        barrier: false,
     })
 }
 
@@ -202,6 +204,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(moves::commands());
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
+    commands.extend(barrier::commands());
     commands
 }
 

@@ -175,6 +175,7 @@ fn attempt() -> Attempt {
         ],
         decisive: Some(TaskIndex(1)),
         standing: Standing::Share,
+        barrier: None,
     }
 }
 
@@ -263,6 +264,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::moves::kinds());
     kinds.extend(super::learnt::kinds());
     kinds.extend(super::lives::kinds());
+    kinds.extend(super::barrier::kinds());
     kinds
 }
 

@@ -18,6 +18,10 @@ pub(super) struct Changes {
     pub(super) plan: bool,
     /// Units placed.
     pub(super) placed: u64,
+    /// Gangs let go.
+    pub(super) released: u64,
+    /// Milliseconds that each gang took that runs now, from its placement on.
+    pub(super) gang_starts_ms: Vec<u64>,
     /// Claims made.
     pub(super) claimed: u64,
     /// Claims given up.
@@ -53,6 +57,14 @@ impl Changes {
             EventKind::AttemptPlaced { hosts, .. } => {
                 self.placed += 1;
                 self.hosts.extend(hosts);
+            }
+            EventKind::GangReleased { hosts, .. } => {
+                self.released += 1;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptRunning { job, unit, .. } => {
+                self.gang_starts_ms
+                    .extend(gang_start_ms(state, *job, *unit));
             }
             EventKind::AttemptEnded { hosts, .. } => {
                 self.plan = true;
@@ -103,8 +115,8 @@ impl Changes {
             EventKind::LeaderBegan { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
+            | EventKind::TaskPrepared { .. }
             | EventKind::TaskStarted { .. }
-            | EventKind::AttemptRunning { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
@@ -125,4 +137,11 @@ impl Changes {
                 .extend(attempt.tasks.iter().map(|task| task.host));
         }
     }
+}
+
+/// Milliseconds from a gang's placement until it ran; none for other units, and for one that has ended meanwhile.
+fn gang_start_ms(state: &State, job: JobId, unit: UnitIndex) -> Option<u64> {
+    let job = state.job(job).filter(|job| job.spec.gang)?;
+    let attempt = job.unit(unit)?.attempt.as_deref()?;
+    Some(attempt.running_at?.since(attempt.placed_at))
 }

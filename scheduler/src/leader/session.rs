@@ -34,6 +34,8 @@ pub enum LeaderInput {
         registration: Arc<HostRegistration>,
         /// Newest leadership that the worker has accepted.
         leader_seen: LeadershipEpoch,
+        /// Whether it holds prepared tasks until their gang is released.
+        can_hold: bool,
         /// The way back.
         to_worker: mpsc::Sender<ToWorker>,
     },

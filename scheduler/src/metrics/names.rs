@@ -36,6 +36,10 @@ metrics! {
         "Workers whose stream this leader serves.";
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
         "Units whose allocation was committed while this replica led.";
+    describe_counter GANGS_RELEASED_TOTAL = "muster_scheduler_gangs_released_total":
+        "Gangs whose members were all prepared and let go while this replica led.";
+    describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":
+        "Time from a gang's placement until all its members ran, by the log's stamps.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
         "Claims committed while this replica led: reservations and preemptions.";
     describe_counter CLAIMS_DROPPED_TOTAL = "muster_scheduler_claims_dropped_total":

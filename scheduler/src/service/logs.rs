@@ -6,7 +6,6 @@ use futures::stream::{self, unfold};
 use futures::{Stream, StreamExt as _};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::lifecycle::TaskPhase;
 use muster_core::state::{Job, State};
 use muster_proto::status::{self, ErrorReport, NOT_LEADER};
 use muster_proto::v1;
@@ -163,7 +162,7 @@ fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<(
             epoch: attempt.epoch,
             hosts: vec![run.host],
         };
-        return Some((source, run.phase != TaskPhase::Assigned));
+        return Some((source, run.phase.has_begun()));
     }
     let past = unit
         .past

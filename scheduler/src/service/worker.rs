@@ -153,6 +153,7 @@ impl Incoming {
             session: self.session,
             registration,
             leader_seen: LeadershipEpoch(hello.leadership_epoch),
+            can_hold: hello.can_hold,
             to_worker: to_worker.clone(),
         })
     }

@@ -165,6 +165,7 @@ impl Session {
             registration: Some(self.options.registration()),
             leadership_epoch: leader,
             version: "test".to_owned(),
+            can_hold: false,
         };
         send(&outgoing, ToLeader::Hello(hello)).await;
         let mut client = WorkerServiceClient::new(channel);
@@ -241,8 +242,7 @@ impl Session {
                 phase: Some(v1::WorkerTaskPhase {
                     kind: Some(phase.clone()),
                 }),
-                checkpoint: None,
-                checkpoints: Vec::new(),
+                ..v1::TaskStatus::default()
             });
         let faults = &seen.faults;
         let gpus = self

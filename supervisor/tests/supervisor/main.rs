@@ -6,5 +6,8 @@
 )]
 
 mod confinement;
+mod conversation;
+mod fencing;
+mod gangs;
 mod support;
 mod tasks;

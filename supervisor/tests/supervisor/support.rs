@@ -74,6 +74,7 @@ impl Rig {
             cgroup: None,
             confinement: Confinement::default(),
             secrets: SecretFolders::default(),
+            lease_warning_ms: 0,
         };
         std::fs::create_dir_all(directory.control()).unwrap();
         prepare(&mut spec, &directory);

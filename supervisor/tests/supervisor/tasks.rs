@@ -309,6 +309,7 @@ fn commits_on_the_control_socket_are_checked_recorded_and_passed_on() {
     let mut control = BufReader::new(stream);
     assert!(ask(&mut control, r#"{"op":"begin","step":11}"#).ok);
     assert!(ask(&mut control, r#"{"op":"progress","step":11}"#).ok);
+    assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 11 });
     for (line, reason) in [
         (
             r#"{"op":"commit","step":10,"path":"/c/step_10"}"#,

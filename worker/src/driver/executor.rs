@@ -166,6 +166,14 @@ impl Executor {
                 metrics::task_started();
                 self.runner.start(*assignment, deadline);
             }
+            Action::Begin {
+                key,
+                epoch,
+                master_port,
+            } => {
+                tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "a prepared task begins");
+                self.runner.begin(RunId { key, epoch }, master_port);
+            }
             Action::Stop {
                 key,
                 epoch,
@@ -253,7 +261,8 @@ impl Executor {
                     self.starting.insert(RunId::of(assignment));
                     true
                 }
-                Action::Stop { key, epoch, .. }
+                Action::Begin { key, epoch, .. }
+                | Action::Stop { key, epoch, .. }
                 | Action::ExtendLease { key, epoch, .. }
                 | Action::Release { key, epoch } => self.starting.contains(&RunId {
                     key: *key,

@@ -91,8 +91,18 @@ impl Driver {
                 Some((gpu, health)) => self.step(Input::GpuHealth { gpu, health }).await,
                 None => Ok(()),
             },
+            Incoming::Spoiled(RunId { key, epoch }, report) => {
+                metrics::checkpoint_spoiled();
+                tracing::warn!(job = %key.job, task = %key.task, step = report.step, reason = report.reason,
+                    "a task could not read a checkpoint");
+                self.step(Input::Spoiled { key, epoch, report }).await
+            }
+            Incoming::Progress(RunId { key, epoch }, step) => {
+                self.step(Input::Progress { key, epoch, step }).await
+            }
             Incoming::Opened(session) => {
                 metrics::session_open(true);
+                self.runner.beats_every(session.timings.beat_ms);
                 self.step(Input::StreamOpened).await?;
                 let beats = Beats::new(session.timings, self.clock.now());
                 let output = OutputRequests::new(
@@ -182,7 +192,7 @@ impl Driver {
 
     async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {
         match &report {
-            SupervisorReport::Started => {}
+            SupervisorReport::Prepared { .. } | SupervisorReport::Started => {}
             SupervisorReport::Exited(exit) => metrics::task_exited(exit),
             SupervisorReport::Vanished { detail } => {
                 tracing::warn!(%id, detail, "a task's supervisor vanished");

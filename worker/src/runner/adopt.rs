@@ -75,6 +75,8 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         if let Some(report) = directory.checkpoint()? {
             adopted.checkpoints.push((id, report));
         }
+        let spoiled = directory.spoiled()?.into_iter();
+        adopted.spoiled.extend(spoiled.map(|report| (id, report)));
         let case = case.map_err(io::Error::other)??;
         let spec = spec(id, &directory);
         adopted.found.push(Found {
@@ -175,9 +177,14 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             continue;
         };
         match message {
+            SupervisorMessage::Prepared { master_port } => {
+                phase = WorkerTaskPhase::Prepared { master_port };
+            }
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same lies on disk, where it is read.
-            SupervisorMessage::Checkpoint(_) => {}
+            SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
+            // It is said again when there is another one.
+            SupervisorMessage::Progress { .. } => {}
             SupervisorMessage::Exited(exit) => {
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
             }
@@ -264,6 +271,7 @@ mod tests {
                 ..Confinement::default()
             },
             secrets: SecretFolders::default(),
+            lease_warning_ms: 0,
         };
         directory.create(&spec).unwrap();
         let dead = ProcessIdentity {

@@ -28,11 +28,20 @@ pub(super) struct Launched {
     pub(super) child: Option<std::process::Child>,
 }
 
+/// What a new supervisor is told of its task's lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseTerms {
+    /// When it ends, in milliseconds of `CLOCK_BOOTTIME`.
+    pub(super) deadline_boottime_ms: u64,
+    /// Milliseconds before its end at which the task is asked to stop; 0: it is not asked.
+    pub(super) warning_ms: u64,
+}
+
 /// All that a supervisor needs to run a task, bound to these CPUs if it is bound.
 pub(super) fn spec(
     config: &RunnerConfig,
     assignment: TaskAssignment,
-    deadline_boottime_ms: u64,
+    lease: LeaseTerms,
     cpus: Option<CpuPlace>,
 ) -> TaskSpec {
     let id = RunId::of(&assignment);
@@ -50,12 +59,13 @@ pub(super) fn spec(
             target: names_secrets.then(|| config.run.join(id.to_string())),
         },
         assignment,
-        deadline_boottime_ms,
+        deadline_boottime_ms: lease.deadline_boottime_ms,
         log_directory: config.logs.join(id.to_string()),
         log_limits: config.log_limits,
         checkpoint_directory,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         cgroup: None,
+        lease_warning_ms: lease.warning_ms,
     }
 }
 

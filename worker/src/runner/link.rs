@@ -15,10 +15,9 @@ use super::launch::Launched;
 use super::{leftovers, send};
 use crate::cpus::CpuGrant;
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::SUPERVISOR_OVERDUE_MS_MAX;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
@@ -34,8 +33,8 @@ const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Orders {
     /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) deadlines: watch::Receiver<u64>,
-    /// Orders to stop.
-    pub(super) stops: mpsc::Receiver<AgentRequest>,
+    /// Orders to begin and to stop.
+    pub(super) requests: mpsc::Receiver<AgentRequest>,
 }
 
 impl Orders {
@@ -52,9 +51,16 @@ impl Orders {
         &mut self,
         preparation: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
+        let stopped = async {
+            // Nobody lets a gang go before this member of it is prepared: only an order to stop can come.
+            while !matches!(
+                next_request(&mut self.requests).await,
+                AgentRequest::Stop { .. }
+            ) {}
+        };
         tokio::select! {
             prepared = preparation => prepared,
-            _stop = next_stop(&mut self.stops) => Err("it was to stop before it began".to_owned()),
+            () = stopped => Err("it was to stop before it began".to_owned()),
         }
     }
 }
@@ -160,7 +166,7 @@ impl Link {
                 deadline_boottime_ms = next_deadline(&mut self.orders.deadlines) => {
                     AgentRequest::Extend { deadline_boottime_ms }
                 }
-                stop = next_stop(&mut self.orders.stops) => self.noted(stop),
+                request = next_request(&mut self.orders.requests) => self.noted(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
                         return Ending::Overdue;
@@ -177,6 +183,11 @@ impl Link {
     /// Passes a message on; the last one says how the task ended.
     async fn hear(&self, line: &str) -> Option<Exit> {
         match serde_json::from_str(line) {
+            Ok(SupervisorMessage::Prepared { master_port }) => {
+                let report = SupervisorReport::Prepared { master_port };
+                send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+                None
+            }
             Ok(SupervisorMessage::Started { .. }) => {
                 let report = Incoming::Supervisor(self.id, SupervisorReport::Started);
                 send(&self.inbox, report).await;
@@ -184,6 +195,14 @@ impl Link {
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
                 send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Spoiled(report)) => {
+                send(&self.inbox, Incoming::Spoiled(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Progress { step }) => {
+                send(&self.inbox, Incoming::Progress(self.id, step)).await;
                 None
             }
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),
@@ -195,15 +214,15 @@ impl Link {
         }
     }
 
-    fn noted(&mut self, stop: AgentRequest) -> AgentRequest {
-        if let AgentRequest::Stop { grace_ms, .. } = &stop {
+    fn noted(&mut self, request: AgentRequest) -> AgentRequest {
+        if let AgentRequest::Stop { grace_ms, .. } = &request {
             let kill_at = boottime_ms().saturating_add(*grace_ms);
             let earliest = self
                 .kill_at_boottime_ms
                 .map_or(kill_at, |known| known.min(kill_at));
             self.kill_at_boottime_ms = Some(earliest);
         }
-        stop
+        request
     }
 
     /// Whether the task should be long dead by what the supervisor was told.
@@ -277,10 +296,10 @@ async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
     *deadlines.borrow_and_update()
 }
 
-/// The next order to stop; never returns once nobody can give one any more.
-async fn next_stop(stops: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
-    match stops.recv().await {
-        Some(stop) => stop,
+/// The next order to begin or to stop; never returns once nobody can give one any more.
+async fn next_request(requests: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
+    match requests.recv().await {
+        Some(request) => request,
         None => pending().await,
     }
 }

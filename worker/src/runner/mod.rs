@@ -8,14 +8,16 @@ mod server;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
+use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
@@ -23,6 +25,7 @@ use crate::cpus::CpuLedger;
 use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
+use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
@@ -31,8 +34,9 @@ use muster_supervisor::{
 };
 use server::SupervisorServer;
 
-/// Orders to stop that wait for one supervisor: more than one matter only if each shortens the grace.
-const STOPS_WAITING_MAX: usize = 16;
+/// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
+/// the grace.
+const ORDERS_WAITING_MAX: usize = 16;
 /// How long a release waits for a supervisor to go before it removes the directory anyway.
 const RELEASE_MAX: Duration = Duration::from_secs(30);
 
@@ -83,6 +87,8 @@ pub(crate) struct Runner {
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
     clock: LeaseClock,
+    /// Milliseconds between two beats, as the last leader wanted them.
+    beat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
     /// Releases under way: until one has ended, its directory is not there for anybody else.
@@ -93,7 +99,7 @@ pub(crate) struct Runner {
 #[derive(Debug)]
 struct Handle {
     deadline_boottime_ms: watch::Sender<u64>,
-    stops: mpsc::Sender<AgentRequest>,
+    requests: mpsc::Sender<AgentRequest>,
     task: JoinHandle<()>,
 }
 
@@ -112,16 +118,27 @@ impl Runner {
             hand_over,
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             clock,
+            beat_ms: Arc::new(AtomicU64::new(Timings::default().beat_ms)),
             inbox,
             handles: Arc::default(),
             releases: Arc::default(),
         }
     }
 
+    /// A leader says how often it wants to hear of this host.
+    pub(crate) fn beats_every(&self, beat_ms: u64) {
+        self.beat_ms.store(beat_ms, Ordering::Relaxed);
+    }
+
     /// Starts a supervisor; what becomes of it comes to the inbox.
     pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
+        let warning_ms = lease_warning_ms(
+            assignment.stop_grace_ms,
+            assignment.partition_grace_ms,
+            self.beat_ms.load(Ordering::Relaxed),
+        );
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
@@ -137,12 +154,15 @@ impl Runner {
                 return send(&inbox, Incoming::Supervisor(id, report)).await;
             }
             // Waiting may have taken longer than the lease had.
-            let deadline_boottime_ms = orders.deadline_boottime_ms();
+            let lease = LeaseTerms {
+                deadline_boottime_ms: orders.deadline_boottime_ms(),
+                warning_ms,
+            };
             let directory = TaskDirectory::below(&config.tasks, id);
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
             let launched = tokio::task::spawn_blocking(move || {
-                let spec = launch::spec(&config, assignment, deadline_boottime_ms, place);
+                let spec = launch::spec(&config, assignment, lease, place);
                 launch::launch(&config, &server, &spec)
             });
             let launched = launched.await;
@@ -182,8 +202,18 @@ impl Runner {
     pub(crate) fn stop(&self, id: RunId, reason: String, grace_ms: u64) {
         if let Some(handle) = self.handles().get(&id) {
             let request = AgentRequest::Stop { reason, grace_ms };
-            if handle.stops.try_send(request).is_err() {
+            if handle.requests.try_send(request).is_err() {
                 tracing::debug!(%id, "the order to stop found no supervisor that takes it");
+            }
+        }
+    }
+
+    /// Lets a prepared task begin; one that is not held any more has ended.
+    pub(crate) fn begin(&self, id: RunId, master_port: u16) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = AgentRequest::Begin { master_port };
+            if handle.requests.try_send(request).is_err() {
+                tracing::debug!(%id, "the order to begin found no supervisor that takes it");
             }
         }
     }
@@ -222,15 +252,15 @@ impl Runner {
         F: Future<Output = ()> + Send + 'static,
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
-        let (stops, stop_orders) = mpsc::channel(STOPS_WAITING_MAX);
+        let (requests, waiting) = mpsc::channel(ORDERS_WAITING_MAX);
         let orders = Orders {
             deadlines,
-            stops: stop_orders,
+            requests: waiting,
         };
         let task = tokio::spawn(body(orders, self.inbox.clone()));
         let handle = Handle {
             deadline_boottime_ms,
-            stops,
+            requests,
             task,
         };
         self.handles().insert(id, handle);
@@ -252,6 +282,8 @@ pub(crate) struct Adopted {
     pub(crate) found: Vec<Found>,
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
+    /// Checkpoints that they could not read.
+    pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.

@@ -82,10 +82,12 @@ impl Process {
 }
 
 impl Drop for Process {
-    /// Ends it, whatever it does. The supervisors go on.
+    /// Hangs up. It ends with its last supervisor, which it goes on to guard.
     fn drop(&mut self) {
-        // It can only be gone already.
-        drop(self.child.kill());
-        drop(self.child.wait());
+        if let Err(error) = rustix::net::shutdown(&self.socket, rustix::net::Shutdown::Both) {
+            tracing::debug!(%error, "the server of supervisors had hung up before");
+        }
+        // One that goes on is collected when this process ends.
+        drop(self.child.try_wait());
     }
 }

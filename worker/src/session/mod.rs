@@ -88,6 +88,7 @@ impl SessionKeeper {
                 registration: Some((&self.registration).into()),
                 leadership_epoch: self.newest.borrow().get(),
                 version: env!("CARGO_PKG_VERSION").to_owned(),
+                can_hold: true,
             };
             let found = tokio::select! {
                 () = self.shutdown.cancelled() => return Ok(None),

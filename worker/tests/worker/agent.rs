@@ -80,7 +80,7 @@ impl Host {
         self.agent = start_agent(&self.program, &self.home.path().join("config.json"));
     }
 
-    fn signal_agent(&self, signal: Signal) {
+    pub(crate) fn signal_agent(&self, signal: Signal) {
         signal_process(self.agent.id().cast_signed(), signal);
     }
 
@@ -138,7 +138,7 @@ fn start_agent(program: &Path, config: &Path) -> Child {
         .unwrap()
 }
 
-fn signal_process(pid: i32, signal: Signal) {
+pub(crate) fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 

@@ -3,7 +3,9 @@
 
 mod agent;
 mod confined;
+mod fencing;
 mod formats;
+mod gangs;
 mod many;
 mod support;
 mod upgrade;

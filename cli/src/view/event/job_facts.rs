@@ -93,6 +93,18 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("attempt_placed", Tone::Plain, text, detail),
             )
         }
+        Kind::GangReleased(event) => {
+            let (unit, port) = (event.unit, event.master_port);
+            let text = format!("unit {unit}: all members are prepared; they meet on port {port}");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "host_ids": event.host_ids,
+                "master_port": port,
+            });
+            (
+                event.job_id,
+                facts("gang_released", Tone::Plain, text, detail),
+            )
+        }
         Kind::AttemptRunning(event) => {
             let text = format!("unit {}: all tasks run", event.unit);
             let detail = json!({"unit": event.unit, "epoch": event.epoch});
@@ -219,14 +231,23 @@ fn ground_level(kind: &Kind) -> Option<(u64, Facts)> {
     })
 }
 
+fn on_host(unit: u32, epoch: u64, task: u32, host_id: u32) -> serde_json::Value {
+    json!({"unit": unit, "epoch": epoch, "task": task, "host_id": host_id})
+}
+
 fn task_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     Some(match kind {
+        Kind::TaskPrepared(event) => {
+            let text = format!("task {} on {}", event.task, host_name(event.host_id, hosts));
+            let detail = on_host(event.unit, event.epoch, event.task, event.host_id);
+            (
+                event.job_id,
+                facts("task_prepared", Tone::Faint, text, detail),
+            )
+        }
         Kind::TaskStarted(event) => {
             let text = format!("task {} on {}", event.task, host_name(event.host_id, hosts));
-            let detail = json!({
-                "unit": event.unit, "epoch": event.epoch, "task": event.task,
-                "host_id": event.host_id,
-            });
+            let detail = on_host(event.unit, event.epoch, event.task, event.host_id);
             (
                 event.job_id,
                 facts("task_started", Tone::Plain, text, detail),

@@ -5,12 +5,21 @@ use std::collections::BTreeSet;
 use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN};
 use crate::limits;
 use crate::spec::validate::Findings;
-use crate::spec::{ExitMatch, ExitRule, JobSpec, Lifecycle};
+use crate::spec::{ExitMatch, ExitRule, JobSpec, Lifecycle, StopWarning};
 
 /// Exit codes lie within this.
 const EXIT_CODE_MAX: i32 = 255;
 /// Signals lie within this.
 const SIGNAL_MAX: i32 = 64;
+/// Signals that are not real-time signals lie within this.
+const PLAIN_SIGNAL_MAX: i32 = 31;
+/// Signals that a job cannot choose to be asked to stop by: they do something else, or follow anyway.
+const SIGNALS_RESERVED: [(i32, &str); 4] = [
+    (9, "SIGKILL"),
+    (15, "SIGTERM, which follows anyway,"),
+    (18, "SIGCONT"),
+    (19, "SIGSTOP"),
+];
 
 pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     let lifecycle = &spec.lifecycle;
@@ -23,6 +32,11 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
             "is for jobs whose tasks are placed one by one: a gang starts together".to_owned()
         });
     }
+    found.check(
+        spec.gang || lifecycle.barrier != Some(true),
+        "lifecycle.barrier",
+        || "is for gangs: the tasks of this job do not start together".to_owned(),
+    );
     dependencies(found, lifecycle);
     found.at_most(
         "lifecycle.rules",
@@ -33,7 +47,37 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     for (position, rule) in lifecycle.rules.iter().enumerate() {
         exit_rule(found, &format!("lifecycle.rules[{position}]"), *rule);
     }
+    if let Some(warning) = lifecycle.warning {
+        stop_warning(found, spec, warning);
+    }
     unavailable(found, lifecycle);
+}
+
+fn stop_warning(found: &mut Findings, spec: &JobSpec, warning: StopWarning) {
+    let signal = warning.signal;
+    let field = "lifecycle.warning.signal";
+    found.check((1..=PLAIN_SIGNAL_MAX).contains(&signal), field, || {
+        format!("must be a signal's number, 1 to {PLAIN_SIGNAL_MAX}")
+    });
+    let reserved = SIGNALS_RESERVED
+        .iter()
+        .find(|(number, _)| *number == signal);
+    if let Some((_, name)) = reserved {
+        found.check(false, field, || {
+            format!("{name} cannot ask anybody to stop")
+        });
+    }
+    let lead_ms = warning.lead_ms.unwrap_or(0);
+    found.check(
+        lead_ms <= spec.stop_grace_ms,
+        "lifecycle.warning.lead_ms",
+        || {
+            format!(
+                "{lead_ms} is more than the whole grace of {} (stop_grace_ms)",
+                spec.stop_grace_ms
+            )
+        },
+    );
 }
 
 fn dependencies(found: &mut Findings, lifecycle: &Lifecycle) {

@@ -1,11 +1,16 @@
 //! Draws of what jobs say about their own lives.
 
-use crate::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle};
+use crate::spec::{
+    Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, StopWarning,
+};
 use crate::testing::draw::Draw;
 
 impl Draw<'_> {
     pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {
         let mut lifecycle = Lifecycle::default();
+        if gang && self.once_in(4) {
+            lifecycle.barrier = Some(self.once_in(2));
+        }
         if !gang && self.once_in(4) {
             lifecycle.tasks_at_once_max = Some(1 + self.small(3));
         }
@@ -14,6 +19,13 @@ impl Draw<'_> {
         }
         if self.once_in(4) {
             lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
+        }
+        if self.once_in(4) {
+            lifecycle.warning = Some(StopWarning {
+                signal: 10,
+                to_all: self.once_in(2),
+                lead_ms: self.once_in(2).then_some(0),
+            });
         }
         lifecycle
     }

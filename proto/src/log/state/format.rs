@@ -15,6 +15,13 @@ const FLAT_QUEUES: u32 = 1;
 /// The version before workers said where their hosts lie.
 const CONFIGURED_CELLS: u32 = 2;
 
+/// The command format that a state proves to be read by all replicas: something in it came by a command of that format.
+#[must_use]
+pub fn command_format_shown(state: &State) -> u8 {
+    // Commands and states count their versions alike.
+    u8::try_from(format_of(state)).unwrap_or(u8::MAX)
+}
+
 /// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
@@ -41,7 +48,9 @@ fn tells_of_lives(job: &Job) -> bool {
     let detailed = |exit: Option<&Exit>| exit.is_some_and(Exit::has_details);
     let of_unit = |unit: &Unit| {
         let mut runs = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
-        runs.any(|run| detailed(run.exit.as_ref()))
+        let waits = unit.attempt.as_ref();
+        waits.is_some_and(|attempt| attempt.barrier.is_some())
+            || runs.any(|run| detailed(run.exit.as_ref()))
             || unit.past.iter().any(|past| detailed(past.exit.as_ref()))
             || unit
                 .checkpoints

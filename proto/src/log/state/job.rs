@@ -8,7 +8,9 @@ use muster_core::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::spec::JobSpec;
-use muster_core::state::{Attempt, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit};
+use muster_core::state::{
+    Attempt, Barrier, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit,
+};
 use muster_core::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
@@ -179,6 +181,7 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         stop: attempt.stop.as_ref().map(Into::into),
         decisive: attempt.decisive.map(TaskIndex::get),
         standing: claim::standing_to_wire(&attempt.standing),
+        barrier: attempt.barrier.map(Into::into),
     }
 }
 
@@ -192,6 +195,7 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         stop: wire.stop.map(StopOrder::try_from).transpose()?,
         tasks: Vec::new(),
         decisive: wire.decisive.map(TaskIndex),
+        barrier: wire.barrier.map(Barrier::try_from).transpose()?,
         standing: claim::standing_from_wire(wire.standing)?,
     })
 }
