@@ -304,6 +304,7 @@ impl Supervisor<'_> {
         // It ended as its lease made it, unless it says by its code that it was done by itself.
         let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
         exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();
+        // What the kernel tells of a limit counts more than what the task printed because of it.
         if exit.evidence.is_empty() {
             exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
         }
