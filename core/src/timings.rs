@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_task_is_asked_before_its_lease_ends_and_not_for_a_lost_beat() {
         // Half of what the lease leaves, as the grace is longer; all of the grace.
-        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 17_053);
+        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 17_054);
         assert_eq!(lease_warning_ms(30_000, 300_000, 5_000), 30_000);
         // No time to ask in a lease of three beats; no grace, no question.
         assert_eq!(lease_warning_ms(30_000, 15_000, 5_000), 0);

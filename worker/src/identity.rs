@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::RequestId;
@@ -64,6 +65,8 @@ pub struct DataDirectory {
     path: PathBuf,
     identity: Identity,
     rebooted: bool,
+    /// The directory's number in its file system.
+    inode: u64,
     /// Unlocked when the process ends, however it ends.
     _lock: File,
 }
@@ -104,6 +107,7 @@ impl DataDirectory {
         for directory in ["tasks", "logs"] {
             fs::create_dir_all(path.join(directory)).map_err(disk("creating", &path))?;
         }
+        let inode = path.metadata().map_err(disk("reading", &path))?.ino();
         let before = read_identity(&path)?;
         let identity = next_incarnation(&path, before.as_ref(), boot_id)?;
         let rebooted = before.is_some_and(|before| !["", boot_id].contains(&&*before.boot_id));
@@ -111,6 +115,7 @@ impl DataDirectory {
             path,
             identity,
             rebooted,
+            inode,
             _lock: lock,
         })
     }
@@ -125,6 +130,13 @@ impl DataDirectory {
     #[must_use]
     pub const fn worker_id(&self) -> RequestId {
         self.identity.worker_id
+    }
+
+    /// Marks what lies outside of the directory and belongs to it. A copy of the directory, which has the same identity,
+    /// marks otherwise: what runs from the first one is not the copy's to clear away.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{}-{}", self.worker_id(), self.inode)
     }
 
     /// Counts the agent's starts on it, this one included.

@@ -173,7 +173,11 @@ async fn recover(
     let spoiled = adopted.spoiled.into_iter();
     let spoiled =
         spoiled.map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
-    Ok((agent, actions, checkpoints.chain(spoiled).collect()))
+    let progress = adopted.progress.into_iter();
+    let progress =
+        progress.map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
+    let late = checkpoints.chain(spoiled).chain(progress);
+    Ok((agent, actions, late.collect()))
 }
 
 fn registration(
@@ -201,7 +205,7 @@ fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
     let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
     EngineFinder::new(
         &config.container_engine,
-        data.worker_id().to_string(),
+        data.mark(),
         has_real_gpus,
         data.tasks(),
     )
@@ -243,7 +247,7 @@ fn runner_config(
 
 /// A folder in memory that no other worker has.
 fn run_directory(data: &DataDirectory) -> PathBuf {
-    PathBuf::from(MEMORY).join(format!("muster-{}", data.worker_id()))
+    PathBuf::from(MEMORY).join(format!("muster-{}", data.mark()))
 }
 
 /// Where cgroups of tasks can be made, if they are to have any.
@@ -251,7 +255,7 @@ fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>
     if wanted == CgroupUse::Off {
         return Ok(None);
     }
-    let host = CgroupHost::find(&data.worker_id().to_string());
+    let host = CgroupHost::find(&data.mark());
     let has = |controller| host.as_ref().is_some_and(|host| host.has(controller));
     let missing: Vec<&str> = { LIMITING.into_iter() }
         .filter(|controller| !has(*controller))

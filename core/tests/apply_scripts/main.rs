@@ -63,6 +63,7 @@ scripts! {
     submit_idempotency,
     victims,
     virtual_cluster,
+    who_failed_first,
 }
 
 #[test]

@@ -4,7 +4,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Duration;
 
-use muster_core::command::Exit;
+use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::spec::{Container, Mount, PullPolicy, Ulimit, UlimitKind};
@@ -90,7 +90,14 @@ fn a_container_has_the_tasks_world_and_its_end_is_the_tasks() {
     asked.shm_mib = Some(8);
     asked.entrypoint = vec!["env".to_owned(), "LAUNCHED=1".to_owned()];
     let mut rig = start(task, &podman.socket());
-    assert_eq!(rig.hear_exit(), ended(Some(3), None));
+    let evidence = "touch: /data/x: Read-only file system".to_owned();
+    assert_eq!(
+        rig.hear_exit(),
+        Exit {
+            evidence,
+            ..ended(Some(3), None)
+        }
+    );
     let output = text_of(&rig);
     let scratch = rig.directory.scratch().display().to_string();
     for line in [
@@ -188,7 +195,11 @@ fn a_container_that_a_signal_ends_ends_its_task_by_it() {
         .map(str::to_owned)
         .into();
     let mut rig = start(task, &podman.socket());
-    assert_eq!(rig.hear_exit(), ended(None, Some(SIGTERM)));
+    let exit = Exit {
+        sender: Some(SignalSender::Other),
+        ..ended(None, Some(SIGTERM))
+    };
+    assert_eq!(rig.hear_exit(), exit);
 }
 
 #[test]
@@ -359,7 +370,11 @@ fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
         reason: "cancel".to_owned(),
         grace_ms: 20_000,
     });
-    assert_eq!(rig.hear_exit(), ended(None, Some(SIGTERM)));
+    let exit = Exit {
+        sender: Some(SignalSender::Supervisor),
+        ..ended(None, Some(SIGTERM))
+    };
+    assert_eq!(rig.hear_exit(), exit);
     assert!(!engine.was_asked("POST /containers"));
 }
 

@@ -91,6 +91,7 @@ pub(crate) fn ordinary(request: &str, stream: &mut UnixStream) {
                 "HTTP/1.1 200 OK\r\nServer: Docker/1.0 (test)\r\nContent-Length: 2\r\n\r\nOK";
             drop(stream.write_all(head.as_bytes()));
         }
+        "GET /info" => json(stream, 200, r#"{"CgroupDriver": "systemd"}"#),
         request if request.starts_with("GET /images/") => {
             json(stream, 200, r#"{"Id": "sha256:1"}"#);
         }

@@ -30,8 +30,9 @@ const RETRY: Duration = Duration::from_millis(10);
 enum Case {
     /// Nothing of it lives: it ended, or what was left is dead now.
     Over(WorkerTaskPhase),
-    /// Its supervisor says where it stands and when its lease ends (in milliseconds of `CLOCK_BOOTTIME`).
-    Alive(WorkerTaskPhase, u64, Launched),
+    /// Its supervisor says where it stands, when its lease ends (in milliseconds of `CLOCK_BOOTTIME`), and at which step it
+    /// is.
+    Alive(WorkerTaskPhase, u64, Option<u64>, Launched),
     /// No supervisor answers, and something of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
 }
@@ -92,7 +93,8 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         let cpus = cpus.map(|place| runner.config.hardware.cpus.held(place));
         match case {
             Case::Over(_) => {}
-            Case::Alive(_, _, launched) => {
+            Case::Alive(_, _, progress, launched) => {
+                adopted.progress.extend(progress.map(|step| (id, step)));
                 runner.hold(id, deadline_ms, |orders, inbox| {
                     let link = Link::new(id, directory, orders, inbox);
                     link.holding(cpus).run(launched)
@@ -165,6 +167,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     line.push(b'\n');
     (&stream).write_all(&line)?;
     let mut phase = WorkerTaskPhase::Starting;
+    let mut progress = None;
     let mut reader = BufReader::new(stream);
     let deadline_ms = loop {
         let mut text = String::new();
@@ -183,8 +186,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same lies on disk, where it is read.
             SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
-            // It is said again when there is another one.
-            SupervisorMessage::Progress { .. } => {}
+            SupervisorMessage::Progress { step } => progress = Some(step),
             SupervisorMessage::Exited(exit) => {
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
             }
@@ -205,7 +207,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         supervisor,
         child: None,
     };
-    Ok(Case::Alive(phase, deadline_ms, launched))
+    Ok(Case::Alive(phase, deadline_ms, progress, launched))
 }
 
 fn gone() -> Case {
@@ -322,7 +324,10 @@ mod tests {
             stream
         });
         let case = reach(&directory, None).unwrap();
-        assert!(matches!(case, Case::Alive(WorkerTaskPhase::Running, 77, _)));
+        assert!(matches!(
+            case,
+            Case::Alive(WorkerTaskPhase::Running, 77, ..)
+        ));
         drop(newer.join().unwrap());
     }
 }

@@ -329,6 +329,8 @@ pub(crate) struct Adopted {
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
     /// Checkpoints that they could not read.
     pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
+    /// The steps that they are at.
+    pub(crate) progress: Vec<(RunId, u64)>,
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.

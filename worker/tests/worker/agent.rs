@@ -1,6 +1,7 @@
 //! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
 
 use std::fs::File;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -97,9 +98,11 @@ impl Host {
 
     /// Where its tasks have cgroups, if the machine lets us have any.
     pub(crate) fn cgroups(&self) -> Option<CgroupHost> {
-        let identity = std::fs::read(self.home.path().join("w/identity.json")).ok()?;
+        let directory = self.home.path().join("w");
+        let identity = std::fs::read(directory.join("identity.json")).ok()?;
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
-        CgroupHost::find(identity["worker_id"].as_str()?)
+        let inode = directory.metadata().ok()?.ino();
+        CgroupHost::find(&format!("{}-{inode}", identity["worker_id"].as_str()?))
     }
 
     pub(crate) fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
