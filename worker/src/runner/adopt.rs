@@ -47,7 +47,7 @@ impl Case {
 
     fn deadline_boottime_ms(&self) -> u64 {
         match self {
-            Self::Alive(_, deadline_ms, _) => *deadline_ms,
+            Self::Alive(_, deadline_ms, ..) => *deadline_ms,
             Self::Over(_) | Self::Unkillable(_) => boottime_ms(),
         }
     }
