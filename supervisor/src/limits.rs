@@ -62,6 +62,6 @@ pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
 /// Commands that users run beside one task at a time.
 pub const EXEC_SESSIONS_MAX: usize = 4;
 /// How long such a command has to end after its user went away before it is killed, in milliseconds.
-pub const EXEC_HANGUP_MS: i64 = 900;
+pub const EXEC_HANGUP_MS: u64 = 900;
 /// How long a supervisor whose task is over waits until users were told how their commands ended.
 pub const EXEC_ANSWER_MAX: Duration = Duration::from_millis(500);

@@ -17,7 +17,9 @@ use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
+use std::time::Duration;
 
+use muster_core::time::MonotonicMs;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
@@ -28,6 +30,7 @@ use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, getpid, pidfd_open};
 
 use crate::cgroup::Cgroups;
 use crate::child::ChildSetup;
+use crate::clock::LeaseClock;
 use crate::container::container_name;
 use crate::directory::TaskDirectory;
 use crate::environment;
@@ -182,6 +185,7 @@ impl ExecThread {
             directory,
             shared: Arc::clone(&shared),
             sessions: Vec::new(),
+            clock: LeaseClock::start(),
         };
         thread::Builder::new()
             .name("exec".to_owned())
@@ -209,6 +213,7 @@ struct Server {
     directory: TaskDirectory,
     shared: Arc<Shared>,
     sessions: Vec<Session>,
+    clock: LeaseClock,
 }
 
 /// One agent's request.
@@ -218,8 +223,8 @@ struct Session {
     pid: Option<i32>,
     /// Readable once that has ended; none once that was noticed.
     process: Option<OwnedFd>,
-    /// Whether the agent has hung up.
-    is_orphan: bool,
+    /// When it is killed, once the agent has hung up.
+    kill_at: Option<MonotonicMs>,
     /// One too many: its request is refused once it was read, or the refusal would be lost with it.
     is_surplus: bool,
 }
@@ -261,11 +266,8 @@ impl Server {
 
     /// Waits until something happens; gives the sessions whose agent said something or hung up, ascending.
     fn wait(&mut self, listener: &OwnedFd) -> io::Result<Vec<usize>> {
-        let is_orphaned = self.sessions.iter().any(|session| session.is_orphan);
-        let limit = Timespec {
-            tv_sec: 0,
-            tv_nsec: EXEC_HANGUP_MS * 1_000_000,
-        };
+        // Others may go on asking: what keeps us awake must not hold it up.
+        let limit = self.kill_orphans();
         let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
         let mut polled = vec![
             readable(self.shared.wake.as_fd()),
@@ -274,7 +276,7 @@ impl Server {
         let mut subjects = Vec::new();
         for (index, session) in self.sessions.iter().enumerate() {
             // One whose agent hung up stays readable for ever: it must not wake us again.
-            if !session.is_orphan {
+            if session.kill_at.is_none() {
                 polled.push(readable(session.agent.as_fd()));
                 subjects.push((index, true));
             }
@@ -283,9 +285,7 @@ impl Server {
                 subjects.push((index, false));
             }
         }
-        match poll(&mut polled, is_orphaned.then_some(&limit)) {
-            // Those that were asked to end and did not are killed.
-            Ok(0) => self.kill_orphans(),
+        match poll(&mut polled, limit.as_ref()) {
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
@@ -305,10 +305,18 @@ impl Server {
         Ok(heard)
     }
 
-    fn kill_orphans(&self) {
-        for session in self.sessions.iter().filter(|session| session.is_orphan) {
-            signal_group(session.pid.unwrap_or_default(), Signal::KILL);
+    /// Kills those that were asked to end and did not in time. Gives how long the next one has; none if there is none.
+    fn kill_orphans(&mut self) -> Option<Timespec> {
+        let now = self.clock.now();
+        for session in &mut self.sessions {
+            if session.kill_at.is_some_and(|kill_at| now >= kill_at) {
+                signal_group(session.pid.unwrap_or_default(), Signal::KILL);
+                session.kill_at = Some(now.after(EXEC_HANGUP_MS));
+            }
         }
+        let next = self.sessions.iter().filter_map(|session| session.kill_at);
+        next.min()
+            .and_then(|next| Duration::from_millis(next.since(now)).try_into().ok())
     }
 
     fn accept(&mut self, agent: OwnedFd) {
@@ -318,7 +326,7 @@ impl Server {
             agent,
             pid: None,
             process: None,
-            is_orphan: false,
+            kill_at: None,
         });
     }
 
@@ -344,7 +352,7 @@ impl Server {
             // What is no request is answered by hanging up.
             (None, _) => drop(self.sessions.remove(index)),
             (Some(pid), _) => {
-                session.is_orphan = true;
+                session.kill_at = Some(self.clock.now().after(EXEC_HANGUP_MS));
                 for signal in [Signal::HUP, Signal::CONT] {
                     signal_group(pid, signal);
                 }

@@ -166,12 +166,14 @@ fn a_command_ends_when_its_user_goes_away() {
 fn commands_beside_a_task_are_limited() {
     let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
     let mut running: Vec<Beside> = (0..EXEC_SESSIONS_MAX)
-        .map(|_| Beside::started(&mut rig, "sleep 1000"))
+        .map(|_| Beside::started(&mut rig, "trap '' HUP; echo $$ > deaf; sleep 1000"))
         .collect();
+    rig.scratch_file("deaf");
     let Some(ExecAnswer::Refused { detail }) = Beside::start(&mut rig, "true").hear() else {
         panic!("not refused");
     };
     assert!(detail.contains("EXEC_SESSIONS_MAX"), "{detail}");
+    // It ignores what asks it to end, and is killed in time although others go on asking for its place.
     drop(running.pop());
     eventually("room for another", || {
         Beside::start(&mut rig, "true").hear() == Some(ExecAnswer::Started)
