@@ -21,7 +21,7 @@ use crate::ids::{
     UnitIndex,
 };
 use crate::quota::QueueTree;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Pipeline};
 use crate::topology::{CellId, LearntTree, Topology};
 
 /// A replicated command.
@@ -38,6 +38,14 @@ pub enum Command {
         request: RequestId,
         /// What to run; already valid by `spec::validate`, which `apply` checks again.
         spec: Arc<JobSpec>,
+    },
+    /// A user's submission of several jobs as one object: all of them or none. It takes a revision for itself and one for
+    /// every job. Since command format 4.
+    SubmitPipeline {
+        /// The same request id is the same pipeline.
+        request: RequestId,
+        /// What to run; already valid by `spec::validate_pipeline`, which `apply` checks again.
+        pipeline: Arc<Pipeline>,
     },
     /// Somebody asks for a job's end.
     CancelJob {
@@ -226,6 +234,7 @@ impl Command {
             Self::ReportTask(report) => Some(report.leader),
             Self::LeaderBegan { .. }
             | Self::SubmitJob { .. }
+            | Self::SubmitPipeline { .. }
             | Self::CancelJob { .. }
             | Self::Block { .. }
             | Self::Unblock { .. }

@@ -107,6 +107,10 @@ pub const TASKS_PER_HOST_MAX: usize = 4_096;
 pub const DEPENDENCIES_MAX: usize = 64;
 /// Unfinished jobs that may wait for one job: its end changes all of them in one step.
 pub const DEPENDENTS_MAX: usize = 10_000;
+/// Jobs of one pipeline: all of them are accepted in one step.
+pub const PIPELINE_JOBS_MAX: usize = 256;
+/// Encoded bytes of a pipeline, about: it travels as one message, and gRPC takes 4 MiB by default.
+pub const PIPELINE_BYTES_MAX: usize = 3 << 20;
 /// Rules of one job for the ends of its tasks.
 pub const EXIT_RULES_MAX: usize = 32;
 

@@ -9,7 +9,7 @@ use muster_core::command::{Command, Placement};
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, UnitIndex};
 use muster_core::lifecycle::{JobPhase, UnitPhase};
-use muster_core::spec::JobSpec;
+use muster_core::spec::{Dependency, JobSpec, Pipeline};
 use muster_core::state::{Answer, State};
 use muster_core::testing::draw_command;
 use proptest::collection::vec;
@@ -33,6 +33,11 @@ impl Model {
         }
         if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
             self.accepted(state, *request, spec, answer);
+        }
+        if let (Command::SubmitPipeline { request, pipeline }, Ok(answer)) =
+            (command, &applied.result)
+        {
+            self.accepted_whole(state, *request, pipeline, answer);
         }
         for (revision, events) in state.events.iter() {
             for event in events.iter().filter(|_| revision == applied.revision) {
@@ -66,6 +71,33 @@ impl Model {
                 "another specification got job {job}"
             );
         }
+    }
+
+    fn accepted_whole(
+        &mut self,
+        state: &State,
+        request: RequestId,
+        pipeline: &Pipeline,
+        answer: &Answer,
+    ) {
+        let Answer::Pipeline(id) = answer else {
+            panic!("a pipeline was answered with {answer:?}");
+        };
+        if state.requests.get(request).map(|stored| stored.revision) != Some(state.revision) {
+            assert_eq!(self.answers.get(&request), Some(answer), "{request}");
+            return;
+        }
+        self.answers.insert(request, answer.clone());
+        for (position, job) in (1..).zip(&pipeline.jobs) {
+            let mut spec = job.spec.as_ref().clone();
+            let after = job.after.iter().map(|dependency| Dependency {
+                job: JobId(id.get() + 1 + u64::from(dependency.position)),
+                when: dependency.when,
+            });
+            spec.lifecycle.after.extend(after);
+            self.acknowledged.insert(JobId(id.get() + position), spec);
+        }
+        assert_eq!(state.revision.get(), id.get() + pipeline.jobs.len() as u64);
     }
 
     fn event(&mut self, kind: &EventKind) {

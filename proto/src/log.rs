@@ -7,6 +7,7 @@
 mod claim;
 mod command;
 mod error;
+mod pipeline;
 mod state;
 
 pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};

@@ -122,6 +122,7 @@ fn what_the_first_version_says_is_written_in_it() {
         "report_task_exited_in_detail",
         "commit_checkpoint_with_save_time",
         "spoil_checkpoint",
+        "submit_pipeline",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -156,11 +157,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::DropClaim { .. } => 18,
         Command::SetStanding { .. } => 19,
         Command::SpoilCheckpoint { .. } => 20,
+        Command::SubmitPipeline { .. } => 21,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 21;
+const COMMAND_KINDS: u32 = 22;
 
 #[test]
 fn the_samples_hold_every_kind() {

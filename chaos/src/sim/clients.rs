@@ -8,7 +8,8 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+    Condition, Dependency, JobSpec, Lifecycle, Pipeline, PipelineDependency, PipelineJob,
+    Resources, RetryPolicy, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -24,6 +25,10 @@ use super::transport::Registry;
 
 /// How long a user waits for one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// About one job in so many is submitted as a part of a pipeline.
+const PIPELINE_EVERY: u64 = 11;
+/// How often a pipeline is submitted.
+const PIPELINE_SUBMITS: usize = 2;
 /// Pause before a repetition.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -53,7 +58,12 @@ impl SimClient {
                 self.configure().await;
             }
             let request = RequestId(self.random.random());
-            let spec = Arc::new(self.draw_job(&earlier));
+            let spec = self.draw_job(&earlier);
+            if is_of_pipeline(&spec) {
+                self.submit_pipeline(spec).await;
+                continue;
+            }
+            let spec = Arc::new(spec);
             let submit = Command::SubmitJob { request, spec };
             self.judges.with(|seen| seen.acknowledged.asked(request));
             if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
@@ -64,6 +74,37 @@ impl SimClient {
             }
             let pause_ms = self.random.random_range(50..3_000);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+    }
+
+    /// Submits a job and one like it that waits for its end as one, and the same once more, as a client does that lost the
+    /// answer.
+    async fn submit_pipeline(&mut self, spec: JobSpec) {
+        let request = RequestId(self.random.random());
+        let position = 0;
+        let when = Condition::Ended;
+        let job = |number: u32, after| PipelineJob {
+            spec: Arc::new(JobSpec {
+                name: format!("simulated-{number}"),
+                ..spec.clone()
+            }),
+            after,
+        };
+        let waits = vec![PipelineDependency { position, when }];
+        let jobs = vec![job(0, Vec::new()), job(1, waits)];
+        let count = jobs.len() as u64;
+        let name = "simulated".to_owned();
+        let pipeline = Arc::new(Pipeline { name, jobs });
+        let submit = Command::SubmitPipeline { request, pipeline };
+        self.judges
+            .with(|seen| seen.acknowledged.asked_pipeline(request, count));
+        for _ in 0..PIPELINE_SUBMITS {
+            if let Some(Answer::Pipeline(id)) = self.insist(submit.clone()).await {
+                self.judges.with(|seen| {
+                    seen.coverage.reached(Situation::PipelineSubmitted);
+                    seen.acknowledged.submitted_pipeline(request, id);
+                });
+            }
         }
     }
 
@@ -215,6 +256,14 @@ impl SimClient {
             lifecycle,
         }
     }
+}
+
+/// Whether a job is submitted as a part of a pipeline: it follows from its drawn running time, so that no other draw
+/// changes.
+fn is_of_pipeline(spec: &JobSpec) -> bool {
+    let run_ms = spec.groups[0].environment.get("RUN_MS");
+    let run_ms: Option<u64> = run_ms.and_then(|text| text.parse().ok());
+    run_ms.is_some_and(|run_ms| run_ms.is_multiple_of(PIPELINE_EVERY))
 }
 
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.

@@ -20,6 +20,8 @@ pub enum Situation {
     SnapshotInstalled,
     /// A request that had been answered was sent again.
     RequestRepeated,
+    /// A pipeline was acknowledged.
+    PipelineSubmitted,
     /// A linearizable read followed an acknowledgement.
     ReadBack,
     /// A cancel was acknowledged.
@@ -46,12 +48,13 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 16] = [
+    pub const ALL: [Self; 17] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
         Self::SnapshotInstalled,
         Self::RequestRepeated,
+        Self::PipelineSubmitted,
         Self::ReadBack,
         Self::Cancelled,
         Self::GangPlaced,
@@ -72,6 +75,7 @@ impl Situation {
             Self::DiskStopped => "replicas stopped by a full disk",
             Self::SnapshotInstalled => "snapshots installed",
             Self::RequestRepeated => "answered requests repeated",
+            Self::PipelineSubmitted => "pipelines acknowledged",
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",

@@ -4,11 +4,13 @@
 
 mod group;
 mod lifecycle;
+mod pipeline;
 mod read;
 mod scheduling;
 mod schema;
 
 pub(crate) use lifecycle::LifecycleFile;
+pub(crate) use pipeline::read_pipeline;
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;
 pub(crate) use schema::JobFile;

@@ -25,6 +25,8 @@ pub(crate) struct JobView {
     finished_at: Option<String>,
     finish_reason: String,
     cancel: Option<CancelView>,
+    /// The pipeline that it is a part of.
+    pipeline: Option<PipelineOfJob>,
     #[serde(skip)]
     submitted_at_ms: u64,
     #[serde(skip)]
@@ -41,6 +43,13 @@ struct CountsView {
     succeeded: u64,
     failed: u64,
     cancelled: u64,
+}
+
+/// The pipeline that a job is a part of.
+#[derive(Clone, Debug, Serialize)]
+struct PipelineOfJob {
+    id: u64,
+    name: String,
 }
 
 /// Who asked for a job's end.
@@ -79,6 +88,10 @@ impl From<v1::Job> for JobView {
                 author: cancel.author,
                 reason: cancel.reason,
                 at: instant(cancel.at_ms),
+            }),
+            pipeline: job.pipeline_id.map(|id| PipelineOfJob {
+                id,
+                name: job.pipeline,
             }),
             submitted_at_ms: job.submitted_at_ms,
             finished_at_ms: job.finished_at_ms,
@@ -156,6 +169,10 @@ impl JobView {
                 )),
             ),
         ];
+        if let Some(pipeline) = &self.pipeline {
+            let text = format!("{} ({})", pipeline.id, pipeline.name);
+            facts.push(("Pipeline", plain(text)));
+        }
         if let (Some(at), Some(ms)) = (&self.finished_at, self.finished_at_ms) {
             facts.push(("Finished", plain(format!("{at} ({})", ago(now, ms)))));
         }

@@ -5,6 +5,7 @@
 
 mod configuration;
 mod lifecycle;
+mod pipeline;
 
 use std::collections::BTreeMap;
 
@@ -13,13 +14,17 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
-use crate::spec::{JobSpec, Layout, Lifecycle, Scheduling, TaskGroup};
+use crate::spec::{JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
 use crate::time::TimeMs;
 use crate::topology::Topology;
+
+/// Leads the fingerprint of a pipeline: its command's number in the log.
+const PIPELINE: u64 = 27;
 
 /// What a request asks for, as far as its fingerprint goes.
 pub(super) enum Request<'a> {
     Submit(&'a JobSpec),
+    SubmitPipeline(&'a Pipeline),
     Cancel(JobId, &'a str, &'a str),
     Block(&'a BlockTarget, &'a Block),
     Unblock(&'a BlockTarget, &'a str),
@@ -36,6 +41,10 @@ impl Request<'_> {
             Self::Submit(spec) => {
                 fold.number(1);
                 fold.spec(spec);
+            }
+            Self::SubmitPipeline(pipeline) => {
+                fold.number(PIPELINE);
+                fold.pipeline(pipeline);
             }
             Self::Cancel(job, author, reason) => {
                 fold.number(2);

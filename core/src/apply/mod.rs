@@ -24,6 +24,7 @@ mod jobs;
 mod leadership;
 mod learning;
 mod moves;
+mod pipelines;
 mod placement;
 mod prune;
 mod queues;
@@ -50,7 +51,7 @@ use crate::time::TimeMs;
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Its revision.
+    /// Its revision; the last one where it takes several.
     pub revision: Revision,
     /// Its answer, or why it had no effect.
     pub result: Result<Answer, Rejection>,
@@ -62,7 +63,6 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     state.revision = state.revision.next();
     state.time = state.time.max(time);
     state.index.end_delays(state.time);
-    let revision = state.revision;
     let mut step = Step {
         state,
         events: Vec::new(),
@@ -70,6 +70,8 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     };
     let result = step.dispatch(command);
     step.settle_dependents();
+    // A pipeline takes more than one.
+    let revision = step.state.revision;
     step.publish(result.is_err());
     Applied { revision, result }
 }
@@ -88,6 +90,9 @@ impl Step<'_> {
         match command {
             Command::LeaderBegan { replica } => Ok(self.leader_began(*replica)),
             Command::SubmitJob { request, spec } => self.submit_job(*request, spec),
+            Command::SubmitPipeline { request, pipeline } => {
+                self.submit_pipeline(*request, pipeline)
+            }
             Command::CancelJob {
                 request,
                 job,

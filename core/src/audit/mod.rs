@@ -10,6 +10,7 @@ mod derived;
 mod hosts;
 mod jobs;
 mod logs;
+mod pipelines;
 mod places;
 mod units;
 mod usage;
@@ -53,6 +54,8 @@ pub enum Rule {
     RetryBudget,
     /// I20: nothing of a job is placed before the jobs that it waits for have ended as they must.
     Dependencies,
+    /// I26: jobs of a pipeline were accepted together and wait for none after them.
+    Pipelines,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.
@@ -88,6 +91,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    pipelines::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
     places::check(state, &mut report);

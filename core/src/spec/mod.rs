@@ -2,6 +2,7 @@
 
 mod layout;
 mod lifecycle;
+mod pipeline;
 mod validate;
 
 use std::collections::BTreeMap;
@@ -12,6 +13,7 @@ pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
 };
+pub use pipeline::{Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.

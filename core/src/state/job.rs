@@ -8,7 +8,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
+    UnitIndex,
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::spec::JobSpec;
@@ -24,6 +25,8 @@ pub struct Job {
     pub id: JobId,
     /// What was asked for.
     pub spec: Arc<JobSpec>,
+    /// The pipeline that it is a part of, if it is.
+    pub pipeline: Option<Arc<PipelineMark>>,
     /// When it was accepted.
     pub submitted_at: TimeMs,
     /// Where it stands.
@@ -42,6 +45,15 @@ pub struct Job {
     pub requeued: OrdSet<UnitIndex>,
     /// How many units are in each phase.
     pub counts: UnitCounts,
+}
+
+/// What a job knows of its pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PipelineMark {
+    /// Which one.
+    pub id: PipelineId,
+    /// Its name.
+    pub name: String,
 }
 
 /// Who asked for a job's end, when and why.
@@ -396,6 +408,14 @@ impl Job {
     #[must_use]
     pub fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
         self.units.get(&unit).map(Arc::as_ref)
+    }
+
+    /// Whether it ended because others did not end as it waited for: nothing of it was ever placed.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.phase == JobPhase::Failed
+            && self.units.is_empty()
+            && !self.spec.lifecycle.after.is_empty()
     }
 
     /// Whether the job has a unit of this index at all.

@@ -4,6 +4,7 @@
 //! them as you would review code.
 
 mod lifecycle;
+mod pipelines;
 mod runner;
 mod scheduling;
 mod show;
@@ -50,6 +51,7 @@ scripts! {
     moves,
     placement_refused,
     partial_gang,
+    pipelines,
     prune,
     queue_tree,
     queues,

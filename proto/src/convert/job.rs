@@ -24,6 +24,12 @@ pub fn job_to_wire(job: &Job) -> v1::Job {
         cancel: job.cancel.as_ref().map(Into::into),
         counts: Some((&job.counts).into()),
         gpus_held: gpus_held(job),
+        pipeline_id: job.pipeline.as_ref().map(|mark| mark.id.get()),
+        pipeline: job
+            .pipeline
+            .as_ref()
+            .map_or_else(String::new, |mark| mark.name.clone()),
+        skipped: job.is_skipped(),
     }
 }
 

@@ -52,30 +52,38 @@ impl TryFrom<v1::Dependency> for Dependency {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Dependency) -> Result<Self, InvalidField> {
-        let when = match wire.when() {
-            v1::Condition::Unspecified => return Err(unknown("when", wire.when)),
-            v1::Condition::Succeeded => Condition::Succeeded,
-            v1::Condition::Ended => Condition::Ended,
-            v1::Condition::Failed => Condition::Failed,
-        };
         Ok(Self {
             job: JobId(wire.job_id),
-            when,
+            when: condition_from_wire(wire.when)?,
         })
     }
 }
 
 impl From<Dependency> for v1::Dependency {
     fn from(dependency: Dependency) -> Self {
-        let when = match dependency.when {
-            Condition::Succeeded => v1::Condition::Succeeded,
-            Condition::Ended => v1::Condition::Ended,
-            Condition::Failed => v1::Condition::Failed,
-        };
         Self {
             job_id: dependency.job.get(),
-            when: when.into(),
+            when: condition_to_wire(dependency.when).into(),
         }
+    }
+}
+
+/// How another job must have ended.
+pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> {
+    Ok(match v1::Condition::try_from(when) {
+        Ok(v1::Condition::Succeeded) => Condition::Succeeded,
+        Ok(v1::Condition::Ended) => Condition::Ended,
+        Ok(v1::Condition::Failed) => Condition::Failed,
+        Ok(v1::Condition::Unspecified) | Err(_) => return Err(unknown("when", when)),
+    })
+}
+
+/// How another job must have ended.
+pub(crate) const fn condition_to_wire(when: Condition) -> v1::Condition {
+    match when {
+        Condition::Succeeded => v1::Condition::Succeeded,
+        Condition::Ended => v1::Condition::Ended,
+        Condition::Failed => v1::Condition::Failed,
     }
 }
 

@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain};
-use super::{claim, v1};
+use super::{claim, pipeline, v1};
 use crate::convert::{required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -71,7 +71,7 @@ fn tells_of_lives(command: &Command) -> bool {
             matches!(&report.outcome, TaskOutcome::Exited(exit) if exit.has_details())
         }
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SpoilCheckpoint { .. } => true,
+        Command::SpoilCheckpoint { .. } | Command::SubmitPipeline { .. } => true,
         _ => false,
     }
 }
@@ -134,6 +134,9 @@ twin_variants! {
         },
     }
     also {
+        Command::SubmitPipeline { request, pipeline } =>
+            Kind::SubmitPipeline(pipeline::to_wire(*request, pipeline)),
+        Kind::SubmitPipeline(wire) => pipeline::from_wire(wire)?;
         Command::Place(placement) => Kind::Place(placement_to_wire(placement)),
         Kind::Place(wire) => Command::Place(placement_from_wire(wire)?);
         Command::Claim(claiming) => Kind::Claim(claim::to_wire(claiming)),

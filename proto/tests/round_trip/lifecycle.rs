@@ -1,13 +1,16 @@
 //! Arbitrary lifecycles.
 
+use std::sync::Arc;
+
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    Pipeline, PipelineDependency, PipelineJob,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::job;
+use super::{job, spec, text};
 
 pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
     let numbers = (
@@ -29,13 +32,27 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
     prop_oneof![Just(Lifecycle::default()), said]
 }
 
-fn dependency() -> impl Strategy<Value = Dependency> {
-    let when = prop_oneof![
+/// An arbitrary pipeline.
+pub(super) fn pipeline() -> impl Strategy<Value = Pipeline> {
+    let after = (any::<u32>(), condition())
+        .prop_map(|(position, when)| PipelineDependency { position, when });
+    let job = (spec(), vec(after, 0..3)).prop_map(|(spec, after)| PipelineJob {
+        spec: Arc::new(spec),
+        after,
+    });
+    (text(), vec(job, 0..3)).prop_map(|(name, jobs)| Pipeline { name, jobs })
+}
+
+fn condition() -> impl Strategy<Value = Condition> {
+    prop_oneof![
         Just(Condition::Succeeded),
         Just(Condition::Ended),
         Just(Condition::Failed),
-    ];
-    (job(), when).prop_map(|(job, when)| Dependency { job, when })
+    ]
+}
+
+fn dependency() -> impl Strategy<Value = Dependency> {
+    (job(), condition()).prop_map(|(job, when)| Dependency { job, when })
 }
 
 fn exit_rule() -> impl Strategy<Value = ExitRule> {

@@ -381,6 +381,12 @@ fn user_command() -> impl Strategy<Value = Command> {
             request,
             spec: Arc::new(spec),
         }),
+        (request(), super::lifecycle::pipeline()).prop_map(|(request, pipeline)| {
+            Command::SubmitPipeline {
+                request,
+                pipeline: Arc::new(pipeline),
+            }
+        }),
         (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
             Command::CancelJob {
                 request,

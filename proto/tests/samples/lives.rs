@@ -9,6 +9,7 @@ use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle,
+    Pipeline, PipelineDependency, PipelineJob,
 };
 use muster_core::state::State;
 
@@ -112,7 +113,28 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 reason: "its digest differs".to_owned(),
             },
         ),
+        ("submit_pipeline", pipeline()),
     ]
+}
+
+/// Two jobs, of which the second waits for the first.
+fn pipeline() -> Command {
+    let job = |name: &str, after| PipelineJob {
+        spec: Arc::new(JobSpec {
+            name: name.to_owned(),
+            ..spec()
+        }),
+        after,
+    };
+    let when = Condition::Failed;
+    let after = vec![PipelineDependency { position: 0, when }];
+    Command::SubmitPipeline {
+        request: REQUEST,
+        pipeline: Arc::new(Pipeline {
+            name: "nightly".to_owned(),
+            jobs: vec![job("train", Vec::new()), job("alarm", after)],
+        }),
+    }
 }
 
 /// One event of every kind of the fourth version.

@@ -141,6 +141,7 @@ fn running_job() -> Job {
             at: TimeMs(4_000),
         }),
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
+        pipeline: None,
         first_untouched: UnitIndex(1),
         requeued: imbl::OrdSet::new(),
         counts: UnitCounts {
@@ -211,6 +212,7 @@ fn array_job() -> Job {
         finish_reason: "exit code 1 of task 0".to_owned(),
         cancel: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
+        pipeline: None,
         first_untouched: UnitIndex(1),
         requeued: [UnitIndex(0)].into_iter().collect(),
         counts: UnitCounts {

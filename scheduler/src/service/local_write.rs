@@ -4,12 +4,12 @@ use muster_core::apply::apply;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, Revision};
 use muster_core::rejection::Rejection;
-use muster_core::spec::Violation;
+use muster_core::spec::{JobSpec, Violation};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
     block_command, cancel_command, configure_queues_command, gpu_uuid, set_queue_command,
-    set_topology_command, submit_command, unblock_command,
+    set_topology_command, submit_command, submit_pipeline_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -23,12 +23,13 @@ use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::inject;
 use crate::service::write::propose_status;
-use crate::service::{configuration, impact};
+use crate::service::{configuration, impact, pipelines};
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
     match write.clone() {
         Kind::SubmitJob(request) => drop(command(submit_command(request))?),
+        Kind::SubmitPipeline(request) => drop(command(submit_pipeline_command(request))?),
         Kind::CancelJob(request) => drop(command(cancel_command(request))?),
         Kind::Block(request) => drop(command(block_command(request))?),
         Kind::Unblock(request) => drop(command(unblock_command(request))?),
@@ -49,6 +50,9 @@ pub(crate) async fn execute(
 ) -> Result<Outcome, Status> {
     match write {
         Kind::SubmitJob(request) => submit(context, request).await.map(Outcome::SubmitJob),
+        Kind::SubmitPipeline(request) => pipelines::submit(context, request)
+            .await
+            .map(Outcome::SubmitPipeline),
         Kind::CancelJob(request) => {
             let (revision, _) = propose(context, command(cancel_command(request))?).await?;
             Ok(Outcome::CancelJob(v1::CancelJobResponse {
@@ -101,27 +105,38 @@ pub(crate) fn rehearse(context: &Context, command: &Command) -> Result<(State, S
 }
 
 /// The workers of this cluster beat too seldom for a shorter lease: every attempt would be fenced at once.
-fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
-    let Command::SubmitJob { spec, .. } = command else {
-        return Ok(());
-    };
+pub(crate) fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
     let timings = context.config.timings;
     let least_ms = timings.partition_grace_ms_min();
-    if spec.partition_grace_ms >= least_ms {
+    let specs: Vec<(String, &JobSpec)> = match command {
+        Command::SubmitJob { spec, .. } => vec![(String::new(), spec)],
+        Command::SubmitPipeline { pipeline, .. } => {
+            let jobs = pipeline.jobs.iter().enumerate();
+            jobs.map(|(position, job)| (format!("jobs[{position}]."), job.spec.as_ref()))
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    let too_short = specs
+        .into_iter()
+        .filter(|(_, spec)| spec.partition_grace_ms < least_ms);
+    let violations: Vec<Violation> = too_short
+        .map(|(at, _)| Violation {
+            field: format!("{at}partition_grace_ms"),
+            rule: format!(
+                "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
+                timings.beat_ms
+            ),
+        })
+        .collect();
+    if violations.is_empty() {
         return Ok(());
     }
-    let violation = Violation {
-        field: "partition_grace_ms".to_owned(),
-        rule: format!(
-            "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
-            timings.beat_ms
-        ),
-    };
-    Err(status::status_of(&Rejection::InvalidSpec(vec![violation])))
+    Err(status::status_of(&Rejection::InvalidSpec(violations)))
 }
 
 /// Some replica may be of a build that cannot read it yet.
-fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
+pub(crate) fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
     let level = context.shadows.lock().command_format();
     feature_level::check(command, level)
 }

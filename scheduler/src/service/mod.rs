@@ -16,6 +16,7 @@ mod jobs;
 mod local_write;
 mod logs;
 mod page;
+mod pipelines;
 mod peer;
 mod peer_pool;
 mod read;

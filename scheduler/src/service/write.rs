@@ -89,6 +89,7 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
     }
     let has_request_id = match write {
         Kind::SubmitJob(_)
+        | Kind::SubmitPipeline(_)
         | Kind::CancelJob(_)
         | Kind::Block(_)
         | Kind::Unblock(_)
@@ -126,6 +127,7 @@ pub(crate) fn propose_status(error: ProposeError) -> Status {
 const fn name(write: &Kind) -> &'static str {
     match write {
         Kind::SubmitJob(_) => "SubmitJob",
+        Kind::SubmitPipeline(_) => "SubmitPipeline",
         Kind::CancelJob(_) => "CancelJob",
         Kind::Block(_) => "Block",
         Kind::Unblock(_) => "Unblock",

@@ -8,6 +8,7 @@ mod dev_cluster;
 mod failover;
 mod identities;
 mod newcomer;
+mod pipelines;
 mod preemption;
 mod queues;
 mod replica_disk;

@@ -11,6 +11,8 @@ mod wait;
 
 use clap::Subcommand;
 
+pub(super) use wait::{Ended, Goal, wait_for};
+
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;

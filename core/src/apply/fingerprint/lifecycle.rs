@@ -46,12 +46,16 @@ impl Fold {
     }
 
     fn dependency(&mut self, dependency: Dependency) {
-        let when = match dependency.when {
+        self.number(dependency.job.get());
+        self.condition(dependency.when);
+    }
+
+    pub(super) fn condition(&mut self, when: Condition) {
+        self.number(match when {
             Condition::Succeeded => 1,
             Condition::Ended => 2,
             Condition::Failed => 3,
-        };
-        self.numbers(&[dependency.job.get(), when]);
+        });
     }
 
     fn exit_rule(&mut self, rule: ExitRule) {

@@ -5,10 +5,12 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use muster_core::command::TaskPlacement;
 use muster_core::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::spec::JobSpec;
-use muster_core::state::{Attempt, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit};
+use muster_core::state::{
+    Attempt, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
+};
 use muster_core::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
@@ -30,14 +32,25 @@ pub(super) fn to_wire(job: &Job) -> v1::Job {
         cancel: job.cancel.as_ref().map(Into::into),
         first_untouched: job.first_untouched.get(),
         counts: Some((&job.counts).into()),
+        pipeline: job.pipeline.as_ref().map(|mark| mark.id.get()),
+        pipeline_name: job
+            .pipeline
+            .as_ref()
+            .map_or_else(String::new, |mark| mark.name.clone()),
     }
 }
 
 /// A job without its units.
 pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
+    let name = wire.pipeline_name;
+    let pipeline = wire.pipeline.map(|id| PipelineMark {
+        id: PipelineId(id),
+        name,
+    });
     Ok(Job {
         id: JobId(wire.id),
         spec: Arc::new(spec_from_wire(required("job.spec", wire.spec)?)?),
+        pipeline: pipeline.map(Arc::new),
         submitted_at: TimeMs(wire.submitted_at_ms),
         phase: enumeration::<crate::v1::JobPhase, _>("job.phase", wire.phase)?,
         finished_at: wire.finished_at_ms.map(TimeMs),
