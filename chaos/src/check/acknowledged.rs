@@ -216,9 +216,15 @@ mod tests {
         let mut acknowledged = Acknowledged::default();
         acknowledged.asked_pipeline(RequestId(1), 2);
         acknowledged.submitted_pipeline(RequestId(1), PipelineId(5));
-        assert_eq!(acknowledged.jobs().collect::<Vec<_>>(), [JobId(6), JobId(7)]);
+        assert_eq!(
+            acknowledged.jobs().collect::<Vec<_>>(),
+            [JobId(6), JobId(7)]
+        );
         let found = acknowledged.judge(&State::default());
-        assert_eq!(found[..2], [LostWrite::Job(JobId(6)), LostWrite::Job(JobId(7))]);
+        assert_eq!(
+            found[..2],
+            [LostWrite::Job(JobId(6)), LostWrite::Job(JobId(7))]
+        );
         assert!(matches!(found[2], LostWrite::OtherAnswer { .. }));
         acknowledged.submitted_pipeline(RequestId(1), PipelineId(9));
         assert!(matches!(

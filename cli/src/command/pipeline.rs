@@ -41,7 +41,9 @@ pub(crate) enum Verb {
 
 /// `muster pipeline submit`
 #[derive(Debug, Args)]
-#[command(after_help = "muster pipeline submit nightly.yaml --wait    (docs/pipelines.md describes the file)")]
+#[command(
+    after_help = "muster pipeline submit nightly.yaml --wait    (docs/pipelines.md describes the file)"
+)]
 pub(crate) struct Submit {
     /// A pipeline file in YAML or JSON, `-` for standard input
     #[arg(value_name = "FILE")]
@@ -67,7 +69,12 @@ pub(crate) struct List {
     #[arg(long, conflicts_with = "user")]
     me: bool,
     /// Only pipelines whose name contains this text
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     name: String,
     /// Show so many pipelines at most
     #[arg(long, value_name = "COUNT", default_value = "100")]
@@ -95,13 +102,20 @@ pub(crate) struct Cancel {
     #[arg(required = true)]
     pipelines: Vec<u64>,
     /// Why; kept with each job
-    #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+    #[arg(
+        long,
+        value_name = "TEXT",
+        default_value = "",
+        hide_default_value = true
+    )]
     reason: String,
 }
 
 /// `muster pipeline wait`
 #[derive(Debug, Args)]
-#[command(after_help = "Exit codes: 0 succeeded, 3 failed, 4 cancelled, 124 not ended within --timeout")]
+#[command(
+    after_help = "Exit codes: 0 succeeded, 3 failed, 4 cancelled, 124 not ended within --timeout"
+)]
 pub(crate) struct Wait {
     /// The pipeline, by id
     pipeline: u64,
@@ -269,21 +283,27 @@ impl Cancel {
         let mut exit = Exit::Ok;
         for id in self.pipelines {
             let pipeline = PipelineId(id);
-            match client.cancel_pipeline(pipeline, &author, &self.reason).await {
+            match client
+                .cancel_pipeline(pipeline, &author, &self.reason)
+                .await
+            {
                 Ok(jobs) => {
                     let text = match screen.format {
                         Format::Table | Format::Wide => {
                             format!("pipeline {id}: {} jobs are being cancelled\n", jobs.len())
                         }
                         Format::Name => format!("{id}\n"),
-                        format => {
-                            render_document(format, &serde_json::json!({"pipeline": id, "jobs": jobs}))?
-                        }
+                        format => render_document(
+                            format,
+                            &serde_json::json!({"pipeline": id, "jobs": jobs}),
+                        )?,
                     };
                     screen.data(&text)?;
                 }
                 Err(error) => {
-                    Failure::from(error).about(&format!("pipeline {id}")).print();
+                    Failure::from(error)
+                        .about(&format!("pipeline {id}"))
+                        .print();
                     exit = Exit::Error;
                 }
             }

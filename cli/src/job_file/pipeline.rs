@@ -82,10 +82,12 @@ fn spec_of(
     }
     let order = order(&file.jobs, &named)?;
     let jobs = order.iter().map(|position| {
-        let after = named[*position].iter().map(|dependency| v1::PipelineDependency {
-            job: dependency.name.clone(),
-            when: dependency.when.into(),
-        });
+        let after = named[*position]
+            .iter()
+            .map(|dependency| v1::PipelineDependency {
+                job: dependency.name.clone(),
+                when: dependency.when.into(),
+            });
         v1::PipelineJob {
             spec: Some(file.jobs[*position].clone().into_spec(user)),
             after: after.collect(),
@@ -153,8 +155,8 @@ fn order(jobs: &[JobFile], named: &[Vec<Named>]) -> Result<Vec<usize>, Vec<(Stri
     let mut done = BTreeSet::new();
     while order.len() < jobs.len() {
         let is_open = |dependency: &Named| dependency.job.is_some_and(|job| !done.contains(&job));
-        let next = (0..jobs.len())
-            .find(|job| !done.contains(job) && !named[*job].iter().any(is_open));
+        let next =
+            (0..jobs.len()).find(|job| !done.contains(job) && !named[*job].iter().any(is_open));
         let Some(next) = next else {
             return Err(cycle(jobs, named, &done));
         };
@@ -209,7 +211,9 @@ mod tests {
     use super::*;
 
     fn errors(text: &str) -> Vec<String> {
-        let errors = read_pipeline("p.yaml", text, "ada").map(|_| ()).unwrap_err();
+        let errors = read_pipeline("p.yaml", text, "ada")
+            .map(|_| ())
+            .unwrap_err();
         errors.iter().map(ToString::to_string).collect()
     }
 
@@ -236,7 +240,10 @@ mod tests {
     fn unknown_names_and_circles_are_placed() {
         let text = "name: n\njobs:\n- {name: a, command: [x]}\n- name: b\n  command: [x]\n  \
                     after_ok: [a, c]\n";
-        assert_eq!(errors(text), ["p.yaml:6:17: jobs[1].after_ok[1]: `c` is no job of the pipeline"]);
+        assert_eq!(
+            errors(text),
+            ["p.yaml:6:17: jobs[1].after_ok[1]: `c` is no job of the pipeline"]
+        );
         let text = "name: n\njobs:\n- {name: a, command: [x]}\n- name: b\n  command: [x]\n  \
                     after_any: [a, c]\n- {name: c, command: [x], after_ok: [b]}\n";
         let found = errors(text);
@@ -253,9 +260,16 @@ mod tests {
         let text = "name: n\njobs:\n- {name: late, command: [x], after_ok: [soon]}\n- name: soon\n  \
                     command: [x]\n  stop_grace: 2h\n";
         let found = errors(text);
-        assert!(found[0].starts_with("p.yaml:6:15: jobs[1].stop_grace: 7200000 is over"), "{found:?}");
-        let twice = errors("name: n\njobs:\n- {name: a, command: [x]}\n- {name: a, command: [x]}\n");
-        assert_eq!(twice, ["p.yaml:4:10: jobs[1].name: `a` names two jobs of the pipeline"]);
+        assert!(
+            found[0].starts_with("p.yaml:6:15: jobs[1].stop_grace: 7200000 is over"),
+            "{found:?}"
+        );
+        let twice =
+            errors("name: n\njobs:\n- {name: a, command: [x]}\n- {name: a, command: [x]}\n");
+        assert_eq!(
+            twice,
+            ["p.yaml:4:10: jobs[1].name: `a` names two jobs of the pipeline"]
+        );
         let unknown = errors("name: n\njobs:\n- {name: a, command: [x], afterok: [b]}\n");
         assert!(unknown[0].contains("afterok: unknown field"), "{unknown:?}");
         let none = errors("name: n\njobs: []\n");

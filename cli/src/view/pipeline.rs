@@ -149,7 +149,12 @@ impl From<PipelineDetail> for PipelineDetailView {
         let names: BTreeMap<u64, String> = detail
             .jobs
             .iter()
-            .map(|job| (job.id, job.spec.as_ref().map_or("", |spec| &spec.name).to_owned()))
+            .map(|job| {
+                (
+                    job.id,
+                    job.spec.as_ref().map_or("", |spec| &spec.name).to_owned(),
+                )
+            })
             .collect();
         let member = |job| member(job, &names);
         Self {
@@ -205,13 +210,20 @@ impl PipelineDetailView {
         let pipeline = &self.pipeline;
         let submitted = ago(screen.now(), pipeline.submitted_at_ms);
         let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
-        let mut push = |key: &str, value: Cell| facts.push(vec![Cell::toned(key, Tone::Faint), value]);
+        let mut push =
+            |key: &str, value: Cell| facts.push(vec![Cell::toned(key, Tone::Faint), value]);
         push("Pipeline", pipeline.id.to_string().into());
         push("Name", (*pipeline.name).into());
         push("User", (*pipeline.user).into());
-        push("Phase", Cell::toned(&*pipeline.phase, phase_tone(&pipeline.phase)));
+        push(
+            "Phase",
+            Cell::toned(&*pipeline.phase, phase_tone(&pipeline.phase)),
+        );
         push("Jobs", pipeline.jobs.text().into());
-        push("Submitted", format!("{} ({submitted})", pipeline.submitted_at).into());
+        push(
+            "Submitted",
+            format!("{} ({submitted})", pipeline.submitted_at).into(),
+        );
         let mut text = facts.render(false);
         text.push('\n');
         text.push_str(&self.tree().render(screen.headers));
@@ -256,7 +268,12 @@ fn push_below(
             after.join(", ").into(),
             (*member.finish_reason).into(),
         ]);
-        push_below(table, children, Some(member.id), &format!("{indent}{further}"));
+        push_below(
+            table,
+            children,
+            Some(member.id),
+            &format!("{indent}{further}"),
+        );
     }
 }
 
@@ -310,11 +327,13 @@ mod tests {
         let text = anstream::adapter::strip_str(&text).to_string();
         assert_eq!(
             text,
-            "JOB          ID  PHASE   AFTER                              REASON\n\
-             prepare      5   queued  after_any 2\n\
-             └─ train     6   queued  after_ok prepare\n   \
-             ├─ alarm   7   queued  after_failed train\n   \
-             └─ report  8   queued  after_ok prepare, after_any train\n"
+            concat!(
+                "JOB           ID  PHASE   AFTER                              REASON\n",
+                "prepare       5   queued  after_any 2\n",
+                "└─ train      6   queued  after_ok prepare\n",
+                "   ├─ alarm   7   queued  after_failed train\n",
+                "   └─ report  8   queued  after_ok prepare, after_any train\n",
+            )
         );
     }
 }

@@ -22,7 +22,10 @@ pub(super) fn check(state: &State, report: &mut Report) {
         report.require(are_neighbours, Rule::Pipelines, &subject, || {
             "one of its jobs has no id after its own".to_owned()
         });
-        let marks: BTreeSet<_> = jobs.iter().map(|job| (&job.pipeline, &job.spec.user)).collect();
+        let marks: BTreeSet<_> = jobs
+            .iter()
+            .map(|job| (&job.pipeline, &job.spec.user))
+            .collect();
         report.require(marks.len() == 1, Rule::Pipelines, &subject, || {
             "its jobs differ in its name or in their user".to_owned()
         });

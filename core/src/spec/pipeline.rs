@@ -134,9 +134,15 @@ mod tests {
         let good = vec![job("a", &[]), job("b", &[0]), job("c", &[0, 1])];
         assert_eq!(broken(good), [""; 0]);
         let own = broken(vec![job("a", &[0])]);
-        assert_eq!(own, ["jobs[0].after[0].job: must be a job before it in the pipeline"]);
+        assert_eq!(
+            own,
+            ["jobs[0].after[0].job: must be a job before it in the pipeline"]
+        );
         let twice = broken(vec![job("a", &[]), job("b", &[0, 0])]);
-        assert!(twice[0].starts_with("jobs[1].after[1].job: is named twice"), "{twice:?}");
+        assert!(
+            twice[0].starts_with("jobs[1].after[1].job: is named twice"),
+            "{twice:?}"
+        );
     }
 
     #[test]
@@ -146,7 +152,10 @@ mod tests {
         let mut other = job("b", &[]);
         Arc::make_mut(&mut other.spec).user = "grace".to_owned();
         let users = broken(vec![job("a", &[]), other]);
-        assert!(users[0].starts_with("jobs[1].user: must be the user"), "{users:?}");
+        assert!(
+            users[0].starts_with("jobs[1].user: must be the user"),
+            "{users:?}"
+        );
         let many = (0..=limits::PIPELINE_JOBS_MAX).map(|number| job(&format!("j{number}"), &[]));
         let many = broken(many.collect());
         assert!(many[0].contains("PIPELINE_JOBS_MAX"), "{many:?}");

@@ -51,9 +51,7 @@ pub use totals::Totals;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
-use crate::ids::{
-    GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision,
-};
+use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
 use crate::quota::Defragment;
 use crate::time::TimeMs;
 use crate::topology::Topology;

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use muster_core::spec::{
-    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    Pipeline, PipelineDependency, PipelineJob,
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, Pipeline,
+    PipelineDependency, PipelineJob,
 };
 use proptest::collection::vec;
 use proptest::option;

@@ -235,5 +235,7 @@ fn matches(job: &Job, request: &v1::ListJobsRequest, phases: &BTreeSet<i32>) -> 
 
 /// Whether a job is a part of a pipeline.
 fn is_of(job: &Job, pipeline: PipelineId) -> bool {
-    job.pipeline.as_ref().is_some_and(|mark| mark.id == pipeline)
+    job.pipeline
+        .as_ref()
+        .is_some_and(|mark| mark.id == pipeline)
 }

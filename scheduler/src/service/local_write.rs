@@ -109,7 +109,7 @@ pub(crate) fn check_lease(context: &Context, command: &Command) -> Result<(), St
     let timings = context.config.timings;
     let least_ms = timings.partition_grace_ms_min();
     let specs: Vec<(String, &JobSpec)> = match command {
-        Command::SubmitJob { spec, .. } => vec![(String::new(), spec)],
+        Command::SubmitJob { spec, .. } => vec![(String::new(), spec.as_ref())],
         Command::SubmitPipeline { pipeline, .. } => {
             let jobs = pipeline.jobs.iter().enumerate();
             jobs.map(|(position, job)| (format!("jobs[{position}]."), job.spec.as_ref()))

@@ -24,13 +24,24 @@ jobs:
 
 /// Submits a pipeline under a request id; gives what the command answered.
 async fn submit(cluster: &Cluster, text: &str, request: &str) -> Value {
-    let words = ["pipeline", "submit", "-", "--request-id", request, "-o", "json"];
+    let words = [
+        "pipeline",
+        "submit",
+        "-",
+        "--request-id",
+        request,
+        "-o",
+        "json",
+    ];
     let answer = cluster.muster_reading(&words, text).await.ok();
     serde_json::from_str(&answer).unwrap()
 }
 
 async fn json(cluster: &Cluster, words: &[&str]) -> Value {
-    let answer = cluster.muster(&[words, &["-o", "json"]].concat()).await.ok();
+    let answer = cluster
+        .muster(&[words, &["-o", "json"]].concat())
+        .await
+        .ok();
     serde_json::from_str(&answer).unwrap()
 }
 
@@ -40,8 +51,14 @@ async fn a_pipeline_is_one_object_that_ends_as_its_jobs_do() {
     let client = cluster.client().await;
     let accepted = submit(&cluster, NIGHTLY, "night-1").await;
     let again = submit(&cluster, NIGHTLY, "night-1").await;
-    assert_eq!((&again["pipeline"], &again["jobs"]), (&accepted["pipeline"], &accepted["jobs"]));
-    assert_eq!((&accepted["repeated"], &again["repeated"]), (&false.into(), &true.into()));
+    assert_eq!(
+        (&again["pipeline"], &again["jobs"]),
+        (&accepted["pipeline"], &accepted["jobs"])
+    );
+    assert_eq!(
+        (&accepted["repeated"], &again["repeated"]),
+        (&false.into(), &true.into())
+    );
     let id = accepted["pipeline"].as_u64().unwrap();
     let jobs: Vec<u64> = (id + 1..=id + 5).collect();
     assert_eq!(accepted["jobs"], Value::from(jobs));
@@ -54,7 +71,12 @@ async fn a_pipeline_is_one_object_that_ends_as_its_jobs_do() {
         .as_array()
         .unwrap()
         .iter()
-        .map(|job| (job["name"].as_str().unwrap(), job["phase"].as_str().unwrap()))
+        .map(|job| {
+            (
+                job["name"].as_str().unwrap(),
+                job["phase"].as_str().unwrap(),
+            )
+        })
         .collect();
     assert_eq!(
         phases,
@@ -66,8 +88,14 @@ async fn a_pipeline_is_one_object_that_ends_as_its_jobs_do() {
             ("publish", "skipped"),
         ]
     );
-    let tree = cluster.muster(&["pipeline", "get", &id.to_string()]).await.ok();
-    assert!(tree.contains("└─ train") && tree.contains("   └─ publish"), "{tree}");
+    let tree = cluster
+        .muster(&["pipeline", "get", &id.to_string()])
+        .await
+        .ok();
+    assert!(
+        tree.contains("└─ train") && tree.contains("   └─ publish"),
+        "{tree}"
+    );
     let listed = json(&cluster, &["pipeline", "list"]).await;
     assert_eq!(listed["pipelines"][0]["jobs"]["skipped"], 1, "{listed}");
     let of_it = json(&cluster, &["job", "list", "--pipeline", &id.to_string()]).await;
@@ -92,19 +120,29 @@ async fn survives_a_leader(cluster: &Cluster, client: &Client, id: PipelineId) {
 async fn a_pipeline_is_accepted_whole_or_not_at_all_and_cancelled_whole() {
     let cluster = Cluster::start(ONE_WORKER).await;
     let client = cluster.client().await;
-    let bad = "name: n\njobs:\n- {name: a, command: [x]}\n- {name: b, queue: nowhere, command: [x]}\n";
-    let refused = cluster.muster_reading(&["pipeline", "submit", "-"], bad).await;
+    let bad =
+        "name: n\njobs:\n- {name: a, command: [x]}\n- {name: b, queue: nowhere, command: [x]}\n";
+    let refused = cluster
+        .muster_reading(&["pipeline", "submit", "-"], bad)
+        .await;
     assert_eq!(refused.code, 1, "{refused:?}");
     let circle = "name: n\njobs:\n- {name: a, command: [x], after_ok: [a]}\n";
-    let refused = cluster.muster_reading(&["pipeline", "submit", "-"], circle).await;
+    let refused = cluster
+        .muster_reading(&["pipeline", "submit", "-"], circle)
+        .await;
     assert_eq!(refused.code, 64, "{refused:?}");
     assert!(refused.stderr.contains("<stdin>:3:"), "{refused:?}");
-    let (_, jobs) = client.list_jobs(v1::ListJobsRequest::default(), 10).await.unwrap();
+    let (_, jobs) = client
+        .list_jobs(v1::ListJobsRequest::default(), 10)
+        .await
+        .unwrap();
     assert!(jobs.is_empty(), "{jobs:?}");
 
     let long = "name: long\njobs:\n- {name: a, command: [sleep, '1000']}\n- {name: b, after_any: [a], command: [x]}\n";
     let id = submit(&cluster, long, "long-1").await["pipeline"].to_string();
-    let cancelled = cluster.muster(&["pipeline", "cancel", &id, "--reason", "enough"]).await;
+    let cancelled = cluster
+        .muster(&["pipeline", "cancel", &id, "--reason", "enough"])
+        .await;
     assert_eq!(cancelled.code, 0, "{cancelled:?}");
     let waited = cluster.muster(&["pipeline", "wait", &id]).await;
     assert_eq!(waited.code, 4, "{waited:?}");
