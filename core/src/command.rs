@@ -52,6 +52,28 @@ pub enum Command {
         /// Why; may be empty.
         reason: String,
     },
+    /// Somebody suspends a job. Since command format 4.
+    SuspendJob {
+        /// Idempotency key.
+        request: RequestId,
+        /// Which job.
+        job: JobId,
+        /// Who asks.
+        author: String,
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// Somebody lets a suspended job go on. Since command format 4.
+    ResumeJob {
+        /// Idempotency key.
+        request: RequestId,
+        /// Which job.
+        job: JobId,
+        /// Who asks.
+        author: String,
+        /// Why; may be empty.
+        reason: String,
+    },
     /// A worker's agent presents its host.
     RegisterHost {
         /// The leader that received it.
@@ -241,6 +263,8 @@ impl Command {
             Self::LeaderBegan { .. }
             | Self::SubmitJob { .. }
             | Self::CancelJob { .. }
+            | Self::SuspendJob { .. }
+            | Self::ResumeJob { .. }
             | Self::Block { .. }
             | Self::Unblock { .. }
             | Self::SetQueue { .. }
@@ -446,6 +470,8 @@ pub enum StopReason {
     Assembly,
     /// It is moved to make room for a gang that needs its resources in one piece.
     Moved,
+    /// Its job is suspended and gives its resources back meanwhile. Since command format 4.
+    Suspended,
 }
 
 impl fmt::Display for StopReason {
@@ -460,6 +486,7 @@ impl fmt::Display for StopReason {
             Self::RunTime => formatter.write_str("it ran as long as its job allows"),
             Self::Assembly => formatter.write_str("its members did not all start in time"),
             Self::Moved => formatter.write_str("it is moved to make room in one piece"),
+            Self::Suspended => formatter.write_str("the job was suspended"),
         }
     }
 }

@@ -82,6 +82,9 @@ pub struct TaskAssignment {
     /// The gang's hosts in the order of `node_rank`, for a launcher; only rank 0 of a gang is told.
     #[serde(default)]
     pub gang_hosts: Vec<GangHost>,
+    /// Whether its processes stand still where they are. One that is told to stop goes on, so that it can.
+    #[serde(default)]
+    pub suspended: bool,
 }
 
 /// A host of a gang, as a launcher wants to know it.
@@ -124,7 +127,7 @@ pub struct CheckpointRef {
 /// The order to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user`.
+    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run-time|suspend`.
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
@@ -212,6 +215,7 @@ fn assignments(
                 } else {
                     Vec::new()
                 },
+                suspended: job.stands_still() && attempt.stop.is_none(),
             })
         })
         .collect()
@@ -296,6 +300,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
         StopReason::RunTime => "run-time",
+        StopReason::Suspended => "suspend",
     }
 }
 

@@ -244,6 +244,14 @@ pub enum Rejection {
         /// One of those that it waits for.
         open: JobId,
     },
+    /// The job's being suspended, or not being so, is against it.
+    #[error("job {job} {detail}")]
+    Suspension {
+        /// Which job.
+        job: JobId,
+        /// What is against it: `is suspended already, by ada`.
+        detail: String,
+    },
     /// As many of the job's units hold resources as may at a time.
     #[error(
         "{limit} units of job {job} hold resources, as many as may at a time (tasks_at_once_max)"

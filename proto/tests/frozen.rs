@@ -88,6 +88,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_user_histories", samples::histories::state()),
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),
+        ("state_with_suspension", samples::suspension::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -128,11 +129,16 @@ fn what_the_first_version_says_is_written_in_it() {
         "place_with_barrier",
         "report_task_prepared",
         "release_gang",
+        "submit_job_released_when_suspended",
+        "suspend_job",
+        "resume_job",
+        "stop_attempt_suspended",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
     assert_eq!(written(&samples::lives::state())[8], 4);
     assert_eq!(written(&samples::barrier::state())[8], 4);
+    assert_eq!(written(&samples::suspension::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
 }
@@ -166,11 +172,13 @@ fn kind_of(command: &Command) -> u32 {
         Command::SetStanding { .. } => 19,
         Command::SpoilCheckpoint { .. } => 20,
         Command::ReleaseGang { .. } => 21,
+        Command::SuspendJob { .. } => 22,
+        Command::ResumeJob { .. } => 23,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 22;
+const COMMAND_KINDS: u32 = 24;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

@@ -16,9 +16,12 @@ use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::hostfile;
 use crate::limits::KILL_RETRY;
-use crate::process::{ProcessEntry, descendants, kill_pid, signal_group};
+use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
 use crate::spec::TaskSpec;
 use crate::sys;
+
+/// Looks for processes that do not stand still yet, at a time: one that forks without end is caught by the next ones.
+const SUSPEND_ROUNDS_MAX: usize = 8;
 
 /// The processes of one task.
 #[derive(Debug)]
@@ -159,6 +162,21 @@ impl Family {
         kill_descendants();
     }
 
+    /// Stops every process of the task where it is, those that appear meanwhile too. Repeat it while the task is to
+    /// stand still: somebody else may let one go on.
+    pub(crate) fn suspend(&self) {
+        for _ in 0..SUSPEND_ROUNDS_MAX {
+            if !signal_descendants(Signal::STOP, |entry| !entry.is_stopped()) {
+                return;
+            }
+        }
+    }
+
+    /// Lets every process of the task go on.
+    pub(crate) fn resume(&self) {
+        signal_descendants(Signal::CONT, |_| true);
+    }
+
     /// Lets the cgroup go once nothing lives in it.
     pub(crate) fn close(self) {
         if let Some(cgroup) = self.cgroup {
@@ -188,6 +206,23 @@ fn kill_descendants() {
     for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
         kill_pid(pid);
     }
+}
+
+/// Signals those descendants that are meant; true if there were any.
+fn signal_descendants(signal: Signal, is_meant: impl Fn(&ProcessEntry) -> bool) -> bool {
+    let me = getpid().as_raw_nonzero().get();
+    // What cannot be listed now is tried again with the next look at the task.
+    let entries = ProcessEntry::all().unwrap_or_default();
+    let family = descendants(&entries, me);
+    let meant = entries
+        .iter()
+        .filter(|entry| family.contains(&entry.pid) && is_meant(entry));
+    let mut any = false;
+    for entry in meant {
+        any = true;
+        signal_pid(entry.pid, signal);
+    }
+    any
 }
 
 impl AsFd for Family {

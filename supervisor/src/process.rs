@@ -123,6 +123,12 @@ impl ProcessEntry {
         })
     }
 
+    /// Whether it was stopped by a signal, and stands still.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
     /// Whether nothing of it runs. The state is the first thread's, which may end before the others: such a
     /// process still holds its files, ports and GPUs.
     #[must_use]
@@ -155,9 +161,14 @@ pub(crate) fn descendants(entries: &[ProcessEntry], root: i32) -> Vec<i32> {
 
 /// Sends SIGKILL; no matter if there is no such process any more.
 pub fn kill_pid(pid: i32) {
+    signal_pid(pid, Signal::KILL);
+}
+
+/// Sends a signal; no matter if there is no such process any more.
+pub(crate) fn signal_pid(pid: i32, signal: Signal) {
     if let Some(pid) = positive(pid) {
         // The only other errors are a process that is gone and one that we may not touch.
-        let _ = kill_process(pid, Signal::KILL);
+        let _ = kill_process(pid, signal);
     }
 }
 

@@ -90,6 +90,7 @@ pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
         clock,
         lease,
         connections,
+        suspended: false,
         prepared: None,
         started: None,
         checkpoint: None,
@@ -112,6 +113,8 @@ pub(crate) struct Supervisor<'task> {
     pub(crate) clock: LeaseClock,
     pub(crate) lease: Lease,
     pub(crate) connections: Connections,
+    /// Whether the task's processes should stand still.
+    suspended: bool,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
     /// The task's main process, once it has outlived a quick task.
@@ -197,6 +200,8 @@ impl Supervisor<'_> {
             killing |= self.broken.is_some();
             if killing {
                 task.family.kill();
+            } else if self.suspended {
+                task.family.suspend();
             } else if self.flag.take_if(|flag| flag.is_settled(now)).is_some() {
                 task.family.terminate();
             }
@@ -308,6 +313,8 @@ impl Supervisor<'_> {
                 self.lease.extend(now, deadline);
             }
             AgentRequest::Stop { reason, grace_ms } => {
+                // What stands still hears nothing.
+                self.resume(family);
                 // What has not begun need not be asked.
                 if self.lease.stop(now, grace_ms)
                     && grace_ms > 0
@@ -321,13 +328,25 @@ impl Supervisor<'_> {
             }
             // It has begun: told again by an agent that does not know.
             AgentRequest::Begin { .. } => {}
+            AgentRequest::Suspend => self.suspended = !self.lease.is_stopping(),
+            AgentRequest::Resume => self.resume(family),
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
                     stopping: self.lease.is_stopping(),
+                    suspended: self.suspended,
                 };
                 self.connections.tell_agent(&status);
             }
+        }
+    }
+
+    /// Lets the task's processes go on, if they stand still.
+    fn resume(&mut self, family: Option<&Family>) {
+        if std::mem::take(&mut self.suspended)
+            && let Some(family) = family
+        {
+            family.resume();
         }
     }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, TaskGroup,
+    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, SuspendMode, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -26,6 +26,10 @@ use super::transport::Registry;
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause before a repetition.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long after its submission a job is suspended, and for how long.
+const SUSPENDED_AFTER: Duration = Duration::from_secs(2);
+const SUSPENDED_FOR: Duration = Duration::from_secs(4);
 
 /// One user.
 #[derive(Debug)]
@@ -67,8 +71,8 @@ impl SimClient {
         }
     }
 
-    /// Reads an acknowledged job back, submits it once more as a client does that lost the answer, cancels
-    /// it, or none of it.
+    /// Reads an acknowledged job back, submits it once more as a client does that lost the answer, cancels it, suspends it
+    /// for a while, or none of it.
     async fn go_on_about(&mut self, request: RequestId, job: JobId, submit: Command) {
         match self.random.random_range(0..12) {
             0 => self.cancel(job).await,
@@ -81,6 +85,7 @@ impl SimClient {
                 }
             }
             2..6 => self.read_back(job).await,
+            6 | 7 => self.suspend(job).await,
             _ => {}
         }
     }
@@ -90,6 +95,31 @@ impl SimClient {
         let request = RequestId(self.random.random());
         let command = draw_configuration(&mut self.random, request);
         self.insist(command).await;
+    }
+
+    /// Lets a job stand still, or give everything back, for a while.
+    async fn suspend(&mut self, job: JobId) {
+        let (author, reason) = ("user".to_owned(), "another one's turn".to_owned());
+        let request = RequestId(self.random.random());
+        tokio::time::sleep(SUSPENDED_AFTER).await;
+        let suspend = Command::SuspendJob {
+            request,
+            job,
+            author: author.clone(),
+            reason: reason.clone(),
+        };
+        if self.insist(suspend).await.is_none() {
+            return;
+        }
+        tokio::time::sleep(SUSPENDED_FOR).await;
+        let request = RequestId(self.random.random());
+        let resume = Command::ResumeJob {
+            request,
+            job,
+            author,
+            reason,
+        };
+        self.insist(resume).await;
     }
 
     async fn cancel(&mut self, job: JobId) {
@@ -222,6 +252,9 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);
+    }
+    if run_ms.is_multiple_of(2) {
+        lifecycle.suspend = SuspendMode::Release;
     }
     if gang && run_ms.is_multiple_of(7) {
         lifecycle.barrier = Some(false);

@@ -30,6 +30,10 @@ pub enum Situation {
     GangReleased,
     /// A member of a gang was stopped, or fenced, before its gang was whole.
     PreparedInVain,
+    /// A task stood still because its job was suspended.
+    StoodStill,
+    /// An attempt gave everything back because its job was suspended.
+    GivenBack,
     /// A unit was run again because of a fault.
     RunAgain,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
@@ -50,7 +54,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 20] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -61,6 +65,8 @@ impl Situation {
         Self::GangPlaced,
         Self::GangReleased,
         Self::PreparedInVain,
+        Self::StoodStill,
+        Self::GivenBack,
         Self::RunAgain,
         Self::TaskLost,
         Self::HostLost,
@@ -83,6 +89,8 @@ impl Situation {
             Self::GangPlaced => "gangs placed",
             Self::GangReleased => "gangs released whole",
             Self::PreparedInVain => "members stopped before their gang was whole",
+            Self::StoodStill => "tasks that stood still",
+            Self::GivenBack => "attempts stopped because their jobs were suspended",
             Self::RunAgain => "units run again after a fault",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
@@ -164,6 +172,10 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             health: HostHealth::Lost,
             ..
         } => Some(Situation::HostLost),
+        EventKind::AttemptStopping {
+            reason: StopReason::Suspended,
+            ..
+        } => Some(Situation::GivenBack),
         EventKind::AttemptStopping {
             reason: StopReason::GpuFault { .. },
             ..

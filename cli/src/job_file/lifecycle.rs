@@ -10,6 +10,9 @@ pub(crate) struct LifecycleFile {
     /// Whether no member of the gang begins before all of them are prepared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) barrier: Option<bool>,
+    /// How the job is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suspend: Option<SuspendFile>,
     /// At most so many tasks hold resources at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tasks_at_once_max: Option<u32>,
@@ -25,6 +28,25 @@ pub(crate) struct LifecycleFile {
     /// What the ends of its tasks mean; the first one that matches counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rules: Vec<RuleFile>,
+}
+
+/// How a job is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SuspendFile {
+    /// Its processes stand still and keep what they have, memory on GPUs included
+    Keep,
+    /// It saves, stops, gives everything back and goes on from its checkpoint
+    Release,
+}
+
+impl From<SuspendFile> for v1::SuspendMode {
+    fn from(file: SuspendFile) -> Self {
+        match file {
+            SuspendFile::Keep => Self::Keep,
+            SuspendFile::Release => Self::Release,
+        }
+    }
 }
 
 /// What an end of a task means.
@@ -79,6 +101,10 @@ impl From<LifecycleFile> for v1::Lifecycle {
             })
         });
         Self {
+            suspend: file
+                .suspend
+                .map_or(v1::SuspendMode::Unspecified, Into::into)
+                .into(),
             barrier: file.barrier,
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
@@ -96,6 +122,10 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             named.map(|dependency| dependency.job_id).collect()
         };
         Self {
+            suspend: match lifecycle.suspend() {
+                v1::SuspendMode::Release => Some(SuspendFile::Release),
+                v1::SuspendMode::Keep | v1::SuspendMode::Unspecified => None,
+            },
             barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after_ok: named(v1::Condition::Succeeded),

@@ -8,7 +8,7 @@ mod read;
 mod scheduling;
 mod schema;
 
-pub(crate) use lifecycle::LifecycleFile;
+pub(crate) use lifecycle::{LifecycleFile, SuspendFile};
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;
 pub(crate) use schema::JobFile;

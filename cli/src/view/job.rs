@@ -25,6 +25,7 @@ pub(crate) struct JobView {
     finished_at: Option<String>,
     finish_reason: String,
     cancel: Option<CancelView>,
+    suspension: Option<SuspensionView>,
     #[serde(skip)]
     submitted_at_ms: u64,
     #[serde(skip)]
@@ -46,6 +47,14 @@ struct CountsView {
 /// Who asked for a job's end.
 #[derive(Clone, Debug, Serialize)]
 struct CancelView {
+    author: String,
+    reason: String,
+    at: String,
+}
+
+/// Who suspended a job.
+#[derive(Clone, Debug, Serialize)]
+struct SuspensionView {
     author: String,
     reason: String,
     at: String,
@@ -79,6 +88,11 @@ impl From<v1::Job> for JobView {
                 author: cancel.author,
                 reason: cancel.reason,
                 at: instant(cancel.at_ms),
+            }),
+            suspension: job.suspension.map(|suspension| SuspensionView {
+                author: suspension.author,
+                reason: suspension.reason,
+                at: instant(suspension.at_ms),
             }),
             submitted_at_ms: job.submitted_at_ms,
             finished_at_ms: job.finished_at_ms,
@@ -121,6 +135,14 @@ impl CountsView {
 }
 
 impl JobView {
+    /// Its phase as people see it: a suspended job stands still whatever it was doing.
+    fn shown_phase(&self) -> Cell {
+        match self.suspension {
+            Some(_) => Cell::toned("suspended", Tone::Waiting),
+            None => Cell::toned(&*self.phase, phase_tone(&self.phase)),
+        }
+    }
+
     /// Lines of `key value` for people.
     pub(crate) fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
         let plain = |text: String| Cell::from(text);
@@ -137,7 +159,7 @@ impl JobView {
                 "Queue",
                 plain(format!("{}, priority {}", self.queue, self.priority)),
             ),
-            ("Phase", Cell::toned(&*self.phase, phase_tone(&self.phase))),
+            ("Phase", self.shown_phase()),
             ("Tasks", plain(format!("{}, {shape}", self.tasks))),
             ("Units", plain(self.units.text())),
             (
@@ -173,6 +195,9 @@ impl JobView {
                 plain(format!("by {}: {reason}", cancel.author)),
             ));
         }
+        if let Some(SuspensionView { author, reason, at }) = &self.suspension {
+            facts.push(("Suspended", plain(format!("at {at} by {author}: {reason}"))));
+        }
         facts
     }
 }
@@ -204,7 +229,7 @@ impl Row for JobView {
             (*self.user).into(),
             (*self.queue).into(),
             self.priority.to_string().into(),
-            Cell::toned(&*self.phase, phase_tone(&self.phase)),
+            self.shown_phase(),
             format!("{}{}", self.tasks, if self.gang { " gang" } else { "" }).into(),
             format!("{}/{}", self.gpus_held, self.gpus_asked).into(),
             Cell::toned(ago(now, self.submitted_at_ms), Tone::Faint),

@@ -130,6 +130,20 @@ impl JobService for Replica {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn suspend_job(
+        &self,
+        _: Request<v1::SuspendJobRequest>,
+    ) -> Result<Response<v1::SuspendJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn resume_job(
+        &self,
+        _: Request<v1::ResumeJobRequest>,
+    ) -> Result<Response<v1::ResumeJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn explain_job(
         &self,
         _: Request<v1::ExplainJobRequest>,

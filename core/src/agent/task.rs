@@ -22,6 +22,8 @@ pub struct AgentTask {
     pub deadline: MonotonicMs,
     /// Whether its supervisor was told that its gang is released.
     pub is_released: bool,
+    /// Whether its supervisor was told to let it stand still.
+    pub is_suspended: bool,
 }
 
 impl AgentTask {

@@ -21,6 +21,8 @@ use crate::topology::Topology;
 pub(super) enum Request<'a> {
     Submit(&'a JobSpec),
     Cancel(JobId, &'a str, &'a str),
+    Suspend(JobId, &'a str, &'a str),
+    Resume(JobId, &'a str, &'a str),
     Block(&'a BlockTarget, &'a Block),
     Unblock(&'a BlockTarget, &'a str),
     SetQueue(&'a str, u64),
@@ -39,6 +41,18 @@ impl Request<'_> {
             }
             Self::Cancel(job, author, reason) => {
                 fold.number(2);
+                fold.number(job.get());
+                fold.text(author);
+                fold.text(reason);
+            }
+            Self::Suspend(job, author, reason) => {
+                fold.number(8);
+                fold.number(job.get());
+                fold.text(author);
+                fold.text(reason);
+            }
+            Self::Resume(job, author, reason) => {
+                fold.number(9);
                 fold.number(job.get());
                 fold.text(author);
                 fold.text(reason);

@@ -69,6 +69,7 @@ impl Step<'_> {
             finished_at: None,
             finish_reason: String::new(),
             cancel: None,
+            suspension: None,
             units: imbl::OrdMap::new(),
             first_untouched: UnitIndex(0),
             requeued: imbl::OrdSet::new(),
@@ -119,6 +120,7 @@ impl Step<'_> {
             author: author.to_owned(),
             reason: reason.to_owned(),
         });
+        self.end_suspension(id);
         let at = self.state.time;
         for unit in self.active_units(id) {
             let grace_ms = self.job_mut(id).spec.stop_grace_ms;
@@ -140,7 +142,7 @@ impl Step<'_> {
     }
 
     /// Units of a job that hold resources.
-    fn active_units(&mut self, id: JobId) -> Vec<UnitIndex> {
+    pub(super) fn active_units(&mut self, id: JobId) -> Vec<UnitIndex> {
         let job = self.job_mut(id);
         if job.counts.active() == 0 {
             return Vec::new();

@@ -30,6 +30,7 @@ mod prune;
 mod queues;
 mod standing;
 mod stopping;
+mod suspension;
 mod task_reports;
 mod verdict;
 
@@ -95,6 +96,7 @@ impl Step<'_> {
                 author,
                 reason,
             } => self.cancel_job(*request, *job, author, reason),
+            Command::SuspendJob { .. } | Command::ResumeJob { .. } => self.stand_still(command),
             Command::RegisterHost { registration, .. } => self.register_host(registration),
             Command::SetHostHealth { host, health, .. } => self.set_host_health(*host, *health),
             Command::SetGpuHealth {
@@ -169,6 +171,24 @@ impl Step<'_> {
                 reason,
             }),
             other => unreachable!("{other:?} says nothing about a checkpoint"),
+        }
+    }
+
+    fn stand_still(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        match command {
+            Command::SuspendJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.suspend_job(*request, *job, (author, reason)),
+            Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.resume_job(*request, *job, (author, reason)),
+            other => unreachable!("{other:?} suspends nothing"),
         }
     }
 

@@ -228,6 +228,7 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
             RestartReason::Preempt,
             "moved to make room in one piece".to_owned(),
         )),
+        StopReason::Suspended => Some((RestartReason::Preempt, "its job was suspended".to_owned())),
         StopReason::GpuFault { gpu } => Some((RestartReason::Infra, format!("{gpu} is unfit"))),
         StopReason::Cancelled
         | StopReason::MemberFailed

@@ -33,6 +33,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
         ("whole", kept.whole == rebuilt.whole),
+        ("suspended", kept.suspended == rebuilt.suspended),
         ("tree", kept.tree == rebuilt.tree),
         ("topology", state.topology == *rebuilt.tree.topology()),
         ("host_cells", kept.host_cells == rebuilt.host_cells),
@@ -101,7 +102,8 @@ fn check_waiting(state: &State, report: &mut Report) {
         }
     }
     for (id, job) in &state.jobs {
-        let waits = job.counts.waiting > 0 && !jobs::is_held(state, job);
+        let waits =
+            job.counts.waiting > 0 && job.suspension.is_none() && !jobs::is_held(state, job);
         report.require(
             seen.get(id).copied().unwrap_or(0) == usize::from(waits),
             Rule::Limbo,

@@ -145,8 +145,12 @@ impl<'a> Round<'a> {
         }
     }
 
-    /// Jobs that wait for others to end have no turn, and are counted all the same.
+    /// Jobs that wait for others to end, and suspended ones, have no turn, and are counted all the same.
     fn count_held(&mut self) {
+        let suspended = self.state.index.suspended.len() as u64;
+        if suspended > 0 {
+            *self.plan.waiting.entry(Reason::Suspended).or_default() += suspended;
+        }
         let held = self.state.index.held_jobs();
         if held > 0 {
             *self.plan.waiting.entry(Reason::Dependencies).or_default() += held;

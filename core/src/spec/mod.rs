@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    SuspendMode,
 };
 pub use validate::{Violation, validate};
 

@@ -24,7 +24,7 @@ pub type HostClass = Arc<str>;
 /// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units that wait for no other job, by line ([`Line::of`]), in order.
+    /// Jobs with waiting units that wait for no other job and are not suspended, by line ([`Line::of`]), in order.
     pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
     /// What the registered hosts have in all, whatever became of them.
     pub totals: Totals,
@@ -65,6 +65,8 @@ pub struct Index {
     pub held_in_cells: HeldInCells,
     /// Jobs that wait for others to end: none of them is in `waiting`.
     pub held: Held,
+    /// Jobs that are suspended: none of them is in `waiting`.
+    pub suspended: OrdSet<JobId>,
     /// Units that have a claim.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
@@ -186,8 +188,11 @@ impl Index {
             self.run_times.learn(job);
         }
         self.hold(&state.jobs, job);
-        if job.counts.waiting > 0 && !self.is_held(job.id) {
+        if job.wants_room() && !self.is_held(job.id) {
             self.add_waiting(&state.queues, job);
+        }
+        if job.suspension.is_some() {
+            self.suspended.insert(job.id);
         }
         for (index, unit) in &job.units {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {

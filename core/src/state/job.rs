@@ -12,7 +12,7 @@ use crate::ids::{
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::limits;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, SuspendMode};
 use crate::time::TimeMs;
 
 /// A job and everything that became of it.
@@ -35,6 +35,8 @@ pub struct Job {
     pub finish_reason: String,
     /// Who asked for its end.
     pub cancel: Option<CancelRequest>,
+    /// Who suspended it, while it is.
+    pub suspension: Option<Suspension>,
     /// Units with a history.
     pub units: OrdMap<UnitIndex, Arc<Unit>>,
     /// The first unit without a history; all after it have none either.
@@ -48,6 +50,17 @@ pub struct Job {
 /// Who asked for a job's end, when and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
+    /// Who.
+    pub author: String,
+    /// Why; may be empty.
+    pub reason: String,
+    /// When.
+    pub at: TimeMs,
+}
+
+/// Who suspended a job, when and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
     /// Who.
     pub author: String,
     /// Why; may be empty.
@@ -434,6 +447,18 @@ impl Job {
             self.unit(unit)
                 .map_or(self.untouched_phase(), |known| known.phase)
         })
+    }
+
+    /// Whether its running processes stand still where they are.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        self.suspension.is_some() && self.spec.lifecycle.suspend == SuspendMode::Keep
+    }
+
+    /// Whether it has waiting units that are not kept back by a suspension.
+    #[must_use]
+    pub const fn wants_room(&self) -> bool {
+        self.counts.waiting > 0 && self.suspension.is_none()
     }
 
     /// The phase of every unit without a history.

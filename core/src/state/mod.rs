@@ -39,7 +39,7 @@ pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
     Attempt, Barrier, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, RestartReason,
-    StopOrder, TaskRun, Unit, UnitCounts,
+    StopOrder, Suspension, TaskRun, Unit, UnitCounts,
 };
 pub use line::{Line, WaitingKey};
 pub use queue::{History, Queue};

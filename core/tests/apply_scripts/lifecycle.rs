@@ -2,16 +2,21 @@
 
 use muster_core::command::Command;
 use muster_core::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
-use muster_core::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec};
+use muster_core::spec::{
+    Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
+};
 
 use crate::runner::{Args, Result, Runner};
 
 impl Runner {
     /// What a job says about its own life: `at_once=MAX`, `after_ok=JOB,...`, `after_any=`, `after_failed=`,
-    /// `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, and what this build has not: `local_retries=`.
+    /// `suspend=release`, `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, and what this build has not: `local_retries=`.
     pub(crate) fn live(&self, args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
         let lifecycle = &mut spec.lifecycle;
         lifecycle.tasks_at_once_max = args.key("at_once")?;
+        if args.key_or("suspend", "keep".to_owned())? == "release" {
+            lifecycle.suspend = SuspendMode::Release;
+        }
         lifecycle.local_retries_max = args.key_or("local_retries", 0)?;
         for when in [Condition::Succeeded, Condition::Ended, Condition::Failed] {
             let named: Option<String> = args.key(when.word())?;

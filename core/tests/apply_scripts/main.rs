@@ -58,6 +58,7 @@ scripts! {
     stale_leader,
     start_errors,
     submit_idempotency,
+    suspension,
     victims,
     virtual_cluster,
 }

@@ -92,6 +92,18 @@ impl Runner {
                 author: args.key_or("by", "ada".to_owned())?,
                 reason: args.key_or("reason", String::new())?,
             }),
+            "suspend" => Ok(Command::SuspendJob {
+                request: self.request(args)?,
+                job: self.job(args)?,
+                author: args.key_or("by", "ada".to_owned())?,
+                reason: args.key_or("reason", String::new())?,
+            }),
+            "resume" => Ok(Command::ResumeJob {
+                request: self.request(args)?,
+                job: self.job(args)?,
+                author: args.key_or("by", "ada".to_owned())?,
+                reason: args.key_or("reason", String::new())?,
+            }),
             "place" => self.place(args, leader),
             "release" => self.release(args, leader),
             "start" | "prepared" | "exit" | "gone" | "fenced" => self.report(name, args, leader),

@@ -75,6 +75,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             stop: wire.stop.map(Into::into),
             barrier: wire.barrier,
             released: wire.released,
+            suspended: wire.suspended,
             gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
         })
     }
@@ -113,6 +114,7 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop: assignment.stop.as_ref().map(Into::into),
             barrier: assignment.barrier,
             released: assignment.released,
+            suspended: assignment.suspended,
             gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
         }
     }

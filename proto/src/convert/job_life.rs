@@ -3,6 +3,7 @@
 use muster_core::ids::JobId;
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    SuspendMode,
 };
 
 use super::{InvalidField, required};
@@ -15,6 +16,10 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
         let after = wire.after.into_iter().enumerate();
         let rules = wire.rules.into_iter().enumerate();
         Ok(Self {
+            suspend: match wire.suspend() {
+                v1::SuspendMode::Unspecified | v1::SuspendMode::Keep => SuspendMode::Keep,
+                v1::SuspendMode::Release => SuspendMode::Release,
+            },
             barrier: wire.barrier,
             tasks_at_once_max: wire.tasks_at_once_max,
             after: after
@@ -39,6 +44,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
 impl From<&Lifecycle> for v1::Lifecycle {
     fn from(lifecycle: &Lifecycle) -> Self {
         Self {
+            suspend: v1::SuspendMode::from(lifecycle.suspend).into(),
             barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after: lifecycle.after.iter().map(|it| (*it).into()).collect(),

@@ -73,7 +73,10 @@ fn tells_of_lives(command: &Command) -> bool {
             _ => false,
         },
         Command::Place(placement) => placement.barrier,
-        Command::ReleaseGang { .. } => true,
+        Command::ReleaseGang { .. } | Command::SuspendJob { .. } | Command::ResumeJob { .. } => {
+            true
+        }
+        Command::StopAttempt { reason, .. } => *reason == StopReason::Suspended,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
         Command::SpoilCheckpoint { .. } => true,
         _ => false,
@@ -120,6 +123,8 @@ twin_variants! {
         LeaderBegan { replica: replica },
         SubmitJob { request: request, spec: spec },
         CancelJob { request: request, job: job, author: author, reason: reason },
+        SuspendJob { request: request, job: job, author: author, reason: reason },
+        ResumeJob { request: request, job: job, author: author, reason: reason },
         RegisterHost { leader: leader, registration: registration },
         SetHostHealth { leader: leader, host: host, health: health },
         SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },

@@ -86,6 +86,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnitPhase { .. }
         | Rejection::JobHeld { .. }
         | Rejection::GangNotWhole { .. }
+        | Rejection::Suspension { .. }
         | Rejection::TasksAtOnce { .. }
         | Rejection::StaleAttempt { .. }
         | Rejection::TaskTransition { .. }
@@ -139,6 +140,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::UnknownCheckpoint { .. } => "UNKNOWN_CHECKPOINT",
         Rejection::JobHeld { .. } => "JOB_HELD",
         Rejection::GangNotWhole { .. } => "GANG_NOT_WHOLE",
+        Rejection::Suspension { .. } => "SUSPENSION",
         Rejection::TasksAtOnce { .. } => "TASKS_AT_ONCE",
     }
 }
@@ -182,6 +184,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::GangNotWhole { job, unit, detail } => {
             texts(&[("job", job), ("unit", unit), ("detail", detail)])
         }
+        Rejection::Suspension { job, detail } => texts(&[("job", job), ("detail", detail)]),
         Rejection::JobHeld { job, open } => texts(&[("job", job), ("open", open)]),
         Rejection::TasksAtOnce { job, limit } => texts(&[
             ("job", job),

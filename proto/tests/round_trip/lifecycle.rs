@@ -2,6 +2,7 @@
 
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    SuspendMode,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -16,16 +17,20 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         option::of(any::<u32>()),
     );
     let lists = (vec(dependency(), 0..3), vec(exit_rule(), 0..3));
-    let rest = (option::of(policy()), option::of(any::<bool>()));
+    let mode = prop_oneof![Just(SuspendMode::Keep), Just(SuspendMode::Release)];
+    let rest = (option::of(policy()), option::of(any::<bool>()), mode);
     let said =
-        (numbers, lists, rest).prop_map(|(numbers, lists, (checkpoints, barrier))| Lifecycle {
-            barrier,
-            tasks_at_once_max: numbers.0,
-            after: lists.0,
-            rules: lists.1,
-            local_retries_max: numbers.1,
-            attempts_without_progress_max: numbers.2,
-            checkpoints,
+        (numbers, lists, rest).prop_map(|(numbers, lists, (checkpoints, barrier, suspend))| {
+            Lifecycle {
+                suspend,
+                barrier,
+                tasks_at_once_max: numbers.0,
+                after: lists.0,
+                rules: lists.1,
+                local_retries_max: numbers.1,
+                attempts_without_progress_max: numbers.2,
+                checkpoints,
+            }
         });
     prop_oneof![Just(Lifecycle::default()), said]
 }

@@ -333,6 +333,7 @@ fn stop_reason() -> impl Strategy<Value = StopReason> {
         Just(StopReason::RunTime),
         Just(StopReason::Assembly),
         Just(StopReason::Moved),
+        Just(StopReason::Suspended),
     ]
 }
 
@@ -381,6 +382,22 @@ fn user_command() -> impl Strategy<Value = Command> {
         (request(), spec()).prop_map(|(request, spec)| Command::SubmitJob {
             request,
             spec: Arc::new(spec),
+        }),
+        (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
+            Command::SuspendJob {
+                request,
+                job,
+                author,
+                reason,
+            }
+        }),
+        (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
+            Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            }
         }),
         (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
             Command::CancelJob {
@@ -624,7 +641,12 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let stop =
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
-    let gang = (any::<bool>(), any::<bool>(), vec(gang_host(), 0..3));
+    let gang = (
+        any::<bool>(),
+        any::<bool>(),
+        vec(gang_host(), 0..3),
+        any::<bool>(),
+    );
     let rest = (
         rank(),
         option::of(checkpoint),
@@ -655,6 +677,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         partition_grace_ms: rest.3.1[2],
         barrier: rest.4.0,
         released: rest.4.1,
+        suspended: rest.4.3,
         gang_hosts: rest.4.2,
     })
 }

@@ -9,6 +9,7 @@ use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle,
+    SuspendMode,
 };
 use muster_core::state::State;
 
@@ -23,6 +24,7 @@ fn lifecycle() -> Lifecycle {
     let rule = |on, then| ExitRule { on, then };
     Lifecycle {
         barrier: None,
+        suspend: SuspendMode::Keep,
         tasks_at_once_max: Some(8),
         after: vec![
             after(3, Condition::Succeeded),

@@ -26,6 +26,7 @@ pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod moves;
 pub(crate) mod state;
+pub(crate) mod suspension;
 
 /// A GPU that is easy to find in a dump.
 pub(crate) const fn gpu(number: u128) -> GpuUuid {
@@ -203,6 +204,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
     commands.extend(barrier::commands());
+    commands.extend(suspension::commands());
     commands
 }
 

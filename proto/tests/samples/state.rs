@@ -140,6 +140,7 @@ fn running_job() -> Job {
             reason: "wrong data".to_owned(),
             at: TimeMs(4_000),
         }),
+        suspension: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
         first_untouched: UnitIndex(1),
         requeued: imbl::OrdSet::new(),
@@ -211,6 +212,7 @@ fn array_job() -> Job {
         finished_at: None,
         finish_reason: "exit code 1 of task 0".to_owned(),
         cancel: None,
+        suspension: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
         first_untouched: UnitIndex(1),
         requeued: [UnitIndex(0)].into_iter().collect(),
@@ -265,6 +267,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::learnt::kinds());
     kinds.extend(super::lives::kinds());
     kinds.extend(super::barrier::kinds());
+    kinds.extend(super::suspension::kinds());
     kinds
 }
 

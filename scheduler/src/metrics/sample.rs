@@ -169,6 +169,7 @@ pub(crate) fn sample(state: &State) {
             gauge!(names::QUEUE_GPUS, "queue" => label.clone(), "kind" => *kind).set(gpus as f64);
         }
     }
+    gauge!(names::JOBS_SUSPENDED).set(state.index.suspended.len() as f64);
     gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);
     gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);

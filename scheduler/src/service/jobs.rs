@@ -86,6 +86,30 @@ impl JobService for Jobs {
         }
     }
 
+    async fn suspend_job(
+        &self,
+        request: Request<v1::SuspendJobRequest>,
+    ) -> Result<Response<v1::SuspendJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::SuspendJob(request.into_inner()), deadline).await? {
+            Outcome::SuspendJob(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
+    async fn resume_job(
+        &self,
+        request: Request<v1::ResumeJobRequest>,
+    ) -> Result<Response<v1::ResumeJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::ResumeJob(request.into_inner()), deadline).await? {
+            Outcome::ResumeJob(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
     async fn explain_job(
         &self,
         request: Request<v1::ExplainJobRequest>,

@@ -8,8 +8,8 @@ use muster_core::spec::Violation;
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
-    block_command, cancel_command, configure_queues_command, gpu_uuid, set_queue_command,
-    set_topology_command, submit_command, unblock_command,
+    block_command, cancel_command, configure_queues_command, gpu_uuid, resume_command,
+    set_queue_command, set_topology_command, submit_command, suspend_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -30,6 +30,8 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
     match write.clone() {
         Kind::SubmitJob(request) => drop(command(submit_command(request))?),
         Kind::CancelJob(request) => drop(command(cancel_command(request))?),
+        Kind::SuspendJob(request) => drop(command(suspend_command(request))?),
+        Kind::ResumeJob(request) => drop(command(resume_command(request))?),
         Kind::Block(request) => drop(command(block_command(request))?),
         Kind::Unblock(request) => drop(command(unblock_command(request))?),
         Kind::SetQueue(request) => drop(command(set_queue_command(request))?),
@@ -52,6 +54,18 @@ pub(crate) async fn execute(
         Kind::CancelJob(request) => {
             let (revision, _) = propose(context, command(cancel_command(request))?).await?;
             Ok(Outcome::CancelJob(v1::CancelJobResponse {
+                revision: revision.get(),
+            }))
+        }
+        Kind::SuspendJob(request) => {
+            let (revision, _) = propose(context, command(suspend_command(request))?).await?;
+            Ok(Outcome::SuspendJob(v1::SuspendJobResponse {
+                revision: revision.get(),
+            }))
+        }
+        Kind::ResumeJob(request) => {
+            let (revision, _) = propose(context, command(resume_command(request))?).await?;
+            Ok(Outcome::ResumeJob(v1::ResumeJobResponse {
                 revision: revision.get(),
             }))
         }

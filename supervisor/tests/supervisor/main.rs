@@ -7,4 +7,5 @@
 
 mod gangs;
 mod support;
+mod suspension;
 mod tasks;

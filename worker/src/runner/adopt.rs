@@ -30,8 +30,9 @@ const RETRY: Duration = Duration::from_millis(10);
 enum Case {
     /// Nothing of it lives: it ended, or what was left is dead now.
     Over(WorkerTaskPhase),
-    /// Its supervisor says where it stands and when its lease ends (in milliseconds of `CLOCK_BOOTTIME`).
-    Alive(WorkerTaskPhase, u64, Launched),
+    /// Its supervisor says where it stands, when its lease ends (in milliseconds of `CLOCK_BOOTTIME`), and whether it lets
+    /// its task stand still.
+    Alive(WorkerTaskPhase, u64, Launched, bool),
     /// No supervisor answers, and something of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
 }
@@ -46,7 +47,7 @@ impl Case {
 
     fn deadline_boottime_ms(&self) -> u64 {
         match self {
-            Self::Alive(_, deadline_ms, _) => *deadline_ms,
+            Self::Alive(_, deadline_ms, ..) => *deadline_ms,
             Self::Over(_) | Self::Unkillable(_) => boottime_ms(),
         }
     }
@@ -71,12 +72,13 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             epoch: id.epoch,
             phase: case.phase(),
             deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
+            is_suspended: matches!(case, Case::Alive(_, _, _, true)),
             assignment: assignment(id, &directory),
         });
         let deadline_ms = case.deadline_boottime_ms();
         match case {
             Case::Over(_) => {}
-            Case::Alive(_, _, launched) => {
+            Case::Alive(_, _, launched, _) => {
                 runner.hold(id, deadline_ms, |orders, inbox| {
                     Link::new(id, directory, orders, inbox).run(launched)
                 });
@@ -147,6 +149,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     line.push(b'\n');
     (&stream).write_all(&line)?;
     let mut phase = WorkerTaskPhase::Starting;
+    let suspended;
     let mut reader = BufReader::new(stream);
     let deadline_ms = loop {
         let mut text = String::new();
@@ -166,7 +169,9 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             SupervisorMessage::Status {
                 deadline_boottime_ms,
                 stopping,
+                suspended: stands_still,
             } => {
+                suspended = stands_still;
                 if stopping {
                     phase = WorkerTaskPhase::Stopping;
                 }
@@ -180,7 +185,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         supervisor,
         child: None,
     };
-    Ok(Case::Alive(phase, deadline_ms, launched))
+    Ok(Case::Alive(phase, deadline_ms, launched, suspended))
 }
 
 fn gone() -> Case {

@@ -152,6 +152,19 @@ impl Runner {
         }
     }
 
+    /// Lets a task's processes stand still, or go on; one that is not held any more has ended.
+    pub(crate) fn suspend(&self, id: RunId, suspended: bool) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = match suspended {
+                true => AgentRequest::Suspend,
+                false => AgentRequest::Resume,
+            };
+            if handle.requests.try_send(request).is_err() {
+                tracing::debug!(%id, "the order to stand still or to go on found no supervisor that takes it");
+            }
+        }
+    }
+
     /// Lets a supervisor go and removes what is left of its task.
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);

@@ -7,9 +7,12 @@ mod get;
 mod list;
 mod logs;
 pub(crate) mod submit;
+mod suspend;
 mod wait;
 
 use clap::Subcommand;
+
+use suspend::Wanted;
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -31,6 +34,13 @@ pub(crate) enum Verb {
     Explain(explain::Explain),
     /// End jobs
     Cancel(cancel::Cancel),
+    /// Let jobs stand still, or give their resources back for a while
+    ///
+    /// Nothing more of them is placed. What runs stands still where it is and keeps its resources, or saves, stops and
+    /// gives them back, as the job says (`lifecycle.suspend`). Leases go on.
+    Suspend(suspend::Suspend),
+    /// Let suspended jobs go on
+    Resume(suspend::Suspend),
     /// Show a task's output
     Logs(logs::Logs),
     /// Wait until jobs have ended; the exit code tells how
@@ -48,6 +58,8 @@ impl Verb {
             Self::Get(get) => get.run(options).await,
             Self::Explain(explain) => explain.run(options).await,
             Self::Cancel(cancel) => cancel.run(options).await,
+            Self::Suspend(suspend) => suspend.run(Wanted::Suspended, options).await,
+            Self::Resume(suspend) => suspend.run(Wanted::Resumed, options).await,
             Self::Logs(logs) => logs.run(options).await,
             Self::Wait(wait) => wait.run(options).await,
             Self::Events(events) => events.run(options).await,

@@ -4,6 +4,7 @@
 use crate::apply::fingerprint::Fold;
 use crate::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    SuspendMode,
 };
 
 /// Sets what follows apart from a scheduling part, which may be absent before it.
@@ -19,6 +20,7 @@ impl Fold {
             local_retries_max,
             attempts_without_progress_max,
             checkpoints,
+            suspend,
         } = lifecycle;
         self.number(MARK);
         if let Some(barrier) = barrier {
@@ -46,6 +48,10 @@ impl Fold {
         if let Some(policy) = checkpoints {
             self.number(7);
             self.policy(policy);
+        }
+        match suspend {
+            SuspendMode::Keep => {}
+            SuspendMode::Release => self.numbers(&[8, 2]),
         }
     }
 

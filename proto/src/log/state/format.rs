@@ -58,7 +58,9 @@ fn tells_of_lives(job: &Job) -> bool {
                 .iter()
                 .any(|checkpoint| checkpoint.save_ms.is_some() || checkpoint.spoiled.is_some())
     };
-    job.spec.lifecycle != Lifecycle::default() || job.units.values().any(|unit| of_unit(unit))
+    job.spec.lifecycle != Lifecycle::default()
+        || job.suspension.is_some()
+        || job.units.values().any(|unit| of_unit(unit))
 }
 
 /// Whether an event tells of an end what readers of version 3 would overlook.

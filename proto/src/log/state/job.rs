@@ -32,6 +32,7 @@ pub(super) fn to_wire(job: &Job) -> v1::Job {
         cancel: job.cancel.as_ref().map(Into::into),
         first_untouched: job.first_untouched.get(),
         counts: Some((&job.counts).into()),
+        suspension: job.suspension.as_ref().map(Into::into),
     }
 }
 
@@ -45,6 +46,7 @@ pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
         finished_at: wire.finished_at_ms.map(TimeMs),
         finish_reason: wire.finish_reason,
         cancel: wire.cancel.map(Into::into),
+        suspension: wire.suspension.map(Into::into),
         units: OrdMap::new(),
         first_untouched: UnitIndex(wire.first_untouched),
         requeued: OrdSet::new(),
