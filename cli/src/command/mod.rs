@@ -1,6 +1,7 @@
 //! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
 
 mod blocking;
+pub(crate) mod chaos;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 mod configuration;
@@ -14,5 +15,6 @@ pub(crate) mod replay;
 pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
+pub(crate) mod task;
 pub(crate) mod topology;
 pub(crate) mod worker;

@@ -11,7 +11,7 @@ use crate::lifecycle::{JobPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::{self, JobSpec};
-use crate::state::{Answer, CancelRequest, Job, UnitCounts};
+use crate::state::{Answer, CancelRequest, Job, Ledger, UnitCounts};
 
 impl Step<'_> {
     pub(super) fn submit_job(
@@ -76,6 +76,7 @@ impl Step<'_> {
                 waiting: spec.units(),
                 ..UnitCounts::default()
             },
+            ledger: Ledger::default(),
         };
         self.state.jobs.insert(id, Arc::new(job));
         self.hold(id);

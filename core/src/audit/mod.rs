@@ -4,6 +4,7 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod attempt_events;
 mod cells;
 mod claims;
 mod derived;
@@ -45,6 +46,8 @@ pub enum Rule {
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
     Events,
+    /// I22: the events tell each attempt's life completely, in order and once.
+    AttemptEvents,
     /// I11: what is derived equals what it is derived from.
     Derived,
     /// I13: nothing that lives is out of everybody's sight.
@@ -53,6 +56,8 @@ pub enum Rule {
     RetryBudget,
     /// I20: nothing of a job is placed before the jobs that it waits for have ended as they must.
     Dependencies,
+    /// I21: the checkpoints that a unit may begin from are kept.
+    Retention,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.
@@ -88,6 +93,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    attempt_events::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
     places::check(state, &mut report);

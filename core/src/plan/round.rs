@@ -428,6 +428,7 @@ impl<'a> Round<'a> {
             unit,
             tasks: Arc::from(tasks),
             standing,
+            barrier: false,
         }));
     }
 }

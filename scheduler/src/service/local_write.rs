@@ -4,7 +4,7 @@ use muster_core::apply::apply;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, Revision};
 use muster_core::rejection::Rejection;
-use muster_core::spec::Violation;
+use muster_core::spec::{Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
@@ -105,6 +105,10 @@ fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
     let Command::SubmitJob { spec, .. } = command else {
         return Ok(());
     };
+    let broken = check_submission(spec);
+    if !broken.is_empty() {
+        return Err(status::status_of(&Rejection::InvalidSpec(broken)));
+    }
     let timings = context.config.timings;
     let least_ms = timings.partition_grace_ms_min();
     if spec.partition_grace_ms >= least_ms {

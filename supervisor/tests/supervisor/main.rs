@@ -5,5 +5,14 @@
     reason = "a failed test should panic"
 )]
 
+mod confinement;
+mod containers;
+mod conversation;
+mod exec;
+mod fake_engine;
+mod fencing;
+mod forked;
+mod gangs;
+mod podman;
 mod support;
 mod tasks;

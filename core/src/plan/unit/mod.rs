@@ -8,6 +8,7 @@ mod shortage;
 mod single;
 
 use crate::command::TaskPlacement;
+use crate::feasibility::Asker;
 use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
 use crate::plan::unit::ask::Ask;
@@ -24,8 +25,24 @@ pub(crate) struct Placed {
 
 /// Finds and takes room for one unit, or says what is missing and takes nothing.
 ///
-/// The unit may use what it claims itself, and what others claim for a time by which it will have ended.
+/// The unit may use what it claims itself, and what others claim for a time by which it will have ended. A unit that
+/// failed where it was as often in a row as it may goes elsewhere, if there is room elsewhere.
 pub(crate) fn place(
+    capacity: &mut Capacity<'_>,
+    job: &Job,
+    unit: UnitIndex,
+) -> Result<Placed, Shortage> {
+    let hosts = job.hosts_avoided(unit);
+    if !hosts.is_empty() {
+        let mut fork = capacity.without_hosts(hosts);
+        if let Ok(placed) = place_in_fork(capacity, &mut fork, job, unit) {
+            return Ok(placed);
+        }
+    }
+    place_anywhere(capacity, job, unit)
+}
+
+fn place_anywhere(
     capacity: &mut Capacity<'_>,
     job: &Job,
     unit: UnitIndex,
@@ -59,13 +76,13 @@ fn place_in_fork(
     Ok(placed)
 }
 
-/// The same without what others claim, whatever the unit's time limit: whoever claims room cannot claim theirs.
+/// The same for a claim: without what others claim, whatever the unit's time limit.
 pub(crate) fn place_unborrowed(
     capacity: &mut Capacity<'_>,
     job: &Job,
     unit: UnitIndex,
 ) -> Result<Placed, Shortage> {
-    place_free(capacity, job, unit)
+    place_for(capacity, Asker::for_later(job, unit))
 }
 
 /// Whether there is room for a unit in what a capacity shows, claims aside.
@@ -74,8 +91,12 @@ pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Resul
 }
 
 fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<Placed, Shortage> {
-    let ask = Ask::of(capacity, capacity.asker(job, unit));
-    if job.spec.gang {
+    place_for(capacity, capacity.asker(job, unit))
+}
+
+fn place_for(capacity: &mut Capacity<'_>, asker: Asker<'_>) -> Result<Placed, Shortage> {
+    let ask = Ask::of(capacity, asker);
+    if asker.job.spec.gang {
         gang::place(capacity, &ask)
     } else {
         single::place(capacity, &ask)
