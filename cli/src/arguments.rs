@@ -30,6 +30,9 @@ enum Noun {
     /// Submit jobs, follow them, find out why they wait
     #[command(subcommand)]
     Job(command::job::Verb),
+    /// Submit jobs that wait for each other as one object, follow it as a tree
+    #[command(subcommand)]
+    Pipeline(command::pipeline::Verb),
     /// Machines that run workers
     #[command(subcommand)]
     Host(command::host::Verb),
@@ -153,6 +156,7 @@ impl Noun {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Job(verb) => verb.run(options).await,
+            Self::Pipeline(verb) => verb.run(options).await,
             Self::Host(verb) => verb.run(options).await,
             Self::Gpu(verb) => verb.run(options).await,
             Self::Queue(verb) => verb.run(options).await,

@@ -250,6 +250,56 @@ impl Client {
         Ok(Revision(answer.revision))
     }
 
+    /// Suspends a job; `author` and `reason` are kept with it.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `JOB_FINISHED`, `SUSPENSION` or `FEATURE_NOT_YET`.
+    pub async fn suspend_job(
+        &self,
+        job: JobId,
+        author: &str,
+        reason: &str,
+    ) -> Result<Revision, ClientError> {
+        let request = v1::SuspendJobRequest {
+            request_id: new_request_id(),
+            job_id: job.get(),
+            author: author.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let answer = self
+            .call(self.operation("suspend the job"), |channel| {
+                let request = request.clone();
+                async move { jobs(channel).suspend_job(request).await }
+            })
+            .await?;
+        Ok(Revision(answer.revision))
+    }
+
+    /// Lets a suspended job go on; `author` and `reason` are told to watchers.
+    ///
+    /// # Errors
+    /// As [`Client::suspend_job`].
+    pub async fn resume_job(
+        &self,
+        job: JobId,
+        author: &str,
+        reason: &str,
+    ) -> Result<Revision, ClientError> {
+        let request = v1::ResumeJobRequest {
+            request_id: new_request_id(),
+            job_id: job.get(),
+            author: author.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let answer = self
+            .call(self.operation("resume the job"), |channel| {
+                let request = request.clone();
+                async move { jobs(channel).resume_job(request).await }
+            })
+            .await?;
+        Ok(Revision(answer.revision))
+    }
+
     /// Why a job waits.
     ///
     /// # Errors

@@ -25,7 +25,7 @@ use crate::ids::{
     UnitIndex,
 };
 use crate::quota::QueueTree;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Pipeline};
 use crate::topology::{LearntTree, Topology};
 
 /// A replicated command.
@@ -43,8 +43,38 @@ pub enum Command {
         /// What to run; already valid by `spec::validate`, which `apply` checks again.
         spec: Arc<JobSpec>,
     },
+    /// A user's submission of several jobs as one object: all of them or none. It takes a revision for itself and one for
+    /// every job. Since command format 4.
+    SubmitPipeline {
+        /// The same request id is the same pipeline.
+        request: RequestId,
+        /// What to run; already valid by `spec::validate_pipeline`, which `apply` checks again.
+        pipeline: Arc<Pipeline>,
+    },
     /// Somebody asks for a job's end.
     CancelJob {
+        /// Idempotency key.
+        request: RequestId,
+        /// Which job.
+        job: JobId,
+        /// Who asks.
+        author: String,
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// Somebody suspends a job. Since command format 4.
+    SuspendJob {
+        /// Idempotency key.
+        request: RequestId,
+        /// Which job.
+        job: JobId,
+        /// Who asks.
+        author: String,
+        /// Why; may be empty.
+        reason: String,
+    },
+    /// Somebody lets a suspended job go on. Since command format 4.
+    ResumeJob {
         /// Idempotency key.
         request: RequestId,
         /// Which job.
@@ -250,7 +280,10 @@ impl Command {
             Self::ReportTask(report) => Some(report.leader),
             Self::LeaderBegan { .. }
             | Self::SubmitJob { .. }
+            | Self::SubmitPipeline { .. }
             | Self::CancelJob { .. }
+            | Self::SuspendJob { .. }
+            | Self::ResumeJob { .. }
             | Self::Block { .. }
             | Self::Unblock { .. }
             | Self::SetQueue { .. }
@@ -392,6 +425,13 @@ impl Exit {
         self.memory.is_some() || self.sender.is_some() || !self.evidence.is_empty()
     }
 
+    /// Whether the kernel killed it because its host, and not it itself, was out of memory.
+    #[must_use]
+    pub fn was_for_hosts_memory(&self) -> bool {
+        let by_kernel = self.sender == Some(SignalSender::Kernel) && self.signal == Some(SIGKILL);
+        by_kernel && !self.out_of_memory
+    }
+
     /// The same end, as readers before command format 4 know it.
     #[must_use]
     pub fn without_details(self) -> Self {
@@ -424,6 +464,8 @@ pub enum SignalSender {
     Other,
 }
 
+/// The signal by which the kernel ends a process for want of memory.
+const SIGKILL: i32 = 9;
 /// Exit code by which a task says: checkpointed, run me again (not charged).
 pub const EXIT_RUN_AGAIN: i32 = 75;
 /// Exit code by which a task says: do not restart me.
@@ -456,6 +498,8 @@ pub enum StopReason {
     Assembly,
     /// It is moved to make room for a gang that needs its resources in one piece.
     Moved,
+    /// Its job is suspended and gives its resources back meanwhile. Since command format 4.
+    Suspended,
 }
 
 impl fmt::Display for StopReason {
@@ -470,6 +514,7 @@ impl fmt::Display for StopReason {
             Self::RunTime => formatter.write_str("it ran as long as its job allows"),
             Self::Assembly => formatter.write_str("its members did not all start in time"),
             Self::Moved => formatter.write_str("it is moved to make room in one piece"),
+            Self::Suspended => formatter.write_str("the job was suspended"),
         }
     }
 }

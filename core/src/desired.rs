@@ -86,6 +86,9 @@ pub struct TaskAssignment {
     /// The gang's hosts in the order of `node_rank`, for a launcher; only rank 0 of a gang is told.
     #[serde(default)]
     pub gang_hosts: Vec<GangHost>,
+    /// Whether its processes stand still where they are. One that is told to stop goes on, so that it can.
+    #[serde(default)]
+    pub suspended: bool,
     /// A signal of the job's choice before it is terminated.
     #[serde(default)]
     pub warning: Option<StopWarning>,
@@ -146,7 +149,7 @@ pub struct CheckpointRef {
 /// The order to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time`.
+    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time|suspend`.
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
@@ -235,6 +238,7 @@ fn assignments(
                 } else {
                     Vec::new()
                 },
+                suspended: job.stands_still() && attempt.stop.is_none(),
                 warning: job.spec.lifecycle.warning,
                 care: record.map_or_else(CheckpointCare::default, |unit| {
                     care(state, (unit, attempt), rank == 0)
@@ -343,6 +347,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
         StopReason::RunTime => "run_time",
+        StopReason::Suspended => "suspend",
     }
 }
 

@@ -12,6 +12,7 @@ use crate::ids::{
     UnitIndex,
 };
 use crate::lifecycle::JobPhase;
+use crate::spec::SuspendMode;
 use crate::state::RestartReason;
 use crate::time::TimeMs;
 
@@ -52,6 +53,26 @@ pub enum EventKind {
         /// Which job.
         job: JobId,
         /// Who.
+        author: String,
+        /// Why.
+        reason: String,
+    },
+    /// A job was suspended.
+    JobSuspended {
+        /// Which job.
+        job: JobId,
+        /// Who did it.
+        author: String,
+        /// Why.
+        reason: String,
+        /// How.
+        mode: SuspendMode,
+    },
+    /// A suspended job goes on.
+    JobResumed {
+        /// Which job.
+        job: JobId,
+        /// Who let it.
         author: String,
         /// Why.
         reason: String,
@@ -399,6 +420,8 @@ impl EventKind {
         match self {
             Self::JobSubmitted { job, .. }
             | Self::JobCancelRequested { job, .. }
+            | Self::JobSuspended { job, .. }
+            | Self::JobResumed { job, .. }
             | Self::JobFinished { job, .. }
             | Self::JobPruned { job }
             | Self::AttemptPlaced { job, .. }

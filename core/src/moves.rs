@@ -24,7 +24,7 @@ pub enum Fixed {
     /// It does not hold its resources by its queue's share: by cells it lies where it has to, and opportunistic work is
     /// preempted instead.
     Standing,
-    /// It is being stopped already, or does not run yet.
+    /// It is being stopped already, stands still, or does not run yet.
     NotRunning,
     /// It has not run for its queue's `protected_ms`.
     Protected {
@@ -47,7 +47,9 @@ impl fmt::Display for Fixed {
             Self::Standing => {
                 formatter.write_str("only work that counts on its queue's share is moved")
             }
-            Self::NotRunning => formatter.write_str("it does not run, or is being stopped"),
+            Self::NotRunning => {
+                formatter.write_str("it does not run, is suspended, or is being stopped")
+            }
             Self::Protected { until } => {
                 write!(formatter, "it is protected until {until} (protected_ms)")
             }
@@ -78,7 +80,9 @@ pub fn may_move(
     if attempt.standing != Standing::Share {
         return Err(Fixed::Standing);
     }
-    let running_at = attempt.running_at.filter(|_| attempt.stop.is_none());
+    let running_at = attempt.running_at;
+    let is_free = attempt.stop.is_none() && job.suspension.is_none();
+    let running_at = running_at.filter(|_| is_free);
     let running_at = running_at.ok_or(Fixed::NotRunning)?;
     let now = state.time;
     let until = running_at.after(queue.config.protected_ms);

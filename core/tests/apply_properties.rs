@@ -9,7 +9,7 @@ use muster_core::command::Command;
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, UnitIndex};
 use muster_core::lifecycle::{JobPhase, UnitPhase};
-use muster_core::spec::JobSpec;
+use muster_core::spec::{Dependency, JobSpec, Pipeline};
 use muster_core::state::{Answer, State};
 use muster_core::testing::draw_command;
 use proptest::collection::vec;
@@ -38,6 +38,11 @@ impl Model {
         }
         if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
             self.accepted(state, *request, spec, answer);
+        }
+        if let (Command::SubmitPipeline { request, pipeline }, Ok(answer)) =
+            (command, &applied.result)
+        {
+            self.accepted_whole(state, *request, pipeline, answer);
         }
         for (revision, events) in state.events.iter() {
             for event in events.iter().filter(|_| revision == applied.revision) {
@@ -75,6 +80,33 @@ impl Model {
                 "another specification got job {job}"
             );
         }
+    }
+
+    fn accepted_whole(
+        &mut self,
+        state: &State,
+        request: RequestId,
+        pipeline: &Pipeline,
+        answer: &Answer,
+    ) {
+        let Answer::Pipeline(id) = answer else {
+            panic!("a pipeline was answered with {answer:?}");
+        };
+        if state.requests.get(request).map(|stored| stored.revision) != Some(state.revision) {
+            assert_eq!(self.answers.get(&request), Some(answer), "{request}");
+            return;
+        }
+        self.answers.insert(request, answer.clone());
+        for (position, job) in (1..).zip(&pipeline.jobs) {
+            let mut spec = job.spec.as_ref().clone();
+            let after = job.after.iter().map(|dependency| Dependency {
+                job: JobId(id.get() + 1 + u64::from(dependency.position)),
+                when: dependency.when,
+            });
+            spec.lifecycle.after.extend(after);
+            self.acknowledged.insert(JobId(id.get() + position), spec);
+        }
+        assert_eq!(state.revision.get(), id.get() + pipeline.jobs.len() as u64);
     }
 
     fn event(&mut self, state: &State, kind: &EventKind) {
@@ -174,7 +206,10 @@ proptest! {
             let hash = before.state_hash();
             let (time, command) = draw_command(&state, entropy);
             let applied = apply(&mut state, time, &command);
-            prop_assert_eq!(applied.revision, before.revision.next());
+            prop_assert_eq!(applied.revision, state.revision);
+            if !matches!(command, Command::SubmitPipeline { .. }) {
+                prop_assert_eq!(applied.revision, before.revision.next());
+            }
             prop_assert!(state.time >= before.time);
             let findings = audit(&state);
             prop_assert!(findings.is_empty(), "after {command:?}: {findings:#?}");

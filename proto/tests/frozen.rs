@@ -88,6 +88,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_user_histories", samples::histories::state()),
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),
+        ("state_with_suspension", samples::suspension::state()),
         ("state_with_retries", samples::retries::state()),
     ];
     for (name, state) in states {
@@ -131,12 +132,18 @@ fn what_the_first_version_says_is_written_in_it() {
         "place_with_barrier",
         "report_task_prepared",
         "release_gang",
+        "submit_job_released_when_suspended",
+        "suspend_job",
+        "resume_job",
+        "stop_attempt_suspended",
         "set_job_defaults",
+        "submit_pipeline",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
     assert_eq!(written(&samples::lives::state())[8], 4);
     assert_eq!(written(&samples::barrier::state())[8], 4);
+    assert_eq!(written(&samples::suspension::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);
@@ -172,11 +179,14 @@ fn kind_of(command: &Command) -> u32 {
         Command::SpoilCheckpoint { .. } => 20,
         Command::ReleaseGang { .. } => 21,
         Command::SetJobDefaults { .. } => 22,
+        Command::SubmitPipeline { .. } => 23,
+        Command::SuspendJob { .. } => 24,
+        Command::ResumeJob { .. } => 25,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 23;
+const COMMAND_KINDS: u32 = 26;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

@@ -142,6 +142,12 @@ impl ProcessEntry {
         })
     }
 
+    /// Whether it was stopped by a signal, and stands still.
+    #[must_use]
+    pub const fn is_stopped(&self) -> bool {
+        matches!(self.state, b'T' | b't')
+    }
+
     /// Whether nothing of it runs. The state is the first thread's, which may end before the others: such a
     /// process still holds its files, ports and GPUs.
     #[must_use]

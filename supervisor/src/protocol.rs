@@ -28,6 +28,10 @@ pub enum AgentRequest {
         /// The port that the gang meets on (`MASTER_PORT`).
         master_port: u16,
     },
+    /// Lets the task's processes stand still where they are. An order to stop lets them go on.
+    Suspend,
+    /// Lets them go on.
+    Resume,
     /// Asks for [`SupervisorMessage::Status`].
     Status,
     /// Announces requests for commands beside the task: the supervisor opens its socket for them.
@@ -65,6 +69,9 @@ pub enum SupervisorMessage {
         deadline_boottime_ms: u64,
         /// True once it was asked to stop.
         stopping: bool,
+        /// True while it stands still.
+        #[serde(default)]
+        suspended: bool,
     },
 }
 

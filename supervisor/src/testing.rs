@@ -34,6 +34,7 @@ pub fn assignment() -> TaskAssignment {
         barrier: false,
         released: false,
         gang_hosts: Vec::new(),
+        suspended: false,
         command: vec!["true".to_owned()],
         environment: BTreeMap::new(),
         working_directory: None,

@@ -8,8 +8,8 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Resources, RetryPolicy,
-    TaskGroup,
+    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Pipeline, PipelineDependency,
+    PipelineJob, Resources, RetryPolicy, SuspendMode, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -25,8 +25,16 @@ use super::transport::Registry;
 
 /// How long a user waits for one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// About one job in so many is submitted as a part of a pipeline.
+const PIPELINE_EVERY: u64 = 11;
+/// How often a pipeline is submitted.
+const PIPELINE_SUBMITS: usize = 2;
 /// Pause before a repetition.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
+
+/// How long after its submission a job is suspended, and for how long.
+const SUSPENDED_AFTER: Duration = Duration::from_secs(2);
+const SUSPENDED_FOR: Duration = Duration::from_secs(4);
 
 /// One user.
 #[derive(Debug)]
@@ -54,7 +62,12 @@ impl SimClient {
                 self.configure().await;
             }
             let request = RequestId(self.random.random());
-            let spec = Arc::new(self.draw_job(&earlier));
+            let spec = self.draw_job(&earlier);
+            if is_of_pipeline(&spec) {
+                self.submit_pipeline(spec).await;
+                continue;
+            }
+            let spec = Arc::new(spec);
             let submit = Command::SubmitJob { request, spec };
             self.judges.with(|seen| seen.acknowledged.asked(request));
             if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
@@ -68,8 +81,39 @@ impl SimClient {
         }
     }
 
-    /// Reads an acknowledged job back, submits it once more as a client does that lost the answer, cancels
-    /// it, or none of it.
+    /// Submits a job and one like it that waits for its end as one, and the same once more, as a client does that lost the
+    /// answer.
+    async fn submit_pipeline(&mut self, spec: JobSpec) {
+        let request = RequestId(self.random.random());
+        let position = 0;
+        let when = Condition::Ended;
+        let job = |number: u32, after| PipelineJob {
+            spec: Arc::new(JobSpec {
+                name: format!("simulated-{number}"),
+                ..spec.clone()
+            }),
+            after,
+        };
+        let waits = vec![PipelineDependency { position, when }];
+        let jobs = vec![job(0, Vec::new()), job(1, waits)];
+        let count = jobs.len() as u64;
+        let name = "simulated".to_owned();
+        let pipeline = Arc::new(Pipeline { name, jobs });
+        let submit = Command::SubmitPipeline { request, pipeline };
+        self.judges
+            .with(|seen| seen.acknowledged.asked_pipeline(request, count));
+        for _ in 0..PIPELINE_SUBMITS {
+            if let Some(Answer::Pipeline(id)) = self.insist(submit.clone()).await {
+                self.judges.with(|seen| {
+                    seen.coverage.reached(Situation::PipelineSubmitted);
+                    seen.acknowledged.submitted_pipeline(request, id);
+                });
+            }
+        }
+    }
+
+    /// Reads an acknowledged job back, submits it once more as a client does that lost the answer, cancels it, suspends it
+    /// for a while, or none of it.
     async fn go_on_about(&mut self, request: RequestId, job: JobId, submit: Command) {
         match self.random.random_range(0..12) {
             0 => self.cancel(job).await,
@@ -82,6 +126,7 @@ impl SimClient {
                 }
             }
             2..6 => self.read_back(job).await,
+            6 | 7 => self.suspend(job).await,
             _ => {}
         }
     }
@@ -91,6 +136,31 @@ impl SimClient {
         let request = RequestId(self.random.random());
         let command = draw_configuration(&mut self.random, request);
         self.insist(command).await;
+    }
+
+    /// Lets a job stand still, or give everything back, for a while.
+    async fn suspend(&mut self, job: JobId) {
+        let (author, reason) = ("user".to_owned(), "another one's turn".to_owned());
+        let request = RequestId(self.random.random());
+        tokio::time::sleep(SUSPENDED_AFTER).await;
+        let suspend = Command::SuspendJob {
+            request,
+            job,
+            author: author.clone(),
+            reason: reason.clone(),
+        };
+        if self.insist(suspend).await.is_none() {
+            return;
+        }
+        tokio::time::sleep(SUSPENDED_FOR).await;
+        let request = RequestId(self.random.random());
+        let resume = Command::ResumeJob {
+            request,
+            job,
+            author,
+            reason,
+        };
+        self.insist(resume).await;
     }
 
     async fn cancel(&mut self, job: JobId) {
@@ -219,6 +289,14 @@ impl SimClient {
     }
 }
 
+/// Whether a job is submitted as a part of a pipeline: it follows from its drawn running time, so that no other draw
+/// changes.
+fn is_of_pipeline(spec: &JobSpec) -> bool {
+    let run_ms = spec.groups[0].environment.get("RUN_MS");
+    let run_ms: Option<u64> = run_ms.and_then(|text| text.parse().ok());
+    run_ms.is_some_and(|run_ms| run_ms.is_multiple_of(PIPELINE_EVERY))
+}
+
 /// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
 fn execution_of(run_ms: u64) -> Execution {
     let container = run_ms.is_multiple_of(6).then(|| Container {
@@ -237,6 +315,9 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);
+    }
+    if run_ms.is_multiple_of(2) {
+        lifecycle.suspend = SuspendMode::Release;
     }
     if gang && run_ms.is_multiple_of(7) {
         lifecycle.barrier = Some(false);

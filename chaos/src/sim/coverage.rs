@@ -20,6 +20,8 @@ pub enum Situation {
     SnapshotInstalled,
     /// A request that had been answered was sent again.
     RequestRepeated,
+    /// A pipeline was acknowledged.
+    PipelineSubmitted,
     /// A linearizable read followed an acknowledgement.
     ReadBack,
     /// A cancel was acknowledged.
@@ -30,6 +32,10 @@ pub enum Situation {
     GangReleased,
     /// A member of a gang was stopped, or fenced, before its gang was whole.
     PreparedInVain,
+    /// A task stood still because its job was suspended.
+    StoodStill,
+    /// An attempt gave everything back because its job was suspended.
+    GivenBack,
     /// A unit was run again because of a fault.
     RunAgain,
     /// A unit was begun again in place after a failure of its own.
@@ -52,17 +58,20 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 19] = [
+    pub const ALL: [Self; 22] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
         Self::SnapshotInstalled,
         Self::RequestRepeated,
+        Self::PipelineSubmitted,
         Self::ReadBack,
         Self::Cancelled,
         Self::GangPlaced,
         Self::GangReleased,
         Self::PreparedInVain,
+        Self::StoodStill,
+        Self::GivenBack,
         Self::RunAgain,
         Self::RetriedInPlace,
         Self::TaskLost,
@@ -81,11 +90,14 @@ impl Situation {
             Self::DiskStopped => "replicas stopped by a full disk",
             Self::SnapshotInstalled => "snapshots installed",
             Self::RequestRepeated => "answered requests repeated",
+            Self::PipelineSubmitted => "pipelines acknowledged",
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
             Self::GangReleased => "gangs released whole",
             Self::PreparedInVain => "members stopped before their gang was whole",
+            Self::StoodStill => "tasks that stood still",
+            Self::GivenBack => "attempts stopped because their jobs were suspended",
             Self::RunAgain => "units run again after a fault",
             Self::RetriedInPlace => "units begun again in place",
             Self::TaskLost => "tasks given up",
@@ -169,6 +181,10 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             health: HostHealth::Lost,
             ..
         } => Some(Situation::HostLost),
+        EventKind::AttemptStopping {
+            reason: StopReason::Suspended,
+            ..
+        } => Some(Situation::GivenBack),
         EventKind::AttemptStopping {
             reason: StopReason::GpuFault { .. },
             ..

@@ -55,6 +55,8 @@ struct Supervised {
     deadline: MonotonicMs,
     kill_at: Option<MonotonicMs>,
     exit: Option<Exit>,
+    /// What is left of its work while it stands still, in milliseconds.
+    left_ms: Option<u64>,
     /// Whether it has all that it needs and waits for its gang: nothing of it runs.
     waits: bool,
 }
@@ -66,7 +68,7 @@ impl Supervised {
             return None;
         }
         let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
-        let ends_at = if self.waits {
+        let ends_at = if self.waits || self.left_ms.is_some() {
             MonotonicMs(u64::MAX)
         } else {
             self.ends_at
@@ -89,7 +91,7 @@ impl Supervised {
         if self.waits {
             exit.start_error = Some("it ended before its gang was released".to_owned());
             exit.lease_expired = self.deadline <= now;
-        } else if self.ends_at <= now {
+        } else if self.ends_at <= now && self.left_ms.is_none() {
             exit.code = Some(self.behaviour.exit_code);
         } else {
             exit.signal = Some(SIGKILL);
@@ -129,6 +131,7 @@ impl Supervisors {
                 None => WorkerTaskPhase::Running,
             },
             deadline: task.deadline,
+            is_suspended: task.left_ms.is_some(),
             assignment: Some(task.assignment.clone()),
         };
         self.lock().tasks.iter().map(say).collect()
@@ -148,6 +151,7 @@ impl Supervisors {
             deadline,
             kill_at: None,
             exit: None,
+            left_ms: None,
             waits: assignment.barrier && !assignment.released,
         };
         let waits = task.waits;
@@ -184,11 +188,34 @@ impl Supervisors {
         self.report(owner, SupervisorReport::Started);
     }
 
+    /// Lets a task stand still, or go on with what is left of its work.
+    pub fn suspend(&self, owner: Owner, suspended: bool) {
+        let now = self.clock.monotonic();
+        if let Some(task) = self.lock().tasks.get_mut(&owner) {
+            match (suspended, task.left_ms.take()) {
+                (true, left_ms) => {
+                    task.left_ms = left_ms.or_else(|| Some(task.ends_at.since(now)));
+                }
+                (false, Some(left_ms)) => task.ends_at = now.after(left_ms),
+                (false, None) => {}
+            }
+        }
+        if suspended {
+            self.judges
+                .with(|seen| seen.coverage.reached(Situation::StoodStill));
+        }
+        self.changed.notify_one();
+    }
+
     /// Asks a task to stop; it is killed when the grace is over.
     pub fn stop(&self, owner: Owner, grace_ms: u64) {
         let now = self.clock.monotonic();
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
             task.kill_at = Some(now.after(grace_ms));
+            if let Some(left_ms) = task.left_ms.take() {
+                // What stands still hears nothing: it goes on, to be asked.
+                task.ends_at = now.after(left_ms);
+            }
             if task.waits {
                 // There is nothing to be asked.
                 task.kill_at = Some(now);

@@ -10,6 +10,7 @@ pub(crate) mod gpu;
 pub(crate) mod host;
 pub(crate) mod job;
 mod listing;
+pub(crate) mod pipeline;
 pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod scenario;

@@ -12,6 +12,9 @@ pub(crate) struct LifecycleFile {
     /// Whether no member of the gang begins before all of them are prepared.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) barrier: Option<bool>,
+    /// How the job is suspended.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) suspend: Option<SuspendFile>,
     /// At most so many tasks hold resources at a time.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) tasks_at_once_max: Option<u32>,
@@ -122,6 +125,25 @@ pub(crate) enum RecipientFile {
     All,
 }
 
+/// How a job is suspended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, clap::ValueEnum)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum SuspendFile {
+    /// Its processes stand still and keep what they have, memory on GPUs included
+    Keep,
+    /// It saves, stops, gives everything back and goes on from its checkpoint
+    Release,
+}
+
+impl From<SuspendFile> for v1::SuspendMode {
+    fn from(file: SuspendFile) -> Self {
+        match file {
+            SuspendFile::Keep => Self::Keep,
+            SuspendFile::Release => Self::Release,
+        }
+    }
+}
+
 /// What an end of a task means.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -174,6 +196,10 @@ impl From<LifecycleFile> for v1::Lifecycle {
             })
         });
         Self {
+            suspend: file
+                .suspend
+                .map_or(v1::SuspendMode::Unspecified, Into::into)
+                .into(),
             barrier: file.barrier,
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
@@ -194,6 +220,10 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             named.map(|dependency| dependency.job_id).collect()
         };
         Self {
+            suspend: match lifecycle.suspend() {
+                v1::SuspendMode::Release => Some(SuspendFile::Release),
+                v1::SuspendMode::Keep | v1::SuspendMode::Unspecified => None,
+            },
             barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after_ok: named(v1::Condition::Succeeded),

@@ -6,6 +6,7 @@ mod container;
 mod execution;
 mod group;
 mod lifecycle;
+mod pipeline;
 mod read;
 mod scheduling;
 mod schema;
@@ -14,7 +15,8 @@ pub(crate) use container::{ContainerFile, MountFile, PullFile};
 pub(crate) use execution::{
     AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
 };
-pub(crate) use lifecycle::{LifecycleFile, RecipientFile, WarningFile};
+pub(crate) use lifecycle::{LifecycleFile, RecipientFile, SuspendFile, WarningFile};
+pub(crate) use pipeline::read_pipeline;
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;
 pub(crate) use schema::JobFile;

@@ -63,6 +63,12 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
         let message = "belongs to a job without `groups`; move it into the group".to_owned();
         return vec![place(field, message)];
     }
+    if let Some(field) = job.pipeline_field() {
+        let message = "belongs to a job of a pipeline (`muster pipeline submit`); a job of its own names others \
+                       by their ids, under `lifecycle`"
+            .to_owned();
+        return vec![place(field, message)];
+    }
     let violations = broken_rules(job.clone().into_spec(user)).into_iter();
     let errors = violations.map(|violation| {
         let rule = rule_in_file(&violation);
@@ -256,6 +262,15 @@ mod tests {
         );
         let text = "name: a\ncommand: [x]\n---\nname: b\nwhat: c\n";
         assert!(errors(text)[0].starts_with("job.yaml:5:1: what: unknown field"));
+    }
+
+    #[test]
+    fn names_of_other_jobs_belong_to_pipelines() {
+        let found = errors("name: a\ncommand: [x]\nafter_ok: [b]\n");
+        assert!(
+            found[0].starts_with("job.yaml:3:11: after_ok: belongs to a job of a pipeline"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -47,6 +47,15 @@ pub(crate) struct JobFile {
     /// What it says about its own life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lifecycle: Option<LifecycleFile>,
+    /// In a pipeline file: jobs of it, by name, that must have succeeded before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after_ok: Vec<String>,
+    /// In a pipeline file: jobs of it, by name, that must have ended before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after_any: Vec<String>,
+    /// In a pipeline file: jobs of it, by name, that must have failed, or been cancelled, before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after_failed: Vec<String>,
     /// Task groups in rank order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) groups: Option<Vec<GroupFile>>,
@@ -109,6 +118,17 @@ impl JobFile {
             .iter()
             .find(|(_, given)| *given)
             .map(|(name, _)| *name)
+    }
+
+    /// The first field that only a job of a pipeline has, if one is given.
+    pub(crate) fn pipeline_field(&self) -> Option<&'static str> {
+        let given = [
+            ("after_ok", &self.after_ok),
+            ("after_any", &self.after_any),
+            ("after_failed", &self.after_failed),
+        ];
+        let given = given.iter().find(|(_, names)| !names.is_empty());
+        given.map(|(name, _)| *name)
     }
 
     /// The job as it is sent; `user` stands in where the file names none.

@@ -26,6 +26,9 @@ pub(crate) struct JobView {
     finished_at: Option<String>,
     finish_reason: String,
     cancel: Option<CancelView>,
+    suspension: Option<SuspensionView>,
+    /// The pipeline that it is a part of.
+    pipeline: Option<PipelineOfJob>,
     kept_permille: Option<u32>,
     ledger: Option<LedgerView>,
     #[serde(skip)]
@@ -46,9 +49,24 @@ struct CountsView {
     cancelled: u64,
 }
 
+/// The pipeline that a job is a part of.
+#[derive(Clone, Debug, Serialize)]
+struct PipelineOfJob {
+    id: u64,
+    name: String,
+}
+
 /// Who asked for a job's end.
 #[derive(Clone, Debug, Serialize)]
 struct CancelView {
+    author: String,
+    reason: String,
+    at: String,
+}
+
+/// Who suspended a job.
+#[derive(Clone, Debug, Serialize)]
+struct SuspensionView {
     author: String,
     reason: String,
     at: String,
@@ -82,6 +100,15 @@ impl From<v1::Job> for JobView {
                 author: cancel.author,
                 reason: cancel.reason,
                 at: instant(cancel.at_ms),
+            }),
+            suspension: job.suspension.map(|suspension| SuspensionView {
+                author: suspension.author,
+                reason: suspension.reason,
+                at: instant(suspension.at_ms),
+            }),
+            pipeline: job.pipeline_id.map(|id| PipelineOfJob {
+                id,
+                name: job.pipeline,
             }),
             kept_permille: job.kept_permille,
             ledger: job.ledger.map(LedgerView::from),
@@ -126,6 +153,14 @@ impl CountsView {
 }
 
 impl JobView {
+    /// Its phase as people see it: a suspended job stands still whatever it was doing.
+    fn shown_phase(&self) -> Cell {
+        match self.suspension {
+            Some(_) => Cell::toned("suspended", Tone::Waiting),
+            None => Cell::toned(&*self.phase, phase_tone(&self.phase)),
+        }
+    }
+
     /// Where the time of its GPUs went, as lines of `key value`.
     pub(crate) fn accounts(&self) -> Vec<(&'static str, String)> {
         let (Some(ledger), Some(permille)) = (&self.ledger, self.kept_permille) else {
@@ -157,7 +192,7 @@ impl JobView {
                 "Queue",
                 plain(format!("{}, priority {}", self.queue, self.priority)),
             ),
-            ("Phase", Cell::toned(&*self.phase, phase_tone(&self.phase))),
+            ("Phase", self.shown_phase()),
             ("Tasks", plain(format!("{}, {shape}", self.tasks))),
             ("Units", plain(self.units.text())),
             (
@@ -176,6 +211,10 @@ impl JobView {
                 )),
             ),
         ];
+        if let Some(pipeline) = &self.pipeline {
+            let text = format!("{} ({})", pipeline.id, pipeline.name);
+            facts.push(("Pipeline", plain(text)));
+        }
         if let (Some(at), Some(ms)) = (&self.finished_at, self.finished_at_ms) {
             facts.push(("Finished", plain(format!("{at} ({})", ago(now, ms)))));
         }
@@ -192,6 +231,9 @@ impl JobView {
                 "Cancelled",
                 plain(format!("by {}: {reason}", cancel.author)),
             ));
+        }
+        if let Some(SuspensionView { author, reason, at }) = &self.suspension {
+            facts.push(("Suspended", plain(format!("at {at} by {author}: {reason}"))));
         }
         facts
     }
@@ -224,7 +266,7 @@ impl Row for JobView {
             (*self.user).into(),
             (*self.queue).into(),
             self.priority.to_string().into(),
-            Cell::toned(&*self.phase, phase_tone(&self.phase)),
+            self.shown_phase(),
             format!("{}{}", self.tasks, if self.gang { " gang" } else { "" }).into(),
             format!("{}/{}", self.gpus_held, self.gpus_asked).into(),
             Cell::toned(ago(now, self.submitted_at_ms), Tone::Faint),

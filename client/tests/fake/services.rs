@@ -130,6 +130,41 @@ impl JobService for Replica {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn suspend_job(
+        &self,
+        _: Request<v1::SuspendJobRequest>,
+    ) -> Result<Response<v1::SuspendJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn resume_job(
+        &self,
+        _: Request<v1::ResumeJobRequest>,
+    ) -> Result<Response<v1::ResumeJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn submit_pipeline(
+        &self,
+        _: Request<v1::SubmitPipelineRequest>,
+    ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn get_pipeline(
+        &self,
+        _: Request<v1::GetPipelineRequest>,
+    ) -> Result<Response<v1::GetPipelineResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn list_pipelines(
+        &self,
+        _: Request<v1::ListPipelinesRequest>,
+    ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn explain_job(
         &self,
         _: Request<v1::ExplainJobRequest>,

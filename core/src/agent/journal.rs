@@ -110,6 +110,7 @@ impl Agent {
                 stop_grace_ms: None,
                 deadline,
                 is_released: false,
+                is_suspended: false,
                 removed: Vec::new(),
             },
         );
@@ -155,6 +156,7 @@ impl Agent {
         if task.is_alive() {
             task.phase = found.phase.clone();
             task.deadline = found.deadline;
+            task.is_suspended = found.is_suspended;
         }
         true
     }

@@ -133,6 +133,15 @@ pub enum Action {
         /// The port that the gang meets on (`MASTER_PORT`).
         master_port: u16,
     },
+    /// Let a task's processes stand still where they are, or go on.
+    Suspend {
+        /// Which.
+        key: TaskKey,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// True: stand still. False: go on.
+        suspended: bool,
+    },
     /// Ask a task to stop, kill it when the grace is over.
     Stop {
         /// Which.
@@ -217,6 +226,8 @@ pub struct Found {
     pub phase: WorkerTaskPhase,
     /// When it kills its task by itself.
     pub deadline: MonotonicMs,
+    /// Whether it lets its task stand still.
+    pub is_suspended: bool,
     /// What it was started with; none if that was never written, or cannot be read: then nothing of it can
     /// be held.
     pub assignment: Option<Box<TaskAssignment>>,

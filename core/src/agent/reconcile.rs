@@ -17,6 +17,8 @@ enum Verdict {
     Stop(StopInstruction),
     /// Its gang is released: let it begin, to meet on this port.
     Begin(u16),
+    /// Let it stand still, or go on.
+    Suspend(bool),
     /// Its end is known where it must be: forget it.
     Release,
 }
@@ -38,6 +40,7 @@ impl Agent {
                 Verdict::Keep => {}
                 Verdict::Stop(stop) => self.stop(key, stop, actions),
                 Verdict::Begin(master_port) => self.begin(key, master_port, actions),
+                Verdict::Suspend(suspended) => self.suspend(key, suspended, actions),
                 Verdict::Release => self.release(key, actions),
             }
         }
@@ -121,6 +124,17 @@ impl Agent {
         }
     }
 
+    fn suspend(&mut self, key: TaskKey, suspended: bool, actions: &mut Vec<Action>) {
+        if let Some(task) = self.tasks.get_mut(&key) {
+            task.is_suspended = suspended;
+            actions.push(Action::Suspend {
+                key,
+                epoch: task.epoch(),
+                suspended,
+            });
+        }
+    }
+
     fn release(&mut self, key: TaskKey, actions: &mut Vec<Action>) {
         if let Some(task) = self.tasks.remove(&key) {
             let epoch = task.epoch();
@@ -184,6 +198,9 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
             }),
             None if awaits_release(task) && assignment.released => {
                 Verdict::Begin(assignment.rank.master_port)
+            }
+            None if task.is_suspended != assignment.suspended => {
+                Verdict::Suspend(assignment.suspended)
             }
             None => Verdict::Keep,
         },

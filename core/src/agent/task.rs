@@ -26,6 +26,8 @@ pub struct AgentTask {
     pub deadline: MonotonicMs,
     /// Whether its supervisor was told that its gang is released.
     pub is_released: bool,
+    /// Whether its supervisor was told to let it stand still.
+    pub is_suspended: bool,
     /// Paths of checkpoints that it was told to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
     pub removed: Vec<String>,
 }

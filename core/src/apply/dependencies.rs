@@ -42,7 +42,8 @@ impl Step<'_> {
             let reason = cannot_hold(*dependency, other.phase);
             self.abandon(id, &reason);
         } else if self.state.index.let_go(id, ended) {
-            self.index_waiting(id, true);
+            let wants_room = self.job_mut(id).wants_room();
+            self.index_waiting(id, wants_room);
             self.emit(EventKind::JobEligible { job: id });
         }
     }

@@ -142,10 +142,10 @@ impl Step<'_> {
     /// counts, and ends it when nothing of it lives any more.
     pub(super) fn edit_job<R>(&mut self, id: JobId, change: impl FnOnce(&mut Job) -> R) -> R {
         let job = self.job_mut(id);
-        let waited = job.counts.waiting > 0;
+        let waited = job.wants_room();
         let result = change(job);
         job.phase = job.derived_phase();
-        let waits = job.counts.waiting > 0;
+        let waits = job.wants_room();
         let ended = job.phase.is_terminal();
         if waited != waits {
             self.index_waiting(id, waits);
@@ -165,9 +165,9 @@ impl Step<'_> {
             ..
         } = &mut *self.state;
         let job = jobs.get(&id).expect("jobs named by the state exist");
-        if waits {
+        if waits && !index.is_held(id) {
             index.add_waiting(queues, job);
-        } else {
+        } else if !waits {
             index.remove_waiting(queues, job);
         }
     }
@@ -182,11 +182,13 @@ impl Step<'_> {
             });
         }
         job.finished_at = Some(time);
+        job.suspension = None;
         let (phase, reason) = (job.phase, job.finish_reason.clone());
         let spec = Arc::clone(&job.spec);
         self.finished.push_back(id);
         let State { jobs, index, .. } = &mut *self.state;
         index.forget_held(id);
+        index.suspended.remove(&id);
         index.finished.insert((time, id));
         if let Some(job) = jobs.get(&id) {
             index.run_times.learn(job);

@@ -6,6 +6,7 @@
 mod configuration;
 mod execution;
 mod lifecycle;
+mod pipeline;
 
 use std::collections::BTreeMap;
 
@@ -14,14 +15,20 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
-use crate::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling, TaskGroup};
+use crate::spec::{Execution, JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
 use crate::time::TimeMs;
 use crate::topology::Topology;
+
+/// Leads the fingerprint of a pipeline: its command's number in the log.
+const PIPELINE: u64 = 27;
 
 /// What a request asks for, as far as its fingerprint goes.
 pub(super) enum Request<'a> {
     Submit(&'a JobSpec),
+    SubmitPipeline(&'a Pipeline),
     Cancel(JobId, &'a str, &'a str),
+    Suspend(JobId, &'a str, &'a str),
+    Resume(JobId, &'a str, &'a str),
     Block(&'a BlockTarget, &'a Block),
     Unblock(&'a BlockTarget, &'a str),
     SetQueue(&'a str, u64),
@@ -38,8 +45,24 @@ impl Request<'_> {
                 fold.number(1);
                 fold.spec(spec);
             }
+            Self::SubmitPipeline(pipeline) => {
+                fold.number(PIPELINE);
+                fold.pipeline(pipeline);
+            }
             Self::Cancel(job, author, reason) => {
                 fold.number(2);
+                fold.number(job.get());
+                fold.text(author);
+                fold.text(reason);
+            }
+            Self::Suspend(job, author, reason) => {
+                fold.number(8);
+                fold.number(job.get());
+                fold.text(author);
+                fold.text(reason);
+            }
+            Self::Resume(job, author, reason) => {
+                fold.number(9);
                 fold.number(job.get());
                 fold.text(author);
                 fold.text(reason);

@@ -26,6 +26,7 @@ mod jobs;
 mod leadership;
 mod learning;
 mod moves;
+mod pipelines;
 mod placement;
 mod progress;
 mod prune;
@@ -34,6 +35,7 @@ mod retention;
 mod retries;
 mod standing;
 mod stopping;
+mod suspension;
 mod task_reports;
 mod verdict;
 
@@ -56,7 +58,7 @@ use crate::time::TimeMs;
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Its revision.
+    /// Its revision; the last one where it takes several.
     pub revision: Revision,
     /// Its answer, or why it had no effect.
     pub result: Result<Answer, Rejection>,
@@ -68,7 +70,6 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     state.revision = state.revision.next();
     state.time = state.time.max(time);
     state.index.end_delays(state.time);
-    let revision = state.revision;
     let mut step = Step {
         state,
         events: Vec::new(),
@@ -78,6 +79,8 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     let result = step.dispatch(command);
     step.settle_stays();
     step.settle_dependents();
+    // A pipeline takes more than one.
+    let revision = step.state.revision;
     step.publish(result.is_err());
     Applied { revision, result }
 }
@@ -98,12 +101,16 @@ impl Step<'_> {
         match command {
             Command::LeaderBegan { replica } => Ok(self.leader_began(*replica)),
             Command::SubmitJob { request, spec } => self.submit_job(*request, spec),
+            Command::SubmitPipeline { request, pipeline } => {
+                self.submit_pipeline(*request, pipeline)
+            }
             Command::CancelJob {
                 request,
                 job,
                 author,
                 reason,
             } => self.cancel_job(*request, *job, author, reason),
+            Command::SuspendJob { .. } | Command::ResumeJob { .. } => self.stand_still(command),
             Command::RegisterHost { registration, .. } => self.register_host(registration),
             Command::SetHostHealth { host, health, .. } => self.set_host_health(*host, *health),
             Command::SetGpuHealth {
@@ -179,6 +186,24 @@ impl Step<'_> {
                 reason,
             }),
             other => unreachable!("{other:?} says nothing about a checkpoint"),
+        }
+    }
+
+    fn stand_still(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        match command {
+            Command::SuspendJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.suspend_job(*request, *job, (author, reason)),
+            Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            } => self.resume_job(*request, *job, (author, reason)),
+            other => unreachable!("{other:?} suspends nothing"),
         }
     }
 

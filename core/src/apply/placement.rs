@@ -252,6 +252,10 @@ fn check_waits(state: &State, (id, unit): (JobId, UnitIndex)) -> Result<&Job, Re
             open: *open,
         });
     }
+    if job.suspension.is_some() {
+        let detail = "is suspended".to_owned();
+        return Err(Rejection::Suspension { job: id, detail });
+    }
     if let Some(limit) = job.spec.lifecycle.tasks_at_once_max
         && job.is_at_once_max()
     {

@@ -127,6 +127,7 @@ pub(super) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
         | StopReason::Drain { .. }
         | StopReason::Preempted
         | StopReason::RunTime
-        | StopReason::Moved => spec.stop_grace_ms,
+        | StopReason::Moved
+        | StopReason::Suspended => spec.stop_grace_ms,
     }
 }

@@ -33,12 +33,14 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
         ("whole", kept.whole == rebuilt.whole),
+        ("suspended", kept.suspended == rebuilt.suspended),
         ("tree", kept.tree == rebuilt.tree),
         ("topology", state.topology == *rebuilt.tree.topology()),
         ("host_cells", kept.host_cells == rebuilt.host_cells),
         ("cells", kept.cells == rebuilt.cells),
         ("attempts", kept.attempts == rebuilt.attempts),
         ("held", kept.held == rebuilt.held),
+        ("pipelines", kept.pipelines == rebuilt.pipelines),
         ("claims", kept.claims == rebuilt.claims),
     ];
     for (part, equal) in parts {
@@ -101,7 +103,8 @@ fn check_waiting(state: &State, report: &mut Report) {
         }
     }
     for (id, job) in &state.jobs {
-        let waits = job.counts.waiting > 0 && !jobs::is_held(state, job);
+        let waits =
+            job.counts.waiting > 0 && job.suspension.is_none() && !jobs::is_held(state, job);
         report.require(
             seen.get(id).copied().unwrap_or(0) == usize::from(waits),
             Rule::Limbo,

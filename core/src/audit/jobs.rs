@@ -1,11 +1,12 @@
 //! Jobs: their phases, their counts and their units as a whole.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 
 use crate::audit::{Report, Rule, units};
 use crate::ids::{JobId, UnitIndex};
 use crate::lifecycle::{JobPhase, UnitPhase};
-use crate::spec::Condition;
+use crate::spec::{Condition, SuspendMode};
 use crate::state::{Job, State, UnitCounts};
 
 pub(super) fn check(state: &State, report: &mut Report) {
@@ -133,6 +134,7 @@ fn check_lifecycle(state: &State, job: &Job, report: &mut Report) {
             format!("it was placed, and {dependency:?} is {other:?}")
         });
     }
+    check_suspension(job, &subject, report);
     let UnitCounts {
         placed,
         running,
@@ -147,6 +149,30 @@ fn check_lifecycle(state: &State, job: &Job, report: &mut Report) {
         &subject,
         || format!("{holding} of its units hold resources, over {max:?}"),
     );
+}
+
+/// Only a job that goes on can be suspended; it gets nothing new, and gives back what it does not keep.
+fn check_suspension(job: &Job, subject: &dyn Display, report: &mut Report) {
+    let Some(suspension) = &job.suspension else {
+        return;
+    };
+    let goes_on = job.finished_at.is_none() && job.cancel.is_none();
+    report.require(goes_on, Rule::Lifecycle, subject, || {
+        format!("it is {:?} and suspended", job.phase)
+    });
+    let keeps = job.spec.lifecycle.suspend == SuspendMode::Keep;
+    for unit in job.units.values() {
+        let fits = unit.attempt.as_ref().is_none_or(|attempt| {
+            attempt.placed_at <= suspension.at && (keeps || attempt.stop.is_some())
+        });
+        report.require(fits, Rule::Lifecycle, subject, || {
+            let epoch = unit.attempt.as_ref().map(|attempt| attempt.epoch);
+            format!("attempt {epoch:?} goes on, or is new, although the job is suspended")
+        });
+        report.require(unit.claim.is_none(), Rule::Lifecycle, subject, || {
+            "something is reserved for it although it is suspended".to_owned()
+        });
+    }
 }
 
 /// Whether a job waits for others that have not ended.

@@ -11,6 +11,7 @@ mod derived;
 mod hosts;
 mod jobs;
 mod logs;
+mod pipelines;
 mod places;
 mod units;
 mod usage;
@@ -58,6 +59,8 @@ pub enum Rule {
     Dependencies,
     /// I21: the checkpoints that a unit may begin from are kept.
     Retention,
+    /// I26: jobs of a pipeline were accepted together and wait for none after them.
+    Pipelines,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.
@@ -93,6 +96,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    pipelines::check(state, &mut report);
     attempt_events::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);

@@ -20,6 +20,13 @@ pub enum Blocker {
     },
     /// The job is being cancelled.
     Cancelling,
+    /// Somebody suspended the job.
+    Suspended {
+        /// Who.
+        author: String,
+        /// Why; may be empty.
+        reason: String,
+    },
     /// It waits for other jobs to end.
     Dependencies {
         /// Those that have not, and how they must end; the first few.
@@ -268,6 +275,7 @@ impl Blocker {
         match self {
             Self::BackOff { .. } => Reason::BackOff,
             Self::Cancelling => Reason::Cancelling,
+            Self::Suspended { .. } => Reason::Suspended,
             Self::Dependencies { .. } => Reason::Dependencies,
             Self::TasksAtOnce { .. } => Reason::TasksAtOnce,
             Self::NoSuchHost { .. } | Self::ExceedsCluster { .. } => Reason::Impossible,
@@ -296,6 +304,7 @@ impl Blocker {
             self,
             Self::BackOff { .. }
                 | Self::Cancelling
+                | Self::Suspended { .. }
                 | Self::Dependencies { .. }
                 | Self::TasksAtOnce { .. }
                 | Self::NoSuchHost { .. }

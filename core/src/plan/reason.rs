@@ -11,6 +11,8 @@ pub enum Reason {
     BackOff,
     /// It is being cancelled.
     Cancelling,
+    /// It is suspended.
+    Suspended,
     /// Other jobs have to end before.
     Dependencies,
     /// As many of its units run as may at a time.
@@ -51,9 +53,10 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 21] = [
         Self::BackOff,
         Self::Cancelling,
+        Self::Suspended,
         Self::Dependencies,
         Self::TasksAtOnce,
         Self::Impossible,
@@ -80,6 +83,7 @@ impl Reason {
         match self {
             Self::BackOff => "back_off",
             Self::Cancelling => "cancelling",
+            Self::Suspended => "suspended",
             Self::Dependencies => "dependencies",
             Self::TasksAtOnce => "tasks_at_once",
             Self::Impossible => "impossible",

@@ -14,6 +14,12 @@ impl fmt::Display for Blocker {
         match self {
             Self::BackOff { .. } => formatter.write_str("it waits for the end of its back-off"),
             Self::Cancelling => formatter.write_str("it is being cancelled"),
+            Self::Suspended { author, reason } if reason.is_empty() => {
+                write!(formatter, "it was suspended by {author}")
+            }
+            Self::Suspended { author, reason } => {
+                write!(formatter, "it was suspended by {author}: {reason}")
+            }
             Self::Dependencies { open, total } => fmt_dependencies(open, *total, formatter),
             Self::TasksAtOnce { max } => write!(
                 formatter,

@@ -29,6 +29,8 @@ pub struct Lifecycle {
     pub attempts_without_progress_max: Option<u32>,
     /// What becomes of its checkpoints. They are all left alone if none.
     pub checkpoints: Option<CheckpointPolicy>,
+    /// How it is suspended.
+    pub suspend: SuspendMode,
     /// The signal by which its tasks are asked to stop. SIGTERM alone if none.
     pub warning: Option<StopWarning>,
 }
@@ -171,4 +173,27 @@ pub struct CheckpointPolicy {
     /// Milliseconds after its start within which an attempt's failure to read its checkpoint marks that one spoiled; at
     /// most `PERIOD_MS_MAX`.
     pub restore_window_ms: u64,
+}
+
+/// How a job is suspended.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+pub enum SuspendMode {
+    /// Its processes stand still where they are and keep what they have, memory on GPUs included.
+    #[default]
+    Keep,
+    /// Its attempts are asked to save and to stop; they give everything back and go on from their checkpoints later.
+    Release,
+}
+
+impl SuspendMode {
+    /// The word that users write.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Keep => "keep",
+            Self::Release => "release",
+        }
+    }
 }

@@ -4,6 +4,7 @@ mod container;
 mod execution;
 mod layout;
 mod lifecycle;
+mod pipeline;
 mod submission;
 mod validate;
 
@@ -16,8 +17,9 @@ pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKin
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    StopWarning,
+    StopWarning, SuspendMode,
 };
+pub use pipeline::{Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
 pub use submission::check_submission;
 pub use validate::{Violation, validate};
 

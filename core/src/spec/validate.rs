@@ -66,7 +66,7 @@ const TEXT_OVERHEAD_BYTES: usize = 8;
 const GROUP_OVERHEAD_BYTES: usize = 64;
 
 /// About the bytes that a specification takes when encoded: its texts decide.
-fn text_bytes(spec: &JobSpec) -> usize {
+pub(super) fn text_bytes(spec: &JobSpec) -> usize {
     let own = [&spec.name, &spec.user, &spec.queue].into_iter();
     let labels = spec.labels.iter().flat_map(|(name, value)| [name, value]);
     let groups = spec.groups.iter().map(|group| {
@@ -96,11 +96,20 @@ const fn counted_bytes(text: &str) -> usize {
     text.len() + TEXT_OVERHEAD_BYTES
 }
 
+/// Broken rules so far.
 #[derive(Default)]
-struct Findings(Vec<Violation>);
+pub(super) struct Findings(Vec<Violation>);
 
 impl Findings {
-    fn check(&mut self, holds: bool, field: &str, rule: impl FnOnce() -> String) {
+    pub(super) fn into_violations(self) -> Vec<Violation> {
+        self.0
+    }
+
+    pub(super) fn extend(&mut self, violations: impl Iterator<Item = Violation>) {
+        self.0.extend(violations);
+    }
+
+    pub(super) fn check(&mut self, holds: bool, field: &str, rule: impl FnOnce() -> String) {
         if !holds {
             self.0.push(Violation {
                 field: field.to_owned(),
@@ -109,7 +118,7 @@ impl Findings {
         }
     }
 
-    fn at_most<T: PartialOrd + std::fmt::Display>(
+    pub(super) fn at_most<T: PartialOrd + std::fmt::Display>(
         &mut self,
         field: &str,
         value: T,
@@ -122,7 +131,7 @@ impl Findings {
         });
     }
 
-    fn name(&mut self, field: &str, name: &str) {
+    pub(super) fn name(&mut self, field: &str, name: &str) {
         self.check(!name.is_empty(), field, || "must not be empty".to_owned());
         self.at_most(field, name.len(), "NAME_BYTES_MAX", limits::NAME_BYTES_MAX);
         self.check(!name.chars().any(char::is_control), field, || {

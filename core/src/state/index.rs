@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::cells::{Allocation, HostLoad};
-use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use crate::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
 use crate::spec::JobSpec;
@@ -24,7 +24,7 @@ pub type HostClass = Arc<str>;
 /// Derived look-ups; rebuilt from the rest when a snapshot is read. No empty set is kept in a map.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Index {
-    /// Jobs with waiting units that wait for no other job, by line ([`Line::of`]), in order.
+    /// Jobs with waiting units that wait for no other job and are not suspended, by line ([`Line::of`]), in order.
     pub waiting: OrdMap<Line, OrdSet<WaitingKey>>,
     /// What the registered hosts have in all, whatever became of them.
     pub totals: Totals,
@@ -65,6 +65,10 @@ pub struct Index {
     pub held_in_cells: HeldInCells,
     /// Jobs that wait for others to end: none of them is in `waiting`.
     pub held: Held,
+    /// Jobs that are suspended: none of them is in `waiting`.
+    pub suspended: OrdSet<JobId>,
+    /// The jobs of each pipeline that are not forgotten.
+    pub pipelines: OrdMap<PipelineId, OrdSet<JobId>>,
     /// Units that have a claim.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
@@ -186,8 +190,12 @@ impl Index {
             self.run_times.learn(job);
         }
         self.hold(&state.jobs, job);
-        if job.counts.waiting > 0 && !self.is_held(job.id) {
+        self.add_to_pipeline(job);
+        if job.wants_room() && !self.is_held(job.id) {
             self.add_waiting(&state.queues, job);
+        }
+        if job.suspension.is_some() {
+            self.suspended.insert(job.id);
         }
         for (index, unit) in &job.units {
             if unit.phase == UnitPhase::Waiting && unit.not_before > state.time {
@@ -210,6 +218,26 @@ impl Index {
                 }
                 let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
                 self.add_usage(&job.spec, Part::held_by(attempt), &amounts);
+            }
+        }
+    }
+
+    /// Notes a job among those of its pipeline.
+    pub(crate) fn add_to_pipeline(&mut self, job: &Job) {
+        if let Some(mark) = &job.pipeline {
+            self.pipelines.entry(mark.id).or_default().insert(job.id);
+        }
+    }
+
+    /// A job is forgotten; its pipeline is with the last one.
+    pub(crate) fn forget_in_pipeline(&mut self, job: &Job) {
+        let Some(mark) = &job.pipeline else {
+            return;
+        };
+        if let Some(jobs) = self.pipelines.get_mut(&mark.id) {
+            jobs.remove(&job.id);
+            if jobs.is_empty() {
+                self.pipelines.remove(&mark.id);
             }
         }
     }

@@ -8,11 +8,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
+    UnitIndex,
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::limits;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, SuspendMode};
 use crate::state::{Checkpoint, Ledger, Removal};
 use crate::time::TimeMs;
 
@@ -26,6 +27,8 @@ pub struct Job {
     pub id: JobId,
     /// What was asked for.
     pub spec: Arc<JobSpec>,
+    /// The pipeline that it is a part of, if it is.
+    pub pipeline: Option<Arc<PipelineMark>>,
     /// When it was accepted.
     pub submitted_at: TimeMs,
     /// Where it stands.
@@ -36,6 +39,8 @@ pub struct Job {
     pub finish_reason: String,
     /// Who asked for its end.
     pub cancel: Option<CancelRequest>,
+    /// Who suspended it, while it is.
+    pub suspension: Option<Suspension>,
     /// Units with a history.
     pub units: OrdMap<UnitIndex, Arc<Unit>>,
     /// The first unit without a history; all after it have none either.
@@ -48,9 +53,29 @@ pub struct Job {
     pub ledger: Ledger,
 }
 
+/// What a job knows of its pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PipelineMark {
+    /// Which one.
+    pub id: PipelineId,
+    /// Its name.
+    pub name: String,
+}
+
 /// Who asked for a job's end, when and why.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CancelRequest {
+    /// Who.
+    pub author: String,
+    /// Why; may be empty.
+    pub reason: String,
+    /// When.
+    pub at: TimeMs,
+}
+
+/// Who suspended a job, when and why.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Suspension {
     /// Who.
     pub author: String,
     /// Why; may be empty.
@@ -300,6 +325,8 @@ pub struct PastAttempt {
     pub exit: Option<Exit>,
     /// Hosts it ran on, in task order, without repetition.
     pub hosts: Vec<HostId>,
+    /// The host that could not start its task, if that decided the end.
+    pub culprit: Option<HostId>,
 }
 
 impl Attempt {
@@ -384,11 +411,37 @@ impl Attempt {
     }
 }
 
+impl Unit {
+    /// Its newest past attempts in a row that ended because a task could not be started, newest first.
+    pub fn start_errors(&self) -> impl Iterator<Item = &PastAttempt> {
+        let had_start_error = |past: &&PastAttempt| {
+            let exit = past.exit.as_ref();
+            exit.is_some_and(|exit| exit.start_error.is_some())
+        };
+        self.past.iter().rev().take_while(had_start_error)
+    }
+
+    /// The hosts that could not start a task of it in these.
+    #[must_use]
+    pub fn culprits(&self) -> BTreeSet<HostId> {
+        let of_past = self.start_errors().map(|past| past.culprit);
+        of_past.flatten().collect()
+    }
+}
+
 impl Job {
     /// A unit's record; one without a history is `None` although it exists.
     #[must_use]
     pub fn unit(&self, unit: UnitIndex) -> Option<&Unit> {
         self.units.get(&unit).map(Arc::as_ref)
+    }
+
+    /// Whether it ended because others did not end as it waited for: nothing of it was ever placed.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.phase == JobPhase::Failed
+            && self.units.is_empty()
+            && !self.spec.lifecycle.after.is_empty()
     }
 
     /// Whether the job has a unit of this index at all.
@@ -404,6 +457,18 @@ impl Job {
             self.unit(unit)
                 .map_or(self.untouched_phase(), |known| known.phase)
         })
+    }
+
+    /// Whether its running processes stand still where they are.
+    #[must_use]
+    pub fn stands_still(&self) -> bool {
+        self.suspension.is_some() && self.spec.lifecycle.suspend == SuspendMode::Keep
+    }
+
+    /// Whether it has waiting units that are not kept back by a suspension.
+    #[must_use]
+    pub const fn wants_room(&self) -> bool {
+        self.counts.waiting > 0 && self.suspension.is_none()
     }
 
     /// The phase of every unit without a history.
@@ -430,16 +495,19 @@ impl Job {
     }
 
     /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
-    /// again in place.
+    /// again in place, and those that could not start a task of it since it last ran.
     #[must_use]
-    pub fn hosts_avoided(&self, unit: UnitIndex) -> &[HostId] {
+    pub fn hosts_avoided(&self, unit: UnitIndex) -> Vec<HostId> {
+        let Some(known) = self.unit(unit) else {
+            return Vec::new();
+        };
         let max = self.spec.lifecycle.local_retries_max;
-        let known = self.unit(unit).filter(|known| {
-            let failed = known.restart_reason == RestartReason::User;
-            failed && max > 0 && known.local_retries >= max
-        });
-        let last = known.and_then(|known| known.past.last());
-        last.map_or(&[], |past| &past.hosts)
+        let failed = known.restart_reason == RestartReason::User;
+        if failed && max > 0 && known.local_retries >= max {
+            let last = known.past.last();
+            return last.map_or_else(Vec::new, |past| past.hosts.clone());
+        }
+        known.culprits().into_iter().collect()
     }
 
     /// Whether as many of its units hold resources as may at a time.

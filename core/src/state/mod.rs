@@ -42,8 +42,8 @@ pub use host::{ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, Purpose, RestartReason, StopOrder,
-    TaskRun, Unit, UnitCounts,
+    Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, RestartReason,
+    StopOrder, Suspension, TaskRun, Unit, UnitCounts,
 };
 pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
@@ -58,7 +58,7 @@ pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use crate::command::JobDefaults;
-use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
+use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
 use crate::quota::Defragment;
 use crate::time::TimeMs;
 use crate::topology::Topology;
@@ -149,6 +149,12 @@ impl State {
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
+    }
+
+    /// The jobs of a pipeline that are not forgotten, in its order; none of one that does not exist.
+    pub fn jobs_of(&self, pipeline: PipelineId) -> impl Iterator<Item = &Job> {
+        let jobs = self.index.pipelines.get(&pipeline);
+        jobs.into_iter().flatten().filter_map(|job| self.job(*job))
     }
 
     /// The host with this id.

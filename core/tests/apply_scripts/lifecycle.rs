@@ -3,17 +3,21 @@
 use muster_core::command::{Command, JobDefaults};
 use muster_core::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
 use muster_core::spec::{
-    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec,
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
 };
 
 use crate::runner::{Args, Result, Runner};
 
 impl Runner {
     /// What a job says about its own life: `at_once=MAX`, `after_ok=JOB,...`, `after_any=`, `after_failed=`,
-    /// `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, `local_retries=`, `without_progress=`.
+    /// `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, `local_retries=`, `without_progress=`,
+    /// `suspend=release`.
     pub(crate) fn live(&self, args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
         let lifecycle = &mut spec.lifecycle;
         lifecycle.tasks_at_once_max = args.key("at_once")?;
+        if args.key_or("suspend", "keep".to_owned())? == "release" {
+            lifecycle.suspend = SuspendMode::Release;
+        }
         lifecycle.local_retries_max = args.key_or("local_retries", 0)?;
         lifecycle.attempts_without_progress_max = args.key("without_progress")?;
         lifecycle.checkpoints = policy(args)?;
@@ -43,6 +47,26 @@ impl Runner {
                 ..known
             },
         })
+    }
+
+    /// Where the time of a job's GPUs went.
+    pub(crate) fn ledger(&self, args: &mut Args<'_>) -> Result<String> {
+        let id = self.job(args)?;
+        let job = self.cluster.state.job(id).ok_or("no such job")?;
+        let ledger = &job.ledger;
+        let permille = ledger.kept_permille();
+        let mut text = format!(
+            "kept {} GPU ms, {permille:?} permille\n",
+            ledger.kept_gpu_ms
+        );
+        for (_, cause, loss) in ledger.causes() {
+            if loss.total_gpu_ms() > 0 {
+                let (queue, restart, work) =
+                    (loss.queue_gpu_ms, loss.restart_gpu_ms, loss.work_gpu_ms);
+                text += &format!("{cause}: queue {queue}, restart {restart}, work {work}\n");
+            }
+        }
+        Ok(text)
     }
 
     /// `spoil JOB STEP EPOCH [epoch=REPORTER]`.

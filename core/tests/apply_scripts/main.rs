@@ -4,6 +4,7 @@
 //! them as you would review code.
 
 mod lifecycle;
+mod pipelines;
 mod runner;
 mod scheduling;
 mod show;
@@ -45,14 +46,18 @@ scripts! {
     gpu_fault,
     host_identity,
     host_lost,
+    hot_loop,
+    ledger,
     limits,
     limits_of_queues,
     local_retries,
     lying_worker,
     member_failure,
     moves,
+    not_charged,
     placement_refused,
     partial_gang,
+    pipelines,
     progress_guard,
     prune,
     queue_tree,
@@ -61,6 +66,7 @@ scripts! {
     stale_leader,
     start_errors,
     submit_idempotency,
+    suspension,
     victims,
     virtual_cluster,
     who_failed_first,

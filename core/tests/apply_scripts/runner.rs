@@ -13,7 +13,7 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Context};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    Placement, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -58,6 +58,8 @@ impl goldenscript::Runner for Runner {
         let output = match command.name.as_str() {
             "state" => Ok(self.show.state(&self.cluster.state)),
             "queues" => Ok(self.queues()),
+            "pipelines" => Ok(self.pipelines()),
+            "ledger" => self.ledger(&mut args),
             "wait" => {
                 self.cluster.wait(args.positional()?);
                 Ok(String::new())
@@ -86,7 +88,20 @@ impl Runner {
                 registration: Arc::new(registration(args)?),
             }),
             "submit" => self.submit(args),
+            "pipeline" => self.pipeline(args),
             "cancel" => Ok(Command::CancelJob {
+                request: self.request(args)?,
+                job: self.job(args)?,
+                author: args.key_or("by", "ada".to_owned())?,
+                reason: args.key_or("reason", String::new())?,
+            }),
+            "suspend" => Ok(Command::SuspendJob {
+                request: self.request(args)?,
+                job: self.job(args)?,
+                author: args.key_or("by", "ada".to_owned())?,
+                reason: args.key_or("reason", String::new())?,
+            }),
+            "resume" => Ok(Command::ResumeJob {
                 request: self.request(args)?,
                 job: self.job(args)?,
                 author: args.key_or("by", "ada".to_owned())?,
@@ -131,6 +146,9 @@ impl Runner {
             && let Ok(Answer::Job(job)) = applied.result
         {
             self.jobs.insert(spec.name.clone(), job);
+        }
+        if let Ok(Answer::Pipeline(pipeline)) = applied.result {
+            self.remember(pipeline);
         }
         let answer = match applied.result {
             Ok(answer) => format!("{answer:?}"),
@@ -473,12 +491,14 @@ fn exit(args: &mut Args<'_>) -> Result<Exit> {
     let code = args.optional()?;
     let out_of_memory = args.key_or("out_of_memory", false)?;
     let evidence = args.key::<String>("evidence")?.unwrap_or_default();
+    let by_kernel = args.key_or("by_kernel", false)?;
     Ok(Exit {
         code,
         signal,
         lease_expired,
         out_of_memory,
         evidence,
+        sender: by_kernel.then_some(SignalSender::Kernel),
         ..exit_with(0)
     })
 }

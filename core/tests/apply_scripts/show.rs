@@ -223,6 +223,20 @@ impl Show {
             } => format!(
                 "job {job} unit {unit} checkpoint {step} of epoch {epoch} is spoiled: {reason}"
             ),
+            E::JobSuspended {
+                job,
+                author,
+                reason,
+                mode,
+            } => format!(
+                "job {job} suspended by {author} ({}): {reason}",
+                mode.word()
+            ),
+            E::JobResumed {
+                job,
+                author,
+                reason,
+            } => format!("job {job} resumed by {author}: {reason}"),
             E::CheckpointsForgotten {
                 job,
                 unit,

@@ -169,8 +169,9 @@ impl AgentRunner {
             alive.push(Found {
                 key,
                 epoch: assignment.epoch,
+                is_suspended: phase == "still",
                 phase: match phase {
-                    "running" => WorkerTaskPhase::Running,
+                    "running" | "still" => WorkerTaskPhase::Running,
                     "prepared" => WorkerTaskPhase::Prepared { master_port: None },
                     "stopping" => WorkerTaskPhase::Stopping,
                     code => WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
@@ -275,11 +276,13 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         barrier: false,
         released: false,
         gang_hosts: Vec::new(),
+        suspended: false,
         warning: None,
         care: CheckpointCare::default(),
     };
     for part in parts {
         match part.split_once(':') {
+            None if part == "suspended" => assignment.suspended = true,
             None if part == "gang" => assignment.barrier = true,
             None if part == "released" => assignment.released = true,
             Some(("port", port)) => assignment.rank.master_port = port.parse()?,
@@ -376,6 +379,12 @@ fn describe(action: &Action) -> String {
             epoch,
             master_port,
         } => format!("begin {} epoch {epoch} on port {master_port}", name(*key)),
+        Action::Suspend {
+            key,
+            epoch,
+            suspended: true,
+        } => format!("let {} epoch {epoch} stand still", name(*key)),
+        Action::Suspend { key, epoch, .. } => format!("let {} epoch {epoch} go on", name(*key)),
         Action::RemoveCheckpoint { key, path, .. } => format!("remove {path} of {}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),

@@ -9,7 +9,7 @@ use crate::v1;
 use crate::v1::blocker::{
     BackOff, Behind, Cells, Dependencies, ExceedsCluster, Excluded, Kind, Model, Moving, Named,
     NoSuchHost, OwnHosts, Plain, Reserved, ReservedByOthers, Resources, Room, SearchBound,
-    TasksAtOnce, TasksPerHost, Topology, cells, named,
+    Suspended, TasksAtOnce, TasksPerHost, Topology, cells, named,
 };
 
 impl From<&Blocker> for v1::Blocker {
@@ -27,6 +27,10 @@ fn of_turn(blocker: &Blocker) -> Option<Kind> {
     Some(match blocker {
         Blocker::BackOff { until } => Kind::BackOff(BackOff { until_ms: until.0 }),
         Blocker::Cancelling => Kind::Cancelling(Plain {}),
+        Blocker::Suspended { author, reason } => Kind::Suspended(Suspended {
+            author: author.clone(),
+            reason: reason.clone(),
+        }),
         Blocker::Dependencies { open, total } => Kind::Dependencies(Dependencies {
             open: open.iter().map(|other| (*other).into()).collect(),
             total: *total,
@@ -101,6 +105,7 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
         | Blocker::Model { .. }
         | Blocker::BackOff { .. }
         | Blocker::Cancelling
+        | Blocker::Suspended { .. }
         | Blocker::Dependencies { .. }
         | Blocker::TasksAtOnce { .. }
         | Blocker::Limit(_)

@@ -82,6 +82,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             stop: wire.stop.map(Into::into),
             barrier: wire.barrier,
             released: wire.released,
+            suspended: wire.suspended,
             gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
             warning: wire.warning.map(Into::into),
             care: CheckpointCare {
@@ -126,6 +127,7 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop: assignment.stop.as_ref().map(Into::into),
             barrier: assignment.barrier,
             released: assignment.released,
+            suspended: assignment.suspended,
             gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
             execution: (assignment.execution != Execution::default())
                 .then(|| (&assignment.execution).into()),

@@ -11,6 +11,8 @@ twin_variants! {
         LeaderBegan { replica: replica_id, epoch: leadership_epoch },
         JobSubmitted { job: job_id, name: name, user: user, queue: queue },
         JobCancelRequested { job: job_id, author: author, reason: reason },
+        JobSuspended { job: job_id, author: author, reason: reason, mode: mode },
+        JobResumed { job: job_id, author: author, reason: reason },
         JobFinished { job: job_id, phase: phase, reason: reason },
         JobPruned { job: job_id },
         AttemptPlaced {
@@ -84,6 +86,8 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::LeaderBegan { .. } => Self::LeaderBegan,
             EventKind::JobSubmitted { .. } => Self::JobSubmitted,
             EventKind::JobCancelRequested { .. } => Self::JobCancelRequested,
+            EventKind::JobSuspended { .. } => Self::JobSuspended,
+            EventKind::JobResumed { .. } => Self::JobResumed,
             EventKind::JobFinished { .. } => Self::JobFinished,
             EventKind::JobPruned { .. } => Self::JobPruned,
             EventKind::AttemptPlaced { .. } => Self::AttemptPlaced,

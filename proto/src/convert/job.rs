@@ -2,8 +2,8 @@
 
 use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
 use muster_core::state::{
-    Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
-    UnitCounts,
+    Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, Suspension,
+    TaskRun, Unit, UnitCounts,
 };
 use muster_core::time::TimeMs;
 
@@ -25,6 +25,13 @@ pub fn job_to_wire(job: &Job) -> v1::Job {
         cancel: job.cancel.as_ref().map(Into::into),
         counts: Some((&job.counts).into()),
         gpus_held: gpus_held(job),
+        suspension: job.suspension.as_ref().map(Into::into),
+        pipeline_id: job.pipeline.as_ref().map(|mark| mark.id.get()),
+        pipeline: job
+            .pipeline
+            .as_ref()
+            .map_or_else(String::new, |mark| mark.name.clone()),
+        skipped: job.is_skipped(),
         ledger: ledger_to_wire(&job.ledger),
         kept_permille: (job.ledger.kept_permille()).and_then(|part| u32::try_from(part).ok()),
     }
@@ -127,6 +134,7 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .iter()
             .map(|host| host_name(state, *host))
             .collect(),
+        culprit_id: past.culprit.map(HostId::get),
     }
 }
 
@@ -149,6 +157,26 @@ impl From<&CancelRequest> for v1::CancelRequest {
 
 impl From<v1::CancelRequest> for CancelRequest {
     fn from(wire: v1::CancelRequest) -> Self {
+        Self {
+            author: wire.author,
+            reason: wire.reason,
+            at: TimeMs(wire.at_ms),
+        }
+    }
+}
+
+impl From<&Suspension> for v1::Suspension {
+    fn from(suspension: &Suspension) -> Self {
+        Self {
+            author: suspension.author.clone(),
+            reason: suspension.reason.clone(),
+            at_ms: suspension.at.0,
+        }
+    }
+}
+
+impl From<v1::Suspension> for Suspension {
+    fn from(wire: v1::Suspension) -> Self {
         Self {
             author: wire.author,
             reason: wire.reason,

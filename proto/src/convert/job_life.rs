@@ -3,7 +3,7 @@
 use muster_core::ids::JobId;
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    StopWarning,
+    StopWarning, SuspendMode,
 };
 
 use super::{InvalidField, required};
@@ -13,9 +13,14 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Lifecycle) -> Result<Self, InvalidField> {
+        let suspend = match wire.suspend() {
+            v1::SuspendMode::Unspecified | v1::SuspendMode::Keep => SuspendMode::Keep,
+            v1::SuspendMode::Release => SuspendMode::Release,
+        };
         let after = wire.after.into_iter().enumerate();
         let rules = wire.rules.into_iter().enumerate();
         Ok(Self {
+            suspend,
             barrier: wire.barrier,
             tasks_at_once_max: wire.tasks_at_once_max,
             after: after
@@ -41,6 +46,11 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
 impl From<&Lifecycle> for v1::Lifecycle {
     fn from(lifecycle: &Lifecycle) -> Self {
         Self {
+            suspend: match lifecycle.suspend {
+                SuspendMode::Keep => v1::SuspendMode::Unspecified,
+                SuspendMode::Release => v1::SuspendMode::Release,
+            }
+            .into(),
             barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after: lifecycle.after.iter().map(|it| (*it).into()).collect(),
@@ -57,30 +67,38 @@ impl TryFrom<v1::Dependency> for Dependency {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Dependency) -> Result<Self, InvalidField> {
-        let when = match wire.when() {
-            v1::Condition::Unspecified => return Err(unknown("when", wire.when)),
-            v1::Condition::Succeeded => Condition::Succeeded,
-            v1::Condition::Ended => Condition::Ended,
-            v1::Condition::Failed => Condition::Failed,
-        };
         Ok(Self {
             job: JobId(wire.job_id),
-            when,
+            when: condition_from_wire(wire.when)?,
         })
     }
 }
 
 impl From<Dependency> for v1::Dependency {
     fn from(dependency: Dependency) -> Self {
-        let when = match dependency.when {
-            Condition::Succeeded => v1::Condition::Succeeded,
-            Condition::Ended => v1::Condition::Ended,
-            Condition::Failed => v1::Condition::Failed,
-        };
         Self {
             job_id: dependency.job.get(),
-            when: when.into(),
+            when: condition_to_wire(dependency.when).into(),
         }
+    }
+}
+
+/// How another job must have ended.
+pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> {
+    Ok(match v1::Condition::try_from(when) {
+        Ok(v1::Condition::Succeeded) => Condition::Succeeded,
+        Ok(v1::Condition::Ended) => Condition::Ended,
+        Ok(v1::Condition::Failed) => Condition::Failed,
+        Ok(v1::Condition::Unspecified) | Err(_) => return Err(unknown("when", when)),
+    })
+}
+
+/// How another job must have ended.
+pub(crate) const fn condition_to_wire(when: Condition) -> v1::Condition {
+    match when {
+        Condition::Succeeded => v1::Condition::Succeeded,
+        Condition::Ended => v1::Condition::Ended,
+        Condition::Failed => v1::Condition::Failed,
     }
 }
 

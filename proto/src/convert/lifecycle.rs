@@ -2,6 +2,7 @@
 
 use muster_core::command::HostHealth;
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use muster_core::spec::SuspendMode;
 use muster_core::state::RestartReason;
 
 use super::InvalidField;
@@ -69,3 +70,5 @@ twins!(RestartReason {
 });
 
 twins!(HostHealth { Up, Suspect, Lost });
+
+twins!(SuspendMode { Keep, Release });

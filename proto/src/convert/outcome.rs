@@ -146,6 +146,7 @@ impl TryFrom<v1::StopReason> for StopReason {
             Kind::RunTime(_) => Self::RunTime,
             Kind::Assembly(_) => Self::Assembly,
             Kind::Moved(_) => Self::Moved,
+            Kind::Suspended(_) => Self::Suspended,
         })
     }
 }
@@ -163,6 +164,7 @@ impl From<&StopReason> for v1::StopReason {
             StopReason::RunTime => Kind::RunTime(Plain {}),
             StopReason::Assembly => Kind::Assembly(Plain {}),
             StopReason::Moved => Kind::Moved(Plain {}),
+            StopReason::Suspended => Kind::Suspended(Plain {}),
         };
         Self { kind: Some(kind) }
     }

@@ -58,6 +58,32 @@ pub fn cancel_command(request: v1::CancelJobRequest) -> Result<Command, Rejectio
     })
 }
 
+/// A suspension as a command.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id.
+pub fn suspend_command(request: v1::SuspendJobRequest) -> Result<Command, Rejection> {
+    Ok(Command::SuspendJob {
+        request: request_id("request_id", &request.request_id)?,
+        job: JobId(request.job_id),
+        author: request.author,
+        reason: request.reason,
+    })
+}
+
+/// The end of a suspension as a command.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id.
+pub fn resume_command(request: v1::ResumeJobRequest) -> Result<Command, Rejection> {
+    Ok(Command::ResumeJob {
+        request: request_id("request_id", &request.request_id)?,
+        job: JobId(request.job_id),
+        author: request.author,
+        reason: request.reason,
+    })
+}
+
 /// A block as a command; `apply` stamps when it was put.
 ///
 /// # Errors

@@ -12,7 +12,7 @@ use muster_core::ids::{
 };
 use muster_core::lifecycle::JobPhase;
 use muster_core::quota::QueueTree;
-use muster_core::spec::JobSpec;
+use muster_core::spec::{JobSpec, SuspendMode};
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
 use muster_core::topology::Topology;
@@ -129,7 +129,7 @@ macro_rules! enumerations {
         }
     )+};
 }
-enumerations!(JobPhase, RestartReason, HostHealth);
+enumerations!(JobPhase, RestartReason, HostHealth, SuspendMode);
 
 /// Messages that must be present.
 macro_rules! messages {

@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, defaults, v1};
+use super::{claim, defaults, pipeline, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -73,9 +73,14 @@ fn tells_of_lives(command: &Command) -> bool {
             _ => false,
         },
         Command::Place(placement) => placement.barrier,
-        Command::ReleaseGang { .. } => true,
+        Command::ReleaseGang { .. } | Command::SuspendJob { .. } | Command::ResumeJob { .. } => {
+            true
+        }
+        Command::StopAttempt { reason, .. } => *reason == StopReason::Suspended,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SpoilCheckpoint { .. } | Command::SetJobDefaults { .. } => true,
+        Command::SpoilCheckpoint { .. }
+        | Command::SetJobDefaults { .. }
+        | Command::SubmitPipeline { .. } => true,
         _ => false,
     }
 }
@@ -126,6 +131,8 @@ twin_variants! {
         LeaderBegan { replica: replica },
         SubmitJob { request: request, spec: spec },
         CancelJob { request: request, job: job, author: author, reason: reason },
+        SuspendJob { request: request, job: job, author: author, reason: reason },
+        ResumeJob { request: request, job: job, author: author, reason: reason },
         RegisterHost { leader: leader, registration: registration },
         SetHostHealth { leader: leader, host: host, health: health },
         SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
@@ -145,6 +152,9 @@ twin_variants! {
         },
     }
     also {
+        Command::SubmitPipeline { request, pipeline } =>
+            Kind::SubmitPipeline(pipeline::to_wire(*request, pipeline)),
+        Kind::SubmitPipeline(wire) => pipeline::from_wire(wire)?;
         Command::Place(placement) => Kind::Place(placement_to_wire(placement)),
         Kind::Place(wire) => Command::Place(placement_from_wire(wire)?);
         Command::Claim(claiming) => Kind::Claim(claim::to_wire(claiming)),

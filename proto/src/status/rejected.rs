@@ -73,6 +73,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::InvalidRequest(_) => Code::InvalidArgument,
         Rejection::UnknownQueue(_)
         | Rejection::UnknownJob(_)
+        | Rejection::UnknownPipeline(_)
         | Rejection::UnknownUnit { .. }
         | Rejection::UnknownTask { .. }
         | Rejection::UnknownCheckpoint { .. }
@@ -86,6 +87,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnitPhase { .. }
         | Rejection::JobHeld { .. }
         | Rejection::GangNotWhole { .. }
+        | Rejection::Suspension { .. }
         | Rejection::TasksAtOnce { .. }
         | Rejection::StaleAttempt { .. }
         | Rejection::TaskTransition { .. }
@@ -111,6 +113,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::UnknownQueue(_) => "UNKNOWN_QUEUE",
         Rejection::QueueFull { .. } => "QUEUE_FULL",
         Rejection::UnknownJob(_) => "UNKNOWN_JOB",
+        Rejection::UnknownPipeline(_) => "UNKNOWN_PIPELINE",
         Rejection::JobFinished { .. } => "JOB_FINISHED",
         Rejection::UnknownUnit { .. } => "UNKNOWN_UNIT",
         Rejection::UnitPhase { .. } => "UNIT_PHASE",
@@ -139,6 +142,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::UnknownCheckpoint { .. } => "UNKNOWN_CHECKPOINT",
         Rejection::JobHeld { .. } => "JOB_HELD",
         Rejection::GangNotWhole { .. } => "GANG_NOT_WHOLE",
+        Rejection::Suspension { .. } => "SUSPENSION",
         Rejection::TasksAtOnce { .. } => "TASKS_AT_ONCE",
     }
 }
@@ -158,6 +162,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             texts(&[("given", given), ("current", current)])
         }
         Rejection::UnknownJob(job) => texts(&[("job", job)]),
+        Rejection::UnknownPipeline(pipeline) => texts(&[("pipeline", pipeline)]),
         Rejection::JobFinished { job, phase } => {
             let phase = v1::JobPhase::from(*phase).as_str_name();
             texts(&[("job", job), ("phase", &phase)])
@@ -182,6 +187,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::GangNotWhole { job, unit, detail } => {
             texts(&[("job", job), ("unit", unit), ("detail", detail)])
         }
+        Rejection::Suspension { job, detail } => texts(&[("job", job), ("detail", detail)]),
         Rejection::JobHeld { job, open } => texts(&[("job", job), ("open", open)]),
         Rejection::TasksAtOnce { job, limit } => texts(&[
             ("job", job),

@@ -346,6 +346,7 @@ fn stop_reason() -> impl Strategy<Value = StopReason> {
         Just(StopReason::RunTime),
         Just(StopReason::Assembly),
         Just(StopReason::Moved),
+        Just(StopReason::Suspended),
     ]
 }
 
@@ -394,6 +395,28 @@ fn user_command() -> impl Strategy<Value = Command> {
         (request(), spec()).prop_map(|(request, spec)| Command::SubmitJob {
             request,
             spec: Arc::new(spec),
+        }),
+        (request(), lifecycle::pipeline()).prop_map(|(request, pipeline)| {
+            Command::SubmitPipeline {
+                request,
+                pipeline: Arc::new(pipeline),
+            }
+        }),
+        (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
+            Command::SuspendJob {
+                request,
+                job,
+                author,
+                reason,
+            }
+        }),
+        (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
+            Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            }
         }),
         (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
             Command::CancelJob {
@@ -641,7 +664,12 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
     let stop =
         (text(), any::<u64>()).prop_map(|(reason, grace_ms)| StopInstruction { reason, grace_ms });
     let numbers = (any::<u32>(), any::<[u64; 3]>());
-    let gang = (any::<bool>(), any::<bool>(), vec(gang_host(), 0..3));
+    let gang = (
+        any::<bool>(),
+        any::<bool>(),
+        vec(gang_host(), 0..3),
+        any::<bool>(),
+    );
     let warning = option::of(lifecycle::warning());
     let removal = (any::<u64>(), text()).prop_map(|(step, path)| CheckpointRef { step, path });
     let care = (
@@ -687,6 +715,7 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         partition_grace_ms: rest.3.1[2],
         barrier: rest.4.0,
         released: rest.4.1,
+        suspended: rest.4.3,
         gang_hosts: rest.4.2,
         execution: rest.5,
         warning: rest.6,

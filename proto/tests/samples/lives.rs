@@ -9,11 +9,12 @@ use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
     CheckpointPolicy, Condition, CpuBinding, Dependency, Execution, ExitMatch, ExitMeaning,
-    ExitRule, JobSpec, Lifecycle, Secret, SecretForm, StopWarning, Ulimit, UlimitKind,
+    ExitRule, JobSpec, Lifecycle, Pipeline, PipelineDependency, PipelineJob, Secret, SecretForm,
+    StopWarning, SuspendMode, Ulimit, UlimitKind,
 };
 use muster_core::state::State;
 
-use super::{JOB, LEADER, REQUEST, exit};
+use super::{JOB, LEADER, REQUEST, exit, spec};
 
 /// A lifecycle with every field.
 fn lifecycle() -> Lifecycle {
@@ -24,6 +25,7 @@ fn lifecycle() -> Lifecycle {
     let rule = |on, then| ExitRule { on, then };
     Lifecycle {
         barrier: None,
+        suspend: SuspendMode::Keep,
         tasks_at_once_max: Some(8),
         after: vec![
             after(3, Condition::Succeeded),
@@ -170,7 +172,28 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 reason: "its digest differs".to_owned(),
             },
         ),
+        ("submit_pipeline", pipeline()),
     ]
+}
+
+/// Two jobs, of which the second waits for the first.
+fn pipeline() -> Command {
+    let job = |name: &str, after| PipelineJob {
+        spec: Arc::new(JobSpec {
+            name: name.to_owned(),
+            ..spec()
+        }),
+        after,
+    };
+    let when = Condition::Failed;
+    let after = vec![PipelineDependency { position: 0, when }];
+    Command::SubmitPipeline {
+        request: REQUEST,
+        pipeline: Arc::new(Pipeline {
+            name: "nightly".to_owned(),
+            jobs: vec![job("train", Vec::new()), job("alarm", after)],
+        }),
+    }
 }
 
 /// One event of every kind of the fourth version.

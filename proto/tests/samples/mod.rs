@@ -28,6 +28,7 @@ pub(crate) mod lives;
 pub(crate) mod moves;
 pub(crate) mod retries;
 pub(crate) mod state;
+pub(crate) mod suspension;
 
 /// A GPU that is easy to find in a dump.
 pub(crate) const fn gpu(number: u128) -> GpuUuid {
@@ -208,6 +209,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(lives::commands());
     commands.push(containers::command());
     commands.extend(barrier::commands());
+    commands.extend(suspension::commands());
     commands.extend(retries::commands());
     commands
 }

@@ -147,7 +147,9 @@ fn running_job() -> Job {
             reason: "wrong data".to_owned(),
             at: TimeMs(4_000),
         }),
+        suspension: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
+        pipeline: None,
         first_untouched: UnitIndex(1),
         requeued: imbl::OrdSet::new(),
         counts: UnitCounts {
@@ -197,6 +199,7 @@ fn past() -> PastAttempt {
         detail: "host node2 was lost".to_owned(),
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
+        culprit: None,
     }
 }
 
@@ -219,7 +222,9 @@ fn array_job() -> Job {
         finished_at: None,
         finish_reason: "exit code 1 of task 0".to_owned(),
         cancel: None,
+        suspension: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
+        pipeline: None,
         first_untouched: UnitIndex(1),
         requeued: [UnitIndex(0)].into_iter().collect(),
         counts: UnitCounts {
@@ -274,6 +279,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::learnt::kinds());
     kinds.extend(super::lives::kinds());
     kinds.extend(super::barrier::kinds());
+    kinds.extend(super::suspension::kinds());
     kinds.extend(super::retries::kinds());
     kinds
 }

@@ -86,6 +86,11 @@ impl Changes {
                 self.plan = true;
                 self.hosts.insert(*host);
             }
+            EventKind::JobSuspended { job, .. } => self.add_job(state, *job),
+            EventKind::JobResumed { job, .. } => {
+                self.plan = true;
+                self.add_job(state, *job);
+            }
             EventKind::JobSubmitted { .. }
             | EventKind::JobFinished { .. }
             | EventKind::UnitRequeued { .. }
@@ -145,6 +150,19 @@ impl Changes {
                 self.add_attempt(state, *job, *unit);
             }
             _ => {}
+        }
+    }
+
+    /// All that a job runs.
+    fn add_job(&mut self, state: &State, job: JobId) {
+        let units = state.job(job).map(|job| job.units.values());
+        let attempts = units
+            .into_iter()
+            .flatten()
+            .filter_map(|unit| unit.attempt.as_deref());
+        for attempt in attempts {
+            self.hosts
+                .extend(attempt.tasks.iter().map(|task| task.host));
         }
     }
 

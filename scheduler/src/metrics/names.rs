@@ -20,6 +20,7 @@ metrics! {
         "Fencing token of this replica's newest leadership.";
     describe_gauge REVISION = "muster_scheduler_revision": "Revision of the applied state.";
     describe_gauge JOBS = "muster_scheduler_jobs": "Remembered jobs by phase.";
+    describe_gauge JOBS_SUSPENDED = "muster_scheduler_jobs_suspended": "Jobs that are suspended.";
     describe_gauge QUEUE_LIVE_JOBS = "muster_scheduler_queue_live_jobs": "Unfinished jobs, by queue.";
     describe_gauge QUEUE_GPUS = "muster_scheduler_queue_gpus":
         "GPUs by queue, those in it included: guaranteed, held, opportunistic (a part of held), or claimed.";

@@ -172,6 +172,7 @@ pub(crate) fn sample(state: &State) {
             gauge!(names::QUEUE_GPUS, "queue" => label.clone(), "kind" => *kind).set(gpus as f64);
         }
     }
+    gauge!(names::JOBS_SUSPENDED).set(state.index.suspended.len() as f64);
     for (_, cause, loss) in state.ledger.causes() {
         let kinds = [
             ("queue", loss.queue_gpu_ms),

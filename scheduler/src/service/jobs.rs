@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use futures::Stream;
 use metrics::histogram;
-use muster_core::ids::{JobId, UnitIndex};
+use muster_core::ids::{JobId, PipelineId, UnitIndex};
 use muster_core::rejection::Rejection;
 use muster_core::state::{Job, State};
 use muster_proto::convert::{job_to_wire, unit_to_wire};
@@ -20,7 +20,7 @@ use tonic::{Request, Response, Status, Streaming};
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::write::write;
-use crate::service::{deadline, exec, explain, logs, page, progress, read};
+use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
@@ -96,6 +96,30 @@ impl JobService for Jobs {
         }
     }
 
+    async fn suspend_job(
+        &self,
+        request: Request<v1::SuspendJobRequest>,
+    ) -> Result<Response<v1::SuspendJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::SuspendJob(request.into_inner()), deadline).await? {
+            Outcome::SuspendJob(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
+    async fn resume_job(
+        &self,
+        request: Request<v1::ResumeJobRequest>,
+    ) -> Result<Response<v1::ResumeJobResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        match write(&self.0, Kind::ResumeJob(request.into_inner()), deadline).await? {
+            Outcome::ResumeJob(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
     async fn explain_job(
         &self,
         request: Request<v1::ExplainJobRequest>,
@@ -112,6 +136,45 @@ impl JobService for Jobs {
             .await
             .map_err(|error| Status::internal(format!("explain the job: {error}")))?;
         answer.map(Response::new)
+    }
+
+    async fn submit_pipeline(
+        &self,
+        request: Request<v1::SubmitPipelineRequest>,
+    ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
+        let began = Instant::now();
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let submit = Kind::SubmitPipeline(request.into_inner());
+        let outcome = write(&self.0, submit, deadline).await?;
+        histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
+        match outcome {
+            Outcome::SubmitPipeline(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
+    async fn get_pipeline(
+        &self,
+        request: Request<v1::GetPipelineRequest>,
+    ) -> Result<Response<v1::GetPipelineResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        pipelines::get(&state, PipelineId(request.pipeline_id)).map(Response::new)
+    }
+
+    async fn list_pipelines(
+        &self,
+        request: Request<v1::ListPipelinesRequest>,
+    ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let limit = self.0.config.limits.page_rows_max;
+        pipelines::list(&state, &request, limit).map(Response::new)
     }
 
     async fn stream_logs(
@@ -210,5 +273,13 @@ fn matches(job: &Job, request: &v1::ListJobsRequest, phases: &BTreeSet<i32>) -> 
     (request.queue.is_empty() || spec.queue == request.queue)
         && (request.user.is_empty() || spec.user == request.user)
         && (request.name.is_empty() || spec.name.contains(&request.name))
+        && (request.pipeline_id == 0 || is_of(job, PipelineId(request.pipeline_id)))
         && (phases.is_empty() || phases.contains(&(v1::JobPhase::from(job.phase) as i32)))
+}
+
+/// Whether a job is a part of a pipeline.
+fn is_of(job: &Job, pipeline: PipelineId) -> bool {
+    job.pipeline
+        .as_ref()
+        .is_some_and(|mark| mark.id == pipeline)
 }

@@ -20,6 +20,7 @@ mod logs;
 mod page;
 mod peer;
 mod peer_pool;
+mod pipelines;
 mod progress;
 mod read;
 mod replies;

@@ -65,7 +65,10 @@ pub(super) fn has_lost(state: &State, attempt: &Attempt) -> bool {
 pub(super) fn checkpoint(state: &State, key: AttemptKey, reason: &StopReason) -> Option<Command> {
     let makes_room = matches!(
         reason,
-        StopReason::Drain { .. } | StopReason::Preempted | StopReason::Moved
+        StopReason::Drain { .. }
+            | StopReason::Preempted
+            | StopReason::Moved
+            | StopReason::Suspended
     );
     let unit = state.job(key.job)?.unit(key.unit)?;
     let is_running = unit.attempt.as_deref()?.running_at.is_some();

@@ -15,4 +15,5 @@ mod forked;
 mod gangs;
 mod podman;
 mod support;
+mod suspension;
 mod tasks;

@@ -18,7 +18,17 @@ fn gang(script: &str) -> v1::JobSpec {
     spec.gang = true;
     spec.groups[0].count = Some(3);
     spec.groups[0].tasks_per_host_max = Some(1);
+    spec.lifecycle.get_or_insert_default().barrier = Some(true);
     spec
+}
+
+/// Submits a job as soon as all replicas are known to be of this build.
+async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
+    eventually("the job is accepted", async || {
+        client.submit_job(spec.clone()).await.ok()
+    })
+    .await
+    .job
 }
 
 /// Everything that happened to a job until it had ended.
@@ -58,7 +68,7 @@ async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
          [ -z \"$MUSTER_HOSTFILE\" ] || cp $MUSTER_HOSTFILE {0}/hosts",
         folder.display()
     );
-    let job = client.submit_job(gang(&script)).await.unwrap().job;
+    let job = submit(&client, gang(&script)).await;
     let kinds = history(&client, job).await;
     let position = |wanted: fn(&Kind) -> bool| kinds.iter().position(wanted).unwrap();
     let prepared = kinds
@@ -104,7 +114,7 @@ async fn members_that_cannot_be_prepared_fail_the_start_and_are_not_charged() {
     let missing = cluster.write("here", "").with_file_name("not-there-yet");
     let mut spec = gang("sleep 1000");
     spec.groups[0].working_directory = Some(missing.display().to_string());
-    let job = client.submit_job(spec).await.unwrap().job;
+    let job = submit(&client, spec).await;
     let unit = eventually("a start has failed", async || {
         let detail = client.get_job(job, 1, v1::Consistency::Linearizable).await;
         let unit = detail.ok()?.units.into_iter().next()?;
@@ -124,7 +134,7 @@ async fn a_gang_may_begin_one_by_one() {
     let client = cluster.client().await;
     let mut spec = gang("true");
     spec.lifecycle.get_or_insert_default().barrier = Some(false);
-    let job = client.submit_job(spec).await.unwrap().job;
+    let job = submit(&client, spec).await;
     let kinds = history(&client, job).await;
     let waits = |kind: &Kind| matches!(kind, Kind::TaskPrepared(_) | Kind::GangReleased(_));
     assert!(!kinds.iter().any(waits), "{kinds:?}");

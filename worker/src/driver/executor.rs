@@ -174,6 +174,14 @@ impl Executor {
                 tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "a prepared task begins");
                 self.runner.begin(RunId { key, epoch }, master_port);
             }
+            Action::Suspend {
+                key,
+                epoch,
+                suspended,
+            } => {
+                tracing::info!(job = %key.job, task = %key.task, %epoch, suspended, "a task stands still, or goes on");
+                self.runner.suspend(RunId { key, epoch }, suspended);
+            }
             Action::Stop {
                 key,
                 epoch,
@@ -268,6 +276,7 @@ impl Executor {
                     true
                 }
                 Action::Begin { key, epoch, .. }
+                | Action::Suspend { key, epoch, .. }
                 | Action::Stop { key, epoch, .. }
                 | Action::ExtendLease { key, epoch, .. }
                 | Action::Release { key, epoch } => self.starting.contains(&RunId {

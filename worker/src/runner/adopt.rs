@@ -30,24 +30,37 @@ const RETRY: Duration = Duration::from_millis(10);
 enum Case {
     /// Nothing of it lives: it ended, or what was left is dead now.
     Over(WorkerTaskPhase),
-    /// Its supervisor says where it stands, when its lease ends (in milliseconds of `CLOCK_BOOTTIME`), and at which step it
-    /// is.
-    Alive(WorkerTaskPhase, u64, Option<u64>, Launched),
+    /// Its supervisor answers.
+    Alive(Alive),
     /// No supervisor answers, and something of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
+}
+
+/// What a supervisor says when it is asked.
+struct Alive {
+    /// Where its task stands.
+    phase: WorkerTaskPhase,
+    /// When its lease ends, in milliseconds of `CLOCK_BOOTTIME`.
+    deadline_boottime_ms: u64,
+    /// At which step the task is.
+    progress: Option<u64>,
+    /// Whether the task stands still.
+    suspended: bool,
+    launched: Launched,
 }
 
 impl Case {
     fn phase(&self) -> WorkerTaskPhase {
         match self {
-            Self::Over(phase) | Self::Alive(phase, ..) => phase.clone(),
+            Self::Over(phase) => phase.clone(),
+            Self::Alive(alive) => alive.phase.clone(),
             Self::Unkillable(_) => WorkerTaskPhase::Stopping,
         }
     }
 
     fn deadline_boottime_ms(&self) -> u64 {
         match self {
-            Self::Alive(_, deadline_ms, ..) => *deadline_ms,
+            Self::Alive(alive) => alive.deadline_boottime_ms,
             Self::Over(_) | Self::Unkillable(_) => boottime_ms(),
         }
     }
@@ -85,6 +98,7 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
             epoch: id.epoch,
             phase: case.phase(),
             deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
+            is_suspended: matches!(&case, Case::Alive(alive) if alive.suspended),
             assignment: { spec.as_ref() }.map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
@@ -93,11 +107,12 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         let cpus = cpus.map(|place| runner.config.hardware.cpus.held(place));
         match case {
             Case::Over(_) => {}
-            Case::Alive(_, _, progress, launched) => {
-                adopted.progress.extend(progress.map(|step| (id, step)));
+            Case::Alive(alive) => {
+                let progress = alive.progress.map(|step| (id, step));
+                adopted.progress.extend(progress);
                 runner.hold(id, deadline_ms, |orders, inbox| {
                     let link = Link::new(id, directory, orders, inbox);
-                    link.holding(cpus).run(launched)
+                    link.holding(cpus).run(alive.launched)
                 });
             }
             Case::Unkillable(supervisor) => {
@@ -168,8 +183,9 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     (&stream).write_all(&line)?;
     let mut phase = WorkerTaskPhase::Starting;
     let mut progress = None;
+    let suspended;
     let mut reader = BufReader::new(stream);
-    let deadline_ms = loop {
+    let deadline_boottime_ms = loop {
         let mut text = String::new();
         if reader.read_line(&mut text)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -191,13 +207,15 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
             }
             SupervisorMessage::Status {
-                deadline_boottime_ms,
+                deadline_boottime_ms: deadline_ms,
                 stopping,
+                suspended: stands_still,
             } => {
+                suspended = stands_still;
                 if stopping {
                     phase = WorkerTaskPhase::Stopping;
                 }
-                break deadline_boottime_ms;
+                break deadline_ms;
             }
         }
     };
@@ -207,7 +225,13 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         supervisor,
         child: None,
     };
-    Ok(Case::Alive(phase, deadline_ms, progress, launched))
+    Ok(Case::Alive(Alive {
+        phase,
+        deadline_boottime_ms,
+        progress,
+        suspended,
+        launched,
+    }))
 }
 
 fn gone() -> Case {
@@ -326,7 +350,11 @@ mod tests {
         let case = reach(&directory, None).unwrap();
         assert!(matches!(
             case,
-            Case::Alive(WorkerTaskPhase::Running, 77, ..)
+            Case::Alive(Alive {
+                phase: WorkerTaskPhase::Running,
+                deadline_boottime_ms: 77,
+                ..
+            })
         ));
         drop(newer.join().unwrap());
     }

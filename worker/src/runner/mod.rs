@@ -227,6 +227,19 @@ impl Runner {
         }
     }
 
+    /// Lets a task's processes stand still, or go on; one that is not held any more has ended.
+    pub(crate) fn suspend(&self, id: RunId, suspended: bool) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = match suspended {
+                true => AgentRequest::Suspend,
+                false => AgentRequest::Resume,
+            };
+            if handle.requests.try_send(request).is_err() {
+                tracing::debug!(%id, "the order to stand still or to go on found no supervisor that takes it");
+            }
+        }
+    }
+
     /// Announces requests for commands beside a task; one that is not held any more has ended.
     pub(crate) fn announce_exec(&self, id: RunId) {
         if let Some(handle) = self.handles().get(&id)
@@ -298,10 +311,7 @@ impl Runner {
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
         let (requests, waiting) = mpsc::channel(ORDERS_WAITING_MAX);
-        let orders = Orders {
-            deadlines,
-            requests: waiting,
-        };
+        let orders = Orders::new(deadlines, waiting);
         let task = tokio::spawn(body(orders, self.inbox.clone()));
         let handle = Handle {
             deadline_boottime_ms,

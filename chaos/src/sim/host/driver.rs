@@ -300,6 +300,11 @@ impl AgentDriver {
                     }
                 }
                 Action::Begin { key, epoch, .. } => supervisors.begin(Owner { key, epoch }),
+                Action::Suspend {
+                    key,
+                    epoch,
+                    suspended,
+                } => supervisors.suspend(Owner { key, epoch }, suspended),
                 Action::Stop {
                     key,
                     epoch,

@@ -9,9 +9,13 @@ mod get;
 mod list;
 mod logs;
 pub(crate) mod submit;
+mod suspend;
 mod wait;
 
 use clap::Subcommand;
+
+use suspend::Wanted;
+pub(super) use wait::{Ended, Goal, wait_for};
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -33,6 +37,13 @@ pub(crate) enum Verb {
     Explain(explain::Explain),
     /// End jobs
     Cancel(cancel::Cancel),
+    /// Let jobs stand still, or give their resources back for a while
+    ///
+    /// Nothing more of them is placed. What runs stands still where it is and keeps its resources, or saves, stops and
+    /// gives them back, as the job says (`lifecycle.suspend`). Leases go on.
+    Suspend(suspend::Suspend),
+    /// Let suspended jobs go on
+    Resume(suspend::Suspend),
     /// Show a task's output
     Logs(logs::Logs),
     /// Follow what a task prints from now on; ^C detaches, and the task goes on
@@ -54,6 +65,8 @@ impl Verb {
             Self::Get(get) => get.run(options).await,
             Self::Explain(explain) => explain.run(options).await,
             Self::Cancel(cancel) => cancel.run(options).await,
+            Self::Suspend(suspend) => suspend.run(Wanted::Suspended, options).await,
+            Self::Resume(suspend) => suspend.run(Wanted::Resumed, options).await,
             Self::Logs(logs) => logs.run(options).await,
             Self::Attach(attach) => attach.run(options).await,
             Self::Exec(exec) => exec.run(options).await,

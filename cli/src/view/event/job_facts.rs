@@ -50,6 +50,20 @@ fn job_level(kind: &Kind) -> Option<(u64, Facts)> {
                 facts("job_cancel_requested", Tone::Waiting, text, detail),
             )
         }
+        Kind::JobSuspended(event) => {
+            let mode = word(event.mode().as_str_name(), "SUSPEND_MODE_");
+            let text = format!("by {} ({mode}): {}", event.author, event.reason);
+            let detail = json!({"author": event.author, "reason": event.reason, "mode": mode});
+            (
+                event.job_id,
+                facts("job_suspended", Tone::Waiting, text, detail),
+            )
+        }
+        Kind::JobResumed(event) => {
+            let text = format!("by {}: {}", event.author, event.reason);
+            let detail = json!({"author": event.author, "reason": event.reason});
+            (event.job_id, facts("job_resumed", Tone::Good, text, detail))
+        }
         Kind::JobFinished(event) => {
             let phase = job_phase(event.phase());
             let text = if event.reason.is_empty() {

@@ -13,6 +13,9 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
     Some(match blocker.kind.as_ref()? {
         Kind::BackOff(wait) => json!({"kind": "back_off", "until": instant(wait.until_ms)}),
         Kind::Cancelling(_) => json!({"kind": "cancelling"}),
+        Kind::Suspended(it) => {
+            json!({"kind": "suspended", "author": it.author, "reason": it.reason})
+        }
         Kind::Dependencies(waiting) => dependencies(waiting),
         Kind::TasksAtOnce(limit) => json!({"kind": "tasks_at_once", "max": limit.max}),
         Kind::NoSuchHost(missing) => json!({"kind": "no_such_host", "need": missing.need}),

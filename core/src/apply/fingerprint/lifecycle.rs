@@ -4,6 +4,7 @@
 use crate::apply::fingerprint::Fold;
 use crate::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    SuspendMode,
 };
 
 /// Sets what follows apart from a scheduling part, which may be absent before it.
@@ -19,6 +20,7 @@ impl Fold {
             local_retries_max,
             attempts_without_progress_max,
             checkpoints,
+            suspend,
             warning,
         } = lifecycle;
         self.number(MARK);
@@ -48,6 +50,10 @@ impl Fold {
             self.number(7);
             self.policy(policy);
         }
+        match suspend {
+            SuspendMode::Keep => {}
+            SuspendMode::Release => self.numbers(&[8, 2]),
+        }
         if let Some(warning) = warning {
             let signal = u64::from(warning.signal.cast_unsigned());
             self.numbers(&[9, signal, u64::from(warning.to_all)]);
@@ -56,12 +62,16 @@ impl Fold {
     }
 
     fn dependency(&mut self, dependency: Dependency) {
-        let when = match dependency.when {
+        self.number(dependency.job.get());
+        self.condition(dependency.when);
+    }
+
+    pub(super) fn condition(&mut self, when: Condition) {
+        self.number(match when {
             Condition::Succeeded => 1,
             Condition::Ended => 2,
             Condition::Failed => 3,
-        };
-        self.numbers(&[dependency.job.get(), when]);
+        });
     }
 
     fn exit_rule(&mut self, rule: ExitRule) {

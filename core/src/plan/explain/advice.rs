@@ -73,7 +73,10 @@ pub(super) fn find(
     let wait = |until: TimeMs| Remedy::Wait { until };
     match met.blocker.as_ref()? {
         // Only the others' ends help, which nobody can order.
-        Blocker::Cancelling | Blocker::Dependencies { .. } | Blocker::TasksAtOnce { .. } => None,
+        Blocker::Cancelling
+        | Blocker::Suspended { .. }
+        | Blocker::Dependencies { .. }
+        | Blocker::TasksAtOnce { .. } => None,
         Blocker::BackOff { until } => Some(Advice {
             remedy: wait(*until),
             is_enough: search.fits(job),

@@ -39,7 +39,8 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
         };
     }
     let known = last.state.job(before.id);
-    if let Some(blocker) = known.and_then(|job| dependencies(&last.state, job)) {
+    let kept_back = |job: &Job| suspension(job).or_else(|| dependencies(&last.state, job));
+    if let Some(blocker) = known.and_then(|job| kept_back(job)) {
         return Met {
             blocker: Some(blocker),
             placed: 0,
@@ -73,6 +74,15 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
         round: unit.map(|unit| (round, turn, unit)),
         ..nothing
     }
+}
+
+/// Who suspended a job that has waiting units.
+fn suspension(job: &Job) -> Option<Blocker> {
+    let suspension = job.suspension.as_ref().filter(|_| job.counts.waiting > 0)?;
+    Some(Blocker::Suspended {
+        author: suspension.author.clone(),
+        reason: suspension.reason.clone(),
+    })
 }
 
 /// The jobs that a job waits for, if there are any: it has no turn before they have ended.

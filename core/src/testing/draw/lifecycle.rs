@@ -3,15 +3,19 @@
 use crate::command::{Command, JobDefaults};
 use crate::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    StopWarning,
+    StopWarning, SuspendMode,
 };
-use crate::testing::draw::Draw;
+use crate::testing::builders::request_id;
+use crate::testing::draw::{Draw, REQUESTS};
 
 impl Draw<'_> {
     pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {
         let mut lifecycle = Lifecycle::default();
         if gang && self.once_in(4) {
             lifecycle.barrier = Some(self.once_in(2));
+        }
+        if self.once_in(3) {
+            lifecycle.suspend = SuspendMode::Release;
         }
         if !gang && self.once_in(4) {
             lifecycle.tasks_at_once_max = Some(1 + self.small(3));
@@ -45,6 +49,27 @@ impl Draw<'_> {
             });
         }
         lifecycle
+    }
+
+    /// Mostly lets a suspended job go on, if there is one.
+    pub(super) fn suspension(&mut self) -> Command {
+        let request = request_id(self.below(REQUESTS));
+        let (author, reason) = ("grace".to_owned(), "another one's turn".to_owned());
+        let suspended: Vec<_> = self.state.index.suspended.iter().copied().collect();
+        match self.pick(suspended) {
+            Some(job) if !self.once_in(4) => Command::ResumeJob {
+                request,
+                job,
+                author,
+                reason,
+            },
+            _ => Command::SuspendJob {
+                request,
+                job: self.job(),
+                author,
+                reason,
+            },
+        }
     }
 
     pub(super) fn job_defaults(&mut self) -> Command {

@@ -60,7 +60,10 @@ fn tells_of_lives(job: &Job) -> bool {
                 .iter()
                 .any(|checkpoint| checkpoint.save_ms.is_some() || checkpoint.spoiled.is_some())
     };
-    says_how_it_lives(&job.spec) || job.units.values().any(|unit| of_unit(unit))
+    job.pipeline.is_some()
+        || job.suspension.is_some()
+        || says_how_it_lives(&job.spec)
+        || job.units.values().any(|unit| of_unit(unit))
 }
 
 /// Whether an event tells of an end what readers of version 3 would overlook.

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use muster_core::command::TaskPlacement;
 use muster_core::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::spec::JobSpec;
 use muster_core::state::{
-    Attempt, Barrier, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
 };
 use muster_core::time::TimeMs;
 
@@ -33,20 +33,33 @@ pub(super) fn to_wire(job: &Job) -> v1::Job {
         cancel: job.cancel.as_ref().map(Into::into),
         first_untouched: job.first_untouched.get(),
         counts: Some((&job.counts).into()),
+        suspension: job.suspension.as_ref().map(Into::into),
+        pipeline: job.pipeline.as_ref().map(|mark| mark.id.get()),
+        pipeline_name: job
+            .pipeline
+            .as_ref()
+            .map_or_else(String::new, |mark| mark.name.clone()),
         ledger: ledger_to_wire(&job.ledger),
     }
 }
 
 /// A job without its units.
 pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
+    let name = wire.pipeline_name;
+    let pipeline = wire.pipeline.map(|id| PipelineMark {
+        id: PipelineId(id),
+        name,
+    });
     Ok(Job {
         id: JobId(wire.id),
         spec: Arc::new(spec_from_wire(required("job.spec", wire.spec)?)?),
+        pipeline: pipeline.map(Arc::new),
         submitted_at: TimeMs(wire.submitted_at_ms),
         phase: enumeration::<crate::v1::JobPhase, _>("job.phase", wire.phase)?,
         finished_at: wire.finished_at_ms.map(TimeMs),
         finish_reason: wire.finish_reason,
         cancel: wire.cancel.map(Into::into),
+        suspension: wire.suspension.map(Into::into),
         units: OrdMap::new(),
         first_untouched: UnitIndex(wire.first_untouched),
         requeued: OrdSet::new(),
@@ -272,6 +285,7 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         exit: past.exit.as_ref().map(Into::into),
         host_ids: past.hosts.iter().map(|host| host.get()).collect(),
         hosts: Vec::new(),
+        culprit_id: past.culprit.map(HostId::get),
     }
 }
 
@@ -285,5 +299,6 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
         detail: wire.detail,
         exit: wire.exit.map(Into::into),
         hosts: wire.host_ids.into_iter().map(HostId).collect(),
+        culprit: wire.culprit_id.map(HostId),
     }
 }

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 
 use muster_core::event::{Event, EventKind};
-use muster_core::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
+use muster_core::ids::{
+    HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
+};
 use muster_core::state::{
     Answer, EventLog, Job, Leadership, Reliability, State, StateParts, StoredAnswer, Unit,
 };
@@ -154,6 +156,7 @@ pub(super) fn answer_to_wire(request: RequestId, stored: &StoredAnswer) -> v1::S
         Answer::Job(job) => Wire::Job(job.get()),
         Answer::Host(host) => Wire::Host(host.get()),
         Answer::Count(count) => Wire::Count(count),
+        Answer::Pipeline(pipeline) => Wire::Pipeline(pipeline.get()),
     };
     v1::StoredAnswer {
         request: pack_request(request),
@@ -172,6 +175,7 @@ fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> 
         Wire::Job(job) => Answer::Job(JobId(job)),
         Wire::Host(host) => Answer::Host(HostId(host)),
         Wire::Count(count) => Answer::Count(count),
+        Wire::Pipeline(pipeline) => Answer::Pipeline(PipelineId(pipeline)),
     };
     let stored = StoredAnswer {
         revision: Revision(wire.revision),

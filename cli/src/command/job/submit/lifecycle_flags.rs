@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
-use crate::job_file::{LifecycleFile, RecipientFile, WarningFile};
+use crate::job_file::{LifecycleFile, RecipientFile, SuspendFile, WarningFile};
 use crate::parse::{self, HumanDuration, HumanSignal};
 
 /// What a job says about its own life.
@@ -15,6 +15,9 @@ pub(super) struct LifecycleFlags {
     /// Let the gang's members begin one by one, not all of them once all are prepared
     #[arg(long, requires = "gang")]
     no_barrier: bool,
+    /// How the job is suspended (keep)
+    #[arg(long, value_enum, value_name = "MODE")]
+    suspend: Option<SuspendFile>,
     /// Run at most so many tasks at a time (all)
     #[arg(long, value_name = "COUNT", conflicts_with = "gang")]
     at_once: Option<u32>,
@@ -46,9 +49,10 @@ pub(super) struct LifecycleFlags {
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 8] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 9] {
         [
             ("--no-barrier", self.no_barrier),
+            ("--suspend", self.suspend.is_some()),
             ("--at-once", self.at_once.is_some()),
             ("--after-ok", !self.after_ok.is_empty()),
             ("--after-any", !self.after_any.is_empty()),
@@ -65,6 +69,7 @@ impl LifecycleFlags {
     /// What the job says.
     pub(super) fn lifecycle(&self) -> v1::Lifecycle {
         LifecycleFile {
+            suspend: self.suspend,
             barrier: self.no_barrier.then_some(false),
             tasks_at_once_max: self.at_once,
             after_ok: self.after_ok.clone(),
@@ -99,6 +104,7 @@ impl LifecycleFlags {
 pub(super) fn flag_of(field: &str) -> Option<&'static str> {
     let flags = [
         ("lifecycle.barrier", "--no-barrier"),
+        ("lifecycle.suspend", "--suspend"),
         ("lifecycle.tasks_at_once_max", "--at-once"),
         ("lifecycle.after", "--after-ok, --after-any, --after-failed"),
         ("lifecycle.local_retries_max", "--local-retries"),

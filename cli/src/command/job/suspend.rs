@@ -1,0 +1,76 @@
+//! `muster job suspend` and `muster job resume`.
+
+use clap::Args;
+use muster_client::Client;
+use muster_core::ids::{JobId, Revision};
+
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_documents};
+
+/// `muster job suspend`, `muster job resume`
+#[derive(Debug, Args)]
+pub(crate) struct Suspend {
+    /// Jobs, by id
+    #[arg(required = true)]
+    jobs: Vec<u64>,
+    /// Why; kept with the job while it is suspended, and told to watchers
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+/// What to do with a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// It stands still.
+    Suspended,
+    /// It goes on.
+    Resumed,
+}
+
+impl Suspend {
+    /// Does it. One job's failure does not keep the others from it.
+    pub(crate) async fn run(self, wanted: Wanted, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let screen = options.screen();
+        let (mut done, mut exit) = (Vec::new(), Exit::Ok);
+        for job in self.jobs.iter().copied().map(JobId) {
+            match ask(&client, wanted, job, &self.reason).await {
+                Ok(revision) => match screen.format {
+                    Format::Table | Format::Wide => {
+                        let text = match wanted {
+                            Wanted::Suspended => format!("job {job} is suspended\n"),
+                            Wanted::Resumed => format!("job {job} goes on\n"),
+                        };
+                        screen.data(&text)?;
+                    }
+                    Format::Name => screen.data(&format!("{job}\n"))?,
+                    _ => done.push(serde_json::json!({"job": job, "revision": revision})),
+                },
+                Err(failure) => {
+                    failure.about(&format!("job {job}")).print();
+                    exit = Exit::Error;
+                }
+            }
+        }
+        if !screen.is_table() && screen.format != Format::Name {
+            screen.data(&render_documents(screen.format, &done)?)?;
+        }
+        Ok(exit)
+    }
+}
+
+async fn ask(
+    client: &Client,
+    wanted: Wanted,
+    job: JobId,
+    reason: &str,
+) -> Result<Revision, Failure> {
+    let author = current_user();
+    let asked = match wanted {
+        Wanted::Suspended => client.suspend_job(job, &author, reason).await,
+        Wanted::Resumed => client.resume_job(job, &author, reason).await,
+    };
+    Ok(asked?)
+}

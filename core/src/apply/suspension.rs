@@ -1,0 +1,126 @@
+//! Jobs that are suspended, and go on.
+//!
+//! A suspended job gets nothing new. What it runs stands still in place, or gives everything back and waits, as its
+//! specification says. Leases go on in both cases: a task that stands still ends with its lease like any other.
+
+use crate::apply::fingerprint::Request;
+use crate::apply::{Step, require_length};
+use crate::command::StopReason;
+use crate::event::EventKind;
+use crate::ids::{HostId, JobId, RequestId};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::spec::SuspendMode;
+use crate::state::{Answer, Job, Suspension};
+
+impl Step<'_> {
+    pub(super) fn suspend_job(
+        &mut self,
+        request: RequestId,
+        id: JobId,
+        (author, reason): (&str, &str),
+    ) -> Result<Answer, Rejection> {
+        check_texts(author, reason)?;
+        let asked = Request::Suspend(id, author, reason);
+        self.once(request, &asked, |step| {
+            let job = step.unfinished(id)?;
+            if let Some(known) = &job.suspension {
+                let detail = format!("is suspended already, by {}", known.author);
+                return Err(Rejection::Suspension { job: id, detail });
+            }
+            step.begin_suspension(id, author, reason);
+            Ok(Answer::Done)
+        })
+    }
+
+    pub(super) fn resume_job(
+        &mut self,
+        request: RequestId,
+        id: JobId,
+        (author, reason): (&str, &str),
+    ) -> Result<Answer, Rejection> {
+        check_texts(author, reason)?;
+        let asked = Request::Resume(id, author, reason);
+        self.once(request, &asked, |step| {
+            if step.unfinished(id)?.suspension.is_none() {
+                let detail = "is not suspended".to_owned();
+                return Err(Rejection::Suspension { job: id, detail });
+            }
+            step.emit(EventKind::JobResumed {
+                job: id,
+                author: author.to_owned(),
+                reason: reason.to_owned(),
+            });
+            step.end_suspension(id);
+            Ok(Answer::Done)
+        })
+    }
+
+    /// A job that has neither ended nor is being ended.
+    fn unfinished(&self, id: JobId) -> Result<&Job, Rejection> {
+        let job = self.known_job(id)?;
+        if job.phase.is_terminal() {
+            let phase = job.phase;
+            return Err(Rejection::JobFinished { job: id, phase });
+        }
+        if job.cancel.is_some() {
+            let detail = "is being cancelled".to_owned();
+            return Err(Rejection::Suspension { job: id, detail });
+        }
+        Ok(job)
+    }
+
+    fn begin_suspension(&mut self, id: JobId, author: &str, reason: &str) {
+        let mode = self.job_mut(id).spec.lifecycle.suspend;
+        self.emit(EventKind::JobSuspended {
+            job: id,
+            author: author.to_owned(),
+            reason: reason.to_owned(),
+            mode,
+        });
+        self.give_up_claims_of(id, "its job was suspended");
+        let suspension = Suspension {
+            author: author.to_owned(),
+            reason: reason.to_owned(),
+            at: self.state.time,
+        };
+        self.state.index.suspended.insert(id);
+        self.edit_job(id, |job| job.suspension = Some(suspension));
+        match mode {
+            SuspendMode::Keep => self.touch_hosts_of(id),
+            SuspendMode::Release => {
+                for unit in self.active_units(id) {
+                    let grace_ms = self.job_mut(id).spec.stop_grace_ms;
+                    self.order_stop(id, unit, StopReason::Suspended, grace_ms);
+                }
+            }
+        }
+    }
+
+    /// A job is not suspended any more: it goes on, or ends.
+    pub(super) fn end_suspension(&mut self, id: JobId) {
+        if self.state.index.suspended.remove(&id).is_some() {
+            self.edit_job(id, |job| job.suspension = None);
+            self.touch_hosts_of(id);
+        }
+    }
+
+    /// The workers of a job's tasks have something new to do.
+    fn touch_hosts_of(&mut self, id: JobId) {
+        let units = self.job_mut(id).units.values();
+        let attempts = units.filter_map(|unit| unit.attempt.as_deref());
+        let mut hosts: Vec<HostId> = attempts
+            .flat_map(|attempt| attempt.tasks.iter().map(|run| run.host))
+            .collect();
+        hosts.sort_unstable();
+        hosts.dedup();
+        for host in hosts {
+            self.touch_desired(host);
+        }
+    }
+}
+
+fn check_texts(author: &str, reason: &str) -> Result<(), Rejection> {
+    require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)?;
+    require_length("reason", reason, "TEXT_BYTES_MAX", limits::TEXT_BYTES_MAX)
+}

@@ -1,0 +1,86 @@
+//! Samples of the fourth version: jobs that are suspended, and go on.
+
+use std::sync::Arc;
+
+use muster_core::command::{Command, StopReason};
+use muster_core::event::EventKind;
+use muster_core::spec::{JobSpec, Lifecycle, SuspendMode};
+use muster_core::state::{State, Suspension};
+use muster_core::time::TimeMs;
+
+use super::{JOB, REQUEST, spec};
+
+/// Commands that suspend jobs and let them go on, under the names of their files.
+pub(crate) fn commands() -> Vec<(&'static str, Command)> {
+    let spec = JobSpec {
+        lifecycle: released(),
+        ..spec()
+    };
+    let (author, reason) = ("grace".to_owned(), "another one's turn".to_owned());
+    vec![
+        (
+            "submit_job_released_when_suspended",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(spec),
+            },
+        ),
+        (
+            "suspend_job",
+            Command::SuspendJob {
+                request: REQUEST,
+                job: JOB,
+                author: author.clone(),
+                reason: reason.clone(),
+            },
+        ),
+        (
+            "resume_job",
+            Command::ResumeJob {
+                request: REQUEST,
+                job: JOB,
+                author,
+                reason,
+            },
+        ),
+        ("stop_attempt_suspended", super::stop(StopReason::Suspended)),
+    ]
+}
+
+fn released() -> Lifecycle {
+    Lifecycle {
+        suspend: SuspendMode::Release,
+        ..Lifecycle::default()
+    }
+}
+
+/// One event of every kind that tells of suspensions.
+pub(crate) fn kinds() -> Vec<EventKind> {
+    let (author, reason) = ("grace".to_owned(), "another one's turn".to_owned());
+    vec![
+        EventKind::JobSuspended {
+            job: JOB,
+            author: author.clone(),
+            reason: reason.clone(),
+            mode: SuspendMode::Release,
+        },
+        EventKind::JobResumed {
+            job: JOB,
+            author,
+            reason,
+        },
+    ]
+}
+
+/// The first version's state, of which a job is suspended.
+pub(crate) fn state() -> State {
+    let mut parts = super::state::parts();
+    let job = parts.jobs.iter_mut().find(|job| !job.units.is_empty());
+    let job = job.expect("a job of the sample has a unit with a history");
+    job.suspension = Some(Suspension {
+        author: "grace".to_owned(),
+        reason: "another one's turn".to_owned(),
+        at: TimeMs(4_500),
+    });
+    State::restore(parts)
+}

@@ -1,0 +1,96 @@
+//! Tasks that stand still where they are.
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
+use muster_core::desired::TaskAssignment;
+use muster_supervisor::process::ProcessEntry;
+use muster_supervisor::{AgentRequest, SupervisorMessage};
+
+const SIGKILL: i32 = 9;
+
+/// A task with a process in a session of its own, both of which count; it saves when it is asked to stop.
+fn counting() -> TaskAssignment {
+    script(
+        "trap 'echo saved > saved; exit 75' TERM
+         setsid sh -c 'echo $$ > hidden; while :; do echo >> hidden-count; sleep 0.01; done' &
+         echo $$ > main
+         while :; do echo >> main-count; sleep 0.01; done",
+    )
+}
+
+fn processes(rig: &Rig) -> [i32; 2] {
+    ["main", "hidden"].map(|name| rig.scratch_file(name).parse().unwrap())
+}
+
+fn stand_still(processes: [i32; 2]) -> bool {
+    let all = ProcessEntry::all().unwrap();
+    let of_task =
+        |entry: &&ProcessEntry| processes.contains(&entry.pid) || processes.contains(&entry.parent);
+    all.iter()
+        .filter(of_task)
+        .all(|entry| entry.is_stopped() || entry.is_dead() || waits_in_the_kernel(entry.pid))
+}
+
+/// A shell that is starting a program waits there for the child that was stopped on its way.
+fn waits_in_the_kernel(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('D'))
+}
+
+fn counted(rig: &Rig) -> u64 {
+    ["main-count", "hidden-count"]
+        .map(|name| rig.directory.scratch().join(name))
+        .map(|path| std::fs::metadata(path).map_or(0, |it| it.len()))
+        .iter()
+        .sum()
+}
+
+#[test]
+fn every_process_stands_still_until_the_task_goes_on() {
+    let mut rig = Rig::start(counting(), LONG_LEASE_MS);
+    rig.hear_started();
+    let task = processes(&rig);
+    rig.say(&AgentRequest::Suspend);
+    eventually("all stand still", || stand_still(task));
+    let still = counted(&rig);
+    rig.say(&AgentRequest::Status);
+    assert!(matches!(
+        rig.hear(),
+        SupervisorMessage::Status {
+            suspended: true,
+            ..
+        }
+    ));
+    assert_eq!(counted(&rig), still, "something goes on");
+    rig.say(&AgentRequest::Resume);
+    eventually("it goes on", || counted(&rig) > still + 4);
+}
+
+#[test]
+fn a_task_that_stands_still_is_asked_to_stop_and_hears_it() {
+    let mut rig = Rig::start(counting(), LONG_LEASE_MS);
+    rig.hear_started();
+    let task = processes(&rig);
+    rig.say(&AgentRequest::Suspend);
+    eventually("all stand still", || stand_still(task));
+    rig.say(&AgentRequest::Stop {
+        reason: "preempt".to_owned(),
+        grace_ms: 20_000,
+    });
+    assert_eq!(rig.hear_exit().code, Some(75));
+    assert_eq!(rig.scratch_file("saved"), "saved");
+    assert!(!rig.lives());
+}
+
+#[test]
+fn a_task_that_stands_still_ends_with_its_lease() {
+    let mut rig = Rig::start(counting(), 1_500);
+    rig.hear_started();
+    rig.say(&AgentRequest::Suspend);
+    let exit = rig.hear_exit();
+    assert!(
+        exit.lease_expired && exit.signal == Some(SIGKILL),
+        "{exit:?}"
+    );
+    assert!(!rig.lives());
+}

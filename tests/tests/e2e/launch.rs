@@ -1,0 +1,109 @@
+//! The launch templates in `examples/launch`, as a user would run them: copied, submitted, read.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, skip};
+
+const THREE_WORKERS: Shape = Shape {
+    replicas: 1,
+    workers: 3,
+    gpus: 0,
+};
+
+fn templates() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../examples/launch")
+}
+
+/// Copies a template beside the cluster and points its job file there; gives the job file.
+fn copied(cluster: &Cluster, name: &str) -> PathBuf {
+    let marker = cluster.write(&format!("{name}.copied"), "");
+    let folder = marker.with_file_name(name);
+    fs::create_dir(&folder).unwrap();
+    for entry in fs::read_dir(templates().join(name)).unwrap() {
+        let entry = entry.unwrap();
+        fs::copy(entry.path(), folder.join(entry.file_name())).unwrap();
+    }
+    let path = folder.join("job.yaml");
+    let text = fs::read_to_string(&path).unwrap();
+    let shared = format!("/shared/launch/{name}");
+    assert!(text.contains(&shared), "{text}");
+    fs::write(&path, text.replace(&shared, folder.to_str().unwrap())).unwrap();
+    path
+}
+
+/// Runs a job file to its end, which must be a good one; gives what its tasks printed, task by task.
+async fn run(cluster: &Cluster, file: &Path, tasks: u32) -> Vec<String> {
+    let client = cluster.client().await;
+    // Until all replicas are known to be of this build, gangs begin one by one.
+    let submitted = eventually("the job is submitted", async || {
+        let words = ["job", "submit", "-f", file.to_str().unwrap(), "-o", "name"];
+        let run = cluster.muster(&words).await;
+        run.ok().trim().parse().ok().map(JobId)
+    })
+    .await;
+    let ended = client.wait_job(submitted).await.unwrap();
+    let mut printed = Vec::new();
+    for task in 0..tasks {
+        let (job, task) = (submitted.to_string(), task.to_string());
+        let words = ["job", "logs", &job, "--task", &task];
+        printed.push(cluster.muster(&words).await.ok());
+    }
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{printed:?}");
+    printed
+}
+
+/// Whether a program is there and answers.
+fn answers(program: &str, arguments: &[&str]) -> bool {
+    let output = Command::new(program).args(arguments).output();
+    output.is_ok_and(|output| output.status.success())
+}
+
+#[tokio::test]
+async fn plain_programs_find_each_other() {
+    if !answers("python3", &["--version"]) {
+        return skip("python3 is not installed");
+    }
+    let cluster = Cluster::start(THREE_WORKERS).await;
+    let file = copied(&cluster, "plain");
+    let printed = run(&cluster, &file, 4).await;
+    for (rank, text) in printed.iter().enumerate() {
+        assert_eq!(text, &format!("rank {rank} of 4: the sum is 10\n"));
+    }
+}
+
+#[tokio::test]
+async fn torchrun_starts_as_one_node_of_a_gang() {
+    if !answers("python3", &["-c", "import torch.distributed"]) {
+        return skip("PyTorch cannot be imported by python3 (pip install torch)");
+    }
+    let cluster = Cluster::start(THREE_WORKERS).await;
+    let file = copied(&cluster, "torchrun");
+    let printed = run(&cluster, &file, 2).await.concat();
+    for rank in 0..4 {
+        let line = format!("rank {rank} of 4: the sum is 10\n");
+        assert!(printed.contains(&line), "{printed}");
+    }
+}
+
+#[tokio::test]
+async fn mpirun_starts_its_daemons_through_the_gangs_tasks() {
+    if !answers("mpirun", &["--version"]) {
+        return skip("mpirun is not installed (Debian: openmpi-bin)");
+    }
+    let cluster = Cluster::start(THREE_WORKERS).await;
+    let file = copied(&cluster, "mpi");
+    // Open MPI refuses to run as root unless it is told so.
+    let text = fs::read_to_string(&file).unwrap();
+    let as_root =
+        "environment: {OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1'}\n";
+    fs::write(&file, text + as_root).unwrap();
+    let printed = run(&cluster, &file, 3).await.concat();
+    for rank in 0..3 {
+        let line = format!("process {rank} of 3, in task {rank}\n");
+        assert!(printed.contains(&line), "{printed}");
+    }
+}
