@@ -39,6 +39,9 @@ enum Noun {
     /// Accelerators
     #[command(subcommand)]
     Gpu(command::gpu::Verb),
+    /// From inside a task: register checkpoints, hear when to stop
+    #[command(subcommand)]
+    Task(command::task::Verb),
     /// Where jobs wait: a tree with guarantees, limits and weights
     #[command(subcommand)]
     Queue(command::queue::Verb),
@@ -137,6 +140,7 @@ impl CommandLine {
             Noun::Chaos(chaos) => return chaos.run(options),
             Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
+            Noun::Task(verb) => return verb.run(options),
             Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
@@ -171,6 +175,7 @@ impl Noun {
             Self::Simulate(simulate) => simulate.run(options),
             Self::Completion(completion) => completion.run(options),
             Self::Scenario(verb) => verb.run(options),
+            Self::Task(verb) => verb.run(options),
         }
     }
 }

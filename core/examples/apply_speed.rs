@@ -83,6 +83,7 @@ impl Bench {
             job,
             unit: UnitIndex(0),
             standing: muster_core::command::Standing::Share,
+            barrier: false,
             tasks: Arc::from([TaskPlacement {
                 task: TaskIndex(0),
                 host: HostId(slot.0),

@@ -6,6 +6,8 @@
 mod block;
 mod checkpoint;
 mod claim;
+mod defaults;
+mod placement;
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -16,13 +18,15 @@ use serde::{Deserialize, Serialize};
 pub use crate::command::block::{Block, BlockTarget};
 pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
+pub use crate::command::defaults::JobDefaults;
+pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
 use crate::quota::QueueTree;
 use crate::spec::{JobSpec, Pipeline};
-use crate::topology::{CellId, LearntTree, Topology};
+use crate::topology::{LearntTree, Topology};
 
 /// A replicated command.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,6 +93,17 @@ pub enum Command {
     Place(Placement),
     /// What became of one task, by its worker's word or by the leader's clock.
     ReportTask(TaskReport),
+    /// All members of a gang are prepared: they begin. Since command format 4.
+    ReleaseGang {
+        /// The leader that saw it.
+        leader: LeadershipEpoch,
+        /// Whose gang.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Which attempt; an older epoch is refused.
+        epoch: AttemptEpoch,
+    },
     /// Ends an attempt early; what happens next follows from the reason.
     StopAttempt {
         /// The leader that decided it.
@@ -207,6 +222,13 @@ pub enum Command {
         /// The new ground.
         standing: Standing,
     },
+    /// Sets what counts for jobs that say nothing themselves. Since command format 4.
+    SetJobDefaults {
+        /// The leader that found none set.
+        leader: LeadershipEpoch,
+        /// What counts from now on.
+        defaults: JobDefaults,
+    },
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
     Prune {
         /// The leader that noticed.
@@ -222,12 +244,14 @@ impl Command {
             Self::RegisterHost { leader, .. }
             | Self::SetHostHealth { leader, .. }
             | Self::SetGpuHealth { leader, .. }
+            | Self::ReleaseGang { leader, .. }
             | Self::StopAttempt { leader, .. }
             | Self::ExpireBlocks { leader }
             | Self::CommitCheckpoint { leader, .. }
             | Self::SpoilCheckpoint { leader, .. }
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
+            | Self::SetJobDefaults { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Place(placement) => Some(placement.leader),
             Self::Claim(claiming) => Some(claiming.leader),
@@ -308,46 +332,6 @@ pub enum GpuHealth {
     },
 }
 
-/// One unit's allocation: which task runs where on which GPUs.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Placement {
-    /// The leader that planned it.
-    pub leader: LeadershipEpoch,
-    /// Whose unit.
-    pub job: JobId,
-    /// Which unit.
-    pub unit: UnitIndex,
-    /// One entry per task of the unit, in task order. A gang whose groups name a `count_min` may come with fewer: the
-    /// first so many of each group.
-    pub tasks: Arc<[TaskPlacement]>,
-    /// On what ground it holds its resources.
-    pub standing: Standing,
-}
-
-/// On what ground an attempt holds its resources.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub enum Standing {
-    /// By its queue's share: what others may reclaim follows from the queues' guarantees and usage.
-    #[default]
-    Share,
-    /// By the guarantee of its virtual cluster: its GPUs lie in these cells, which are bound to the cluster for as long
-    /// as one of its attempts (or claims) needs them. Ascending, disjoint, one per unit of quota.
-    Cells(Vec<CellId>),
-    /// By nobody's guarantee: it goes when anybody else needs its resources.
-    Opportunistic,
-}
-
-/// Where one task goes.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct TaskPlacement {
-    /// The task.
-    pub task: TaskIndex,
-    /// Its host.
-    pub host: HostId,
-    /// Its GPUs on that host, ascending by position in the host's list.
-    pub gpus: Vec<GpuUuid>,
-}
-
 /// What became of one task of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskReport {
@@ -379,6 +363,11 @@ pub enum TaskOutcome {
     },
     /// Its worker was silent for longer than the task's lease.
     Fenced,
+    /// All that it needs is there, and it waits for the rest of its gang. Since command format 4.
+    Prepared {
+        /// The port that its host keeps free for the gang to meet on; only rank 0's host does.
+        master_port: Option<u16>,
+    },
 }
 
 /// How a process ended.

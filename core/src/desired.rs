@@ -3,7 +3,7 @@
 //! Losing or repeating one changes nothing; the worker compares it with what it has and acts on the
 //! difference. A task that is absent must not run.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +12,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::TaskPhase;
+use crate::spec::{Execution, StopWarning};
 use crate::state::{Attempt, Job, RestartReason, State, Unit};
 
 /// Everything one host should run.
@@ -63,6 +64,9 @@ pub struct TaskAssignment {
     pub cpus_milli: u32,
     /// Memory it was given, in MiB.
     pub memory_mib: u64,
+    /// How it is run, beside its command.
+    #[serde(default)]
+    pub execution: Execution,
     /// Where it stands in its gang.
     pub rank: RankInfo,
     /// Newest committed checkpoint of the unit.
@@ -73,6 +77,42 @@ pub struct TaskAssignment {
     pub partition_grace_ms: u64,
     /// Present if it should stop.
     pub stop: Option<StopInstruction>,
+    /// Whether it waits, prepared, until its gang is released. Agents that do not know this begin it at once.
+    #[serde(default)]
+    pub barrier: bool,
+    /// Whether its gang is released: all members are prepared, and `rank` is final.
+    #[serde(default)]
+    pub released: bool,
+    /// The gang's hosts in the order of `node_rank`, for a launcher; only rank 0 of a gang is told.
+    #[serde(default)]
+    pub gang_hosts: Vec<GangHost>,
+    /// A signal of the job's choice before it is terminated.
+    #[serde(default)]
+    pub warning: Option<StopWarning>,
+    /// What is to be done about the unit's checkpoints.
+    #[serde(default)]
+    pub care: CheckpointCare,
+}
+
+/// What is to be done about a unit's checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCare {
+    /// Those whose folders are to be removed; told to the unit's first task only.
+    pub removals: Vec<CheckpointRef>,
+    /// Paths of those that stay; nothing where nothing is to be removed.
+    pub kept: Vec<String>,
+    /// How often it had better save (`MUSTER_CKPT_INTERVAL_ADVICE`), in milliseconds; none while nobody knows how long a
+    /// save takes.
+    pub interval_ms: Option<u64>,
+}
+
+/// A host of a gang, as a launcher wants to know it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangHost {
+    /// Where it is reached.
+    pub address: String,
+    /// The gang's tasks on it.
+    pub slots: u32,
 }
 
 /// What distributed frameworks want to know.
@@ -106,7 +146,7 @@ pub struct CheckpointRef {
 /// The order to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user`.
+    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time`.
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
@@ -179,6 +219,7 @@ fn assignments(
                 gpus: task.gpus.clone(),
                 cpus_milli: group.resources.cpus_milli,
                 memory_mib: group.resources.memory_mib,
+                execution: group.execution.clone(),
                 rank: ranks.info(rank, local_rank),
                 checkpoint: record.and_then(newest_checkpoint),
                 stop_grace_ms: job.spec.stop_grace_ms,
@@ -187,9 +228,40 @@ fn assignments(
                     reason: reason_word(&order.reason).to_owned(),
                     grace_ms: order.grace_ms,
                 }),
+                barrier: attempt.barrier.is_some(),
+                released: attempt.barrier.is_some_and(|it| it.released_at.is_some()),
+                gang_hosts: if job.spec.gang && rank == 0 {
+                    gang_hosts(state, attempt)
+                } else {
+                    Vec::new()
+                },
+                warning: job.spec.lifecycle.warning,
+                care: record.map_or_else(CheckpointCare::default, |unit| {
+                    care(state, (unit, attempt), rank == 0)
+                }),
             })
         })
         .collect()
+}
+
+fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> CheckpointCare {
+    let interval_ms = state.reliability.advice_ms(unit, attempt.hosts().len());
+    if !is_first || unit.removals.is_empty() {
+        return CheckpointCare {
+            interval_ms,
+            ..CheckpointCare::default()
+        };
+    }
+    let removals = unit.removals.iter().map(|removal| CheckpointRef {
+        step: removal.step,
+        path: removal.path.clone(),
+    });
+    let kept = unit.checkpoints.iter();
+    CheckpointCare {
+        removals: removals.collect(),
+        kept: kept.map(|checkpoint| checkpoint.path.clone()).collect(),
+        interval_ms,
+    }
 }
 
 fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
@@ -197,6 +269,23 @@ fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
         step: checkpoint.step,
         path: checkpoint.path.clone(),
     })
+}
+
+/// An attempt's hosts in the order in which the ranks first come to them, with how many tasks each has.
+fn gang_hosts(state: &State, attempt: &Attempt) -> Vec<GangHost> {
+    let mut slots: BTreeMap<HostId, u32> = BTreeMap::new();
+    for task in &attempt.tasks {
+        *slots.entry(task.host).or_default() += 1;
+    }
+    let hosts = attempt.hosts().into_iter();
+    hosts
+        .map(|host| GangHost {
+            address: state
+                .host(host)
+                .map_or_else(String::new, |host| host.address.clone()),
+            slots: slots.get(&host).copied().unwrap_or(0),
+        })
+        .collect()
 }
 
 /// What an attempt's tasks on one host have in common.
@@ -211,21 +300,16 @@ struct Ranks {
 impl Ranks {
     fn of(state: &State, host: HostId, attempt: &Attempt) -> Self {
         // Nodes count in the order in which the ranks first come to them, so that rank 0 is on node 0.
-        let mut nodes = Vec::new();
-        let mut seen = BTreeSet::new();
-        for task in &attempt.tasks {
-            if seen.insert(task.host) {
-                nodes.push(task.host);
-            }
-        }
+        let nodes = attempt.hosts();
         let master = nodes.first().and_then(|host| state.host(*host));
+        let chosen = attempt.barrier.and_then(|barrier| barrier.master_port);
         let node_rank = nodes.iter().position(|node| *node == host);
         Self {
             world_size: as_u32(attempt.tasks.len()),
             node_rank: as_u32(node_rank.unwrap_or(0)),
             nodes: as_u32(nodes.len()),
             master_address: master.map(|host| host.address.clone()).unwrap_or_default(),
-            master_port: master_port(attempt.epoch),
+            master_port: chosen.unwrap_or_else(|| master_port(attempt.epoch)),
         }
     }
 
@@ -242,7 +326,8 @@ impl Ranks {
     }
 }
 
-/// The port that an attempt's tasks meet on: attempts that follow each other get different ones.
+/// The port that an attempt's tasks meet on, as long as nobody has chosen one that is free: attempts that follow each
+/// other get different ones.
 #[must_use]
 pub fn master_port(epoch: AttemptEpoch) -> u16 {
     let offset = u16::try_from(epoch.get() % u64::from(MASTER_PORTS)).unwrap_or(0);
@@ -257,7 +342,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::MemberLost | StopReason::GpuFault { .. } | StopReason::Assembly => "infra",
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
-        StopReason::RunTime => "run-time",
+        StopReason::RunTime => "run_time",
     }
 }
 

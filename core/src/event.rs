@@ -84,6 +84,34 @@ pub enum EventKind {
         hosts: Vec<HostId>,
         /// GPUs given in all.
         gpus: u32,
+        /// Training step of the checkpoint that it goes on from; none if it begins anew.
+        resumes_step: Option<u64>,
+    },
+    /// A task has all that it needs, and waits for the rest of its gang.
+    TaskPrepared {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// The task.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+    },
+    /// All members of a gang are prepared: they begin.
+    GangReleased {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt.
+        epoch: AttemptEpoch,
+        /// Its hosts in task order, without repetition.
+        hosts: Vec<HostId>,
+        /// The port that they meet on.
+        master_port: u16,
     },
     /// A task's process runs.
     TaskStarted {
@@ -172,6 +200,20 @@ pub enum EventKind {
         /// Not before this instant.
         not_before: TimeMs,
     },
+    /// A unit's attempt failed and was begun again at once where it was; the placement of the new one is an event of its
+    /// own.
+    UnitRetried {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt that failed.
+        epoch: AttemptEpoch,
+        /// Counts such retries in a row from 1.
+        retry: u32,
+        /// How many in a row there may be.
+        retries_max: u32,
+    },
     /// A host joined, or its agent started anew, or it has other GPUs.
     HostRegistered {
         /// Its id.
@@ -247,6 +289,26 @@ pub enum EventKind {
     JobEligible {
         /// Which job.
         job: JobId,
+    },
+    /// Other things count for jobs that say nothing themselves.
+    JobDefaultsSet {
+        /// Attempts in a row without a newer checkpoint after which a unit fails that has committed one; 0: no limit.
+        attempts_without_progress_max: u32,
+        /// Spoiled checkpoints in a row after which a unit is not begun again.
+        bad_checkpoints_max: u32,
+        /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
+        restore_window_ms: u64,
+    },
+    /// Older checkpoints of a unit are not kept any more.
+    CheckpointsForgotten {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Their steps, ascending.
+        steps: Vec<u64>,
+        /// Whether their folders are removed.
+        removed: bool,
     },
     /// A queue was created or changed.
     QueueSet {
@@ -340,6 +402,8 @@ impl EventKind {
             | Self::JobFinished { job, .. }
             | Self::JobPruned { job }
             | Self::AttemptPlaced { job, .. }
+            | Self::TaskPrepared { job, .. }
+            | Self::GangReleased { job, .. }
             | Self::TaskStarted { job, .. }
             | Self::AttemptRunning { job, .. }
             | Self::TaskExited { job, .. }
@@ -347,8 +411,10 @@ impl EventKind {
             | Self::AttemptStopping { job, .. }
             | Self::AttemptEnded { job, .. }
             | Self::UnitRequeued { job, .. }
+            | Self::UnitRetried { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
+            | Self::CheckpointsForgotten { job, .. }
             | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }
             | Self::UnitsMoved { job, .. }
@@ -360,6 +426,7 @@ impl EventKind {
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
+            | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

@@ -19,6 +19,8 @@ pub enum TaskPhase {
     Gone,
     /// Its worker was silent for longer than the task's lease: by contract it is dead.
     Fenced,
+    /// All that it needs is there, and it waits for the rest of its gang. Since command format 4.
+    Prepared,
 }
 
 impl TaskPhase {
@@ -28,11 +30,18 @@ impl TaskPhase {
         matches!(self, Self::Exited | Self::Gone | Self::Fenced)
     }
 
+    /// True once its process runs, or has run.
+    #[must_use]
+    pub const fn has_begun(self) -> bool {
+        !matches!(self, Self::Assigned | Self::Prepared)
+    }
+
     /// Whether a task may go from this phase to `next`.
     #[must_use]
     pub const fn may_become(self, next: Self) -> bool {
         match self {
             Self::Assigned => !matches!(next, Self::Assigned),
+            Self::Prepared => matches!(next, Self::Running) || next.is_terminal(),
             Self::Running => next.is_terminal(),
             Self::Exited | Self::Gone | Self::Fenced => false,
         }
@@ -129,8 +138,9 @@ mod tests {
 
     #[test]
     fn terminal_phases_absorb() {
-        const TASKS: [TaskPhase; 5] = [
+        const TASKS: [TaskPhase; 6] = [
             TaskPhase::Assigned,
+            TaskPhase::Prepared,
             TaskPhase::Running,
             TaskPhase::Exited,
             TaskPhase::Gone,

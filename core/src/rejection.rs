@@ -231,6 +231,16 @@ pub enum Rejection {
         /// Its step.
         step: u64,
     },
+    /// Not all members of the gang are prepared, or they need not wait for each other any more.
+    #[error("the gang of job {job} unit {unit} cannot be let go: {detail}")]
+    GangNotWhole {
+        /// Whose gang.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// What is against it.
+        detail: String,
+    },
     /// The job waits for others to end.
     #[error("job {job} waits for the end of job {open}")]
     JobHeld {

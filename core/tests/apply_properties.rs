@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use muster_core::apply::{Applied, apply};
 use muster_core::audit::audit;
-use muster_core::command::{Command, Placement};
+use muster_core::command::Command;
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, UnitIndex};
 use muster_core::lifecycle::{JobPhase, UnitPhase};
@@ -29,7 +29,12 @@ struct Model {
 impl Model {
     fn observe(&mut self, state: &State, command: &Command, applied: &Applied) {
         if let (Command::Place(placement), Ok(_)) = (command, &applied.result) {
-            self.placed(placement, AttemptEpoch(applied.revision.get()));
+            let epoch = AttemptEpoch(applied.revision.get());
+            self.placed(
+                (placement.job, placement.unit),
+                epoch,
+                placement.tasks.iter().flat_map(|task| &task.gpus),
+            );
         }
         if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
             self.accepted(state, *request, spec, answer);
@@ -41,17 +46,21 @@ impl Model {
         }
         for (revision, events) in state.events.iter() {
             for event in events.iter().filter(|_| revision == applied.revision) {
-                self.event(&event.kind);
+                self.event(state, &event.kind);
             }
         }
         self.compare(state);
     }
 
-    fn placed(&mut self, placement: &Placement, epoch: AttemptEpoch) {
-        let unit = (placement.job, placement.unit);
+    fn placed<'a>(
+        &mut self,
+        unit: (JobId, UnitIndex),
+        epoch: AttemptEpoch,
+        gpus: impl Iterator<Item = &'a GpuUuid>,
+    ) {
         let earlier = self.newest_epoch.insert(unit, epoch);
         assert!(earlier < Some(epoch), "epochs of {unit:?} increase");
-        for gpu in placement.tasks.iter().flat_map(|task| &task.gpus) {
+        for gpu in gpus {
             let owner = self.owners.insert(*gpu, epoch);
             assert_eq!(owner, None, "{gpu} was held when {epoch} got it");
         }
@@ -100,8 +109,18 @@ impl Model {
         assert_eq!(state.revision.get(), id.get() + pipeline.jobs.len() as u64);
     }
 
-    fn event(&mut self, kind: &EventKind) {
+    fn event(&mut self, state: &State, kind: &EventKind) {
         match kind {
+            EventKind::UnitRetried { job, unit, .. } => {
+                let known = state.job(*job).and_then(|job| job.unit(*unit));
+                let attempt = known.and_then(|known| known.attempt.as_deref());
+                let attempt = attempt.expect("a unit that is begun again has an attempt");
+                self.placed(
+                    (*job, *unit),
+                    attempt.epoch,
+                    attempt.tasks.iter().flat_map(|run| &run.gpus),
+                );
+            }
             EventKind::AttemptEnded { epoch, .. } => self.owners.retain(|_, owner| owner != epoch),
             EventKind::JobFinished { job, phase, .. } => {
                 let earlier = self.finished.insert(*job, *phase);
@@ -235,7 +254,7 @@ fn random_sequences_reach_every_end() {
             *seen.entry(name).or_insert(0) += 1;
         }
     }
-    assert_eq!(seen.len(), 28, "some events never happen: {seen:#?}");
+    assert!(seen.len() >= 30, "some events never happen: {seen:#?}");
     for phase in [JobPhase::Succeeded, JobPhase::Failed, JobPhase::Cancelled] {
         assert!(
             state

@@ -146,6 +146,7 @@ fn run_on(cluster: &mut Cluster, (host, index): (u32, u32), (gpus, bound): Small
             unit: FIRST,
             tasks: Arc::from([task]),
             standing: Standing::Share,
+            barrier: false,
         }),
     );
     cluster.start_all(job);

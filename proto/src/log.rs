@@ -6,13 +6,14 @@
 
 mod claim;
 mod command;
+mod defaults;
 mod error;
 mod pipeline;
 mod state;
 
 pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};
 pub use error::LogError;
-pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, read_state, write_state};
+pub use state::{RECORD_BYTES_MAX, STATE_FORMAT, command_format_shown, read_state, write_state};
 
 /// Package `muster.log.v1`, generated. Its place lets it find `muster.v1` by relative path.
 #[expect(

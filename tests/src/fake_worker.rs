@@ -100,6 +100,7 @@ impl FakeWorker {
             registration: Some(registration),
             leadership_epoch: 0,
             version: "test".to_owned(),
+            can_hold: false,
         };
         send(&outbox, ToLeader::Hello(hello)).await;
         let mut client = WorkerServiceClient::new(endpoint.connect().await.unwrap());

@@ -2,6 +2,7 @@
 
 mod acknowledged;
 mod agreement;
+mod assembly;
 mod exclusivity;
 mod lives;
 mod obedience;
@@ -9,6 +10,7 @@ mod success;
 
 pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
+pub use assembly::{Assembly, EarlyStart};
 pub use exclusivity::{Exclusivity, Overlap, Owner};
 pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};

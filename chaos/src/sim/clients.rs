@@ -8,8 +8,8 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, JobSpec, Lifecycle, Pipeline, PipelineDependency, PipelineJob,
-    Resources, RetryPolicy, TaskGroup,
+    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Pipeline, PipelineDependency,
+    PipelineJob, Resources, RetryPolicy, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -236,6 +236,7 @@ impl SimClient {
             working_directory: None,
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
             layout: draw_layout(random),
+            execution: execution_of(run_ms),
         };
         let lifecycle = lifecycle_of(gang, run_ms, earlier);
         JobSpec {
@@ -266,11 +267,33 @@ fn is_of_pipeline(spec: &JobSpec) -> bool {
     run_ms.is_some_and(|run_ms| run_ms.is_multiple_of(PIPELINE_EVERY))
 }
 
+/// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
+fn execution_of(run_ms: u64) -> Execution {
+    let container = run_ms.is_multiple_of(6).then(|| Container {
+        image: "simulated".to_owned(),
+        ..Container::default()
+    });
+    Execution {
+        container,
+        pids_max: run_ms.is_multiple_of(7).then_some(64),
+        ..Execution::default()
+    }
+}
+
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.
 fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);
+    }
+    if gang && run_ms.is_multiple_of(7) {
+        lifecycle.barrier = Some(false);
+    }
+    if run_ms.is_multiple_of(2) {
+        lifecycle.local_retries_max = 1;
+    }
+    if run_ms.is_multiple_of(7) {
+        lifecycle.attempts_without_progress_max = Some(2);
     }
     let when = match run_ms % 12 {
         0 | 1 => Condition::Ended,

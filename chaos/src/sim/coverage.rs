@@ -28,8 +28,14 @@ pub enum Situation {
     Cancelled,
     /// A gang was placed.
     GangPlaced,
+    /// All members of a gang were prepared, and they were let go.
+    GangReleased,
+    /// A member of a gang was stopped, or fenced, before its gang was whole.
+    PreparedInVain,
     /// A unit was run again because of a fault.
     RunAgain,
+    /// A unit was begun again in place after a failure of its own.
+    RetriedInPlace,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -48,7 +54,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 20] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -58,7 +64,10 @@ impl Situation {
         Self::ReadBack,
         Self::Cancelled,
         Self::GangPlaced,
+        Self::GangReleased,
+        Self::PreparedInVain,
         Self::RunAgain,
+        Self::RetriedInPlace,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
@@ -79,7 +88,10 @@ impl Situation {
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
+            Self::GangReleased => "gangs released whole",
+            Self::PreparedInVain => "members stopped before their gang was whole",
             Self::RunAgain => "units run again after a fault",
+            Self::RetriedInPlace => "units begun again in place",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",
@@ -150,10 +162,12 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             .job(*job)
             .is_some_and(|job| job.spec.gang)
             .then_some(Situation::GangPlaced),
+        EventKind::GangReleased { .. } => Some(Situation::GangReleased),
         EventKind::UnitRequeued {
             reason: RestartReason::Infra,
             ..
         } => Some(Situation::RunAgain),
+        EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

@@ -65,7 +65,7 @@ impl Gateway {
         network: &SimNetwork,
         (worker, replica): (NodeId, NodeId),
         registration: Arc<HostRegistration>,
-        leader_seen: LeadershipEpoch,
+        (leader_seen, can_hold): (LeadershipEpoch, bool),
     ) -> Option<Stream> {
         if !network.travel(worker, replica).await {
             return None;
@@ -83,6 +83,7 @@ impl Gateway {
             session,
             registration,
             leader_seen,
+            can_hold,
             to_worker,
         };
         inputs.send(hello).await.ok()?;

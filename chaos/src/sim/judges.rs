@@ -7,7 +7,7 @@ use muster_core::state::State;
 
 use super::coverage::Coverage;
 use super::report::Violation;
-use crate::check::{Acknowledged, Agreement, Exclusivity, Obedience, phantom_successes};
+use crate::check::{Acknowledged, Agreement, Assembly, Exclusivity, Obedience, phantom_successes};
 
 /// The judges of one world; clones share them.
 #[derive(Clone, Debug, Default)]
@@ -20,6 +20,8 @@ pub struct Judges {
 pub struct Seen {
     /// Which processes ran on which GPUs.
     pub book: Exclusivity,
+    /// Which members of gangs waited for which.
+    pub assembly: Assembly,
     /// Which orders were acted on.
     pub obedience: Obedience,
     /// What users were answered.
@@ -84,10 +86,12 @@ impl Seen {
     /// Everything that must not have happened.
     pub fn found(&self) -> impl Iterator<Item = Violation> + '_ {
         let overlaps = self.book.overlaps().iter().cloned().map(Violation::Overlap);
+        let early = self.assembly.found().iter().cloned();
         let stale = self.obedience.found().iter().cloned();
         let lost = self.acknowledged.contradictions().iter().cloned();
         let differ = self.agreement.found().iter().cloned();
         overlaps
+            .chain(early.map(Violation::EarlyStart))
             .chain(stale.map(Violation::Disobedience))
             .chain(lost.map(Violation::Lost))
             .chain(differ.map(Violation::Divergence))

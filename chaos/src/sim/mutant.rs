@@ -14,15 +14,18 @@ pub enum Mutant {
     ObeyOldOrders,
     /// Agents start tasks without a journal of what they started.
     ForgetfulJournal,
+    /// Supervisors let members of gangs begin without waiting for the others.
+    BeginsAlone,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 5] = [
         Self::AckBeforeSync,
         Self::LongLease,
         Self::ObeyOldOrders,
         Self::ForgetfulJournal,
+        Self::BeginsAlone,
     ];
 
     /// Whether a violation is what this bug must show as; anything else would be found by luck.
@@ -35,6 +38,7 @@ impl Mutant {
             ),
             Self::LongLease | Self::ForgetfulJournal => matches!(violation, Violation::Overlap(_)),
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
+            Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
         }
     }
 

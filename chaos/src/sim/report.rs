@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::coverage::Coverage;
-use crate::check::{Disagreement, LostWrite, Overlap, PhantomSuccess, StaleOrder};
+use crate::check::{Disagreement, EarlyStart, LostWrite, Overlap, PhantomSuccess, StaleOrder};
 
 /// Violations that a report prints; the others are counted.
 const VIOLATIONS_PRINTED_MAX: usize = 8;
@@ -18,6 +18,9 @@ pub enum Violation {
     /// Two attempts held one GPU, ran one task or one gang, or one was started twice.
     #[error("exclusivity: {0}")]
     Overlap(#[from] Overlap),
+    /// A member of a gang began before the gang was whole.
+    #[error("assembly: {0}")]
+    EarlyStart(#[from] EarlyStart),
     /// A worker acted on an old order.
     #[error("fencing: {0}")]
     Disobedience(#[from] StaleOrder),

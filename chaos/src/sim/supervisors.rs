@@ -55,6 +55,8 @@ struct Supervised {
     deadline: MonotonicMs,
     kill_at: Option<MonotonicMs>,
     exit: Option<Exit>,
+    /// Whether it has all that it needs and waits for its gang: nothing of it runs.
+    waits: bool,
 }
 
 impl Supervised {
@@ -64,7 +66,12 @@ impl Supervised {
             return None;
         }
         let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
-        Some(self.ends_at.min(self.deadline).min(kill_at))
+        let ends_at = if self.waits {
+            MonotonicMs(u64::MAX)
+        } else {
+            self.ends_at
+        };
+        Some(ends_at.min(self.deadline).min(kill_at))
     }
 
     fn settle(&mut self, now: MonotonicMs) -> Option<Exit> {
@@ -79,7 +86,10 @@ impl Supervised {
             start_error: None,
             ..Exit::default()
         };
-        if self.ends_at <= now {
+        if self.waits {
+            exit.start_error = Some("it ended before its gang was released".to_owned());
+            exit.lease_expired = self.deadline <= now;
+        } else if self.ends_at <= now {
             exit.code = Some(self.behaviour.exit_code);
         } else {
             exit.signal = Some(SIGKILL);
@@ -115,6 +125,7 @@ impl Supervisors {
             epoch: owner.epoch,
             phase: match &task.exit {
                 Some(exit) => WorkerTaskPhase::Exited(exit.clone()),
+                None if task.waits => WorkerTaskPhase::Prepared { master_port: None },
                 None => WorkerTaskPhase::Running,
             },
             deadline: task.deadline,
@@ -137,12 +148,40 @@ impl Supervisors {
             deadline,
             kill_at: None,
             exit: None,
+            waits: assignment.barrier && !assignment.released,
         };
+        let waits = task.waits;
+        self.lock().tasks.insert(owner, task);
+        if waits {
+            self.judges.with(|seen| seen.assembly.prepared(owner));
+            let master_port = None;
+            self.report(owner, SupervisorReport::Prepared { master_port });
+        } else {
+            self.run_process(owner, assignment);
+        }
+        self.changed.notify_one();
+    }
+
+    /// The gang of a prepared task is released; one that has begun hears it again in vain.
+    pub fn begin(&self, owner: Owner) {
+        let now = self.clock.monotonic();
+        let begun = self.lock().tasks.get_mut(&owner).and_then(|task| {
+            let begins = std::mem::take(&mut task.waits) && task.exit.is_none();
+            task.ends_at = now.after(task.behaviour.run_ms);
+            begins.then(|| task.assignment.clone())
+        });
+        if let Some(assignment) = begun {
+            let members = assignment.rank.world_size;
+            self.judges.with(|seen| seen.assembly.begun(owner, members));
+            self.run_process(owner, &assignment);
+        }
+        self.changed.notify_one();
+    }
+
+    fn run_process(&self, owner: Owner, assignment: &TaskAssignment) {
         self.judges
             .with(|seen| seen.book.started(owner, assignment.unit, &assignment.gpus));
-        self.lock().tasks.insert(owner, task);
         self.report(owner, SupervisorReport::Started);
-        self.changed.notify_one();
     }
 
     /// Asks a task to stop; it is killed when the grace is over.
@@ -150,6 +189,10 @@ impl Supervisors {
         let now = self.clock.monotonic();
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
             task.kill_at = Some(now.after(grace_ms));
+            if task.waits {
+                // There is nothing to be asked.
+                task.kill_at = Some(now);
+            }
             if task.behaviour.heeds_stop {
                 task.ends_at = task.ends_at.min(now.after(grace_ms / 2));
                 task.behaviour.exit_code = muster_core::command::EXIT_RUN_AGAIN;
@@ -209,7 +252,9 @@ impl Supervisors {
         for (owner, exit) in ended {
             self.judges.with(|seen| {
                 seen.book.ended(owner, exit.code);
-                if exit.lease_expired {
+                if exit.start_error.is_some() {
+                    seen.coverage.reached(Situation::PreparedInVain);
+                } else if exit.lease_expired {
                     seen.coverage.reached(Situation::LeaseRanOut);
                 } else if exit.signal.is_some() {
                     seen.coverage.reached(Situation::GraceRanOut);

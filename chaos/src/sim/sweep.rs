@@ -185,11 +185,12 @@ impl SweepReport {
 }
 
 /// What is checked, for people; `Violation` has a kind for each.
-const CHECKS: [&str; 8] = [
+const CHECKS: [&str; 9] = [
     "exclusivity: no GPU, task or gang in two attempts, none started twice or after a newer one (tasks' side)",
     "acknowledged: every answered submit is there once under its answer, every answered cancel stands",
     "reads: a linearizable read after an answer sees the job, whichever replica is asked",
     "gangs: an attempt has all tasks of its unit or none, and every other rule of the audit, at every state seen",
+    "assembly: no member of a gang that waits for itself begins before all of its members were prepared (tasks' side)",
     "fencing: no agent acts on an order older than one it acted on; no attempt of an older epoch starts",
     "agreement: replicas at one revision have one state hash; at rest they stand at one revision",
     "success: a unit that counts as success has run, every task of it, to exit code 0 (tasks' side)",

@@ -16,5 +16,6 @@ pub(crate) mod replay;
 pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
+pub(crate) mod task;
 pub(crate) mod topology;
 pub(crate) mod worker;

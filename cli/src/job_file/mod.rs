@@ -2,6 +2,8 @@
 //!
 //! `docs/job-file.md` documents the format.
 
+mod container;
+mod execution;
 mod group;
 mod lifecycle;
 mod pipeline;
@@ -9,7 +11,11 @@ mod read;
 mod scheduling;
 mod schema;
 
-pub(crate) use lifecycle::LifecycleFile;
+pub(crate) use container::{ContainerFile, MountFile, PullFile};
+pub(crate) use execution::{
+    AmountFile, BindingFile, ExecutionFile, SecretFile, SecretFormFile, UlimitFile,
+};
+pub(crate) use lifecycle::{LifecycleFile, RecipientFile, WarningFile};
 pub(crate) use pipeline::read_pipeline;
 pub(crate) use read::{NamedSpec, broken_rules, read_jobs, rule_in_file};
 pub(crate) use scheduling::PackingFile;

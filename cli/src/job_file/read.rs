@@ -1,6 +1,6 @@
 //! Reading job files and checking every rule before anything is sent.
 
-use muster_core::spec::{JobSpec, Violation, validate};
+use muster_core::spec::{JobSpec, Violation, check_submission, validate};
 use muster_proto::v1;
 
 use super::schema::JobFile;
@@ -80,7 +80,11 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
 /// All rules that a job breaks.
 pub(crate) fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
     match JobSpec::try_from(spec) {
-        Ok(spec) => validate(&spec),
+        Ok(spec) => {
+            let mut broken = validate(&spec);
+            broken.extend(check_submission(&spec));
+            broken
+        }
         Err(invalid) => vec![invalid.into()],
     }
 }
@@ -164,7 +168,11 @@ mod tests {
     #[test]
     fn a_job_survives_its_own_file() {
         let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
-                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n\
+                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
+                    execution: {ulimits: {nofile: 4096, memlock: unlimited, stack: {soft: 8, hard: unlimited}}, pids_max: 9, binding: numa, \
+                    secrets: [{name: s, as: {variable: V}}, {name: t, as: {file: F}}], \
+                    container: {image: 'r/i:1', pull: always, entrypoint: [e], user: '1:2', userns: host, shm: 2GiB, \
+                    gpus: 'v.com/g={uuid}', init: true, mounts: [{source: /a, target: /b, read_only: true}]}}\n\
                     labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
                     within: {level: rack, required: false}\n  hosts: [n1]\n\
                     lifecycle:\n  after_ok: [41, 42]\n  after_failed: [43]\n  rules:\n  \

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use super::execution::ExecutionFile;
 use super::group::{GroupFile, ResourcesFile};
 use super::lifecycle::LifecycleFile;
 use super::scheduling::{LayoutFile, SchedulingFile};
@@ -79,6 +80,9 @@ pub(crate) struct JobFile {
     /// Of the only group: where its tasks lie to each other, and how many of them are enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) layout: Option<LayoutFile>,
+    /// Of the only group: how its tasks are run, beside their command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) execution: Option<ExecutionFile>,
 }
 
 /// What happens after failures of the job's own.
@@ -108,6 +112,7 @@ impl JobFile {
             ("working_directory", self.working_directory.is_some()),
             ("tasks_per_host_max", self.tasks_per_host_max.is_some()),
             ("layout", self.layout.is_some()),
+            ("execution", self.execution.is_some()),
         ];
         given
             .iter()
@@ -137,6 +142,7 @@ impl JobFile {
             working_directory: self.working_directory,
             tasks_per_host_max: self.tasks_per_host_max,
             layout: self.layout,
+            execution: self.execution,
         };
         let groups = self.groups.unwrap_or_else(|| vec![short]);
         v1::JobSpec {

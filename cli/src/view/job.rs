@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::ledger::LedgerView;
 use super::word::{job_phase, phase_tone};
 use crate::output::{Cell, Column, Row, Tone, ago, instant, span};
 
@@ -27,6 +28,8 @@ pub(crate) struct JobView {
     cancel: Option<CancelView>,
     /// The pipeline that it is a part of.
     pipeline: Option<PipelineOfJob>,
+    kept_permille: Option<u32>,
+    ledger: Option<LedgerView>,
     #[serde(skip)]
     submitted_at_ms: u64,
     #[serde(skip)]
@@ -93,6 +96,8 @@ impl From<v1::Job> for JobView {
                 id,
                 name: job.pipeline,
             }),
+            kept_permille: job.kept_permille,
+            ledger: job.ledger.map(LedgerView::from),
             submitted_at_ms: job.submitted_at_ms,
             finished_at_ms: job.finished_at_ms,
         }
@@ -134,6 +139,21 @@ impl CountsView {
 }
 
 impl JobView {
+    /// Where the time of its GPUs went, as lines of `key value`.
+    pub(crate) fn accounts(&self) -> Vec<(&'static str, String)> {
+        let (Some(ledger), Some(permille)) = (&self.ledger, self.kept_permille) else {
+            return Vec::new();
+        };
+        let (whole, tenth) = (permille / 10, permille % 10);
+        let kept = format!(
+            "{whole}.{tenth} % of its time is work that is kept ({})",
+            ledger.kept()
+        );
+        let lost = ledger.lines().into_iter();
+        let lost = lost.map(|(cause, text)| ("Spent", format!("{cause}: {text}")));
+        std::iter::once(("ETTR", kept)).chain(lost).collect()
+    }
+
     /// Lines of `key value` for people.
     pub(crate) fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
         let plain = |text: String| Cell::from(text);

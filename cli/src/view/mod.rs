@@ -11,6 +11,7 @@ mod host_cells;
 mod impact;
 mod job;
 mod job_detail;
+mod ledger;
 mod pipeline;
 mod queue;
 mod queue_changes;

@@ -158,6 +158,22 @@ impl JobService for Replica {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn get_progress(
+        &self,
+        _: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    type ExecStream = Parts<v1::ExecResponse>;
+
+    async fn exec(
+        &self,
+        _: Request<tonic::Streaming<v1::ExecRequest>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn stream_logs(
         &self,
         request: Request<v1::StreamLogsRequest>,

@@ -105,8 +105,12 @@ impl Agent {
                 assignment,
                 phase: WorkerTaskPhase::Starting,
                 checkpoints: Vec::new(),
+                progress_step: None,
+                spoiled: Vec::new(),
                 stop_grace_ms: None,
                 deadline,
+                is_released: false,
+                removed: Vec::new(),
             },
         );
     }

@@ -15,6 +15,8 @@ enum Verdict {
     Keep,
     /// Ask it to stop.
     Stop(StopInstruction),
+    /// Its gang is released: let it begin, to meet on this port.
+    Begin(u16),
     /// Its end is known where it must be: forget it.
     Release,
 }
@@ -35,10 +37,38 @@ impl Agent {
             match verdict {
                 Verdict::Keep => {}
                 Verdict::Stop(stop) => self.stop(key, stop, actions),
+                Verdict::Begin(master_port) => self.begin(key, master_port, actions),
                 Verdict::Release => self.release(key, actions),
             }
         }
+        self.remove_checkpoints(actions);
         self.start_pending(now, actions);
+    }
+
+    /// Has folders removed that the leader says are not kept any more, each once, and only by the attempt that runs.
+    fn remove_checkpoints(&mut self, actions: &mut Vec<Action>) {
+        let Some(desired) = &self.desired else {
+            return;
+        };
+        for assignment in desired.tasks.values() {
+            let task = self.tasks.get_mut(&assignment.key);
+            let Some(task) = task.filter(|task| task.epoch() == assignment.epoch) else {
+                continue;
+            };
+            task.removed
+                .retain(|path| assignment.care.removals.iter().any(|it| it.path == *path));
+            for removal in &assignment.care.removals {
+                if !task.removed.contains(&removal.path) {
+                    task.removed.push(removal.path.clone());
+                    actions.push(Action::RemoveCheckpoint {
+                        key: assignment.key,
+                        unit: assignment.unit,
+                        path: removal.path.clone(),
+                        kept: assignment.care.kept.clone(),
+                    });
+                }
+            }
+        }
     }
 
     /// Whether a desired task is one that the worker will start (or has started).
@@ -78,6 +108,17 @@ impl Agent {
             reason: stop.reason,
             grace_ms: stop.grace_ms,
         });
+    }
+
+    fn begin(&mut self, key: TaskKey, master_port: u16, actions: &mut Vec<Action>) {
+        if let Some(task) = self.tasks.get_mut(&key) {
+            task.is_released = true;
+            actions.push(Action::Begin {
+                key,
+                epoch: task.epoch(),
+                master_port,
+            });
+        }
     }
 
     fn release(&mut self, key: TaskKey, actions: &mut Vec<Action>) {
@@ -141,7 +182,15 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
                 reason: "infra".to_owned(),
                 grace_ms: 0,
             }),
+            None if awaits_release(task) && assignment.released => {
+                Verdict::Begin(assignment.rank.master_port)
+            }
             None => Verdict::Keep,
         },
     }
+}
+
+/// Whether a task waits for its gang, and its supervisor was not told yet that it is released.
+const fn awaits_release(task: &AgentTask) -> bool {
+    matches!(task.phase, WorkerTaskPhase::Prepared { .. }) && !task.is_released
 }

@@ -2,7 +2,7 @@
 
 use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, Desired, Input, JournalRecord, SupervisorReport};
-use crate::beat::{CheckpointReport, WorkerTaskPhase};
+use crate::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
 use crate::command::GpuHealth;
 use crate::desired::{DesiredState, TaskKey};
 use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch};
@@ -27,6 +27,8 @@ impl Agent {
             Input::Checkpoint { key, epoch, report } => {
                 self.checkpoint(key, epoch, report, &mut actions);
             }
+            Input::Progress { key, epoch, step } => self.progress(key, epoch, step, &mut actions),
+            Input::Spoiled { key, epoch, report } => self.spoiled(key, epoch, report, &mut actions),
             Input::GpuHealth { gpu, health } => self.gpu_health(gpu, health, &mut actions),
             Input::Tick => self.reconcile(now, &mut actions),
         }
@@ -107,8 +109,14 @@ impl Agent {
             return;
         };
         let phase = match (report, &task.phase) {
-            (SupervisorReport::Started, WorkerTaskPhase::Starting) => WorkerTaskPhase::Running,
-            (SupervisorReport::Started, _) => return,
+            (SupervisorReport::Prepared { master_port }, WorkerTaskPhase::Starting) => {
+                WorkerTaskPhase::Prepared { master_port }
+            }
+            (
+                SupervisorReport::Started,
+                WorkerTaskPhase::Starting | WorkerTaskPhase::Prepared { .. },
+            ) => WorkerTaskPhase::Running,
+            (SupervisorReport::Prepared { .. } | SupervisorReport::Started, _) => return,
             _ if !task.is_alive() => return,
             (SupervisorReport::Exited(exit), _) => WorkerTaskPhase::Exited(exit),
             (SupervisorReport::Vanished { detail }, _) => WorkerTaskPhase::Gone { detail },
@@ -135,6 +143,35 @@ impl Agent {
         }
     }
 
+    fn progress(
+        &mut self,
+        key: TaskKey,
+        epoch: AttemptEpoch,
+        step: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(task) = self.held_mut(key, epoch)
+            && task.progress_step != Some(step)
+        {
+            task.progress_step = Some(step);
+            actions.push(Action::SendStatus);
+        }
+    }
+
+    fn spoiled(
+        &mut self,
+        key: TaskKey,
+        epoch: AttemptEpoch,
+        report: SpoilReport,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(task) = self.held_mut(key, epoch)
+            && task.add_spoiled(report)
+        {
+            actions.push(Action::SendStatus);
+        }
+    }
+
     fn gpu_health(&mut self, gpu: GpuUuid, health: GpuHealth, actions: &mut Vec<Action>) {
         if self.gpus.get(&gpu) != Some(&health) {
             self.gpus.insert(gpu, health);
@@ -146,7 +183,7 @@ impl Agent {
 /// What becomes of a supervisor whose attempt is not held.
 fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Action {
     match report {
-        SupervisorReport::Started => Action::Stop {
+        SupervisorReport::Prepared { .. } | SupervisorReport::Started => Action::Stop {
             key,
             epoch,
             reason: "infra".to_owned(),

@@ -4,6 +4,7 @@
 //! frozen by a test: a new field of a request is folded only where it differs from its default.
 
 mod configuration;
+mod execution;
 mod lifecycle;
 mod pipeline;
 
@@ -14,7 +15,7 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
-use crate::spec::{JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
+use crate::spec::{Execution, JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
 use crate::time::TimeMs;
 use crate::topology::Topology;
 
@@ -168,6 +169,9 @@ impl Fold {
         self.option(group.tasks_per_host_max.map(u64::from));
         if group.layout != Layout::default() {
             self.layout(&group.layout);
+        }
+        if group.execution != Execution::default() {
+            self.execution(&group.execution);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::lifecycle::{JobPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::{self, JobSpec};
-use crate::state::{Answer, CancelRequest, Job, PipelineMark, UnitCounts};
+use crate::state::{Answer, CancelRequest, Job, Ledger, PipelineMark, UnitCounts};
 
 impl Step<'_> {
     pub(super) fn submit_job(
@@ -93,6 +93,7 @@ impl Step<'_> {
                 waiting: spec.units(),
                 ..UnitCounts::default()
             },
+            ledger: Ledger::default(),
         };
         self.state.index.add_to_pipeline(&job);
         self.state.jobs.insert(id, Arc::new(job));

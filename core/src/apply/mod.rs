@@ -4,8 +4,10 @@
 //! the time. Each family of commands has its file; what several of them need (a host's or a unit's
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod accounts;
 mod admission;
 mod asked;
+mod barrier;
 mod binding;
 mod blocks;
 mod capacity;
@@ -26,8 +28,11 @@ mod learning;
 mod moves;
 mod pipelines;
 mod placement;
+mod progress;
 mod prune;
 mod queues;
+mod retention;
+mod retries;
 mod standing;
 mod stopping;
 mod task_reports;
@@ -40,6 +45,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
+use crate::apply::retries::Stay;
 use crate::command::Command;
 use crate::event::{Event, EventKind};
 use crate::ids::{JobId, Revision};
@@ -67,8 +73,10 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
         state,
         events: Vec::new(),
         finished: VecDeque::new(),
+        stays: Vec::new(),
     };
     let result = step.dispatch(command);
+    step.settle_stays();
     step.settle_dependents();
     // A pipeline takes more than one.
     let revision = step.state.revision;
@@ -82,6 +90,8 @@ struct Step<'a> {
     events: Vec<Event>,
     /// Jobs that this command ended and whose dependents are not settled yet.
     finished: VecDeque<JobId>,
+    /// Units whose attempts this command ended and that may be begun again where they were.
+    stays: Vec<Stay>,
 }
 
 impl Step<'_> {
@@ -106,6 +116,9 @@ impl Step<'_> {
             } => self.set_gpu_health(*host, *gpu, health),
             Command::Place(placement) => self.place(placement),
             Command::ReportTask(report) => self.report_task(report),
+            Command::ReleaseGang {
+                job, unit, epoch, ..
+            } => self.release_gang(*job, *unit, *epoch),
             Command::StopAttempt {
                 job,
                 unit,
@@ -129,7 +142,8 @@ impl Step<'_> {
             }
             Command::SetQueue { .. }
             | Command::ConfigureQueues { .. }
-            | Command::SetTopology { .. } => self.configure(command),
+            | Command::SetTopology { .. }
+            | Command::SetJobDefaults { .. } => self.configure(command),
             Command::Claim(claiming) => self.claim(claiming),
             Command::DropClaim {
                 job, unit, reason, ..
@@ -190,6 +204,7 @@ impl Step<'_> {
                 author,
                 topology,
             } => self.set_topology(*request, author, topology),
+            Command::SetJobDefaults { defaults, .. } => Ok(self.set_job_defaults(*defaults)),
             other => unreachable!("{other:?} configures nothing"),
         }
     }

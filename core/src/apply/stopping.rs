@@ -58,6 +58,7 @@ impl Step<'_> {
                     let attempt = unit.attempt.as_mut().map(Arc::make_mut);
                     attempt.expect("it was found above").stop = Some(order);
                 });
+                self.state.index.whole.remove(&(id, unit));
                 self.recount(id, unit, |attempt| attempt.stop = None);
                 self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Stopping));
                 self.emit(EventKind::AttemptStopping {

@@ -6,6 +6,7 @@ use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
 use crate::event::EventKind;
+use crate::evidence;
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
@@ -27,7 +28,8 @@ impl Step<'_> {
         if from == to {
             return Ok(Answer::Done);
         }
-        if !from.may_become(to) {
+        let waits_for_none = to == TaskPhase::Prepared && attempt.barrier.is_none();
+        if !from.may_become(to) || waits_for_none {
             return Err(Rejection::TaskTransition {
                 job: report.job,
                 task: report.task,
@@ -52,13 +54,23 @@ impl Step<'_> {
             run.exit = Some(shortened(exit));
         }
         let host = run.host;
+        let run = &attempt.tasks[position];
+        // What was stopped before it began decides nothing: who stopped it does.
+        let never_began = stop.is_some() && could_not_start(run);
         if run.phase.is_terminal()
             && !ended_well(&spec, stop.as_ref(), run)
-            && attempt.decisive.is_none()
+            && !never_began
+            && decides(run, attempt)
         {
             attempt.decisive = Some(report.task);
         }
         self.emit(event_of(report, host));
+        match report.outcome {
+            TaskOutcome::Prepared {
+                master_port: Some(port),
+            } if position == 0 => self.note_master_port(report.job, report.unit, port),
+            _ => {}
+        }
     }
 
     /// Moves the attempt on if this was the task it waited for, or one it cannot do without.
@@ -86,6 +98,7 @@ impl Step<'_> {
             self.order_stop(id, unit, reason, grace_ms);
         } else {
             self.note_running(report);
+            self.note_whole(id, unit);
         }
         if terminal {
             // The worker learns from its next desired state that the report has arrived.
@@ -119,13 +132,12 @@ impl Step<'_> {
     /// A gang that runs has been assembled in time.
     fn end_assembly(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
-        let Some(job) = jobs
-            .get(&id)
-            .filter(|job| job.spec.scheduling.assembly_ms_max.is_some())
-        else {
-            return;
+        let Some(job) = jobs.get(&id) else { return };
+        let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+        let limited = |attempt: &&Attempt| {
+            job.spec.scheduling.assembly_ms_max.is_some() || attempt.barrier.is_some()
         };
-        if let Some(attempt) = job.unit(unit).and_then(|known| known.attempt.as_deref()) {
+        if let Some(attempt) = attempt.filter(limited) {
             let mut assembling = attempt.clone();
             assembling.running_at = None;
             index.remove_deadline((id, unit), &job.spec, &assembling);
@@ -137,7 +149,7 @@ impl Step<'_> {
 /// Tasks mostly start in order, so the last one is the one to look at first.
 fn all_begun(attempt: &Attempt) -> bool {
     let mut runs = attempt.tasks.iter().rev();
-    runs.all(|run| run.phase != TaskPhase::Assigned)
+    runs.all(|run| run.phase.has_begun())
 }
 
 fn phase_of(outcome: &TaskOutcome) -> TaskPhase {
@@ -146,6 +158,7 @@ fn phase_of(outcome: &TaskOutcome) -> TaskPhase {
         TaskOutcome::Exited(_) => TaskPhase::Exited,
         TaskOutcome::Gone { .. } => TaskPhase::Gone,
         TaskOutcome::Fenced => TaskPhase::Fenced,
+        TaskOutcome::Prepared { .. } => TaskPhase::Prepared,
     }
 }
 
@@ -155,6 +168,12 @@ pub(super) fn exit_code(run: &TaskRun) -> Option<i32> {
         .as_ref()
         .filter(|exit| !exit.lease_expired && exit.start_error.is_none())
         .and_then(|exit| exit.code)
+}
+
+/// Whether a task ended because it could not be started.
+fn could_not_start(run: &TaskRun) -> bool {
+    let exit = run.exit.as_ref();
+    exit.is_some_and(|exit| exit.start_error.is_some())
 }
 
 /// Whether a task did what it was asked to: it ended with 0, or as its job calls well.
@@ -171,10 +190,31 @@ pub(super) fn ended_well(spec: &JobSpec, stop: Option<&StopReason>, run: &TaskRu
     counts && spec.lifecycle.meaning(exit) == Some(ExitMeaning::Succeed)
 }
 
+/// Whether a task's bad end decides that of its attempt: the first one reported does, until another task says that it
+/// failed earlier, or what the first one said only followed from another's failure.
+fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
+    let Some(known) = attempt.decisive.and_then(|task| attempt.task(task)) else {
+        return true;
+    };
+    // What was lost, cut off or never started is judged by itself, and so is a task that wants to run again.
+    let said = |run: &TaskRun| {
+        let exit = run.exit.as_ref()?;
+        let judged = exit.lease_expired || exit.start_error.is_some();
+        let again = exit_code(run) == Some(EXIT_RUN_AGAIN);
+        (!judged && !again).then(|| exit.evidence.clone())
+    };
+    match (said(run), said(known)) {
+        (Some(new), Some(known)) => evidence::is_rather_to_blame(&new, &known),
+        _ => false,
+    }
+}
+
 fn stop_reason(phase: TaskPhase) -> StopReason {
     match phase {
         TaskPhase::Gone | TaskPhase::Fenced => StopReason::MemberLost,
-        TaskPhase::Assigned | TaskPhase::Running | TaskPhase::Exited => StopReason::MemberFailed,
+        TaskPhase::Assigned | TaskPhase::Prepared | TaskPhase::Running | TaskPhase::Exited => {
+            StopReason::MemberFailed
+        }
     }
 }
 
@@ -195,6 +235,13 @@ fn event_of(report: &TaskReport, host: HostId) -> EventKind {
         detail: limits::shortened(detail).to_owned(),
     };
     match &report.outcome {
+        TaskOutcome::Prepared { .. } => EventKind::TaskPrepared {
+            job,
+            unit,
+            epoch,
+            task,
+            host,
+        },
         TaskOutcome::Started => EventKind::TaskStarted {
             job,
             unit,

@@ -32,6 +32,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("usage", kept.usage == rebuilt.usage),
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
+        ("whole", kept.whole == rebuilt.whole),
         ("tree", kept.tree == rebuilt.tree),
         ("topology", state.topology == *rebuilt.tree.topology()),
         ("host_cells", kept.host_cells == rebuilt.host_cells),

@@ -11,6 +11,7 @@
 //! Repeating them does no harm, `apply` refuses the second.
 
 mod contact;
+mod damage;
 mod difference;
 mod housekeeping;
 mod silence;
@@ -22,6 +23,7 @@ pub use contact::Contact;
 use crate::beat::Beat;
 use crate::command::{Command, HostHealth};
 use crate::ids::{HostId, LeadershipEpoch};
+use crate::limits;
 use crate::reactor::contact::Watch;
 use crate::reactor::housekeeping::Housekeeping;
 use crate::state::State;
@@ -118,6 +120,22 @@ impl Reactor {
     #[must_use]
     pub fn contact(&self, host: HostId) -> Option<&Contact> {
         self.watches.get(&host).map(|watch| &watch.contact)
+    }
+
+    /// Lets the gangs go all of whose members are prepared, the oldest first, a bounded number at a time. To be asked
+    /// once for every state that is looked at.
+    #[must_use]
+    pub fn releases(&self, state: &State) -> Vec<Command> {
+        let whole = state.index.whole.iter().filter_map(|(job, unit)| {
+            let attempt = state.job(*job)?.unit(*unit)?.attempt.as_deref()?;
+            Some(Command::ReleaseGang {
+                leader: self.epoch,
+                job: *job,
+                unit: *unit,
+                epoch: attempt.epoch,
+            })
+        });
+        whole.take(limits::RELEASES_PER_BATCH_MAX).collect()
     }
 
     /// Takes one input and says what to do.

@@ -1,5 +1,7 @@
 //! The rules that a specification must obey, checked before anything is written.
 
+mod container;
+mod execution;
 mod lifecycle;
 mod scheduling;
 
@@ -46,6 +48,7 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
         limits::RETRIES_MAX,
     );
     found.groups(spec);
+    execution::check(&mut found, spec);
     scheduling::check(&mut found, spec);
     lifecycle::check(&mut found, spec);
     found.at_most(
@@ -83,6 +86,7 @@ pub(super) fn text_bytes(spec: &JobSpec) -> usize {
     });
     own.chain(labels)
         .chain(scheduling::texts(spec))
+        .chain(execution::texts(spec))
         .map(|text| counted_bytes(text))
         .sum::<usize>()
         + groups.sum::<usize>()
@@ -202,11 +206,12 @@ impl Findings {
         self.check(group.count > 0, &at("count"), || {
             "must be at least 1".to_owned()
         });
-        let command_given = group
-            .command
-            .first()
-            .is_some_and(|program| !program.is_empty());
-        self.check(command_given, &at("command"), || {
+        let has_program = match group.command.first() {
+            Some(program) => !program.is_empty() || group.execution.container.is_some(),
+            // The image says what is run.
+            None => group.execution.container.is_some(),
+        };
+        self.check(has_program, &at("command"), || {
             "must name a program".to_owned()
         });
         self.check(

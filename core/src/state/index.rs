@@ -57,6 +57,8 @@ pub struct Index {
     pub allocation: Allocation,
     /// Attempts that end by themselves, by when ([`Attempt::deadline`]).
     pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
+    /// Gangs all of whose members are prepared, and that are not let go yet.
+    pub whole: OrdSet<(JobId, UnitIndex)>,
     /// Attempts in the order in which they would be stopped for others.
     pub attempts: Attempts,
     /// What attempts in cells hold of every host.
@@ -201,6 +203,9 @@ impl Index {
             if let Some(attempt) = &unit.attempt {
                 self.add_deadline((job.id, *index), &job.spec, attempt);
                 self.add_attempt((job.id, *index), &job.spec, unit);
+                if attempt.is_whole() {
+                    self.whole.insert((job.id, *index));
+                }
                 for task in &attempt.tasks {
                     self.on_host
                         .insert((task.host, job.id, *index), attempt.epoch);

@@ -12,7 +12,9 @@ use crate::ids::{
     UnitIndex,
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
+use crate::limits;
 use crate::spec::JobSpec;
+use crate::state::{Checkpoint, Ledger, Removal};
 use crate::time::TimeMs;
 
 /// A job and everything that became of it.
@@ -45,6 +47,8 @@ pub struct Job {
     pub requeued: OrdSet<UnitIndex>,
     /// How many units are in each phase.
     pub counts: UnitCounts,
+    /// Where the time of its GPUs went.
+    pub ledger: Ledger,
 }
 
 /// What a job knows of its pipeline.
@@ -142,6 +146,12 @@ pub struct Unit {
     pub checkpoints: Vec<Checkpoint>,
     /// When it was last moved to make room for others.
     pub moved_at: Option<TimeMs>,
+    /// Attempts in a row that were begun in place of one that failed; the current one is the last of them.
+    pub local_retries: u32,
+    /// Attempts in a row that failed without a newer checkpoint.
+    pub without_progress: u32,
+    /// Checkpoints whose folders a worker is told to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
+    pub removals: Vec<Removal>,
 }
 
 impl Default for Unit {
@@ -158,6 +168,9 @@ impl Default for Unit {
             past: Vec::new(),
             checkpoints: Vec::new(),
             moved_at: None,
+            local_retries: 0,
+            without_progress: 0,
+            removals: Vec::new(),
         }
     }
 }
@@ -241,6 +254,17 @@ pub struct Attempt {
     pub tasks: Vec<TaskRun>,
     /// The task whose bad end was committed first: it decides what becomes of the unit.
     pub decisive: Option<TaskIndex>,
+    /// What its tasks wait for before they begin; none if they begin one by one.
+    pub barrier: Option<Barrier>,
+}
+
+/// What the members of a gang wait for: that all of them are prepared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Barrier {
+    /// The port that rank 0's host keeps free for them to meet on; none before it is known.
+    pub master_port: Option<u16>,
+    /// When they were let go; none before.
+    pub released_at: Option<TimeMs>,
 }
 
 /// An attempt's order to stop.
@@ -290,53 +314,20 @@ pub struct PastAttempt {
     pub hosts: Vec<HostId>,
 }
 
-/// A committed checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpoint {
-    /// Attempt that wrote it.
-    pub epoch: AttemptEpoch,
-    /// Training step.
-    pub step: u64,
-    /// Absolute path.
-    pub path: String,
-    /// Bytes, 0 if not told.
-    pub size_bytes: u64,
-    /// `algorithm:hex`, empty if not told.
-    pub digest: String,
-    /// When it was committed.
-    pub committed_at: TimeMs,
-    /// Milliseconds that the task took to write it; none if not told.
-    pub save_ms: Option<u64>,
-    /// What is wrong with it, if a task could not read it: no later attempt is told of it.
-    pub spoiled: Option<String>,
-}
-
-impl Unit {
-    /// The newest checkpoint that an attempt may go on from: the newest committed one that is not spoiled.
-    #[must_use]
-    pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
-        let mut newest_first = self.checkpoints.iter().rev();
-        newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
-    }
-
-    /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
-    /// none if it did not run yet.
-    #[must_use]
-    pub fn unkept_since(&self, attempt: &Attempt) -> Option<TimeMs> {
-        let running_at = attempt.running_at?;
-        let newest = self.checkpoints.last();
-        let newest = newest.filter(|checkpoint| checkpoint.epoch == attempt.epoch);
-        Some(newest.map_or(running_at, |checkpoint| {
-            checkpoint.committed_at.max(running_at)
-        }))
-    }
-}
-
 impl Attempt {
     /// Since when its queue protects it from preemption.
     #[must_use]
     pub fn protected_since(&self) -> TimeMs {
         self.running_at.unwrap_or(self.placed_at)
+    }
+
+    /// Whether its members wait only to be let go: all of them are prepared.
+    #[must_use]
+    pub fn is_whole(&self) -> bool {
+        let waits = self.stop.is_none() && self.barrier.is_some_and(|it| it.released_at.is_none());
+        // Tasks are mostly prepared in order, so the last one is the one to look at first.
+        let mut newest_first = self.tasks.iter().rev();
+        waits && newest_first.all(|run| run.phase != TaskPhase::Assigned)
     }
 
     /// GPUs that it holds.
@@ -374,8 +365,10 @@ impl Attempt {
         let scheduling = &spec.scheduling;
         let end = |period_ms: u64| self.placed_at.after(period_ms);
         let run_time = scheduling.run_time_ms_max.map(end);
+        let of_barrier = self.barrier.map(|_| limits::ASSEMBLY_MS_MAX);
         let assembly = scheduling
             .assembly_ms_max
+            .or(of_barrier)
             .filter(|_| self.running_at.is_none())
             .map(end);
         let reasons = [
@@ -454,6 +447,19 @@ impl Job {
         } else {
             unit.get()..unit.get() + 1
         }
+    }
+
+    /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
+    /// again in place.
+    #[must_use]
+    pub fn hosts_avoided(&self, unit: UnitIndex) -> &[HostId] {
+        let max = self.spec.lifecycle.local_retries_max;
+        let known = self.unit(unit).filter(|known| {
+            let failed = known.restart_reason == RestartReason::User;
+            failed && max > 0 && known.local_retries >= max
+        });
+        let last = known.and_then(|known| known.past.last());
+        last.map_or(&[], |past| &past.hosts)
     }
 
     /// Whether as many of its units hold resources as may at a time.

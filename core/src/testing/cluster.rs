@@ -174,6 +174,7 @@ impl Cluster {
             unit,
             tasks: Arc::from(tasks),
             standing: ordinary_standing(&job.spec),
+            barrier: false,
         }))
     }
 

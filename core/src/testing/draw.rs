@@ -3,27 +3,26 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod container;
 mod lifecycle;
 mod places;
+mod reports;
 mod scheduling;
 
 use std::sync::Arc;
 
 use crate::command::{
-    Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, Placement,
-    StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason,
+    TaskPlacement,
 };
 use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
-use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
 use crate::state::{Attempt, State};
-use crate::testing::builders::{
-    exit_with, gang, gpu_uuid, host_of_model, request_id, single, start_error,
-};
+use crate::testing::builders::{gang, gpu_uuid, host_of_model, request_id, single};
 use crate::time::TimeMs;
 
 /// Hosts that may come to exist.
@@ -50,7 +49,8 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         76 => draw.topology(),
         77..79 => draw.configuration(),
         79..80 => draw.claim_dropped(),
-        80..83 => draw.stop(),
+        80..82 => draw.stop(),
+        82..83 => draw.release(),
         83..86 => draw.host_health(),
         86..89 => draw.gpu_health(),
         89..92 => draw.block(),
@@ -60,6 +60,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         },
         95..96 => draw.checkpoint(),
         96..97 => draw.standing(),
+        97 if draw.once_in(3) => draw.job_defaults(),
         97..98 => draw.queue(),
         98..99 => draw.racks_and_sockets(),
         _ => Command::Prune {
@@ -171,6 +172,7 @@ impl<'a> Draw<'a> {
             4 => registration.cpus_milli = 2_000,
             5 => registration.gpus[1].model = "L40S".to_owned(),
             6 => registration.gpus.reverse(),
+            7 => self.equip(&mut registration),
             _ => {}
         }
         Command::RegisterHost {
@@ -233,6 +235,11 @@ impl<'a> Draw<'a> {
             spec.groups[0].tasks_per_host_max = Some(1);
         }
         spec.lifecycle = self.lifecycle(spec.gang);
+        // No draw of its own, so that all others stay as they were.
+        spec.groups[0].execution.pids_max = (tasks == 5).then_some(64);
+        if tasks == 3 {
+            spec.groups[0].execution.container = Some(self.container());
+        }
         if self.once_in(20) {
             spec.groups[0].count = 0;
         }
@@ -291,6 +298,7 @@ impl<'a> Draw<'a> {
             unit,
             standing: self.standing_of(job, &tasks),
             tasks: Arc::from(tasks),
+            barrier: self.once_in(3),
         })
     }
 
@@ -328,59 +336,6 @@ impl<'a> Draw<'a> {
             tasks.push(TaskPlacement { task, host, gpus });
         }
         tasks
-    }
-
-    fn report(&mut self) -> Command {
-        let (job, unit, epoch, task, phase) = match self.active() {
-            Some((job, unit, attempt)) => {
-                let runs = attempt.tasks.iter().map(|run| (run.task, run.phase));
-                let open = runs.filter(|(_, phase)| !phase.is_terminal()).collect();
-                let (task, phase) = self
-                    .pick(open)
-                    .unwrap_or((TaskIndex(0), TaskPhase::Assigned));
-                (job, unit, attempt.epoch, task, phase)
-            }
-            None => {
-                let stale = AttemptEpoch(self.below(100));
-                let job = self.job();
-                (job, UnitIndex(0), stale, TaskIndex(0), TaskPhase::Running)
-            }
-        };
-        let outcome = if phase == TaskPhase::Assigned && !self.once_in(5) {
-            TaskOutcome::Started
-        } else {
-            self.outcome()
-        };
-        let stale = u64::from(self.once_in(30));
-        Command::ReportTask(TaskReport {
-            leader: self.leader(),
-            job,
-            unit,
-            epoch: AttemptEpoch(epoch.get().saturating_sub(stale)),
-            task,
-            outcome,
-        })
-    }
-
-    fn outcome(&mut self) -> TaskOutcome {
-        match self.below(20) {
-            0 => TaskOutcome::Started,
-            1 => TaskOutcome::Fenced,
-            2 => TaskOutcome::Gone {
-                detail: "its supervisor vanished".to_owned(),
-            },
-            3 => TaskOutcome::Exited(start_error("no such program")),
-            4 => TaskOutcome::Exited(exit_with(75)),
-            5 => TaskOutcome::Exited(exit_with(93)),
-            6 => TaskOutcome::Exited(Exit {
-                code: None,
-                signal: Some(9),
-                lease_expired: true,
-                ..exit_with(0)
-            }),
-            7..11 => TaskOutcome::Exited(exit_with(1)),
-            _ => TaskOutcome::Exited(exit_with(0)),
-        }
     }
 
     fn stop(&mut self) -> Command {

@@ -95,7 +95,8 @@ impl Runner {
                 reason: args.key_or("reason", String::new())?,
             }),
             "place" => self.place(args, leader),
-            "start" | "exit" | "gone" | "fenced" => self.report(name, args, leader),
+            "release" => self.release(args, leader),
+            "start" | "prepared" | "exit" | "gone" | "fenced" => self.report(name, args, leader),
             "stop" => self.stop(args, leader),
             "block" => self.block(args),
             "unblock" => Ok(Command::Unblock {
@@ -108,6 +109,7 @@ impl Runner {
             "gpu_health" => gpu_health(args, leader),
             "checkpoint" => self.checkpoint(args, leader),
             "spoil" => self.spoil(args, leader),
+            "defaults" => Self::defaults(args, leader),
             "queue" => Ok(Command::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,
@@ -252,6 +254,7 @@ impl Runner {
             unit,
             tasks,
             standing: standing(args)?,
+            barrier: args.key_or("barrier", false)?,
         }))
     }
 
@@ -276,6 +279,9 @@ impl Runner {
         let task = TaskIndex(args.positional()?);
         let outcome = match outcome {
             "start" => TaskOutcome::Started,
+            "prepared" => TaskOutcome::Prepared {
+                master_port: args.key("port")?,
+            },
             "gone" => TaskOutcome::Gone {
                 detail: args.key_or("detail", "its supervisor vanished".to_owned())?,
             },
@@ -305,6 +311,17 @@ impl Runner {
         let current = self.cluster.attempt(job, unit);
         let epoch = current.map_or(0, |attempt| attempt.epoch.get());
         Ok((unit, AttemptEpoch(args.key_or("epoch", epoch)?)))
+    }
+
+    fn release(&mut self, args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
+        let job = self.job(args)?;
+        let (unit, epoch) = self.attempt(args, job, TaskIndex(0))?;
+        Ok(Command::ReleaseGang {
+            leader,
+            job,
+            unit,
+            epoch,
+        })
     }
 
     fn stop(&mut self, args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {

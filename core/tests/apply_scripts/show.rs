@@ -103,10 +103,12 @@ impl Show {
                 number,
                 hosts,
                 gpus,
+                resumes_step,
             } => format!(
-                "{} placed, number {number}, {gpus} GPUs on hosts {}",
+                "{} placed, number {number}, {gpus} GPUs on hosts {}{}",
                 attempt(*job, *unit, *epoch),
-                list(hosts)
+                list(hosts),
+                resumes_step.map_or_else(String::new, |step| format!(", from step {step}"))
             ),
             E::TaskStarted {
                 job,
@@ -117,6 +119,27 @@ impl Show {
             } => format!(
                 "{} task {task} started on host {host}",
                 attempt(*job, *unit, *epoch)
+            ),
+            E::TaskPrepared {
+                job,
+                unit,
+                epoch,
+                task,
+                host,
+            } => format!(
+                "{} task {task} prepared on host {host}",
+                attempt(*job, *unit, *epoch)
+            ),
+            E::GangReleased {
+                job,
+                unit,
+                epoch,
+                hosts,
+                master_port,
+            } => format!(
+                "{} released on hosts {}, port {master_port}",
+                attempt(*job, *unit, *epoch),
+                list(hosts)
             ),
             E::AttemptRunning { job, unit, epoch } => {
                 format!("{} running", attempt(*job, *unit, *epoch))
@@ -170,6 +193,16 @@ impl Show {
                 "job {job} unit {unit} waits again ({reason:?}) until {}",
                 self.time(*not_before)
             ),
+            E::UnitRetried {
+                job,
+                unit,
+                epoch,
+                retry,
+                retries_max,
+            } => format!(
+                "{} is begun again in place, {retry} of {retries_max}",
+                attempt(*job, *unit, *epoch)
+            ),
             E::CheckpointCommitted {
                 job,
                 unit,
@@ -190,6 +223,12 @@ impl Show {
             } => format!(
                 "job {job} unit {unit} checkpoint {step} of epoch {epoch} is spoiled: {reason}"
             ),
+            E::CheckpointsForgotten {
+                job,
+                unit,
+                steps,
+                removed,
+            } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
             E::JobEligible { job } => format!("job {job} waits for no other any more"),
             other => format!("{other:?}"),
         }
@@ -236,6 +275,16 @@ impl Show {
             "{:?} attempts={} failures={} {:?}",
             unit.phase, unit.attempts, unit.failures, unit.restart_reason
         );
+        if unit.local_retries > 0 {
+            let _ = write!(text, " local={}", unit.local_retries);
+        }
+        if !unit.removals.is_empty() {
+            let steps: Vec<u64> = unit.removals.iter().map(|it| it.step).collect();
+            let _ = write!(text, " removals={steps:?}");
+        }
+        if unit.without_progress > 0 {
+            let _ = write!(text, " without_progress={}", unit.without_progress);
+        }
         if unit.not_before > self.begin {
             let _ = write!(text, " not before {}", self.time(unit.not_before));
         }

@@ -7,11 +7,14 @@ use std::fmt::Write as _;
 
 use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::{DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey};
+use muster_core::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+};
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::Execution;
 use muster_core::state::RestartReason;
 use muster_core::testing;
 use muster_core::time::MonotonicMs;
@@ -38,6 +41,13 @@ pub(crate) enum Command {
         sequence: u64,
         #[arg(key)]
         leader: Option<u64>,
+    },
+    /// A supervisor says that its task has all that it needs, and perhaps which port it keeps free.
+    Prepared {
+        task: String,
+        epoch: u64,
+        #[arg(key)]
+        port: Option<u16>,
     },
     /// A supervisor says that its task runs.
     Started { task: String, epoch: u64 },
@@ -116,6 +126,10 @@ impl goldenscript::Runner for AgentRunner {
                 leader: LeadershipEpoch(leader.unwrap_or(10)),
                 sequence: *sequence,
             },
+            Command::Prepared { task, epoch, port } => {
+                let master_port = *port;
+                report(task, *epoch, SupervisorReport::Prepared { master_port })?
+            }
             Command::Started { task, epoch } => report(task, *epoch, SupervisorReport::Started)?,
             Command::Exited { task, epoch, code } => {
                 let exit = testing::exit_with(*code);
@@ -157,6 +171,7 @@ impl AgentRunner {
                 epoch: assignment.epoch,
                 phase: match phase {
                     "running" => WorkerTaskPhase::Running,
+                    "prepared" => WorkerTaskPhase::Prepared { master_port: None },
                     "stopping" => WorkerTaskPhase::Stopping,
                     code => WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 },
@@ -233,7 +248,7 @@ fn task_key(text: &str) -> Result<TaskKey, Box<dyn Error>> {
     })
 }
 
-/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`.
+/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`, `12,gang`, `12,gang,released,port:29500`.
 fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
     let key = task_key(key)?;
     let mut parts = said.split(',');
@@ -251,14 +266,23 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         gpus: Vec::new(),
         cpus_milli: 1_000,
         memory_mib: 1_024,
+        execution: Execution::default(),
         rank: RankInfo::default(),
         checkpoint: None,
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        barrier: false,
+        released: false,
+        gang_hosts: Vec::new(),
+        warning: None,
+        care: CheckpointCare::default(),
     };
     for part in parts {
         match part.split_once(':') {
+            None if part == "gang" => assignment.barrier = true,
+            None if part == "released" => assignment.released = true,
+            Some(("port", port)) => assignment.rank.master_port = port.parse()?,
             None if part == "ended" => assignment.acknowledged = TaskPhase::Exited,
             Some(("stop", grace_ms)) => {
                 assignment.stop = Some(StopInstruction {
@@ -266,6 +290,10 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
                     grace_ms: grace_ms.parse()?,
                 });
             }
+            Some(("remove", path)) => assignment.care.removals.push(CheckpointRef {
+                step: 1,
+                path: path.to_owned(),
+            }),
             Some(("gpu", index)) => assignment.gpus.push(GpuUuid(index.parse()?)),
             Some(("grace", span_ms)) => assignment.partition_grace_ms = span_ms.parse()?,
             _ => return Err(format!("unknown: {part}").into()),
@@ -343,6 +371,12 @@ fn describe(action: &Action) -> String {
                 since_begin(*deadline)
             )
         }
+        Action::Begin {
+            key,
+            epoch,
+            master_port,
+        } => format!("begin {} epoch {epoch} on port {master_port}", name(*key)),
+        Action::RemoveCheckpoint { key, path, .. } => format!("remove {path} of {}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),
     }

@@ -97,9 +97,14 @@ impl Job {
     /// Goes on from the newest checkpoint to the end.
     fn resume(&self) -> Value {
         let (step, path) = self.latest().expect("a checkpoint to resume from");
-        let report = self.run(&[("MUSTER_CKPT_LATEST", path.to_str().expect("a UTF-8 path"))]);
+        let report = self.resume_from(&path);
         assert_eq!(report["resumed_from"], step);
         report
+    }
+
+    /// Goes on from a checkpoint, or one before it, to the end.
+    fn resume_from(&self, path: &Path) -> Value {
+        self.run(&[("MUSTER_CKPT_LATEST", path.to_str().expect("a UTF-8 path"))])
     }
 }
 
@@ -245,7 +250,7 @@ fn a_gang_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
     job.run(&[]);
     let (_, path) = job.latest().expect("a checkpoint");
     damage(&path);
-    let report = job.resume();
+    let report = job.resume_from(&path);
     assert_eq!(report["weights_digest"], undisturbed()["weights_digest"]);
     let step = step_of(&path).expect("a step");
     assert_eq!(report["resumed_from"], step - 10);

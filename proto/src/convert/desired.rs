@@ -1,11 +1,14 @@
 //! What the leader wants a host to run.
 
 use muster_core::desired::{
-    CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
+
+use muster_core::spec::Execution;
 
 use super::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
@@ -68,11 +71,24 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             gpus: gpus_from_wire(&wire.gpus)?,
             cpus_milli: wire.cpus_milli,
             memory_mib: wire.memory_mib,
+            execution: wire
+                .execution
+                .map_or_else(|| Ok(Execution::default()), Execution::try_from)
+                .map_err(|invalid| invalid.within("execution"))?,
             rank,
             checkpoint: wire.checkpoint.map(Into::into),
             stop_grace_ms: wire.stop_grace_ms,
             partition_grace_ms: wire.partition_grace_ms,
             stop: wire.stop.map(Into::into),
+            barrier: wire.barrier,
+            released: wire.released,
+            gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
+            warning: wire.warning.map(Into::into),
+            care: CheckpointCare {
+                removals: wire.removals.into_iter().map(Into::into).collect(),
+                kept: wire.kept_checkpoints,
+                interval_ms: wire.checkpoint_interval_ms,
+            },
         })
     }
 }
@@ -108,6 +124,33 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             stop_grace_ms: assignment.stop_grace_ms,
             partition_grace_ms: assignment.partition_grace_ms,
             stop: assignment.stop.as_ref().map(Into::into),
+            barrier: assignment.barrier,
+            released: assignment.released,
+            gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
+            execution: (assignment.execution != Execution::default())
+                .then(|| (&assignment.execution).into()),
+            warning: assignment.warning.map(Into::into),
+            removals: assignment.care.removals.iter().map(Into::into).collect(),
+            kept_checkpoints: assignment.care.kept.clone(),
+            checkpoint_interval_ms: assignment.care.interval_ms,
+        }
+    }
+}
+
+impl From<v1::GangHost> for GangHost {
+    fn from(wire: v1::GangHost) -> Self {
+        Self {
+            address: wire.address,
+            slots: wire.slots,
+        }
+    }
+}
+
+impl From<&GangHost> for v1::GangHost {
+    fn from(host: &GangHost) -> Self {
+        Self {
+            address: host.address.clone(),
+            slots: host.slots,
         }
     }
 }

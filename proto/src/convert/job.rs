@@ -2,12 +2,13 @@
 
 use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
 use muster_core::state::{
-    Attempt, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, TaskRun, Unit,
     UnitCounts,
 };
 use muster_core::time::TimeMs;
 
 use super::claim::{claim_to_wire, standing_to_wire};
+use super::ledger::ledger_to_wire;
 use super::{InvalidField, required};
 use crate::v1;
 
@@ -30,6 +31,8 @@ pub fn job_to_wire(job: &Job) -> v1::Job {
             .as_ref()
             .map_or_else(String::new, |mark| mark.name.clone()),
         skipped: job.is_skipped(),
+        ledger: ledger_to_wire(&job.ledger),
+        kept_permille: (job.ledger.kept_permille()).and_then(|part| u32::try_from(part).ok()),
     }
 }
 
@@ -51,7 +54,7 @@ pub fn gpus_held(job: &Job) -> u64 {
 
 /// A unit of a job with its attempts; hosts are named by what `state` has.
 #[must_use]
-pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
+pub fn unit_to_wire(state: &State, job: &Job, index: UnitIndex, unit: &Unit) -> v1::Unit {
     v1::Unit {
         index: index.get(),
         phase: v1::UnitPhase::from(unit.phase).into(),
@@ -73,7 +76,18 @@ pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
             .claim
             .as_deref()
             .map(|claim| claim_to_wire(state, claim)),
+        local_retries: unit.local_retries,
+        without_progress: unit.without_progress,
+        without_progress_max: unit.without_progress_max(&job.spec, state.job_defaults),
+        checkpoint_interval_ms: state.reliability.advice_ms(unit, hosts_of(unit)),
     }
+}
+
+/// Hosts of a unit's current attempt, or of its last one.
+fn hosts_of(unit: &Unit) -> usize {
+    let current = unit.attempt.as_deref().map(|attempt| attempt.hosts().len());
+    let last = || unit.past.last().map(|past| past.hosts.len());
+    current.or_else(last).unwrap_or(1)
 }
 
 fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
@@ -89,6 +103,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
             .map(|task| task_to_wire(state, task))
             .collect(),
         standing: Some(standing_to_wire(state, &attempt.standing)),
+        barrier: attempt.barrier.map(Into::into),
     }
 }
 
@@ -176,6 +191,32 @@ impl From<v1::UnitCounts> for UnitCounts {
     }
 }
 
+impl From<Barrier> for v1::Barrier {
+    fn from(barrier: Barrier) -> Self {
+        Self {
+            master_port: barrier.master_port.map(u32::from),
+            released_at_ms: barrier.released_at.map(|at| at.0),
+        }
+    }
+}
+
+impl TryFrom<v1::Barrier> for Barrier {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::Barrier) -> Result<Self, InvalidField> {
+        Ok(Self {
+            master_port: port("master_port", wire.master_port)?,
+            released_at: wire.released_at_ms.map(TimeMs),
+        })
+    }
+}
+
+/// A port's number, if there is one.
+pub(crate) fn port(field: &str, number: Option<u32>) -> Result<Option<u16>, InvalidField> {
+    let port = number.map(u16::try_from).transpose();
+    port.map_err(|_| InvalidField::new(field, "must be at most 65535"))
+}
+
 impl From<&StopOrder> for v1::StopOrder {
     fn from(stop: &StopOrder) -> Self {
         Self {
@@ -209,6 +250,7 @@ impl From<&Checkpoint> for v1::Checkpoint {
             committed_at_ms: checkpoint.committed_at.0,
             save_ms: checkpoint.save_ms,
             spoiled: checkpoint.spoiled.clone(),
+            spoiled_by: checkpoint.spoiled_by.map_or(0, AttemptEpoch::get),
         }
     }
 }
@@ -224,6 +266,7 @@ impl From<v1::Checkpoint> for Checkpoint {
             committed_at: TimeMs(wire.committed_at_ms),
             save_ms: wire.save_ms,
             spoiled: wire.spoiled,
+            spoiled_by: (wire.spoiled_by > 0).then_some(AttemptEpoch(wire.spoiled_by)),
         }
     }
 }

@@ -3,6 +3,7 @@
 use muster_core::ids::JobId;
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    StopWarning,
 };
 
 use super::{InvalidField, required};
@@ -15,6 +16,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
         let after = wire.after.into_iter().enumerate();
         let rules = wire.rules.into_iter().enumerate();
         Ok(Self {
+            barrier: wire.barrier,
             tasks_at_once_max: wire.tasks_at_once_max,
             after: after
                 .map(|(position, dependency)| {
@@ -31,6 +33,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
             local_retries_max: wire.local_retries_max,
             attempts_without_progress_max: wire.attempts_without_progress_max,
             checkpoints: wire.checkpoints.map(Into::into),
+            warning: wire.warning.map(Into::into),
         })
     }
 }
@@ -38,12 +41,14 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
 impl From<&Lifecycle> for v1::Lifecycle {
     fn from(lifecycle: &Lifecycle) -> Self {
         Self {
+            barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after: lifecycle.after.iter().map(|it| (*it).into()).collect(),
             rules: lifecycle.rules.iter().map(|it| (*it).into()).collect(),
             local_retries_max: lifecycle.local_retries_max,
             attempts_without_progress_max: lifecycle.attempts_without_progress_max,
             checkpoints: lifecycle.checkpoints.map(Into::into),
+            warning: lifecycle.warning.map(Into::into),
         }
     }
 }
@@ -152,6 +157,26 @@ impl From<CheckpointPolicy> for v1::CheckpointPolicy {
             remove: policy.remove,
             bad_max: policy.bad_max,
             restore_window_ms: policy.restore_window_ms,
+        }
+    }
+}
+
+impl From<v1::StopWarning> for StopWarning {
+    fn from(wire: v1::StopWarning) -> Self {
+        Self {
+            signal: wire.signal,
+            to_all: wire.to_all,
+            lead_ms: wire.lead_ms,
+        }
+    }
+}
+
+impl From<StopWarning> for v1::StopWarning {
+    fn from(warning: StopWarning) -> Self {
+        Self {
+            signal: warning.signal,
+            to_all: warning.to_all,
+            lead_ms: warning.lead_ms,
         }
     }
 }

@@ -57,6 +57,7 @@ twins!(TaskPhase {
     Exited,
     Gone,
     Fenced,
+    Prepared,
 });
 
 twins!(RestartReason {

@@ -7,15 +7,18 @@
 mod beat;
 mod blocker;
 pub(crate) mod claim;
+mod container;
 mod desired;
 mod effect;
 mod event;
+mod execution;
 mod field;
 mod host;
 mod ids;
 mod job;
 pub(crate) mod job_life;
 pub(crate) mod learnt;
+pub(crate) mod ledger;
 mod lifecycle;
 mod outcome;
 pub(crate) mod packed;
@@ -40,4 +43,5 @@ pub use request::{
 };
 
 pub(crate) use field::{enumeration, required};
+pub(crate) use job::port;
 pub(crate) use twin::{Twin, twin_variants};

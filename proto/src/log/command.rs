@@ -4,14 +4,14 @@ use muster_core::command::{
     CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
 };
 use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::spec::{JobSpec, Layout, Lifecycle, Scheduling};
+use muster_core::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
 use prost::Message;
 
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
-use super::v1::report_task::{Gone, Outcome, Plain};
-use super::{claim, pipeline, v1};
-use crate::convert::{required, twin_variants};
+use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
+use super::{claim, defaults, pipeline, v1};
+use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
 /// know all of it, so that replicas of two builds understand each other until something new is used.
@@ -66,14 +66,26 @@ pub fn format_of(command: &Command) -> u8 {
 /// Whether a command says something that readers of version 3 would overlook.
 fn tells_of_lives(command: &Command) -> bool {
     match command {
-        Command::SubmitJob { spec, .. } => spec.lifecycle != Lifecycle::default(),
-        Command::ReportTask(report) => {
-            matches!(&report.outcome, TaskOutcome::Exited(exit) if exit.has_details())
-        }
+        Command::SubmitJob { spec, .. } => says_how_it_lives(spec),
+        Command::ReportTask(report) => match &report.outcome {
+            TaskOutcome::Exited(exit) => exit.has_details(),
+            TaskOutcome::Prepared { .. } => true,
+            _ => false,
+        },
+        Command::Place(placement) => placement.barrier,
+        Command::ReleaseGang { .. } => true,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SpoilCheckpoint { .. } | Command::SubmitPipeline { .. } => true,
+        Command::SpoilCheckpoint { .. }
+        | Command::SetJobDefaults { .. }
+        | Command::SubmitPipeline { .. } => true,
         _ => false,
     }
+}
+
+/// Whether a specification says something that readers of version 3 would overlook.
+pub(super) fn says_how_it_lives(spec: &JobSpec) -> bool {
+    spec.lifecycle != Lifecycle::default() || { spec.groups.iter() }
+        .any(|group| group.execution != Execution::default())
 }
 
 /// Whether a specification says something that readers of version 1 would overlook.
@@ -127,6 +139,7 @@ twin_variants! {
         Prune { leader: leader },
         ConfigureQueues { request: request, author: author, tree: tree },
         SetTopology { request: request, author: author, topology: topology },
+        ReleaseGang { leader: leader, job: job, unit: unit, epoch: epoch },
         DropClaim { leader: leader, job: job, unit: unit, reason: reason },
         SetStanding { leader: leader, job: job, unit: unit, epoch: epoch, standing: standing },
         SpoilCheckpoint {
@@ -146,6 +159,14 @@ twin_variants! {
         Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
+        Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
+            leader: leader.get(),
+            defaults: Some(defaults::to_wire(*defaults)),
+        }),
+        Kind::SetJobDefaults(wire) => Command::SetJobDefaults {
+            leader: LeadershipEpoch(wire.leader),
+            defaults: defaults::from_wire(required("set_job_defaults.defaults", wire.defaults)?),
+        };
     }
 }
 
@@ -191,6 +212,7 @@ fn placement_to_wire(placement: &Placement) -> v1::Place {
         unit: placement.unit.get(),
         tasks: claim::tasks_to_wire(&placement.tasks),
         standing: claim::standing_to_wire(&placement.standing),
+        barrier: placement.barrier,
     }
 }
 
@@ -201,6 +223,7 @@ fn placement_from_wire(wire: v1::Place) -> Field<Placement> {
         unit: UnitIndex(wire.unit),
         tasks: claim::tasks_from_wire(wire.tasks)?.into(),
         standing: claim::standing_from_wire(wire.standing)?,
+        barrier: wire.barrier,
     })
 }
 
@@ -212,6 +235,9 @@ fn report_to_wire(report: &TaskReport) -> v1::ReportTask {
             detail: detail.clone(),
         }),
         TaskOutcome::Fenced => Outcome::Fenced(Plain {}),
+        TaskOutcome::Prepared { master_port } => Outcome::Prepared(Prepared {
+            master_port: master_port.map(u32::from),
+        }),
     };
     v1::ReportTask {
         leader: report.leader.get(),
@@ -231,6 +257,9 @@ fn report_from_wire(wire: v1::ReportTask) -> Field<TaskReport> {
             detail: gone.detail,
         },
         Outcome::Fenced(_) => TaskOutcome::Fenced,
+        Outcome::Prepared(prepared) => TaskOutcome::Prepared {
+            master_port: port("report_task.prepared.master_port", prepared.master_port)?,
+        },
     };
     Ok(TaskReport {
         leader: LeadershipEpoch(wire.leader),

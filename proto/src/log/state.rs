@@ -15,6 +15,7 @@ mod queue;
 mod read;
 mod write;
 
+pub use format::command_format_shown;
 pub use read::read_state;
 pub use write::write_state;
 

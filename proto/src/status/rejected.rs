@@ -86,6 +86,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         Rejection::JobFinished { .. }
         | Rejection::UnitPhase { .. }
         | Rejection::JobHeld { .. }
+        | Rejection::GangNotWhole { .. }
         | Rejection::TasksAtOnce { .. }
         | Rejection::StaleAttempt { .. }
         | Rejection::TaskTransition { .. }
@@ -139,6 +140,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::ClusterFull { .. } => "CLUSTER_FULL",
         Rejection::UnknownCheckpoint { .. } => "UNKNOWN_CHECKPOINT",
         Rejection::JobHeld { .. } => "JOB_HELD",
+        Rejection::GangNotWhole { .. } => "GANG_NOT_WHOLE",
         Rejection::TasksAtOnce { .. } => "TASKS_AT_ONCE",
     }
 }
@@ -179,6 +181,9 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         }
         Rejection::UnknownCheckpoint { job, epoch, step } => {
             texts(&[("job", job), ("epoch", epoch), ("step", step)])
+        }
+        Rejection::GangNotWhole { job, unit, detail } => {
+            texts(&[("job", job), ("unit", unit), ("detail", detail)])
         }
         Rejection::JobHeld { job, open } => texts(&[("job", job), ("open", open)]),
         Rejection::TasksAtOnce { job, limit } => texts(&[

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, Pipeline,
-    PipelineDependency, PipelineJob,
+    PipelineDependency, PipelineJob, StopWarning,
 };
 use proptest::collection::vec;
 use proptest::option;
@@ -19,15 +19,20 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         option::of(any::<u32>()),
     );
     let lists = (vec(dependency(), 0..3), vec(exit_rule(), 0..3));
-    let said = (numbers, lists, option::of(policy())).prop_map(|(numbers, lists, checkpoints)| {
-        Lifecycle {
-            tasks_at_once_max: numbers.0,
-            after: lists.0,
-            rules: lists.1,
-            local_retries_max: numbers.1,
-            attempts_without_progress_max: numbers.2,
-            checkpoints,
-        }
+    let options = (
+        option::of(policy()),
+        option::of(any::<bool>()),
+        option::of(warning()),
+    );
+    let said = (numbers, lists, options).prop_map(|(numbers, lists, options)| Lifecycle {
+        barrier: options.1,
+        tasks_at_once_max: numbers.0,
+        after: lists.0,
+        rules: lists.1,
+        local_retries_max: numbers.1,
+        attempts_without_progress_max: numbers.2,
+        checkpoints: options.0,
+        warning: options.2,
     });
     prop_oneof![Just(Lifecycle::default()), said]
 }
@@ -41,6 +46,17 @@ pub(super) fn pipeline() -> impl Strategy<Value = Pipeline> {
         after,
     });
     (text(), vec(job, 0..3)).prop_map(|(name, jobs)| Pipeline { name, jobs })
+}
+
+/// Any signal before SIGTERM.
+pub(super) fn warning() -> impl Strategy<Value = StopWarning> {
+    (any::<i32>(), any::<bool>(), option::of(any::<u64>())).prop_map(|(signal, to_all, lead_ms)| {
+        StopWarning {
+            signal,
+            to_all,
+            lead_ms,
+        }
+    })
 }
 
 fn condition() -> impl Strategy<Value = Condition> {

@@ -12,8 +12,8 @@ use muster_core::ids::{
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_core::state::{
     Answer, Attempt, CancelRequest, Checkpoint, EventLog, Gpu, Holder, Host, Job, Leadership,
-    PastAttempt, Queue, RestartReason, State, StateParts, StopOrder, StoredAnswer, TaskRun, Unit,
-    UnitCounts,
+    Ledger, PastAttempt, Queue, Reliability, RestartReason, State, StateParts, StopOrder,
+    StoredAnswer, TaskRun, Unit, UnitCounts,
 };
 use muster_core::time::TimeMs;
 
@@ -44,6 +44,9 @@ pub(crate) fn parts() -> StateParts {
         events: EventLog::restore(Revision(6), events()),
         history_half_life_ms: None,
         defragment: None,
+        job_defaults: None,
+        reliability: Reliability::default(),
+        ledger: Ledger::default(),
         configured_topology: Arc::default(),
     }
 }
@@ -117,6 +120,9 @@ fn running_job() -> Job {
         claim: None,
         past: vec![past()],
         moved_at: None,
+        local_retries: 0,
+        without_progress: 0,
+        removals: Vec::new(),
         checkpoints: vec![Checkpoint {
             epoch: AttemptEpoch(21),
             step: 4_000,
@@ -126,6 +132,7 @@ fn running_job() -> Job {
             committed_at: TimeMs(2_500),
             save_ms: None,
             spoiled: None,
+            spoiled_by: None,
         }],
     };
     Job {
@@ -148,6 +155,7 @@ fn running_job() -> Job {
             stopping: 1,
             ..UnitCounts::default()
         },
+        ledger: Ledger::default(),
     }
 }
 
@@ -176,6 +184,7 @@ fn attempt() -> Attempt {
         ],
         decisive: Some(TaskIndex(1)),
         standing: Standing::Share,
+        barrier: None,
     }
 }
 
@@ -219,6 +228,7 @@ fn array_job() -> Job {
             waiting: 100_001,
             ..UnitCounts::default()
         },
+        ledger: Ledger::default(),
     }
 }
 
@@ -265,6 +275,8 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::moves::kinds());
     kinds.extend(super::learnt::kinds());
     kinds.extend(super::lives::kinds());
+    kinds.extend(super::barrier::kinds());
+    kinds.extend(super::retries::kinds());
     kinds
 }
 
@@ -303,6 +315,7 @@ fn job_kinds() -> Vec<EventKind> {
             number: 2,
             hosts: vec![HostId(1), HostId(2)],
             gpus: 2,
+            resumes_step: None,
         },
         EventKind::AttemptRunning { job, unit, epoch },
         EventKind::AttemptStopping {

@@ -24,7 +24,7 @@ pub(crate) fn reports(state: &State, lengths: &Lengths, now: TimeMs) -> Vec<Comm
         for run in reachable(state, attempt) {
             let outcome = match (attempt.stop.is_some(), run.phase) {
                 (true, phase) => stopped(phase),
-                (false, TaskPhase::Assigned) => Some(TaskOutcome::Started),
+                (false, TaskPhase::Assigned | TaskPhase::Prepared) => Some(TaskOutcome::Started),
                 (false, TaskPhase::Running) => ends_at
                     .filter(|ends_at| *ends_at <= now)
                     .map(|_| TaskOutcome::Exited(exit_with(0))),
@@ -48,7 +48,7 @@ pub(crate) fn reports(state: &State, lengths: &Lengths, now: TimeMs) -> Vec<Comm
 /// Reports that a job's tasks have started.
 pub(crate) fn starts(state: &State, of: JobId) -> Vec<Command> {
     reports_of(state, of, |attempt, run| {
-        let starts = attempt.stop.is_none() && run.phase == TaskPhase::Assigned;
+        let starts = attempt.stop.is_none() && !run.phase.has_begun();
         starts.then_some(TaskOutcome::Started)
     })
 }
@@ -133,7 +133,7 @@ fn reachable<'a>(state: &'a State, attempt: &'a Attempt) -> impl Iterator<Item =
 
 fn stopped(phase: TaskPhase) -> Option<TaskOutcome> {
     match phase {
-        TaskPhase::Assigned => Some(TaskOutcome::Gone {
+        TaskPhase::Assigned | TaskPhase::Prepared => Some(TaskOutcome::Gone {
             detail: "never started".to_owned(),
         }),
         TaskPhase::Running => Some(TaskOutcome::Exited(Exit {

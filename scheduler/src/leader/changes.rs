@@ -18,6 +18,12 @@ pub(super) struct Changes {
     pub(super) plan: bool,
     /// Units placed.
     pub(super) placed: u64,
+    /// Gangs let go.
+    pub(super) released: u64,
+    /// Milliseconds that each gang took that runs now, from its placement on.
+    pub(super) gang_starts_ms: Vec<u64>,
+    /// Units begun again in place.
+    pub(super) retried: u64,
     /// Claims made.
     pub(super) claimed: u64,
     /// Claims given up.
@@ -50,20 +56,18 @@ impl Changes {
 
     fn add(&mut self, state: &State, kind: &EventKind) {
         match kind {
-            EventKind::AttemptPlaced { hosts, .. } => {
-                self.placed += 1;
-                self.hosts.extend(hosts);
-            }
-            EventKind::AttemptEnded { hosts, .. } => {
-                self.plan = true;
-                self.hosts.extend(hosts);
-            }
-            EventKind::AttemptStopping {
-                job, unit, reason, ..
-            } => {
-                self.preempted += u64::from(*reason == StopReason::Preempted);
-                self.add_attempt(state, *job, *unit);
-            }
+            EventKind::CheckpointsForgotten {
+                job,
+                unit,
+                removed: true,
+                ..
+            } => self.add_attempt(state, *job, *unit),
+            EventKind::UnitRetried { .. } => self.retried += 1,
+            EventKind::AttemptPlaced { .. }
+            | EventKind::GangReleased { .. }
+            | EventKind::AttemptRunning { .. }
+            | EventKind::AttemptStopping { .. }
+            | EventKind::AttemptEnded { .. } => self.add_attempt_fact(state, kind),
             EventKind::UnitClaimed { .. } => self.claimed += 1,
             EventKind::UnitsMoved {
                 moved, cost_gpu_ms, ..
@@ -103,14 +107,44 @@ impl Changes {
             EventKind::LeaderBegan { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
+            | EventKind::TaskPrepared { .. }
+            | EventKind::JobDefaultsSet { .. }
             | EventKind::TaskStarted { .. }
-            | EventKind::AttemptRunning { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
             | EventKind::CheckpointSpoiled { .. }
+            | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
+        }
+    }
+
+    fn add_attempt_fact(&mut self, state: &State, kind: &EventKind) {
+        match kind {
+            EventKind::AttemptPlaced { hosts, .. } => {
+                self.placed += 1;
+                self.hosts.extend(hosts);
+            }
+            EventKind::GangReleased { hosts, .. } => {
+                self.released += 1;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptRunning { job, unit, .. } => {
+                self.gang_starts_ms
+                    .extend(gang_start_ms(state, *job, *unit));
+            }
+            EventKind::AttemptEnded { hosts, .. } => {
+                self.plan = true;
+                self.hosts.extend(hosts);
+            }
+            EventKind::AttemptStopping {
+                job, unit, reason, ..
+            } => {
+                self.preempted += u64::from(*reason == StopReason::Preempted);
+                self.add_attempt(state, *job, *unit);
+            }
+            _ => {}
         }
     }
 
@@ -125,4 +159,11 @@ impl Changes {
                 .extend(attempt.tasks.iter().map(|task| task.host));
         }
     }
+}
+
+/// Milliseconds from a gang's placement until it ran; none for other units, and for one that has ended meanwhile.
+fn gang_start_ms(state: &State, job: JobId, unit: UnitIndex) -> Option<u64> {
+    let job = state.job(job).filter(|job| job.spec.gang)?;
+    let attempt = job.unit(unit)?.attempt.as_deref()?;
+    Some(attempt.running_at?.since(attempt.placed_at))
 }

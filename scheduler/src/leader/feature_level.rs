@@ -48,6 +48,10 @@ fn without_details(command: Command) -> Option<Command> {
             }
             Some(Command::ReportTask(report))
         }
+        Command::Place(mut placement) => {
+            placement.barrier = false;
+            Some(Command::Place(placement))
+        }
         Command::CommitCheckpoint {
             leader,
             job,

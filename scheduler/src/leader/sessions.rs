@@ -22,6 +22,7 @@ pub(super) struct Session {
     host: Option<HostId>,
     /// Revision of the desired state that was queued to it last.
     pub(super) sent: Revision,
+    can_hold: bool,
     to_worker: mpsc::Sender<ToWorker>,
 }
 
@@ -46,11 +47,12 @@ impl Sessions {
     pub(super) fn open(
         &mut self,
         id: SessionId,
-        registration: Arc<HostRegistration>,
+        (registration, can_hold): (Arc<HostRegistration>, bool),
         to_worker: mpsc::Sender<ToWorker>,
     ) {
         let session = Session {
             registration,
+            can_hold,
             host: None,
             sent: Revision::default(),
             to_worker,
@@ -74,6 +76,12 @@ impl Sessions {
     pub(super) fn of_host(&mut self, host: HostId) -> Option<(SessionId, &mut Session)> {
         let id = *self.by_host.get(&host)?;
         self.by_id.get_mut(&id).map(|session| (id, session))
+    }
+
+    /// Whether the worker of a host holds prepared tasks until their gang is released; false for one without a stream.
+    pub(super) fn can_hold(&self, host: HostId) -> bool {
+        let session = self.by_host.get(&host).and_then(|id| self.by_id.get(id));
+        session.is_some_and(|session| session.can_hold)
     }
 
     /// Whether an earlier start of the same worker speaks for a host: one that has ended has closed its
@@ -188,9 +196,9 @@ mod tests {
         let (mut sessions, directory) = sessions();
         let (older, mut heard_by_older) = mpsc::channel(4);
         let (newer, _heard_by_newer) = mpsc::channel(4);
-        sessions.open(SessionId(1), registration(), older);
+        sessions.open(SessionId(1), (registration(), true), older);
         sessions.bind(SessionId(1), HostId(7));
-        sessions.open(SessionId(2), registration(), newer);
+        sessions.open(SessionId(2), (registration(), true), newer);
         sessions.bind(SessionId(2), HostId(7));
         assert!(matches!(
             heard_by_older.try_recv().unwrap(),
@@ -210,7 +218,7 @@ mod tests {
     fn a_full_queue_ends_the_stream_by_dropping_its_sender() {
         let (mut sessions, _) = sessions();
         let (sender, mut receiver) = mpsc::channel(1);
-        sessions.open(SessionId(1), registration(), sender);
+        sessions.open(SessionId(1), (registration(), true), sender);
         assert!(sessions.send(SessionId(1), ToWorker::LogCancel { id: 1 }));
         assert!(!sessions.send(SessionId(1), ToWorker::LogCancel { id: 2 }));
         sessions.end(SessionId(1), CloseReason::Busy);

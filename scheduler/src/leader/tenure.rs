@@ -1,5 +1,7 @@
 //! One leadership, from its epoch to its loss.
 
+mod barriers;
+mod defaults;
 mod shadowing;
 
 use std::collections::BTreeSet;
@@ -111,6 +113,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
 
     /// Leads until leadership is lost or `stop` is asked for; then every stream is ended.
     pub(super) async fn run(mut self, stop: &CancellationToken) {
+        self.learn_level_shown();
         self.learn_level();
         telemetry::epoch(self.fence.epoch);
         while self.step(stop).await.is_some() {}
@@ -210,6 +213,8 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         self.dispatch(&state).await;
         let mut batch = CommandBatch::default();
         self.take_inputs(&state, &mut batch);
+        batch.extend(lowered(self.reactor.releases(&state), self.rounds.level()));
+        self.set_defaults(&state, &mut batch);
         self.tick(&state, &mut batch);
         self.plan(&state, &mut batch);
         if !batch.is_empty() {
@@ -262,9 +267,11 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                     session,
                     registration,
                     leader_seen,
+                    can_hold,
                     to_worker,
                 } => {
-                    self.sessions.open(session, registration, to_worker);
+                    self.sessions
+                        .open(session, (registration, can_hold), to_worker);
                     self.register(state, session, leader_seen, batch);
                 }
                 LeaderInput::Beat { session, beat } => self.beat(state, session, beat, batch),
@@ -325,6 +332,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
         let now = self.parts.clock.monotonic();
         let sequence = beat.sequence;
+        if let Some(status) = &beat.status {
+            self.parts.directory.told(host, status);
+        }
         let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
         self.rounds.heard(
             host,
@@ -367,7 +377,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         if planned.more {
             self.planning.request();
         }
-        batch.carry_out(planned);
+        batch.carry_out(self.with_barriers(state, planned));
     }
 
     fn propose(&mut self, batch: CommandBatch) {

@@ -15,12 +15,12 @@ use muster_proto::v1::job_service_server::JobService;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::write::write;
-use crate::service::{deadline, explain, logs, page, pipelines, read};
+use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
@@ -34,6 +34,16 @@ pub(crate) fn mismatched() -> Status {
 impl JobService for Jobs {
     type StreamLogsStream =
         Pin<Box<dyn Stream<Item = Result<v1::StreamLogsResponse, Status>> + Send>>;
+
+    type ExecStream = exec::Answers;
+
+    async fn exec(
+        &self,
+        request: Request<Streaming<v1::ExecRequest>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
+        let answers = exec::start(&self.0, request.into_inner()).await?;
+        Ok(Response::new(answers))
+    }
 
     async fn submit_job(
         &self,
@@ -151,6 +161,16 @@ impl JobService for Jobs {
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         Ok(Response::new(stream))
     }
+
+    async fn get_progress(
+        &self,
+        request: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let answer = progress::get(&self.0, request.into_inner(), deadline).await?;
+        Ok(Response::new(answer))
+    }
 }
 
 impl Jobs {
@@ -183,7 +203,7 @@ fn get(
     let shown = units
         .by_ref()
         .take(rows)
-        .map(|(index, unit)| unit_to_wire(state, *index, unit))
+        .map(|(index, unit)| unit_to_wire(state, job, *index, unit))
         .collect();
     Ok(v1::GetJobResponse {
         revision: state.revision.get(),

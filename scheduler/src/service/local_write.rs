@@ -4,7 +4,7 @@ use muster_core::apply::apply;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, Revision};
 use muster_core::rejection::Rejection;
-use muster_core::spec::{JobSpec, Violation};
+use muster_core::spec::{JobSpec, Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
@@ -104,8 +104,9 @@ pub(crate) fn rehearse(context: &Context, command: &Command) -> Result<(State, S
     Ok((before, after))
 }
 
-/// The workers of this cluster beat too seldom for a shorter lease: every attempt would be fenced at once.
-pub(crate) fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
+/// What new jobs must keep to beside what `apply` refuses. The workers of this cluster beat too seldom for a shorter
+/// lease: every attempt would be fenced at once.
+pub(crate) fn check_specs(context: &Context, command: &Command) -> Result<(), Status> {
     let timings = context.config.timings;
     let least_ms = timings.partition_grace_ms_min();
     let specs: Vec<(String, &JobSpec)> = match command {
@@ -117,18 +118,23 @@ pub(crate) fn check_lease(context: &Context, command: &Command) -> Result<(), St
         }
         _ => Vec::new(),
     };
-    let too_short = specs
-        .into_iter()
-        .filter(|(_, spec)| spec.partition_grace_ms < least_ms);
-    let violations: Vec<Violation> = too_short
-        .map(|(at, _)| Violation {
-            field: format!("{at}partition_grace_ms"),
-            rule: format!(
-                "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
-                timings.beat_ms
-            ),
-        })
-        .collect();
+    let mut violations = Vec::new();
+    for (at, spec) in specs {
+        let mut of_job = check_submission(spec);
+        if spec.partition_grace_ms < least_ms {
+            of_job.push(Violation {
+                field: "partition_grace_ms".to_owned(),
+                rule: format!(
+                    "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
+                    timings.beat_ms
+                ),
+            });
+        }
+        violations.extend(of_job.into_iter().map(|rule| Violation {
+            field: format!("{at}{}", rule.field),
+            ..rule
+        }));
+    }
     if violations.is_empty() {
         return Ok(());
     }
@@ -168,7 +174,7 @@ async fn submit(
 ) -> Result<v1::SubmitJobResponse, Status> {
     let is_rehearsal = request.validate_only;
     let command = command(submit_command(request))?;
-    check_lease(context, &command)?;
+    check_specs(context, &command)?;
     check_level(context, &command)?;
     if is_rehearsal {
         let (state, _) = rehearse(context, &command)?;

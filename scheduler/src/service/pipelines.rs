@@ -9,7 +9,7 @@ use muster_proto::v1;
 use tonic::Status;
 
 use crate::service::context::Context;
-use crate::service::local_write::{check_lease, check_level, command, propose, rehearse};
+use crate::service::local_write::{check_level, check_specs, command, propose, rehearse};
 use crate::service::page;
 
 /// Carries a submission out on the leader.
@@ -20,7 +20,7 @@ pub(crate) async fn submit(
     let is_rehearsal = request.validate_only;
     let count = request.spec.as_ref().map_or(0, |spec| spec.jobs.len());
     let command = command(submit_pipeline_command(request))?;
-    check_lease(context, &command)?;
+    check_specs(context, &command)?;
     check_level(context, &command)?;
     if is_rehearsal {
         let (state, _) = rehearse(context, &command)?;

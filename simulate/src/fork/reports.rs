@@ -24,7 +24,7 @@ pub(super) enum Reach {
 /// Reports that an attempt's tasks start which have not.
 pub(super) fn starts(state: &State, key: AttemptKey) -> Vec<Command> {
     reports(state, key, Reach::Heard, |phase| {
-        (phase == TaskPhase::Assigned).then_some(TaskOutcome::Started)
+        (!phase.has_begun()).then_some(TaskOutcome::Started)
     })
 }
 
@@ -39,7 +39,7 @@ pub(super) fn ends(state: &State, key: AttemptKey) -> Vec<Command> {
 pub(super) fn stops(state: &State, key: AttemptKey) -> Vec<Command> {
     reports(state, key, Reach::Heard, |phase| {
         Some(match phase {
-            TaskPhase::Assigned => TaskOutcome::Gone {
+            TaskPhase::Assigned | TaskPhase::Prepared => TaskOutcome::Gone {
                 detail: "never started".to_owned(),
             },
             _ => TaskOutcome::Exited(exit(None, Some(SIGNAL_TERMINATE))),

@@ -166,6 +166,14 @@ impl Executor {
                 metrics::task_started();
                 self.runner.start(*assignment, deadline);
             }
+            Action::Begin {
+                key,
+                epoch,
+                master_port,
+            } => {
+                tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "a prepared task begins");
+                self.runner.begin(RunId { key, epoch }, master_port);
+            }
             Action::Stop {
                 key,
                 epoch,
@@ -181,6 +189,12 @@ impl Executor {
                 deadline,
             } => self.runner.extend(RunId { key, epoch }, deadline),
             Action::Release { key, epoch } => self.runner.release(RunId { key, epoch }),
+            Action::RemoveCheckpoint {
+                key,
+                unit,
+                path,
+                kept,
+            } => self.runner.remove_checkpoint((key.job, unit), path, kept),
             Action::SendStatus => self.shared.status_due.notify_one(),
             // Taken out before.
             Action::Journal(_) => {}
@@ -253,13 +267,14 @@ impl Executor {
                     self.starting.insert(RunId::of(assignment));
                     true
                 }
-                Action::Stop { key, epoch, .. }
+                Action::Begin { key, epoch, .. }
+                | Action::Stop { key, epoch, .. }
                 | Action::ExtendLease { key, epoch, .. }
                 | Action::Release { key, epoch } => self.starting.contains(&RunId {
                     key: *key,
                     epoch: *epoch,
                 }),
-                Action::SendStatus => false,
+                Action::RemoveCheckpoint { .. } | Action::SendStatus => false,
             };
             if must_wait {
                 left.push(action);
@@ -328,7 +343,7 @@ mod tests {
         std::fs::create_dir(&disk).unwrap();
         let (journal, _) = Journal::open(&disk.join("journal")).unwrap();
         let (outbox, mut reports) = inbox();
-        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let runner = testing::runner(config, outbox);
         let (executor, handle) = Executor::new(journal, runner);
         // What cannot be rewritten is at the head of what is taken at once.
         std::fs::remove_dir_all(&disk).unwrap();

@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::launch::Launched;
 use super::{leftovers, send};
+use crate::cpus::CpuGrant;
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::SUPERVISOR_OVERDUE_MS_MAX;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
@@ -33,8 +33,36 @@ const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Orders {
     /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) deadlines: watch::Receiver<u64>,
-    /// Orders to stop.
-    pub(super) stops: mpsc::Receiver<AgentRequest>,
+    /// Orders to begin and to stop.
+    pub(super) requests: mpsc::Receiver<AgentRequest>,
+}
+
+impl Orders {
+    /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
+    pub(super) fn deadline_boottime_ms(&self) -> u64 {
+        *self.deadlines.borrow()
+    }
+
+    /// What comes before a start, unless the task is to stop before it.
+    ///
+    /// # Errors
+    /// Why there will be no start.
+    pub(super) async fn unless_stopped(
+        &mut self,
+        preparation: impl Future<Output = Result<(), String>>,
+    ) -> Result<(), String> {
+        let stopped = async {
+            // Nobody lets a gang go before this member of it is prepared: only an order to stop can come.
+            while !matches!(
+                next_request(&mut self.requests).await,
+                AgentRequest::Stop { .. }
+            ) {}
+        };
+        tokio::select! {
+            prepared = preparation => prepared,
+            () = stopped => Err("it was to stop before it began".to_owned()),
+        }
+    }
 }
 
 /// One supervisor's conversation.
@@ -46,6 +74,8 @@ pub(super) struct Link {
     inbox: Outbox,
     /// When the task must be dead by the newest order to stop.
     kill_at_boottime_ms: Option<u64>,
+    /// The CPUs that the task is bound to, until it has ended.
+    cpus: Option<CpuGrant>,
 }
 
 /// How the conversation ended.
@@ -71,7 +101,13 @@ impl Link {
             orders,
             inbox,
             kill_at_boottime_ms: None,
+            cpus: None,
         }
+    }
+
+    /// The same with the CPUs that the task is bound to.
+    pub(super) fn holding(self, cpus: Option<CpuGrant>) -> Self {
+        Self { cpus, ..self }
     }
 
     /// Talks until the end, and reports that.
@@ -98,12 +134,14 @@ impl Link {
     }
 
     /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
-    pub(super) async fn end(self, supervisor: Option<ProcessIdentity>) {
+    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) {
         let report = self.conclude(Ending::HungUp, supervisor).await;
         self.report(report).await;
     }
 
-    async fn report(&self, report: SupervisorReport) {
+    async fn report(&mut self, report: SupervisorReport) {
+        // Whoever is started because of the report may be bound to the same CPUs.
+        self.cpus = None;
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
         send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
     }
@@ -128,7 +166,7 @@ impl Link {
                 deadline_boottime_ms = next_deadline(&mut self.orders.deadlines) => {
                     AgentRequest::Extend { deadline_boottime_ms }
                 }
-                stop = next_stop(&mut self.orders.stops) => self.noted(stop),
+                request = next_request(&mut self.orders.requests) => self.noted(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
                         return Ending::Overdue;
@@ -145,6 +183,11 @@ impl Link {
     /// Passes a message on; the last one says how the task ended.
     async fn hear(&self, line: &str) -> Option<Exit> {
         match serde_json::from_str(line) {
+            Ok(SupervisorMessage::Prepared { master_port }) => {
+                let report = SupervisorReport::Prepared { master_port };
+                send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+                None
+            }
             Ok(SupervisorMessage::Started { .. }) => {
                 let report = Incoming::Supervisor(self.id, SupervisorReport::Started);
                 send(&self.inbox, report).await;
@@ -152,6 +195,14 @@ impl Link {
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
                 send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Spoiled(report)) => {
+                send(&self.inbox, Incoming::Spoiled(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Progress { step }) => {
+                send(&self.inbox, Incoming::Progress(self.id, step)).await;
                 None
             }
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),
@@ -163,15 +214,15 @@ impl Link {
         }
     }
 
-    fn noted(&mut self, stop: AgentRequest) -> AgentRequest {
-        if let AgentRequest::Stop { grace_ms, .. } = &stop {
+    fn noted(&mut self, request: AgentRequest) -> AgentRequest {
+        if let AgentRequest::Stop { grace_ms, .. } = &request {
             let kill_at = boottime_ms().saturating_add(*grace_ms);
             let earliest = self
                 .kill_at_boottime_ms
                 .map_or(kill_at, |known| known.min(kill_at));
             self.kill_at_boottime_ms = Some(earliest);
         }
-        stop
+        request
     }
 
     /// Whether the task should be long dead by what the supervisor was told.
@@ -245,10 +296,10 @@ async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
     *deadlines.borrow_and_update()
 }
 
-/// The next order to stop; never returns once nobody can give one any more.
-async fn next_stop(stops: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
-    match stops.recv().await {
-        Some(stop) => stop,
+/// The next order to begin or to stop; never returns once nobody can give one any more.
+async fn next_request(requests: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
+    match requests.recv().await {
+        Some(request) => request,
         None => pending().await,
     }
 }

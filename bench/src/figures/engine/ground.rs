@@ -115,6 +115,7 @@ pub(super) fn hold(cluster: &mut Cluster, number: u32, gpu: u32) -> anyhow::Resu
         job,
         unit: UnitIndex(0),
         standing: Standing::Share,
+        barrier: false,
         tasks: Arc::from([TaskPlacement {
             task: TaskIndex(0),
             host: HostId(number),

@@ -93,6 +93,7 @@ fn run(cluster: &mut Cluster, places: Vec<(u32, u32)>) -> anyhow::Result<()> {
             unit: UnitIndex(unit),
             standing: Standing::Share,
             tasks: Arc::from([task]),
+            barrier: false,
         };
         carry_out(cluster, &Command::Place(placement))?;
     }

@@ -88,7 +88,7 @@ impl AgentDriver {
                     &self.host.network,
                     (self.host.agent_node(), replica),
                     self.host.registration(),
-                    leader_seen,
+                    (leader_seen, self.host.can_hold()),
                 )
                 .await;
             let ended = match dialled {
@@ -294,7 +294,12 @@ impl AgentDriver {
                 } => {
                     let deadline = stretched(&self.host.clock, deadline, stretch);
                     supervisors.start(&assignment, deadline, behaviour(&assignment));
+                    if mutant == Some(Mutant::BeginsAlone) {
+                        let (key, epoch) = (assignment.key, assignment.epoch);
+                        supervisors.begin(Owner { key, epoch });
+                    }
                 }
+                Action::Begin { key, epoch, .. } => supervisors.begin(Owner { key, epoch }),
                 Action::Stop {
                     key,
                     epoch,
@@ -312,7 +317,7 @@ impl AgentDriver {
                     supervisors.extend(Owner { key, epoch }, deadline);
                 }
                 Action::Release { key, epoch } => supervisors.release(Owner { key, epoch }),
-                Action::SendStatus => {}
+                Action::RemoveCheckpoint { .. } | Action::SendStatus => {}
             }
         }
     }

@@ -1,7 +1,9 @@
 //! `muster job`.
 
+mod attach;
 mod cancel;
 mod events;
+mod exec;
 mod explain;
 mod get;
 mod list;
@@ -35,6 +37,10 @@ pub(crate) enum Verb {
     Cancel(cancel::Cancel),
     /// Show a task's output
     Logs(logs::Logs),
+    /// Follow what a task prints from now on; ^C detaches, and the task goes on
+    Attach(attach::Attach),
+    /// Run a command beside a running task
+    Exec(exec::Exec),
     /// Wait until jobs have ended; the exit code tells how
     Wait(wait::Wait),
     /// What happened to a job, or to everything
@@ -51,6 +57,8 @@ impl Verb {
             Self::Explain(explain) => explain.run(options).await,
             Self::Cancel(cancel) => cancel.run(options).await,
             Self::Logs(logs) => logs.run(options).await,
+            Self::Attach(attach) => attach.run(options).await,
+            Self::Exec(exec) => exec.run(options).await,
             Self::Wait(wait) => wait.run(options).await,
             Self::Events(events) => events.run(options).await,
         }

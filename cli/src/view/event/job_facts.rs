@@ -13,6 +13,7 @@ use crate::view::{describe_exit, describe_stop, job_phase, phase_tone, word};
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
     let (job, facts) = job_level(kind)
         .or_else(|| attempt_level(kind, hosts))
+        .or_else(|| retry_level(kind))
         .or_else(|| ground_level(kind))
         .or_else(|| task_level(kind, hosts))?;
     Some(Facts {
@@ -83,14 +84,29 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
         Kind::AttemptPlaced(event) => {
             let names = host_list(&event.host_ids, hosts);
             let (unit, number, gpus) = (event.unit, event.number, event.gpus);
-            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}");
+            let resumes_step = event.resumes_step;
+            let from =
+                resumes_step.map_or_else(String::new, |step| format!(", goes on from step {step}"));
+            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}{from}");
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "number": number, "host_ids": event.host_ids,
-                "gpus": gpus,
+                "gpus": gpus, "resumes_step": resumes_step,
             });
             (
                 event.job_id,
                 facts("attempt_placed", Tone::Plain, text, detail),
+            )
+        }
+        Kind::GangReleased(event) => {
+            let (unit, port) = (event.unit, event.master_port);
+            let text = format!("unit {unit}: all members are prepared; they meet on port {port}");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "host_ids": event.host_ids,
+                "master_port": port,
+            });
+            (
+                event.job_id,
+                facts("gang_released", Tone::Plain, text, detail),
             )
         }
         Kind::AttemptRunning(event) => {
@@ -121,6 +137,12 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("attempt_ended", Tone::Plain, text, detail),
             )
         }
+        other => return checkpoint_level(other),
+    })
+}
+
+fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
         Kind::UnitRequeued(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
             let text = format!("unit {}: to be run again ({reason})", event.unit);
@@ -131,7 +153,18 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
-        other => return checkpoint_level(other),
+        Kind::UnitRetried(event) => {
+            let (unit, retry, retries_max) = (event.unit, event.retry, event.retries_max);
+            let text = format!("unit {unit}: retried in place ({retry} of {retries_max} in a row)");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "retry": retry, "retries_max": retries_max,
+            });
+            (
+                event.job_id,
+                facts("unit_retried", Tone::Waiting, text, detail),
+            )
+        }
+        _ => return None,
     })
 }
 
@@ -159,6 +192,26 @@ fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
             (
                 event.job_id,
                 facts("checkpoint_spoiled", Tone::Bad, text, detail),
+            )
+        }
+        Kind::CheckpointsForgotten(event) => {
+            let steps: Vec<String> = event.steps.iter().map(ToString::to_string).collect();
+            let folders = if event.removed {
+                "removed"
+            } else {
+                "left alone"
+            };
+            let text = format!(
+                "unit {}: steps {} are not kept, their folders are {folders}",
+                event.unit,
+                steps.join(", ")
+            );
+            let detail = json!({
+                "unit": event.unit, "steps": event.steps, "removed": event.removed,
+            });
+            (
+                event.job_id,
+                facts("checkpoints_forgotten", Tone::Plain, text, detail),
             )
         }
         _ => return None,
@@ -219,14 +272,23 @@ fn ground_level(kind: &Kind) -> Option<(u64, Facts)> {
     })
 }
 
+fn on_host(unit: u32, epoch: u64, task: u32, host_id: u32) -> serde_json::Value {
+    json!({"unit": unit, "epoch": epoch, "task": task, "host_id": host_id})
+}
+
 fn task_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     Some(match kind {
+        Kind::TaskPrepared(event) => {
+            let text = format!("task {} on {}", event.task, host_name(event.host_id, hosts));
+            let detail = on_host(event.unit, event.epoch, event.task, event.host_id);
+            (
+                event.job_id,
+                facts("task_prepared", Tone::Faint, text, detail),
+            )
+        }
         Kind::TaskStarted(event) => {
             let text = format!("task {} on {}", event.task, host_name(event.host_id, hosts));
-            let detail = json!({
-                "unit": event.unit, "epoch": event.epoch, "task": event.task,
-                "host_id": event.host_id,
-            });
+            let detail = on_host(event.unit, event.epoch, event.task, event.host_id);
             (
                 event.job_id,
                 facts("task_started", Tone::Plain, text, detail),

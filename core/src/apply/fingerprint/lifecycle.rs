@@ -12,14 +12,19 @@ const MARK: u64 = 0x6c69_6665;
 impl Fold {
     pub(super) fn lifecycle(&mut self, lifecycle: &Lifecycle) {
         let Lifecycle {
+            barrier,
             tasks_at_once_max,
             after,
             rules,
             local_retries_max,
             attempts_without_progress_max,
             checkpoints,
+            warning,
         } = lifecycle;
         self.number(MARK);
+        if let Some(barrier) = barrier {
+            self.numbers(&[1, u64::from(*barrier)]);
+        }
         if let Some(max) = tasks_at_once_max {
             self.numbers(&[2, u64::from(*max)]);
         }
@@ -42,6 +47,11 @@ impl Fold {
         if let Some(policy) = checkpoints {
             self.number(7);
             self.policy(policy);
+        }
+        if let Some(warning) = warning {
+            let signal = u64::from(warning.signal.cast_unsigned());
+            self.numbers(&[9, signal, u64::from(warning.to_all)]);
+            self.option(warning.lead_ms);
         }
     }
 

@@ -1,11 +1,18 @@
 //! Draws of what jobs say about their own lives.
 
-use crate::spec::{Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle};
+use crate::command::{Command, JobDefaults};
+use crate::spec::{
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    StopWarning,
+};
 use crate::testing::draw::Draw;
 
 impl Draw<'_> {
     pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {
         let mut lifecycle = Lifecycle::default();
+        if gang && self.once_in(4) {
+            lifecycle.barrier = Some(self.once_in(2));
+        }
         if !gang && self.once_in(4) {
             lifecycle.tasks_at_once_max = Some(1 + self.small(3));
         }
@@ -15,7 +22,40 @@ impl Draw<'_> {
         if self.once_in(4) {
             lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
         }
+        if self.once_in(3) {
+            lifecycle.local_retries_max = self.small(3);
+        }
+        if self.once_in(3) {
+            lifecycle.attempts_without_progress_max = Some(self.small(3));
+        }
+        if self.once_in(2) {
+            lifecycle.checkpoints = Some(CheckpointPolicy {
+                kept_min: 2 + self.small(3),
+                kept_every: self.once_in(2).then_some(10),
+                remove: self.once_in(2),
+                bad_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
+            });
+        }
+        if self.once_in(4) {
+            lifecycle.warning = Some(StopWarning {
+                signal: 10,
+                to_all: self.once_in(2),
+                lead_ms: self.once_in(2).then_some(0),
+            });
+        }
         lifecycle
+    }
+
+    pub(super) fn job_defaults(&mut self) -> Command {
+        Command::SetJobDefaults {
+            leader: self.leader(),
+            defaults: JobDefaults {
+                attempts_without_progress_max: self.small(4),
+                bad_checkpoints_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
+            },
+        }
     }
 
     /// Mostly jobs that are there, in whatever phase.

@@ -2,12 +2,11 @@
 
 use muster_core::command::{Exit, Standing};
 use muster_core::event::EventKind;
-use muster_core::spec::Lifecycle;
 use muster_core::state::{Job, State, Unit};
 use muster_core::topology::Topology;
 
 use super::{STATE_FORMAT, queue};
-use crate::log::command::asks_for_layout;
+use crate::log::command::{asks_for_layout, says_how_it_lives};
 
 /// The version before jobs said something about their own lives.
 const LEARNT_CELLS: u32 = 3;
@@ -16,10 +15,20 @@ const FLAT_QUEUES: u32 = 1;
 /// The version before workers said where their hosts lie.
 const CONFIGURED_CELLS: u32 = 2;
 
+/// The command format that a state proves to be read by all replicas: something in it came by a command of that format.
+#[must_use]
+pub fn command_format_shown(state: &State) -> u8 {
+    // Commands and states count their versions alike.
+    u8::try_from(format_of(state)).unwrap_or(u8::MAX)
+}
+
 /// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
-    if state.jobs.values().any(|job| tells_of_lives(job)) || has_detailed_ends(state) {
+    let has_lives = state.job_defaults.is_some()
+        || state.jobs.values().any(|job| tells_of_lives(job))
+        || has_detailed_ends(state);
+    if has_lives {
         return STATE_FORMAT;
     }
     if state.hosts.values().any(|host| !host.learnt.is_empty()) {
@@ -42,7 +51,9 @@ fn tells_of_lives(job: &Job) -> bool {
     let detailed = |exit: Option<&Exit>| exit.is_some_and(Exit::has_details);
     let of_unit = |unit: &Unit| {
         let mut runs = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
-        runs.any(|run| detailed(run.exit.as_ref()))
+        let waits = unit.attempt.as_ref();
+        waits.is_some_and(|attempt| attempt.barrier.is_some())
+            || runs.any(|run| detailed(run.exit.as_ref()))
             || unit.past.iter().any(|past| detailed(past.exit.as_ref()))
             || unit
                 .checkpoints
@@ -50,7 +61,7 @@ fn tells_of_lives(job: &Job) -> bool {
                 .any(|checkpoint| checkpoint.save_ms.is_some() || checkpoint.spoiled.is_some())
     };
     job.pipeline.is_some()
-        || job.spec.lifecycle != Lifecycle::default()
+        || says_how_it_lives(&job.spec)
         || job.units.values().any(|unit| of_unit(unit))
 }
 

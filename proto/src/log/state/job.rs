@@ -9,11 +9,12 @@ use muster_core::ids::{
 };
 use muster_core::spec::JobSpec;
 use muster_core::state::{
-    Attempt, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
 };
 use muster_core::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
+use crate::convert::ledger::{ledger_from_wire, ledger_to_wire};
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
@@ -37,6 +38,7 @@ pub(super) fn to_wire(job: &Job) -> v1::Job {
             .pipeline
             .as_ref()
             .map_or_else(String::new, |mark| mark.name.clone()),
+        ledger: ledger_to_wire(&job.ledger),
     }
 }
 
@@ -60,6 +62,7 @@ pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
         first_untouched: UnitIndex(wire.first_untouched),
         requeued: OrdSet::new(),
         counts: required("job.counts", wire.counts)?.into(),
+        ledger: ledger_from_wire(wire.ledger),
     })
 }
 
@@ -82,6 +85,9 @@ pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1:
         requeued,
         claim: unit.claim.as_deref().map(claim_to_wire),
         moved_at_ms: unit.moved_at.map(|at| at.0),
+        local_retries: unit.local_retries,
+        without_progress: unit.without_progress,
+        removals: unit.removals.iter().map(Into::into).collect(),
     }
 }
 
@@ -130,6 +136,9 @@ impl OpenUnit {
             past: wire.past.into_iter().map(past_from_wire).collect(),
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
             moved_at: wire.moved_at_ms.map(TimeMs),
+            local_retries: wire.local_retries,
+            without_progress: wire.without_progress,
+            removals: wire.removals.into_iter().map(Into::into).collect(),
         };
         Ok(Self {
             index: UnitIndex(wire.index),
@@ -192,6 +201,7 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         stop: attempt.stop.as_ref().map(Into::into),
         decisive: attempt.decisive.map(TaskIndex::get),
         standing: claim::standing_to_wire(&attempt.standing),
+        barrier: attempt.barrier.map(Into::into),
     }
 }
 
@@ -205,6 +215,7 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         stop: wire.stop.map(StopOrder::try_from).transpose()?,
         tasks: Vec::new(),
         decisive: wire.decisive.map(TaskIndex),
+        barrier: wire.barrier.map(Barrier::try_from).transpose()?,
         standing: claim::standing_from_wire(wire.standing)?,
     })
 }

@@ -1,12 +1,19 @@
 //! What the other replicas remember of the workers' beats, and which commands they read.
 
 use muster_core::ids::ReplicaId;
+use muster_proto::log::command_format_shown;
 
 use crate::leader::session::ToWorker;
 use crate::leader::tenure::Tenure;
 use crate::leader::{Clock, PeerLinks};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
+    /// What is in the state already is read by all replicas: a new leader need not ask before it goes on with it.
+    pub(super) fn learn_level_shown(&self) {
+        let shown = command_format_shown(&self.parts.handle.fork());
+        self.parts.shadows.lock().raise_command_format(shown);
+    }
+
     /// Takes over which command format all voters read.
     pub(super) fn learn_level(&mut self) {
         let status = self.parts.handle.status();

@@ -1,0 +1,93 @@
+//! Gangs whose members begin only when all of them are prepared.
+//!
+//! A member that is prepared holds its resources and nothing of the user's runs. When the last one is, the leader lets
+//! the gang go in one step; what all of them must agree on (the port that they meet on) is settled then.
+
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::desired;
+use crate::event::EventKind;
+use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use crate::lifecycle::TaskPhase;
+use crate::rejection::Rejection;
+use crate::state::{Answer, Attempt, Barrier, State};
+
+impl Step<'_> {
+    pub(super) fn release_gang(
+        &mut self,
+        id: JobId,
+        unit: UnitIndex,
+        epoch: AttemptEpoch,
+    ) -> Result<Answer, Rejection> {
+        let (_, attempt) = self.current_attempt(id, unit, epoch)?;
+        if attempt
+            .barrier
+            .is_some_and(|barrier| barrier.released_at.is_some())
+        {
+            return Ok(Answer::Done);
+        }
+        if !attempt.is_whole() {
+            return Err(Rejection::GangNotWhole {
+                job: id,
+                unit,
+                detail: why_not_whole(attempt),
+            });
+        }
+        let time = self.state.time;
+        let hosts = attempt.hosts();
+        let barrier = Barrier {
+            released_at: Some(time),
+            ..attempt.barrier.unwrap_or_default()
+        };
+        self.job_mut(id).attempt_mut(unit).barrier = Some(barrier);
+        self.state.index.whole.remove(&(id, unit));
+        for host in &hosts {
+            self.touch_desired(*host);
+        }
+        let master_port = barrier.master_port;
+        self.emit(EventKind::GangReleased {
+            job: id,
+            unit,
+            epoch,
+            hosts,
+            master_port: master_port.unwrap_or_else(|| desired::master_port(epoch)),
+        });
+        Ok(Answer::Done)
+    }
+
+    /// Rank 0's host told which port it keeps free for the gang.
+    pub(super) fn note_master_port(&mut self, id: JobId, unit: UnitIndex, master_port: u16) {
+        let attempt = self.job_mut(id).attempt_mut(unit);
+        if let Some(barrier) = &mut attempt.barrier {
+            barrier.master_port = Some(master_port);
+        }
+    }
+
+    /// Notes whether a gang waits only to be let go.
+    pub(super) fn note_whole(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let attempt = jobs
+            .get(&id)
+            .and_then(|job| job.unit(unit)?.attempt.as_ref());
+        if attempt.is_some_and(|attempt| Arc::as_ref(attempt).is_whole()) {
+            index.whole.insert((id, unit));
+        } else {
+            index.whole.remove(&(id, unit));
+        }
+    }
+}
+
+fn why_not_whole(attempt: &Attempt) -> String {
+    if attempt.barrier.is_none() {
+        return "its members do not wait for each other".to_owned();
+    }
+    if attempt.stop.is_some() {
+        return "it is being stopped".to_owned();
+    }
+    let mut runs = attempt.tasks.iter();
+    let open = runs.find(|run| run.phase == TaskPhase::Assigned);
+    open.map_or_else(String::new, |run| {
+        format!("task {} is not prepared", run.task)
+    })
+}

@@ -1,0 +1,151 @@
+"""Runs mpirun over the hosts of a gang, without ssh: launch.py PROGRAM [ARGUMENT]...
+
+Rank 0 runs mpirun. The other tasks connect to rank 0 and wait for a command each. mpirun calls this file again in place
+of ssh (launch.py --agent HOST COMMAND...); that hands the command over, and ends as the command ends.
+"""
+
+import json
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+CONNECT_SECONDS_MAX = 60
+# What the hosts are called towards mpirun: names that are not those of any machine, so that it asks for every one of them.
+NODE = "muster-node-"
+
+
+def say(connection, **words):
+    connection.sendall((json.dumps(words) + "\n").encode())
+
+
+def hear(lines):
+    line = lines.readline()
+    return json.loads(line) if line else None
+
+
+def processes_per_host():
+    gpus = [gpu for gpu in os.environ.get("CUDA_VISIBLE_DEVICES", "").split(",") if gpu]
+    return int(os.environ.get("PROCESSES_PER_HOST", 0)) or max(1, len(gpus))
+
+
+class Members:
+    """The tasks on the other hosts, by the rank of their host."""
+
+    def __init__(self):
+        self.known = {}
+        self.changed = threading.Condition()
+
+    def add(self, node, connection, lines):
+        with self.changed:
+            self.known[node] = (connection, lines)
+            self.changed.notify_all()
+
+    def get(self, node):
+        with self.changed:
+            if not self.changed.wait_for(lambda: node in self.known, CONNECT_SECONDS_MAX):
+                raise TimeoutError(f"the task on host {node} of the gang does not come")
+            return self.known[node]
+
+    def dismiss(self):
+        with self.changed:
+            for connection, _ in self.known.values():
+                connection.shutdown(socket.SHUT_RDWR)
+
+
+def run_on(members, agent, lines, asked):
+    """Has a member run what mpirun wants on its host, and tells mpirun's agent how it ended."""
+    try:
+        member, answers = members.get(asked["node"])
+        say(member, command=asked["command"])
+        ended = hear(answers)
+        say(agent, code=ended["code"] if ended else 255)
+    except (OSError, TimeoutError) as error:
+        print(f"launch.py: {error}", file=sys.stderr, flush=True)
+        say(agent, code=255)
+    finally:
+        lines.close()
+        agent.close()
+
+
+def serve(server, members):
+    """Both members and agents connect here: the first line says which."""
+    while True:
+        try:
+            connection, _ = server.accept()
+        except OSError:
+            return
+        lines = connection.makefile()
+        first = hear(lines)
+        if first and "member" in first:
+            members.add(first["member"], connection, lines)
+        elif first:
+            threading.Thread(target=run_on, args=(members, connection, lines, first), daemon=True).start()
+
+
+def lead(program):
+    """Rank 0: runs mpirun, and ends as it ends."""
+    members = Members()
+    server = socket.create_server(("", int(os.environ["MASTER_PORT"])))
+    threading.Thread(target=serve, args=(server, members), daemon=True).start()
+    nodes = sum(1 for _ in open(os.environ["MUSTER_HOSTFILE"]))
+    slots = processes_per_host()
+    with open("hosts." + os.environ["MUSTER_EPOCH"], "w") as hosts:
+        hosts.write(f"localhost slots={slots}\n")
+        hosts.writelines(f"{NODE}{node} slots={slots}\n" for node in range(1, nodes))
+    agent = " ".join([shlex.quote(sys.executable), shlex.quote(os.path.abspath(__file__)), "--agent"])
+    options = ["--hostfile", hosts.name, "--mca", "plm_rsh_agent", agent, "--mca", "plm_rsh_no_tree_spawn", "1"]
+    names = ("MASTER_ADDR", "MASTER_PORT")
+    exported = [word for name in names for word in ("-x", name)]
+    try:
+        return subprocess.call(["mpirun", *options, *exported, "-np", str(nodes * slots), *program])
+    finally:
+        members.dismiss()
+        server.close()
+        os.unlink(hosts.name)
+
+
+def connect():
+    until = time.monotonic() + CONNECT_SECONDS_MAX
+    while True:
+        try:
+            return socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])))
+        except ConnectionRefusedError:
+            if time.monotonic() > until:
+                raise
+            time.sleep(0.05)
+
+
+def follow():
+    """The other tasks: run what they are told, one after another, until rank 0 hangs up."""
+    with connect() as master:
+        lines = master.makefile()
+        say(master, member=int(os.environ["NODE_RANK"]))
+        code = 0
+        while told := hear(lines):
+            code = subprocess.call(["sh", "-c", told["command"]])
+            say(master, code=code)
+        return code
+
+
+def stand_in_for_ssh(words):
+    """What mpirun calls as `ssh HOST COMMAND...`."""
+    host, command = words[0], " ".join(words[1:])
+    with connect() as master:
+        say(master, node=int(host.removeprefix(NODE)), command=command)
+        ended = hear(master.makefile())
+        return ended["code"] if ended else 255
+
+
+def main():
+    words = sys.argv[1:]
+    if words[0] == "--agent":
+        return stand_in_for_ssh(words[1:])
+    return lead(words) if os.environ["RANK"] == "0" else follow()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,104 @@
+//! Samples of the fourth version: gangs whose members wait for each other.
+
+use std::sync::Arc;
+
+use muster_core::command::{Command, TaskOutcome, TaskReport};
+use muster_core::event::EventKind;
+use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
+use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::{JobSpec, Lifecycle};
+use muster_core::state::{Barrier, State};
+use muster_core::time::TimeMs;
+
+use super::{JOB, LEADER, REQUEST, spec};
+
+const EPOCH: AttemptEpoch = AttemptEpoch(1_000_001);
+
+/// Commands of gangs that wait, under the names of their files.
+pub(crate) fn commands() -> Vec<(&'static str, Command)> {
+    let spec = JobSpec {
+        lifecycle: Lifecycle {
+            barrier: Some(false),
+            ..Lifecycle::default()
+        },
+        ..spec()
+    };
+    let Command::Place(mut placement) = super::placement() else {
+        unreachable!("it places");
+    };
+    placement.barrier = true;
+    vec![
+        (
+            "submit_job_without_barrier",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(spec),
+            },
+        ),
+        ("place_with_barrier", Command::Place(placement)),
+        ("report_task_prepared", prepared(0, Some(23_456))),
+        ("report_task_prepared_without_port", prepared(1, None)),
+        (
+            "release_gang",
+            Command::ReleaseGang {
+                leader: LEADER,
+                job: JOB,
+                unit: UnitIndex(0),
+                epoch: EPOCH,
+            },
+        ),
+    ]
+}
+
+fn prepared(task: u32, master_port: Option<u16>) -> Command {
+    Command::ReportTask(TaskReport {
+        leader: LEADER,
+        job: JOB,
+        unit: UnitIndex(0),
+        epoch: EPOCH,
+        task: TaskIndex(task),
+        outcome: TaskOutcome::Prepared { master_port },
+    })
+}
+
+/// One event of every kind that tells of gangs that wait.
+pub(crate) fn kinds() -> Vec<EventKind> {
+    let (job, unit, epoch) = (JOB, UnitIndex(0), EPOCH);
+    vec![
+        EventKind::TaskPrepared {
+            job,
+            unit,
+            epoch,
+            task: TaskIndex(1),
+            host: HostId(2),
+        },
+        EventKind::GangReleased {
+            job,
+            unit,
+            epoch,
+            hosts: vec![HostId(1), HostId(2)],
+            master_port: 23_456,
+        },
+    ]
+}
+
+/// The first version's state, of which an attempt was let go and has a member that has not begun.
+pub(crate) fn state() -> State {
+    let mut parts = super::state::parts();
+    for job in &mut parts.jobs {
+        for index in job.units.keys().copied().collect::<Vec<_>>() {
+            let unit = job.units.get_mut(&index).map(Arc::make_mut);
+            let attempt = unit
+                .and_then(|unit| unit.attempt.as_mut())
+                .map(Arc::make_mut);
+            if let Some(attempt) = attempt {
+                attempt.barrier = Some(Barrier {
+                    master_port: Some(23_456),
+                    released_at: Some(TimeMs(3_050)),
+                });
+                attempt.tasks[0].phase = TaskPhase::Prepared;
+            }
+        }
+    }
+    State::restore(parts)
+}

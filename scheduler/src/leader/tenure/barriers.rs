@@ -1,0 +1,37 @@
+//! Which gangs wait until all their members are prepared: those that may, on hosts whose workers can.
+
+use muster_core::command::{Command, Placement};
+use muster_core::plan::Plan;
+use muster_core::state::State;
+use muster_proto::log::COMMAND_FORMAT;
+
+use crate::leader::sessions::Sessions;
+use crate::leader::tenure::Tenure;
+use crate::leader::{Clock, PeerLinks};
+
+impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
+    /// A plan whose gangs wait for each other where that is possible. Where it is not, their members begin one by one,
+    /// as they always did.
+    pub(super) fn with_barriers(&self, state: &State, mut plan: Plan) -> Plan {
+        if self.rounds.level() < COMMAND_FORMAT {
+            return plan;
+        }
+        for step in &mut plan.steps {
+            if let Command::Place(placement) = step {
+                placement.barrier = waits(state, &self.sessions, placement);
+            }
+        }
+        plan
+    }
+}
+
+fn waits(state: &State, sessions: &Sessions, placement: &Placement) -> bool {
+    let Some(job) = state.job(placement.job) else {
+        return false;
+    };
+    let several = job.spec.gang && placement.tasks.len() > 1;
+    let mut hosts = placement.tasks.iter().map(|task| task.host);
+    several
+        && job.spec.lifecycle.barrier.unwrap_or(true)
+        && hosts.all(|host| sessions.can_hold(host))
+}

@@ -1,0 +1,84 @@
+//! A port for a gang to meet on, kept free from its choice until the task that listens on it begins.
+
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::OwnedFd;
+
+use muster_core::desired::{MASTER_PORT_MIN, MASTER_PORTS};
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_reuseaddr;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, socket_with};
+
+/// A port that nobody else on this host can take as long as this lives, except a task that shares addresses
+/// (`SO_REUSEADDR`).
+#[derive(Debug)]
+pub(crate) struct ReservedPort {
+    port: u16,
+    _socket: OwnedFd,
+}
+
+impl ReservedPort {
+    /// Reserves the first free one of those that ranks may be told to meet on, counted from `first`.
+    ///
+    /// # Errors
+    /// `EADDRINUSE` if none is free; else what the kernel says.
+    pub(crate) fn from(first: u16) -> Result<Self, Errno> {
+        let offset = first.saturating_sub(MASTER_PORT_MIN) % MASTER_PORTS;
+        let offsets = (offset..MASTER_PORTS).chain(0..offset);
+        for port in offsets.map(|offset| MASTER_PORT_MIN + offset) {
+            match reserve(port) {
+                Err(Errno::ADDRINUSE) => {}
+                Err(error) => return Err(error),
+                Ok(socket) => {
+                    return Ok(Self {
+                        port,
+                        _socket: socket,
+                    });
+                }
+            }
+        }
+        Err(Errno::ADDRINUSE)
+    }
+
+    pub(crate) const fn port(&self) -> u16 {
+        self.port
+    }
+}
+
+/// Binds without sharing, so that two supervisors never reserve the same; shares afterwards.
+fn reserve(port: u16) -> Result<OwnedFd, Errno> {
+    let socket = socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    )?;
+    bind(&socket, &SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port))?;
+    set_socket_reuseaddr(&socket, true)?;
+    Ok(socket)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn nobody_else_reserves_a_reserved_port_and_a_task_may_listen_on_it() {
+        let first = ReservedPort::from(27_113).unwrap();
+        let second = ReservedPort::from(first.port()).unwrap();
+        assert_ne!(first.port(), second.port());
+        // The standard library's listeners share addresses, as those of training frameworks do.
+        let listener = TcpListener::bind(("0.0.0.0", first.port())).unwrap();
+        let third = ReservedPort::from(first.port()).unwrap();
+        assert_ne!(third.port(), first.port(), "somebody listens there");
+        drop((listener, first));
+    }
+
+    #[test]
+    fn a_port_is_free_again_when_it_is_let_go() {
+        let port = ReservedPort::from(28_731).unwrap().port();
+        assert_eq!(ReservedPort::from(port).unwrap().port(), port);
+    }
+}

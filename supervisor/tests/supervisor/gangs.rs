@@ -1,0 +1,125 @@
+//! Tasks that wait, prepared, until their gang is released.
+
+use std::net::TcpListener;
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
+use muster_core::desired::{GangHost, TaskAssignment};
+use muster_supervisor::{AgentRequest, SupervisorMessage};
+
+/// A member of a gang that leaves a trace as soon as it begins, and tells where the gang meets.
+fn member(rank: u32) -> TaskAssignment {
+    let mut task = script("echo $MASTER_PORT > begun; cat $MUSTER_HOSTFILE; sleep 1000");
+    task.barrier = true;
+    task.rank.rank = rank;
+    task.rank.world_size = 2;
+    task.rank.master_port = 26_000;
+    task
+}
+
+fn hear_prepared(rig: &mut Rig) -> Option<u16> {
+    match rig.hear() {
+        SupervisorMessage::Prepared { master_port } => master_port,
+        other => panic!("not prepared: {other:?}"),
+    }
+}
+
+fn has_begun(rig: &Rig) -> bool {
+    rig.directory.scratch().join("begun").exists()
+}
+
+#[test]
+fn a_member_begins_when_its_gang_is_released_and_not_before() {
+    let mut rig = Rig::start(member(1), LONG_LEASE_MS);
+    assert_eq!(hear_prepared(&mut rig), None, "rank 0 chooses the port");
+    // Whatever else is said, nothing of it runs.
+    rig.say(&AgentRequest::Status);
+    assert!(matches!(
+        rig.hear(),
+        SupervisorMessage::Status {
+            stopping: false,
+            ..
+        }
+    ));
+    assert!(!has_begun(&rig) && rig.directory.process().unwrap().is_none());
+    let master_port = 27_001;
+    rig.say(&AgentRequest::Begin { master_port });
+    assert_eq!(rig.scratch_file("begun"), "27001");
+    rig.hear_started();
+    // Told again, as by an agent that has just restarted: it runs once.
+    rig.say(&AgentRequest::Begin { master_port });
+    rig.say(&AgentRequest::Status);
+    assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
+}
+
+#[test]
+fn rank_0_keeps_a_port_free_until_it_begins() {
+    // The port that would be taken otherwise is not free.
+    let _taken = TcpListener::bind(("0.0.0.0", 26_000));
+    let mut rig = Rig::start(member(0), LONG_LEASE_MS);
+    let port = hear_prepared(&mut rig).unwrap();
+    assert_ne!(port, 26_000);
+    rig.say(&AgentRequest::Begin { master_port: port });
+    assert_eq!(rig.scratch_file("begun"), port.to_string());
+    TcpListener::bind(("0.0.0.0", port)).unwrap();
+}
+
+#[test]
+fn rank_0_is_told_of_the_gangs_hosts() {
+    let mut task = member(0);
+    let host = |address: &str, slots| GangHost {
+        address: address.to_owned(),
+        slots,
+    };
+    task.gang_hosts = vec![host("10.0.0.7", 8), host("10.0.0.8", 4)];
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    let port = hear_prepared(&mut rig).unwrap();
+    rig.say(&AgentRequest::Begin { master_port: port });
+    let expected = b"10.0.0.7 slots=8\n10.0.0.8 slots=4\n";
+    eventually("the host file is printed", || rig.output() == expected);
+}
+
+#[test]
+fn a_member_that_is_stopped_before_its_gang_is_whole_ends_without_having_begun() {
+    let mut rig = Rig::start(member(1), LONG_LEASE_MS);
+    hear_prepared(&mut rig);
+    rig.say(&AgentRequest::Stop {
+        reason: "preempt".to_owned(),
+        grace_ms: 60_000,
+    });
+    let exit = rig.hear_exit();
+    let error = exit.start_error.clone().unwrap_or_default();
+    assert!(error.contains("before its gang was released"), "{exit:?}");
+    assert!(!exit.lease_expired && !has_begun(&rig));
+}
+
+#[test]
+fn a_member_whose_lease_runs_out_before_its_gang_is_whole_does_not_begin() {
+    let mut rig = Rig::start(member(1), 700);
+    hear_prepared(&mut rig);
+    let exit = rig.hear_exit();
+    assert!(exit.lease_expired && exit.start_error.is_some(), "{exit:?}");
+    assert!(!has_begun(&rig));
+}
+
+#[test]
+fn a_new_agent_is_told_that_a_member_is_prepared() {
+    let mut rig = Rig::start(member(1), LONG_LEASE_MS);
+    hear_prepared(&mut rig);
+    rig.reconnect();
+    hear_prepared(&mut rig);
+    rig.say(&AgentRequest::Begin {
+        master_port: 27_002,
+    });
+    assert_eq!(rig.scratch_file("begun"), "27002");
+}
+
+#[test]
+fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
+    let mut task = member(1);
+    task.working_directory = Some("/nowhere/at/all".to_owned());
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    let SupervisorMessage::Exited(exit) = rig.hear() else {
+        panic!("it was prepared");
+    };
+    assert!(exit.start_error.unwrap().contains("/nowhere/at/all"));
+}

@@ -1,0 +1,131 @@
+//! Gangs begin together, know each other, and are not hurt by a member that cannot be prepared.
+
+use muster_client::{Client, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision};
+use muster_proto::v1;
+use muster_proto::v1::event::Kind;
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell};
+
+const THREE_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 3,
+    gpus: 2,
+};
+
+/// A gang of three, one on each host.
+fn gang(script: &str) -> v1::JobSpec {
+    let mut spec = shell(script);
+    spec.gang = true;
+    spec.groups[0].count = Some(3);
+    spec.groups[0].tasks_per_host_max = Some(1);
+    spec
+}
+
+/// Everything that happened to a job until it had ended.
+async fn history(client: &Client, job: JobId) -> Vec<Kind> {
+    client.wait_job(job).await.unwrap();
+    let filter = WatchFilter {
+        jobs: vec![job],
+        kinds: Vec::new(),
+    };
+    // A job's id is the revision of its submission.
+    let mut watch = client.watch(Some(Revision(job.get() - 1)), filter);
+    let mut kinds = Vec::new();
+    while !matches!(kinds.last(), Some(Kind::JobFinished(_))) {
+        if let WatchUpdate::Events { events, .. } = watch.next().await.unwrap() {
+            kinds.extend(events.into_iter().filter_map(|event| event.kind));
+        }
+    }
+    kinds
+}
+
+/// What a member printed, by its name: `RANK=1` and the like.
+fn said<'a>(lines: &'a [String], name: &str) -> Vec<&'a str> {
+    let said = lines.iter().filter_map(|line| line.split_once('='));
+    said.filter(|(key, _)| *key == name)
+        .map(|(_, value)| value)
+        .collect()
+}
+
+#[tokio::test]
+async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
+    let cluster = Cluster::start(THREE_WORKERS).await;
+    let client = cluster.client().await;
+    let folder = cluster.write("out", "");
+    let folder = folder.parent().unwrap();
+    let script = format!(
+        "env | grep -E '^(RANK|WORLD_SIZE|NODE_RANK|MASTER_PORT)=' > {0}/member-$RANK; \
+         [ -z \"$MUSTER_HOSTFILE\" ] || cp $MUSTER_HOSTFILE {0}/hosts",
+        folder.display()
+    );
+    let job = client.submit_job(gang(&script)).await.unwrap().job;
+    let kinds = history(&client, job).await;
+    let position = |wanted: fn(&Kind) -> bool| kinds.iter().position(wanted).unwrap();
+    let prepared = kinds
+        .iter()
+        .rposition(|kind| matches!(kind, Kind::TaskPrepared(_)));
+    let released = position(|kind| matches!(kind, Kind::GangReleased(_)));
+    let started = position(|kind| matches!(kind, Kind::TaskStarted(_)));
+    assert!(
+        prepared.unwrap() < released && released < started,
+        "{kinds:?}"
+    );
+    let count = kinds
+        .iter()
+        .filter(|kind| matches!(kind, Kind::TaskPrepared(_)));
+    assert_eq!(count.count(), 3);
+
+    let lines: Vec<String> = (0..3)
+        .flat_map(|rank| {
+            let text = std::fs::read_to_string(folder.join(format!("member-{rank}"))).unwrap();
+            text.lines().map(str::to_owned).collect::<Vec<_>>()
+        })
+        .collect();
+    assert_eq!(said(&lines, "RANK"), ["0", "1", "2"]);
+    assert_eq!(said(&lines, "NODE_RANK"), ["0", "1", "2"]);
+    assert_eq!(said(&lines, "WORLD_SIZE"), ["3", "3", "3"]);
+    let Kind::GangReleased(event) = &kinds[released] else {
+        unreachable!("its position was looked for");
+    };
+    let port = event.master_port.to_string();
+    assert_eq!(said(&lines, "MASTER_PORT"), [&*port, &*port, &*port]);
+    let hosts = std::fs::read_to_string(folder.join("hosts")).unwrap();
+    assert_eq!(hosts.lines().count(), 3, "{hosts}");
+    assert!(
+        hosts.lines().all(|line| line.ends_with(" slots=1")),
+        "{hosts}"
+    );
+}
+
+#[tokio::test]
+async fn members_that_cannot_be_prepared_fail_the_start_and_are_not_charged() {
+    let cluster = Cluster::start(THREE_WORKERS).await;
+    let client = cluster.client().await;
+    let missing = cluster.write("here", "").with_file_name("not-there-yet");
+    let mut spec = gang("sleep 1000");
+    spec.groups[0].working_directory = Some(missing.display().to_string());
+    let job = client.submit_job(spec).await.unwrap().job;
+    let unit = eventually("a start has failed", async || {
+        let detail = client.get_job(job, 1, v1::Consistency::Linearizable).await;
+        let unit = detail.ok()?.units.into_iter().next()?;
+        (!unit.past.is_empty()).then_some(unit)
+    })
+    .await;
+    assert_eq!((unit.failures, unit.past[0].running_at_ms), (0, None));
+    assert!(unit.past[0].detail.contains("not-there-yet"), "{unit:?}");
+    std::fs::create_dir(&missing).unwrap();
+    let attempt = only_attempt(&client, job).await;
+    assert!(attempt.number > 1 && attempt.barrier.unwrap().released_at_ms.is_some());
+}
+
+#[tokio::test]
+async fn a_gang_may_begin_one_by_one() {
+    let cluster = Cluster::start(THREE_WORKERS).await;
+    let client = cluster.client().await;
+    let mut spec = gang("true");
+    spec.lifecycle.get_or_insert_default().barrier = Some(false);
+    let job = client.submit_job(spec).await.unwrap().job;
+    let kinds = history(&client, job).await;
+    let waits = |kind: &Kind| matches!(kind, Kind::TaskPrepared(_) | Kind::GangReleased(_));
+    assert!(!kinds.iter().any(waits), "{kinds:?}");
+}
