@@ -41,6 +41,10 @@ test: build ## everything that CI tests: unit, golden, property and end-to-end t
 sim: build ## simulate SEEDS clusters with faults; a failure prints the one command that replays it
 	$(MUSTER_BIN) chaos sim --seeds $(SEEDS) $(ARGS)
 
+.PHONY: trials
+trials: build ## a training under one fault at a time, on hosts with a network each; what each costs (ARGS='--trial NAME')
+	$(MUSTER_BIN) chaos tasks $(ARGS)
+
 .PHONY: bench
 bench: build ## measure the figures of docs/benchmarks.md
 	$(TARGET)/debug/muster-bench $(ARGS)

@@ -1,12 +1,15 @@
 //! Proof that Muster survives: deterministic simulation, real processes, oracles, and the demo.
 //!
 //! `sim` is level 1: the real replication, leader loop and agents in one thread, from one seed.
-//! `cluster` starts real processes; `demo` breaks them in front of an audience.
+//! `cluster` starts real processes; `demo` breaks them in front of an audience, and `trials` breaks them one fault at a
+//! time, on hosts with a network each, and measures what that costs a training.
 #![forbid(unsafe_code)]
 
 pub mod check;
 pub mod cluster;
 pub mod demo;
 pub mod dev;
+mod error_chain;
 pub mod sim;
+pub mod trials;
 pub mod workload;

@@ -30,12 +30,18 @@ enum Noun {
     /// Submit jobs, follow them, find out why they wait
     #[command(subcommand)]
     Job(command::job::Verb),
+    /// Submit jobs that wait for each other as one object, follow it as a tree
+    #[command(subcommand)]
+    Pipeline(command::pipeline::Verb),
     /// Machines that run workers
     #[command(subcommand)]
     Host(command::host::Verb),
     /// Accelerators
     #[command(subcommand)]
     Gpu(command::gpu::Verb),
+    /// From inside a task: register checkpoints, hear when to stop
+    #[command(subcommand)]
+    Task(command::task::Verb),
     /// Where jobs wait: a tree with guarantees, limits and weights
     #[command(subcommand)]
     Queue(command::queue::Verb),
@@ -76,9 +82,9 @@ enum Noun {
     Scenario(command::scenario::Verb),
     /// Run a small cluster on this machine to play with
     Dev(command::demo::Dev),
-    /// Prove that it survives: simulate clusters under faults
+    /// Prove that it survives: simulated clusters and real ones, under faults
     #[command(subcommand)]
-    Chaos(command::demo::Chaos),
+    Chaos(command::chaos::Chaos),
     /// Print a completion script for a shell
     Completion(command::completion::Completion),
 }
@@ -131,9 +137,10 @@ impl CommandLine {
             Noun::Worker(worker) => return worker.run(),
             Noun::Demo(demo) => return demo.run(),
             Noun::Dev(dev) => return dev.run(),
-            Noun::Chaos(chaos) => return chaos.run(),
+            Noun::Chaos(chaos) => return chaos.run(options),
             Noun::Simulate(simulate) => return simulate.run(options),
             Noun::Completion(completion) => return completion.run(options),
+            Noun::Task(verb) => return verb.run(options),
             Noun::Scenario(verb) => return verb.run(options),
             request => request,
         };
@@ -149,6 +156,7 @@ impl Noun {
     async fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Job(verb) => verb.run(options).await,
+            Self::Pipeline(verb) => verb.run(options).await,
             Self::Host(verb) => verb.run(options).await,
             Self::Gpu(verb) => verb.run(options).await,
             Self::Queue(verb) => verb.run(options).await,
@@ -163,10 +171,11 @@ impl Noun {
             Self::Replay(replay) => replay.run(options).await,
             Self::Demo(demo) => demo.run(),
             Self::Dev(dev) => dev.run(),
-            Self::Chaos(chaos) => chaos.run(),
+            Self::Chaos(chaos) => chaos.run(options),
             Self::Simulate(simulate) => simulate.run(options),
             Self::Completion(completion) => completion.run(options),
             Self::Scenario(verb) => verb.run(options),
+            Self::Task(verb) => verb.run(options),
         }
     }
 }

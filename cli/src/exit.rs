@@ -19,6 +19,8 @@ pub(crate) enum Exit {
     Usage,
     /// The time was over.
     TimedOut,
+    /// The command that it ran elsewhere ended with this code.
+    Passed(u8),
 }
 
 impl Exit {
@@ -32,6 +34,7 @@ impl Exit {
             Self::JobCancelled => 4,
             Self::Usage => 64,
             Self::TimedOut => 124,
+            Self::Passed(code) => code,
         }
     }
 }

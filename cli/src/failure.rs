@@ -76,6 +76,11 @@ impl Failure {
         self
     }
 
+    /// What failed and why, in one line.
+    pub(crate) fn text(&self) -> String {
+        self.lines.join("; ")
+    }
+
     /// How the command ends.
     pub(crate) fn exit(&self) -> Exit {
         self.exit
@@ -143,6 +148,10 @@ fn refused(refusal: &Refusal) -> Option<&'static str> {
             "`muster job get` shows the attempts; -f waits for output that is still to come"
         }
         "HOST_UNREACHABLE" => "the host keeps the output; it can be read once its worker is back",
+        "NOT_RUNNING" => "`muster job get` shows where its tasks stand",
+        "NOT_YOURS" => {
+            "MUSTER_USER says who you are; an admin is one who is named in the replicas' setting `admins`"
+        }
         _ => return None,
     })
 }

@@ -151,6 +151,21 @@ impl Client {
         }
     }
 
+    /// How far the running tasks of a job say they are, as the leader heard last; at most 1,000 of them.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`.
+    pub async fn job_progress(&self, job: JobId) -> Result<Vec<v1::TaskProgress>, ClientError> {
+        let request = v1::GetProgressRequest { job_id: job.get() };
+        let answer = self
+            .call(
+                self.operation("read how far the job is"),
+                |channel| async move { jobs(channel).get_progress(request).await },
+            )
+            .await?;
+        Ok(answer.tasks)
+    }
+
     async fn get_job_page(
         &self,
         job: JobId,

@@ -1,5 +1,7 @@
 //! The output of a task, through the death of any replica, without gap or duplicate.
 
+use std::collections::VecDeque;
+
 use bytes::Bytes;
 use muster_core::ids::{JobId, TaskIndex};
 use muster_proto::v1;
@@ -14,7 +16,7 @@ use crate::retry::{Verdict, judge};
 const OPERATION: &str = "read the task's output";
 
 /// Which output to read.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LogsRequest {
     /// Which job.
     pub job: JobId,
@@ -22,8 +24,16 @@ pub struct LogsRequest {
     pub task: TaskIndex,
     /// Which attempt, counted from 1; the newest if none.
     pub attempt: Option<u32>,
-    /// Standard output or standard error.
+    /// Which attempt, by its epoch; goes before `attempt`.
+    pub epoch: Option<u64>,
+    /// Standard output, standard error, or, with `timed`, both.
     pub stream: v1::LogStream,
+    /// True: whole lines with the time of their arrival, as [`LogUpdate::Line`].
+    pub timed: bool,
+    /// Lines that came not before this instant, in milliseconds since the Unix epoch; only with `timed`.
+    pub since_ms: Option<u64>,
+    /// Lines that came not after this instant, in milliseconds since the Unix epoch; only with `timed`.
+    pub until_ms: Option<u64>,
     /// True: goes on with new output until the attempt has ended.
     pub follow: bool,
     /// Begin with so many of the last lines; from the start if none.
@@ -48,6 +58,18 @@ pub enum LogUpdate {
         /// As the task wrote it.
         data: Bytes,
     },
+    /// A line of output, or what there is of it; instead of `Data`, if `timed` was asked for of a worker that knows it.
+    Line {
+        /// Which output.
+        stream: v1::LogStream,
+        /// Position of its first byte in that output; more than the end of the line before if rotation removed what was
+        /// between.
+        offset_bytes: u64,
+        /// As the task wrote it, with the line end if there is one.
+        data: Bytes,
+        /// When its end came, in microseconds since the Unix epoch by the clock of its host.
+        arrived_us: u64,
+    },
     /// The stream was cut off and goes on where it was.
     Resumed {
         /// The replica that serves it now.
@@ -64,12 +86,14 @@ pub struct TaskLogs {
     request: LogsRequest,
     /// First byte that has not been delivered, once anything was.
     offset_bytes: Option<u64>,
+    /// The same of timed output, of which there may be two.
+    position: Option<v1::LogPosition>,
     begun: bool,
     stream: Option<Streaming<v1::StreamLogsResponse>>,
     replica: String,
     cut: Option<String>,
-    /// A piece of output that came with the first message.
-    pending: Option<LogUpdate>,
+    /// What has come and was not delivered.
+    pending: VecDeque<LogUpdate>,
 }
 
 impl Client {
@@ -80,11 +104,12 @@ impl Client {
             client: self.clone(),
             request,
             offset_bytes: None,
+            position: None,
             begun: false,
             stream: None,
             replica: String::new(),
             cut: None,
-            pending: None,
+            pending: VecDeque::new(),
         }
     }
 }
@@ -98,7 +123,7 @@ impl TaskLogs {
     /// The stream may be polled again after an error: it goes on where it was.
     pub async fn next(&mut self) -> Result<Option<LogUpdate>, ClientError> {
         loop {
-            if let Some(update) = self.pending.take() {
+            if let Some(update) = self.pending.pop_front() {
                 return Ok(Some(update));
             }
             let Some(stream) = &mut self.stream else {
@@ -108,11 +133,7 @@ impl TaskLogs {
                 continue;
             };
             match stream.message().await {
-                Ok(Some(response)) => {
-                    if let Some(update) = self.take(response) {
-                        return Ok(Some(update));
-                    }
-                }
+                Ok(Some(response)) => self.take(response),
                 Ok(None) => return Ok(None),
                 Err(status) => self.broken(&status)?,
             }
@@ -120,10 +141,11 @@ impl TaskLogs {
     }
 
     async fn open(&mut self) -> Result<Option<LogUpdate>, ClientError> {
-        let start = match (self.offset_bytes, self.request.tail_lines) {
-            (Some(offset_bytes), _) => Some(Start::OffsetBytes(offset_bytes)),
-            (None, Some(tail_lines)) => Some(Start::TailLines(tail_lines)),
-            (None, None) => None,
+        let start = match (self.position, self.offset_bytes, self.request.tail_lines) {
+            (Some(position), _, _) => Some(Start::Position(position)),
+            (None, Some(offset_bytes), _) => Some(Start::OffsetBytes(offset_bytes)),
+            (None, None, Some(tail_lines)) => Some(Start::TailLines(tail_lines)),
+            (None, None, None) => None,
         };
         let request = v1::StreamLogsRequest {
             job_id: self.request.job.get(),
@@ -132,6 +154,10 @@ impl TaskLogs {
             stream: self.request.stream.into(),
             follow: self.request.follow,
             start,
+            timed: self.request.timed,
+            since_ms: self.request.since_ms,
+            until_ms: self.request.until_ms,
+            epoch: self.request.epoch.unwrap_or_default(),
         };
         let operation = Operation {
             name: OPERATION,
@@ -149,19 +175,23 @@ impl TaskLogs {
         Ok(cause.map(|cause| LogUpdate::Resumed { replica, cause }))
     }
 
-    fn take(&mut self, response: v1::StreamLogsResponse) -> Option<LogUpdate> {
-        let data = self.take_data(response.offset_bytes, response.data);
-        if self.begun || response.attempt == 0 {
-            return data;
+    fn take(&mut self, response: v1::StreamLogsResponse) {
+        if !self.begun && response.attempt != 0 {
+            self.begun = true;
+            // A resumed stream must go on with the same attempt, even if a newer one began meanwhile.
+            self.request.attempt = Some(response.attempt);
+            self.pending.push_back(LogUpdate::Begun {
+                attempt: response.attempt,
+                host: response.host,
+            });
         }
-        self.begun = true;
-        // A resumed stream must go on with the same attempt, even if a newer one began meanwhile.
-        self.request.attempt = Some(response.attempt);
-        self.pending = data;
-        Some(LogUpdate::Begun {
-            attempt: response.attempt,
-            host: response.host,
-        })
+        if response.position.is_some() {
+            self.position = response.position;
+            self.pending.extend(lines(response.pieces, &response.data));
+        } else {
+            let data = self.take_data(response.offset_bytes, response.data);
+            self.pending.extend(data);
+        }
     }
 
     /// A piece of output, less what was delivered before.
@@ -209,4 +239,21 @@ impl TaskLogs {
         self.cut = Some(cause);
         Ok(())
     }
+}
+
+/// The lines that a message holds. Positions are where the worker was asked to go on, so nothing comes twice.
+fn lines(pieces: Vec<v1::LogPiece>, data: &Bytes) -> impl Iterator<Item = LogUpdate> + '_ {
+    let mut from = 0;
+    pieces.into_iter().map(move |piece| {
+        let length = usize::try_from(piece.length_bytes).unwrap_or(usize::MAX);
+        let until = data.len().min(length.saturating_add(from));
+        let line = data.slice(from..until);
+        from = until;
+        LogUpdate::Line {
+            stream: piece.stream(),
+            offset_bytes: piece.offset_bytes,
+            data: line,
+            arrived_us: piece.arrived_us,
+        }
+    })
 }

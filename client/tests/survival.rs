@@ -293,10 +293,10 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
     let mut logs = client.logs(LogsRequest {
         job: JobId(1),
         task: TaskIndex(0),
-        attempt: None,
         stream: v1::LogStream::Stdout,
         follow: true,
         tail_lines: Some(1),
+        ..LogsRequest::default()
     });
     let mut text = String::new();
     let mut notes = Vec::new();
@@ -305,6 +305,7 @@ async fn output_goes_on_at_the_byte_where_it_was_cut() {
             LogUpdate::Begun { attempt, host } => notes.push(format!("{attempt} on {host}")),
             LogUpdate::Data { data, .. } => text.push_str(std::str::from_utf8(&data).unwrap()),
             LogUpdate::Resumed { cause, .. } => notes.push(cause),
+            LogUpdate::Line { .. } => panic!("the worker of this test knows no lines"),
         }
     }
     assert_eq!(text, "hello world");

@@ -44,6 +44,11 @@ pub struct TaskStatus {
     /// The newest checkpoints that the task committed to its worker, oldest first, at most `CHECKPOINTS_TOLD_MAX`: all
     /// that the replicated state may not have yet, so that several between two beats are all committed.
     pub checkpoints: Vec<CheckpointReport>,
+    /// The training step that the task was last said to be at; none if it never said. For people: only a checkpoint
+    /// that is committed counts.
+    pub progress_step: Option<u64>,
+    /// Checkpoints of earlier attempts that the task could not read, at most `SPOILS_TOLD_MAX`.
+    pub spoiled: Vec<SpoilReport>,
 }
 
 /// Where a task stands on its worker.
@@ -67,6 +72,15 @@ pub enum WorkerTaskPhase {
         /// The port that this host keeps free for the gang to meet on, if the task is rank 0.
         master_port: Option<u16>,
     },
+}
+
+/// A checkpoint of an earlier attempt that a task could not read, as its worker heard of it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SpoilReport {
+    /// Its step.
+    pub step: u64,
+    /// What is wrong with it, for people.
+    pub reason: String,
 }
 
 /// A checkpoint as its worker heard of it.

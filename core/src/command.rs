@@ -6,6 +6,7 @@
 mod block;
 mod checkpoint;
 mod claim;
+mod defaults;
 mod placement;
 
 use std::collections::BTreeMap;
@@ -17,13 +18,14 @@ use serde::{Deserialize, Serialize};
 pub use crate::command::block::{Block, BlockTarget};
 pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
+pub use crate::command::defaults::JobDefaults;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
 };
 use crate::quota::QueueTree;
-use crate::spec::JobSpec;
+use crate::spec::{JobSpec, Pipeline};
 use crate::topology::{LearntTree, Topology};
 
 /// A replicated command.
@@ -40,6 +42,14 @@ pub enum Command {
         request: RequestId,
         /// What to run; already valid by `spec::validate`, which `apply` checks again.
         spec: Arc<JobSpec>,
+    },
+    /// A user's submission of several jobs as one object: all of them or none. It takes a revision for itself and one for
+    /// every job. Since command format 4.
+    SubmitPipeline {
+        /// The same request id is the same pipeline.
+        request: RequestId,
+        /// What to run; already valid by `spec::validate_pipeline`, which `apply` checks again.
+        pipeline: Arc<Pipeline>,
     },
     /// Somebody asks for a job's end.
     CancelJob {
@@ -234,6 +244,13 @@ pub enum Command {
         /// The new ground.
         standing: Standing,
     },
+    /// Sets what counts for jobs that say nothing themselves. Since command format 4.
+    SetJobDefaults {
+        /// The leader that found none set.
+        leader: LeadershipEpoch,
+        /// What counts from now on.
+        defaults: JobDefaults,
+    },
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
     Prune {
         /// The leader that noticed.
@@ -256,12 +273,14 @@ impl Command {
             | Self::SpoilCheckpoint { leader, .. }
             | Self::DropClaim { leader, .. }
             | Self::SetStanding { leader, .. }
+            | Self::SetJobDefaults { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Place(placement) => Some(placement.leader),
             Self::Claim(claiming) => Some(claiming.leader),
             Self::ReportTask(report) => Some(report.leader),
             Self::LeaderBegan { .. }
             | Self::SubmitJob { .. }
+            | Self::SubmitPipeline { .. }
             | Self::CancelJob { .. }
             | Self::SuspendJob { .. }
             | Self::ResumeJob { .. }

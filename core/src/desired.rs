@@ -12,6 +12,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::TaskPhase;
+use crate::spec::{Execution, StopWarning};
 use crate::state::{Attempt, Job, RestartReason, State, Unit};
 
 /// Everything one host should run.
@@ -63,6 +64,9 @@ pub struct TaskAssignment {
     pub cpus_milli: u32,
     /// Memory it was given, in MiB.
     pub memory_mib: u64,
+    /// How it is run, beside its command.
+    #[serde(default)]
+    pub execution: Execution,
     /// Where it stands in its gang.
     pub rank: RankInfo,
     /// Newest committed checkpoint of the unit.
@@ -85,6 +89,24 @@ pub struct TaskAssignment {
     /// Whether its processes stand still where they are. One that is told to stop goes on, so that it can.
     #[serde(default)]
     pub suspended: bool,
+    /// A signal of the job's choice before it is terminated.
+    #[serde(default)]
+    pub warning: Option<StopWarning>,
+    /// What is to be done about the unit's checkpoints.
+    #[serde(default)]
+    pub care: CheckpointCare,
+}
+
+/// What is to be done about a unit's checkpoints.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CheckpointCare {
+    /// Those whose folders are to be removed; told to the unit's first task only.
+    pub removals: Vec<CheckpointRef>,
+    /// Paths of those that stay; nothing where nothing is to be removed.
+    pub kept: Vec<String>,
+    /// How often it had better save (`MUSTER_CKPT_INTERVAL_ADVICE`), in milliseconds; none while nobody knows how long a
+    /// save takes.
+    pub interval_ms: Option<u64>,
 }
 
 /// A host of a gang, as a launcher wants to know it.
@@ -127,7 +149,7 @@ pub struct CheckpointRef {
 /// The order to stop a task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StopInstruction {
-    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run-time|suspend`.
+    /// Why, for the task's flag file: `cancel|preempt|drain|infra|user|run_time|suspend`.
     pub reason: String,
     /// Milliseconds between asking and killing.
     pub grace_ms: u64,
@@ -200,6 +222,7 @@ fn assignments(
                 gpus: task.gpus.clone(),
                 cpus_milli: group.resources.cpus_milli,
                 memory_mib: group.resources.memory_mib,
+                execution: group.execution.clone(),
                 rank: ranks.info(rank, local_rank),
                 checkpoint: record.and_then(newest_checkpoint),
                 stop_grace_ms: job.spec.stop_grace_ms,
@@ -216,9 +239,33 @@ fn assignments(
                     Vec::new()
                 },
                 suspended: job.stands_still() && attempt.stop.is_none(),
+                warning: job.spec.lifecycle.warning,
+                care: record.map_or_else(CheckpointCare::default, |unit| {
+                    care(state, (unit, attempt), rank == 0)
+                }),
             })
         })
         .collect()
+}
+
+fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> CheckpointCare {
+    let interval_ms = state.reliability.advice_ms(unit, attempt.hosts().len());
+    if !is_first || unit.removals.is_empty() {
+        return CheckpointCare {
+            interval_ms,
+            ..CheckpointCare::default()
+        };
+    }
+    let removals = unit.removals.iter().map(|removal| CheckpointRef {
+        step: removal.step,
+        path: removal.path.clone(),
+    });
+    let kept = unit.checkpoints.iter();
+    CheckpointCare {
+        removals: removals.collect(),
+        kept: kept.map(|checkpoint| checkpoint.path.clone()).collect(),
+        interval_ms,
+    }
 }
 
 fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
@@ -299,7 +346,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::MemberLost | StopReason::GpuFault { .. } | StopReason::Assembly => "infra",
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
-        StopReason::RunTime => "run-time",
+        StopReason::RunTime => "run_time",
         StopReason::Suspended => "suspend",
     }
 }

@@ -105,6 +105,8 @@ pub enum EventKind {
         hosts: Vec<HostId>,
         /// GPUs given in all.
         gpus: u32,
+        /// Training step of the checkpoint that it goes on from; none if it begins anew.
+        resumes_step: Option<u64>,
     },
     /// A task has all that it needs, and waits for the rest of its gang.
     TaskPrepared {
@@ -219,6 +221,20 @@ pub enum EventKind {
         /// Not before this instant.
         not_before: TimeMs,
     },
+    /// A unit's attempt failed and was begun again at once where it was; the placement of the new one is an event of its
+    /// own.
+    UnitRetried {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// The attempt that failed.
+        epoch: AttemptEpoch,
+        /// Counts such retries in a row from 1.
+        retry: u32,
+        /// How many in a row there may be.
+        retries_max: u32,
+    },
     /// A host joined, or its agent started anew, or it has other GPUs.
     HostRegistered {
         /// Its id.
@@ -294,6 +310,26 @@ pub enum EventKind {
     JobEligible {
         /// Which job.
         job: JobId,
+    },
+    /// Other things count for jobs that say nothing themselves.
+    JobDefaultsSet {
+        /// Attempts in a row without a newer checkpoint after which a unit fails that has committed one; 0: no limit.
+        attempts_without_progress_max: u32,
+        /// Spoiled checkpoints in a row after which a unit is not begun again.
+        bad_checkpoints_max: u32,
+        /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
+        restore_window_ms: u64,
+    },
+    /// Older checkpoints of a unit are not kept any more.
+    CheckpointsForgotten {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Their steps, ascending.
+        steps: Vec<u64>,
+        /// Whether their folders are removed.
+        removed: bool,
     },
     /// A queue was created or changed.
     QueueSet {
@@ -398,8 +434,10 @@ impl EventKind {
             | Self::AttemptStopping { job, .. }
             | Self::AttemptEnded { job, .. }
             | Self::UnitRequeued { job, .. }
+            | Self::UnitRetried { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
+            | Self::CheckpointsForgotten { job, .. }
             | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }
             | Self::UnitsMoved { job, .. }
@@ -411,6 +449,7 @@ impl EventKind {
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
+            | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }
             | Self::TopologySet { .. }

@@ -51,6 +51,10 @@ integer_id! {
     JobId(u64)
 }
 integer_id! {
+    /// A pipeline: the revision at which it was submitted; its jobs have the numbers after it.
+    PipelineId(u64)
+}
+integer_id! {
     /// A host as the replicated state knows it, given out at its first registration.
     HostId(u32)
 }

@@ -15,6 +15,7 @@ pub mod command;
 pub mod desired;
 pub mod effects;
 pub mod event;
+pub mod evidence;
 pub mod feasibility;
 pub mod ids;
 pub mod lifecycle;

@@ -21,6 +21,10 @@ pub const TEXT_BYTES_MAX: usize = 4_096;
 pub const COMMAND_ARGUMENTS_MAX: usize = 4_096;
 /// Variables in one task group's environment.
 pub const ENVIRONMENT_VARIABLES_MAX: usize = 1_024;
+/// Secrets that one task group may name.
+pub const SECRETS_PER_GROUP_MAX: usize = 64;
+/// Processes and threads that a task may be limited to: the most that Linux has numbers for.
+pub const PIDS_PER_TASK_MAX: u32 = 1 << 22;
 /// Labels on a job or a host.
 pub const LABELS_MAX: usize = 64;
 /// GPUs that one task may ask for: those of the largest host.
@@ -82,9 +86,13 @@ pub const FINISHED_JOBS_KEPT_MAX: usize = 500_000;
 pub const PRUNED_PER_COMMAND_MAX: usize = 64;
 /// Committed checkpoints remembered per job, newest last.
 pub const CHECKPOINTS_PER_JOB_MAX: usize = 16;
+/// Newest checkpoints of a unit that are never removed: the last one may be damaged.
+pub const CHECKPOINTS_KEPT_MIN: u32 = 2;
 /// Checkpoints of one task that its worker tells of at a time, the newest ones: more between two beats are not worth
 /// their bytes.
 pub const CHECKPOINTS_TOLD_MAX: usize = 16;
+/// Checkpoints that one attempt may say it could not read: more than are remembered cannot be offered to it.
+pub const SPOILS_TOLD_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 /// Longest back-off between two attempts of a failing unit: one hour.
@@ -113,8 +121,24 @@ pub const TASKS_PER_HOST_MAX: usize = 4_096;
 pub const DEPENDENCIES_MAX: usize = 64;
 /// Unfinished jobs that may wait for one job: its end changes all of them in one step.
 pub const DEPENDENTS_MAX: usize = 10_000;
+/// Jobs of one pipeline: all of them are accepted in one step.
+pub const PIPELINE_JOBS_MAX: usize = 256;
+/// Encoded bytes of a pipeline, about: it travels as one message, and gRPC takes 4 MiB by default.
+pub const PIPELINE_BYTES_MAX: usize = 3 << 20;
 /// Rules of one job for the ends of its tasks.
 pub const EXIT_RULES_MAX: usize = 32;
+/// Times in a row that a job may ask to be begun again where it is: there is no pause between them.
+pub const LOCAL_RETRIES_MAX: u32 = 16;
+/// Checkpoints in a row that a job may allow itself to be unable to read: good ones must stay among those remembered.
+pub const BAD_CHECKPOINTS_MAX: u32 = 8;
+/// Checkpoints of a unit whose folders a worker is told to remove, newest last: more are left where they are.
+pub const REMOVALS_TOLD_MAX: usize = 16;
+/// Attempts in a row without a newer checkpoint that a job may allow itself.
+pub const ATTEMPTS_WITHOUT_PROGRESS_MAX: u32 = 1_000;
+/// Host folders and files that one container may see, beside those of the task contract.
+pub const MOUNTS_MAX: usize = 64;
+/// Largest `/dev/shm` of a container, in MiB: 16 TiB are more than a host has.
+pub const SHM_MIB_MAX: u64 = 16 << 20;
 
 /// A text cut to `TEXT_BYTES_MAX` at a character's boundary: for what workers say, which cannot be
 /// refused for its length.

@@ -5,7 +5,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+use crate::ids::{
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, TaskIndex, UnitIndex,
+};
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::spec::Violation;
 
@@ -40,6 +42,9 @@ pub enum Rejection {
     /// No such job (it may have been pruned).
     #[error("job {0} does not exist, or ended so long ago that it is forgotten")]
     UnknownJob(JobId),
+    /// No such pipeline (its jobs may have been pruned).
+    #[error("pipeline {0} does not exist, or ended so long ago that it is forgotten")]
+    UnknownPipeline(PipelineId),
     /// The job is finished already.
     #[error("job {job} has ended already: it is {phase}")]
     JobFinished {

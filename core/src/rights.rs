@@ -1,5 +1,5 @@
 //! Who may preempt whom, and what that would cost: asked by the planner when it looks for victims, and by `apply`
-//! when it checks a claim.
+//! when it checks a claim. And who may enter a running task: [`may_enter`].
 //!
 //! A preemptor has a right over an attempt (or over what another unit has claimed) if one of these holds, looked at
 //! in this order:
@@ -21,6 +21,7 @@
 //! others up to what is left of `gpus`. CPUs and memory decide only between units without GPUs. What counts against a
 //! guarantee is what shares and cells hold or claim; opportunistic attempts and those that are being stopped do not.
 
+mod entry;
 mod protection;
 
 use std::borrow::Cow;
@@ -35,6 +36,7 @@ use crate::state::{
 };
 use crate::time::TimeMs;
 use crate::topology::CellId;
+pub use entry::may_enter;
 pub use protection::Protection;
 
 /// Why a preemptor may take a victim's resources.

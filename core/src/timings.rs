@@ -64,6 +64,22 @@ pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
     drifted - kill_ms(partition_grace_ms)
 }
 
+/// How long before the end of its lease a task is asked to stop, in milliseconds; 0 if it is not asked.
+///
+/// It gets its own grace, at most half of the lease ([`fence_after_ms`]), and it is left alone until so many beats are
+/// missing that a new leader had time to be heard of: a lease of hardly more than that leaves no time to ask.
+#[must_use]
+pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u64) -> u64 {
+    let lease_ms = fence_after_ms(partition_grace_ms);
+    let untouched_ms = beat_ms.saturating_mul(BEATS_PER_LEASE_MIN);
+    let room_ms = lease_ms.saturating_sub(untouched_ms);
+    stop_grace_ms.min(lease_ms / 2).min(room_ms)
+}
+
+/// Time that a lease leaves a task undisturbed, beside its grace and the time for killing, where both lease and grace are
+/// chosen, in milliseconds.
+pub const LEASE_UNDISTURBED_MS: u64 = 30_000;
+
 /// Time set aside for killing within a lease, in milliseconds.
 #[must_use]
 pub const fn kill_ms(partition_grace_ms: u64) -> u64 {
@@ -88,6 +104,23 @@ mod tests {
             };
             let fence = fence_after_ms(timings.partition_grace_ms_min());
             assert!(fence > 2 * beat_ms, "{beat_ms}: {fence}");
+        }
+    }
+
+    #[test]
+    fn a_task_is_asked_before_its_lease_ends_and_not_for_a_lost_beat() {
+        // Half of what the lease leaves, as the grace is longer; all of the grace.
+        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 17_054);
+        assert_eq!(lease_warning_ms(30_000, 300_000, 5_000), 30_000);
+        // No time to ask in a lease of three beats; no grace, no question.
+        assert_eq!(lease_warning_ms(30_000, 15_000, 5_000), 0);
+        assert_eq!(lease_warning_ms(0, 300_000, 5_000), 0);
+        for lease in [5_000, 15_000, 20_000, 45_000, 300_000] {
+            let asked = fence_after_ms(lease) - lease_warning_ms(60_000, lease, 5_000);
+            assert!(
+                asked >= fence_after_ms(lease).min(15_000),
+                "{lease}: {asked}"
+            );
         }
     }
 

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 
 use muster_core::apply::{Applied, apply};
 use muster_core::audit::audit;
-use muster_core::command::{Command, Placement};
+use muster_core::command::Command;
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, UnitIndex};
 use muster_core::lifecycle::{JobPhase, UnitPhase};
-use muster_core::spec::JobSpec;
+use muster_core::spec::{Dependency, JobSpec, Pipeline};
 use muster_core::state::{Answer, State};
 use muster_core::testing::draw_command;
 use proptest::collection::vec;
@@ -29,24 +29,38 @@ struct Model {
 impl Model {
     fn observe(&mut self, state: &State, command: &Command, applied: &Applied) {
         if let (Command::Place(placement), Ok(_)) = (command, &applied.result) {
-            self.placed(placement, AttemptEpoch(applied.revision.get()));
+            let epoch = AttemptEpoch(applied.revision.get());
+            self.placed(
+                (placement.job, placement.unit),
+                epoch,
+                placement.tasks.iter().flat_map(|task| &task.gpus),
+            );
         }
         if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
             self.accepted(state, *request, spec, answer);
         }
+        if let (Command::SubmitPipeline { request, pipeline }, Ok(answer)) =
+            (command, &applied.result)
+        {
+            self.accepted_whole(state, *request, pipeline, answer);
+        }
         for (revision, events) in state.events.iter() {
             for event in events.iter().filter(|_| revision == applied.revision) {
-                self.event(&event.kind);
+                self.event(state, &event.kind);
             }
         }
         self.compare(state);
     }
 
-    fn placed(&mut self, placement: &Placement, epoch: AttemptEpoch) {
-        let unit = (placement.job, placement.unit);
+    fn placed<'a>(
+        &mut self,
+        unit: (JobId, UnitIndex),
+        epoch: AttemptEpoch,
+        gpus: impl Iterator<Item = &'a GpuUuid>,
+    ) {
         let earlier = self.newest_epoch.insert(unit, epoch);
         assert!(earlier < Some(epoch), "epochs of {unit:?} increase");
-        for gpu in placement.tasks.iter().flat_map(|task| &task.gpus) {
+        for gpu in gpus {
             let owner = self.owners.insert(*gpu, epoch);
             assert_eq!(owner, None, "{gpu} was held when {epoch} got it");
         }
@@ -68,8 +82,45 @@ impl Model {
         }
     }
 
-    fn event(&mut self, kind: &EventKind) {
+    fn accepted_whole(
+        &mut self,
+        state: &State,
+        request: RequestId,
+        pipeline: &Pipeline,
+        answer: &Answer,
+    ) {
+        let Answer::Pipeline(id) = answer else {
+            panic!("a pipeline was answered with {answer:?}");
+        };
+        if state.requests.get(request).map(|stored| stored.revision) != Some(state.revision) {
+            assert_eq!(self.answers.get(&request), Some(answer), "{request}");
+            return;
+        }
+        self.answers.insert(request, answer.clone());
+        for (position, job) in (1..).zip(&pipeline.jobs) {
+            let mut spec = job.spec.as_ref().clone();
+            let after = job.after.iter().map(|dependency| Dependency {
+                job: JobId(id.get() + 1 + u64::from(dependency.position)),
+                when: dependency.when,
+            });
+            spec.lifecycle.after.extend(after);
+            self.acknowledged.insert(JobId(id.get() + position), spec);
+        }
+        assert_eq!(state.revision.get(), id.get() + pipeline.jobs.len() as u64);
+    }
+
+    fn event(&mut self, state: &State, kind: &EventKind) {
         match kind {
+            EventKind::UnitRetried { job, unit, .. } => {
+                let known = state.job(*job).and_then(|job| job.unit(*unit));
+                let attempt = known.and_then(|known| known.attempt.as_deref());
+                let attempt = attempt.expect("a unit that is begun again has an attempt");
+                self.placed(
+                    (*job, *unit),
+                    attempt.epoch,
+                    attempt.tasks.iter().flat_map(|run| &run.gpus),
+                );
+            }
             EventKind::AttemptEnded { epoch, .. } => self.owners.retain(|_, owner| owner != epoch),
             EventKind::JobFinished { job, phase, .. } => {
                 let earlier = self.finished.insert(*job, *phase);
@@ -155,7 +206,10 @@ proptest! {
             let hash = before.state_hash();
             let (time, command) = draw_command(&state, entropy);
             let applied = apply(&mut state, time, &command);
-            prop_assert_eq!(applied.revision, before.revision.next());
+            prop_assert_eq!(applied.revision, state.revision);
+            if !matches!(command, Command::SubmitPipeline { .. }) {
+                prop_assert_eq!(applied.revision, before.revision.next());
+            }
             prop_assert!(state.time >= before.time);
             let findings = audit(&state);
             prop_assert!(findings.is_empty(), "after {command:?}: {findings:#?}");

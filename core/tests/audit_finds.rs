@@ -3,10 +3,11 @@
 use std::sync::Arc;
 
 use muster_core::audit::{Rule, audit};
-use muster_core::command::{GpuHealth, HostHealth, Standing};
+use muster_core::command::{GpuHealth, HostHealth, Standing, StopReason};
+use muster_core::event::{Event, EventKind};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, UnitIndex};
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::state::{Attempt, Host, Job, Queue, State, Unit};
+use muster_core::state::{Attempt, EventLog, Host, Job, Queue, Removal, State, StopOrder, Unit};
 use muster_core::testing::{Cluster, gang, single};
 use muster_core::topology::CellId;
 
@@ -182,4 +183,81 @@ fn names_that_lead_nowhere() {
     found(Rule::Identity, |state, _, _| state.host_names.clear());
     found(Rule::Identity, |state, _, _| state.gpu_hosts.clear());
     found(Rule::Identity, |state, _, _| state.revision = Revision(3));
+}
+
+#[test]
+fn rows_that_are_too_long() {
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).local_retries = 1;
+    });
+    found(Rule::RetryBudget, |state, train, _| {
+        unit(state, train).without_progress = 2;
+    });
+}
+
+#[test]
+fn a_checkpoint_to_be_removed_that_is_kept() {
+    found(Rule::Retention, |state, train, _| {
+        unit(state, train).removals.push(Removal {
+            epoch: AttemptEpoch(1),
+            step: 100,
+            path: "/checkpoints/step_100".to_owned(),
+        });
+    });
+}
+
+/// The events without those that match, or with each of them twice.
+fn changed_events(state: &State, twice: bool, matches: impl Fn(&EventKind) -> bool) -> EventLog {
+    let revisions = state.events.iter().filter_map(|(revision, events)| {
+        let copies = |event: &Event| match matches(&event.kind) {
+            true => usize::from(twice) * 2,
+            false => 1,
+        };
+        let kept = events
+            .iter()
+            .flat_map(|event| std::iter::repeat_n(event.clone(), copies(event)));
+        let kept: Vec<Event> = kept.collect();
+        (!kept.is_empty()).then(|| (revision, Arc::from(kept)))
+    });
+    EventLog::restore(state.events.compacted(), revisions.collect())
+}
+
+#[test]
+fn an_attempt_whose_events_are_missing_or_told_twice() {
+    type Matches = fn(&EventKind) -> bool;
+    let kinds: [(Matches, bool); 5] = [
+        (
+            |kind| matches!(kind, EventKind::AttemptPlaced { .. }),
+            false,
+        ),
+        (|kind| matches!(kind, EventKind::TaskStarted { .. }), true),
+        (|kind| matches!(kind, EventKind::TaskExited { .. }), true),
+        (
+            |kind| matches!(kind, EventKind::AttemptRunning { .. }),
+            false,
+        ),
+        (|kind| matches!(kind, EventKind::AttemptEnded { .. }), true),
+    ];
+    for (matches, is_missed) in kinds {
+        found(Rule::AttemptEvents, |state, _, _| {
+            state.events = changed_events(state, true, matches);
+        });
+        if is_missed {
+            found(Rule::AttemptEvents, |state, _, _| {
+                state.events = changed_events(state, false, matches);
+            });
+        }
+    }
+}
+
+#[test]
+fn an_attempt_that_goes_on_although_it_was_told_to_stop() {
+    found(Rule::AttemptEvents, |state, train, _| {
+        let stop = StopOrder {
+            reason: StopReason::Cancelled,
+            at: state.time,
+            grace_ms: 1,
+        };
+        attempt(state, train).stop = Some(stop);
+    });
 }

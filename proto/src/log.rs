@@ -6,7 +6,9 @@
 
 mod claim;
 mod command;
+mod defaults;
 mod error;
+mod pipeline;
 mod state;
 
 pub use command::{COMMAND_FORMAT, decode_command, encode_command, format_of};

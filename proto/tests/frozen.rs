@@ -89,6 +89,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),
         ("state_with_suspension", samples::suspension::state()),
+        ("state_with_retries", samples::retries::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -121,6 +122,8 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
     assert_eq!(written(&samples::learnt::state())[8], 3);
     for name in [
+        "submit_job_with_container",
+        "submit_job_with_execution",
         "submit_job_with_lifecycle",
         "report_task_exited_in_detail",
         "commit_checkpoint_with_save_time",
@@ -133,6 +136,8 @@ fn what_the_first_version_says_is_written_in_it() {
         "suspend_job",
         "resume_job",
         "stop_attempt_suspended",
+        "set_job_defaults",
+        "submit_pipeline",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -141,6 +146,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::suspension::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
+    assert_eq!(written(&samples::retries::state())[8], 4);
 }
 
 fn frozen_version(name: &str) -> u8 {
@@ -172,8 +178,10 @@ fn kind_of(command: &Command) -> u32 {
         Command::SetStanding { .. } => 19,
         Command::SpoilCheckpoint { .. } => 20,
         Command::ReleaseGang { .. } => 21,
-        Command::SuspendJob { .. } => 22,
-        Command::ResumeJob { .. } => 23,
+        Command::SetJobDefaults { .. } => 22,
+        Command::SubmitPipeline { .. } => 23,
+        Command::SuspendJob { .. } => 24,
+        Command::ResumeJob { .. } => 25,
     }
 }
 

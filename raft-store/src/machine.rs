@@ -6,7 +6,9 @@ use muster_core::apply::{Applied, apply};
 use muster_core::command::Command;
 use muster_core::state::State;
 use muster_core::time::TimeMs;
-use muster_proto::log::{LogError, decode_command, encode_command, read_state, write_state};
+use muster_proto::log::{
+    LogError, STATE_FORMAT, decode_command, encode_command, read_state, write_state,
+};
 
 use crate::{DecodeError, StateMachine};
 
@@ -48,6 +50,11 @@ impl StateMachine for State {
         // The inherent function, not this one.
         Self::state_hash(self)
     }
+
+    fn state_hash_version() -> u64 {
+        // Records change their layout with the format at the latest.
+        u64::from(STATE_FORMAT)
+    }
 }
 
 impl From<LogError> for DecodeError {
@@ -68,7 +75,7 @@ mod tests {
 
     use muster_core::ids::{ReplicaId, RequestId};
     use muster_core::spec::{
-        JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+        Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
     };
     use muster_proto::log::COMMAND_FORMAT;
 
@@ -84,6 +91,7 @@ mod tests {
             working_directory: None,
             tasks_per_host_max: None,
             layout: Layout::default(),
+            execution: Execution::default(),
         };
         Command::SubmitJob {
             request: RequestId(request),

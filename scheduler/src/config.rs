@@ -1,6 +1,6 @@
 //! Settings of a scheduler replica, with their defaults and rules.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -38,6 +38,8 @@ pub struct SchedulerConfig {
     pub metrics_listen: Option<SocketAddr>,
     /// Founds the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
     pub bootstrap: bool,
+    /// Users who may run commands beside the tasks of everybody's jobs; the same on all replicas.
+    pub admins: BTreeSet<String>,
     /// Bounds of the gRPC face.
     pub limits: Limits,
 }
@@ -55,6 +57,7 @@ impl Default for SchedulerConfig {
             raft: RaftTimings::default(),
             metrics_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT))),
             bootstrap: true,
+            admins: BTreeSet::from(["root".to_owned()]),
             limits: Limits::default(),
         }
     }

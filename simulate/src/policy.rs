@@ -13,8 +13,8 @@ use muster_core::quota::{
     self, Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
+    RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::topology::HOST_LEVEL;
 
@@ -220,6 +220,7 @@ impl Policy {
                 working_directory: None,
                 tasks_per_host_max: None,
                 layout: Layout::default(),
+                execution: Execution::default(),
             }],
             retry: RetryPolicy {
                 retries_max: 0,

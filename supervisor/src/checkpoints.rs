@@ -14,9 +14,11 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_core::limits::SPOILS_TOLD_MAX;
 
 use crate::checkpoint_folder::CheckpointFolder;
+use crate::control::Commit;
 use crate::directory::TaskDirectory;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
 use crate::output::complain;
@@ -40,15 +42,26 @@ pub(crate) type ConnectionId = u64;
 pub(crate) enum CheckpointNews {
     /// The task is watched, and its process on record if the disk takes it.
     Watched,
-    /// A checkpoint is on record; the agent should hear of it.
-    Committed(CheckpointReport),
-    /// The answer to a commit on a connection.
+    /// A checkpoint is on record; the agent should hear of it. Whether it is the last one, if the task said so.
+    Committed(CheckpointReport, Option<bool>),
+    /// It is on record that a checkpoint cannot be read; the agent should hear of it.
+    Spoiled(SpoilReport),
+    /// The answer to a request on a connection.
     Answer(ConnectionId, ControlAnswer),
 }
 
 enum Request {
-    Commit(ConnectionId, CheckpointReport),
+    Task(ConnectionId, Registration),
     Finish,
+}
+
+/// What a task wants to be on record.
+#[derive(Debug)]
+pub(crate) enum Registration {
+    /// A checkpoint is complete.
+    Commit(Commit),
+    /// One of an earlier attempt cannot be read.
+    Spoil(SpoilReport),
 }
 
 /// The checkpoint thread as its supervisor sees it.
@@ -96,14 +109,14 @@ impl CheckpointKeeper {
         })
     }
 
-    /// Hands over a commit; the answer comes as news. An error at once if too many wait for the disk.
-    pub(crate) fn commit(
+    /// Hands over what is to be put on record; the answer comes as news. An error at once if too many wait for the disk.
+    pub(crate) fn register(
         &self,
         connection: ConnectionId,
-        report: CheckpointReport,
+        registration: Registration,
     ) -> Result<(), ControlAnswer> {
         self.requests
-            .try_send(Request::Commit(connection, report))
+            .try_send(Request::Task(connection, registration))
             .map_err(|error| match error {
                 TrySendError::Full(_) => ControlAnswer::refused(format!(
                     "too many commits wait for the disk (COMMITS_WAITING_MAX = {COMMITS_WAITING_MAX})"
@@ -137,8 +150,12 @@ struct Ledger {
     folder: CheckpointFolder,
     interval: Duration,
     epoch: u64,
-    /// Newest step on record.
-    newest_step: Option<u64>,
+    /// Newest step that this attempt has on record.
+    own_step: Option<u64>,
+    /// Step of the checkpoint that the attempt was told to begin from, unless that cannot be read.
+    told_step: Option<u64>,
+    /// Checkpoints of earlier attempts that cannot be read, on record.
+    spoiled: Vec<SpoilReport>,
     /// The task's process until it is on record. A full disk ends no task: it is tried again with every scan.
     unrecorded: Option<ProcessIdentity>,
     news: Arc<Mutex<Vec<CheckpointNews>>>,
@@ -159,7 +176,9 @@ impl Ledger {
             folder,
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
-            newest_step: assignment.checkpoint.as_ref().map(|known| known.step),
+            own_step: None,
+            told_step: assignment.checkpoint.as_ref().map(|known| known.step),
+            spoiled: Vec::new(),
             unrecorded: None,
             news,
             wake,
@@ -169,7 +188,13 @@ impl Ledger {
     fn run(&mut self, inbox: &Receiver<Request>) {
         loop {
             match inbox.recv_timeout(self.interval) {
-                Ok(Request::Commit(connection, report)) => self.commit(connection, report),
+                Ok(Request::Task(connection, registration)) => {
+                    let answer = match registration {
+                        Registration::Commit(commit) => self.commit(commit),
+                        Registration::Spoil(report) => self.spoil(report),
+                    };
+                    self.tell(CheckpointNews::Answer(connection, answer));
+                }
                 Err(RecvTimeoutError::Timeout) => {
                     // Was complained of the first time, and is tried again.
                     let _ = self.record_process();
@@ -195,23 +220,53 @@ impl Ledger {
         Ok(())
     }
 
-    fn commit(&mut self, connection: ConnectionId, report: CheckpointReport) {
-        let answer = match self.newest_step {
+    fn newest_step(&self) -> Option<u64> {
+        self.own_step.max(self.told_step)
+    }
+
+    fn commit(&mut self, Commit { report, last }: Commit) -> ControlAnswer {
+        match self.newest_step() {
             Some(newest) if report.step <= newest => ControlAnswer::refused(format!(
                 "step {} is not greater than the committed step {newest}",
                 report.step
             )),
-            _ => self.record(report),
-        };
-        self.tell(CheckpointNews::Answer(connection, answer));
+            _ => self.record(report, last),
+        }
     }
 
-    fn record(&mut self, report: CheckpointReport) -> ControlAnswer {
+    fn record(&mut self, report: CheckpointReport, last: Option<bool>) -> ControlAnswer {
         if let Err(error) = self.directory.record_checkpoint(&report) {
             return ControlAnswer::refused(format!("recording the checkpoint failed: {error}"));
         }
-        self.newest_step = Some(report.step);
-        self.tell(CheckpointNews::Committed(report));
+        self.own_step = Some(report.step);
+        self.tell(CheckpointNews::Committed(report, last));
+        ControlAnswer::done()
+    }
+
+    /// A checkpoint of an earlier attempt cannot be read. One that is known to be so is no news.
+    fn spoil(&mut self, report: SpoilReport) -> ControlAnswer {
+        let step = report.step;
+        if self.spoiled.iter().any(|known| known.step == step) {
+            return ControlAnswer::done();
+        }
+        if self.own_step.is_some_and(|own| step <= own) {
+            return ControlAnswer::refused(format!(
+                "step {step} is not an earlier attempt's: this one has committed a checkpoint; commit a newer one instead"
+            ));
+        }
+        if self.spoiled.len() >= SPOILS_TOLD_MAX {
+            return ControlAnswer::refused(format!(
+                "this attempt has named {SPOILS_TOLD_MAX} checkpoints already (SPOILS_TOLD_MAX)"
+            ));
+        }
+        self.spoiled.push(report.clone());
+        if let Err(error) = self.directory.record_spoiled(&self.spoiled) {
+            self.spoiled.pop();
+            return ControlAnswer::refused(format!("recording it failed: {error}"));
+        }
+        // Training goes on from before it, and may come to its step again.
+        self.told_step.take_if(|told| *told <= step);
+        self.tell(CheckpointNews::Spoiled(report));
         ControlAnswer::done()
     }
 
@@ -227,19 +282,20 @@ impl Ledger {
         let newest = found
             .into_iter()
             .filter(|(step, modified)| {
-                self.newest_step.is_none_or(|newest| *step > newest)
+                self.newest_step().is_none_or(|newest| *step > newest)
                     && !self.folder.is_foreign(*step, *modified)
             })
             .map(|(step, _)| (step, directory.join(format!("step_{step}"))))
             .rfind(|(_, path)| self.is_ours(path));
         if let Some((step, path)) = newest {
-            let answer = self.record(CheckpointReport {
+            let report = CheckpointReport {
                 step,
                 path: path.to_string_lossy().into_owned(),
                 size_bytes: bytes_in(&path),
                 digest: String::new(),
                 save_ms: None,
-            });
+            };
+            let answer = self.record(report, None);
             if let Some(error) = answer.error {
                 complain(&error);
             }

@@ -1,20 +1,20 @@
 //! A supervisor's sockets: the agent's and the task's.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 
-use muster_core::beat::CheckpointReport;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use serde::Serialize;
 
 use crate::checkpoints::ConnectionId;
+use crate::control::{self, TaskRequest};
 use crate::directory::TaskDirectory;
 use crate::limits::CONTROL_CONNECTIONS_MAX;
 use crate::lines::LineStream;
-use crate::protocol::{AgentRequest, ControlAnswer, ControlRequest, SupervisorMessage};
+use crate::protocol::{AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage};
 
 /// Something that came in.
 #[derive(Debug)]
@@ -23,8 +23,8 @@ pub(crate) enum Incoming {
     AgentConnected,
     /// The agent wants something.
     Agent(AgentRequest),
-    /// The task committed a checkpoint.
-    Commit(ConnectionId, CheckpointReport),
+    /// The task says or wants something, and waits for its answer.
+    Task(ConnectionId, TaskRequest),
 }
 
 /// The agent that is connected, the tasks' connections, and where both come in.
@@ -36,6 +36,8 @@ pub(crate) struct Connections {
     controls: UnixListener,
     control: BTreeMap<ConnectionId, LineStream>,
     next_control: ConnectionId,
+    /// Connections that want to hear when the task is asked to stop.
+    watching: BTreeSet<ConnectionId>,
 }
 
 impl Connections {
@@ -52,6 +54,7 @@ impl Connections {
             controls,
             control: BTreeMap::new(),
             next_control: 0,
+            watching: BTreeSet::new(),
         })
     }
 
@@ -116,6 +119,37 @@ impl Connections {
         }
     }
 
+    /// Answers a connection that wants to hear when the task is asked to stop, which it hears at once if it was.
+    pub(crate) fn watch(&mut self, connection: ConnectionId, stop: Option<&PreemptFlag>) {
+        self.answer(connection, &ControlAnswer::done());
+        self.watching.insert(connection);
+        if let Some(stop) = stop {
+            self.notify(connection, stop);
+        }
+    }
+
+    /// Whether anybody wants to hear when the task is asked to stop.
+    pub(crate) fn has_watchers(&self) -> bool {
+        let is_there = |connection| self.control.contains_key(connection);
+        self.watching.iter().any(is_there)
+    }
+
+    /// Tells those who want to hear it that the task is asked to stop.
+    pub(crate) fn tell_watchers(&mut self, stop: &PreemptFlag) {
+        for connection in self.watching.clone() {
+            self.notify(connection, stop);
+        }
+    }
+
+    fn notify(&mut self, connection: ConnectionId, stop: &PreemptFlag) {
+        let notice = ControlNotice { stop: stop.clone() };
+        if let Some(stream) = self.control.get_mut(&connection)
+            && !stream.send(&notice)
+        {
+            self.control.remove(&connection);
+        }
+    }
+
     fn accept(&mut self, incoming: &mut Vec<Incoming>) {
         // The newest agent is the one that counts: an older one is dead or about to notice.
         while let Ok((stream, _)) = self.agents.accept() {
@@ -152,15 +186,17 @@ impl Connections {
     }
 
     fn receive_from_task(&mut self, incoming: &mut Vec<Incoming>) {
-        let epoch = self.epoch;
+        let (epoch, watching) = (self.epoch, &mut self.watching);
         self.control.retain(|connection, stream| {
             let mut alive = stream.fill() && stream.flush();
             while let Some(line) = stream.next_line() {
-                match parse(&line, epoch) {
-                    Ok(Some(report)) => incoming.push(Incoming::Commit(*connection, report)),
-                    Ok(None) => alive &= stream.send(&ControlAnswer::done()),
+                match control::parse(&line, epoch) {
+                    Ok(request) => incoming.push(Incoming::Task(*connection, request)),
                     Err(error) => alive &= stream.send(&ControlAnswer::refused(error)),
                 }
+            }
+            if !alive {
+                watching.remove(connection);
             }
             alive
         });
@@ -179,62 +215,5 @@ fn send(stream: &mut Option<LineStream>, message: &impl Serialize) {
         && !open.send(message)
     {
         *stream = None;
-    }
-}
-
-/// A task's line: a commit if it is one, `None` for a valid line that needs no disk.
-fn parse(line: &[u8], ours: u64) -> Result<Option<CheckpointReport>, String> {
-    let request: ControlRequest = serde_json::from_slice(line)
-        .map_err(|error| format!("not a request (begin, commit, progress): {error}"))?;
-    let ControlRequest::Commit {
-        step,
-        path,
-        size_bytes,
-        digest,
-        epoch,
-    } = request
-    else {
-        return Ok(None);
-    };
-    if let Some(epoch) = epoch.filter(|epoch| *epoch != ours) {
-        return Err(format!("epoch {epoch} is not this attempt's epoch {ours}"));
-    }
-    if !path.starts_with('/') {
-        return Err(format!("path `{path}` is not absolute"));
-    }
-    Ok(Some(CheckpointReport {
-        step,
-        path,
-        size_bytes,
-        digest,
-        save_ms: None,
-    }))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_commit_of_another_attempt_is_refused() {
-        let line = br#"{"op":"commit","step":5,"path":"/c/5","epoch":8}"#;
-        assert!(parse(line, 8).is_ok_and(|report| report.is_some()));
-        assert!(parse(line, 9).is_err());
-    }
-
-    #[test]
-    fn bad_lines_say_what_is_wrong() {
-        for line in [
-            "",
-            "x",
-            "{}",
-            r#"{"op":"commit","step":5}"#,
-            r#"{"op":"commit","step":5,"path":"relative"}"#,
-            r#"{"op":"commit","step":-5,"path":"/c"}"#,
-            r#"{"op":"destroy"}"#,
-        ] {
-            assert!(parse(line.as_bytes(), 1).is_err(), "{line}");
-        }
-        assert_eq!(parse(br#"{"op":"progress","step":3}"#, 1), Ok(None));
     }
 }

@@ -4,8 +4,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::command::Exit;
+use muster_core::desired::TaskAssignment;
 use muster_core::time::TimeMs;
 use serde::{Deserialize, Serialize};
 
@@ -22,7 +23,9 @@ use crate::spec::TaskSpec;
 /// | `claim.json` | supervisor | who it is; its creation is what makes a second start impossible |
 /// | `process.json` | supervisor | the task's process |
 /// | `agent.sock` | supervisor | where an agent connects |
+/// | `exec.sock` | supervisor | where an agent asks for commands beside the task, once it has announced that |
 /// | `checkpoint.json` | supervisor | newest checkpoint committed |
+/// | `spoiled.json` | supervisor | checkpoints that the task could not read |
 /// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives |
 /// | `supervisor.err` | supervisor | why it failed, if it did |
 /// | `ctl/` | both sides | the task's control directory (`MUSTER_CTL_DIR`) |
@@ -37,6 +40,38 @@ pub struct ExitRecord {
     pub exit: Exit,
     /// When, by the host's wall clock.
     pub ended_at: TimeMs,
+}
+
+/// Whose output lies in a directory of logs: told there because the task's own directory goes earlier.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogOwner {
+    /// Counts the attempts of the task's unit from 1.
+    pub attempt: u32,
+}
+
+impl LogOwner {
+    /// The file in the directory.
+    const NAME: &str = "owner.json";
+
+    pub(crate) const fn of(assignment: &TaskAssignment) -> Self {
+        Self {
+            attempt: assignment.attempt,
+        }
+    }
+
+    /// Puts it on record, in a directory that is made.
+    pub(crate) fn record(&self, logs: &Path) -> io::Result<()> {
+        fs::create_dir_all(logs)?;
+        files::replace(&logs.join(Self::NAME), &files::json_bytes(self)?)
+    }
+
+    /// What is on record; none of a supervisor that did not tell.
+    ///
+    /// # Errors
+    /// What the file system says, or a record that is damaged.
+    pub fn read(logs: &Path) -> io::Result<Option<Self>> {
+        files::read_json(&logs.join(Self::NAME))
+    }
 }
 
 impl TaskDirectory {
@@ -70,6 +105,12 @@ impl TaskDirectory {
         self.0.join("agent.sock")
     }
 
+    /// Where an agent asks for a command beside the task, once it has announced that.
+    #[must_use]
+    pub fn exec_socket(&self) -> PathBuf {
+        self.0.join("exec.sock")
+    }
+
     /// The task's control directory (`MUSTER_CTL_DIR`).
     #[must_use]
     pub fn control(&self) -> PathBuf {
@@ -92,6 +133,14 @@ impl TaskDirectory {
     #[must_use]
     pub fn scratch(&self) -> PathBuf {
         self.0.join("scratch")
+    }
+
+    /// The working directory of what a specification runs.
+    pub(crate) fn working_directory(&self, spec: &TaskSpec) -> PathBuf {
+        match &spec.assignment.working_directory {
+            Some(path) => path.into(),
+            None => self.scratch(),
+        }
     }
 
     /// Where a supervisor says why it failed.
@@ -165,6 +214,28 @@ impl TaskDirectory {
     /// What the file system says, or a file that is damaged.
     pub fn checkpoint(&self) -> io::Result<Option<CheckpointReport>> {
         files::read_json(&self.0.join("checkpoint.json"))
+    }
+
+    /// Records the checkpoints that the task could not read, durably.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn record_spoiled(&self, reports: &[SpoilReport]) -> io::Result<()> {
+        files::replace_durably(&self.0.join("spoiled.json"), &files::json_bytes(&reports)?)
+    }
+
+    /// The checkpoints that the task could not read.
+    ///
+    /// # Errors
+    /// What the file system says, or a file that is damaged.
+    pub fn spoiled(&self) -> io::Result<Vec<SpoilReport>> {
+        files::read_json(&self.0.join("spoiled.json")).map(Option::unwrap_or_default)
+    }
+
+    /// Where a launcher writes why it failed (`TORCHELASTIC_ERROR_FILE`).
+    #[must_use]
+    pub fn error_file(&self) -> PathBuf {
+        self.control().join("error.json")
     }
 
     /// Records how the task ended: durably if nobody else remembers it.

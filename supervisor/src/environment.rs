@@ -7,9 +7,13 @@ use muster_core::desired::TaskAssignment;
 use muster_core::state::RestartReason;
 
 use crate::directory::TaskDirectory;
+use crate::process::CONTROL_VARIABLE;
+use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
+use crate::stopping::terminate_lead_ms;
 
-/// Variables that a task inherits from its worker; a user's variable of the same name wins.
+/// Variables that a process inherits from its worker; a user's variable of the same name wins. A container has its
+/// image's.
 const INHERITED: [&str; 7] = [
     "PATH",
     "HOME",
@@ -24,9 +28,15 @@ const INHERITED: [&str; 7] = [
 const TORCH_MARGIN_SECONDS: u64 = 5;
 
 /// The whole environment of a task. Muster's own variables win over the user's: fencing depends on them.
-pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<OsString, OsString> {
+pub(crate) fn of_task(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> BTreeMap<OsString, OsString> {
+    let is_process = spec.assignment.execution.container.is_none();
     let inherited = INHERITED
         .iter()
+        .filter(|_| is_process)
         .filter_map(|name| std::env::var_os(name).map(|value| (OsString::from(name), value)));
     let users = spec
         .assignment
@@ -43,7 +53,8 @@ pub(crate) fn of_task(spec: &TaskSpec, directory: &TaskDirectory) -> BTreeMap<Os
         (OsString::from("MUSTER_HOSTFILE"), path)
     });
     let ours = ours.chain(hostfile);
-    inherited.chain(users).chain(paths).chain(ours).collect()
+    let theirs = inherited.chain(users).chain(secrets.variables());
+    theirs.chain(paths).chain(ours).collect()
 }
 
 fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString); 4] {
@@ -59,9 +70,9 @@ fn paths(spec: &TaskSpec, directory: &TaskDirectory) -> [(&'static str, OsString
         ),
         (
             "TORCHELASTIC_ERROR_FILE",
-            control.join("error.json").into_os_string(),
+            directory.error_file().into_os_string(),
         ),
-        ("MUSTER_CTL_DIR", control.into_os_string()),
+        (CONTROL_VARIABLE, control.into_os_string()),
     ]
 }
 
@@ -70,7 +81,11 @@ fn identity(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         Some(checkpoint) => (checkpoint.step, checkpoint.path.clone()),
         None => (0, String::new()),
     };
-    vec![
+    let advice = assignment.care.interval_ms.map(|interval_ms| {
+        let seconds = interval_ms.div_ceil(1_000).to_string();
+        ("MUSTER_CKPT_INTERVAL_ADVICE", seconds)
+    });
+    let identity = [
         ("MUSTER_JOB_ID", assignment.key.job.to_string()),
         ("MUSTER_TASK_INDEX", assignment.key.task.to_string()),
         ("MUSTER_ATTEMPT", assignment.attempt.to_string()),
@@ -85,7 +100,8 @@ fn identity(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
             "MUSTER_GRACE_SECONDS",
             assignment.stop_grace_ms.div_ceil(1_000).to_string(),
         ),
-    ]
+    ];
+    identity.into_iter().chain(advice).collect()
 }
 
 fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
@@ -96,7 +112,7 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
         .map(ToString::to_string)
         .collect::<Vec<_>>()
         .join(",");
-    let grace_seconds = assignment.stop_grace_ms / 1_000;
+    let grace_seconds = after_sigterm_ms(assignment) / 1_000;
     vec![
         ("RANK", rank.rank.to_string()),
         ("WORLD_SIZE", rank.world_size.to_string()),
@@ -122,6 +138,14 @@ fn frameworks(assignment: &TaskAssignment) -> Vec<(&'static str, String)> {
                 .to_string(),
         ),
     ]
+}
+
+/// Milliseconds between SIGTERM and the kill.
+fn after_sigterm_ms(assignment: &TaskAssignment) -> u64 {
+    match assignment.warning {
+        Some(warning) => terminate_lead_ms(assignment.stop_grace_ms, Some(warning)),
+        None => assignment.stop_grace_ms,
+    }
 }
 
 const fn restart_reason(reason: RestartReason) -> &'static str {

@@ -3,20 +3,25 @@
 //! The supervisor is their subreaper, so a process whose parent died becomes its child. While any process
 //! of the task lives, the supervisor has a child; when it has none, nothing of the task lives.
 
+use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use muster_core::command::{Exit, SignalSender};
 use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait};
 
-use crate::cgroup::Cgroup;
+use crate::cgroup::{Cgroups, Limits, Shortage};
+use crate::child::ChildSetup;
+use crate::container::{self, Removal};
 use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::hostfile;
 use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
+use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::sys;
 
@@ -30,7 +35,13 @@ pub(crate) struct Family {
     /// Readable once the main process has ended.
     main_ended: OwnedFd,
     status: Option<WaitStatus>,
-    cgroup: Option<Cgroup>,
+    cgroups: Cgroups,
+    secrets: Secrets,
+    /// Signals that we sent while the main process lived: whether it was asked, and whether it was killed.
+    asked: Cell<bool>,
+    killed: Cell<bool>,
+    /// What sees to the end of the task's container, if it runs in one.
+    removal: Option<Removal>,
 }
 
 /// The ends of the task's output that we read.
@@ -43,27 +54,32 @@ pub(crate) struct Outputs {
 /// What a task needs beside its process.
 #[derive(Debug)]
 pub(crate) struct Ready {
-    cgroup: Option<Cgroup>,
+    cgroups: Cgroups,
+    secrets: Secrets,
 }
 
 impl Ready {
     /// Removes it again: the task will not begin.
     pub(crate) fn remove(&self) {
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.remove();
-        }
+        self.cgroups.remove();
+        self.secrets.remove();
     }
 
     /// Starts the main process.
     ///
     /// # Errors
-    /// Why it could not be started, in words for the user.
+    /// Why it could not be started, in words for the user; nothing is left of what it needed then.
     pub(crate) fn start(
         self,
         spec: &TaskSpec,
         directory: &TaskDirectory,
     ) -> Result<(Family, Outputs), String> {
-        Family::start(self.cgroup, spec, directory)
+        let started = spawn(spec, directory, &self);
+        let (child, main_ended) = started.inspect_err(|_| self.remove())?;
+        let (mut family, outputs) = Family::of(child, main_ended, self)?;
+        let container = spec.assignment.execution.container.as_ref();
+        family.removal = container.map(|_| Removal::of(directory));
+        Ok((family, outputs))
     }
 }
 
@@ -73,44 +89,39 @@ impl Family {
     /// # Errors
     /// What is wrong, in words for the user.
     pub(crate) fn prepare(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Ready, String> {
-        working_directory(spec, directory)?;
+        // A container's is its image's business.
+        if spec.assignment.execution.container.is_none() {
+            working_directory(spec, directory)?;
+        }
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
-        let cgroup = cgroup(spec)?;
-        Ok(Ready { cgroup })
+        let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
+        let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
+        Ok(Ready { cgroups, secrets })
     }
 
-    fn start(
-        cgroup: Option<Cgroup>,
-        spec: &TaskSpec,
-        directory: &TaskDirectory,
-    ) -> Result<(Self, Outputs), String> {
-        let mut command = command(spec, directory, cgroup.as_ref())?;
-        let mut child = command.spawn().map_err(|error| {
-            format!("starting `{}` failed: {error}", spec.assignment.command[0])
-        })?;
+    fn of(mut child: Child, main_ended: OwnedFd, ready: Ready) -> Result<(Self, Outputs), String> {
         let outputs = child.stdout.take().zip(child.stderr.take());
         let (stdout, stderr) = outputs.ok_or("the task has no output pipes")?;
+        let family = Self {
+            main: child.id().cast_signed(),
+            main_ended,
+            status: None,
+            cgroups: ready.cgroups,
+            secrets: ready.secrets,
+            asked: Cell::new(false),
+            killed: Cell::new(false),
+            removal: None,
+        };
         let outputs = Outputs {
             stdout: stdout.into(),
             stderr: stderr.into(),
         };
-        let family = Self::of(&child, cgroup).map_err(|error| {
-            kill_pid(child.id().cast_signed());
-            format!("watching the task failed: {error}")
-        })?;
         Ok((family, outputs))
     }
 
-    fn of(child: &Child, cgroup: Option<Cgroup>) -> io::Result<Self> {
-        let main = child.id().cast_signed();
-        let pid = Pid::from_raw(main).ok_or(Errno::SRCH)?;
-        let main_ended = pidfd_open(pid, PidfdFlags::NONBLOCK)?;
-        Ok(Self {
-            main,
-            main_ended,
-            status: None,
-            cgroup,
-        })
+    /// The secrets that it was given.
+    pub(crate) const fn secrets(&self) -> &Secrets {
+        &self.secrets
     }
 
     /// The main process's number.
@@ -123,43 +134,99 @@ impl Family {
         self.status
     }
 
-    /// Whether a memory limit ended any of them.
-    pub(crate) fn ran_out_of_memory(&self) -> bool {
-        self.cgroup.as_ref().is_some_and(Cgroup::ran_out_of_memory)
+    /// How the task ended as the kernel and we ourselves know it, beside `exit`, which says what the main process said.
+    pub(crate) fn account(&self, exit: Exit) -> Exit {
+        let shortage = self.cgroups.memory_shortage();
+        let refused = self.cgroups.processes_refused();
+        let evidence = match (refused, shortage) {
+            (0, Some(Shortage::OfTheHost)) => {
+                "the kernel killed a process of it because its host was out of memory".to_owned()
+            }
+            (0, _) => exit.evidence,
+            (refused, _) => format!("its limit of processes (pids_max) refused {refused} of them"),
+        };
+        Exit {
+            out_of_memory: shortage == Some(Shortage::OfItsLimit),
+            memory: self.cgroups.memory(),
+            sender: self.sender(shortage),
+            evidence,
+            ..exit
+        }
     }
 
-    /// Collects those that ended. True: nothing of the task lives.
-    pub(crate) fn reap(&mut self) -> bool {
+    /// Who sent the signal that ended the main process, if one did.
+    fn sender(&self, shortage: Option<Shortage>) -> Option<SignalSender> {
+        let signal = self.status?.terminating_signal()?;
+        let is = |other: Signal| signal == other.as_raw();
+        let ours =
+            (is(Signal::KILL) && self.killed.get()) || (is(Signal::TERM) && self.asked.get());
+        Some(match shortage {
+            _ if ours => SignalSender::Supervisor,
+            Some(_) if is(Signal::KILL) => SignalSender::Kernel,
+            _ => SignalSender::Other,
+        })
+    }
+
+    /// Collects those that ended, and tells of all but the main process. True: nothing of the task lives.
+    pub(crate) fn reap(&mut self, tell: impl Fn(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
-                    if pid.as_raw_nonzero().get() == self.main {
+                    let pid = pid.as_raw_nonzero().get();
+                    if pid == self.main {
                         self.status = Some(status);
+                    } else {
+                        tell(pid, status);
+                    }
+                    if let Some(removal) = &mut self.removal {
+                        removal.note(pid, status);
                     }
                 }
                 Ok(None) => return false,
                 Err(Errno::INTR) => {}
                 // The only other error is that there are no children.
-                Err(_) => return true,
+                Err(_) => {
+                    let removal = self.removal.as_mut();
+                    return removal.is_none_or(|removal| removal.is_over(self.status));
+                }
             }
         }
     }
 
     /// Asks the task's process group to end: a shell in front of the program passes nothing on.
     pub(crate) fn terminate(&self) {
+        self.asked.set(true);
         signal_group(self.main, Signal::TERM);
         // A stopped process acts on no other signal.
         signal_group(self.main, Signal::CONT);
     }
 
+    /// Sends a signal to the task's main process, or to every process of the task that can be found now.
+    pub(crate) fn signal(&self, signal: Signal, to_all: bool) {
+        let main = self.status.is_none().then_some(self.main);
+        let others = if to_all {
+            let me = getpid().as_raw_nonzero().get();
+            descendants(&ProcessEntry::all().unwrap_or_default(), me)
+        } else {
+            Vec::new()
+        };
+        let others = others.into_iter().filter(|pid| *pid != self.main);
+        for pid in main.into_iter().chain(others) {
+            signal_pid(pid, signal);
+            // A stopped process acts on no other signal.
+            signal_pid(pid, Signal::CONT);
+        }
+    }
+
     /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none
     /// is left: a process may fork while we look.
     pub(crate) fn kill(&self) {
-        signal_group(self.main, Signal::KILL);
-        if let Some(cgroup) = &self.cgroup {
-            cgroup.kill();
+        if self.status.is_none() {
+            self.killed.set(true);
         }
-        kill_descendants();
+        signal_group(self.main, Signal::KILL);
+        self.cgroups.kill();
+        kill_descendants(self.removal.as_ref().and_then(Removal::running));
     }
 
     /// Stops every process of the task where it is, those that appear meanwhile too. Repeat it while the task is to
@@ -177,11 +244,10 @@ impl Family {
         signal_descendants(Signal::CONT, |_| true);
     }
 
-    /// Lets the cgroup go once nothing lives in it.
+    /// Lets its cgroups and secrets go once nothing lives.
     pub(crate) fn close(self) {
-        if let Some(cgroup) = self.cgroup {
-            cgroup.remove();
-        }
+        self.cgroups.remove();
+        self.secrets.remove();
     }
 }
 
@@ -191,7 +257,7 @@ pub(crate) fn end_all() {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
-                kill_descendants();
+                kill_descendants(None);
                 std::thread::park_timeout(KILL_RETRY);
             }
             // The only other error is that there are no children.
@@ -201,10 +267,12 @@ pub(crate) fn end_all() {
 }
 
 /// Whoever cannot be seen now is seen in the next round: while any of them lives, there is one.
-fn kill_descendants() {
+fn kill_descendants(but: Option<i32>) {
     let me = getpid().as_raw_nonzero().get();
     for pid in descendants(&ProcessEntry::all().unwrap_or_default(), me) {
-        kill_pid(pid);
+        if Some(pid) != but {
+            kill_pid(pid);
+        }
     }
 }
 
@@ -231,22 +299,32 @@ impl AsFd for Family {
     }
 }
 
-/// The task's cgroup with its limit in force. None if there can be none: it is only a second way to find the task's
-/// processes, and no reason not to run.
-fn cgroup(spec: &TaskSpec) -> Result<Option<Cgroup>, String> {
-    let Some(cgroup) = spec
-        .cgroup
-        .as_deref()
-        .and_then(|path| Cgroup::create(path).ok())
-    else {
-        return Ok(None);
-    };
-    let memory_mib = spec.assignment.memory_mib;
-    cgroup.limit_memory(memory_mib).map_err(|error| {
-        cgroup.remove();
-        format!("limiting its memory to {memory_mib} MiB failed: {error}")
+/// Starts the main process, and opens what tells of its end.
+fn spawn(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    ready: &Ready,
+) -> Result<(Child, OwnedFd), String> {
+    let mut command = command(spec, directory, &ready.secrets)?;
+    sys::set_up_in_child(
+        &mut command,
+        ChildSetup::of(spec, &ready.cgroups, getpid())?,
+    );
+    let child = command.spawn().map_err(|error| {
+        let program = command.get_program().display();
+        format!("starting `{program}` failed: {error}")
     })?;
-    Ok(Some(cgroup))
+    let watched = Pid::from_raw(child.id().cast_signed())
+        .ok_or(Errno::SRCH)
+        .and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
+    match watched {
+        Ok(main_ended) => Ok((child, main_ended)),
+        Err(error) => {
+            kill_pid(child.id().cast_signed());
+            let error = io::Error::from(error);
+            Err(format!("watching the task failed: {error}"))
+        }
+    }
 }
 
 /// Where the task begins.
@@ -267,7 +345,24 @@ fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathB
 fn command(
     spec: &TaskSpec,
     directory: &TaskDirectory,
-    cgroup: Option<&Cgroup>,
+    secrets: &Secrets,
+) -> Result<Command, String> {
+    let mut command = match &spec.assignment.execution.container {
+        Some(_) => container::runner(directory, &environment::of_task(spec, directory, secrets)),
+        None => process(spec, directory, secrets)?,
+    };
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped());
+    Ok(command)
+}
+
+/// The command of a task that is a process of the host.
+fn process(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
 ) -> Result<Command, String> {
     let assignment = &spec.assignment;
     let (program, arguments) = assignment
@@ -279,13 +374,7 @@ fn command(
     command
         .args(arguments)
         .env_clear()
-        .envs(environment::of_task(spec, directory))
-        .current_dir(working_directory)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    let door = cgroup.map(Cgroup::door).transpose();
-    let door = door.map_err(|error| format!("opening its cgroup failed: {error}"))?;
-    sys::in_own_session_dying_with_parent(&mut command, door);
+        .envs(environment::of_task(spec, directory, secrets))
+        .current_dir(working_directory);
     Ok(command)
 }

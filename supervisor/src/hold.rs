@@ -1,8 +1,11 @@
 //! A prepared task waits for its gang: nothing of it runs until the agent says that all members are prepared.
 
+use std::os::fd::AsFd;
+
 use muster_core::command::Exit;
 
 use crate::connections::Incoming;
+use crate::guard::Pulse;
 use crate::lease::Verdict;
 use crate::limits::LEASE_TICK;
 use crate::port::ReservedPort;
@@ -28,6 +31,7 @@ impl Supervisor<'_> {
     /// # Errors
     /// How the task ends that was stopped meanwhile, or whose lease ran out: it never began.
     pub(crate) fn wait_for_gang(&mut self) -> Result<u16, Exit> {
+        self.fetch_image()?;
         let rank = &self.spec.assignment.rank;
         let port = match rank.rank {
             0 => Some(ReservedPort::from(rank.master_port).map_err(|error| {
@@ -45,32 +49,47 @@ impl Supervisor<'_> {
 
     fn wait_for_release(&mut self) -> Result<u16, Exit> {
         loop {
-            let now = self.clock.now();
-            if self.lease.verdict(now) == Verdict::LeaseOver {
-                return Err(Exit {
-                    lease_expired: true,
-                    ..not_started("the lease ran out before its gang was released")
-                });
+            if let Some(master_port) = self.hold_on(&[])? {
+                return Ok(master_port);
             }
-            if self.lease.is_stopping() {
-                return Err(not_started("it was stopped before its gang was released"));
-            }
-            let until_over = self.lease.deadline().since(now);
-            let timeout_ms = until_over.clamp(1, milliseconds(LEASE_TICK));
-            self.connections
-                .wait(&[], timeout_ms)
-                .map_err(|error| not_started(&format!("waiting for its gang failed: {error}")))?;
-            for incoming in self.connections.receive() {
-                match incoming {
-                    Incoming::AgentConnected => self.tell_all(),
-                    Incoming::Agent(AgentRequest::Begin { master_port }) => return Ok(master_port),
-                    Incoming::Agent(request) => self.obey(request, None),
-                    Incoming::Commit(connection, _) => {
-                        let answer = ControlAnswer::refused("the task has not begun");
-                        self.connections.answer(connection, &answer);
-                    }
+        }
+    }
+
+    /// Waits for a while, or until one of `others` is readable; gives the port that the gang meets on if it is released.
+    ///
+    /// # Errors
+    /// How the task ends that was stopped meanwhile, or whose lease ran out: it never began.
+    pub(crate) fn hold_on(&mut self, others: &[&dyn AsFd]) -> Result<Option<u16>, Exit> {
+        let now = self.clock.now();
+        if self.lease.verdict(now) == Verdict::LeaseOver {
+            return Err(Exit {
+                lease_expired: true,
+                ..not_started("the lease ran out before its gang was released")
+            });
+        }
+        if self.lease.is_stopping() {
+            return Err(not_started("it was stopped before its gang was released"));
+        }
+        self.pulse.into_iter().for_each(Pulse::looked);
+        self.wake_at(self.lease.deadline());
+        let until_over = self.lease.deadline().since(now);
+        let timeout_ms = until_over.clamp(1, milliseconds(LEASE_TICK));
+        self.connections
+            .wait(others, timeout_ms)
+            .map_err(|error| not_started(&format!("waiting for its gang failed: {error}")))?;
+        for incoming in self.connections.receive() {
+            match incoming {
+                Incoming::AgentConnected => self.tell_all(),
+                Incoming::Agent(AgentRequest::Begin { master_port }) => {
+                    return Ok(Some(master_port));
+                }
+                Incoming::Agent(request) => self.obey(request),
+                Incoming::Task(connection, _) => {
+                    let answer = ControlAnswer::refused("the task has not begun");
+                    self.connections.answer(connection, &answer);
                 }
             }
         }
+        Ok(None)
     }
 }

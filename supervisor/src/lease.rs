@@ -7,12 +7,14 @@ use muster_core::time::MonotonicMs;
 pub(crate) struct Lease {
     deadline: MonotonicMs,
     kill_at: Option<MonotonicMs>,
+    /// How long before its end the task is asked to stop, in milliseconds; 0 if it is not asked.
+    warning_ms: u64,
 }
 
 /// What the clock says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// The task may live until this instant at least.
+    /// The task may live until this instant at least; then the lease is to be looked at again.
     LivesUntil(MonotonicMs),
     /// It was asked to stop, and its grace is over.
     GraceOver,
@@ -21,11 +23,12 @@ pub(crate) enum Verdict {
 }
 
 impl Lease {
-    /// A lease that ends at `deadline`.
-    pub(crate) const fn new(deadline: MonotonicMs) -> Self {
+    /// A lease that ends at `deadline`, so many milliseconds before which the task is asked to stop.
+    pub(crate) const fn new(deadline: MonotonicMs, warning_ms: u64) -> Self {
         Self {
             deadline,
             kill_at: None,
+            warning_ms,
         }
     }
 
@@ -52,6 +55,17 @@ impl Lease {
         self.kill_at.is_some()
     }
 
+    /// The milliseconds that are left to a task that must be asked to stop now, because its lease is about to end.
+    pub(crate) fn grace_left(&self, now: MonotonicMs) -> Option<u64> {
+        let is_due = self.asks_at().is_some_and(|at| now >= at) && now < self.deadline;
+        is_due.then(|| self.deadline.since(now))
+    }
+
+    fn asks_at(&self) -> Option<MonotonicMs> {
+        let is_asked = self.warning_ms > 0 && self.kill_at.is_none();
+        is_asked.then(|| MonotonicMs(self.deadline.0.saturating_sub(self.warning_ms)))
+    }
+
     pub(crate) fn verdict(&self, now: MonotonicMs) -> Verdict {
         if now >= self.deadline {
             return Verdict::LeaseOver;
@@ -59,7 +73,7 @@ impl Lease {
         match self.kill_at {
             Some(kill_at) if now >= kill_at => Verdict::GraceOver,
             Some(kill_at) => Verdict::LivesUntil(self.deadline.min(kill_at)),
-            None => Verdict::LivesUntil(self.deadline),
+            None => Verdict::LivesUntil(self.asks_at().unwrap_or(self.deadline)),
         }
     }
 }
@@ -73,21 +87,21 @@ mod tests {
     #[test]
     fn a_lease_that_ran_out_is_not_extended() {
         // The supervisor was frozen past its deadline; the first thing it reads is an extension.
-        let mut lease = Lease::new(START.after(100));
+        let mut lease = Lease::new(START.after(100), 0);
         lease.extend(START.after(100), START.after(9_000));
         assert_eq!(lease.verdict(START.after(100)), Verdict::LeaseOver);
     }
 
     #[test]
     fn an_older_deadline_changes_nothing() {
-        let mut lease = Lease::new(START.after(100));
+        let mut lease = Lease::new(START.after(100), 0);
         lease.extend(START, START.after(50));
         assert_eq!(lease.verdict(START), Verdict::LivesUntil(START.after(100)));
     }
 
     #[test]
     fn the_shortest_grace_counts() {
-        let mut lease = Lease::new(START.after(10_000));
+        let mut lease = Lease::new(START.after(10_000), 0);
         assert!(lease.stop(START, 500));
         assert!(!lease.stop(START, 5_000));
         assert_eq!(lease.verdict(START), Verdict::LivesUntil(START.after(500)));
@@ -96,8 +110,30 @@ mod tests {
     }
 
     #[test]
+    fn a_task_is_asked_before_its_lease_ends_unless_it_is_extended() {
+        let mut lease = Lease::new(START.after(10_000), 3_000);
+        assert_eq!(
+            lease.verdict(START),
+            Verdict::LivesUntil(START.after(7_000))
+        );
+        assert_eq!(lease.grace_left(START.after(6_999)), None);
+        lease.extend(START.after(6_999), START.after(12_000));
+        assert_eq!(lease.grace_left(START.after(7_000)), None);
+        assert_eq!(lease.grace_left(START.after(9_500)), Some(2_500));
+        // Asked once: contact that comes back does not take it back.
+        lease.stop(START.after(9_500), 2_500);
+        lease.extend(START.after(9_600), START.after(90_000));
+        assert_eq!(lease.grace_left(START.after(9_600)), None);
+        assert_eq!(lease.verdict(START.after(12_000)), Verdict::GraceOver);
+        assert_eq!(
+            Lease::new(START.after(100), 50).grace_left(START.after(100)),
+            None
+        );
+    }
+
+    #[test]
     fn a_lease_ends_within_a_grace() {
-        let mut lease = Lease::new(START.after(100));
+        let mut lease = Lease::new(START.after(100), 0);
         lease.stop(START, 30_000);
         assert_eq!(lease.verdict(START.after(100)), Verdict::LeaseOver);
     }

@@ -3,22 +3,31 @@
 //! Several threads, because disks may hang and one thing must not: the main thread watches the lease, the
 //! processes and the sockets and touches no disk while the task lives; `output` copies what the task
 //! prints; `checkpoints` records the task's process and commits and looks at the checkpoint directory;
-//! `flag` writes the flag file when the task must stop.
+//! `flag` writes the flag file when the task must stop; `exec` starts what users run beside the task.
 
 #![deny(unsafe_code)]
 
+mod alarm;
+pub mod arrivals;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
+mod child;
 pub mod clock;
 mod connections;
+pub mod container;
+mod control;
 mod directory;
 mod environment;
+mod evidence;
+pub mod exec;
 mod family;
 pub mod files;
 mod flag;
+mod guard;
 mod hold;
 mod hostfile;
+mod kernel_limits;
 mod lease;
 pub mod limits;
 mod lines;
@@ -27,12 +36,18 @@ mod port;
 pub mod process;
 mod protocol;
 mod run_id;
+mod said;
+mod secrets;
 pub mod segments;
 pub mod server;
+mod shipped;
 mod spec;
+mod stopping;
 mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
+mod tail;
+pub mod task_side;
 #[doc(hidden)]
 pub mod testing;
 mod wake;
@@ -40,15 +55,21 @@ mod wake;
 use std::ffi::OsString;
 use std::process::ExitCode;
 
-pub use cgroup::{Cgroup, find_cgroup_root};
-pub use directory::{ExitRecord, TaskDirectory};
-pub use protocol::{AgentRequest, ControlAnswer, ControlRequest, PreemptFlag, SupervisorMessage};
+pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
+pub use directory::{ExitRecord, LogOwner, TaskDirectory};
+pub use protocol::{
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, SupervisorMessage,
+};
 pub use run_id::{InvalidRunId, RunId};
-pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
+pub use shipped::Shipped;
+pub use spec::{
+    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec, format_of,
+};
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
-/// says in the list of processes whose they are.
+/// says in the list of processes whose they are. `supervise container <action> <task directory>` is a part of
+/// [`container`].
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
@@ -56,15 +77,18 @@ pub use spec::{LogLimits, SPEC_FORMAT, TaskSpec};
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
         [verb, directory] if verb == "supervise" => {
-            Some(supervise_to_the_end(&TaskDirectory::new(directory)))
+            Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
+        }
+        [verb, word, action, directory] if verb == "supervise" && word == "container" => {
+            container::act(action, &TaskDirectory::new(directory))
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,
     }
 }
 
-fn supervise_to_the_end(directory: &TaskDirectory) -> ExitCode {
-    match supervise::supervise(directory) {
+fn supervise_to_the_end(directory: &TaskDirectory, pulse: Option<guard::Pulse>) -> ExitCode {
+    match supervise::supervise(directory, pulse) {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
             let path = directory.path().display();

@@ -6,12 +6,18 @@ use std::time::Duration;
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
+/// Bytes of one secret: a key, a token, a certificate with its chain.
+pub const SECRET_BYTES_MAX: usize = 64 << 10;
 /// Connections of a task to its control socket at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Bytes of one segment of a log.
 pub const LOG_SEGMENT_BYTES: u64 = 8 << 20;
 /// Segments kept of one log: a task that prints without end holds 64 MiB of disk, its newest output.
 pub const LOG_SEGMENTS_MAX: usize = 8;
+/// Records of arrival in one segment, 1 MiB of them: a segment with more ends early.
+pub const ARRIVAL_RECORDS_MAX: u64 = 65_536;
+/// What one output prints within so many microseconds has one instant of arrival.
+pub const ARRIVAL_RESOLUTION_US: u64 = 2_000;
 /// How long a supervisor waits for the last look at the checkpoint directory (it may hang).
 pub const CHECKPOINT_LAST_SCAN_MAX: Duration = Duration::from_secs(2);
 /// Entries of a checkpoint directory that one scan looks at.
@@ -34,3 +40,28 @@ pub const KILL_RETRY: Duration = Duration::from_millis(5);
 /// How long a supervisor whose task is over tries to write down how it ended, in milliseconds, while no agent is
 /// there to be told: a full disk may be cleared within a working day.
 pub const EXIT_RECORD_MS_MAX: u64 = 8 * 3_600 * 1_000;
+/// Bytes of a task's last output, of each stream, that are looked through for what tells of its end.
+pub const EVIDENCE_BYTES: usize = 64 << 10;
+/// Bytes of a launcher's error file that are read.
+pub const ERROR_FILE_BYTES_MAX: u64 = 64 << 10;
+/// Between two steps that an agent is told of, in milliseconds: a task may say every one.
+pub const PROGRESS_TOLD_MS: u64 = 10_000;
+/// Checkpoints that a task may be writing at a time, as far as their time is taken.
+pub const SAVES_BEGUN_MAX: usize = 16;
+/// Longest time between SIGTERM and the kill of a task that was asked to stop before, in milliseconds; a quarter of its
+/// grace where that is less.
+pub const TERMINATE_LEAD_MS_MAX: u64 = 10_000;
+/// How far past its task's deadline a supervisor may be before whoever guards it takes it for frozen and kills it, in
+/// milliseconds: within the time that the shortest lease sets aside for killing.
+pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
+/// How long a supervisor may not have looked at its clock before its guard takes it for frozen, in milliseconds: it looks
+/// every `LEASE_TICK`.
+pub const SUPERVISOR_SILENT_MS_MAX: u64 = 600;
+/// Supervisors that one server guards.
+pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
+/// Commands that users run beside one task at a time.
+pub const EXEC_SESSIONS_MAX: usize = 4;
+/// How long such a command has to end after its user went away before it is killed, in milliseconds.
+pub const EXEC_HANGUP_MS: u64 = 900;
+/// How long a supervisor whose task is over waits until users were told how their commands ended.
+pub const EXEC_ANSWER_MAX: Duration = Duration::from_millis(500);

@@ -8,9 +8,13 @@ use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
 use std::thread;
 
+use crate::arrivals::ArrivalClock;
+use crate::clock::wall_clock;
+use crate::directory::LogOwner;
 use crate::limits::LOG_DRAIN_MAX;
 use crate::segments::{OutputStream, SegmentWriter};
 use crate::spec::{LogLimits, TaskSpec};
+use crate::tail::{LastOutput, Tail};
 use crate::wake::Wake;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
@@ -30,6 +34,7 @@ const AT_ONCE: Timespec = Timespec {
 pub(crate) struct Output {
     logs: PathBuf,
     limits: LogLimits,
+    owner: LogOwner,
     /// Pipes that have carried nothing yet.
     quiet: Vec<(OutputStream, OwnedFd)>,
     pump: Option<OutputPump>,
@@ -39,13 +44,15 @@ pub(crate) struct Output {
 #[derive(Debug)]
 struct OutputPump {
     stop: Wake,
-    done: Receiver<()>,
+    done: Receiver<LastOutput>,
 }
 
 /// One pipe and the log behind it.
 struct Channel {
+    stream: OutputStream,
     pipe: Option<File>,
     log: SegmentWriter,
+    tail: Tail,
 }
 
 impl Output {
@@ -54,6 +61,7 @@ impl Output {
         Self {
             logs: spec.log_directory.clone(),
             limits: spec.log_limits,
+            owner: LogOwner::of(&spec.assignment),
             quiet: vec![
                 (OutputStream::Stdout, stdout),
                 (OutputStream::Stderr, stderr),
@@ -100,30 +108,38 @@ impl Output {
         let mut channels = Vec::with_capacity(self.quiet.len());
         for (stream, pipe) in std::mem::take(&mut self.quiet) {
             let log = SegmentWriter::new(self.logs.clone(), stream, self.limits);
-            channels.push(Channel::new(pipe, log)?);
+            channels.push(Channel::new(stream, pipe, log)?);
         }
-        OutputPump::start(channels, stop)
+        let (logs, owner) = (self.logs.clone(), self.owner);
+        OutputPump::start(channels, stop, move || owner.record(&logs))
     }
 
-    /// Copies what the pipes still hold, for a bounded time. Call it when nothing of the task lives.
-    pub(crate) fn finish(mut self) {
+    /// Copies what the pipes still hold, for a bounded time, and gives the end of it. Call it when nothing of the task
+    /// lives.
+    pub(crate) fn finish(mut self) -> LastOutput {
         if let Err(error) = self.look() {
             complain(&format!("copying the task's last output failed: {error}"));
         }
-        if let Some(pump) = self.pump {
-            pump.finish();
-        }
+        self.pump.map(OutputPump::finish).unwrap_or_default()
     }
 }
 
 impl OutputPump {
-    fn start(mut channels: Vec<Channel>, stop: Wake) -> io::Result<Self> {
+    /// Begins with `introduce`, which uses the disk.
+    fn start(
+        mut channels: Vec<Channel>,
+        stop: Wake,
+        introduce: impl FnOnce() -> io::Result<()> + Send + 'static,
+    ) -> io::Result<Self> {
         let stopped = stop.clone();
         let (tell_done, done) = sync_channel(1);
         thread::Builder::new()
             .name("output".to_owned())
             .stack_size(STACK_BYTES)
             .spawn(move || {
+                if let Err(error) = introduce() {
+                    complain(&format!("noting whose output it is failed: {error}"));
+                }
                 if let Err(error) = pump(&mut channels, &stopped) {
                     complain(&format!("copying the task's output failed: {error}"));
                 }
@@ -137,17 +153,30 @@ impl OutputPump {
                     ));
                 }
                 // The receiver may have given up waiting.
-                let _ = tell_done.send(());
+                let _ = tell_done.send(last_output(channels));
             })?;
         Ok(Self { stop, done })
     }
 
-    fn finish(self) {
+    fn finish(self) -> LastOutput {
         self.stop.raise();
-        if self.done.recv_timeout(LOG_DRAIN_MAX).is_err() {
+        self.done.recv_timeout(LOG_DRAIN_MAX).unwrap_or_else(|_| {
             complain("the last output did not reach the disk in time");
+            LastOutput::default()
+        })
+    }
+}
+
+fn last_output(channels: Vec<Channel>) -> LastOutput {
+    let mut last = LastOutput::default();
+    for Channel { stream, tail, .. } in channels {
+        let text = tail.into_text();
+        match stream {
+            OutputStream::Stdout => last.stdout = text,
+            OutputStream::Stderr => last.stderr = text,
         }
     }
+    last
 }
 
 /// Says something to `supervisor.err`, which is this process's standard error; if that fails there is
@@ -157,21 +186,26 @@ pub(crate) fn complain(text: &str) {
 }
 
 impl Channel {
-    fn new(pipe: OwnedFd, log: SegmentWriter) -> io::Result<Self> {
+    fn new(stream: OutputStream, pipe: OwnedFd, log: SegmentWriter) -> io::Result<Self> {
         fcntl_setfl(&pipe, fcntl_getfl(&pipe)? | OFlags::NONBLOCK)?;
         Ok(Self {
+            stream,
             pipe: Some(File::from(pipe)),
             log,
+            tail: Tail::default(),
         })
     }
 
     /// Copies until the pipe is empty, or once if `once`; closes it at its end.
-    fn copy(&mut self, buffer: &mut [u8], once: bool) -> io::Result<()> {
+    fn copy(&mut self, buffer: &mut [u8], clock: &mut ArrivalClock, once: bool) -> io::Result<()> {
         while let Some(pipe) = &mut self.pipe {
             match pipe.read(buffer) {
                 Ok(0) => self.pipe = None,
                 Ok(count) => {
-                    self.log.append(&buffer[..count]);
+                    self.tail.append(&buffer[..count]);
+                    let now_us = wall_clock().0.saturating_mul(1_000);
+                    let at_us = clock.stamp(self.stream, now_us);
+                    self.log.append(&buffer[..count], at_us);
                     if once {
                         return Ok(());
                     }
@@ -187,6 +221,7 @@ impl Channel {
 
 fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
     let mut buffer = vec![0u8; COPY_BYTES];
+    let mut clock = ArrivalClock::default();
     loop {
         let mut polled = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
         let open = channels.iter().filter_map(|channel| channel.pipe.as_ref());
@@ -200,7 +235,7 @@ fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
         }
         let stopping = !polled[0].revents().is_empty();
         for channel in &mut *channels {
-            channel.copy(&mut buffer, !stopping)?;
+            channel.copy(&mut buffer, &mut clock, !stopping)?;
         }
         if stopping {
             return Ok(());

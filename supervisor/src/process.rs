@@ -3,12 +3,16 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 use serde::{Deserialize, Serialize};
 
 use crate::directory::TaskDirectory;
+
+/// The variable that has a task's control directory: all that a task starts carries it, unless it takes care not to.
+pub const CONTROL_VARIABLE: &str = "MUSTER_CTL_DIR";
 
 /// A process that cannot be mistaken for a later one with the same number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -42,6 +46,21 @@ impl ProcessIdentity {
             kill_pid(self.pid);
         }
     }
+}
+
+/// The variable by which processes of a task are known, as it stands in their environment.
+#[must_use]
+pub fn mark_of(directory: &TaskDirectory) -> Vec<u8> {
+    let mut mark = format!("{CONTROL_VARIABLE}=").into_bytes();
+    mark.extend(directory.control().as_os_str().as_bytes());
+    mark
+}
+
+/// Whether a process has this variable in its environment, as far as we may look.
+#[must_use]
+pub fn carries(pid: i32, mark: &[u8]) -> bool {
+    fs::read(format!("/proc/{pid}/environ"))
+        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
 }
 
 /// Every process of a host that keeps its data in this directory, apart from its agent: the supervisors,

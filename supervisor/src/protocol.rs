@@ -3,7 +3,7 @@
 //! Like everything in Muster it is level-triggered: after every connection the supervisor says all it
 //! knows, and hearing a thing twice changes nothing.
 
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::command::Exit;
 use serde::{Deserialize, Serialize};
 
@@ -34,6 +34,8 @@ pub enum AgentRequest {
     Resume,
     /// Asks for [`SupervisorMessage::Status`].
     Status,
+    /// Announces requests for commands beside the task: the supervisor opens its socket for them.
+    OpenExec,
 }
 
 /// From the supervisor.
@@ -52,6 +54,13 @@ pub enum SupervisorMessage {
     },
     /// The task committed a checkpoint.
     Checkpoint(CheckpointReport),
+    /// The task could not read a checkpoint of an earlier attempt.
+    Spoiled(SpoilReport),
+    /// The task got somewhere; not every step is told.
+    Progress {
+        /// Training step.
+        step: u64,
+    },
     /// The task ended, and nothing of it lives; the same lies on disk.
     Exited(Exit),
     /// Answers [`AgentRequest::Status`].
@@ -77,6 +86,9 @@ pub enum ControlRequest {
         /// Where it will lie.
         #[serde(default)]
         path: String,
+        /// `MUSTER_EPOCH`, if the task wants it checked.
+        #[serde(default)]
+        epoch: Option<u64>,
     },
     /// A checkpoint is complete and durable.
     Commit {
@@ -93,12 +105,38 @@ pub enum ControlRequest {
         /// `MUSTER_EPOCH`, if the task wants it checked.
         #[serde(default)]
         epoch: Option<u64>,
+        /// Whether it is the last one before the task stops. True also ends the wait of an order to stop that is yet to
+        /// come; false says that more follow. Absent: it ends the wait if the task was asked to stop.
+        #[serde(default)]
+        last: Option<bool>,
     },
     /// The task got somewhere.
     Progress {
         /// Training step.
         step: u64,
+        /// `MUSTER_EPOCH`, if the task wants it checked.
+        #[serde(default)]
+        epoch: Option<u64>,
     },
+    /// A checkpoint of an earlier attempt cannot be read: no later attempt is to be told of it.
+    Spoil {
+        /// Its training step.
+        step: u64,
+        /// What is wrong with it, for people.
+        reason: String,
+        /// `MUSTER_EPOCH`, if the task wants it checked.
+        #[serde(default)]
+        epoch: Option<u64>,
+    },
+    /// The connection wants a [`ControlNotice`] when the task is asked to stop.
+    Watch {},
+}
+
+/// What a connection that watches hears when the task is asked to stop; at once if it was before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ControlNotice {
+    /// The same as in the flag file.
+    pub stop: PreemptFlag,
 }
 
 /// The answer to every line on a control socket.
@@ -134,7 +172,7 @@ impl ControlAnswer {
 /// The flag file `$MUSTER_CTL_DIR/preempt`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PreemptFlag {
-    /// Why: `cancel|preempt|drain|infra|user`.
+    /// Why: `cancel|preempt|drain|infra|user|run_time`, or `lease` if the host lost contact and the task's lease ends.
     pub reason: String,
     /// When the task is killed, in milliseconds since the Unix epoch by the host's wall clock.
     pub deadline_unix_ms: u64,

@@ -1,12 +1,15 @@
 //! A log as a row of segments, each named after the position of its first byte in the whole output.
 //!
 //! Positions never change, so a reader's offset stays good while old segments are removed. A hole (bytes
-//! that a full disk refused) is a gap between two segments.
+//! that a full disk refused) is a gap between two segments. When the bytes came is told beside them, see
+//! [`crate::arrivals`].
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
+use crate::arrivals::ArrivalWriter;
+use crate::shipped::Shipped;
 use crate::spec::LogLimits;
 
 /// Which of a task's two outputs.
@@ -19,10 +22,15 @@ pub enum OutputStream {
 }
 
 impl OutputStream {
-    const fn prefix(self) -> &'static str {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
+
+    /// Its name.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
         match self {
-            Self::Stdout => "stdout.",
-            Self::Stderr => "stderr.",
+            Self::Stdout => "stdout",
+            Self::Stderr => "stderr",
         }
     }
 }
@@ -34,6 +42,29 @@ pub struct Segment {
     pub start: u64,
     /// Its file.
     pub path: PathBuf,
+}
+
+impl Segment {
+    /// Where it is told when its bytes came.
+    #[must_use]
+    pub fn arrivals(&self) -> PathBuf {
+        let name = self.path.file_name().unwrap_or_default().to_string_lossy();
+        self.path.with_file_name(format!("times.{name}"))
+    }
+
+    /// Removes it; no error if it is gone.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub fn remove(&self) -> io::Result<()> {
+        for path in [&self.path, &self.arrivals()] {
+            match fs::remove_file(path) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The segments of one output, oldest first; none if the directory does not exist.
@@ -49,7 +80,7 @@ pub fn list(directory: &Path, stream: OutputStream) -> io::Result<Vec<Segment>> 
         let start = entry
             .file_name()
             .to_str()
-            .and_then(|name| name.strip_prefix(stream.prefix()))
+            .and_then(|name| name.strip_prefix(stream.name())?.strip_prefix('.'))
             .and_then(|digits| digits.parse().ok());
         if let Some(start) = start {
             segments.push(Segment {
@@ -63,7 +94,7 @@ pub fn list(directory: &Path, stream: OutputStream) -> io::Result<Vec<Segment>> 
 }
 
 fn path_of(directory: &Path, stream: OutputStream, start: u64) -> PathBuf {
-    directory.join(format!("{}{start:020}", stream.prefix()))
+    directory.join(format!("{}.{start:020}", stream.name()))
 }
 
 /// Appends to a log and keeps it within its limits.
@@ -83,6 +114,7 @@ pub struct SegmentWriter {
 struct Current {
     file: File,
     bytes: u64,
+    arrivals: ArrivalWriter,
 }
 
 impl SegmentWriter {
@@ -98,10 +130,11 @@ impl SegmentWriter {
         }
     }
 
-    /// Appends. What the disk refuses is counted and left out: a full disk must not stop the task.
-    pub fn append(&mut self, mut bytes: &[u8]) {
+    /// Appends what came at an instant ([`crate::arrivals::ArrivalClock`]). What the disk refuses is counted and left
+    /// out: a full disk must not stop the task.
+    pub fn append(&mut self, mut bytes: &[u8], at_us: u64) {
         while !bytes.is_empty() {
-            match self.append_some(bytes) {
+            match self.append_some(bytes, at_us) {
                 Ok(count) => bytes = &bytes[count..],
                 Err(_) => {
                     self.current = None;
@@ -118,9 +151,9 @@ impl SegmentWriter {
         self.lost_bytes
     }
 
-    fn append_some(&mut self, bytes: &[u8]) -> io::Result<usize> {
+    fn append_some(&mut self, bytes: &[u8], at_us: u64) -> io::Result<usize> {
         let mut current = match self.current.take() {
-            Some(current) if current.bytes < self.limits.segment_bytes => current,
+            Some(current) if self.has_room(&current) => current,
             _ => self.open_segment()?,
         };
         let room = self.limits.segment_bytes.saturating_sub(current.bytes);
@@ -131,22 +164,91 @@ impl SegmentWriter {
         }
         current.bytes += count as u64;
         self.position += count as u64;
+        // A record that the disk refuses makes times coarser, no more: the next one tells of these bytes too.
+        drop(current.arrivals.note(self.position, at_us));
         self.current = Some(current);
         Ok(count)
+    }
+
+    const fn has_room(&self, current: &Current) -> bool {
+        current.bytes < self.limits.segment_bytes && !current.arrivals.is_full()
     }
 
     fn open_segment(&self) -> io::Result<Current> {
         fs::create_dir_all(&self.directory)?;
         let segments = list(&self.directory, self.stream)?;
-        let surplus = (segments.len() + 1).saturating_sub(self.limits.segments_max.max(1));
-        for old in &segments[..surplus.min(segments.len())] {
-            fs::remove_file(&old.path)?;
+        for old in &segments[..self.surplus(&segments)] {
+            old.remove()?;
         }
-        let file = OpenOptions::new().create(true).append(true).open(path_of(
-            &self.directory,
-            self.stream,
-            self.position,
-        ))?;
-        Ok(Current { file, bytes: 0 })
+        let segment = Segment {
+            start: self.position,
+            path: path_of(&self.directory, self.stream, self.position),
+        };
+        // First, so that nobody finds a segment without.
+        let arrivals = ArrivalWriter::create(&segment.arrivals())?;
+        let file = OpenOptions::new()
+            .create(true)
+            .append(true)
+            .open(&segment.path)?;
+        Ok(Current {
+            file,
+            bytes: 0,
+            arrivals,
+        })
+    }
+
+    /// How many of the oldest segments must go before a further one is begun.
+    fn surplus(&self, segments: &[Segment]) -> usize {
+        let over = |limit: usize| {
+            let surplus = (segments.len() + 1).saturating_sub(limit.max(1));
+            surplus.min(segments.len())
+        };
+        let surplus = over(self.limits.segments_max);
+        let Some(unshipped_max) = self.limits.unshipped_segments_max else {
+            return surplus;
+        };
+        // A record that cannot be read says nothing: what it may have told of is shipped once more.
+        let shipped = Shipped::read(&self.directory).unwrap_or_default();
+        let ends = segments.iter().skip(1).map(|segment| segment.start);
+        let is_shipped = |end: &u64| *end <= shipped.of(self.stream);
+        let done = ends.chain([self.position]).take_while(is_shipped).count();
+        surplus.min(done.max(over(unshipped_max)))
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn segments_wait_to_be_shipped_up_to_a_limit() {
+        let directory = tempfile::tempdir().unwrap();
+        let limits = LogLimits {
+            segment_bytes: 1,
+            segments_max: 2,
+            unshipped_segments_max: Some(4),
+        };
+        let mut writer = SegmentWriter::new(directory.path().into(), OutputStream::Stderr, limits);
+        let starts = || -> Vec<u64> {
+            let segments = list(directory.path(), OutputStream::Stderr).unwrap();
+            segments.iter().map(|segment| segment.start).collect()
+        };
+        for byte in 0..6 {
+            writer.append(b"x", byte);
+        }
+        assert_eq!(starts(), [2, 3, 4, 5], "at most four unshipped");
+        let shipped = Shipped::default().with(OutputStream::Stderr, 4);
+        shipped.write(directory.path()).unwrap();
+        writer.append(b"x", 9);
+        assert_eq!(starts(), [4, 5, 6], "two shipped ones may go");
+        shipped
+            .with(OutputStream::Stderr, 7)
+            .write(directory.path())
+            .unwrap();
+        writer.append(b"x", 9);
+        assert_eq!(starts(), [6, 7], "no more than the limit for all");
+        let files = fs::read_dir(directory.path()).unwrap().count();
+        assert_eq!(files, 5, "two segments with their times, and the record");
     }
 }

@@ -1,7 +1,7 @@
 //! A parent for supervisors: it forks one for every task, and none of them has to load a program.
 //!
-//! It has no threads and opens nothing, so what it forks begins as clean as a new program. It lives as long as its
-//! agent: the supervisors do not, and go on without either.
+//! It has no threads and opens nothing, so what it forks begins as clean as a new program. It lives as long as its agent,
+//! and then for as long as one of its supervisors: it is their [`Guard`].
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -12,6 +12,7 @@ use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::process::ExitCode;
 
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
@@ -20,6 +21,8 @@ use rustix::net::{
 use rustix::process::setsid;
 
 use crate::directory::TaskDirectory;
+use crate::guard::{Guard, Pulse};
+use crate::limits::LEASE_TICK;
 use crate::output::complain;
 use crate::{supervise_to_the_end, sys};
 
@@ -69,27 +72,57 @@ pub(crate) fn serve() -> ExitCode {
 struct Request {
     directory: TaskDirectory,
     agent: OwnedFd,
+    pulse: Option<Pulse>,
 }
 
 fn serve_until_hung_up() -> io::Result<Option<Request>> {
     sys::close_inherited_files()?;
-    // Nobody waits for the supervisors: the kernel collects them.
-    sys::ignore_children(true)?;
-    loop {
+    let mut guard = Guard::new()?;
+    let mut has_agent = true;
+    while has_agent || !guard.is_idle() {
+        guard.look();
+        if !wait_for_request(has_agent, &guard)? {
+            continue;
+        }
         let stdin = io::stdin();
         let request = match receive(stdin.as_fd()) {
             Ok(Some(request)) => request,
-            Ok(None) => return Ok(None),
+            Ok(None) => {
+                has_agent = false;
+                continue;
+            }
             Err(Errno::INTR) => continue,
             Err(error) => return Err(error.into()),
         };
+        let pulse = guard.next();
         let answer = match sys::fork() {
-            Ok(None) => return Ok(Some(request)),
-            Ok(Some(pid)) => pid,
+            Ok(None) => return Ok(Some(Request { pulse, ..request })),
+            Ok(Some(pid)) => {
+                guard.begin(pid);
+                pid
+            }
             Err(error) => -error.raw_os_error().unwrap_or(Errno::AGAIN.raw_os_error()),
         };
         // An agent that hung up meanwhile is noticed by the next look.
         let _ = send(stdin.as_fd(), &answer.to_ne_bytes(), SendFlags::NOSIGNAL);
+    }
+    Ok(None)
+}
+
+/// Waits for the agent, while there is one, without end only if there is nothing to guard.
+fn wait_for_request(has_agent: bool, guard: &Guard) -> io::Result<bool> {
+    let tick = Timespec {
+        tv_sec: 0,
+        tv_nsec: i64::from(LEASE_TICK.subsec_nanos()),
+    };
+    let timeout = (!has_agent || !guard.is_idle()).then_some(&tick);
+    let stdin = io::stdin();
+    let mut agent = [PollFd::new(&stdin, PollFlags::IN)];
+    let polled = if has_agent { &mut agent[..] } else { &mut [] };
+    match poll(polled, timeout) {
+        Ok(ready) => Ok(ready > 0),
+        Err(Errno::INTR) => Ok(false),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -107,6 +140,7 @@ fn receive(agent: BorrowedFd<'_>) -> Result<Option<Request>, Errno> {
     Ok(descriptor.map(|agent| Request {
         directory: TaskDirectory::new(OsStr::from_bytes(&path[..received.bytes])),
         agent,
+        pulse: None,
     }))
 }
 
@@ -118,11 +152,10 @@ impl Request {
             return ExitCode::FAILURE;
         }
         drop(self.agent);
-        supervise_to_the_end(&self.directory)
+        supervise_to_the_end(&self.directory, self.pulse)
     }
 
     fn become_supervisor(&self) -> io::Result<()> {
-        sys::ignore_children(false)?;
         let errors = File::create(self.directory.supervisor_errors())?;
         sys::become_standard_files(self.agent.as_fd(), errors.as_fd())
     }

@@ -3,16 +3,31 @@
 use std::path::PathBuf;
 
 use muster_core::desired::TaskAssignment;
+use muster_core::spec::Execution;
 use serde::{Deserialize, Serialize};
 
-/// Version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
-/// meets the supervisors of the old one.
-pub const SPEC_FORMAT: u32 = 1;
+use crate::cgroup::DeviceNumber;
+
+/// Newest version of [`TaskSpec`] and of the messages between agent and supervisor: after an upgrade, a new agent
+/// meets the supervisors of the old one, and perhaps their program.
+pub const SPEC_FORMAT: u32 = 2;
+/// The version before tasks could be run otherwise than as plain processes.
+const PLAIN_FORMAT: u32 = 1;
+
+/// The oldest version whose supervisors run a task as it says.
+#[must_use]
+pub fn format_of(assignment: &TaskAssignment) -> u32 {
+    if assignment.execution == Execution::default() {
+        PLAIN_FORMAT
+    } else {
+        SPEC_FORMAT
+    }
+}
 
 /// Everything a supervisor needs to run one task.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct TaskSpec {
-    /// [`SPEC_FORMAT`] of the agent that wrote it.
+    /// Its version, see [`format_of`].
     pub format: u32,
     /// What the leader wants to run.
     pub assignment: TaskAssignment,
@@ -26,8 +41,74 @@ pub struct TaskSpec {
     pub checkpoint_directory: PathBuf,
     /// Milliseconds between two looks at that directory.
     pub checkpoint_scan_ms: u64,
-    /// A cgroup to put the task in, if the host has one that we may write.
+    /// The task's only cgroup, where an agent wrote this that knew no more of them.
+    #[serde(default)]
     pub cgroup: Option<PathBuf>,
+    /// What holds the task to what it was given.
+    #[serde(default)]
+    pub confinement: Confinement,
+    /// Where its secrets come from and go to.
+    #[serde(default)]
+    pub secrets: SecretFolders,
+    /// Milliseconds before its lease's end at which the task is asked to stop; 0: it is not asked.
+    #[serde(default)]
+    pub lease_warning_ms: u64,
+    /// What makes its container, if the host has an engine.
+    #[serde(default)]
+    pub engine: Option<EngineAccess>,
+}
+
+/// A container engine, and what a supervisor must know to use it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EngineAccess {
+    /// Its socket.
+    pub socket: PathBuf,
+    /// The worker's id, by which its containers are known.
+    pub worker: String,
+    /// Whether the GPUs of the host are real: simulated ones are no devices.
+    pub has_real_gpus: bool,
+}
+
+impl TaskSpec {
+    /// The directories of the task's cgroups; none if the host has none for us.
+    #[must_use]
+    pub fn cgroups(&self) -> Vec<PathBuf> {
+        let only = self.cgroup.iter();
+        only.chain(&self.confinement.cgroups).cloned().collect()
+    }
+}
+
+/// What holds a task to what it was given, as its agent found out what the host can do.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Confinement {
+    /// The directories of its cgroups, one a hierarchy.
+    pub cgroups: Vec<PathBuf>,
+    /// True: it is held to its CPUs also while others leave theirs idle.
+    pub cpu_quota: bool,
+    /// Devices that it may not open: the GPUs that are not its own.
+    pub devices_denied: Vec<DeviceNumber>,
+    /// The CPUs that it is bound to; any if none.
+    pub cpus: Option<CpuPlace>,
+}
+
+/// CPUs and the memory beside them.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CpuPlace {
+    /// The CPUs' numbers.
+    pub cpus: Vec<u32>,
+    /// Numbers of the memory nodes that are asked first; any if there are none.
+    pub nodes: Vec<u32>,
+}
+
+/// Where a task's secrets come from and go to.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct SecretFolders {
+    /// The host's folder of secrets, if it has one.
+    pub source: Option<PathBuf>,
+    /// The task's own folder, in memory; it exists while the task does.
+    pub target: Option<PathBuf>,
 }
 
 /// How much of one log is kept.
@@ -37,6 +118,9 @@ pub struct LogLimits {
     pub segment_bytes: u64,
     /// Segments kept, the newest ones.
     pub segments_max: usize,
+    /// Present if output is shipped: segments beyond `segments_max` wait until they were ([`crate::Shipped`]), up to so many.
+    #[serde(default)]
+    pub unshipped_segments_max: Option<usize>,
 }
 
 impl Default for LogLimits {
@@ -44,6 +128,7 @@ impl Default for LogLimits {
         Self {
             segment_bytes: crate::limits::LOG_SEGMENT_BYTES,
             segments_max: crate::limits::LOG_SEGMENTS_MAX,
+            unshipped_segments_max: None,
         }
     }
 }

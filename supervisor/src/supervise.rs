@@ -1,36 +1,44 @@
 //! A supervisor's life: claim, start, watch, bury.
 
+mod talk;
+
 use std::io;
 use std::os::fd::AsFd;
 
-use muster_core::beat::CheckpointReport;
-use muster_core::command::Exit;
+use muster_core::command::{EXIT_DO_NOT_RESTART, Exit};
 use muster_core::time::MonotonicMs;
 use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 
+use crate::alarm::LeaseAlarm;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::{LeaseClock, wall_clock};
 use crate::connections::{Connections, Incoming};
+use crate::container::ContainerEnd;
 use crate::directory::{ExitRecord, TaskDirectory};
+use crate::evidence;
+use crate::exec::Execs;
 use crate::family::{self, Family};
-use crate::flag::FlagFile;
+use crate::guard::Pulse;
 use crate::hold::Prepared;
 use crate::lease::{Lease, Verdict};
-use crate::limits::{
-    EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, PREEMPT_FLAG_MS_MAX, QUICK_TASK_MS_MAX,
-};
+use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, QUICK_TASK_MS_MAX};
 use crate::output::{Output, complain};
 use crate::process::ProcessIdentity;
-use crate::protocol::{AgentRequest, ControlAnswer, PreemptFlag, SupervisorMessage};
+use crate::protocol::{AgentRequest, SupervisorMessage};
+use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
+use crate::stopping::Stopping;
 use crate::sys;
 
 /// How long a finished supervisor waits for its agent to read the last messages.
 const FAREWELL_MS_MAX: u64 = 1_000;
 
-/// What is polled beside the connections: the task's end, the keeper, the flag file and two pipes.
-const OTHERS_MAX: usize = 5;
+/// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file, commands' ends and two
+/// pipes.
+const OTHERS_MAX: usize = 7;
+/// What a task is told that is asked to stop because its lease is about to end.
+const LEASE_ENDS: &str = "lease";
 
 /// Why a supervisor gave up.
 #[derive(Debug, thiserror::Error)]
@@ -39,7 +47,7 @@ pub(crate) enum SuperviseError {
     #[error("there is no spec.json")]
     NoSpec,
     /// An agent of another version wrote the task.
-    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT}")]
+    #[error("spec.json has format {found}, this program knows {SPEC_FORMAT} and older ones")]
     Format {
         /// What it has.
         found: u32,
@@ -65,14 +73,17 @@ fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> Supe
     }
 }
 
-/// Runs the task of a directory to its end.
-pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError> {
+/// Runs the task of a directory to its end; a guard, if there is one, sees by `pulse` that this process is not frozen.
+pub(crate) fn supervise(
+    directory: &TaskDirectory,
+    pulse: Option<Pulse>,
+) -> Result<(), SuperviseError> {
     sys::close_inherited_files().map_err(during("closing inherited files"))?;
     let spec = directory
         .read_spec()
         .map_err(during("reading spec.json"))?
         .ok_or(SuperviseError::NoSpec)?;
-    if spec.format != SPEC_FORMAT {
+    if spec.format > SPEC_FORMAT {
         return Err(SuperviseError::Format { found: spec.format });
     }
     // Fails if we lead a process group already (a shell started us), which serves as well.
@@ -83,18 +94,23 @@ pub(crate) fn supervise(directory: &TaskDirectory) -> Result<(), SuperviseError>
     let epoch = spec.assignment.epoch.get();
     let connections = Connections::open(directory, epoch).map_err(during("opening the sockets"))?;
     let clock = LeaseClock::start();
-    let lease = Lease::new(clock.at_boottime_ms(spec.deadline_boottime_ms));
+    let deadline = clock.at_boottime_ms(spec.deadline_boottime_ms);
+    let lease = Lease::new(deadline, spec.lease_warning_ms);
     Supervisor {
         directory,
         spec: &spec,
         clock,
         lease,
+        alarm: LeaseAlarm::new(),
+        pulse,
         connections,
-        suspended: false,
+        stance: Stance::Goes,
+        execs: Execs::default(),
         prepared: None,
-        started: None,
-        checkpoint: None,
-        flag: None,
+        said: Said::default(),
+        stopping: None,
+        has_saved: false,
+        is_asked_by_lease: false,
         expired: false,
         broken: None,
     }
@@ -108,25 +124,61 @@ fn own_identity() -> io::Result<ProcessIdentity> {
 
 /// All that a supervisor holds.
 pub(crate) struct Supervisor<'task> {
-    directory: &'task TaskDirectory,
+    pub(crate) directory: &'task TaskDirectory,
     pub(crate) spec: &'task TaskSpec,
     pub(crate) clock: LeaseClock,
     pub(crate) lease: Lease,
+    alarm: Option<LeaseAlarm>,
+    pub(crate) pulse: Option<Pulse>,
     pub(crate) connections: Connections,
-    /// Whether the task's processes should stand still.
-    suspended: bool,
+    stance: Stance,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
-    /// The task's main process, once it has outlived a quick task.
-    started: Option<i32>,
-    /// Newest checkpoint on record.
-    checkpoint: Option<CheckpointReport>,
-    /// The flag file that the task's signal to stop waits for.
-    flag: Option<FlagFile>,
+    /// Commands that users run beside the task.
+    execs: Execs,
+    said: Said,
+    /// What the task is still to be told, once it was asked to stop.
+    stopping: Option<Stopping>,
+    /// True once the task said that it will have nothing more to save.
+    has_saved: bool,
+    /// True if it was asked to stop because its lease was about to end.
+    is_asked_by_lease: bool,
     /// True once the lease ran out on a living task.
     expired: bool,
     /// Why the task cannot be watched any more, in words for the user: it is killed, and counts as not started.
     broken: Option<String>,
+}
+
+/// How the task's processes stand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stance {
+    /// They run.
+    Goes,
+    /// They stand still where they are.
+    Still,
+    /// They stood still, and are to be let go on.
+    Rises,
+}
+
+impl Stance {
+    /// Lets them go on if they stand still.
+    fn resume(&mut self) {
+        if *self == Self::Still {
+            *self = Self::Rises;
+        }
+    }
+
+    /// Holds them as they should stand.
+    fn hold(&mut self, family: &Family) {
+        match self {
+            Self::Goes => {}
+            Self::Still => family.suspend(),
+            Self::Rises => {
+                family.resume();
+                *self = Self::Goes;
+            }
+        }
+    }
 }
 
 /// A task that was started, and what watches it.
@@ -144,12 +196,21 @@ impl Supervisor<'_> {
         match self.start() {
             Ok(watched) => {
                 let exit = self.watch(watched)?;
+                self.over();
                 self.bury(exit)
             }
             Err(exit) => {
                 family::end_all();
+                self.over();
                 self.bury(exit)
             }
+        }
+    }
+
+    /// Nothing of the task lives: nobody need look after it.
+    fn over(&self) {
+        if let Some(pulse) = self.pulse {
+            pulse.over();
         }
     }
 
@@ -167,15 +228,14 @@ impl Supervisor<'_> {
             Family::prepare(self.spec, self.directory).map_err(|error| not_started(&error))?;
         let assignment = &self.spec.assignment;
         let waits = assignment.barrier && !assignment.released;
-        let started = if waits {
+        let mut spec = self.spec.clone();
+        if waits {
             let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
-            let mut spec = self.spec.clone();
             spec.assignment.rank.master_port = master_port;
-            ready.start(&spec, self.directory)
-        } else {
-            ready.start(self.spec, self.directory)
-        };
+        }
+        let started = ready.start(&spec, self.directory);
         let (family, outputs) = started.map_err(|error| not_started(&error))?;
+        self.execs.started(spec, family.secrets().clone());
         let now = self.clock.now();
         Ok(Watched {
             family,
@@ -189,31 +249,39 @@ impl Supervisor<'_> {
     /// Watches the task until nothing of it lives.
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
-        while !task.family.reap() {
+        while !self.reap(&mut task.family) {
             let now = self.clock.now();
-            let verdict = self.lease.verdict(now);
+            self.pulse.into_iter().for_each(Pulse::looked);
             let has_ended = task.family.status().is_some();
+            if !has_ended && let Some(grace_ms) = self.lease.grace_left(now) {
+                self.is_asked_by_lease = true;
+                self.ask_to_stop(LEASE_ENDS.to_owned(), grace_ms);
+            }
+            let verdict = self.lease.verdict(now);
             self.expired |= verdict == Verdict::LeaseOver && !has_ended;
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
             let orphaned = has_ended && !self.lease.is_stopping();
             killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
             killing |= self.broken.is_some();
+            if has_ended {
+                self.execs.kill();
+            }
+            self.stance.hold(&task.family);
             if killing {
                 task.family.kill();
-            } else if self.suspended {
-                task.family.suspend();
-            } else if self.flag.take_if(|flag| flag.is_settled(now)).is_some() {
-                task.family.terminate();
+            } else if let Some(stopping) = &mut self.stopping {
+                stopping.act(now, &task.family);
             }
             if now >= task.keeper_due {
                 self.keep(&mut task);
             }
+            self.tell_progress(now);
             let timeout_ms = match verdict {
                 Verdict::LivesUntil(then) if !killing && !has_ended => {
-                    let flag = self.flag.as_ref().map(FlagFile::until);
-                    let keeper = task.keeper.is_none().then_some(task.keeper_due);
-                    let then = flag.into_iter().chain(keeper).fold(then, MonotonicMs::min);
-                    then.since(now).clamp(1, milliseconds(LEASE_TICK))
+                    self.wake_at(then);
+                    self.next_look(then, &task)
+                        .since(now)
+                        .clamp(1, milliseconds(LEASE_TICK))
                 }
                 _ => milliseconds(KILL_RETRY),
             };
@@ -225,6 +293,12 @@ impl Supervisor<'_> {
             }
         }
         Ok(self.conclude(task))
+    }
+
+    /// Collects what has ended. True: nothing of the task lives.
+    fn reap(&self, family: &mut Family) -> bool {
+        self.execs.seen();
+        family.reap(|pid, status| self.execs.reaped(pid, status))
     }
 
     /// Starts the keeper if there is none yet.
@@ -252,16 +326,33 @@ impl Supervisor<'_> {
             let news = keeper.finish();
             self.publish(news, task.family.main());
         }
-        task.output.finish();
-        let exit = match &self.broken {
+        let last_output = task.output.finish();
+        self.execs.finish();
+        let container = self.container_end();
+        let mut exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
-            None => Exit {
-                out_of_memory: task.family.ran_out_of_memory(),
-                ..exit_of(task.family.status(), self.expired)
-            },
+            None => task
+                .family
+                .account(exit_of(task.family.status(), self.expired)),
         };
+        exit.out_of_memory |= container.out_of_memory;
+        // It ended as its lease made it, unless it says by its code that it was done by itself.
+        let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
+        exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();
+        // What the kernel tells of a limit counts more than what the task printed because of it.
+        if exit.evidence.is_empty() {
+            exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
+        }
         task.family.close();
         exit
+    }
+
+    /// What the end of a container's runner cannot say.
+    fn container_end(&self) -> ContainerEnd {
+        match self.spec.assignment.execution.container {
+            Some(_) => ContainerEnd::read(self.directory),
+            None => ContainerEnd::default(),
+        }
     }
 
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {
@@ -271,25 +362,27 @@ impl Supervisor<'_> {
             others.push(&task.family);
         }
         others.extend(task.keeper.iter().map(|keeper| keeper as &dyn AsFd));
-        others.extend(self.flag.iter().map(|flag| flag as &dyn AsFd));
+        let flag = self.stopping.as_ref().and_then(Stopping::flag);
+        others.extend(flag.map(|flag| flag as &dyn AsFd));
+        others.extend(self.alarm.iter().map(|alarm| alarm as &dyn AsFd));
+        others.extend(self.execs.ended().map(|ended| ended as &dyn AsFd));
         others.extend(task.output.quiet().map(|pipe| pipe as &dyn AsFd));
         self.connections
             .wait(&others, timeout_ms)
-            .map_err(during("polling"))
+            .map_err(during("polling"))?;
+        if let Some(alarm) = &self.alarm {
+            alarm.quieten();
+        }
+        Ok(())
     }
 
     fn receive(&mut self, task: &mut Watched) {
         for incoming in self.connections.receive() {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
-                Incoming::Agent(request) => self.obey(request, Some(&task.family)),
-                Incoming::Commit(connection, report) => {
-                    self.keep(task);
-                    let refused = match &task.keeper {
-                        Some(keeper) => keeper.commit(connection, report).err(),
-                        None => Some(ControlAnswer::refused("the task cannot be watched")),
-                    };
-                    if let Some(answer) = refused {
+                Incoming::Agent(request) => self.obey(request),
+                Incoming::Task(connection, request) => {
+                    if let Some(answer) = self.hear(task, connection, request) {
                         self.connections.answer(connection, &answer);
                     }
                 }
@@ -303,7 +396,7 @@ impl Supervisor<'_> {
         }
     }
 
-    pub(crate) fn obey(&mut self, request: AgentRequest, family: Option<&Family>) {
+    pub(crate) fn obey(&mut self, request: AgentRequest) {
         let now = self.clock.now();
         match request {
             AgentRequest::Extend {
@@ -313,71 +406,44 @@ impl Supervisor<'_> {
                 self.lease.extend(now, deadline);
             }
             AgentRequest::Stop { reason, grace_ms } => {
-                // What stands still hears nothing.
-                self.resume(family);
-                // What has not begun need not be asked.
-                if self.lease.stop(now, grace_ms)
-                    && grace_ms > 0
-                    && let Some(family) = family
-                {
-                    self.flag = self.raise_flag(reason, grace_ms);
-                    if self.flag.is_none() {
-                        family.terminate();
-                    }
-                }
+                self.execs.terminate();
+                self.ask_to_stop(reason, grace_ms);
             }
             // It has begun: told again by an agent that does not know.
             AgentRequest::Begin { .. } => {}
-            AgentRequest::Suspend => self.suspended = !self.lease.is_stopping(),
-            AgentRequest::Resume => self.resume(family),
+            AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = Stance::Still,
+            AgentRequest::Suspend => {}
+            AgentRequest::Resume => self.stance.resume(),
+            AgentRequest::OpenExec => self.execs.open(self.directory),
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),
                     stopping: self.lease.is_stopping(),
-                    suspended: self.suspended,
+                    suspended: self.stance == Stance::Still,
                 };
                 self.connections.tell_agent(&status);
             }
         }
     }
 
-    /// Lets the task's processes go on, if they stand still.
-    fn resume(&mut self, family: Option<&Family>) {
-        if std::mem::take(&mut self.suspended)
-            && let Some(family) = family
-        {
-            family.resume();
-        }
-    }
-
-    /// Begins to write the flag file. None if that cannot begin (to say so would touch the disk as well):
-    /// then the signal alone must do.
-    fn raise_flag(&self, reason: String, grace_ms: u64) -> Option<FlagFile> {
-        let flag = PreemptFlag {
-            reason,
-            deadline_unix_ms: wall_clock().after(grace_ms).0,
-            grace_ms,
-        };
-        let path = self.directory.control().join("preempt");
-        let until = self
-            .clock
-            .now()
-            .after(PREEMPT_FLAG_MS_MAX.min(grace_ms / 2));
-        FlagFile::start(path, flag, until).ok()
-    }
-
     fn publish(&mut self, news: Vec<CheckpointNews>, main: i32) {
         for item in news {
             match item {
                 CheckpointNews::Watched => {
-                    self.started = Some(main);
+                    self.said.started = Some(main);
                     self.connections
                         .tell_agent(&SupervisorMessage::Started { pid: main });
                 }
-                CheckpointNews::Committed(report) => {
+                CheckpointNews::Committed(report, last) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
-                    self.checkpoint = Some(report);
+                    self.said.checkpoint = Some(report);
+                    self.note_saved(last);
+                }
+                CheckpointNews::Spoiled(report) => {
+                    self.connections
+                        .tell_agent(&SupervisorMessage::Spoiled(report.clone()));
+                    self.said.spoiled.push(report);
                 }
                 CheckpointNews::Answer(connection, answer) => {
                     self.connections.answer(connection, &answer);
@@ -388,16 +454,9 @@ impl Supervisor<'_> {
 
     /// Says all that is known.
     pub(crate) fn tell_all(&mut self) {
-        if let Some(message) = self.prepared.as_ref().map(Prepared::message) {
+        let prepared = self.prepared.as_ref().map(Prepared::message);
+        for message in prepared.into_iter().chain(self.said.messages()) {
             self.connections.tell_agent(&message);
-        }
-        if let Some(pid) = self.started {
-            self.connections
-                .tell_agent(&SupervisorMessage::Started { pid });
-        }
-        if let Some(report) = self.checkpoint.clone() {
-            self.connections
-                .tell_agent(&SupervisorMessage::Checkpoint(report));
         }
     }
 

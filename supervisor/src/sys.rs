@@ -1,36 +1,57 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
-use std::fs::File;
 use std::io;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
+use std::sync::atomic::AtomicU64;
 
-use rustix::process::{Signal, getpid, getppid, set_parent_process_death_signal, setsid};
+use crate::child::ChildSetup;
 
-/// Makes a command start in a session of its own and die with the process that starts it, in the cgroup whose list of
-/// processes `door` is.
+/// The kernel's numbers for memory that comes from certain nodes as long as they have some: from several, and from one
+/// (kernels before 5.15).
+const PREFERRED: [libc::c_int; 2] = [5, 1];
+
+/// Makes a command set itself up before its first instruction.
+pub(crate) fn set_up_in_child(command: &mut Command, setup: ChildSetup) {
+    // SAFETY: `enter` makes system calls and allocates nothing, so it is sound in the child of a process whose other
+    // threads may hold locks.
+    unsafe {
+        command.pre_exec(move || setup.enter());
+    }
+}
+
+/// Makes memory of this process come from these nodes, bits of a mask, as long as they have some.
 ///
-/// It enters the cgroup by itself before its first instruction: what it starts cannot escape it.
-/// The session gives the task a process group that can be killed whole; the death signal ensures that no
-/// task outlives its supervisor, which alone holds its lease.
-pub(crate) fn in_own_session_dying_with_parent(command: &mut Command, door: Option<File>) {
-    let parent = getpid();
-    let prepare = move || {
-        setsid()?;
-        set_parent_process_death_signal(Some(Signal::KILL))?;
-        if let Some(door) = &door {
-            rustix::io::write(door, b"0")?;
+/// # Errors
+/// What the kernel says; one that knows no nodes has only one.
+pub(crate) fn prefer_memory(nodes: &[libc::c_ulong]) -> io::Result<()> {
+    // The kernel counts one more than there are.
+    let bits = nodes.len() * libc::c_ulong::BITS as usize + 1;
+    for policy in PREFERRED {
+        // SAFETY: the kernel reads as many bits as the mask has.
+        let done = unsafe { libc::syscall(libc::SYS_set_mempolicy, policy, nodes.as_ptr(), bits) };
+        if done == 0 {
+            return Ok(());
         }
-        // A parent that died before the line above sends no signal any more.
-        if getppid() == Some(parent) {
-            Ok(())
-        } else {
-            Err(io::Error::from(io::ErrorKind::BrokenPipe))
+        let error = io::Error::last_os_error();
+        match error.raw_os_error() {
+            Some(libc::EINVAL) => {}
+            Some(libc::ENOSYS) => return Ok(()),
+            _ => return Err(error),
         }
+    }
+    Err(io::ErrorKind::InvalidInput.into())
+}
+
+/// Makes a command's standard input the terminal that controls its session, which must be its own by then.
+pub(crate) fn with_controlling_terminal(command: &mut Command) {
+    let prepare = || {
+        // SAFETY: the child has a standard input, and keeps it.
+        let terminal = unsafe { BorrowedFd::borrow_raw(libc::STDIN_FILENO) };
+        Ok(rustix::process::ioctl_tiocsctty(terminal)?)
     };
-    // SAFETY: the closure makes five system calls at most and allocates nothing, so it is sound in the child of a
-    // process whose other threads may hold locks.
+    // SAFETY: the closure makes one system call and allocates nothing.
     unsafe {
         command.pre_exec(prepare);
     }
@@ -63,18 +84,28 @@ pub(crate) fn fork() -> io::Result<Option<i32>> {
     }
 }
 
-/// Leaves children that end to the kernel, or to this process again.
+/// Numbers, all 0, that this process shares with those that it forks, for as long as any of them lives.
 ///
 /// # Errors
 /// What the kernel says.
-pub(crate) fn ignore_children(ignore: bool) -> io::Result<()> {
-    let handler = if ignore { libc::SIG_IGN } else { libc::SIG_DFL };
-    // SAFETY: neither handler is code of ours.
-    if unsafe { libc::signal(libc::SIGCHLD, handler) } == libc::SIG_ERR {
-        Err(io::Error::last_os_error())
-    } else {
-        Ok(())
+pub(crate) fn shared_numbers(count: usize) -> io::Result<&'static [AtomicU64]> {
+    let bytes = count * size_of::<AtomicU64>();
+    // SAFETY: a new mapping at an address that the kernel chooses overlaps nothing.
+    let address = unsafe {
+        libc::mmap(
+            std::ptr::null_mut(),
+            bytes,
+            libc::PROT_READ | libc::PROT_WRITE,
+            libc::MAP_SHARED | libc::MAP_ANONYMOUS,
+            -1,
+            0,
+        )
+    };
+    if address == libc::MAP_FAILED {
+        return Err(io::Error::last_os_error());
     }
+    // SAFETY: the mapping has that many bytes, begins at a page, is zeroed and never unmapped; all access is atomic.
+    Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
 }
 
 /// Makes two files this process's standard input and standard error.
@@ -92,4 +123,75 @@ pub(crate) fn become_standard_files(
         }
     }
     Ok(())
+}
+
+/// Takes signals over: they are read from the file that comes back, and do nothing else any more.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn take_signals(signals: impl Iterator<Item = i32>) -> io::Result<OwnedFd> {
+    let set = signal_set(signals)?;
+    // SAFETY: the set was made above, and nobody wants the earlier one.
+    if unsafe { libc::sigprocmask(libc::SIG_BLOCK, &raw const set, std::ptr::null_mut()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the set was made above.
+    let file =
+        unsafe { libc::signalfd(-1, &raw const set, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK) };
+    if file < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us.
+    Ok(unsafe { OwnedFd::from_raw_fd(file) })
+}
+
+fn signal_set(signals: impl Iterator<Item = i32>) -> io::Result<libc::sigset_t> {
+    let mut set = std::mem::MaybeUninit::<libc::sigset_t>::uninit();
+    // SAFETY: it makes the set.
+    if unsafe { libc::sigemptyset(set.as_mut_ptr()) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    for signal in signals {
+        // SAFETY: the set was made above.
+        if unsafe { libc::sigaddset(set.as_mut_ptr(), signal) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    // SAFETY: the set was made above.
+    Ok(unsafe { set.assume_init() })
+}
+
+/// The next of the signals that were taken over; none if none has come.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn next_signal(signals: BorrowedFd<'_>) -> io::Result<Option<i32>> {
+    let mut told = [0u8; size_of::<libc::signalfd_siginfo>()];
+    match rustix::io::read(signals, &mut told) {
+        Ok(_) => {
+            let [a, b, c, d, ..] = told;
+            Ok(Some(u32::from_ne_bytes([a, b, c, d]).cast_signed()))
+        }
+        Err(rustix::io::Errno::AGAIN | rustix::io::Errno::INTR) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Ends this process by a signal, without a dump of its memory: that is not the one in question. Returns if the signal ends
+/// nothing.
+pub(crate) fn die_by(signal: i32) {
+    let no_dump = libc::rlimit {
+        rlim_cur: 0,
+        rlim_max: 0,
+    };
+    let Ok(none) = signal_set(std::iter::empty()) else {
+        return;
+    };
+    // SAFETY: the handler is no code of ours, both structures were made above, and this process is about to end.
+    unsafe {
+        libc::setrlimit(libc::RLIMIT_CORE, &raw const no_dump);
+        libc::signal(signal, libc::SIG_DFL);
+        libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut());
+        libc::raise(signal);
+    }
 }

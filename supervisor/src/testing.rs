@@ -1,11 +1,22 @@
 //! What tests of this crate and of the agent need.
 
 use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
 
-use muster_core::desired::{RankInfo, TaskAssignment, TaskKey};
+use muster_core::desired::{CheckpointCare, RankInfo, TaskAssignment, TaskKey};
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::Execution;
 use muster_core::state::RestartReason;
+
+use crate::clock::boottime_ms;
+use crate::process::{self, ProcessIdentity};
+
+/// How long anything in tests may take, in milliseconds.
+pub const PATIENCE_MS: u64 = 20_000;
+/// Pause between two looks at a condition.
+const LOOK: Duration = Duration::from_millis(5);
 
 /// Epoch 11 of the only task of job 7.
 #[must_use]
@@ -30,10 +41,58 @@ pub fn assignment() -> TaskAssignment {
         gpus: Vec::new(),
         cpus_milli: 1_000,
         memory_mib: 64,
+        execution: Execution::default(),
         rank: RankInfo::default(),
         checkpoint: None,
         stop_grace_ms: 30_000,
         partition_grace_ms: 45_000,
         stop: None,
+        warning: None,
+        care: CheckpointCare::default(),
     }
+}
+
+/// A task that runs a shell script.
+#[must_use]
+pub fn script(text: &str) -> TaskAssignment {
+    TaskAssignment {
+        attempt: 2,
+        restart_reason: RestartReason::Infra,
+        command: vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()],
+        rank: RankInfo {
+            world_size: 1,
+            nodes: 1,
+            ..RankInfo::default()
+        },
+        ..assignment()
+    }
+}
+
+/// Polls a condition until it holds.
+///
+/// # Panics
+/// With `what`, when patience ends.
+pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
+    let until = boottime_ms() + PATIENCE_MS;
+    while !holds() {
+        assert!(boottime_ms() < until, "{what}: not within {PATIENCE_MS} ms");
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+/// Kills all that a test has left on a host, so that nothing outlives the test.
+pub fn kill_host(data_directory: &Path) {
+    for process in process::of_host(data_directory).unwrap_or_default() {
+        process.kill();
+    }
+}
+
+/// Whether the process of this number has ended.
+///
+/// # Panics
+/// If it is no number.
+#[must_use]
+pub fn is_gone(pid: &str) -> bool {
+    let pid = pid.parse().expect("a process's number");
+    ProcessIdentity::of(pid).is_none_or(|process| !process.is_alive())
 }

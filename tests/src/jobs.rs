@@ -53,10 +53,9 @@ pub async fn output(client: &Client, job: JobId) -> Result<String, ClientError> 
     let mut logs = client.logs(LogsRequest {
         job,
         task: TaskIndex(0),
-        attempt: None,
         stream: v1::LogStream::Stdout,
         follow: false,
-        tail_lines: None,
+        ..LogsRequest::default()
     });
     let mut text = Vec::new();
     while let Some(update) = logs.next().await? {

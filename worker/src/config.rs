@@ -3,10 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use muster_core::limits::GPUS_PER_HOST_MAX;
+use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::CHECKPOINT_SCAN_INTERVAL;
+use crate::container_engine::ContainerEngineConfig;
+use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
+use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
 use muster_supervisor::LogLimits;
 
@@ -31,18 +33,33 @@ pub struct WorkerConfig {
     pub cpus_milli: Option<u32>,
     /// Memory to offer, in MiB; all of the machine if none.
     pub memory_mib: Option<u64>,
-    /// Free labels.
+    /// Free labels; names that begin with `muster.` are the worker's own.
     pub labels: BTreeMap<String, String>,
     /// Where this host and its GPUs lie.
     pub topology: TopologyConfig,
     /// The program that has the hidden subcommand `supervise <task directory>`; if none, `muster-supervise` beside
     /// this program, or this program itself.
     pub supervisor: Option<PathBuf>,
-    /// Put every task in a cgroup if the host lets us: the surest way to find all that a task started, but
-    /// moving a process into one can take the kernel some milliseconds.
-    pub cgroups: bool,
+    /// Whether tasks have cgroups, which hold them to what they were given and are the surest way to find all that they
+    /// started.
+    pub cgroups: CgroupUse,
+    /// True: a task is held to its CPUs also while others leave theirs idle. False: its CPUs only weigh against others'.
+    pub cpu_quota: bool,
+    /// Folder of the secrets that jobs may name, one file each; this host has none without it.
+    pub secrets_dir: Option<PathBuf>,
+    /// Folder in memory (tmpfs) for what must never reach a disk; one of `/dev/shm` if none.
+    pub run_dir: Option<PathBuf>,
+    /// Milliseconds that a GPU's memory is waited for when it goes from one task to the next; then the GPU is unfit until
+    /// its memory is free.
+    pub gpu_memory_wait_ms: u64,
+    /// What makes the containers of tasks that run in one.
+    pub container_engine: ContainerEngineConfig,
     /// How much of one task's output is kept, for each of its two streams.
     pub log_limits: LogLimits,
+    /// What is kept of the output of attempts that have ended.
+    pub log_retention: LogRetention,
+    /// How output is taken elsewhere; it is not if none.
+    pub log_shipping: Option<LogShipping>,
     /// Milliseconds between two looks at a task's checkpoint directory.
     pub checkpoint_scan_ms: u64,
 }
@@ -61,12 +78,33 @@ impl Default for WorkerConfig {
             labels: BTreeMap::new(),
             topology: TopologyConfig::default(),
             supervisor: None,
-            cgroups: false,
+            cgroups: CgroupUse::Auto,
+            cpu_quota: false,
+            secrets_dir: None,
+            run_dir: None,
+            gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
+            container_engine: ContainerEngineConfig::Auto,
             log_limits: LogLimits::default(),
+            log_retention: LogRetention::default(),
+            log_shipping: None,
             checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
                 .unwrap_or(u64::MAX),
         }
     }
+}
+
+/// Whether tasks have cgroups.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CgroupUse {
+    /// None: limits are promises that nobody enforces.
+    Off,
+    /// As far as the host lets us.
+    #[default]
+    Auto,
+    /// With limits of memory, of processes and shares of the CPUs; where one of them cannot be had, the worker does not
+    /// start.
+    Required,
 }
 
 /// Which GPUs a worker offers.
@@ -107,6 +145,15 @@ pub struct ConfigError {
 }
 
 impl WorkerConfig {
+    /// How much of one task's output its supervisor keeps.
+    pub(crate) fn task_log_limits(&self) -> LogLimits {
+        let shipping = self.log_shipping.as_ref();
+        LogLimits {
+            unshipped_segments_max: shipping.map(|shipping| shipping.unshipped_segments_max),
+            ..self.log_limits
+        }
+    }
+
     /// Checks the rules that need nothing but the settings.
     ///
     /// # Errors
@@ -129,6 +176,30 @@ impl WorkerConfig {
         }
         if self.log_limits.segment_bytes == 0 || self.log_limits.segments_max == 0 {
             return broken("log_limits", "must leave room for output");
+        }
+        if let Some(shipping) = &self.log_shipping
+            && (shipping.command.is_empty() || shipping.timeout_ms == 0)
+        {
+            return broken("log_shipping", "must name a program and leave it time");
+        }
+        if self.labels.keys().any(|name| name.starts_with("muster.")) {
+            return broken(
+                "labels",
+                "must not begin with `muster.`: those are the worker's own",
+            );
+        }
+        if self.labels.len() >= LABELS_MAX {
+            let rule = format!(
+                "must be less than {LABELS_MAX} (LABELS_MAX), which includes the worker's own"
+            );
+            return broken("labels", &rule);
+        }
+        if matches!(&self.container_engine, ContainerEngineConfig::Socket(path) if path.is_relative())
+        {
+            return broken(
+                "container_engine",
+                "must be `auto`, `none` or an absolute path",
+            );
         }
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);
@@ -162,6 +233,16 @@ mod tests {
             bad.validate()
                 .is_err_and(|error| error.field == "schedulers")
         );
+        let bad = WorkerConfig {
+            labels: [("muster.engine".to_owned(), "mine".to_owned())].into(),
+            ..WorkerConfig::default()
+        };
+        assert!(bad.validate().is_err_and(|error| error.field == "labels"));
+        let bad = WorkerConfig {
+            container_engine: ContainerEngineConfig::Socket("engine.sock".into()),
+            ..WorkerConfig::default()
+        };
+        assert!({ bad.validate() }.is_err_and(|error| error.field == "container_engine"));
         let bad = WorkerConfig {
             gpus: GpuConfig::Simulated {
                 count: 1_000,

@@ -26,6 +26,15 @@ pub enum Error {
     /// The timeline of the simulated GPUs cannot be used.
     #[error(transparent)]
     Timeline(#[from] TimelineError),
+    /// Tasks must have cgroups, and cannot have all that is needed.
+    #[error(
+        "cgroups are required, but this host lets us have none that can limit {missing}: let this user write \
+         below /sys/fs/cgroup, or set `cgroups: auto`"
+    )]
+    Cgroups {
+        /// Controllers that are not there.
+        missing: String,
+    },
     /// The operating system refused something.
     #[error("{operation} failed")]
     System {

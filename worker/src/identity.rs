@@ -2,6 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::RequestId;
@@ -13,6 +14,8 @@ use muster_supervisor::process;
 
 /// Version of `identity.json`.
 const FORMAT: u32 = 1;
+/// Name of the file that says who this worker is.
+const IDENTITY: &str = "identity.json";
 
 /// Why a data directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -61,33 +64,31 @@ pub enum DataDirectoryError {
 pub struct DataDirectory {
     path: PathBuf,
     identity: Identity,
+    rebooted: bool,
+    /// The directory's number in its file system.
+    inode: u64,
     /// Unlocked when the process ends, however it ends.
     _lock: File,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct Identity {
     format: u32,
     worker_id: RequestId,
     incarnation: u64,
+    /// The kernel's boot id at this start; empty where an agent wrote it that did not look.
+    #[serde(default)]
+    boot_id: String,
 }
 
 impl DataDirectory {
-    /// Takes a directory, creating it if need be, and counts this start.
+    /// Takes a directory, creating it if need be, and counts this start, which happens in this boot of the kernel.
     ///
     /// # Errors
     /// See [`DataDirectoryError`].
-    pub fn take(path: &Path) -> Result<Self, DataDirectoryError> {
-        let disk = |operation| {
-            let path = path.to_owned();
-            move |source| DataDirectoryError::Disk {
-                operation,
-                path,
-                source,
-            }
-        };
-        fs::create_dir_all(path).map_err(disk("creating"))?;
-        let path = path.canonicalize().map_err(disk("resolving"))?;
+    pub fn take(path: &Path, boot_id: &str) -> Result<Self, DataDirectoryError> {
+        fs::create_dir_all(path).map_err(disk("creating", path))?;
+        let path = path.canonicalize().map_err(disk("resolving", path))?;
         let found = path.as_os_str().len();
         if found > DATA_DIRECTORY_BYTES_MAX {
             return Err(DataDirectoryError::TooLong { path, found });
@@ -97,19 +98,24 @@ impl DataDirectory {
             .truncate(false)
             .write(true)
             .open(path.join("lock"))
-            .map_err(disk("locking"))?;
+            .map_err(disk("locking", &path))?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => return Err(DataDirectoryError::InUse { path }),
-            Err(TryLockError::Error(error)) => return Err(disk("locking")(error)),
+            Err(TryLockError::Error(error)) => return Err(disk("locking", &path)(error)),
         }
         for directory in ["tasks", "logs"] {
-            fs::create_dir_all(path.join(directory)).map_err(disk("creating"))?;
+            fs::create_dir_all(path.join(directory)).map_err(disk("creating", &path))?;
         }
-        let identity = next_incarnation(&path)?;
+        let inode = path.metadata().map_err(disk("reading", &path))?.ino();
+        let before = read_identity(&path)?;
+        let identity = next_incarnation(&path, before.as_ref(), boot_id)?;
+        let rebooted = before.is_some_and(|before| !["", boot_id].contains(&&*before.boot_id));
         Ok(Self {
             path,
             identity,
+            rebooted,
+            inode,
             _lock: lock,
         })
     }
@@ -126,10 +132,24 @@ impl DataDirectory {
         self.identity.worker_id
     }
 
+    /// Marks what lies outside of the directory and belongs to it. A copy of the directory, which has the same identity,
+    /// marks otherwise: what runs from the first one is not the copy's to clear away.
+    #[must_use]
+    pub fn mark(&self) -> String {
+        format!("{}-{}", self.worker_id(), self.inode)
+    }
+
     /// Counts the agent's starts on it, this one included.
     #[must_use]
     pub const fn incarnation(&self) -> u64 {
         self.identity.incarnation
+    }
+
+    /// Whether the kernel was started anew since the last start on it: then every process of it is gone, and a number of
+    /// one may be that of another.
+    #[must_use]
+    pub const fn rebooted(&self) -> bool {
+        self.rebooted
     }
 
     /// Where the tasks' directories are.
@@ -157,24 +177,23 @@ impl DataDirectory {
     }
 }
 
-fn next_incarnation(path: &Path) -> Result<Identity, DataDirectoryError> {
-    let disk = |operation| {
-        let path = path.to_owned();
-        move |source| DataDirectoryError::Disk {
-            operation,
-            path,
-            source,
+fn read_identity(path: &Path) -> Result<Option<Identity>, DataDirectoryError> {
+    let before: Option<Identity> =
+        files::read_json(&path.join(IDENTITY)).map_err(disk("reading", path))?;
+    match before.as_ref().map(|known| known.format) {
+        Some(found) if found != FORMAT => {
+            let path = path.to_owned();
+            Err(DataDirectoryError::Format { path, found })
         }
-    };
-    let file = path.join("identity.json");
-    let before: Option<Identity> = files::read_json(&file).map_err(disk("reading"))?;
-    if let Some(found) = before
-        .map(|known| known.format)
-        .filter(|found| *found != FORMAT)
-    {
-        let path = path.to_owned();
-        return Err(DataDirectoryError::Format { path, found });
+        _ => Ok(before),
     }
+}
+
+fn next_incarnation(
+    path: &Path,
+    before: Option<&Identity>,
+    boot_id: &str,
+) -> Result<Identity, DataDirectoryError> {
     let identity = Identity {
         format: FORMAT,
         worker_id: before.map_or_else(
@@ -182,10 +201,20 @@ fn next_incarnation(path: &Path) -> Result<Identity, DataDirectoryError> {
             |known| known.worker_id,
         ),
         incarnation: before.map_or(1, |known| known.incarnation + 1),
+        boot_id: boot_id.to_owned(),
     };
-    let bytes = files::json_bytes(&identity).map_err(disk("writing"))?;
-    files::replace_durably(&file, &bytes).map_err(disk("writing"))?;
+    let bytes = files::json_bytes(&identity).map_err(disk("writing", path))?;
+    files::replace_durably(&path.join(IDENTITY), &bytes).map_err(disk("writing", path))?;
     Ok(identity)
+}
+
+fn disk(operation: &'static str, path: &Path) -> impl FnOnce(io::Error) -> DataDirectoryError {
+    let path = path.to_owned();
+    move |source| DataDirectoryError::Disk {
+        operation,
+        path,
+        source,
+    }
 }
 
 /// What the machine has for tasks, by its own account.
@@ -236,10 +265,10 @@ mod tests {
     #[test]
     fn identity_stays_and_incarnations_count() {
         let directory = tempfile::tempdir().unwrap();
-        let first = DataDirectory::take(directory.path()).unwrap();
+        let first = DataDirectory::take(directory.path(), "boot").unwrap();
         let (id, incarnation) = (first.worker_id(), first.incarnation());
         drop(first);
-        let second = DataDirectory::take(directory.path()).unwrap();
+        let second = DataDirectory::take(directory.path(), "boot").unwrap();
         assert_eq!(
             (second.worker_id(), second.incarnation()),
             (id, incarnation + 1)
@@ -247,17 +276,34 @@ mod tests {
     }
 
     #[test]
+    fn another_boot_is_told_from_another_start() {
+        let directory = tempfile::tempdir().unwrap();
+        let rebooted = |boot_id| {
+            let taken = DataDirectory::take(directory.path(), boot_id).unwrap();
+            taken.rebooted()
+        };
+        assert!(!rebooted("first") && !rebooted("first"));
+        assert!(rebooted("second") && !rebooted("second"));
+        // Agents before did not write which boot it was.
+        let identity = directory.path().join(IDENTITY);
+        let text = std::fs::read_to_string(&identity).unwrap();
+        std::fs::write(&identity, text.replace(",\"boot_id\":\"second\"", "")).unwrap();
+        assert!(!rebooted("third"));
+    }
+
+    #[test]
     fn a_second_holder_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let _first = DataDirectory::take(directory.path()).unwrap();
-        let error = DataDirectory::take(directory.path()).unwrap_err();
+        let _first = DataDirectory::take(directory.path(), "boot").unwrap();
+        let error = DataDirectory::take(directory.path(), "boot").unwrap_err();
         assert!(matches!(error, DataDirectoryError::InUse { .. }), "{error}");
     }
 
     #[test]
     fn a_path_too_long_for_sockets_is_refused() {
         let directory = tempfile::tempdir().unwrap();
-        let error = DataDirectory::take(&directory.path().join("x".repeat(60))).unwrap_err();
+        let error =
+            DataDirectory::take(&directory.path().join("x".repeat(60)), "boot").unwrap_err();
         assert!(
             error.to_string().contains("DATA_DIRECTORY_BYTES_MAX"),
             "{error}"

@@ -1,7 +1,8 @@
 //! What comes in to the agent's decision loop.
 
 use muster_core::agent::SupervisorReport;
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
@@ -16,6 +17,12 @@ pub(crate) enum Incoming {
     Supervisor(RunId, SupervisorReport),
     /// A task committed a checkpoint.
     Checkpoint(RunId, CheckpointReport),
+    /// Somebody holds memory of a GPU that is to be given on, in words for people; or nobody any more.
+    GpuMemory(GpuUuid, Option<String>),
+    /// A task could not read a checkpoint of an earlier attempt.
+    Spoiled(RunId, SpoilReport),
+    /// A task is at this step.
+    Progress(RunId, u64),
     /// A session with a leader is open.
     Opened(Session),
     /// The leader said something in the session of this number.

@@ -5,8 +5,10 @@
 //! | [`run`] | the agent: recovery, then the loops |
 //! | `driver` | the decision loop around `core::agent`, and the executor that journals before it acts |
 //! | `session` | the stream to the leader, found again whenever it breaks |
+//! | `exec` | commands that users run beside tasks |
 //! | `runner` | the agent's side of the supervisors: start, adopt, pass on, clean up |
 //! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
+//! | `container_engine` | podman or docker, looked for again and again |
 //! | [`gpu`] | NVML and simulated GPUs |
 //! | [`topology`] | where the host and its GPUs lie |
 //! | [`journal`], [`identity`] | what survives the agent |
@@ -14,8 +16,11 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod container_engine;
+mod cpus;
 mod driver;
 mod error;
+mod exec;
 pub mod gpu;
 pub mod identity;
 mod inbox;
@@ -29,9 +34,12 @@ mod session;
 #[cfg(test)]
 mod testing;
 pub mod topology;
+mod watchdog;
 
-pub use config::{ConfigError, GpuConfig, WorkerConfig};
+pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
+pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
+pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};
 pub use run::run;

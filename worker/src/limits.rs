@@ -4,12 +4,36 @@ use std::time::Duration;
 
 use muster_core::limits::PARTITION_GRACE_MS_MIN;
 use muster_core::timings::kill_ms;
-use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 
-/// Ended attempts whose logs are kept on a host.
+/// Ended attempts whose logs are kept on a host, where its settings do not say.
 pub const LOG_ATTEMPTS_KEPT_MAX: usize = 2_000;
-/// Bytes that the logs of ended attempts may hold on a host.
+/// Bytes that the logs of ended attempts may hold on a host, where its settings do not say.
 pub const LOG_BYTES_KEPT_MAX: u64 = 8 << 30;
+/// How long the logs of an ended attempt are kept, in milliseconds, where the host's settings do not say: two weeks.
+pub const LOG_AGE_MS_MAX: u64 = 14 * 24 * 3_600 * 1_000;
+/// Attempts of which a host remembers that their logs were removed.
+pub const LOG_REMOVALS_REMEMBERED_MAX: usize = 10_000;
+/// Bytes that logs of ended attempts may hold while they wait to be shipped, where the host's settings do not say.
+pub const LOG_UNSHIPPED_BYTES_MAX: u64 = 32 << 30;
+/// Segments of one output of a running task that wait to be shipped, where the host's settings do not say.
+pub const LOG_UNSHIPPED_SEGMENTS_MAX: usize = 64;
+/// How long the program that ships a segment may take, in milliseconds, where the host's settings do not say.
+pub const LOG_SHIP_MS_MAX: u64 = 60_000;
+/// Programs that ship segments at a time.
+pub const LOG_SHIPPERS_MAX: usize = 4;
+/// Between two looks for segments to ship.
+pub const LOG_SHIP_INTERVAL: Duration = Duration::from_secs(2);
+/// Wait before an output is tried again whose segment could not be shipped; doubled after every further failure.
+pub const LOG_SHIP_RETRY: Duration = Duration::from_secs(2);
+/// Longest such wait.
+pub const LOG_SHIP_RETRY_MAX: Duration = Duration::from_secs(300);
+/// Bytes of a line; a longer one is handed out in pieces.
+pub const LOG_LINE_BYTES_MAX: usize = 64 << 10;
+/// Lines in one message to the leader.
+pub const LOG_LINES_MAX: usize = 1_024;
+/// How long what a task printed without a line end waits for one before it is shown, in microseconds.
+pub const LOG_PARTIAL_US_MAX: u64 = 200_000;
 /// Bytes of output in one message to the leader.
 pub const LOG_CHUNK_BYTES: usize = 64 << 10;
 /// Requests for output that one session serves at a time.
@@ -20,9 +44,7 @@ pub const LOG_TAIL_LINES_MAX: u64 = 100_000;
 pub const LOG_FOLLOW_INTERVAL: Duration = Duration::from_millis(100);
 /// How often the checkpoint directory is looked at for checkpoints registered by files alone.
 pub const CHECKPOINT_SCAN_INTERVAL: Duration = Duration::from_secs(1);
-/// How far past its deadline a supervisor may be before the agent, which looks every `LEASE_TICK`, takes it
-/// for frozen and kills it: within the time that the shortest lease sets aside for killing.
-pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
+// The agent, too, looks at frozen supervisors every `LEASE_TICK`.
 const _: () = assert!(
     SUPERVISOR_OVERDUE_MS_MAX as u128 + LEASE_TICK.as_millis()
         < kill_ms(PARTITION_GRACE_MS_MIN) as u128
@@ -50,6 +72,13 @@ pub const INBOX_MAX: usize = 1_024;
 pub const ACTIONS_WAITING_MAX: usize = 1_024;
 /// Messages waiting to go to the leader.
 pub const OUTBOX_MAX: usize = 256;
+/// MiB of a GPU's memory that may be in use when it is given to a task: what the driver itself takes stays below.
+pub const GPU_MEMORY_FREE_MIB_MAX: u64 = 512;
+/// How long a GPU's memory is waited for before the GPU counts as unfit, in milliseconds: NVIDIA's resiliency extension
+/// waits as long.
+pub const GPU_MEMORY_WAIT_MS_MAX: u64 = 50_000;
+/// Between two looks at it.
+pub const GPU_MEMORY_POLL: Duration = Duration::from_secs(2);
 /// Lines of a simulated GPU's timeline.
 pub const TIMELINE_LINES_MAX: usize = 100_000;
 /// Injected faults waiting for the simulated GPUs.
@@ -66,3 +95,15 @@ pub const AGENT_TICK: Duration = Duration::from_millis(500);
 pub const RETENTION_INTERVAL: Duration = Duration::from_secs(60);
 /// Between two attempts to write to a disk that refuses the journal.
 pub const JOURNAL_RETRY: Duration = Duration::from_millis(500);
+/// Commands that users run beside tasks of one host at a time.
+pub const EXEC_SESSIONS_ON_HOST_MAX: usize = 16;
+/// Bytes of one message with a command's output.
+pub const EXEC_CHUNK_BYTES: usize = 16 << 10;
+/// Messages of one command waiting to go to the leader.
+pub const EXEC_MESSAGES_MAX: usize = 8;
+/// How long a supervisor may take to open its socket for commands.
+pub const EXEC_OPEN_MAX: Duration = Duration::from_secs(2);
+/// How long the output of a command that has ended may be quiet before it is given up: what it left running may hold it open.
+pub const EXEC_DRAIN_MAX: Duration = Duration::from_millis(500);
+/// How long a leader may take to close the call of a command that has ended.
+pub const EXEC_FAREWELL_MAX: Duration = Duration::from_secs(2);

@@ -8,22 +8,54 @@ use muster_core::command::Exit;
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";
 const EXITS: &str = "muster_worker_task_exits_total";
+const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
 const SESSION: &str = "muster_worker_session_open";
+const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
+const ENGINE: &str = "muster_worker_container_engine";
 const SYNC: &str = "muster_worker_journal_sync_seconds";
+const EXECS: &str = "muster_worker_execs_total";
+const EXECS_RUNNING: &str = "muster_worker_execs_running";
+const SHIPPED: &str = "muster_worker_log_segments_shipped_total";
+const SHIP_FAILURES: &str = "muster_worker_log_ship_failures_total";
+const UNSHIPPED: &str = "muster_worker_log_segments_unshipped";
+const UNSHIPPED_LOST: &str = "muster_worker_log_unshipped_lost_bytes_total";
+const REMOVED: &str = "muster_worker_log_attempts_removed_total";
 
 /// Says what each one is.
 pub(crate) fn describe() {
     describe_gauge!(RUNNING, "tasks with a living process on this host");
     describe_counter!(STARTS, "supervisors started");
     describe_counter!(EXITS, "tasks ended, by kind");
+    describe_counter!(SPOILED, "checkpoints that tasks said they could not read");
     describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
     describe_gauge!(SESSION, "1 while a session with the leader is open");
+    describe_counter!(
+        REMOVALS,
+        "checkpoints that were to be removed, by outcome: removed, or left where they are"
+    );
+    describe_gauge!(ENGINE, "1 while a container engine answers on this host");
     describe_histogram!(SYNC, "time to make a batch of journal records durable");
+    describe_counter!(EXECS, "commands that users ran beside tasks");
+    describe_gauge!(EXECS_RUNNING, "commands that run beside tasks");
+    describe_counter!(SHIPPED, "segments of output that were shipped");
+    describe_counter!(
+        SHIP_FAILURES,
+        "tries to ship a segment of output that failed"
+    );
+    describe_gauge!(
+        UNSHIPPED,
+        "finished segments of output that wait to be shipped"
+    );
+    describe_counter!(
+        UNSHIPPED_LOST,
+        "bytes of output that were removed before they were shipped"
+    );
+    describe_counter!(REMOVED, "ended attempts whose output was removed");
 }
 
 pub(crate) fn task_started() {
@@ -34,8 +66,16 @@ pub(crate) fn task_exited(exit: &Exit) {
     counter!(EXITS, "kind" => exit_kind(exit)).increment(1);
 }
 
+pub(crate) fn checkpoint_spoiled() {
+    counter!(SPOILED).increment(1);
+}
+
 pub(crate) fn task_vanished() {
     counter!(EXITS, "kind" => "vanished").increment(1);
+}
+
+pub(crate) fn checkpoint_removed(outcome: &'static str) {
+    counter!(REMOVALS, "outcome" => outcome).increment(1);
 }
 
 pub(crate) fn beat_round_trip_ms(milliseconds: u64) {
@@ -44,6 +84,36 @@ pub(crate) fn beat_round_trip_ms(milliseconds: u64) {
 
 pub(crate) fn journal_synced(took: Duration) {
     histogram!(SYNC).record(took.as_secs_f64());
+}
+
+pub(crate) fn exec_began() {
+    counter!(EXECS).increment(1);
+    gauge!(EXECS_RUNNING).increment(1.0);
+}
+
+pub(crate) fn exec_ended() {
+    gauge!(EXECS_RUNNING).decrement(1.0);
+}
+
+pub(crate) fn segment_shipped(lost_bytes: u64) {
+    counter!(SHIPPED).increment(1);
+    counter!(UNSHIPPED_LOST).increment(lost_bytes);
+}
+
+pub(crate) fn segment_ship_failed() {
+    counter!(SHIP_FAILURES).increment(1);
+}
+
+pub(crate) fn segments_unshipped(waiting: usize) {
+    gauge!(UNSHIPPED).set(count(waiting));
+}
+
+pub(crate) fn logs_removed(attempts: usize) {
+    counter!(REMOVED).increment(attempts as u64);
+}
+
+pub(crate) fn container_engine(answers: bool) {
+    gauge!(ENGINE).set(if answers { 1.0 } else { 0.0 });
 }
 
 pub(crate) fn session_open(open: bool) {

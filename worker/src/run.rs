@@ -1,31 +1,45 @@
 //! Puts the agent together: recovery before anything else, then the loops.
 
+use std::collections::BTreeMap;
 use std::future::Future;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use futures::future::OptionFuture;
 use muster_core::agent::{Agent, Input};
-use muster_core::command::HostRegistration;
+use muster_core::command::{GpuDescription, HostRegistration};
+use muster_core::ids::GpuUuid;
 use muster_core::topology::LearntTree;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{GpuConfig, WorkerConfig};
+use crate::config::{CgroupUse, GpuConfig, WorkerConfig};
+use crate::container_engine::{EngineFinder, FoundEngine};
+use crate::cpus::{CpuLayout, CpuLedger};
 use crate::driver::{Driver, Executor};
 use crate::error::Error;
+use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, NvmlBackend, SimulatedBackend, Timeline,
+    FaultMemory, GpuBackend, GpuError, GpuMonitor, HandOver, NvmlBackend, SimulatedBackend,
+    Timeline,
 };
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
+use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
-use crate::runner::{Runner, RunnerConfig};
+use crate::runner::{Hardware, Runner, RunnerConfig};
 use crate::session::SessionKeeper;
-use crate::topology;
+use crate::topology::{self, PciAddress, Sysfs};
+use crate::watchdog::Watchdog;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
-use muster_supervisor::find_cgroup_root;
+use muster_supervisor::{CgroupHost, Controller};
 
+/// Where every host has a file system in memory.
+const MEMORY: &str = "/dev/shm";
+/// What a host must be able to limit where cgroups are required.
+const LIMITING: [Controller; 3] = [Controller::Cpu, Controller::Memory, Controller::Pids];
 /// The program of the crate `muster-supervisor`.
 const SUPERVISOR_PROGRAM: &str = "muster-supervise";
 
@@ -42,25 +56,33 @@ pub async fn run(
     metrics::describe();
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
-    let data = DataDirectory::take(&config.data_dir)?;
+    let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
     let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
     let gpus = open_gpus(&config.gpus, &name)?;
-    let learnt = topology::learn(&config.topology, gpus.inventory(), &gpus.pci_addresses());
-    let monitor = GpuMonitor::start(gpus, faults)?;
-    let registration = HostRegistration {
-        learnt,
-        ..registration(&config, &data, machine, monitor.inventory().to_vec())
+    let addresses = gpus.pci_addresses();
+    let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
+    let hardware = Hardware {
+        cpus: cpu_ledger(&config, &addresses)?,
+        devices: gpus.device_numbers(),
     };
+    let memory = gpus.memory();
+    let monitor = GpuMonitor::start(gpus, faults)?;
+    let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
-    let runner = Runner::new(runner_config(&config, &data)?, clock, outbox.clone());
+    let finder = engine_finder(&config, &data);
+    let (engine, engines) = watch::channel(finder.find(None).await);
+    let patience = Duration::from_millis(config.gpu_memory_wait_ms);
+    let hand_over = HandOver::new(memory, patience, outbox.clone());
+    let settings = runner_config((&config, &data), hardware, engines.clone())?;
+    let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
     let (executor, handle) = Executor::new(journal, runner.clone());
     let (newest, accepted) = watch::channel(agent.leader());
     let keeper = SessionKeeper::new(
-        registration,
+        (host, engines),
         config.schedulers,
         outbox,
         accepted,
@@ -70,15 +92,21 @@ pub async fn run(
         agent,
         clock,
         inbox: incoming,
+        execs: Execs::new(runner.clone(), data.tasks()),
         runner,
         executor: handle,
         gpus: monitor,
         newest,
         logs: data.logs(),
+        retention: config.log_retention,
+        ships: config.log_shipping.is_some(),
         tasks: data.tasks(),
+        watchdog: Watchdog::of_this_process(),
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
+    ship(config.log_shipping, name, &data, stop.clone());
+    tokio::spawn(finder.watch(engine, stop.clone()));
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -88,6 +116,18 @@ pub async fn run(
     };
     stop.cancel();
     outcome
+}
+
+/// Hands the output of tasks on until `stop`, if the settings say to whom.
+fn ship(
+    shipping: Option<LogShipping>,
+    host: String,
+    data: &DataDirectory,
+    stop: CancellationToken,
+) {
+    let shipping =
+        shipping.map(|shipping| Shipper::new(shipping, host, data.logs(), data.tasks()).run());
+    tokio::spawn(stop.run_until_cancelled_owned(OptionFuture::from(shipping)));
 }
 
 impl Driver {
@@ -127,19 +167,24 @@ async fn recover(
         "the agent has found what the last one left"
     );
     let (agent, actions) = Agent::recover(records, adopted.found);
-    let late = adopted
-        .checkpoints
-        .into_iter()
-        .map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report })
-        .collect();
-    Ok((agent, actions, late))
+    let checkpoints = adopted.checkpoints.into_iter();
+    let checkpoints =
+        checkpoints.map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
+    let spoiled = adopted.spoiled.into_iter();
+    let spoiled =
+        spoiled.map(|(RunId { key, epoch }, report)| Input::Spoiled { key, epoch, report });
+    let progress = adopted.progress.into_iter();
+    let progress =
+        progress.map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
+    let late = checkpoints.chain(spoiled).chain(progress);
+    Ok((agent, actions, late.collect()))
 }
 
 fn registration(
     config: &WorkerConfig,
     data: &DataDirectory,
     machine: Machine,
-    gpus: Vec<muster_core::command::GpuDescription>,
+    (gpus, learnt): (&[GpuDescription], LearntTree),
 ) -> HostRegistration {
     let name = config.name.clone().unwrap_or(machine.name);
     HostRegistration {
@@ -148,15 +193,29 @@ fn registration(
         worker_id: data.worker_id(),
         incarnation: data.incarnation(),
         boot_id: machine.boot_id,
-        gpus,
+        gpus: gpus.to_vec(),
         cpus_milli: config.cpus_milli.unwrap_or(machine.cpus_milli),
         memory_mib: config.memory_mib.unwrap_or(machine.memory_mib),
         labels: config.labels.clone(),
-        learnt: LearntTree::default(),
+        learnt,
     }
 }
 
-fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerConfig, Error> {
+fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
+    let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
+    EngineFinder::new(
+        &config.container_engine,
+        data.mark(),
+        has_real_gpus,
+        data.tasks(),
+    )
+}
+
+fn runner_config(
+    (config, data): (&WorkerConfig, &DataDirectory),
+    hardware: Hardware,
+    engine: watch::Receiver<Option<FoundEngine>>,
+) -> Result<RunnerConfig, Error> {
     let supervisor = match &config.supervisor {
         Some(path) => path.clone(),
         None => supervisor_beside(std::env::current_exe().map_err(system("finding this program"))?),
@@ -172,9 +231,63 @@ fn runner_config(config: &WorkerConfig, data: &DataDirectory) -> Result<RunnerCo
         logs: data.logs(),
         checkpoints: absolute(checkpoints)?,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
-        log_limits: config.log_limits,
-        cgroup_root: config.cgroups.then(find_cgroup_root).flatten(),
+        log_limits: config.task_log_limits(),
+        engine,
+        cgroups: cgroups(config.cgroups, data)?,
+        cpu_quota: config.cpu_quota,
+        hardware,
+        rebooted: data.rebooted(),
+        secrets: config.secrets_dir.clone(),
+        run: config
+            .run_dir
+            .clone()
+            .unwrap_or_else(|| run_directory(data)),
     })
+}
+
+/// A folder in memory that no other worker has.
+fn run_directory(data: &DataDirectory) -> PathBuf {
+    PathBuf::from(MEMORY).join(format!("muster-{}", data.mark()))
+}
+
+/// Where cgroups of tasks can be made, if they are to have any.
+fn cgroups(wanted: CgroupUse, data: &DataDirectory) -> Result<Option<CgroupHost>, Error> {
+    if wanted == CgroupUse::Off {
+        return Ok(None);
+    }
+    let host = CgroupHost::find(&data.mark());
+    let has = |controller| host.as_ref().is_some_and(|host| host.has(controller));
+    let missing: Vec<&str> = { LIMITING.into_iter() }
+        .filter(|controller| !has(*controller))
+        .map(Controller::word)
+        .collect();
+    if missing.is_empty() {
+        return Ok(host);
+    }
+    let missing = missing.join(", ");
+    if wanted == CgroupUse::Required {
+        return Err(Error::Cgroups { missing });
+    }
+    tracing::warn!(
+        missing,
+        "tasks of this host are not held to all that they were given"
+    );
+    Ok(host)
+}
+
+/// The CPUs that tasks can be bound to: those that this process may use itself.
+fn cpu_ledger(
+    config: &WorkerConfig,
+    addresses: &BTreeMap<GpuUuid, PciAddress>,
+) -> Result<CpuLedger, Error> {
+    let ours = rustix::thread::sched_getaffinity(None)
+        .map_err(|error| system("asking for the CPUs of this process")(error.into()))?;
+    let allowed = |cpu| usize::try_from(cpu).is_ok_and(|cpu| ours.is_set(cpu));
+    let sysfs = Sysfs::new(&config.topology.sysfs_root);
+    let near =
+        { addresses.iter() }.filter_map(|(gpu, address)| Some((*gpu, sysfs.node_of(*address)?)));
+    let layout = CpuLayout::read(&config.topology.sysfs_root, allowed);
+    Ok(CpuLedger::new(layout, near.collect()))
 }
 
 /// The small program that only supervises, if it was installed beside this one; else this one, which can do so too.

@@ -11,8 +11,8 @@ use anyhow::{Context as _, ensure};
 use muster_core::command::Command;
 use muster_core::ids::RequestId;
 use muster_core::spec::{
-    DEFAULT_QUEUE, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, SINGLE_PARTITION_GRACE_MS,
-    STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
+    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use muster_core::state::State;
 use muster_raft_store::{Config, Handle, Peer};
@@ -152,6 +152,7 @@ fn spec() -> JobSpec {
         working_directory: None,
         tasks_per_host_max: None,
         layout: Layout::default(),
+        execution: Execution::default(),
     };
     JobSpec {
         name: "bench".to_owned(),

@@ -132,8 +132,7 @@ impl SimulatedHost {
             phase: Some(v1::WorkerTaskPhase {
                 kind: Some(held.phase.clone()),
             }),
-            checkpoint: None,
-            checkpoints: Vec::new(),
+            ..v1::TaskStatus::default()
         });
         let gpus = self.gpus.iter().map(|uuid| v1::GpuStatus {
             uuid: uuid.clone(),

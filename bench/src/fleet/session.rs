@@ -119,9 +119,12 @@ impl Session {
                 self.counters.refused.fetch_add(1, Ordering::Relaxed);
                 return ControlFlow::Break(());
             }
-            // Nobody asks a simulated worker for output or faults.
+            // Nobody asks a simulated worker for output, commands or faults.
             Some(
-                FromLeader::LogRequest(_) | FromLeader::LogCancel(_) | FromLeader::InjectFault(_),
+                FromLeader::LogRequest(_)
+                | FromLeader::LogCancel(_)
+                | FromLeader::Exec(_)
+                | FromLeader::InjectFault(_),
             )
             | None => {}
         }

@@ -1,16 +1,18 @@
 //! I4 and I5: what was acknowledged exists, once, under the id that was answered.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use muster_core::ids::{JobId, RequestId};
+use muster_core::ids::{JobId, PipelineId, RequestId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::state::{Answer, State};
 
 /// Submissions and cancels that a client was told about.
 #[derive(Clone, Debug, Default)]
 pub struct Acknowledged {
-    asked: BTreeSet<RequestId>,
+    /// How many jobs each request is for.
+    asked: BTreeMap<RequestId, u64>,
     jobs: BTreeMap<RequestId, JobId>,
+    pipelines: BTreeMap<RequestId, PipelineId>,
     cancels: Vec<JobId>,
     contradictions: Vec<LostWrite>,
 }
@@ -39,23 +41,33 @@ pub enum LostWrite {
         /// Its phase.
         phase: JobPhase,
     },
+    /// I5: one request was answered twice, differently.
+    #[error("request {request} was answered with pipeline {first} and with pipeline {second}")]
+    TwoPipelines {
+        /// Which request.
+        request: RequestId,
+        /// First answer.
+        first: PipelineId,
+        /// Second answer.
+        second: PipelineId,
+    },
     /// I5: the state holds another answer than the client got.
-    #[error("request {request} was answered with job {told}, the state says {kept:?}")]
+    #[error("request {request} was answered with {told:?}, the state says {kept:?}")]
     OtherAnswer {
         /// Which request.
         request: RequestId,
         /// What the client was told.
-        told: JobId,
+        told: Answer,
         /// What the state holds.
         kept: Option<Answer>,
     },
     /// I5: requests were carried out more than once.
-    #[error("{requests} requests made {jobs} jobs")]
+    #[error("requests for {asked} jobs made {jobs}")]
     TooMany {
-        /// Submissions that were ever sent, answered or not.
-        requests: usize,
+        /// Jobs of submissions that were ever sent, answered or not.
+        asked: u64,
         /// Jobs in the state.
-        jobs: usize,
+        jobs: u64,
     },
     /// I9: a linearizable read after the answer did not see the job.
     #[error(
@@ -72,7 +84,25 @@ pub enum LostWrite {
 impl Acknowledged {
     /// A client is about to send a submission.
     pub fn asked(&mut self, request: RequestId) {
-        self.asked.insert(request);
+        self.asked.insert(request, 1);
+    }
+
+    /// A client is about to send the submission of a pipeline with so many jobs.
+    pub fn asked_pipeline(&mut self, request: RequestId, jobs: u64) {
+        self.asked.insert(request, jobs);
+    }
+
+    /// A client got this answer to the submission of a pipeline.
+    pub fn submitted_pipeline(&mut self, request: RequestId, pipeline: PipelineId) {
+        if let Some(first) = self.pipelines.insert(request, pipeline)
+            && first != pipeline
+        {
+            self.contradictions.push(LostWrite::TwoPipelines {
+                request,
+                first,
+                second: pipeline,
+            });
+        }
     }
 
     /// A linearizable read on a replica did not see an acknowledged job.
@@ -101,18 +131,24 @@ impl Acknowledged {
     /// Number of acknowledged submissions.
     #[must_use]
     pub fn len(&self) -> usize {
-        self.jobs.len()
+        self.jobs.len() + self.pipelines.len()
     }
 
     /// True if nothing was acknowledged.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.jobs.is_empty()
+        self.len() == 0
     }
 
-    /// The acknowledged jobs.
+    /// The acknowledged jobs, those of pipelines included: these have the numbers after their pipeline's.
     pub fn jobs(&self) -> impl Iterator<Item = JobId> + '_ {
-        self.jobs.values().copied()
+        let of_pipeline = |(request, pipeline): (&RequestId, &PipelineId)| {
+            let count = self.asked.get(request).copied().unwrap_or(0);
+            let first = pipeline.get() + 1;
+            (first..first + count).map(JobId)
+        };
+        let in_pipelines = self.pipelines.iter().flat_map(of_pipeline);
+        self.jobs.values().copied().chain(in_pipelines)
     }
 
     /// Answers that contradict each other, or what was read after them, in order.
@@ -125,24 +161,22 @@ impl Acknowledged {
     #[must_use]
     pub fn judge(&self, state: &State) -> Vec<LostWrite> {
         let mut found = Vec::new();
-        if state.jobs.len() > self.asked.len() {
-            found.push(LostWrite::TooMany {
-                requests: self.asked.len(),
-                jobs: state.jobs.len(),
-            });
+        let (asked, jobs) = (self.asked.values().sum(), state.jobs.len() as u64);
+        if jobs > asked {
+            found.push(LostWrite::TooMany { asked, jobs });
         }
-        for (request, told) in &self.jobs {
-            if state.job(*told).is_none() {
-                found.push(LostWrite::Job(*told));
-            }
-            let kept = state
-                .requests
-                .get(*request)
-                .map(|stored| stored.answer.clone());
-            if kept != Some(Answer::Job(*told)) {
+        let gone = self.jobs().filter(|job| state.job(*job).is_none());
+        found.extend(gone.map(LostWrite::Job));
+        let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
+        let pipelines = self.pipelines.iter();
+        let told_pipelines = pipelines.map(|(at, id)| (*at, Answer::Pipeline(*id)));
+        for (request, told) in told_jobs.chain(told_pipelines) {
+            let stored = state.requests.get(request);
+            let kept = stored.map(|stored| stored.answer.clone());
+            if kept.as_ref() != Some(&told) {
                 found.push(LostWrite::OtherAnswer {
-                    request: *request,
-                    told: *told,
+                    request,
+                    told,
                     kept,
                 });
             }
@@ -178,6 +212,28 @@ mod tests {
     }
 
     #[test]
+    fn a_pipeline_of_which_a_job_is_missing_is_lost() {
+        let mut acknowledged = Acknowledged::default();
+        acknowledged.asked_pipeline(RequestId(1), 2);
+        acknowledged.submitted_pipeline(RequestId(1), PipelineId(5));
+        assert_eq!(
+            acknowledged.jobs().collect::<Vec<_>>(),
+            [JobId(6), JobId(7)]
+        );
+        let found = acknowledged.judge(&State::default());
+        assert_eq!(
+            found[..2],
+            [LostWrite::Job(JobId(6)), LostWrite::Job(JobId(7))]
+        );
+        assert!(matches!(found[2], LostWrite::OtherAnswer { .. }));
+        acknowledged.submitted_pipeline(RequestId(1), PipelineId(9));
+        assert!(matches!(
+            acknowledged.contradictions(),
+            [LostWrite::TwoPipelines { .. }]
+        ));
+    }
+
+    #[test]
     fn two_answers_to_one_request_are_noticed() {
         let mut acknowledged = Acknowledged::default();
         acknowledged.submitted(RequestId(1), JobId(5));
@@ -204,10 +260,7 @@ mod tests {
         assert!(matches!(
             found.as_slice(),
             [
-                LostWrite::TooMany {
-                    requests: 0,
-                    jobs: 1
-                },
+                LostWrite::TooMany { asked: 0, jobs: 1 },
                 LostWrite::Cancel { .. }
             ]
         ));

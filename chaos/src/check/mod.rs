@@ -4,6 +4,7 @@ mod acknowledged;
 mod agreement;
 mod assembly;
 mod exclusivity;
+mod lives;
 mod obedience;
 mod success;
 
@@ -11,5 +12,6 @@ pub use acknowledged::{Acknowledged, LostWrite};
 pub use agreement::{Agreement, Disagreement};
 pub use assembly::{Assembly, EarlyStart};
 pub use exclusivity::{Exclusivity, Overlap, Owner};
+pub use lives::{LivedAtOnce, Lives, LivesError, Repeated};
 pub use obedience::{Obedience, StaleOrder};
 pub use success::{PhantomSuccess, phantom_successes};

@@ -1,14 +1,16 @@
-//! A cluster of real processes on loopback: replicas and workers of the built binary, each with a folder,
-//! a log file and a configuration file of its own, killed and started again one by one.
+//! A cluster of real processes on loopback, or each in a network namespace of its own: replicas and workers of the
+//! built binary, each with a folder, a log file and a configuration file of its own, killed and started again one by one.
 
 mod folder;
+mod network;
 mod ports;
 mod process;
+mod small_disk;
 mod sweep;
 
 use std::fs;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
@@ -21,14 +23,20 @@ use muster_worker::{GpuConfig, WorkerConfig};
 use serde_json::json;
 
 pub use folder::ClusterFolder;
+pub(crate) use network::raise_loopback;
+pub use network::{Direction, Network, NetworkError};
 pub use ports::free_addresses;
 pub use process::ManagedProcess;
+pub use small_disk::SmallDisk;
 pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
 /// Memory of a simulated GPU.
 const GPU_MEMORY_MIB: u64 = 81_920;
 /// How long a process that is asked to end may take before it is killed.
 const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// Ports of replicas that have a host of their own.
+const OWN_PORT: u16 = 7400;
+const OWN_METRICS_PORT: u16 = 9400;
 
 /// Shape of a local cluster.
 #[derive(Clone, Debug)]
@@ -51,6 +59,8 @@ pub struct ClusterOptions {
     pub raft: RaftTimings,
     /// Whether the folder stays afterwards.
     pub keep: bool,
+    /// Whether every replica and every worker has a network namespace of its own, see [`Network`].
+    pub apart: bool,
 }
 
 impl ClusterOptions {
@@ -72,6 +82,7 @@ impl ClusterOptions {
             },
             raft: RaftTimings::QUICK,
             keep: false,
+            apart: false,
         }
     }
 }
@@ -97,6 +108,9 @@ pub enum ClusterError {
     /// Processes survive their end.
     #[error(transparent)]
     StillAlive(#[from] StillAlive),
+    /// The hosts' network.
+    #[error(transparent)]
+    Network(#[from] NetworkError),
 }
 
 fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterError {
@@ -113,6 +127,8 @@ pub struct Member {
     pub folder: PathBuf,
     /// Subcommand of the binary.
     role: &'static str,
+    /// Its number in the cluster's network, if there is one.
+    host: usize,
     process: Option<ManagedProcess>,
 }
 
@@ -137,8 +153,11 @@ impl Member {
         self.folder.join("config.json")
     }
 
-    fn start(&mut self, binary: &Path) -> Result<(), ClusterError> {
-        let mut command = Command::new(binary);
+    fn start(&mut self, binary: &Path, network: Option<&Network>) -> Result<(), ClusterError> {
+        let mut command = match network {
+            Some(network) => network.command(self.host, binary),
+            None => Command::new(binary),
+        };
         command.arg(self.role).arg("--config").arg(self.config());
         let process = ManagedProcess::start(&mut command, &self.log()).map_err(failed(format!(
             "starting {} ({})",
@@ -146,6 +165,16 @@ impl Member {
             binary.display()
         )))?;
         self.process = Some(process);
+        Ok(())
+    }
+
+    fn stop(&mut self) -> Result<(), ClusterError> {
+        let Some(mut process) = self.process.take() else {
+            return Ok(());
+        };
+        process
+            .stop(STOP_PATIENCE)
+            .map_err(failed(format!("stopping {}", self.name)))?;
         Ok(())
     }
 
@@ -165,6 +194,7 @@ impl Member {
 pub struct LocalCluster {
     options: ClusterOptions,
     folder: ClusterFolder,
+    network: Option<Network>,
     addresses: Vec<SocketAddr>,
     metrics: Vec<SocketAddr>,
     replicas: Vec<Member>,
@@ -178,12 +208,15 @@ impl LocalCluster {
     /// [`ClusterError`] names the process and the operation.
     pub fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
         let folder = ClusterFolder::create(options.keep).map_err(failed("making a folder"))?;
-        let mut addresses =
-            free_addresses(2 * options.replicas).map_err(failed("drawing free ports"))?;
-        let metrics = addresses.split_off(options.replicas);
+        let network = options
+            .apart
+            .then(|| Network::build(options.replicas + options.workers))
+            .transpose()?;
+        let (addresses, metrics) = addresses_of(options.replicas, network.as_ref())?;
         let mut cluster = Self {
             options,
             folder,
+            network,
             addresses,
             metrics,
             replicas: Vec::new(),
@@ -247,7 +280,7 @@ impl LocalCluster {
     /// # Errors
     /// If the binary cannot be started.
     pub fn start_replica(&mut self, index: usize) -> Result<(), ClusterError> {
-        self.replicas[index].start(&self.options.binary)
+        self.replicas[index].start(&self.options.binary, self.network.as_ref())
     }
 
     /// Kills a worker's agent alone; its supervisors and tasks go on.
@@ -272,7 +305,40 @@ impl LocalCluster {
     /// # Errors
     /// If the binary cannot be started.
     pub fn start_worker(&mut self, index: usize) -> Result<(), ClusterError> {
-        self.workers[index].start(&self.options.binary)
+        self.workers[index].start(&self.options.binary, self.network.as_ref())
+    }
+
+    /// Ends a worker's agent in good order and starts another program in its place; its supervisors and tasks go on.
+    ///
+    /// # Errors
+    /// If the one cannot be ended or the other cannot be started.
+    pub fn upgrade_worker(&mut self, index: usize, program: &Path) -> Result<(), ClusterError> {
+        self.workers[index].stop()?;
+        self.workers[index].start(program, self.network.as_ref())
+    }
+
+    /// Cuts a worker's host off from all others.
+    ///
+    /// # Errors
+    /// If the hosts have no network of their own, or it cannot be changed.
+    pub fn cut_worker(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
+        let host = self.workers[index].host;
+        Ok(self.own_network()?.cut(host, direction)?)
+    }
+
+    /// Connects a worker's host again.
+    ///
+    /// # Errors
+    /// If the hosts have no network of their own, or it cannot be changed.
+    pub fn heal_worker(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
+        let host = self.workers[index].host;
+        Ok(self.own_network()?.heal(host, direction)?)
+    }
+
+    fn own_network(&self) -> Result<&Network, ClusterError> {
+        let none = || io::Error::other("the hosts share one network");
+        let network = self.network.as_ref();
+        network.ok_or_else(|| failed("cutting a host off")(none()))
     }
 
     /// Ends everything, replicas in good order first, and removes the folder unless it is to be kept.
@@ -281,11 +347,7 @@ impl LocalCluster {
     /// If a process survives or the folder cannot be removed.
     pub fn stop(mut self) -> Result<(), ClusterError> {
         for member in self.workers.iter_mut().chain(&mut self.replicas) {
-            if let Some(mut process) = member.process.take() {
-                process
-                    .stop(STOP_PATIENCE)
-                    .map_err(failed(format!("stopping {}", member.name)))?;
-            }
+            member.stop()?;
         }
         kill_all(self.folder.path())?;
         let removed = self.take_folder()?.remove();
@@ -307,7 +369,7 @@ impl LocalCluster {
 
     fn add_replica(&mut self, index: usize) -> Result<(), ClusterError> {
         let id = index as u64 + 1;
-        let mut member = self.member("scheduler", format!("replica-{id}"))?;
+        let mut member = self.member("scheduler", format!("replica-{id}"), index)?;
         let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
         let config = SchedulerConfig {
             replica_id: ReplicaId(id),
@@ -322,16 +384,19 @@ impl LocalCluster {
             ..SchedulerConfig::default()
         };
         write_config(&member, &json!(config))?;
-        member.start(&self.options.binary)?;
+        member.start(&self.options.binary, self.network.as_ref())?;
         self.replicas.push(member);
         Ok(())
     }
 
     fn add_worker(&mut self, index: usize) -> Result<(), ClusterError> {
-        let mut member = self.member("worker", format!("node{:02}", index + 1))?;
+        let host = self.options.replicas + index;
+        let mut member = self.member("worker", format!("node{:02}", index + 1), host)?;
+        let address = self.network.as_ref().map(|network| network.address(host));
+        let address = address.unwrap_or(Ipv4Addr::LOCALHOST);
         let config = WorkerConfig {
             name: Some(member.name.clone()),
-            address: Some("127.0.0.1".to_owned()),
+            address: Some(address.to_string()),
             schedulers: self.addresses(),
             data_dir: member.folder.join("data"),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
@@ -339,7 +404,7 @@ impl LocalCluster {
             ..WorkerConfig::default()
         };
         write_config(&member, &json!(config))?;
-        member.start(&self.options.binary)?;
+        member.start(&self.options.binary, self.network.as_ref())?;
         self.workers.push(member);
         Ok(())
     }
@@ -357,7 +422,12 @@ impl LocalCluster {
         }
     }
 
-    fn member(&self, role: &'static str, name: String) -> Result<Member, ClusterError> {
+    fn member(
+        &self,
+        role: &'static str,
+        name: String,
+        host: usize,
+    ) -> Result<Member, ClusterError> {
         let folder = self.folder.path().join(&name);
         fs::create_dir_all(&folder).map_err(failed(format!("making {}", folder.display())))?;
         fs::create_dir_all(self.shared_folder()).map_err(failed("making the shared folder"))?;
@@ -365,6 +435,7 @@ impl LocalCluster {
             name,
             folder,
             role,
+            host,
             process: None,
         })
     }
@@ -377,6 +448,23 @@ impl Drop for LocalCluster {
             tracing::error!(%error, "processes of the local cluster are left");
         }
     }
+}
+
+/// gRPC and Prometheus addresses of so many replicas.
+fn addresses_of(
+    replicas: usize,
+    network: Option<&Network>,
+) -> Result<(Vec<SocketAddr>, Vec<SocketAddr>), ClusterError> {
+    let Some(network) = network else {
+        let mut addresses = free_addresses(2 * replicas).map_err(failed("drawing free ports"))?;
+        let metrics = addresses.split_off(replicas);
+        return Ok((addresses, metrics));
+    };
+    let at = |port| {
+        let addresses = (0..replicas).map(|host| IpAddr::V4(network.address(host)));
+        addresses.map(move |ip| SocketAddr::new(ip, port)).collect()
+    };
+    Ok((at(OWN_PORT), at(OWN_METRICS_PORT)))
 }
 
 fn write_config(member: &Member, config: &serde_json::Value) -> Result<(), ClusterError> {

@@ -6,8 +6,7 @@ use std::time::Duration;
 use muster_proto::v1;
 
 use super::options::{
-    CHECKPOINT_SECONDS, PARTITION_GRACE_MS, RANKS, RANKS_PER_HOST_MAX, STEP_MS, STOP_GRACE_MS,
-    TRAINING_STEPS,
+    PARTITION_GRACE_MS, RANKS, RANKS_PER_HOST_MAX, STEP_MS, STOP_GRACE_MS, TRAINING,
 };
 use crate::workload::TraceJob;
 
@@ -23,24 +22,35 @@ const GPUS_PER_TASK_MAX: u32 = 4;
 /// The variable that names the folder in which tasks lock the GPUs they hold.
 pub(super) const LEDGER_VARIABLE: &str = "GPU_LEDGER_DIR";
 
-/// The arguments of the training, the same with and without a cluster.
-pub(super) fn training_arguments(step_ms: u64, report: &Path) -> Vec<String> {
-    [
-        ("--steps", TRAINING_STEPS.to_string()),
-        ("--step-ms", step_ms.to_string()),
-        ("--checkpoint-seconds", CHECKPOINT_SECONDS.to_string()),
-        ("--peer-timeout-seconds", "5".to_owned()),
-        ("--report", report.display().to_string()),
-    ]
-    .into_iter()
-    .flat_map(|(name, value)| [name.to_owned(), value])
-    .collect()
+/// A training that ends with the same bits with and without a cluster.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Training {
+    /// Steps in all.
+    pub(crate) steps: u64,
+    /// Least seconds between two checkpoints.
+    pub(crate) checkpoint_seconds: u64,
+}
+
+impl Training {
+    /// The trainer's arguments; a step lasts at least `step_ms`.
+    pub(crate) fn arguments(&self, step_ms: u64, report: &Path) -> Vec<String> {
+        [
+            ("--steps", self.steps.to_string()),
+            ("--step-ms", step_ms.to_string()),
+            ("--checkpoint-seconds", self.checkpoint_seconds.to_string()),
+            ("--peer-timeout-seconds", "5".to_owned()),
+            ("--report", report.display().to_string()),
+        ]
+        .into_iter()
+        .flat_map(|(name, value)| [name.to_owned(), value])
+        .collect()
+    }
 }
 
 /// The training job.
 pub(super) fn training(trainer: &Path, report: &Path, ledger: &Path) -> v1::JobSpec {
     let mut command = vec![trainer.display().to_string()];
-    command.extend(training_arguments(STEP_MS, report));
+    command.extend(TRAINING.arguments(STEP_MS, report));
     let group = v1::TaskGroup {
         tasks_per_host_max: Some(RANKS_PER_HOST_MAX),
         ..group("ranks", RANKS, 1, command, ledger)
@@ -69,7 +79,8 @@ pub(super) fn stand_in(
     job(&trace.name, i32::from(trace.gpus() >= 8), tasks > 1, group)
 }
 
-fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSpec {
+/// A job of the demo with its leases and graces.
+pub(crate) fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSpec {
     v1::JobSpec {
         name: name.to_owned(),
         user: "demo".to_owned(),
@@ -86,7 +97,14 @@ fn job(name: &str, priority: i32, gang: bool, group: v1::TaskGroup) -> v1::JobSp
     }
 }
 
-fn group(name: &str, count: u32, gpus: u32, command: Vec<String>, ledger: &Path) -> v1::TaskGroup {
+/// Tasks that lock their GPUs in the ledger.
+pub(crate) fn group(
+    name: &str,
+    count: u32,
+    gpus: u32,
+    command: Vec<String>,
+    ledger: &Path,
+) -> v1::TaskGroup {
     let environment = [(LEDGER_VARIABLE.to_owned(), ledger.display().to_string())]
         .into_iter()
         .collect();

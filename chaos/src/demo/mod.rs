@@ -1,10 +1,10 @@
 //! `muster demo`: a real cluster of processes trains a real model while its parts are killed.
 
 mod faults;
-mod jobs;
-mod observer;
+pub(crate) mod jobs;
+pub(crate) mod observer;
 mod options;
-mod reference;
+pub(crate) mod reference;
 pub mod scoreboard;
 mod stage;
 mod stream;
@@ -20,7 +20,7 @@ pub use scoreboard::Scoreboard;
 use crate::cluster::ClusterError;
 use crate::workload::TraceError;
 use stage::Stage;
-use timeline::{Timeline, Voice};
+use timeline::{Output, Timeline, Voice};
 
 /// A demo that could not be played to its end.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +55,7 @@ pub enum DemoError {
 /// # Errors
 /// Why it could not be played to its end.
 pub async fn run(options: DemoOptions) -> Result<bool, DemoError> {
-    let timeline = Timeline::begin();
+    let timeline = Timeline::begin(Output::Stdout);
     let mut stage = Stage::set(options, timeline).await?;
     let played = play(&mut stage).await;
     let board = stage.board();

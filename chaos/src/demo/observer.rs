@@ -15,7 +15,7 @@ use super::timeline::{Timeline, Voice};
 
 /// An event with the time at which it was seen here.
 #[derive(Clone, Debug)]
-pub(super) struct Seen {
+pub(crate) struct Seen {
     /// When.
     pub at: Instant,
     /// What.
@@ -24,7 +24,7 @@ pub(super) struct Seen {
 
 /// Everything seen so far.
 #[derive(Debug, Default)]
-pub(super) struct Observed {
+pub(crate) struct Observed {
     events: Mutex<Vec<Seen>>,
     training: Mutex<Option<JobId>>,
     arrived: Notify,
@@ -43,12 +43,12 @@ pub struct Missed {
 impl Observed {
     /// Number of events seen so far: a place to wait from.
     #[must_use]
-    pub(super) fn here(&self) -> usize {
+    pub(crate) fn here(&self) -> usize {
         lock(&self.events).len()
     }
 
     /// Names the training job, whose events go to the timeline.
-    pub(super) fn follow(&self, training: JobId) {
+    pub(crate) fn follow(&self, training: JobId) {
         *lock(&self.training) = Some(training);
     }
 
@@ -56,7 +56,7 @@ impl Observed {
     ///
     /// # Errors
     /// [`Missed`] after `patience`.
-    pub(super) async fn wait_for(
+    pub(crate) async fn wait_for(
         &self,
         what: &str,
         from: usize,
@@ -90,15 +90,23 @@ impl Observed {
     }
 
     /// Whether `wanted` holds for an event from place `from` on.
-    pub(super) fn any_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> bool {
+    pub(crate) fn any_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> bool {
         lock(&self.events)[from..]
             .iter()
             .any(|seen| wanted(&seen.event))
     }
 
+    /// The first event from place `from` on for which `wanted` holds, if it was seen.
+    #[must_use]
+    pub(crate) fn first_since(&self, from: usize, wanted: impl Fn(&Event) -> bool) -> Option<Seen> {
+        let events = lock(&self.events);
+        let found = events[from..].iter().find(|seen| wanted(&seen.event));
+        found.cloned()
+    }
+
     /// The newest event seen before `end` for which `wanted` holds.
     #[must_use]
-    pub(super) fn newest_before(
+    pub(crate) fn newest_before(
         &self,
         end: Instant,
         wanted: impl Fn(&Event) -> bool,
@@ -124,7 +132,7 @@ impl Observed {
 
 /// Watches from the first revision on, until it is aborted.
 #[must_use]
-pub(super) fn observe(
+pub(crate) fn observe(
     client: Client,
     observed: Arc<Observed>,
     timeline: Timeline,
@@ -171,6 +179,6 @@ pub(super) fn observe(
 }
 
 /// Locks; a panic elsewhere ends the demo anyway.
-pub(super) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -3,6 +3,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::jobs::Training;
+
 /// What the demo is made from.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
@@ -32,16 +34,17 @@ impl DemoOptions {
     }
 }
 
-/// Training steps in all.
-pub(super) const TRAINING_STEPS: u64 = 3_000;
+/// The training.
+pub(super) const TRAINING: Training = Training {
+    steps: 3_000,
+    checkpoint_seconds: 3,
+};
 /// Least duration of one step, so that the training outlives every fault: about a minute undisturbed.
 pub(super) const STEP_MS: u64 = 22;
 /// Ranks of the training, one GPU each.
 pub(super) const RANKS: u32 = 4;
 /// Ranks on one host at most, so that the training spans at least two.
 pub(super) const RANKS_PER_HOST_MAX: u32 = 2;
-/// Least seconds between two checkpoints.
-pub(super) const CHECKPOINT_SECONDS: u64 = 3;
 /// Lease of every job of the demo: the demo's hosts count as lost after 5 s.
 pub(super) const PARTITION_GRACE_MS: u64 = 6_000;
 /// Between asking and killing.

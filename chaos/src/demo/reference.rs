@@ -7,8 +7,7 @@ use std::process::Stdio;
 
 use tokio::process::Command;
 
-use super::jobs::training_arguments;
-use super::options::RANKS;
+use super::jobs::Training;
 use crate::cluster::free_addresses;
 
 /// An undisturbed run that did not succeed.
@@ -48,19 +47,21 @@ fn failed(operation: String) -> impl FnOnce(io::Error) -> ReferenceError {
     move |source| ReferenceError::Io { operation, source }
 }
 
-/// Trains without any fault and at full speed; returns the digest of the final weights.
+/// Trains without any fault and at full speed, with so many ranks; returns the digest of the final weights.
 ///
 /// # Errors
 /// [`ReferenceError`] names the rank and its output.
-pub(super) async fn train_undisturbed(
+pub(crate) async fn train_undisturbed(
+    training: &Training,
+    ranks: u32,
     trainer: &Path,
     folder: &Path,
 ) -> Result<String, ReferenceError> {
     fs::create_dir_all(folder).map_err(failed(format!("making {}", folder.display())))?;
     let master = free_addresses(1).map_err(failed("drawing a free port".to_owned()))?[0];
     let report = folder.join("report.json");
-    let mut ranks = Vec::new();
-    for rank in 0..RANKS {
+    let mut children = Vec::new();
+    for rank in 0..ranks {
         let output = folder.join(format!("rank-{rank}.log"));
         let file =
             fs::File::create(&output).map_err(failed(format!("creating {}", output.display())))?;
@@ -68,9 +69,9 @@ pub(super) async fn train_undisturbed(
             .try_clone()
             .map_err(failed("sharing a log".to_owned()))?;
         let child = Command::new(trainer)
-            .args(training_arguments(0, &report))
+            .args(training.arguments(0, &report))
             .env("RANK", rank.to_string())
-            .env("WORLD_SIZE", RANKS.to_string())
+            .env("WORLD_SIZE", ranks.to_string())
             .env("MASTER_ADDR", master.ip().to_string())
             .env("MASTER_PORT", master.port().to_string())
             .stdin(Stdio::null())
@@ -79,9 +80,9 @@ pub(super) async fn train_undisturbed(
             .kill_on_drop(true)
             .spawn()
             .map_err(failed(format!("starting {}", trainer.display())))?;
-        ranks.push((rank, output, child));
+        children.push((rank, output, child));
     }
-    for (rank, output, mut child) in ranks {
+    for (rank, output, mut child) in children {
         let status = child
             .wait()
             .await
@@ -101,7 +102,7 @@ pub(super) async fn train_undisturbed(
 ///
 /// # Errors
 /// If the file is missing or damaged.
-pub(super) fn read_digest(report: &Path) -> Result<String, ReferenceError> {
+pub(crate) fn read_digest(report: &Path) -> Result<String, ReferenceError> {
     #[derive(serde::Deserialize)]
     struct Report {
         weights_digest: String,

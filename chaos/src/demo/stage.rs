@@ -11,7 +11,7 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::observer::{Observed, lock, observe};
-use super::options::{DemoOptions, FINISH_PATIENCE, PATIENCE};
+use super::options::{DemoOptions, FINISH_PATIENCE, PATIENCE, RANKS, TRAINING};
 use super::scoreboard::Scoreboard;
 use super::timeline::{Timeline, Voice};
 use super::{DemoError, jobs, reference, stream};
@@ -97,7 +97,8 @@ impl Stage {
             "training once undisturbed, without a scheduler, for comparison",
         );
         let folder = self.cluster.folder().join("undisturbed");
-        let digest = reference::train_undisturbed(&self.options.trainer, &folder).await?;
+        let digest =
+            reference::train_undisturbed(&TRAINING, RANKS, &self.options.trainer, &folder).await?;
         self.say(
             Voice::Training,
             &format!(

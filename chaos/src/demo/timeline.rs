@@ -50,38 +50,53 @@ const fn color(style: Style, color: AnsiColor) -> Style {
     style.fg_color(Some(anstyle::Color::Ansi(color)))
 }
 
+/// Where a timeline is printed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// It is what was asked for.
+    Stdout,
+    /// It is told beside what was asked for.
+    Stderr,
+}
+
 /// Prints lines with the seconds since the demo began.
 #[derive(Clone, Copy, Debug)]
 pub struct Timeline {
     began: Instant,
+    output: Output,
 }
 
 impl Timeline {
     /// Begins now.
     #[must_use]
-    pub fn begin() -> Self {
+    pub fn begin(output: Output) -> Self {
         Self {
             began: Instant::now(),
+            output,
         }
     }
 
-    /// Prints one line to standard output; colours only where it is a terminal.
+    /// Prints one line; colours only where it is a terminal.
     pub fn say(&self, voice: Voice, text: &str) {
         let style = voice.style();
-        let mut output = anstream::stdout().lock();
-        // A closed output (`muster demo | head`) is no reason to stop in the middle.
-        let _unread = writeln!(
-            output,
+        self.write(&format!(
             "{:7.2}s {style}{} {text}{style:#}",
             self.began.elapsed().as_secs_f64(),
             voice.sign(),
-        );
+        ));
+    }
+
+    fn write(&self, line: &str) {
+        // A closed output (`muster demo | head`) is no reason to stop in the middle.
+        let _unread = match self.output {
+            Output::Stdout => writeln!(anstream::stdout().lock(), "{line}"),
+            Output::Stderr => writeln!(anstream::stderr().lock(), "{line}"),
+        };
     }
 
     /// Prints a text as it is.
     pub fn print(&self, text: &str) {
-        // As above: nobody may be reading any more.
-        let _unread = writeln!(anstream::stdout().lock(), "{text}");
+        self.write(text);
     }
 
     /// Prints an event that people want to see; the others stay silent.

@@ -8,7 +8,8 @@ use std::time::Duration;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, RequestId};
 use muster_core::spec::{
-    Condition, Dependency, JobSpec, Lifecycle, Resources, RetryPolicy, SuspendMode, TaskGroup,
+    Condition, Container, Dependency, Execution, JobSpec, Lifecycle, Pipeline, PipelineDependency,
+    PipelineJob, Resources, RetryPolicy, SuspendMode, TaskGroup,
 };
 use muster_core::state::{Answer, State};
 use muster_raft_store::{Handle, ProposeError};
@@ -24,6 +25,10 @@ use super::transport::Registry;
 
 /// How long a user waits for one answer.
 const TRY_TIMEOUT: Duration = Duration::from_secs(2);
+/// About one job in so many is submitted as a part of a pipeline.
+const PIPELINE_EVERY: u64 = 11;
+/// How often a pipeline is submitted.
+const PIPELINE_SUBMITS: usize = 2;
 /// Pause before a repetition.
 const RETRY_PAUSE: Duration = Duration::from_millis(200);
 
@@ -57,7 +62,12 @@ impl SimClient {
                 self.configure().await;
             }
             let request = RequestId(self.random.random());
-            let spec = Arc::new(self.draw_job(&earlier));
+            let spec = self.draw_job(&earlier);
+            if is_of_pipeline(&spec) {
+                self.submit_pipeline(spec).await;
+                continue;
+            }
+            let spec = Arc::new(spec);
             let submit = Command::SubmitJob { request, spec };
             self.judges.with(|seen| seen.acknowledged.asked(request));
             if let Some(Answer::Job(job)) = self.insist(submit.clone()).await {
@@ -68,6 +78,37 @@ impl SimClient {
             }
             let pause_ms = self.random.random_range(50..3_000);
             tokio::time::sleep(Duration::from_millis(pause_ms)).await;
+        }
+    }
+
+    /// Submits a job and one like it that waits for its end as one, and the same once more, as a client does that lost the
+    /// answer.
+    async fn submit_pipeline(&mut self, spec: JobSpec) {
+        let request = RequestId(self.random.random());
+        let position = 0;
+        let when = Condition::Ended;
+        let job = |number: u32, after| PipelineJob {
+            spec: Arc::new(JobSpec {
+                name: format!("simulated-{number}"),
+                ..spec.clone()
+            }),
+            after,
+        };
+        let waits = vec![PipelineDependency { position, when }];
+        let jobs = vec![job(0, Vec::new()), job(1, waits)];
+        let count = jobs.len() as u64;
+        let name = "simulated".to_owned();
+        let pipeline = Arc::new(Pipeline { name, jobs });
+        let submit = Command::SubmitPipeline { request, pipeline };
+        self.judges
+            .with(|seen| seen.acknowledged.asked_pipeline(request, count));
+        for _ in 0..PIPELINE_SUBMITS {
+            if let Some(Answer::Pipeline(id)) = self.insist(submit.clone()).await {
+                self.judges.with(|seen| {
+                    seen.coverage.reached(Situation::PipelineSubmitted);
+                    seen.acknowledged.submitted_pipeline(request, id);
+                });
+            }
         }
     }
 
@@ -225,6 +266,7 @@ impl SimClient {
             working_directory: None,
             tasks_per_host_max: random.random_bool(0.2).then_some(2),
             layout: draw_layout(random),
+            execution: execution_of(run_ms),
         };
         let lifecycle = lifecycle_of(gang, run_ms, earlier);
         JobSpec {
@@ -247,6 +289,27 @@ impl SimClient {
     }
 }
 
+/// Whether a job is submitted as a part of a pipeline: it follows from its drawn running time, so that no other draw
+/// changes.
+fn is_of_pipeline(spec: &JobSpec) -> bool {
+    let run_ms = spec.groups[0].environment.get("RUN_MS");
+    let run_ms: Option<u64> = run_ms.and_then(|text| text.parse().ok());
+    run_ms.is_some_and(|run_ms| run_ms.is_multiple_of(PIPELINE_EVERY))
+}
+
+/// How a job's tasks are run: it follows from its drawn running time, so that no other draw changes.
+fn execution_of(run_ms: u64) -> Execution {
+    let container = run_ms.is_multiple_of(6).then(|| Container {
+        image: "simulated".to_owned(),
+        ..Container::default()
+    });
+    Execution {
+        container,
+        pids_max: run_ms.is_multiple_of(7).then_some(64),
+        ..Execution::default()
+    }
+}
+
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.
 fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
@@ -258,6 +321,12 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     }
     if gang && run_ms.is_multiple_of(7) {
         lifecycle.barrier = Some(false);
+    }
+    if run_ms.is_multiple_of(2) {
+        lifecycle.local_retries_max = 1;
+    }
+    if run_ms.is_multiple_of(7) {
+        lifecycle.attempts_without_progress_max = Some(2);
     }
     let when = match run_ms % 12 {
         0 | 1 => Condition::Ended,

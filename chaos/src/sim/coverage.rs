@@ -20,6 +20,8 @@ pub enum Situation {
     SnapshotInstalled,
     /// A request that had been answered was sent again.
     RequestRepeated,
+    /// A pipeline was acknowledged.
+    PipelineSubmitted,
     /// A linearizable read followed an acknowledgement.
     ReadBack,
     /// A cancel was acknowledged.
@@ -36,6 +38,8 @@ pub enum Situation {
     GivenBack,
     /// A unit was run again because of a fault.
     RunAgain,
+    /// A unit was begun again in place after a failure of its own.
+    RetriedInPlace,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -60,6 +64,7 @@ impl Situation {
         Self::DiskStopped,
         Self::SnapshotInstalled,
         Self::RequestRepeated,
+        Self::PipelineSubmitted,
         Self::ReadBack,
         Self::Cancelled,
         Self::GangPlaced,
@@ -68,6 +73,7 @@ impl Situation {
         Self::StoodStill,
         Self::GivenBack,
         Self::RunAgain,
+        Self::RetriedInPlace,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
@@ -84,6 +90,7 @@ impl Situation {
             Self::DiskStopped => "replicas stopped by a full disk",
             Self::SnapshotInstalled => "snapshots installed",
             Self::RequestRepeated => "answered requests repeated",
+            Self::PipelineSubmitted => "pipelines acknowledged",
             Self::ReadBack => "linearizable reads after an answer",
             Self::Cancelled => "cancels acknowledged",
             Self::GangPlaced => "gangs placed",
@@ -92,6 +99,7 @@ impl Situation {
             Self::StoodStill => "tasks that stood still",
             Self::GivenBack => "attempts stopped because their jobs were suspended",
             Self::RunAgain => "units run again after a fault",
+            Self::RetriedInPlace => "units begun again in place",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",
@@ -167,6 +175,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             reason: RestartReason::Infra,
             ..
         } => Some(Situation::RunAgain),
+        EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::agent::{Agent, JournalRecord};
 use muster_core::command::{GpuDescription, GpuHealth, HostRegistration};
 use muster_core::ids::{GpuUuid, RequestId};
+use muster_core::state::ENGINE_LABEL;
 use muster_core::time::MonotonicMs;
 use muster_core::timings::Timings;
 use muster_core::topology::{LearntGpu, LearntTree, NamedCell};
@@ -265,7 +266,7 @@ impl SimHost {
                 .collect(),
             cpus_milli: 64_000,
             memory_mib: 1 << 20,
-            labels: BTreeMap::new(),
+            labels: [(ENGINE_LABEL.to_owned(), "simulated".to_owned())].into(),
             learnt,
         })
     }

@@ -13,6 +13,7 @@ use tokio::time::Instant;
 use super::report::{Incident, Report, Violation};
 use super::runtime::{NodeId, freeze, thaw};
 use super::world::World;
+use crate::error_chain::chain;
 
 /// Largest step of a wall clock, in milliseconds: one hour.
 const CLOCK_STEP_MS_MAX: i64 = 3_600_000;
@@ -276,13 +277,6 @@ impl Nemesis {
             self.repaired("host booted", format_args!("{}", host_name(host)));
         }
     }
-}
-
-/// An error with everything that caused it.
-fn chain(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(Some(error), |error| error.source());
-    let words: Vec<String> = causes.map(ToString::to_string).collect();
-    words.join(": ")
 }
 
 fn host_name(host: usize) -> String {

@@ -1,14 +1,13 @@
-//! `muster demo`, `muster dev` and `muster chaos`: clusters made for the purpose.
+//! `muster demo` and `muster dev`: clusters made for the purpose.
 
 use std::io::{self, Write};
 use std::num::NonZero;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
-use clap::{Args, Subcommand};
+use clap::Args;
 use muster_chaos::cluster::{ClusterOptions, real_gpus};
 use muster_chaos::demo::{DemoError, DemoOptions};
 use muster_chaos::dev::{self, DevCluster};
-use muster_chaos::sim::sweep::{SweepOptions, sweep};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -38,15 +37,7 @@ impl Demo {
     /// Does it.
     pub(crate) fn run(self) -> Result<Exit, Failure> {
         let binary = own_binary()?;
-        let trainer = self
-            .trainer
-            .unwrap_or_else(|| binary.with_file_name("muster-trainer"));
-        if !trainer.is_file() {
-            return Err(Failure::usage(format!(
-                "{} is not there; build it with `make build`, or name it with --trainer",
-                trainer.display()
-            )));
-        }
+        let trainer = trainer_program(self.trainer, &binary)?;
         let options = DemoOptions {
             trace: self.trace,
             jobs: self.jobs,
@@ -112,7 +103,7 @@ impl Dev {
     }
 }
 
-fn announce(cluster: &DevCluster, ready_file: Option<&std::path::Path>) -> io::Result<()> {
+fn announce(cluster: &DevCluster, ready_file: Option<&Path>) -> io::Result<()> {
     if let Some(file) = ready_file {
         let unfinished = file.with_extension("tmp");
         std::fs::write(&unfinished, serde_json::to_vec_pretty(cluster)?)?;
@@ -133,62 +124,26 @@ fn announce(cluster: &DevCluster, ready_file: Option<&std::path::Path>) -> io::R
     output.flush()
 }
 
-/// `muster chaos`
-#[derive(Debug, Subcommand)]
-pub(crate) enum Chaos {
-    /// Simulate whole clusters under faults, one per seed; the same seed gives the same cluster
-    Sim(Sim),
-}
-
-/// `muster chaos sim`
-#[derive(Debug, Args)]
-pub(crate) struct Sim {
-    /// First seed
-    #[arg(long, default_value_t = 0)]
-    first: u64,
-    /// Number of seeds
-    #[arg(long, default_value_t = 200)]
-    seeds: u64,
-    /// Simulated seconds with faults in each cluster
-    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
-    faults_seconds: u64,
-    /// A line for every world, not only for those that fail
-    #[arg(long)]
-    all_lines: bool,
-    /// Do not prove that the judges find the known bugs
-    #[arg(long)]
-    skip_mutants: bool,
-}
-
-impl Chaos {
-    /// Does it.
-    pub(crate) fn run(self) -> Result<Exit, Failure> {
-        let Self::Sim(sim) = self;
-        let options = SweepOptions {
-            first: sim.first,
-            seeds: sim.seeds,
-            faults_s: sim.faults_seconds,
-            all_lines: sim.all_lines,
-            mutants: !sim.skip_mutants,
-        };
-        let mut output = io::stdout();
-        let report = sweep(options, &mut output)
-            .and_then(|report| write!(output, "{report}").map(|()| report))
-            .map_err(|error| Failure::new(format!("cannot simulate: {error}")))?;
-        Ok(if report.holds() {
-            Exit::Ok
-        } else {
-            Exit::Error
-        })
-    }
-}
-
-fn own_binary() -> Result<PathBuf, Failure> {
+/// This program's own file: replicas and workers of a cluster are started from it.
+pub(super) fn own_binary() -> Result<PathBuf, Failure> {
     std::env::current_exe()
         .map_err(|error| Failure::new(format!("cannot find this program's own file: {error}")))
 }
 
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+/// The example trainer: the one named, or the one beside this program.
+pub(super) fn trainer_program(named: Option<PathBuf>, binary: &Path) -> Result<PathBuf, Failure> {
+    let trainer = named.unwrap_or_else(|| binary.with_file_name("muster-trainer"));
+    if !trainer.is_file() {
+        return Err(Failure::usage(format!(
+            "{} is not there; build it with `make build`, or name it with --trainer",
+            trainer.display()
+        )));
+    }
+    Ok(trainer)
+}
+
+/// The runtime of a cluster's driver.
+pub(super) fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
     tokio::runtime::Builder::new_multi_thread()
         .enable_all()
         .build()

@@ -1,6 +1,7 @@
 //! The commands, one file a noun (one a verb for jobs), each a thin layer over the SDK.
 
 mod blocking;
+pub(crate) mod chaos;
 pub(crate) mod cluster;
 pub(crate) mod completion;
 mod configuration;
@@ -9,10 +10,12 @@ pub(crate) mod gpu;
 pub(crate) mod host;
 pub(crate) mod job;
 mod listing;
+pub(crate) mod pipeline;
 pub(crate) mod queue;
 pub(crate) mod replay;
 pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
+pub(crate) mod task;
 pub(crate) mod topology;
 pub(crate) mod worker;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::Args;
 use muster_core::topology::NamedCell;
 use muster_worker::topology::DeclaredCells;
-use muster_worker::{GpuConfig, WorkerConfig};
+use muster_worker::{ContainerEngineConfig, GpuConfig, WorkerConfig};
 
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -63,6 +63,9 @@ pub(crate) struct Worker {
     /// Cells of so many GPUs each that simulated GPUs form: LEVEL=GPUS, larger ones first (socket=4 switch=2)
     #[arg(long, value_name = "LEVEL=GPUS", value_parser = parse::assignment, requires = "simulated_gpus")]
     simulated_cells: Vec<(String, String)>,
+    /// What makes containers: `auto`, `none` or an engine's socket
+    #[arg(long, value_name = "SOCKET")]
+    container_engine: Option<String>,
     /// Form of log lines; MUSTER_LOG says what is logged
     #[arg(long, value_enum, default_value_t, value_name = "FORMAT")]
     log: LogFormat,
@@ -84,6 +87,9 @@ impl Worker {
         config.memory_mib = self.memory.map(|memory| memory.mib).or(config.memory_mib);
         config.cpus_milli = self.cpus.map(|cpus| cpus.milli).or(config.cpus_milli);
         config.labels.extend(self.label);
+        if let Some(word) = &self.container_engine {
+            config.container_engine = ContainerEngineConfig::of(word);
+        }
         if !self.schedulers.is_empty() {
             config.schedulers = self.schedulers;
         }

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use super::execution::ExecutionFile;
 use super::scheduling::LayoutFile;
 use crate::parse::{CpuCount, HumanSize};
 
@@ -21,7 +22,8 @@ pub(crate) struct GroupFile {
     /// What each task needs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) resources: Option<ResourcesFile>,
-    /// Program and arguments.
+    /// Program and arguments; may be left out in a container.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub(crate) command: Vec<String>,
     /// Additional environment variables.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
@@ -35,6 +37,9 @@ pub(crate) struct GroupFile {
     /// Where its tasks lie to each other, and how many of them are enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) layout: Option<LayoutFile>,
+    /// How its tasks are run, beside their command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) execution: Option<ExecutionFile>,
 }
 
 /// What one task needs.
@@ -66,6 +71,7 @@ impl From<GroupFile> for v1::TaskGroup {
             working_directory: group.working_directory,
             tasks_per_host_max: group.tasks_per_host_max,
             layout: group.layout.map(Into::into),
+            execution: group.execution.map(Into::into),
         }
     }
 }
@@ -92,6 +98,7 @@ impl From<&v1::TaskGroup> for GroupFile {
             working_directory: group.working_directory.clone(),
             tasks_per_host_max: group.tasks_per_host_max,
             layout: group.layout.as_ref().map(Into::into),
+            execution: group.execution.as_ref().map(Into::into),
         }
     }
 }

@@ -3,6 +3,8 @@
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use crate::parse::{HumanDuration, HumanSignal};
+
 /// What a job says about its own life.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -28,6 +30,99 @@ pub(crate) struct LifecycleFile {
     /// What the ends of its tasks mean; the first one that matches counts.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(crate) rules: Vec<RuleFile>,
+    /// Of the retries in a row, so many are begun at once where the unit is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) local_retries_max: Option<u32>,
+    /// Attempts in a row without a newer checkpoint after which a unit fails; 0: no limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) attempts_without_progress_max: Option<u32>,
+    /// What becomes of its checkpoints.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) checkpoints: Option<CheckpointsFile>,
+    /// The signal by which its tasks are asked to stop, before SIGTERM.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) warning: Option<WarningFile>,
+}
+
+/// What becomes of a job's checkpoints.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub(crate) struct CheckpointsFile {
+    /// So many of the newest good ones are kept.
+    kept_min: u32,
+    /// Those whose step is a multiple of this are kept as well.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    kept_every: Option<u64>,
+    /// Whether the others' folders are removed.
+    remove: bool,
+    /// Spoiled ones in a row after which a unit is not begun again.
+    bad_max: u32,
+    /// Time after its start within which an attempt's failure to read one marks it spoiled.
+    restore_window: HumanDuration,
+}
+
+impl Default for CheckpointsFile {
+    /// Two are kept, nothing is removed, three bad ones, ten minutes.
+    fn default() -> Self {
+        Self {
+            kept_min: 2,
+            kept_every: None,
+            remove: false,
+            bad_max: 3,
+            restore_window: HumanDuration { ms: 600_000 },
+        }
+    }
+}
+
+impl From<CheckpointsFile> for v1::CheckpointPolicy {
+    fn from(file: CheckpointsFile) -> Self {
+        Self {
+            kept_min: file.kept_min,
+            kept_every: file.kept_every,
+            remove: file.remove,
+            bad_max: file.bad_max,
+            restore_window_ms: file.restore_window.ms,
+        }
+    }
+}
+
+impl From<v1::CheckpointPolicy> for CheckpointsFile {
+    fn from(policy: v1::CheckpointPolicy) -> Self {
+        Self {
+            kept_min: policy.kept_min,
+            kept_every: policy.kept_every,
+            remove: policy.remove,
+            bad_max: policy.bad_max,
+            restore_window: HumanDuration {
+                ms: policy.restore_window_ms,
+            },
+        }
+    }
+}
+
+/// A signal before SIGTERM.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct WarningFile {
+    /// Which.
+    pub(crate) signal: HumanSignal,
+    /// To which processes of the task.
+    #[serde(default)]
+    pub(crate) to: RecipientFile,
+    /// How long before the task is killed; at once when it is asked to stop if absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) lead: Option<HumanDuration>,
+}
+
+/// Which processes of a task get a signal.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(crate) enum RecipientFile {
+    /// The one that the job's command became.
+    #[default]
+    Main,
+    /// Every one.
+    All,
 }
 
 /// How a job is suspended.
@@ -109,7 +204,10 @@ impl From<LifecycleFile> for v1::Lifecycle {
             tasks_at_once_max: file.tasks_at_once_max,
             after: after.collect(),
             rules: file.rules.into_iter().map(Into::into).collect(),
-            ..Self::default()
+            local_retries_max: file.local_retries_max.unwrap_or(0),
+            attempts_without_progress_max: file.attempts_without_progress_max,
+            checkpoints: file.checkpoints.map(Into::into),
+            warning: file.warning.map(Into::into),
         }
     }
 }
@@ -132,6 +230,36 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             after_any: named(v1::Condition::Ended),
             after_failed: named(v1::Condition::Failed),
             rules: lifecycle.rules.iter().filter_map(rule).collect(),
+            local_retries_max: Some(lifecycle.local_retries_max).filter(|max| *max > 0),
+            attempts_without_progress_max: lifecycle.attempts_without_progress_max,
+            checkpoints: lifecycle.checkpoints.map(Into::into),
+            warning: lifecycle.warning.map(Into::into),
+        }
+    }
+}
+
+impl From<WarningFile> for v1::StopWarning {
+    fn from(file: WarningFile) -> Self {
+        Self {
+            signal: file.signal.number,
+            to_all: file.to == RecipientFile::All,
+            lead_ms: file.lead.map(|lead| lead.ms),
+        }
+    }
+}
+
+impl From<v1::StopWarning> for WarningFile {
+    fn from(warning: v1::StopWarning) -> Self {
+        Self {
+            signal: HumanSignal {
+                number: warning.signal,
+            },
+            to: if warning.to_all {
+                RecipientFile::All
+            } else {
+                RecipientFile::Main
+            },
+            lead: warning.lead_ms.map(|ms| HumanDuration { ms }),
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Reading job files and checking every rule before anything is sent.
 
-use muster_core::spec::{JobSpec, Violation, validate};
+use muster_core::spec::{JobSpec, Violation, check_submission, validate};
 use muster_proto::v1;
 
 use super::schema::JobFile;
@@ -63,6 +63,12 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
         let message = "belongs to a job without `groups`; move it into the group".to_owned();
         return vec![place(field, message)];
     }
+    if let Some(field) = job.pipeline_field() {
+        let message = "belongs to a job of a pipeline (`muster pipeline submit`); a job of its own names others \
+                       by their ids, under `lifecycle`"
+            .to_owned();
+        return vec![place(field, message)];
+    }
     let violations = broken_rules(job.clone().into_spec(user)).into_iter();
     let errors = violations.map(|violation| {
         let rule = rule_in_file(&violation);
@@ -74,7 +80,11 @@ fn check(file: &str, document: &Document<'_, JobFile>, user: &str) -> Vec<FileEr
 /// All rules that a job breaks.
 pub(crate) fn broken_rules(spec: v1::JobSpec) -> Vec<Violation> {
     match JobSpec::try_from(spec) {
-        Ok(spec) => validate(&spec),
+        Ok(spec) => {
+            let mut broken = validate(&spec);
+            broken.extend(check_submission(&spec));
+            broken
+        }
         Err(invalid) => vec![invalid.into()],
     }
 }
@@ -158,7 +168,11 @@ mod tests {
     #[test]
     fn a_job_survives_its_own_file() {
         let text = "name: a\nuser: u\ngang: true\ngroups:\n- name: main\n  count: 2\n  command: [x, 'y z']\n  \
-                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n\
+                    resources: {cpus: 1.5, memory: 3MiB}\n  layout: {count_min: 1, within_tasks: 2, within: {level: socket}}\n  \
+                    execution: {ulimits: {nofile: 4096, memlock: unlimited, stack: {soft: 8, hard: unlimited}}, pids_max: 9, binding: numa, \
+                    secrets: [{name: s, as: {variable: V}}, {name: t, as: {file: F}}], \
+                    container: {image: 'r/i:1', pull: always, entrypoint: [e], user: '1:2', userns: host, shm: 2GiB, \
+                    gpus: 'v.com/g={uuid}', init: true, mounts: [{source: /a, target: /b, read_only: true}]}}\n\
                     labels: {k: 'true'}\nscheduling:\n  opportunistic: true\n  run_time_max: 2h\n  packing: spread\n  \
                     within: {level: rack, required: false}\n  hosts: [n1]\n\
                     lifecycle:\n  after_ok: [41, 42]\n  after_failed: [43]\n  rules:\n  \
@@ -248,6 +262,15 @@ mod tests {
         );
         let text = "name: a\ncommand: [x]\n---\nname: b\nwhat: c\n";
         assert!(errors(text)[0].starts_with("job.yaml:5:1: what: unknown field"));
+    }
+
+    #[test]
+    fn names_of_other_jobs_belong_to_pipelines() {
+        let found = errors("name: a\ncommand: [x]\nafter_ok: [b]\n");
+        assert!(
+            found[0].starts_with("job.yaml:3:11: after_ok: belongs to a job of a pipeline"),
+            "{found:?}"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use muster_proto::v1;
 use serde::{Deserialize, Serialize};
 
+use super::execution::ExecutionFile;
 use super::group::{GroupFile, ResourcesFile};
 use super::lifecycle::LifecycleFile;
 use super::scheduling::{LayoutFile, SchedulingFile};
@@ -46,6 +47,15 @@ pub(crate) struct JobFile {
     /// What it says about its own life.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) lifecycle: Option<LifecycleFile>,
+    /// In a pipeline file: jobs of it, by name, that must have succeeded before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after_ok: Vec<String>,
+    /// In a pipeline file: jobs of it, by name, that must have ended before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after_any: Vec<String>,
+    /// In a pipeline file: jobs of it, by name, that must have failed, or been cancelled, before.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(crate) after_failed: Vec<String>,
     /// Task groups in rank order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) groups: Option<Vec<GroupFile>>,
@@ -70,6 +80,9 @@ pub(crate) struct JobFile {
     /// Of the only group: where its tasks lie to each other, and how many of them are enough.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) layout: Option<LayoutFile>,
+    /// Of the only group: how its tasks are run, beside their command.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) execution: Option<ExecutionFile>,
 }
 
 /// What happens after failures of the job's own.
@@ -99,11 +112,23 @@ impl JobFile {
             ("working_directory", self.working_directory.is_some()),
             ("tasks_per_host_max", self.tasks_per_host_max.is_some()),
             ("layout", self.layout.is_some()),
+            ("execution", self.execution.is_some()),
         ];
         given
             .iter()
             .find(|(_, given)| *given)
             .map(|(name, _)| *name)
+    }
+
+    /// The first field that only a job of a pipeline has, if one is given.
+    pub(crate) fn pipeline_field(&self) -> Option<&'static str> {
+        let given = [
+            ("after_ok", &self.after_ok),
+            ("after_any", &self.after_any),
+            ("after_failed", &self.after_failed),
+        ];
+        let given = given.iter().find(|(_, names)| !names.is_empty());
+        given.map(|(name, _)| *name)
     }
 
     /// The job as it is sent; `user` stands in where the file names none.
@@ -117,6 +142,7 @@ impl JobFile {
             working_directory: self.working_directory,
             tasks_per_host_max: self.tasks_per_host_max,
             layout: self.layout,
+            execution: self.execution,
         };
         let groups = self.groups.unwrap_or_else(|| vec![short]);
         v1::JobSpec {

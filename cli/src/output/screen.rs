@@ -46,6 +46,12 @@ impl Screen {
         finish(written.and_then(|()| stdout.flush()))
     }
 
+    /// Writes bytes to stderr exactly as they are; if that is gone, nobody can be told.
+    pub(crate) fn error_bytes(&self, bytes: &[u8]) {
+        let mut stderr = io::stderr().lock();
+        drop(stderr.write_all(bytes).and_then(|()| stderr.flush()));
+    }
+
     /// Writes a picture of the moment: it replaces the one before on a terminal, else it follows it.
     pub(crate) fn redraw(&self, text: &str) -> Result<(), Failure> {
         if io::stdout().is_terminal() {

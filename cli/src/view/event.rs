@@ -82,6 +82,16 @@ impl EventView {
         table.render(false)
     }
 
+    /// What kind of event it is.
+    pub(crate) fn kind(&self) -> &'static str {
+        self.kind
+    }
+
+    /// Its facts.
+    pub(crate) fn detail(&self) -> &Value {
+        &self.detail
+    }
+
     /// The revision, for `-o name`.
     pub(crate) fn revision(&self) -> u64 {
         self.revision

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::ledger::LedgerView;
 use super::word::{job_phase, phase_tone};
 use crate::output::{Cell, Column, Row, Tone, ago, instant, span};
 
@@ -26,6 +27,10 @@ pub(crate) struct JobView {
     finish_reason: String,
     cancel: Option<CancelView>,
     suspension: Option<SuspensionView>,
+    /// The pipeline that it is a part of.
+    pipeline: Option<PipelineOfJob>,
+    kept_permille: Option<u32>,
+    ledger: Option<LedgerView>,
     #[serde(skip)]
     submitted_at_ms: u64,
     #[serde(skip)]
@@ -42,6 +47,13 @@ struct CountsView {
     succeeded: u64,
     failed: u64,
     cancelled: u64,
+}
+
+/// The pipeline that a job is a part of.
+#[derive(Clone, Debug, Serialize)]
+struct PipelineOfJob {
+    id: u64,
+    name: String,
 }
 
 /// Who asked for a job's end.
@@ -94,6 +106,12 @@ impl From<v1::Job> for JobView {
                 reason: suspension.reason,
                 at: instant(suspension.at_ms),
             }),
+            pipeline: job.pipeline_id.map(|id| PipelineOfJob {
+                id,
+                name: job.pipeline,
+            }),
+            kept_permille: job.kept_permille,
+            ledger: job.ledger.map(LedgerView::from),
             submitted_at_ms: job.submitted_at_ms,
             finished_at_ms: job.finished_at_ms,
         }
@@ -143,6 +161,21 @@ impl JobView {
         }
     }
 
+    /// Where the time of its GPUs went, as lines of `key value`.
+    pub(crate) fn accounts(&self) -> Vec<(&'static str, String)> {
+        let (Some(ledger), Some(permille)) = (&self.ledger, self.kept_permille) else {
+            return Vec::new();
+        };
+        let (whole, tenth) = (permille / 10, permille % 10);
+        let kept = format!(
+            "{whole}.{tenth} % of its time is work that is kept ({})",
+            ledger.kept()
+        );
+        let lost = ledger.lines().into_iter();
+        let lost = lost.map(|(cause, text)| ("Spent", format!("{cause}: {text}")));
+        std::iter::once(("ETTR", kept)).chain(lost).collect()
+    }
+
     /// Lines of `key value` for people.
     pub(crate) fn facts(&self, now: Timestamp) -> Vec<(&'static str, Cell)> {
         let plain = |text: String| Cell::from(text);
@@ -178,6 +211,10 @@ impl JobView {
                 )),
             ),
         ];
+        if let Some(pipeline) = &self.pipeline {
+            let text = format!("{} ({})", pipeline.id, pipeline.name);
+            facts.push(("Pipeline", plain(text)));
+        }
         if let (Some(at), Some(ms)) = (&self.finished_at, self.finished_at_ms) {
             facts.push(("Finished", plain(format!("{at} ({})", ago(now, ms)))));
         }

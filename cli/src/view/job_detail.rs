@@ -1,6 +1,7 @@
 //! A job with everything that is known about it.
 
 use muster_client::JobDetail;
+use muster_proto::v1;
 use serde::Serialize;
 
 use super::job::JobView;
@@ -16,6 +17,7 @@ const TASK_COLUMNS: &[Column] = &[
     Column::new("HOST"),
     Column::new("GPUS"),
     Column::wide("GPU IDS"),
+    Column::new("STEP"),
     Column::new("EXIT"),
 ];
 const PAST_COLUMNS: &[Column] = &[
@@ -51,6 +53,18 @@ impl From<JobDetail> for JobDetailView {
 }
 
 impl JobDetailView {
+    /// Adds how far tasks say they are, where it is the attempt that runs.
+    pub(crate) fn add_progress(&mut self, said: &[v1::TaskProgress]) {
+        let attempts = self.unit_list.iter_mut();
+        for attempt in attempts.filter_map(|unit| unit.attempt.as_mut()) {
+            for task in &mut attempt.tasks {
+                let of_task =
+                    |it: &&v1::TaskProgress| (it.task, it.epoch) == (task.index, attempt.epoch);
+                task.progress_step = said.iter().find(of_task).map(|it| it.step);
+            }
+        }
+    }
+
     /// Everything for people: facts, tasks that run, attempts that ended, the newest checkpoints.
     pub(crate) fn render(&self, screen: &Screen) -> String {
         let mut facts = Table::new(&[Column::new(""), Column::new("")], false);
@@ -67,9 +81,18 @@ impl JobDetailView {
                 format!("{name}: {command}")
             };
             facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
+            let execution = group.execution.as_ref();
+            if let Some(container) = execution.and_then(|it| it.container.as_ref()) {
+                let image = container.image.clone();
+                facts.push(vec![Cell::toned("Image", Tone::Faint), image.into()]);
+            }
         }
         self.push_checkpoints(&mut facts, screen);
         self.push_assemblies(&mut facts);
+        self.push_rows(&mut facts);
+        for (key, text) in self.job.accounts() {
+            facts.push(vec![Cell::toned(key, Tone::Faint), text.into()]);
+        }
         self.push_grounds(&mut facts, screen);
         let mut text = facts.render(false);
         text.push_str(&self.render_tasks(screen));
@@ -82,12 +105,47 @@ impl JobDetailView {
 
     fn push_checkpoints(&self, facts: &mut Table, screen: &Screen) {
         for unit in &self.unit_list {
-            let Some(newest) = unit.checkpoints.last() else {
-                continue;
+            let mut newest_first = unit.checkpoints.iter().rev();
+            let good = newest_first.clone().find(|it| it.spoiled.is_none());
+            if let Some(newest) = good {
+                let age = ago(screen.now(), newest.committed_at_ms);
+                let text = format!("step {}, {age}: {}", newest.step, newest.path);
+                facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+            }
+            let bad = newest_first.find_map(|it| Some((it.step, it.spoiled.as_ref()?)));
+            if let Some((step, reason)) = bad {
+                let text = format!("step {step}: {reason}");
+                facts.push(vec![Cell::toned("Spoiled", Tone::Bad), text.into()]);
+            }
+            if let Some(interval_ms) = unit.checkpoint_interval_ms {
+                let text = format!("unit {}: every {}", unit.index, span(interval_ms));
+                facts.push(vec![Cell::toned("Save advice", Tone::Faint), text.into()]);
+            }
+        }
+    }
+
+    /// What is counted in a row: retries in place, and attempts without progress with their limit.
+    fn push_rows(&self, facts: &mut Table) {
+        for unit in &self.unit_list {
+            let index = unit.index;
+            if unit.local_retries > 0 {
+                let text = format!(
+                    "unit {index}: retried in place {} times in a row",
+                    unit.local_retries
+                );
+                facts.push(vec![Cell::toned("Retries", Tone::Faint), text.into()]);
+            }
+            let limit = match unit.without_progress_max {
+                Some(max) => format!("fails at {max}"),
+                None => "no limit".to_owned(),
             };
-            let age = ago(screen.now(), newest.committed_at_ms);
-            let text = format!("step {}, {age}: {}", newest.step, newest.path);
-            facts.push(vec![Cell::toned("Checkpoint", Tone::Faint), text.into()]);
+            if unit.without_progress > 0 || unit.without_progress_max.is_some() {
+                let text = format!(
+                    "unit {index}: {} attempts in a row without a newer checkpoint ({limit})",
+                    unit.without_progress
+                );
+                facts.push(vec![Cell::toned("Progress", Tone::Faint), text.into()]);
+            }
         }
     }
 
@@ -134,6 +192,9 @@ impl JobDetailView {
                     (*task.host).into(),
                     task.gpus.len().to_string().into(),
                     task.gpus.join(" ").into(),
+                    task.progress_step
+                        .map_or_else(String::new, |step| step.to_string())
+                        .into(),
                     exit.or_else(|| attempt.stop_reason.clone())
                         .unwrap_or_default()
                         .into(),

@@ -14,6 +14,10 @@ pub(crate) struct UnitView {
     pub(crate) phase: String,
     pub(crate) attempts: u32,
     failures: u32,
+    pub(crate) local_retries: u32,
+    pub(crate) without_progress: u32,
+    pub(crate) without_progress_max: Option<u32>,
+    pub(crate) checkpoint_interval_ms: Option<u64>,
     pub(crate) restart_reason: String,
     not_before: Option<String>,
     pub(crate) attempt: Option<AttemptView>,
@@ -25,7 +29,7 @@ pub(crate) struct UnitView {
 /// The current attempt.
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct AttemptView {
-    epoch: u64,
+    pub(crate) epoch: u64,
     pub(crate) number: u32,
     placed_at: String,
     running_at: Option<String>,
@@ -50,6 +54,7 @@ pub(crate) struct TaskView {
     pub(crate) gpus: Vec<String>,
     pub(crate) phase: String,
     pub(crate) exit: Option<ExitView>,
+    pub(crate) progress_step: Option<u64>,
 }
 
 /// How a process ended.
@@ -59,7 +64,17 @@ pub(crate) struct ExitView {
     signal: Option<i32>,
     out_of_memory: bool,
     lease_expired: bool,
+    memory: Option<MemoryView>,
+    sender: Option<String>,
     start_error: Option<String>,
+    evidence: String,
+}
+
+/// What a task's memory came to.
+#[derive(Clone, Copy, Debug, Serialize)]
+struct MemoryView {
+    limit_bytes: u64,
+    peak_bytes: u64,
 }
 
 /// An attempt that ended.
@@ -85,6 +100,8 @@ pub(crate) struct CheckpointView {
     pub(crate) path: String,
     size_bytes: u64,
     digest: String,
+    save_ms: Option<u64>,
+    pub(crate) spoiled: Option<String>,
     committed_at: String,
     #[serde(skip)]
     pub(crate) committed_at_ms: u64,
@@ -97,6 +114,10 @@ impl From<v1::Unit> for UnitView {
             phase: word(unit.phase().as_str_name(), "UNIT_PHASE_"),
             attempts: unit.attempts,
             failures: unit.failures,
+            local_retries: unit.local_retries,
+            without_progress: unit.without_progress,
+            without_progress_max: unit.without_progress_max,
+            checkpoint_interval_ms: unit.checkpoint_interval_ms,
             restart_reason: word(unit.restart_reason().as_str_name(), "RESTART_REASON_"),
             not_before: (unit.not_before_ms > 0).then(|| instant(unit.not_before_ms)),
             attempt: unit.attempt.map(AttemptView::from),
@@ -166,18 +187,29 @@ impl From<v1::TaskRun> for TaskView {
             host: task.host,
             gpus: task.gpus,
             exit: task.exit.map(ExitView::from),
+            progress_step: None,
         }
     }
 }
 
 impl From<v1::Exit> for ExitView {
     fn from(exit: v1::Exit) -> Self {
+        let sender = match exit.sender() {
+            v1::SignalSender::Unspecified => None,
+            sender => Some(word(sender.as_str_name(), "SIGNAL_SENDER_")),
+        };
         Self {
             code: exit.code,
             signal: exit.signal,
             out_of_memory: exit.out_of_memory,
             lease_expired: exit.lease_expired,
+            memory: exit.memory.map(|memory| MemoryView {
+                limit_bytes: memory.limit_bytes,
+                peak_bytes: memory.peak_bytes,
+            }),
+            sender,
             start_error: exit.start_error,
+            evidence: exit.evidence,
         }
     }
 }
@@ -206,6 +238,8 @@ impl From<v1::Checkpoint> for CheckpointView {
             path: checkpoint.path,
             size_bytes: checkpoint.size_bytes,
             digest: checkpoint.digest,
+            save_ms: checkpoint.save_ms,
+            spoiled: checkpoint.spoiled,
             committed_at: instant(checkpoint.committed_at_ms),
             committed_at_ms: checkpoint.committed_at_ms,
         }
@@ -213,21 +247,42 @@ impl From<v1::Checkpoint> for CheckpointView {
 }
 
 impl ExitView {
-    /// In words: `exit code 1`, `signal 9, out of memory`.
+    /// In words: `exit code 1`, `signal 9 of the kernel, out of memory (limit 32 MiB, peak 32 MiB)`.
     pub(crate) fn text(&self) -> String {
         let mut text = match (&self.start_error, self.code, self.signal) {
             (Some(error), _, _) => format!("not started: {error}"),
             (None, Some(code), _) => format!("exit code {code}"),
-            (None, None, Some(signal)) => format!("signal {signal}"),
+            (None, None, Some(signal)) => format!("signal {signal}{}", self.sender_text()),
             (None, None, None) => "ended in an unknown way".to_owned(),
         };
         if self.out_of_memory {
             text.push_str(", out of memory");
+            if let Some(memory) = self.memory {
+                let mib = |bytes: u64| bytes >> 20;
+                let (limit, peak) = (mib(memory.limit_bytes), mib(memory.peak_bytes));
+                text.push_str(&format!(" (limit {limit} MiB, peak {peak} MiB)"));
+            }
         }
         if self.lease_expired {
             text.push_str(", its lease ran out");
         }
+        if let Some(telling) = self.evidence.lines().next() {
+            text.push_str(": ");
+            text.push_str(telling);
+        }
         text
+    }
+}
+
+impl ExitView {
+    /// Whose the signal was, as far as it is known.
+    fn sender_text(&self) -> &'static str {
+        match self.sender.as_deref() {
+            Some("supervisor") => " of its supervisor",
+            Some("kernel") => " of the kernel",
+            Some(_) => " of its own or of somebody else",
+            None => "",
+        }
     }
 }
 
@@ -251,5 +306,33 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
         Some(Kind::Suspended(_)) => "the job was suspended".to_owned(),
         None => "a reason that this version does not know".to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_says_whose_signal_it_was_and_what_the_memory_came_to() {
+        let killed = v1::Exit {
+            signal: Some(9),
+            out_of_memory: true,
+            memory: Some(v1::MemoryEnd {
+                limit_bytes: 32 << 20,
+                peak_bytes: 31 << 20,
+            }),
+            sender: v1::SignalSender::Kernel.into(),
+            ..v1::Exit::default()
+        };
+        assert_eq!(
+            describe_exit(killed),
+            "signal 9 of the kernel, out of memory (limit 32 MiB, peak 31 MiB)"
+        );
+        let old = v1::Exit {
+            signal: Some(15),
+            ..v1::Exit::default()
+        };
+        assert_eq!(describe_exit(old), "signal 15");
     }
 }

@@ -144,10 +144,47 @@ impl JobService for Replica {
         Err(Status::unimplemented("not in this test"))
     }
 
+    async fn submit_pipeline(
+        &self,
+        _: Request<v1::SubmitPipelineRequest>,
+    ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn get_pipeline(
+        &self,
+        _: Request<v1::GetPipelineRequest>,
+    ) -> Result<Response<v1::GetPipelineResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn list_pipelines(
+        &self,
+        _: Request<v1::ListPipelinesRequest>,
+    ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
     async fn explain_job(
         &self,
         _: Request<v1::ExplainJobRequest>,
     ) -> Result<Response<v1::ExplainJobResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    async fn get_progress(
+        &self,
+        _: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        Err(Status::unimplemented("not in this test"))
+    }
+
+    type ExecStream = Parts<v1::ExecResponse>;
+
+    async fn exec(
+        &self,
+        _: Request<tonic::Streaming<v1::ExecRequest>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
         Err(Status::unimplemented("not in this test"))
     }
 

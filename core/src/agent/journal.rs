@@ -105,10 +105,13 @@ impl Agent {
                 assignment,
                 phase: WorkerTaskPhase::Starting,
                 checkpoints: Vec::new(),
+                progress_step: None,
+                spoiled: Vec::new(),
                 stop_grace_ms: None,
                 deadline,
                 is_released: false,
                 is_suspended: false,
+                removed: Vec::new(),
             },
         );
     }

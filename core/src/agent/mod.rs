@@ -21,10 +21,10 @@ pub use task::AgentTask;
 
 use crate::agent::beats::Beats;
 use crate::agent::started::Started;
-use crate::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use crate::beat::{Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
 use crate::command::{Exit, GpuHealth};
 use crate::desired::{DesiredState, TaskAssignment, TaskKey};
-use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision};
+use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
 use crate::time::MonotonicMs;
 
 /// What can happen to a worker.
@@ -63,6 +63,24 @@ pub enum Input {
         epoch: AttemptEpoch,
         /// What.
         report: CheckpointReport,
+    },
+    /// A task got somewhere.
+    Progress {
+        /// Whose.
+        key: TaskKey,
+        /// Which attempt: one that is not the task's current one is refused.
+        epoch: AttemptEpoch,
+        /// The training step it is at.
+        step: u64,
+    },
+    /// A task could not read a checkpoint of an earlier attempt.
+    Spoiled {
+        /// Whose.
+        key: TaskKey,
+        /// Which attempt: one that is not the task's current one is refused.
+        epoch: AttemptEpoch,
+        /// What.
+        report: SpoilReport,
     },
     /// The GPU backend sees a GPU differently.
     GpuHealth {
@@ -150,6 +168,18 @@ pub enum Action {
         key: TaskKey,
         /// Its attempt.
         epoch: AttemptEpoch,
+    },
+    /// Remove the folder of a checkpoint that is not kept any more. It may be gone already, or may not be removed: that is
+    /// the driver's to see.
+    RemoveCheckpoint {
+        /// The unit's first task, whose checkpoint directory it lies in.
+        key: TaskKey,
+        /// Its unit.
+        unit: UnitIndex,
+        /// Where it is.
+        path: String,
+        /// Checkpoints that stay.
+        kept: Vec<String>,
     },
     /// The worker's state changed: send a beat with the whole status now.
     SendStatus,
@@ -292,6 +322,8 @@ impl Agent {
                 epoch: assignment.epoch,
                 phase: WorkerTaskPhase::Starting,
                 checkpoints: Vec::new(),
+                progress_step: None,
+                spoiled: Vec::new(),
             });
         let mut tasks: Vec<TaskStatus> = held.chain(pending).collect();
         tasks.sort_by_key(|task| task.key);

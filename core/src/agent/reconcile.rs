@@ -44,7 +44,34 @@ impl Agent {
                 Verdict::Release => self.release(key, actions),
             }
         }
+        self.remove_checkpoints(actions);
         self.start_pending(now, actions);
+    }
+
+    /// Has folders removed that the leader says are not kept any more, each once, and only by the attempt that runs.
+    fn remove_checkpoints(&mut self, actions: &mut Vec<Action>) {
+        let Some(desired) = &self.desired else {
+            return;
+        };
+        for assignment in desired.tasks.values() {
+            let task = self.tasks.get_mut(&assignment.key);
+            let Some(task) = task.filter(|task| task.epoch() == assignment.epoch) else {
+                continue;
+            };
+            task.removed
+                .retain(|path| assignment.care.removals.iter().any(|it| it.path == *path));
+            for removal in &assignment.care.removals {
+                if !task.removed.contains(&removal.path) {
+                    task.removed.push(removal.path.clone());
+                    actions.push(Action::RemoveCheckpoint {
+                        key: assignment.key,
+                        unit: assignment.unit,
+                        path: removal.path.clone(),
+                        kept: assignment.care.kept.clone(),
+                    });
+                }
+            }
+        }
     }
 
     /// Whether a desired task is one that the worker will start (or has started).

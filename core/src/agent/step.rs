@@ -2,7 +2,7 @@
 
 use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, Desired, Input, JournalRecord, SupervisorReport};
-use crate::beat::{CheckpointReport, WorkerTaskPhase};
+use crate::beat::{CheckpointReport, SpoilReport, WorkerTaskPhase};
 use crate::command::GpuHealth;
 use crate::desired::{DesiredState, TaskKey};
 use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch};
@@ -27,6 +27,8 @@ impl Agent {
             Input::Checkpoint { key, epoch, report } => {
                 self.checkpoint(key, epoch, report, &mut actions);
             }
+            Input::Progress { key, epoch, step } => self.progress(key, epoch, step, &mut actions),
+            Input::Spoiled { key, epoch, report } => self.spoiled(key, epoch, report, &mut actions),
             Input::GpuHealth { gpu, health } => self.gpu_health(gpu, health, &mut actions),
             Input::Tick => self.reconcile(now, &mut actions),
         }
@@ -137,6 +139,35 @@ impl Agent {
             return;
         };
         if task.add_checkpoint(report) {
+            actions.push(Action::SendStatus);
+        }
+    }
+
+    fn progress(
+        &mut self,
+        key: TaskKey,
+        epoch: AttemptEpoch,
+        step: u64,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(task) = self.held_mut(key, epoch)
+            && task.progress_step != Some(step)
+        {
+            task.progress_step = Some(step);
+            actions.push(Action::SendStatus);
+        }
+    }
+
+    fn spoiled(
+        &mut self,
+        key: TaskKey,
+        epoch: AttemptEpoch,
+        report: SpoilReport,
+        actions: &mut Vec<Action>,
+    ) {
+        if let Some(task) = self.held_mut(key, epoch)
+            && task.add_spoiled(report)
+        {
             actions.push(Action::SendStatus);
         }
     }

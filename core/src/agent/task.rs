@@ -1,9 +1,9 @@
 //! A task as its worker holds it.
 
-use crate::beat::{CheckpointReport, TaskStatus, WorkerTaskPhase};
+use crate::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
 use crate::desired::TaskAssignment;
 use crate::ids::AttemptEpoch;
-use crate::limits::CHECKPOINTS_TOLD_MAX;
+use crate::limits::{CHECKPOINTS_TOLD_MAX, SPOILS_TOLD_MAX};
 use crate::time::MonotonicMs;
 use crate::timings;
 
@@ -16,6 +16,10 @@ pub struct AgentTask {
     pub phase: WorkerTaskPhase,
     /// The newest checkpoints it committed, oldest first, at most `CHECKPOINTS_TOLD_MAX`.
     pub checkpoints: Vec<CheckpointReport>,
+    /// The training step that it was last said to be at.
+    pub progress_step: Option<u64>,
+    /// Checkpoints that it could not read, at most `SPOILS_TOLD_MAX`.
+    pub spoiled: Vec<SpoilReport>,
     /// The shortest grace that it was asked to stop with, if it was.
     pub stop_grace_ms: Option<u64>,
     /// When its supervisor kills it by itself.
@@ -24,6 +28,8 @@ pub struct AgentTask {
     pub is_released: bool,
     /// Whether its supervisor was told to let it stand still.
     pub is_suspended: bool,
+    /// Paths of checkpoints that it was told to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
+    pub removed: Vec<String>,
 }
 
 impl AgentTask {
@@ -52,6 +58,16 @@ impl AgentTask {
         true
     }
 
+    /// Remembers a checkpoint that it could not read; false for one that is known, or for one too many.
+    pub(super) fn add_spoiled(&mut self, report: SpoilReport) -> bool {
+        let is_known = self.spoiled.iter().any(|known| known.step == report.step);
+        if is_known || self.spoiled.len() >= SPOILS_TOLD_MAX {
+            return false;
+        }
+        self.spoiled.push(report);
+        true
+    }
+
     /// What the leader is told about it.
     pub(super) fn status(&self) -> TaskStatus {
         TaskStatus {
@@ -60,6 +76,8 @@ impl AgentTask {
             epoch: self.assignment.epoch,
             phase: self.phase.clone(),
             checkpoints: self.checkpoints.clone(),
+            progress_step: self.progress_step,
+            spoiled: self.spoiled.clone(),
         }
     }
 }

@@ -1,5 +1,6 @@
 //! Checkpoints that tasks commit: never from an attempt that is not the current one.
 
+use crate::apply::retention::{self, Forgotten};
 use crate::apply::{Step, invalid, require_length};
 use crate::command::CheckpointCommit;
 use crate::event::EventKind;
@@ -40,12 +41,16 @@ impl Step<'_> {
             committed_at,
             save_ms: commit.save_ms,
             spoiled: None,
+            spoiled_by: None,
         };
-        self.edit_attempt(id, unit, |known| {
-            if known.checkpoints.len() >= limits::CHECKPOINTS_PER_JOB_MAX {
+        let policy = job.spec.lifecycle.checkpoints;
+        let forgotten = self.edit_attempt(id, unit, |known| {
+            known.checkpoints.push(checkpoint);
+            let forgotten = policy.map(|policy| retention::retain(known, policy));
+            if known.checkpoints.len() > limits::CHECKPOINTS_PER_JOB_MAX {
                 known.checkpoints.remove(0);
             }
-            known.checkpoints.push(checkpoint);
+            forgotten.unwrap_or_default()
         });
         self.emit(EventKind::CheckpointCommitted {
             job: id,
@@ -55,7 +60,27 @@ impl Step<'_> {
             path: commit.path.clone(),
             size_bytes: commit.size_bytes,
         });
+        self.tell_forgotten((id, unit), forgotten);
         Ok(Answer::Done)
+    }
+
+    /// Tells of checkpoints that are not kept any more; a worker hears of folders to remove.
+    fn tell_forgotten(&mut self, (job, unit): (JobId, UnitIndex), forgotten: Forgotten) {
+        let first = self.job_mut(job).attempt_mut(unit).tasks.first();
+        let host = first.map(|run| run.host);
+        if let Some(host) = host.filter(|_| !forgotten.removed.is_empty()) {
+            self.touch_desired(host);
+        }
+        for (steps, removed) in [(forgotten.removed, true), (forgotten.left, false)] {
+            if !steps.is_empty() {
+                self.emit(EventKind::CheckpointsForgotten {
+                    job,
+                    unit,
+                    steps,
+                    removed,
+                });
+            }
+        }
     }
 }
 
@@ -90,7 +115,9 @@ impl Step<'_> {
         self.edit_attempt(id, unit, |known| {
             for checkpoint in known.checkpoints.iter_mut().filter(|it| is_named(it)) {
                 checkpoint.spoiled = Some(reason.to_owned());
+                checkpoint.spoiled_by = Some(reporter);
             }
+            retention::spare(known);
         });
         self.emit(EventKind::CheckpointSpoiled {
             job: id,

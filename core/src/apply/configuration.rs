@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, capacity};
+use crate::command::JobDefaults;
 use crate::event::EventKind;
 use crate::ids::RequestId;
 use crate::quota::{self, Guarantee, QueueConfig, QueueTree, parent_of};
@@ -51,6 +52,19 @@ impl Step<'_> {
             });
             Ok(Answer::Done)
         })
+    }
+
+    /// Sets what counts for jobs that say nothing themselves. A repetition changes nothing.
+    pub(super) fn set_job_defaults(&mut self, defaults: JobDefaults) -> Answer {
+        if self.state.job_defaults != Some(defaults) {
+            self.state.job_defaults = Some(defaults);
+            self.emit(EventKind::JobDefaultsSet {
+                attempts_without_progress_max: defaults.attempts_without_progress_max,
+                bad_checkpoints_max: defaults.bad_checkpoints_max,
+                restore_window_ms: defaults.restore_window_ms,
+            });
+        }
+        Answer::Done
     }
 
     /// Takes over the queues that the tree names, and `default`; returns those that are new or changed.

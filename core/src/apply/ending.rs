@@ -4,7 +4,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::Step;
+use crate::apply::progress;
+use crate::apply::retries::Stay;
 use crate::apply::verdict::{self, Verdict};
+use crate::command::Placement;
 use crate::event::EventKind;
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
@@ -18,7 +21,7 @@ use crate::time::TimeMs;
 impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
-        let hosts = self.state.hosts.clone();
+        let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
         self.forget_attempt(id, unit);
         let job = self.job_mut(id);
         let attempt = job
@@ -29,6 +32,14 @@ impl Step<'_> {
         let spec = Arc::clone(&job.spec);
         let known = job.unit(unit).expect("the unit was found to have a record");
         let verdict = verdict::judge(&hosts, job, known, &attempt);
+        let (verdict, without_progress) =
+            progress::guard(verdict, defaults, (&spec, known, &attempt));
+        job.unit_mut(unit).without_progress = without_progress;
+        let again = verdict
+            .may_stay()
+            .then(|| self.same_place((id, unit), &attempt))
+            .flatten();
+        self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
         self.state.index.whole.remove(&(id, unit));
         self.state
@@ -52,7 +63,7 @@ impl Step<'_> {
             exit: verdict::decisive_run(&attempt).and_then(|run| run.exit.clone()),
             hosts,
         };
-        self.carry_out(id, unit, verdict, past);
+        self.carry_out((id, unit), verdict, past, again);
     }
 
     /// Gives an attempt's resources back to their hosts.
@@ -88,8 +99,16 @@ impl Step<'_> {
         }
     }
 
-    fn carry_out(&mut self, id: JobId, unit: UnitIndex, verdict: Verdict, past: PastAttempt) {
-        let time = self.state.time;
+    /// Moves the unit on as the verdict says; one that may be begun again where it was is looked at when the command is
+    /// done with everything else.
+    fn carry_out(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        verdict: Verdict,
+        past: PastAttempt,
+        again: Option<Placement>,
+    ) {
+        let (time, ended) = (self.state.time, past.epoch);
         if !matches!(verdict, Verdict::Requeued { .. }) {
             self.give_up_claim(id, unit, "its unit has ended where it was");
         }
@@ -99,6 +118,15 @@ impl Step<'_> {
         };
         if not_before > time {
             self.state.index.delayed.insert((not_before, id, unit));
+        }
+        if let Some(again) = again {
+            self.stays.push(Stay {
+                again,
+                ended,
+                reason,
+                not_before,
+            });
+            return;
         }
         self.emit(EventKind::UnitRequeued {
             job: id,

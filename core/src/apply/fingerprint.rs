@@ -4,7 +4,9 @@
 //! frozen by a test: a new field of a request is folded only where it differs from its default.
 
 mod configuration;
+mod execution;
 mod lifecycle;
+mod pipeline;
 
 use std::collections::BTreeMap;
 
@@ -13,13 +15,17 @@ use xxhash_rust::xxh3::xxh3_64;
 use crate::command::{Block, BlockTarget};
 use crate::ids::JobId;
 use crate::quota::QueueTree;
-use crate::spec::{JobSpec, Layout, Lifecycle, Scheduling, TaskGroup};
+use crate::spec::{Execution, JobSpec, Layout, Lifecycle, Pipeline, Scheduling, TaskGroup};
 use crate::time::TimeMs;
 use crate::topology::Topology;
+
+/// Leads the fingerprint of a pipeline: its command's number in the log.
+const PIPELINE: u64 = 27;
 
 /// What a request asks for, as far as its fingerprint goes.
 pub(super) enum Request<'a> {
     Submit(&'a JobSpec),
+    SubmitPipeline(&'a Pipeline),
     Cancel(JobId, &'a str, &'a str),
     Suspend(JobId, &'a str, &'a str),
     Resume(JobId, &'a str, &'a str),
@@ -38,6 +44,10 @@ impl Request<'_> {
             Self::Submit(spec) => {
                 fold.number(1);
                 fold.spec(spec);
+            }
+            Self::SubmitPipeline(pipeline) => {
+                fold.number(PIPELINE);
+                fold.pipeline(pipeline);
             }
             Self::Cancel(job, author, reason) => {
                 fold.number(2);
@@ -173,6 +183,9 @@ impl Fold {
         self.option(group.tasks_per_host_max.map(u64::from));
         if group.layout != Layout::default() {
             self.layout(&group.layout);
+        }
+        if group.execution != Execution::default() {
+            self.execution(&group.execution);
         }
     }
 }

@@ -11,7 +11,7 @@ use crate::lifecycle::{JobPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::{self, JobSpec};
-use crate::state::{Answer, CancelRequest, Job, UnitCounts};
+use crate::state::{Answer, CancelRequest, Job, Ledger, PipelineMark, UnitCounts};
 
 impl Step<'_> {
     pub(super) fn submit_job(
@@ -29,12 +29,15 @@ impl Step<'_> {
             if !violations.is_empty() {
                 return Err(Rejection::InvalidSpec(violations));
             }
-            step.enter_queue(&spec.queue)?;
-            Ok(Answer::Job(step.add_job(spec)))
+            step.enter_queue(&spec.queue, 1)?;
+            let id = JobId(step.state.revision.get());
+            step.add_job(id, spec, None);
+            Ok(Answer::Job(id))
         })
     }
 
-    fn enter_queue(&mut self, name: &str) -> Result<(), Rejection> {
+    /// Whether a queue takes so many more jobs.
+    pub(super) fn check_queue(&self, name: &str, jobs: u64) -> Result<(), Rejection> {
         if let Some(child) = admission::child_of(self.state, name) {
             return Err(Rejection::QueueHasChildren {
                 queue: name.to_owned(),
@@ -44,26 +47,40 @@ impl Step<'_> {
         let queue = self
             .state
             .queues
-            .get_mut(name)
+            .get(name)
             .ok_or_else(|| Rejection::UnknownQueue(name.to_owned()))?;
         if queue.retired {
             return Err(Rejection::QueueRetired(name.to_owned()));
         }
-        if queue.live_jobs >= queue.config.live_jobs_max {
+        if queue.live_jobs.saturating_add(jobs) > queue.config.live_jobs_max {
             return Err(Rejection::QueueFull {
                 queue: name.to_owned(),
                 limit: queue.config.live_jobs_max,
             });
         }
-        Arc::make_mut(queue).live_jobs += 1;
         Ok(())
     }
 
-    fn add_job(&mut self, spec: &Arc<JobSpec>) -> JobId {
-        let id = JobId(self.state.revision.get());
+    /// Takes places for so many jobs in a queue.
+    pub(super) fn enter_queue(&mut self, name: &str, jobs: u64) -> Result<(), Rejection> {
+        self.check_queue(name, jobs)?;
+        if let Some(queue) = self.state.queues.get_mut(name) {
+            Arc::make_mut(queue).live_jobs += jobs;
+        }
+        Ok(())
+    }
+
+    /// A new job, whose places are taken.
+    pub(super) fn add_job(
+        &mut self,
+        id: JobId,
+        spec: &Arc<JobSpec>,
+        pipeline: Option<&Arc<PipelineMark>>,
+    ) {
         let job = Job {
             id,
             spec: Arc::clone(spec),
+            pipeline: pipeline.cloned(),
             submitted_at: self.state.time,
             phase: JobPhase::Queued,
             finished_at: None,
@@ -77,7 +94,9 @@ impl Step<'_> {
                 waiting: spec.units(),
                 ..UnitCounts::default()
             },
+            ledger: Ledger::default(),
         };
+        self.state.index.add_to_pipeline(&job);
         self.state.jobs.insert(id, Arc::new(job));
         self.hold(id);
         if !self.state.index.is_held(id) {
@@ -89,7 +108,6 @@ impl Step<'_> {
             user: spec.user.clone(),
             queue: spec.queue.clone(),
         });
-        id
     }
 
     pub(super) fn cancel_job(

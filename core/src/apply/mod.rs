@@ -4,6 +4,7 @@
 //! the time. Each family of commands has its file; what several of them need (a host's or a unit's
 //! change with all its consequences) is in `edit`, `ending` and `stopping`.
 
+mod accounts;
 mod admission;
 mod asked;
 mod barrier;
@@ -25,9 +26,13 @@ mod jobs;
 mod leadership;
 mod learning;
 mod moves;
+mod pipelines;
 mod placement;
+mod progress;
 mod prune;
 mod queues;
+mod retention;
+mod retries;
 mod standing;
 mod stopping;
 mod suspension;
@@ -41,6 +46,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
+use crate::apply::retries::Stay;
 use crate::command::Command;
 use crate::event::{Event, EventKind};
 use crate::ids::{JobId, Revision};
@@ -52,7 +58,7 @@ use crate::time::TimeMs;
 /// What became of a command.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Applied {
-    /// Its revision.
+    /// Its revision; the last one where it takes several.
     pub revision: Revision,
     /// Its answer, or why it had no effect.
     pub result: Result<Answer, Rejection>,
@@ -64,14 +70,17 @@ pub fn apply(state: &mut State, time: TimeMs, command: &Command) -> Applied {
     state.revision = state.revision.next();
     state.time = state.time.max(time);
     state.index.end_delays(state.time);
-    let revision = state.revision;
     let mut step = Step {
         state,
         events: Vec::new(),
         finished: VecDeque::new(),
+        stays: Vec::new(),
     };
     let result = step.dispatch(command);
+    step.settle_stays();
     step.settle_dependents();
+    // A pipeline takes more than one.
+    let revision = step.state.revision;
     step.publish(result.is_err());
     Applied { revision, result }
 }
@@ -82,6 +91,8 @@ struct Step<'a> {
     events: Vec<Event>,
     /// Jobs that this command ended and whose dependents are not settled yet.
     finished: VecDeque<JobId>,
+    /// Units whose attempts this command ended and that may be begun again where they were.
+    stays: Vec<Stay>,
 }
 
 impl Step<'_> {
@@ -90,6 +101,9 @@ impl Step<'_> {
         match command {
             Command::LeaderBegan { replica } => Ok(self.leader_began(*replica)),
             Command::SubmitJob { request, spec } => self.submit_job(*request, spec),
+            Command::SubmitPipeline { request, pipeline } => {
+                self.submit_pipeline(*request, pipeline)
+            }
             Command::CancelJob {
                 request,
                 job,
@@ -130,7 +144,8 @@ impl Step<'_> {
             }
             Command::SetQueue { .. }
             | Command::ConfigureQueues { .. }
-            | Command::SetTopology { .. } => self.configure(command),
+            | Command::SetTopology { .. }
+            | Command::SetJobDefaults { .. } => self.configure(command),
             Command::Claim(claiming) => self.claim(claiming),
             Command::DropClaim {
                 job, unit, reason, ..
@@ -209,6 +224,7 @@ impl Step<'_> {
                 author,
                 topology,
             } => self.set_topology(*request, author, topology),
+            Command::SetJobDefaults { defaults, .. } => Ok(self.set_job_defaults(*defaults)),
             other => unreachable!("{other:?} configures nothing"),
         }
     }

@@ -41,6 +41,7 @@ pub(super) fn check_moves(
         state: &mut trial,
         events: Vec::new(),
         finished: std::collections::VecDeque::new(),
+        stays: Vec::new(),
     };
     step.reserve_gathered(claiming, moving, hosts);
     for one in &moving.moves {

@@ -21,11 +21,17 @@ impl Step<'_> {
     pub(super) fn place(&mut self, placement: &Placement) -> Result<Answer, Rejection> {
         let by_host = check_placement(self.state, placement)?;
         self.release_claim(placement.job, placement.unit);
+        self.give(placement, &by_host);
+        Ok(Answer::Done)
+    }
+
+    /// Begins an attempt where a placement says that was checked.
+    pub(super) fn give(&mut self, placement: &Placement, by_host: &ByHost) {
         let epoch = AttemptEpoch(self.state.revision.get());
         let spec = Arc::clone(&self.job_mut(placement.job).spec);
         self.settle_histories(&spec);
         self.bind(&spec, &placement.standing);
-        for (host, positions) in &by_host {
+        for (host, positions) in by_host {
             let tasks = positions.iter().map(|position| &placement.tasks[*position]);
             self.allocate(*host, tasks, placement, &spec);
         }
@@ -38,23 +44,26 @@ impl Step<'_> {
             .index
             .add_usage(&spec, Part::held_by(&attempt), &amounts);
         let (number, hosts) = (attempt.number, attempt.hosts());
+        self.account_for_wait(job, unit, attempt.gpus());
         self.state.index.add_deadline((job, unit), &spec, &attempt);
         let delayed_until = self.edit_job(job, |job| begin(job, unit, attempt));
         self.note_attempt(job, unit);
         self.state.index.delayed.remove(&(delayed_until, job, unit));
+        let known = self.state.job(job).and_then(|job| job.unit(unit));
+        let resumes_step = known.and_then(|unit| Some(unit.newest_checkpoint()?.step));
         self.emit(EventKind::AttemptPlaced {
             job,
             unit,
             epoch,
             number,
             hosts,
+            resumes_step,
             gpus: placement
                 .tasks
                 .iter()
                 .map(|task| u32::try_from(task.gpus.len()).unwrap_or(u32::MAX))
                 .sum(),
         });
-        Ok(Answer::Done)
     }
 
     /// Gives a host's resources to those of the placement's tasks that go there.
@@ -123,6 +132,7 @@ fn begin(job: &mut Job, index: UnitIndex, attempt: Attempt) -> TimeMs {
     job.move_unit(index, UnitPhase::Placed);
     let unit = job.unit_mut(index);
     unit.attempts = attempt.number;
+    unit.local_retries = 0;
     unit.attempt = Some(Arc::new(attempt));
     unit.not_before
 }
@@ -139,13 +149,24 @@ fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: &JobSpec) {
     }
 }
 
+/// The positions of a placement's tasks by host.
+pub(super) type ByHost = BTreeMap<HostId, Vec<usize>>;
+
 /// The unit may be placed now, there is room for it, and its queue lets it have that.
-fn check_placement(
-    state: &State,
-    placement: &Placement,
-) -> Result<BTreeMap<HostId, Vec<usize>>, Rejection> {
+fn check_placement(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
+    let Placement { job, unit, .. } = *placement;
+    check_unit(state, (job, unit), &placement.tasks)?;
+    check_room(state, placement)
+}
+
+/// The same for a unit that was there until just now: no back-off keeps it.
+pub(super) fn check_again(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
+    check_waits(state, (placement.job, placement.unit))?;
+    check_room(state, placement)
+}
+
+fn check_room(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
     let Placement { job: id, unit, .. } = *placement;
-    check_unit(state, (id, unit), &placement.tasks)?;
     let by_host = check_hosts(state, placement)?;
     let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
     if placement.barrier && !job.spec.gang {
@@ -175,32 +196,7 @@ pub(super) fn check_unit(
     (id, unit): (JobId, UnitIndex),
     tasks: &[TaskPlacement],
 ) -> Result<(), Rejection> {
-    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
-    let phase = job
-        .unit_phase(unit)
-        .ok_or(Rejection::UnknownUnit { job: id, unit })?;
-    if phase != UnitPhase::Waiting {
-        return Err(Rejection::UnitPhase {
-            job: id,
-            unit,
-            phase,
-        });
-    }
-    if let Some(open) = state.index.open_of(id).first() {
-        return Err(Rejection::JobHeld {
-            job: id,
-            open: *open,
-        });
-    }
-    if job.suspension.is_some() {
-        let detail = "is suspended".to_owned();
-        return Err(Rejection::Suspension { job: id, detail });
-    }
-    if let Some(limit) = job.spec.lifecycle.tasks_at_once_max
-        && job.is_at_once_max()
-    {
-        return Err(Rejection::TasksAtOnce { job: id, limit });
-    }
+    let job = check_waits(state, (id, unit))?;
     let misshapen = |detail: String| Rejection::PlacementShape {
         job: id,
         unit,
@@ -237,6 +233,37 @@ pub(super) fn check_unit(
     Ok(())
 }
 
+/// The unit waits, and its job lets it be placed.
+fn check_waits(state: &State, (id, unit): (JobId, UnitIndex)) -> Result<&Job, Rejection> {
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let phase = job
+        .unit_phase(unit)
+        .ok_or(Rejection::UnknownUnit { job: id, unit })?;
+    if phase != UnitPhase::Waiting {
+        return Err(Rejection::UnitPhase {
+            job: id,
+            unit,
+            phase,
+        });
+    }
+    if let Some(open) = state.index.open_of(id).first() {
+        return Err(Rejection::JobHeld {
+            job: id,
+            open: *open,
+        });
+    }
+    if job.suspension.is_some() {
+        let detail = "is suspended".to_owned();
+        return Err(Rejection::Suspension { job: id, detail });
+    }
+    if let Some(limit) = job.spec.lifecycle.tasks_at_once_max
+        && job.is_at_once_max()
+    {
+        return Err(Rejection::TasksAtOnce { job: id, limit });
+    }
+    Ok(job)
+}
+
 /// Whether these are all tasks of the unit, in order; of a gang's groups with a `count_min` the first so many do.
 pub(super) fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> bool {
     let given = || tasks.iter().map(|task| task.task.get());
@@ -262,10 +289,7 @@ pub(super) fn is_whole(job: &Job, unit: UnitIndex, tasks: &[TaskPlacement]) -> b
 }
 
 /// The placement's tasks by host, each of which can take all of its own.
-fn check_hosts(
-    state: &State,
-    placement: &Placement,
-) -> Result<BTreeMap<HostId, Vec<usize>>, Rejection> {
+fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection> {
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;

@@ -37,6 +37,7 @@ impl Step<'_> {
         self.state.index.finished.remove(&entry);
         if let Some(job) = self.state.jobs.remove(&entry.1) {
             self.state.index.run_times.forget(&job);
+            self.state.index.forget_in_pipeline(&job);
         }
         self.emit(EventKind::JobPruned { job: entry.1 });
     }

@@ -6,6 +6,7 @@ use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
 use crate::event::EventKind;
+use crate::evidence;
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
@@ -53,12 +54,13 @@ impl Step<'_> {
             run.exit = Some(shortened(exit));
         }
         let host = run.host;
+        let run = &attempt.tasks[position];
         // What was stopped before it began decides nothing: who stopped it does.
         let never_began = stop.is_some() && could_not_start(run);
         if run.phase.is_terminal()
             && !ended_well(&spec, stop.as_ref(), run)
             && !never_began
-            && attempt.decisive.is_none()
+            && decides(run, attempt)
         {
             attempt.decisive = Some(report.task);
         }
@@ -186,6 +188,25 @@ pub(super) fn ended_well(spec: &JobSpec, stop: Option<&StopReason>, run: &TaskRu
     let stopped_from_outside = !matches!(stop, None | Some(StopReason::MemberFailed));
     let counts = exit.code.is_some() || !stopped_from_outside;
     counts && spec.lifecycle.meaning(exit) == Some(ExitMeaning::Succeed)
+}
+
+/// Whether a task's bad end decides that of its attempt: the first one reported does, until another task says that it
+/// failed earlier, or what the first one said only followed from another's failure.
+fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
+    let Some(known) = attempt.decisive.and_then(|task| attempt.task(task)) else {
+        return true;
+    };
+    // What was lost, cut off or never started is judged by itself, and so is a task that wants to run again.
+    let said = |run: &TaskRun| {
+        let exit = run.exit.as_ref()?;
+        let judged = exit.lease_expired || exit.start_error.is_some();
+        let again = exit_code(run) == Some(EXIT_RUN_AGAIN);
+        (!judged && !again).then(|| exit.evidence.clone())
+    };
+    match (said(run), said(known)) {
+        (Some(new), Some(known)) => evidence::is_rather_to_blame(&new, &known),
+        _ => false,
+    }
 }
 
 fn stop_reason(phase: TaskPhase) -> StopReason {

@@ -37,9 +37,18 @@ pub(super) enum Verdict {
         charged: bool,
         /// Milliseconds until it may be placed.
         delay_ms: u64,
+        /// Whether it failed by its own doing, so that its job may have it begun again where it is.
+        may_stay: bool,
         /// How the attempt ended.
         detail: String,
     },
+}
+
+impl Verdict {
+    /// Whether its job may have the unit begun again where it is.
+    pub(super) const fn may_stay(&self) -> bool {
+        matches!(self, Self::Requeued { may_stay: true, .. })
+    }
 }
 
 /// Judges an attempt all of whose tasks have ended.
@@ -75,6 +84,7 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
             reason,
             charged: false,
             delay_ms: 0,
+            may_stay: false,
             detail,
         };
     }
@@ -125,6 +135,7 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Ver
             reason: RestartReason::User,
             charged: false,
             delay_ms: 0,
+            may_stay: false,
             detail,
         };
     }
@@ -134,6 +145,7 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Ver
             reason: RestartReason::User,
             charged: false,
             delay_ms: free_delay_ms(unit, spec),
+            may_stay: true,
             detail,
         };
     }
@@ -147,6 +159,7 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Ver
         reason: RestartReason::User,
         charged: true,
         delay_ms: doubled(retry.backoff_ms, u64::from(unit.failures)),
+        may_stay: true,
         detail,
     }
 }
@@ -195,6 +208,7 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
         reason: RestartReason::Infra,
         charged: false,
         delay_ms,
+        may_stay: false,
         detail,
     }
 }

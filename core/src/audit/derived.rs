@@ -40,6 +40,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("cells", kept.cells == rebuilt.cells),
         ("attempts", kept.attempts == rebuilt.attempts),
         ("held", kept.held == rebuilt.held),
+        ("pipelines", kept.pipelines == rebuilt.pipelines),
         ("claims", kept.claims == rebuilt.claims),
     ];
     for (part, equal) in parts {

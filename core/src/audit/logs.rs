@@ -22,6 +22,7 @@ fn check_requests(state: &State, report: &mut Report) {
         let past = stored.revision <= state.revision && stored.at <= state.time;
         let own_job = match stored.answer {
             Answer::Job(job) => job.get() == stored.revision.get(),
+            Answer::Pipeline(pipeline) => pipeline.get() < stored.revision.get(),
             _ => true,
         };
         report.require(

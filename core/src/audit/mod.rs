@@ -4,12 +4,14 @@
 //! mistakes. Tests and the simulation call [`audit`] after every step; it reads the whole state, so a
 //! live replica calls it seldom.
 
+mod attempt_events;
 mod cells;
 mod claims;
 mod derived;
 mod hosts;
 mod jobs;
 mod logs;
+mod pipelines;
 mod places;
 mod units;
 mod usage;
@@ -45,6 +47,8 @@ pub enum Rule {
     QueueUsage,
     /// I10: events are ordered, complete by revision and bounded.
     Events,
+    /// I22: the events tell each attempt's life completely, in order and once.
+    AttemptEvents,
     /// I11: what is derived equals what it is derived from.
     Derived,
     /// I13: nothing that lives is out of everybody's sight.
@@ -53,6 +57,10 @@ pub enum Rule {
     RetryBudget,
     /// I20: nothing of a job is placed before the jobs that it waits for have ended as they must.
     Dependencies,
+    /// I21: the checkpoints that a unit may begin from are kept.
+    Retention,
+    /// I26: jobs of a pipeline were accepted together and wait for none after them.
+    Pipelines,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.
@@ -88,6 +96,8 @@ pub fn audit(state: &State) -> Vec<Finding> {
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
     logs::check(state, &mut report);
+    pipelines::check(state, &mut report);
+    attempt_events::check(state, &mut report);
     usage::check(state, &mut report);
     claims::check(state, &mut report);
     places::check(state, &mut report);

@@ -8,7 +8,7 @@ use crate::ids::UnitIndex;
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{ExitMatch, ExitMeaning};
-use crate::state::{Attempt, Job, State, TaskRun, Unit};
+use crate::state::{Attempt, Job, RestartReason, State, TaskRun, Unit};
 
 pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, report: &mut Report) {
     let subject = format!("job {} unit {index}", job.id);
@@ -93,6 +93,8 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
         subject,
         || format!("{} failures in {} attempts", unit.failures, unit.attempts),
     );
+    check_rows(job, unit, subject, report);
+    check_retention(job, unit, subject, report);
     report.require(
         unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
             && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX,
@@ -106,6 +108,77 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
             )
         },
     );
+}
+
+/// What is counted in a row: begun again in place no more often than the job allows, each time after an attempt; no next
+/// attempt waits after as many without progress as the job allows.
+fn check_rows(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let max = job.spec.lifecycle.local_retries_max;
+    let local = unit.local_retries;
+    report.require(
+        local <= max && (local == 0 || local < unit.attempts),
+        Rule::RetryBudget,
+        subject,
+        || {
+            format!(
+                "{local} retries in place of {max}, in {} attempts",
+                unit.attempts
+            )
+        },
+    );
+    let without = unit.without_progress;
+    report.require(without <= unit.attempts, Rule::RetryBudget, subject, || {
+        format!("{without} of {} attempts without progress", unit.attempts)
+    });
+    let allowed = job.spec.lifecycle.attempts_without_progress_max;
+    let failed = matches!(
+        unit.restart_reason,
+        RestartReason::User | RestartReason::Infra
+    );
+    let goes_on = unit.phase == UnitPhase::Waiting && failed;
+    let over = allowed.is_some_and(|allowed| allowed > 0 && without >= allowed);
+    report.require(!(goes_on && over), Rule::RetryBudget, subject, || {
+        format!("it waits after {without} attempts without progress, allowed are {allowed:?}")
+    });
+}
+
+/// Folders go only where the policy says so, are few, and never those of checkpoints that a unit may begin from.
+fn check_retention(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Report) {
+    let policy = job.spec.lifecycle.checkpoints;
+    let removes = policy.is_some_and(|policy| policy.remove);
+    let removals = unit.removals.as_slice();
+    report.require(
+        removals.is_empty() || (removes && removals.len() <= limits::REMOVALS_TOLD_MAX),
+        Rule::Retention,
+        subject,
+        || format!("{} folders are to be removed by {policy:?}", removals.len()),
+    );
+    let good: Vec<u64> = unit
+        .checkpoints
+        .iter()
+        .filter(|checkpoint| checkpoint.spoiled.is_none())
+        .map(|checkpoint| checkpoint.step)
+        .collect();
+    for removal in removals {
+        let is_kept = unit.checkpoints.iter().any(|it| it.path == removal.path);
+        let above = good.iter().filter(|step| **step > removal.step).count();
+        report.require(!is_kept && above >= 1, Rule::Retention, subject, || {
+            format!("step {} is to be removed, kept are {good:?}", removal.step)
+        });
+    }
+    for checkpoint in &unit.checkpoints {
+        report.require(
+            checkpoint.spoiled.is_some() || checkpoint.spoiled_by.is_none(),
+            Rule::Retention,
+            subject,
+            || {
+                format!(
+                    "step {} is good, and somebody could not read it",
+                    checkpoint.step
+                )
+            },
+        );
+    }
 }
 
 fn check_epochs(state: &State, unit: &Unit, subject: &dyn Display, report: &mut Report) {

@@ -1,7 +1,7 @@
 //! What is left of a host while one unit is put on it.
 
 use crate::command::HostHealth;
-use crate::feasibility::{Asker, Freed, Misfit, Room, acceptable, tasks_of_group};
+use crate::feasibility::{Asker, Freed, Misfit, Room, acceptable, tasks_of_group, unequipped};
 use crate::ids::{GpuUuid, TaskIndex};
 use crate::spec::TaskGroup;
 use crate::state::{Gpu, Host, State};
@@ -72,6 +72,7 @@ impl<'a> Ledger<'a> {
         let refused = self
             .asker
             .named_out(self.host)
+            .or_else(|| unequipped(group, self.host))
             .or_else(|| self.asker.crowded_out(self.state, self.host, self.freed))
             .or_else(|| self.room.misfit(&group.resources));
         if let Some(misfit) = refused {

@@ -63,6 +63,8 @@ pub enum Misfit {
     HostNotNamed,
     /// The job excludes the host (`hosts_excluded`).
     HostExcluded,
+    /// The task runs in a container, and the host has no engine for one (it lacks the label `muster.engine`).
+    NoContainerEngine,
     /// A job that wants its hosts for itself is there, or is to be (`packing: exclusive`).
     HostExclusive(JobId),
     /// The job wants the host for itself, and another one is there, or is to be.
@@ -114,6 +116,7 @@ impl fmt::Display for Misfit {
             }
             Self::HostNotNamed => formatter.write_str("it is none of the hosts that the job names"),
             Self::HostExcluded => formatter.write_str("the job excludes it"),
+            Self::NoContainerEngine => formatter.write_str("it has no container engine"),
             Self::HostExclusive(job) => write!(formatter, "job {job} has it for itself"),
             Self::HostShared(job) => {
                 write!(

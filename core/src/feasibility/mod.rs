@@ -17,12 +17,19 @@ pub use unit::{Unfit, check};
 
 use crate::ids::{HostId, TaskIndex, UnitIndex};
 use crate::spec::TaskGroup;
-use crate::state::{Gpu, Job, State};
+use crate::state::{Gpu, Host, Job, State};
 
 /// Whether a GPU's model is one that the group accepts.
 #[must_use]
 pub fn acceptable(group: &TaskGroup, gpu: &Gpu) -> bool {
     group.resources.accepts_model(&gpu.model)
+}
+
+/// Why a host cannot run a group's tasks the way they are to be run.
+#[must_use]
+pub fn unequipped(group: &TaskGroup, host: &Host) -> Option<Misfit> {
+    let lacks_engine = group.execution.container.is_some() && !host.has_container_engine();
+    lacks_engine.then_some(Misfit::NoContainerEngine)
 }
 
 /// Tasks of one group of a job that hold resources on a host.

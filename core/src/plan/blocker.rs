@@ -86,9 +86,10 @@ pub enum Blocker {
         /// Tasks that the unit has.
         need_tasks: u64,
     },
-    /// There would be room elsewhere than on the hosts or GPUs that the job names.
+    /// There would be room elsewhere than on the hosts or GPUs that the job names, or there is, on hosts without the
+    /// container engine that it needs.
     Named {
-        /// Those that it names, and why they do not do; the first few.
+        /// Those that it names, or that lack an engine, and why they do not do; the first few.
         places: Vec<NamedPlace>,
     },
     /// There would be room on hosts that the job excludes.
@@ -192,7 +193,7 @@ pub struct TopologyShort {
     pub need_tasks: u64,
 }
 
-/// A host or GPU that a job names, and why it does not do.
+/// A host or GPU, and why it does not do.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct NamedPlace {
     /// Its name.

@@ -3,15 +3,17 @@
 //! Every condition is lifted in turn and the unit is placed without it, by the same search. A job that has no
 //! conditions costs no look more.
 
+use std::sync::Arc;
+
 use crate::command::TaskPlacement;
-use crate::feasibility::{Freed, Ledger};
+use crate::feasibility::{Freed, Ledger, Misfit};
 use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::plan::Blocker;
 use crate::plan::blocker::{NamedPlace, RoomShort, TopologyShort};
 use crate::plan::capacity::Capacity;
 use crate::plan::change::Change;
 use crate::plan::unit::{self, Lack, Shortage};
-use crate::spec::{Packing, TaskGroup, Within};
+use crate::spec::{JobSpec, Packing, TaskGroup, Within};
 use crate::state::{Host, HostClass, Job};
 use crate::topology::{HostCells, Level, Topology};
 
@@ -57,7 +59,8 @@ impl Lacking<'_, '_> {
             let tasks = self.tasks_with(&all)?;
             Some(self.named(first, &tasks))
         };
-        alone.or_else(together).unwrap_or(Blocker::Resources {
+        let found = alone.or_else(|| self.without_engine()).or_else(together);
+        found.unwrap_or(Blocker::Resources {
             need_gpus,
             free_gpus,
             fits_tasks,
@@ -264,6 +267,34 @@ impl Lacking<'_, '_> {
             })
             .cloned()
             .collect()
+    }
+
+    /// Hosts with room but without a container engine, if it is for want of one that the unit is not placed.
+    fn without_engine(self) -> Option<Blocker> {
+        let mut spec = JobSpec::clone(&self.job.spec);
+        let containers = spec.groups.iter_mut().map(|group| &mut group.execution);
+        let taken = containers.filter_map(|execution| execution.container.take());
+        if taken.count() == 0 {
+            return None;
+        }
+        let as_processes = Job {
+            spec: Arc::new(spec),
+            ..self.job.clone()
+        };
+        let placed = unit::place(&mut self.capacity.clone(), &as_processes, self.unit).ok()?;
+        let mut hosts: Vec<&Host> = { placed.tasks.iter() }
+            .filter_map(|task| self.capacity.state().host(task.host))
+            .filter(|host| !host.has_container_engine())
+            .collect();
+        hosts.sort_by_key(|host| host.id);
+        hosts.dedup_by_key(|host| host.id);
+        let places = hosts.into_iter().take(TOLD_MAX).map(|host| NamedPlace {
+            name: host.name.to_string(),
+            why: Misfit::NoContainerEngine.to_string(),
+        });
+        Some(Blocker::Named {
+            places: places.collect(),
+        })
     }
 
     /// What the job names, and why it does not do.

@@ -51,8 +51,11 @@ fn is_particular(job: &Job) -> bool {
     let scheduling = &job.spec.scheduling;
     let asking = job.spec.groups.iter();
     let asking = asking.filter(|group| group.resources.gpus > 0).count();
-    let of_group =
-        |group: &TaskGroup| group.layout.within.is_some() || !group.layout.gpus.is_empty();
+    let of_group = |group: &TaskGroup| {
+        group.layout.within.is_some()
+            || !group.layout.gpus.is_empty()
+            || group.execution.container.is_some()
+    };
     scheduling.within.is_some()
         || !scheduling.hosts.is_empty()
         || !scheduling.hosts_excluded.is_empty()
@@ -75,6 +78,12 @@ fn no_such_place(job: &Job, parts: &[Part<'_>]) -> Blocker {
     }
     if groups.clone().any(|group| !group.layout.gpus.is_empty()) {
         need.push_str(", on the GPUs that are named");
+    }
+    if groups
+        .clone()
+        .any(|group| group.execution.container.is_some())
+    {
+        need.push_str(", on hosts with a container engine");
     }
     if !scheduling.hosts.is_empty() {
         let _infallible = write!(need, ", on {}", scheduling.hosts.join(" or "));

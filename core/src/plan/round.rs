@@ -204,7 +204,10 @@ impl<'a> Round<'a> {
             self.order.pass(turn);
             return;
         };
-        self.done_early.remove(&(turn.line, job.id));
+        if self.done_early.remove(&(turn.line, job.id)) {
+            self.order.pass(turn);
+            return;
+        }
         if job.cancel.is_some() {
             self.block(turn, Blocker::Cancelling);
             return;

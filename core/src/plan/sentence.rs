@@ -141,7 +141,7 @@ impl Blocker {
                 named_jobs(jobs)
             ),
             Self::Named { places } => {
-                formatter.write_str("what it names has no room")?;
+                formatter.write_str("none of these places does")?;
                 places.iter().enumerate().try_for_each(|(position, place)| {
                     let before = if position == 0 { ": " } else { "; " };
                     write!(formatter, "{before}{}: {}", place.name, place.why)

@@ -7,8 +7,10 @@ use crate::command::{CheckpointCommit, Command, TaskOutcome, TaskReport};
 use crate::desired;
 use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
 use crate::lifecycle::TaskPhase;
+use crate::limits;
 use crate::reactor::contact::Report;
-use crate::state::{Attempt, Host, Job, State, TaskRun};
+use crate::reactor::damage;
+use crate::state::{Attempt, Checkpoint, Host, Job, State, TaskRun};
 
 /// The commands that bring the state to what the worker of `host` reports; none if it says the same.
 ///
@@ -24,6 +26,8 @@ pub(super) fn commands(
     commands.extend(started_tasks(state, leader, host, report));
     // Before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
+    commands.extend(spoiled(state, leader, host, report));
+    commands.extend(damage::commands(state, leader, host, report));
     commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
     commands.extend(gpus(leader, host, report));
@@ -71,6 +75,43 @@ fn checkpoints(
             checkpoint,
         })
         .collect()
+}
+
+/// Checkpoints that tasks could not read and that are not marked so. A task names a step; meant is the newest checkpoint
+/// of that step that an earlier attempt wrote: what this one commits under the same step later is another one.
+fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report) -> Vec<Command> {
+    // Several tasks of a unit may say the same: one command is enough.
+    let mut news: BTreeMap<(JobId, UnitIndex, u64), Command> = BTreeMap::new();
+    for told in &report.status.tasks {
+        if told.spoiled.is_empty() {
+            continue;
+        }
+        let Some((job, attempt, _)) = held_here(state, host, told) else {
+            continue;
+        };
+        let known = job
+            .unit(told.unit)
+            .map_or(&[][..], |unit| &unit.checkpoints);
+        for spoil in &told.spoiled {
+            let is_meant = |it: &&Checkpoint| it.step == spoil.step && it.epoch < attempt.epoch;
+            let meant = known.iter().rev().find(is_meant);
+            let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
+                continue;
+            };
+            let command = Command::SpoilCheckpoint {
+                leader,
+                job: job.id,
+                unit: told.unit,
+                reporter: attempt.epoch,
+                epoch: checkpoint.epoch,
+                step: spoil.step,
+                reason: limits::shortened(&spoil.reason).to_owned(),
+            };
+            news.entry((job.id, told.unit, spoil.step))
+                .or_insert(command);
+        }
+    }
+    news.into_values().collect()
 }
 
 /// Step of the newest checkpoint that this attempt has committed.
@@ -170,7 +211,7 @@ fn outcomes(
 }
 
 /// The task as the state has it, if it has it in this attempt and on this host.
-fn held_here<'a>(
+pub(super) fn held_here<'a>(
     state: &'a State,
     host: &Host,
     told: &TaskStatus,

@@ -11,6 +11,7 @@
 //! Repeating them does no harm, `apply` refuses the second.
 
 mod contact;
+mod damage;
 mod difference;
 mod housekeeping;
 mod silence;

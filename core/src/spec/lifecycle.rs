@@ -20,14 +20,30 @@ pub struct Lifecycle {
     pub after: Vec<Dependency>,
     /// What the ends of its tasks mean; the first one that matches counts. At most `EXIT_RULES_MAX`.
     pub rules: Vec<ExitRule>,
-    /// Times in a row that an attempt is begun again on the hosts it has, before it is placed anew.
+    /// Of the retries that follow each other, so many are begun at once on the hosts and GPUs that the unit has, before
+    /// it is placed anew; at most `LOCAL_RETRIES_MAX`.
     pub local_retries_max: u32,
-    /// Attempts in a row without a newer checkpoint after which a unit fails. No limit if none.
+    /// Attempts in a row that failed without a newer checkpoint after which a unit fails; at most
+    /// `ATTEMPTS_WITHOUT_PROGRESS_MAX`. 0: no limit. The cluster's default if none, for units that have committed a
+    /// checkpoint.
     pub attempts_without_progress_max: Option<u32>,
     /// What becomes of its checkpoints. They are all left alone if none.
     pub checkpoints: Option<CheckpointPolicy>,
     /// How it is suspended.
     pub suspend: SuspendMode,
+    /// The signal by which its tasks are asked to stop. SIGTERM alone if none.
+    pub warning: Option<StopWarning>,
+}
+
+/// A signal of a job's choice that its tasks get before SIGTERM when they are asked to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StopWarning {
+    /// The signal's number.
+    pub signal: i32,
+    /// True: to every process of the task. False: to its main process alone.
+    pub to_all: bool,
+    /// Milliseconds before the task is killed; at once when it is asked to stop if none.
+    pub lead_ms: Option<u64>,
 }
 
 /// Another job that must have ended before.
@@ -145,15 +161,17 @@ impl Lifecycle {
 /// What becomes of a job's checkpoints.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CheckpointPolicy {
-    /// So many of the newest ones that are not spoiled are kept; at least 2.
+    /// So many of the newest ones that are not spoiled are kept; at least `CHECKPOINTS_KEPT_MIN`, at most
+    /// `CHECKPOINTS_PER_JOB_MAX`.
     pub kept_min: u32,
     /// Those whose step is a multiple of this are kept as well. None beside the newest if none.
     pub kept_every: Option<u64>,
     /// True: the others' folders are removed. False: they are only forgotten.
     pub remove: bool,
-    /// Spoiled checkpoints in a row after which a unit fails.
+    /// Spoiled checkpoints in a row after which a unit is not begun again; at least 1, at most `BAD_CHECKPOINTS_MAX`.
     pub bad_max: u32,
-    /// Milliseconds after its start within which an attempt's failure to read its checkpoint marks that one spoiled.
+    /// Milliseconds after its start within which an attempt's failure to read its checkpoint marks that one spoiled; at
+    /// most `PERIOD_MS_MAX`.
     pub restore_window_ms: u64,
 }
 

@@ -1,18 +1,26 @@
 //! What users ask for: a job, its task groups, their resources and the job's promises about itself.
 
+mod container;
+mod execution;
 mod layout;
 mod lifecycle;
+mod pipeline;
+mod submission;
 mod validate;
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+pub use container::{Container, GPU_DEVICE, GPU_PLACEHOLDER, Mount, PullPolicy};
+pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind, UnknownUlimit};
 pub use layout::{Layout, Packing, Scheduling, Within};
 pub use lifecycle::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    SuspendMode,
+    StopWarning, SuspendMode,
 };
+pub use pipeline::{Pipeline, PipelineDependency, PipelineJob, validate_pipeline};
+pub use submission::check_submission;
 pub use validate::{Violation, validate};
 
 /// The queue that a job goes to when it names none; it always exists.
@@ -66,7 +74,8 @@ pub struct TaskGroup {
     pub count: u32,
     /// What each task needs.
     pub resources: Resources,
-    /// Program and arguments; at least one.
+    /// Program and arguments; at least one. In a container, arguments of its entry point; the image's own if there are
+    /// none.
     pub command: Vec<String>,
     /// Additional environment variables.
     pub environment: BTreeMap<String, String>,
@@ -76,6 +85,9 @@ pub struct TaskGroup {
     pub tasks_per_host_max: Option<u32>,
     /// Where its tasks lie to each other, and how many of them are enough.
     pub layout: Layout,
+    /// How its tasks are run, beside their command.
+    #[serde(default)]
+    pub execution: Execution,
 }
 
 /// What one task needs.

@@ -1,5 +1,7 @@
 //! The rules that a specification must obey, checked before anything is written.
 
+mod container;
+mod execution;
 mod lifecycle;
 mod scheduling;
 
@@ -46,6 +48,7 @@ pub fn validate(spec: &JobSpec) -> Vec<Violation> {
         limits::RETRIES_MAX,
     );
     found.groups(spec);
+    execution::check(&mut found, spec);
     scheduling::check(&mut found, spec);
     lifecycle::check(&mut found, spec);
     found.at_most(
@@ -63,7 +66,7 @@ const TEXT_OVERHEAD_BYTES: usize = 8;
 const GROUP_OVERHEAD_BYTES: usize = 64;
 
 /// About the bytes that a specification takes when encoded: its texts decide.
-fn text_bytes(spec: &JobSpec) -> usize {
+pub(super) fn text_bytes(spec: &JobSpec) -> usize {
     let own = [&spec.name, &spec.user, &spec.queue].into_iter();
     let labels = spec.labels.iter().flat_map(|(name, value)| [name, value]);
     let groups = spec.groups.iter().map(|group| {
@@ -83,6 +86,7 @@ fn text_bytes(spec: &JobSpec) -> usize {
     });
     own.chain(labels)
         .chain(scheduling::texts(spec))
+        .chain(execution::texts(spec))
         .map(|text| counted_bytes(text))
         .sum::<usize>()
         + groups.sum::<usize>()
@@ -92,11 +96,20 @@ const fn counted_bytes(text: &str) -> usize {
     text.len() + TEXT_OVERHEAD_BYTES
 }
 
+/// Broken rules so far.
 #[derive(Default)]
-struct Findings(Vec<Violation>);
+pub(super) struct Findings(Vec<Violation>);
 
 impl Findings {
-    fn check(&mut self, holds: bool, field: &str, rule: impl FnOnce() -> String) {
+    pub(super) fn into_violations(self) -> Vec<Violation> {
+        self.0
+    }
+
+    pub(super) fn extend(&mut self, violations: impl Iterator<Item = Violation>) {
+        self.0.extend(violations);
+    }
+
+    pub(super) fn check(&mut self, holds: bool, field: &str, rule: impl FnOnce() -> String) {
         if !holds {
             self.0.push(Violation {
                 field: field.to_owned(),
@@ -105,7 +118,7 @@ impl Findings {
         }
     }
 
-    fn at_most<T: PartialOrd + std::fmt::Display>(
+    pub(super) fn at_most<T: PartialOrd + std::fmt::Display>(
         &mut self,
         field: &str,
         value: T,
@@ -118,7 +131,7 @@ impl Findings {
         });
     }
 
-    fn name(&mut self, field: &str, name: &str) {
+    pub(super) fn name(&mut self, field: &str, name: &str) {
         self.check(!name.is_empty(), field, || "must not be empty".to_owned());
         self.at_most(field, name.len(), "NAME_BYTES_MAX", limits::NAME_BYTES_MAX);
         self.check(!name.chars().any(char::is_control), field, || {
@@ -193,11 +206,12 @@ impl Findings {
         self.check(group.count > 0, &at("count"), || {
             "must be at least 1".to_owned()
         });
-        let command_given = group
-            .command
-            .first()
-            .is_some_and(|program| !program.is_empty());
-        self.check(command_given, &at("command"), || {
+        let has_program = match group.command.first() {
+            Some(program) => !program.is_empty() || group.execution.container.is_some(),
+            // The image says what is run.
+            None => group.execution.container.is_some(),
+        };
+        self.check(has_program, &at("command"), || {
             "must name a program".to_owned()
         });
         self.check(

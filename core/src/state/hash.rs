@@ -27,7 +27,8 @@ impl State {
             self.events.len(),
         ));
         chain.add(&(self.history_half_life_ms, self.configured_topology.as_ref()));
-        chain.add(&self.defragment);
+        chain.add(&(&self.defragment, self.job_defaults));
+        chain.add(&(self.reliability, self.ledger));
         chain.add_all(self.jobs.values());
         chain.add_all(self.hosts.values());
         chain.add_all(self.queues.values());

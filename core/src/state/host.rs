@@ -10,6 +10,9 @@ use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, RequestId, Revision, Task
 use crate::time::TimeMs;
 use crate::topology::LearntTree;
 
+/// The label by which a worker says that its host runs containers; its value is the engine's name and version.
+pub const ENGINE_LABEL: &str = "muster.engine";
+
 /// A machine that runs a worker.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Host {
@@ -107,6 +110,12 @@ impl Host {
     #[must_use]
     pub fn accepts_work(&self) -> bool {
         self.health == HostHealth::Up && self.block.is_none()
+    }
+
+    /// Whether tasks can run in containers here.
+    #[must_use]
+    pub fn has_container_engine(&self) -> bool {
+        self.labels.contains_key(ENGINE_LABEL)
     }
 
     /// Thousandths of CPUs not given out.

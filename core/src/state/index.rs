@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::cells::{Allocation, HostLoad};
-use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
+use crate::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
 use crate::spec::JobSpec;
@@ -67,6 +67,8 @@ pub struct Index {
     pub held: Held,
     /// Jobs that are suspended: none of them is in `waiting`.
     pub suspended: OrdSet<JobId>,
+    /// The jobs of each pipeline that are not forgotten.
+    pub pipelines: OrdMap<PipelineId, OrdSet<JobId>>,
     /// Units that have a claim.
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
@@ -188,6 +190,7 @@ impl Index {
             self.run_times.learn(job);
         }
         self.hold(&state.jobs, job);
+        self.add_to_pipeline(job);
         if job.wants_room() && !self.is_held(job.id) {
             self.add_waiting(&state.queues, job);
         }
@@ -215,6 +218,26 @@ impl Index {
                 }
                 let amounts = usage::amounts_held(&state.hosts, &job.spec, attempt);
                 self.add_usage(&job.spec, Part::held_by(attempt), &amounts);
+            }
+        }
+    }
+
+    /// Notes a job among those of its pipeline.
+    pub(crate) fn add_to_pipeline(&mut self, job: &Job) {
+        if let Some(mark) = &job.pipeline {
+            self.pipelines.entry(mark.id).or_default().insert(job.id);
+        }
+    }
+
+    /// A job is forgotten; its pipeline is with the last one.
+    pub(crate) fn forget_in_pipeline(&mut self, job: &Job) {
+        let Some(mark) = &job.pipeline else {
+            return;
+        };
+        if let Some(jobs) = self.pipelines.get_mut(&mark.id) {
+            jobs.remove(&job.id);
+            if jobs.is_empty() {
+                self.pipelines.remove(&mark.id);
             }
         }
     }

@@ -8,11 +8,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
+    UnitIndex,
 };
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{JobSpec, SuspendMode};
+use crate::state::{Checkpoint, Ledger, Removal};
 use crate::time::TimeMs;
 
 /// A job and everything that became of it.
@@ -25,6 +27,8 @@ pub struct Job {
     pub id: JobId,
     /// What was asked for.
     pub spec: Arc<JobSpec>,
+    /// The pipeline that it is a part of, if it is.
+    pub pipeline: Option<Arc<PipelineMark>>,
     /// When it was accepted.
     pub submitted_at: TimeMs,
     /// Where it stands.
@@ -45,6 +49,17 @@ pub struct Job {
     pub requeued: OrdSet<UnitIndex>,
     /// How many units are in each phase.
     pub counts: UnitCounts,
+    /// Where the time of its GPUs went.
+    pub ledger: Ledger,
+}
+
+/// What a job knows of its pipeline.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct PipelineMark {
+    /// Which one.
+    pub id: PipelineId,
+    /// Its name.
+    pub name: String,
 }
 
 /// Who asked for a job's end, when and why.
@@ -144,6 +159,12 @@ pub struct Unit {
     pub checkpoints: Vec<Checkpoint>,
     /// When it was last moved to make room for others.
     pub moved_at: Option<TimeMs>,
+    /// Attempts in a row that were begun in place of one that failed; the current one is the last of them.
+    pub local_retries: u32,
+    /// Attempts in a row that failed without a newer checkpoint.
+    pub without_progress: u32,
+    /// Checkpoints whose folders a worker is told to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
+    pub removals: Vec<Removal>,
 }
 
 impl Default for Unit {
@@ -160,6 +181,9 @@ impl Default for Unit {
             past: Vec::new(),
             checkpoints: Vec::new(),
             moved_at: None,
+            local_retries: 0,
+            without_progress: 0,
+            removals: Vec::new(),
         }
     }
 }
@@ -303,48 +327,6 @@ pub struct PastAttempt {
     pub hosts: Vec<HostId>,
 }
 
-/// A committed checkpoint.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Checkpoint {
-    /// Attempt that wrote it.
-    pub epoch: AttemptEpoch,
-    /// Training step.
-    pub step: u64,
-    /// Absolute path.
-    pub path: String,
-    /// Bytes, 0 if not told.
-    pub size_bytes: u64,
-    /// `algorithm:hex`, empty if not told.
-    pub digest: String,
-    /// When it was committed.
-    pub committed_at: TimeMs,
-    /// Milliseconds that the task took to write it; none if not told.
-    pub save_ms: Option<u64>,
-    /// What is wrong with it, if a task could not read it: no later attempt is told of it.
-    pub spoiled: Option<String>,
-}
-
-impl Unit {
-    /// The newest checkpoint that an attempt may go on from: the newest committed one that is not spoiled.
-    #[must_use]
-    pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
-        let mut newest_first = self.checkpoints.iter().rev();
-        newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
-    }
-
-    /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
-    /// none if it did not run yet.
-    #[must_use]
-    pub fn unkept_since(&self, attempt: &Attempt) -> Option<TimeMs> {
-        let running_at = attempt.running_at?;
-        let newest = self.checkpoints.last();
-        let newest = newest.filter(|checkpoint| checkpoint.epoch == attempt.epoch);
-        Some(newest.map_or(running_at, |checkpoint| {
-            checkpoint.committed_at.max(running_at)
-        }))
-    }
-}
-
 impl Attempt {
     /// Since when its queue protects it from preemption.
     #[must_use]
@@ -434,6 +416,14 @@ impl Job {
         self.units.get(&unit).map(Arc::as_ref)
     }
 
+    /// Whether it ended because others did not end as it waited for: nothing of it was ever placed.
+    #[must_use]
+    pub fn is_skipped(&self) -> bool {
+        self.phase == JobPhase::Failed
+            && self.units.is_empty()
+            && !self.spec.lifecycle.after.is_empty()
+    }
+
     /// Whether the job has a unit of this index at all.
     #[must_use]
     pub fn has_unit(&self, unit: UnitIndex) -> bool {
@@ -482,6 +472,19 @@ impl Job {
         } else {
             unit.get()..unit.get() + 1
         }
+    }
+
+    /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
+    /// again in place.
+    #[must_use]
+    pub fn hosts_avoided(&self, unit: UnitIndex) -> &[HostId] {
+        let max = self.spec.lifecycle.local_retries_max;
+        let known = self.unit(unit).filter(|known| {
+            let failed = known.restart_reason == RestartReason::User;
+            failed && max > 0 && known.local_retries >= max
+        });
+        let last = known.and_then(|known| known.past.last());
+        last.map_or(&[], |past| &past.hosts)
     }
 
     /// Whether as many of its units hold resources as may at a time.

@@ -7,6 +7,7 @@
 mod attempts;
 mod cell_index;
 mod cells;
+mod checkpoint;
 mod events;
 mod handover;
 mod hash;
@@ -14,8 +15,10 @@ mod held;
 mod host;
 mod index;
 mod job;
+mod ledger;
 mod line;
 mod queue;
+mod reliability;
 mod requests;
 mod restore;
 mod run_times;
@@ -31,18 +34,21 @@ use serde::{Deserialize, Serialize};
 pub use attempts::{AttemptClass, AttemptKey, Attempts, Ground, HeldInCells};
 pub use cell_index::CellIndex;
 pub(crate) use cells::guaranteed_levels;
+pub use checkpoint::{Checkpoint, Removal};
 pub use events::{Compacted, EventLog};
 pub(crate) use handover::{Gone, Whose, counted_twice, taken_over};
 pub use held::Held;
-pub use host::{Gpu, Holder, Host, HostClaim};
+pub use host::{ENGINE_LABEL, Gpu, Holder, Host, HostClaim};
 pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
-    Attempt, Barrier, CancelRequest, Checkpoint, Claim, Job, PastAttempt, Purpose, RestartReason,
+    Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, RestartReason,
     StopOrder, Suspension, TaskRun, Unit, UnitCounts,
 };
+pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
 pub use queue::{History, Queue};
+pub use reliability::{ADVICE_MS_MAX, Reliability, median_save_ms};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use run_times::RunTimes;
@@ -51,7 +57,8 @@ pub use totals::Totals;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
-use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision};
+use crate::command::JobDefaults;
+use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
 use crate::quota::Defragment;
 use crate::time::TimeMs;
 use crate::topology::Topology;
@@ -90,6 +97,12 @@ pub struct State {
     pub history_half_life_ms: Option<u64>,
     /// How running work may be moved to make room in one piece; none: it is not.
     pub defragment: Option<Defragment>,
+    /// What counts for jobs that say nothing themselves; nothing does before it is set.
+    pub job_defaults: Option<JobDefaults>,
+    /// How often the infrastructure fails; counted once there are defaults for jobs.
+    pub reliability: Reliability,
+    /// Where the time of all jobs with GPUs went, of those that are forgotten too; counted once there are defaults.
+    pub ledger: Ledger,
     /// The topology as it was configured; hosts that it does not name lie where their workers say.
     pub configured_topology: Arc<Topology>,
     /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
@@ -119,6 +132,9 @@ impl Default for State {
             queues,
             history_half_life_ms: None,
             defragment: None,
+            job_defaults: None,
+            reliability: Reliability::default(),
+            ledger: Ledger::default(),
             configured_topology: Arc::default(),
             topology: Arc::default(),
             requests: RequestLog::default(),
@@ -133,6 +149,12 @@ impl State {
     #[must_use]
     pub fn job(&self, id: JobId) -> Option<&Job> {
         self.jobs.get(&id).map(Arc::as_ref)
+    }
+
+    /// The jobs of a pipeline that are not forgotten, in its order; none of one that does not exist.
+    pub fn jobs_of(&self, pipeline: PipelineId) -> impl Iterator<Item = &Job> {
+        let jobs = self.index.pipelines.get(&pipeline);
+        jobs.into_iter().flatten().filter_map(|job| self.job(*job))
     }
 
     /// The host with this id.

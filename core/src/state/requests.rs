@@ -4,7 +4,7 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 use xxhash_rust::xxh3::xxh3_64;
 
-use crate::ids::{HostId, JobId, RequestId, Revision};
+use crate::ids::{HostId, JobId, PipelineId, RequestId, Revision};
 use crate::time::TimeMs;
 
 /// What a command that took effect answers.
@@ -16,6 +16,8 @@ pub enum Answer {
     Began,
     /// The job of a submission (or of the first one with this request id).
     Job(JobId),
+    /// The pipeline of a submission (or of the first one with this request id).
+    Pipeline(PipelineId),
     /// The registered host.
     Host(HostId),
     /// Things pruned or expired.
@@ -52,6 +54,7 @@ fn hash_of(request: RequestId, stored: &StoredAnswer) -> u64 {
         Answer::Job(job) => (2, job.get()),
         Answer::Host(host) => (3, u64::from(host.get())),
         Answer::Count(count) => (4, count),
+        Answer::Pipeline(pipeline) => (5, pipeline.get()),
     };
     let mut bytes = [0; 56];
     bytes[..16].copy_from_slice(&request.0.to_le_bytes());

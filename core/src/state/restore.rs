@@ -2,10 +2,12 @@
 
 use std::sync::Arc;
 
+use crate::command::JobDefaults;
 use crate::ids::{RequestId, Revision};
 use crate::quota::Defragment;
 use crate::state::{
-    EventLog, Host, Index, Job, Leadership, Queue, RequestLog, State, StoredAnswer,
+    EventLog, Host, Index, Job, Leadership, Ledger, Queue, Reliability, RequestLog, State,
+    StoredAnswer,
 };
 use crate::time::TimeMs;
 use crate::topology::Topology;
@@ -29,6 +31,12 @@ pub struct StateParts {
     pub history_half_life_ms: Option<u64>,
     /// How running work may be moved to make room in one piece.
     pub defragment: Option<Defragment>,
+    /// What counts for jobs that say nothing themselves.
+    pub job_defaults: Option<JobDefaults>,
+    /// How often the infrastructure fails.
+    pub reliability: Reliability,
+    /// Where the time of all jobs with GPUs went.
+    pub ledger: Ledger,
     /// The topology as it was configured.
     pub configured_topology: Arc<Topology>,
     /// Answers by request id, in any order.
@@ -70,6 +78,9 @@ impl State {
                 .collect(),
             history_half_life_ms: parts.history_half_life_ms,
             defragment: parts.defragment,
+            job_defaults: parts.job_defaults,
+            reliability: parts.reliability,
+            ledger: parts.ledger,
             configured_topology: parts.configured_topology,
             topology: Arc::default(),
             requests: RequestLog::restore(parts.requests),

@@ -131,6 +131,10 @@ fn group_order(ours: &TaskGroup, theirs: &TaskGroup, gang: bool) -> Ordering {
         .cmp(&numbers(theirs))
         .then_with(|| ours.resources.gpu_models.cmp(&theirs.resources.gpu_models))
         .then_with(|| ours.layout.cmp(&theirs.layout))
+        .then_with(|| {
+            let needs_engine = |group: &TaskGroup| group.execution.container.is_some();
+            needs_engine(ours).cmp(&needs_engine(theirs))
+        })
 }
 
 /// What a job as a whole asks for its place.

@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 use crate::command::{Exit, GpuDescription, HostRegistration};
 use crate::ids::{GpuUuid, RequestId};
 use crate::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
+    RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 use crate::topology::LearntTree;
 
@@ -38,6 +38,7 @@ pub fn single(name: &str, tasks: u32, gpus: u32) -> JobSpec {
             working_directory: None,
             tasks_per_host_max: None,
             layout: Layout::default(),
+            execution: Execution::default(),
         }],
         retry: RetryPolicy {
             retries_max: 1,

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod container;
 mod lifecycle;
 mod places;
 mod reports;
@@ -19,7 +20,7 @@ use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
 use crate::limits;
-use crate::spec::JobSpec;
+use crate::spec::{Condition, JobSpec, Pipeline, PipelineDependency, PipelineJob};
 use crate::state::{Attempt, State};
 use crate::testing::builders::{gang, gpu_uuid, host_of_model, request_id, single};
 use crate::time::TimeMs;
@@ -39,7 +40,8 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
             replica: ReplicaId(1 + draw.below(3)),
         },
         2..12 => draw.registration(),
-        12..26 => draw.submission(),
+        12..25 => draw.submission(),
+        25..26 => draw.pipeline(),
         26..28 => draw.cancellation(),
         28 => draw.suspension(),
         29..44 => draw.placement(),
@@ -59,6 +61,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         },
         95..96 => draw.checkpoint(),
         96..97 => draw.standing(),
+        97 if draw.once_in(3) => draw.job_defaults(),
         97..98 => draw.queue(),
         98..99 => draw.racks_and_sockets(),
         _ => Command::Prune {
@@ -170,6 +173,7 @@ impl<'a> Draw<'a> {
             4 => registration.cpus_milli = 2_000,
             5 => registration.gpus[1].model = "L40S".to_owned(),
             6 => registration.gpus.reverse(),
+            7 => self.equip(&mut registration),
             _ => {}
         }
         Command::RegisterHost {
@@ -179,6 +183,37 @@ impl<'a> Draw<'a> {
     }
 
     fn submission(&mut self) -> Command {
+        let spec = Arc::new(self.spec());
+        Command::SubmitJob {
+            request: request_id(self.below(REQUESTS)),
+            spec,
+        }
+    }
+
+    /// Mostly of valid jobs; now and then one waits for itself.
+    fn pipeline(&mut self) -> Command {
+        let mut jobs = Vec::new();
+        for own in 0..1 + self.small(4) {
+            let mut spec = self.spec();
+            spec.name = format!("job-{own}");
+            let position = self.small(own.max(1));
+            let when = [Condition::Succeeded, Condition::Ended, Condition::Failed];
+            let when = when[usize::try_from(self.below(3)).unwrap_or(0)];
+            let waits = own > 0 && !self.once_in(3) || self.once_in(40);
+            let after = waits.then_some(PipelineDependency { position, when });
+            jobs.push(PipelineJob {
+                spec: Arc::new(spec),
+                after: after.into_iter().collect(),
+            });
+        }
+        let name = "nightly".to_owned();
+        Command::SubmitPipeline {
+            request: request_id(self.below(REQUESTS)),
+            pipeline: Arc::new(Pipeline { name, jobs }),
+        }
+    }
+
+    fn spec(&mut self) -> JobSpec {
         let name = ["train", "evaluate", "sweep"][usize::try_from(self.below(3)).unwrap_or(0)];
         let (tasks, gpus) = (1 + self.small(5), self.small(4));
         let mut spec: JobSpec = if self.once_in(2) {
@@ -201,13 +236,15 @@ impl<'a> Draw<'a> {
             spec.groups[0].tasks_per_host_max = Some(1);
         }
         spec.lifecycle = self.lifecycle(spec.gang);
+        // No draw of its own, so that all others stay as they were.
+        spec.groups[0].execution.pids_max = (tasks == 5).then_some(64);
+        if tasks == 3 {
+            spec.groups[0].execution.container = Some(self.container());
+        }
         if self.once_in(20) {
             spec.groups[0].count = 0;
         }
-        Command::SubmitJob {
-            request: request_id(self.below(REQUESTS)),
-            spec: Arc::new(spec),
-        }
+        spec
     }
 
     fn cancellation(&mut self) -> Command {

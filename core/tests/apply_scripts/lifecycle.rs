@@ -1,16 +1,17 @@
 //! The part of the language that concerns jobs' own lives: dependencies, rules for exits, damaged checkpoints.
 
-use muster_core::command::Command;
+use muster_core::command::{Command, JobDefaults};
 use muster_core::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
 use muster_core::spec::{
-    Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, SuspendMode,
 };
 
 use crate::runner::{Args, Result, Runner};
 
 impl Runner {
     /// What a job says about its own life: `at_once=MAX`, `after_ok=JOB,...`, `after_any=`, `after_failed=`,
-    /// `suspend=release`, `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, and what this build has not: `local_retries=`.
+    /// `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, `local_retries=`, `without_progress=`,
+    /// `suspend=release`.
     pub(crate) fn live(&self, args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
         let lifecycle = &mut spec.lifecycle;
         lifecycle.tasks_at_once_max = args.key("at_once")?;
@@ -18,6 +19,8 @@ impl Runner {
             lifecycle.suspend = SuspendMode::Release;
         }
         lifecycle.local_retries_max = args.key_or("local_retries", 0)?;
+        lifecycle.attempts_without_progress_max = args.key("without_progress")?;
+        lifecycle.checkpoints = policy(args)?;
         for when in [Condition::Succeeded, Condition::Ended, Condition::Failed] {
             let named: Option<String> = args.key(when.word())?;
             for name in named.iter().flat_map(|named| named.split(',')) {
@@ -30,6 +33,20 @@ impl Runner {
             lifecycle.rules.push(exit_rule(rule)?);
         }
         Ok(())
+    }
+
+    /// `defaults [without_progress=MAX] [bad=MAX]`.
+    pub(crate) fn defaults(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
+        let known = JobDefaults::default();
+        let max = known.attempts_without_progress_max;
+        Ok(Command::SetJobDefaults {
+            leader,
+            defaults: JobDefaults {
+                attempts_without_progress_max: args.key_or("without_progress", max)?,
+                bad_checkpoints_max: args.key_or("bad", known.bad_checkpoints_max)?,
+                ..known
+            },
+        })
     }
 
     /// `spoil JOB STEP EPOCH [epoch=REPORTER]`.
@@ -51,6 +68,20 @@ impl Runner {
             reason: "its digest differs".to_owned(),
         })
     }
+}
+
+/// `kept=MIN [every=STEPS] [remove=true] [bad=MAX]`.
+fn policy(args: &mut Args<'_>) -> Result<Option<CheckpointPolicy>> {
+    let Some(kept_min) = args.key("kept")? else {
+        return Ok(None);
+    };
+    Ok(Some(CheckpointPolicy {
+        kept_min,
+        kept_every: args.key("every")?,
+        remove: args.key_or("remove", false)?,
+        bad_max: args.key_or("bad", 3)?,
+        restore_window_ms: 600_000,
+    }))
 }
 
 fn exit_rule(text: &str) -> Result<ExitRule> {

@@ -4,6 +4,7 @@
 //! them as you would review code.
 
 mod lifecycle;
+mod pipelines;
 mod runner;
 mod scheduling;
 mod show;
@@ -35,6 +36,7 @@ scripts! {
     cancel,
     claims,
     checkpoint_fencing,
+    checkpoint_retention,
     checkpoint_spoiled,
     dependencies,
     drain,
@@ -46,11 +48,14 @@ scripts! {
     host_lost,
     limits,
     limits_of_queues,
+    local_retries,
     lying_worker,
     member_failure,
     moves,
     placement_refused,
     partial_gang,
+    pipelines,
+    progress_guard,
     prune,
     queue_tree,
     queues,
@@ -61,6 +66,7 @@ scripts! {
     suspension,
     victims,
     virtual_cluster,
+    who_failed_first,
 }
 
 #[test]

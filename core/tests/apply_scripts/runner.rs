@@ -58,6 +58,7 @@ impl goldenscript::Runner for Runner {
         let output = match command.name.as_str() {
             "state" => Ok(self.show.state(&self.cluster.state)),
             "queues" => Ok(self.queues()),
+            "pipelines" => Ok(self.pipelines()),
             "wait" => {
                 self.cluster.wait(args.positional()?);
                 Ok(String::new())
@@ -86,6 +87,7 @@ impl Runner {
                 registration: Arc::new(registration(args)?),
             }),
             "submit" => self.submit(args),
+            "pipeline" => self.pipeline(args),
             "cancel" => Ok(Command::CancelJob {
                 request: self.request(args)?,
                 job: self.job(args)?,
@@ -119,6 +121,7 @@ impl Runner {
             "gpu_health" => gpu_health(args, leader),
             "checkpoint" => self.checkpoint(args, leader),
             "spoil" => self.spoil(args, leader),
+            "defaults" => Self::defaults(args, leader),
             "queue" => Ok(Command::SetQueue {
                 request: self.request(args)?,
                 name: args.positional()?,
@@ -142,6 +145,9 @@ impl Runner {
             && let Ok(Answer::Job(job)) = applied.result
         {
             self.jobs.insert(spec.name.clone(), job);
+        }
+        if let Ok(Answer::Pipeline(pipeline)) = applied.result {
+            self.remember(pipeline);
         }
         let answer = match applied.result {
             Ok(answer) => format!("{answer:?}"),

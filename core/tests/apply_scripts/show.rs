@@ -103,10 +103,12 @@ impl Show {
                 number,
                 hosts,
                 gpus,
+                resumes_step,
             } => format!(
-                "{} placed, number {number}, {gpus} GPUs on hosts {}",
+                "{} placed, number {number}, {gpus} GPUs on hosts {}{}",
                 attempt(*job, *unit, *epoch),
-                list(hosts)
+                list(hosts),
+                resumes_step.map_or_else(String::new, |step| format!(", from step {step}"))
             ),
             E::TaskStarted {
                 job,
@@ -191,6 +193,16 @@ impl Show {
                 "job {job} unit {unit} waits again ({reason:?}) until {}",
                 self.time(*not_before)
             ),
+            E::UnitRetried {
+                job,
+                unit,
+                epoch,
+                retry,
+                retries_max,
+            } => format!(
+                "{} is begun again in place, {retry} of {retries_max}",
+                attempt(*job, *unit, *epoch)
+            ),
             E::CheckpointCommitted {
                 job,
                 unit,
@@ -225,6 +237,12 @@ impl Show {
                 author,
                 reason,
             } => format!("job {job} resumed by {author}: {reason}"),
+            E::CheckpointsForgotten {
+                job,
+                unit,
+                steps,
+                removed,
+            } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
             E::JobEligible { job } => format!("job {job} waits for no other any more"),
             other => format!("{other:?}"),
         }
@@ -271,6 +289,16 @@ impl Show {
             "{:?} attempts={} failures={} {:?}",
             unit.phase, unit.attempts, unit.failures, unit.restart_reason
         );
+        if unit.local_retries > 0 {
+            let _ = write!(text, " local={}", unit.local_retries);
+        }
+        if !unit.removals.is_empty() {
+            let steps: Vec<u64> = unit.removals.iter().map(|it| it.step).collect();
+            let _ = write!(text, " removals={steps:?}");
+        }
+        if unit.without_progress > 0 {
+            let _ = write!(text, " without_progress={}", unit.without_progress);
+        }
         if unit.not_before > self.begin {
             let _ = write!(text, " not before {}", self.time(unit.not_before));
         }

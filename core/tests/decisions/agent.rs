@@ -7,11 +7,14 @@ use std::fmt::Write as _;
 
 use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::{DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey};
+use muster_core::desired::{
+    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+};
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::lifecycle::TaskPhase;
+use muster_core::spec::Execution;
 use muster_core::state::RestartReason;
 use muster_core::testing;
 use muster_core::time::MonotonicMs;
@@ -264,6 +267,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         gpus: Vec::new(),
         cpus_milli: 1_000,
         memory_mib: 1_024,
+        execution: Execution::default(),
         rank: RankInfo::default(),
         checkpoint: None,
         stop_grace_ms: 30_000,
@@ -273,6 +277,8 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
         released: false,
         gang_hosts: Vec::new(),
         suspended: false,
+        warning: None,
+        care: CheckpointCare::default(),
     };
     for part in parts {
         match part.split_once(':') {
@@ -287,6 +293,10 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
                     grace_ms: grace_ms.parse()?,
                 });
             }
+            Some(("remove", path)) => assignment.care.removals.push(CheckpointRef {
+                step: 1,
+                path: path.to_owned(),
+            }),
             Some(("gpu", index)) => assignment.gpus.push(GpuUuid(index.parse()?)),
             Some(("grace", span_ms)) => assignment.partition_grace_ms = span_ms.parse()?,
             _ => return Err(format!("unknown: {part}").into()),
@@ -375,6 +385,7 @@ fn describe(action: &Action) -> String {
             suspended: true,
         } => format!("let {} epoch {epoch} stand still", name(*key)),
         Action::Suspend { key, epoch, .. } => format!("let {} epoch {epoch} go on", name(*key)),
+        Action::RemoveCheckpoint { key, path, .. } => format!("remove {path} of {}", name(*key)),
         Action::Release { key, epoch } => format!("release {} epoch {epoch}", name(*key)),
         Action::SendStatus => "send status".to_owned(),
     }

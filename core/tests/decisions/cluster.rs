@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use muster_core::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, TaskPlacement,
+    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, HostRegistration,
+    Placement, TaskPlacement,
 };
 use muster_core::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use muster_core::plan::{Budget, Plan, plan};
 use muster_core::spec::JobSpec;
-use muster_core::state::State;
+use muster_core::state::{ENGINE_LABEL, State};
 use muster_core::testing::{self, Cluster};
 use muster_core::time::TimeMs;
 
@@ -19,6 +20,7 @@ pub(crate) struct NamedCluster {
     pub(crate) cluster: Cluster,
     pub(crate) jobs: BTreeMap<String, JobId>,
     hosts: u32,
+    registrations: BTreeMap<String, HostRegistration>,
 }
 
 impl NamedCluster {
@@ -32,11 +34,30 @@ impl NamedCluster {
             self.hosts += 1;
             let mut registration = testing::host_of_model(self.hosts, gpus, model);
             registration.cpus_milli = cpus * 1_000;
-            self.apply(&Command::RegisterHost {
-                leader: self.cluster.leader(),
-                registration: registration.into(),
-            });
+            self.register(registration);
         }
+    }
+
+    fn register(&mut self, registration: HostRegistration) {
+        self.apply(&Command::RegisterHost {
+            leader: self.cluster.leader(),
+            registration: registration.clone().into(),
+        });
+        let name = registration.name.clone();
+        self.registrations.insert(name, registration);
+    }
+
+    /// A host registers again with a container engine, or without one.
+    pub(crate) fn equip(&mut self, host: &str, has_engine: bool) -> Result<(), Box<dyn Error>> {
+        let known = self.registrations.get(host).cloned();
+        let mut registration = known.ok_or_else(|| format!("no host {host}"))?;
+        registration.labels.clear();
+        if has_engine {
+            let engine = "podman 4.3.1".to_owned();
+            registration.labels.insert(ENGINE_LABEL.to_owned(), engine);
+        }
+        self.register(registration);
+        Ok(())
     }
 
     pub(crate) fn submit(&mut self, name: &str, spec: JobSpec) {

@@ -8,7 +8,7 @@ use muster_core::command::Command as Replicated;
 use muster_core::desired;
 use muster_core::plan::{Blocker, Budget, explain};
 use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
-use muster_core::spec::{Condition, Dependency, JobSpec};
+use muster_core::spec::{Condition, Container, Dependency, JobSpec};
 use muster_core::testing;
 
 use crate::cluster::NamedCluster;
@@ -24,6 +24,12 @@ pub(crate) enum Command {
         model: Option<String>,
         #[arg(key)]
         cpus: Option<u32>,
+    },
+    /// Gives a host a container engine, or takes it from there.
+    Engine {
+        host: String,
+        #[arg(key, optional)]
+        gone: bool,
     },
     /// Adds a queue to the tree, or changes it.
     Queue {
@@ -96,6 +102,12 @@ pub(crate) enum Command {
         /// Tasks that may run at a time.
         #[arg(key)]
         at_once: Option<u32>,
+        /// Retries in a row that are begun in place, of 9.
+        #[arg(key)]
+        local_retries: Option<u32>,
+        /// The image of its containers.
+        #[arg(key)]
+        image: Option<String>,
         /// A job that must have succeeded before.
         #[arg(key)]
         after_ok: Option<String>,
@@ -226,6 +238,7 @@ impl goldenscript::Runner for PlanRunner {
                 };
                 self.named.apply(&command);
             }
+            Command::Engine { host, gone } => self.named.equip(host, !gone)?,
             Command::Block { target } => self.named.block(target)?,
             Command::Unblock { target } => self.named.unblock(target)?,
             Command::Health { host, health } => self.named.set_health(host, health)?,
@@ -302,6 +315,8 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
         opportunistic,
         also,
         at_once,
+        local_retries,
+        image,
         ..
     } = command
     else {
@@ -323,8 +338,16 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     spec.scheduling.run_time_ms_max = *run_ms;
     spec.scheduling.opportunistic = *opportunistic;
     spec.lifecycle.tasks_at_once_max = *at_once;
+    if let Some(max) = local_retries {
+        spec.lifecycle.local_retries_max = *max;
+        spec.retry.retries_max = 9;
+    }
     let group = &mut spec.groups[0];
     group.tasks_per_host_max = *per_host;
+    group.execution.container = image.as_ref().map(|image| Container {
+        image: image.clone(),
+        ..Container::default()
+    });
     if let Some(cpus) = cpus {
         group.resources.cpus_milli = cpus * 1_000;
     }

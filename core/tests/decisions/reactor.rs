@@ -5,8 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::error::Error;
 use std::fmt::Write as _;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
-use muster_core::command::{Command as Replicated, Exit, GpuHealth, TaskOutcome};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
+use muster_core::command::{Command as Replicated, Exit, GpuHealth, JobDefaults, TaskOutcome};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, HostId, ReplicaId, Revision, TaskIndex, UnitIndex};
 use muster_core::plan::Budget;
@@ -67,6 +69,10 @@ pub(crate) enum Command {
         #[arg(key, many, optional)]
         told: BTreeMap<String, String>,
     },
+    /// Plans and places what waits.
+    Plan,
+    /// Sets the cluster's defaults for jobs.
+    Defaults,
     /// Proposals are lost from now on (or not any more).
     LoseProposals { lose: bool },
     /// Lets time pass, ticking whenever the reactor wants it.
@@ -168,6 +174,18 @@ impl goldenscript::Runner for ReactorRunner {
                 let status = self.status(told, epoch.map(AttemptEpoch))?;
                 let at = at.map_or(self.named.state().revision, Revision);
                 self.beat(self.named.host(host)?, Some(status), at, &mut text);
+            }
+            Command::Plan => {
+                for placement in self.named.plan(Budget::default()).placements() {
+                    writeln!(text, "{}", self.named.describe(placement))?;
+                }
+            }
+            Command::Defaults => {
+                let command = Replicated::SetJobDefaults {
+                    leader: self.named.cluster.leader(),
+                    defaults: JobDefaults::default(),
+                };
+                self.named.apply(&command);
             }
             Command::LoseProposals { lose } => self.loses_proposals = *lose,
             Command::Wait { span_ms } => self.wait(*span_ms, &mut text),
@@ -347,6 +365,12 @@ impl ReactorRunner {
             Replicated::ReleaseGang { job, .. } => {
                 format!("{} is let go", self.named.job_name(*job))
             }
+            Replicated::SpoilCheckpoint {
+                job, epoch, step, ..
+            } => {
+                let job = self.named.job_name(*job);
+                format!("{job} cannot read step {step} of epoch {epoch}")
+            }
             Replicated::ExpireBlocks { .. } => "blocks expire".to_owned(),
             other => format!("{other:?}"),
         }
@@ -395,11 +419,21 @@ impl ReactorRunner {
         let unit = UnitIndex(if job.spec.gang { 0 } else { task });
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
         let current = attempt.map(|attempt| attempt.epoch).unwrap_or_default();
+        let spoiled = said.strip_prefix("spoiled:").map(spoils).transpose()?;
+        let spoiled = spoiled.unwrap_or_default();
         let (phase, checkpoints) = match said.split_once(':') {
+            Some(("spoiled", _)) => (WorkerTaskPhase::Running, Vec::new()),
             Some(("exited", code)) => (
                 WorkerTaskPhase::Exited(testing::exit_with(code.parse()?)),
                 Vec::new(),
             ),
+            Some(("said", text)) => {
+                let exit = Exit {
+                    evidence: text.to_owned(),
+                    ..testing::exit_with(1)
+                };
+                (WorkerTaskPhase::Exited(exit), Vec::new())
+            }
             Some(("prepared", port)) => (
                 WorkerTaskPhase::Prepared {
                     master_port: Some(port.parse()?),
@@ -436,6 +470,8 @@ impl ReactorRunner {
             epoch: epoch.unwrap_or(current),
             phase,
             checkpoints,
+            progress_step: None,
+            spoiled,
         })
     }
 
@@ -484,6 +520,17 @@ fn unstartable(error: &str) -> Exit {
         start_error: Some(error.to_owned()),
         ..testing::exit_with(0)
     }
+}
+
+/// `10,20`: steps of checkpoints that the task could not read.
+fn spoils(steps: &str) -> Result<Vec<SpoilReport>, Box<dyn Error>> {
+    let spoil = |step: &str| -> Result<SpoilReport, Box<dyn Error>> {
+        Ok(SpoilReport {
+            step: step.parse()?,
+            reason: "its digest differs".to_owned(),
+        })
+    };
+    steps.split(',').map(spoil).collect()
 }
 
 fn checkpoint(step: u64) -> CheckpointReport {

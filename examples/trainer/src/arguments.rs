@@ -110,6 +110,9 @@ pub(crate) struct TrainArguments {
     /// How long a rank may be silent before it counts as dead, in seconds
     #[arg(long, default_value_t = 20)]
     pub(crate) peer_timeout_seconds: u64,
+    /// Heed no wish to stop, neither SIGTERM nor the flag: a program that was never told how
+    #[arg(long)]
+    pub(crate) stubborn: bool,
     /// File for the result as JSON, written by rank 0 at the end
     #[arg(long)]
     pub(crate) report: Option<PathBuf>,

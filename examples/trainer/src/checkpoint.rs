@@ -131,29 +131,82 @@ impl CheckpointFolder {
     }
 }
 
-/// Reads the checkpoint in `path`, or, where it is gone, the newest one beside it that is newer.
+/// A checkpoint to go on from.
+#[derive(Debug)]
+pub(crate) struct Found {
+    /// Its folder.
+    pub(crate) path: PathBuf,
+    /// What it holds.
+    pub(crate) state: TrainingState,
+    /// Why it is another than the one that was named, if that is there and cannot be used.
+    pub(crate) instead: Option<CheckpointError>,
+}
+
+/// Reads the checkpoint in `path`, or, where it is gone, the newest one beside it that is newer, or, where its bytes are
+/// damaged, the newest one beside it that is older.
 ///
 /// The scheduler hears of a checkpoint with the worker's next beat. A host that was lost before may have committed
 /// newer ones, and have removed the one that the scheduler names.
-pub(crate) fn read_newest_from(path: &Path) -> Result<(PathBuf, TrainingState), CheckpointError> {
+pub(crate) fn read_newest_from(path: &Path) -> Result<Found, CheckpointError> {
+    let found = |path, state, instead| Found {
+        path,
+        state,
+        instead,
+    };
+    if let Some((newer, state)) = newer_than_missing(path)? {
+        return Ok(found(newer, state, None));
+    }
+    match read(path) {
+        Ok(state) => Ok(found(path.to_owned(), state, None)),
+        Err(damage @ CheckpointError::Unusable { .. }) => match older_than(path)? {
+            Some((older, state)) => Ok(found(older, state, Some(damage))),
+            None => Err(damage),
+        },
+        Err(error) => Err(error),
+    }
+}
+
+/// The newest complete checkpoint that is newer than `path`, if that is missing.
+fn newer_than_missing(path: &Path) -> Result<Option<(PathBuf, TrainingState)>, CheckpointError> {
     let named = path.file_name().and_then(step_of);
-    if let (Some(root), Some(named)) = (path.parent(), named)
-        && is_missing(path)
-        && !is_missing(root)
+    let (Some(root), Some(named)) = (path.parent(), named) else {
+        return Ok(None);
+    };
+    if !is_missing(path) || is_missing(root) {
+        return Ok(None);
+    }
+    for step in steps_in(root)?
+        .into_iter()
+        .rev()
+        .filter(|step| *step > named)
     {
-        for step in steps_in(root)?
-            .into_iter()
-            .rev()
-            .filter(|step| *step > named)
-        {
-            let newer = root.join(format!("step_{step}"));
-            match read(&newer) {
-                Err(CheckpointError::Uncommitted(_)) => {}
-                read => return read.map(|state| (newer, state)),
-            }
+        let newer = root.join(format!("step_{step}"));
+        match read(&newer) {
+            Err(CheckpointError::Uncommitted(_)) => {}
+            read => return read.map(|state| Some((newer, state))),
         }
     }
-    read(path).map(|state| (path.to_owned(), state))
+    Ok(None)
+}
+
+/// The newest checkpoint older than `path` that can be used.
+fn older_than(path: &Path) -> Result<Option<(PathBuf, TrainingState)>, CheckpointError> {
+    let named = path.file_name().and_then(step_of);
+    let (Some(root), Some(named)) = (path.parent(), named) else {
+        return Ok(None);
+    };
+    let older = steps_in(root)?
+        .into_iter()
+        .rev()
+        .filter(|step| *step < named);
+    for step in older {
+        let path = root.join(format!("step_{step}"));
+        match read(&path) {
+            Err(error) if error.is_permanent() => {}
+            read => return read.map(|state| Some((path, state))),
+        }
+    }
+    Ok(None)
 }
 
 fn is_missing(path: &Path) -> bool {
@@ -292,15 +345,37 @@ mod tests {
             folder.write(&state(step)).unwrap();
         }
         fs::remove_file(folder.path_of(20).join(COMMITTED_FILE)).unwrap();
-        let resumed = |step| read_newest_from(&folder.path_of(step)).map(|(_, state)| state.step);
+        let resumed = |step| read_newest_from(&folder.path_of(step)).map(|found| found.state.step);
         assert_eq!(resumed(5).unwrap(), 5);
         folder.prune(15, 1).unwrap();
         assert_eq!(resumed(5).unwrap(), 15);
-        let (path, _) = read_newest_from(&folder.path_of(5)).unwrap();
-        assert_eq!(path, folder.path_of(15));
+        let found = read_newest_from(&folder.path_of(5)).unwrap();
+        assert_eq!(found.path, folder.path_of(15));
         // Older ones are no progress that was promised.
         assert!(matches!(resumed(17), Err(CheckpointError::Io { .. })));
         assert!(matches!(resumed(20), Err(CheckpointError::Uncommitted(_))));
+    }
+
+    #[test]
+    fn a_damaged_checkpoint_is_replaced_by_the_newest_usable_one_before_it() {
+        let home = tempfile::tempdir().unwrap();
+        let folder = CheckpointFolder::open(home.path()).unwrap();
+        for step in [5, 10, 15, 20, 25] {
+            folder.write(&state(step)).unwrap();
+        }
+        let damage = |step| fs::write(folder.path_of(step).join(STATE_FILE), b"torn").unwrap();
+        damage(20);
+        fs::remove_file(folder.path_of(15).join(COMMITTED_FILE)).unwrap();
+        let found = read_newest_from(&folder.path_of(20)).unwrap();
+        assert_eq!((found.path, found.state.step), (folder.path_of(10), 10));
+        assert!(matches!(
+            found.instead,
+            Some(CheckpointError::Unusable { .. })
+        ));
+        damage(10);
+        damage(5);
+        let error = read_newest_from(&folder.path_of(20)).unwrap_err();
+        assert!(matches!(error, CheckpointError::Unusable { .. }) && error.is_permanent());
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! The trainer's one clock. Nothing that is trained depends on it.
 
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// The monotonic clock, for pace, time-outs and progress lines.
 #[expect(
@@ -9,6 +9,17 @@ use std::time::{Duration, Instant};
 )]
 pub(crate) fn now() -> Instant {
     Instant::now()
+}
+
+/// Milliseconds since 1970 by the wall clock, to compare what several processes wrote down.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a separate program: the simulation runs without it"
+)]
+pub(crate) fn wall_ms() -> u128 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |since| since.as_millis())
 }
 
 /// Waits; the trainer has no runtime whose thread this could block.

@@ -1,15 +1,15 @@
 //! Tells the worker agent of checkpoints and progress, over its socket.
 //!
 //! The agent may be away: tasks outlive it, and it finds committed checkpoints in the folder by itself. So an
-//! agent that cannot be reached is no error; one that answers "no" to a commit is, because it means that a newer
-//! attempt of this job exists.
+//! agent that cannot be reached is no error. Neither is one that answers "no" to a commit: its own disk may be full, it
+//! may know a newer checkpoint that turned out to be damaged, or a newer attempt may exist, and then it ends this one.
 
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use serde::{Deserialize, Serialize};
 
 use crate::checkpoint::Committed;
@@ -44,10 +44,12 @@ struct Answer {
 }
 
 /// How a notice fared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum Delivery {
     /// The agent took note.
     Acknowledged,
+    /// The agent did not take note, and said why.
+    Refused(String),
     /// The agent could not be reached.
     Unreachable,
     /// There is no agent to tell.
@@ -86,7 +88,7 @@ impl Control {
         self.tell(&Notice::Progress { step })
     }
 
-    /// Fails when the agent refuses; an agent that is away is no failure.
+    /// Fails when the answer makes no sense; an agent that is away or refuses is no failure.
     fn tell(&self, notice: &Notice<'_>) -> Result<Delivery> {
         let Some(socket) = &self.socket else {
             return Ok(Delivery::NoAgent);
@@ -98,7 +100,7 @@ impl Control {
             write_line(&mut stream, notice).and_then(|()| read_line::<Answer>(&mut stream));
         match answer {
             Ok(Answer { ok: true, .. }) => Ok(Delivery::Acknowledged),
-            Ok(Answer { error, .. }) => bail!("the agent refused {notice:?}: {error}"),
+            Ok(Answer { error, .. }) => Ok(Delivery::Refused(error)),
             Err(error) if is_gone(&error) => Ok(Delivery::Unreachable),
             Err(error) => Err(error).context("talk to the agent"),
         }
@@ -163,12 +165,12 @@ mod tests {
     }
 
     #[test]
-    fn a_refused_commit_is_an_error_with_the_agents_reason() {
+    fn a_refused_commit_is_told_with_the_agents_reason() {
         let home = tempfile::tempdir().unwrap();
         let socket = home.path().join("s");
         let agent = agent(&socket, "{\"ok\":false,\"error\":\"epoch 3 is over\"}\n");
-        let error = Control::new(Some(socket)).commit(&committed()).unwrap_err();
-        assert!(error.to_string().contains("epoch 3 is over"), "{error:#}");
+        let delivery = Control::new(Some(socket)).commit(&committed()).unwrap();
+        assert_eq!(delivery, Delivery::Refused("epoch 3 is over".to_owned()));
         agent.join().unwrap();
     }
 

@@ -19,6 +19,7 @@ mod ledger;
 mod line;
 mod model;
 mod outcome;
+mod presence;
 mod rendezvous;
 mod report;
 mod ring;

@@ -14,23 +14,27 @@ const FLAG: &str = "preempt";
 pub(crate) struct StopSignal {
     terminated: Arc<AtomicBool>,
     flag: Option<PathBuf>,
+    is_heeded: bool,
 }
 
 impl StopSignal {
-    /// Starts to listen for SIGTERM and to watch for the flag in `control_dir`.
-    pub(crate) fn install(control_dir: Option<&Path>) -> Result<Self> {
+    /// Starts to listen for SIGTERM and to watch for the flag in `control_dir`; neither does anything unless they are
+    /// heeded.
+    pub(crate) fn install(control_dir: Option<&Path>, is_heeded: bool) -> Result<Self> {
         let terminated = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(signal_hook::consts::SIGTERM, Arc::clone(&terminated))
             .context("listen for SIGTERM")?;
         Ok(Self {
             terminated,
             flag: control_dir.map(|folder| folder.join(FLAG)),
+            is_heeded,
         })
     }
 
     /// Whether someone wants this rank to stop.
     pub(crate) fn is_raised(&self) -> bool {
-        self.terminated.load(Ordering::Relaxed)
-            || self.flag.as_ref().is_some_and(|flag| flag.exists())
+        let is_asked = self.terminated.load(Ordering::Relaxed)
+            || self.flag.as_ref().is_some_and(|flag| flag.exists());
+        is_asked && self.is_heeded
     }
 }

@@ -7,13 +7,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use crate::arguments::TrainArguments;
-use crate::checkpoint::{self, CheckpointError, CheckpointFolder};
+use crate::checkpoint::{self, CheckpointError, CheckpointFolder, Found};
 use crate::clock::{now, pause};
 use crate::control::{Control, Delivery};
 use crate::data::Data;
 use crate::data_order::DataOrder;
 use crate::model::{Model, WEIGHTS};
 use crate::outcome::Outcome;
+use crate::presence::Presence;
 use crate::rendezvous;
 use crate::report::Report;
 use crate::ring::Ring;
@@ -30,7 +31,8 @@ const PROGRESS_INTERVAL: Duration = Duration::from_secs(1);
 /// Trains until the steps are done or someone wants this gang to stop.
 pub(crate) fn run(arguments: &TrainArguments) -> Result<Outcome> {
     arguments.validate()?;
-    let stop = StopSignal::install(arguments.control_dir())?;
+    let stop = StopSignal::install(arguments.control_dir(), !arguments.stubborn)?;
+    let presence = Presence::begin(arguments)?;
     let Some(ring) = rendezvous::join(arguments, &stop)? else {
         // No step was done: what this attempt would have resumed from is still the newest state.
         let saved = arguments.checkpoint_dir().is_some();
@@ -40,7 +42,7 @@ pub(crate) fn run(arguments: &TrainArguments) -> Result<Outcome> {
             Outcome::Terminated
         });
     };
-    Trainer::start(arguments, ring, stop)?.train()
+    Trainer::start(arguments, ring, stop)?.train(&presence)
 }
 
 /// What a step tells about the whole gang.
@@ -108,12 +110,14 @@ impl<'a> Trainer<'a> {
         })
     }
 
-    fn train(mut self) -> Result<Outcome> {
+    fn train(mut self, presence: &Presence) -> Result<Outcome> {
         self.say(&self.greeting());
+        presence.reached(self.step)?;
         let mut loss_final = None;
         while self.step < self.arguments.steps {
             let started = now();
             let result = self.step()?;
+            presence.reached(self.step)?;
             loss_final = Some(result.loss);
             if result.is_stop_wanted {
                 return self.stop_here();
@@ -195,16 +199,16 @@ impl<'a> Trainer<'a> {
         self.control.begin(self.step, &folder.path_of(self.step))?;
         let committed = folder.write(&self.state())?;
         let delivery = self.control.commit(&committed)?;
-        if delivery != Delivery::Unreachable {
-            // Before an agent has heard of this checkpoint an older one may be named to resume from.
-            folder.prune(committed.step, self.arguments.checkpoints_kept)?;
-        }
-        self.last_checkpoint = now();
-        let heard = if delivery == Delivery::Unreachable {
-            ", the agent is away"
-        } else {
-            ""
+        let heard = match delivery {
+            Delivery::Acknowledged | Delivery::NoAgent => {
+                // Before an agent has heard of this checkpoint an older one may be named to resume from.
+                folder.prune(committed.step, self.arguments.checkpoints_kept)?;
+                String::new()
+            }
+            Delivery::Unreachable => ", the agent is away".to_owned(),
+            Delivery::Refused(why) => format!(", the agent does not take it: {why}"),
         };
+        self.last_checkpoint = now();
         self.say(&format!(
             "checkpoint of step {}: {} bytes, {}{heard}",
             self.step, committed.bytes, committed.digest
@@ -307,7 +311,16 @@ fn first_state(arguments: &TrainArguments) -> Result<TrainingState, CheckpointEr
             weights,
         });
     };
-    let (path, mut state) = checkpoint::read_newest_from(path)?;
+    let Found {
+        path,
+        mut state,
+        instead,
+    } = checkpoint::read_newest_from(path)?;
+    if let Some(damage) = instead {
+        let used = path.display();
+        // As with every line for people: training does not end because nobody listens.
+        let _ = writeln!(std::io::stderr(), "{damage}: going on from {used}");
+    }
     for (what, found, wanted) in [
         ("seed", state.seed, seed),
         ("batch size", state.batch, batch),

@@ -97,9 +97,14 @@ impl Job {
     /// Goes on from the newest checkpoint to the end.
     fn resume(&self) -> Value {
         let (step, path) = self.latest().expect("a checkpoint to resume from");
-        let report = self.run(&[("MUSTER_CKPT_LATEST", path.to_str().expect("a UTF-8 path"))]);
+        let report = self.resume_from(&path);
         assert_eq!(report["resumed_from"], step);
         report
+    }
+
+    /// Goes on from a checkpoint, or one before it, to the end.
+    fn resume_from(&self, path: &Path) -> Value {
+        self.run(&[("MUSTER_CKPT_LATEST", path.to_str().expect("a UTF-8 path"))])
     }
 }
 
@@ -192,6 +197,30 @@ fn a_preempt_flag_seen_by_the_gang_saves_one_step_and_exits_75() {
 }
 
 #[test]
+fn stubborn_ranks_heed_neither_the_flag_nor_sigterm() {
+    let job = Job::new();
+    fs::create_dir_all(job.control()).expect("the control folder");
+    fs::write(job.control().join("preempt"), "{}").expect("the flag");
+    let port = free_port();
+    let ranks: Vec<Child> = (0..RANKS)
+        .map(|rank| {
+            job.rank(rank, port, &[])
+                .arg("--stubborn")
+                .spawn()
+                .expect("start a rank")
+        })
+        .collect();
+    job.await_checkpoint(10);
+    for rank in &ranks {
+        let pid = rustix::process::Pid::from_child(rank);
+        rustix::process::kill_process(pid, rustix::process::Signal::TERM).expect("SIGTERM");
+    }
+    for output in finish(ranks) {
+        assert!(output.status.success(), "{}", text(&output));
+    }
+}
+
+#[test]
 fn sigterm_to_one_rank_makes_all_save_and_exit_75() {
     let job = Job::new();
     let ranks = job.start(&[]);
@@ -207,15 +236,37 @@ fn sigterm_to_one_rank_makes_all_save_and_exit_75() {
     );
 }
 
-#[test]
-fn a_damaged_checkpoint_is_named_and_not_tried_again() {
-    let job = Job::new();
-    job.run(&[]);
-    let (_, path) = job.latest().expect("a checkpoint");
-    let file = path.join("state.bin");
+/// Turns over one bit of a checkpoint's state.
+fn damage(checkpoint: &Path) {
+    let file = checkpoint.join("state.bin");
     let mut bytes = fs::read(&file).expect("the state");
     bytes[500] ^= 4;
     fs::write(&file, bytes).expect("damage it");
+}
+
+#[test]
+fn a_gang_whose_newest_checkpoint_is_damaged_goes_on_from_the_one_before() {
+    let job = Job::new();
+    job.run(&[]);
+    let (_, path) = job.latest().expect("a checkpoint");
+    damage(&path);
+    let report = job.resume_from(&path);
+    assert_eq!(report["weights_digest"], undisturbed()["weights_digest"]);
+    let step = step_of(&path).expect("a step");
+    assert_eq!(report["resumed_from"], step - 10);
+}
+
+#[test]
+fn when_every_checkpoint_is_damaged_the_gang_says_so_and_is_not_run_again() {
+    let job = Job::new();
+    job.run(&[]);
+    let (_, path) = job.latest().expect("a checkpoint");
+    for checkpoint in fs::read_dir(job.checkpoints())
+        .expect("checkpoints")
+        .flatten()
+    {
+        damage(&checkpoint.path());
+    }
     let outputs =
         finish(job.start(&[("MUSTER_CKPT_LATEST", path.to_str().expect("a UTF-8 path"))]));
     assert_eq!(outputs[0].status.code(), Some(93), "{}", text(&outputs[0]));

@@ -1,12 +1,16 @@
 //! Heartbeats and the state they carry.
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::GpuHealth;
 use muster_core::desired::TaskKey;
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
-use muster_core::limits::{CHECKPOINTS_TOLD_MAX, GPUS_PER_HOST_MAX, TASKS_PER_HOST_MAX};
+use muster_core::limits::{
+    CHECKPOINTS_TOLD_MAX, GPUS_PER_HOST_MAX, SPOILS_TOLD_MAX, TASKS_PER_HOST_MAX,
+};
 
 use super::job::port;
 use super::{InvalidField, gpu_uuid, required};
@@ -117,6 +121,12 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
             "CHECKPOINTS_TOLD_MAX",
             CHECKPOINTS_TOLD_MAX,
         )?;
+        at_most(
+            "spoiled",
+            wire.spoiled.len(),
+            "SPOILS_TOLD_MAX",
+            SPOILS_TOLD_MAX,
+        )?;
         // An older worker tells of the newest one only.
         let newest = wire.checkpoint.filter(|_| wire.checkpoints.is_empty());
         let checkpoints = wire.checkpoints.into_iter().chain(newest);
@@ -129,6 +139,8 @@ impl TryFrom<v1::TaskStatus> for TaskStatus {
             epoch: AttemptEpoch(wire.epoch),
             phase,
             checkpoints: checkpoints.map(Into::into).collect(),
+            progress_step: wire.progress_step,
+            spoiled: wire.spoiled.into_iter().map(Into::into).collect(),
         })
     }
 }
@@ -143,6 +155,8 @@ impl From<&TaskStatus> for v1::TaskStatus {
             phase: Some((&status.phase).into()),
             checkpoint: status.checkpoints.last().map(Into::into),
             checkpoints: status.checkpoints.iter().map(Into::into).collect(),
+            progress_step: status.progress_step,
+            spoiled: status.spoiled.iter().map(Into::into).collect(),
         }
     }
 }
@@ -183,6 +197,24 @@ impl From<&WorkerTaskPhase> for v1::WorkerTaskPhase {
             }),
         };
         Self { kind: Some(kind) }
+    }
+}
+
+impl From<v1::SpoilReport> for SpoilReport {
+    fn from(wire: v1::SpoilReport) -> Self {
+        Self {
+            step: wire.step,
+            reason: wire.reason,
+        }
+    }
+}
+
+impl From<&SpoilReport> for v1::SpoilReport {
+    fn from(report: &SpoilReport) -> Self {
+        Self {
+            step: report.step,
+            reason: report.reason.clone(),
+        }
     }
 }
 

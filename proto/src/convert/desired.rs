@@ -1,11 +1,14 @@
 //! What the leader wants a host to run.
 
 use muster_core::desired::{
-    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
+
+use muster_core::spec::Execution;
 
 use super::{InvalidField, enumeration, gpu_uuid, required};
 use crate::v1;
@@ -68,6 +71,10 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             gpus: gpus_from_wire(&wire.gpus)?,
             cpus_milli: wire.cpus_milli,
             memory_mib: wire.memory_mib,
+            execution: wire
+                .execution
+                .map_or_else(|| Ok(Execution::default()), Execution::try_from)
+                .map_err(|invalid| invalid.within("execution"))?,
             rank,
             checkpoint: wire.checkpoint.map(Into::into),
             stop_grace_ms: wire.stop_grace_ms,
@@ -77,6 +84,12 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
             released: wire.released,
             suspended: wire.suspended,
             gang_hosts: wire.gang_hosts.into_iter().map(Into::into).collect(),
+            warning: wire.warning.map(Into::into),
+            care: CheckpointCare {
+                removals: wire.removals.into_iter().map(Into::into).collect(),
+                kept: wire.kept_checkpoints,
+                interval_ms: wire.checkpoint_interval_ms,
+            },
         })
     }
 }
@@ -116,6 +129,12 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             released: assignment.released,
             suspended: assignment.suspended,
             gang_hosts: assignment.gang_hosts.iter().map(Into::into).collect(),
+            execution: (assignment.execution != Execution::default())
+                .then(|| (&assignment.execution).into()),
+            warning: assignment.warning.map(Into::into),
+            removals: assignment.care.removals.iter().map(Into::into).collect(),
+            kept_checkpoints: assignment.care.kept.clone(),
+            checkpoint_interval_ms: assignment.care.interval_ms,
         }
     }
 }

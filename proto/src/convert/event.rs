@@ -17,6 +17,7 @@ twin_variants! {
         JobPruned { job: job_id },
         AttemptPlaced {
             job: job_id, unit: unit, epoch: epoch, number: number, hosts: host_ids, gpus: gpus,
+            resumes_step: resumes_step,
         },
         TaskPrepared { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id },
         GangReleased {
@@ -29,6 +30,14 @@ twin_variants! {
         AttemptStopping { job: job_id, unit: unit, epoch: epoch, reason: reason },
         AttemptEnded { job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail },
         UnitRequeued { job: job_id, unit: unit, reason: reason, not_before: not_before_ms },
+        UnitRetried {
+            job: job_id, unit: unit, epoch: epoch, retry: retry, retries_max: retries_max,
+        },
+        JobDefaultsSet {
+            attempts_without_progress_max: attempts_without_progress_max,
+            bad_checkpoints_max: bad_checkpoints_max, restore_window_ms: restore_window_ms,
+        },
+        CheckpointsForgotten { job: job_id, unit: unit, steps: steps, removed: removed },
         HostRegistered { host: host_id, name: name, gpus: gpus },
         HostHealthChanged { host: host_id, name: name, health: health },
         GpuHealthChanged { gpu: gpu, host: host_id, host_name: host, health: health },
@@ -91,6 +100,9 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::AttemptStopping { .. } => Self::AttemptStopping,
             EventKind::AttemptEnded { .. } => Self::AttemptEnded,
             EventKind::UnitRequeued { .. } => Self::UnitRequeued,
+            EventKind::UnitRetried { .. } => Self::UnitRetried,
+            EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
+            EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,
             EventKind::HostRegistered { .. } => Self::HostRegistered,
             EventKind::HostHealthChanged { .. } => Self::HostHealthChanged,
             EventKind::GpuHealthChanged { .. } => Self::GpuHealthChanged,

@@ -8,6 +8,7 @@ use muster_core::state::{
 use muster_core::time::TimeMs;
 
 use super::claim::{claim_to_wire, standing_to_wire};
+use super::ledger::ledger_to_wire;
 use super::{InvalidField, required};
 use crate::v1;
 
@@ -25,6 +26,14 @@ pub fn job_to_wire(job: &Job) -> v1::Job {
         counts: Some((&job.counts).into()),
         gpus_held: gpus_held(job),
         suspension: job.suspension.as_ref().map(Into::into),
+        pipeline_id: job.pipeline.as_ref().map(|mark| mark.id.get()),
+        pipeline: job
+            .pipeline
+            .as_ref()
+            .map_or_else(String::new, |mark| mark.name.clone()),
+        skipped: job.is_skipped(),
+        ledger: ledger_to_wire(&job.ledger),
+        kept_permille: (job.ledger.kept_permille()).and_then(|part| u32::try_from(part).ok()),
     }
 }
 
@@ -46,7 +55,7 @@ pub fn gpus_held(job: &Job) -> u64 {
 
 /// A unit of a job with its attempts; hosts are named by what `state` has.
 #[must_use]
-pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
+pub fn unit_to_wire(state: &State, job: &Job, index: UnitIndex, unit: &Unit) -> v1::Unit {
     v1::Unit {
         index: index.get(),
         phase: v1::UnitPhase::from(unit.phase).into(),
@@ -68,7 +77,18 @@ pub fn unit_to_wire(state: &State, index: UnitIndex, unit: &Unit) -> v1::Unit {
             .claim
             .as_deref()
             .map(|claim| claim_to_wire(state, claim)),
+        local_retries: unit.local_retries,
+        without_progress: unit.without_progress,
+        without_progress_max: unit.without_progress_max(&job.spec, state.job_defaults),
+        checkpoint_interval_ms: state.reliability.advice_ms(unit, hosts_of(unit)),
     }
+}
+
+/// Hosts of a unit's current attempt, or of its last one.
+fn hosts_of(unit: &Unit) -> usize {
+    let current = unit.attempt.as_deref().map(|attempt| attempt.hosts().len());
+    let last = || unit.past.last().map(|past| past.hosts.len());
+    current.or_else(last).unwrap_or(1)
 }
 
 fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
@@ -251,6 +271,7 @@ impl From<&Checkpoint> for v1::Checkpoint {
             committed_at_ms: checkpoint.committed_at.0,
             save_ms: checkpoint.save_ms,
             spoiled: checkpoint.spoiled.clone(),
+            spoiled_by: checkpoint.spoiled_by.map_or(0, AttemptEpoch::get),
         }
     }
 }
@@ -266,6 +287,7 @@ impl From<v1::Checkpoint> for Checkpoint {
             committed_at: TimeMs(wire.committed_at_ms),
             save_ms: wire.save_ms,
             spoiled: wire.spoiled,
+            spoiled_by: (wire.spoiled_by > 0).then_some(AttemptEpoch(wire.spoiled_by)),
         }
     }
 }

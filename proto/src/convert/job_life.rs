@@ -3,7 +3,7 @@
 use muster_core::ids::JobId;
 use muster_core::spec::{
     CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    SuspendMode,
+    StopWarning, SuspendMode,
 };
 
 use super::{InvalidField, required};
@@ -37,6 +37,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
             local_retries_max: wire.local_retries_max,
             attempts_without_progress_max: wire.attempts_without_progress_max,
             checkpoints: wire.checkpoints.map(Into::into),
+            warning: wire.warning.map(Into::into),
         })
     }
 }
@@ -52,6 +53,7 @@ impl From<&Lifecycle> for v1::Lifecycle {
             local_retries_max: lifecycle.local_retries_max,
             attempts_without_progress_max: lifecycle.attempts_without_progress_max,
             checkpoints: lifecycle.checkpoints.map(Into::into),
+            warning: lifecycle.warning.map(Into::into),
         }
     }
 }
@@ -60,30 +62,38 @@ impl TryFrom<v1::Dependency> for Dependency {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Dependency) -> Result<Self, InvalidField> {
-        let when = match wire.when() {
-            v1::Condition::Unspecified => return Err(unknown("when", wire.when)),
-            v1::Condition::Succeeded => Condition::Succeeded,
-            v1::Condition::Ended => Condition::Ended,
-            v1::Condition::Failed => Condition::Failed,
-        };
         Ok(Self {
             job: JobId(wire.job_id),
-            when,
+            when: condition_from_wire(wire.when)?,
         })
     }
 }
 
 impl From<Dependency> for v1::Dependency {
     fn from(dependency: Dependency) -> Self {
-        let when = match dependency.when {
-            Condition::Succeeded => v1::Condition::Succeeded,
-            Condition::Ended => v1::Condition::Ended,
-            Condition::Failed => v1::Condition::Failed,
-        };
         Self {
             job_id: dependency.job.get(),
-            when: when.into(),
+            when: condition_to_wire(dependency.when).into(),
         }
+    }
+}
+
+/// How another job must have ended.
+pub(crate) fn condition_from_wire(when: i32) -> Result<Condition, InvalidField> {
+    Ok(match v1::Condition::try_from(when) {
+        Ok(v1::Condition::Succeeded) => Condition::Succeeded,
+        Ok(v1::Condition::Ended) => Condition::Ended,
+        Ok(v1::Condition::Failed) => Condition::Failed,
+        Ok(v1::Condition::Unspecified) | Err(_) => return Err(unknown("when", when)),
+    })
+}
+
+/// How another job must have ended.
+pub(crate) const fn condition_to_wire(when: Condition) -> v1::Condition {
+    match when {
+        Condition::Succeeded => v1::Condition::Succeeded,
+        Condition::Ended => v1::Condition::Ended,
+        Condition::Failed => v1::Condition::Failed,
     }
 }
 
@@ -152,6 +162,26 @@ impl From<CheckpointPolicy> for v1::CheckpointPolicy {
             remove: policy.remove,
             bad_max: policy.bad_max,
             restore_window_ms: policy.restore_window_ms,
+        }
+    }
+}
+
+impl From<v1::StopWarning> for StopWarning {
+    fn from(wire: v1::StopWarning) -> Self {
+        Self {
+            signal: wire.signal,
+            to_all: wire.to_all,
+            lead_ms: wire.lead_ms,
+        }
+    }
+}
+
+impl From<StopWarning> for v1::StopWarning {
+    fn from(warning: StopWarning) -> Self {
+        Self {
+            signal: warning.signal,
+            to_all: warning.to_all,
+            lead_ms: warning.lead_ms,
         }
     }
 }

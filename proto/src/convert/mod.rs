@@ -7,18 +7,22 @@
 mod beat;
 mod blocker;
 pub(crate) mod claim;
+mod container;
 mod desired;
 mod effect;
 mod event;
+mod execution;
 mod field;
 mod host;
 mod ids;
 mod job;
-mod job_life;
+pub(crate) mod job_life;
 pub(crate) mod learnt;
+pub(crate) mod ledger;
 mod lifecycle;
 mod outcome;
 pub(crate) mod packed;
+mod pipeline;
 mod queue;
 mod registration;
 mod remedy;
@@ -32,6 +36,7 @@ pub use field::InvalidField;
 pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};
 pub use ids::{gpu_uuid, request_id};
 pub use job::{gpus_held, job_to_wire, unit_to_wire};
+pub use pipeline::{pipeline_to_wire, pipeline_with_jobs, submit_pipeline_command};
 pub use request::{
     block_command, cancel_command, configure_queues_command, resume_command, set_queue_command,
     set_topology_command, submit_command, suspend_command, unblock_command,

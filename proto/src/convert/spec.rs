@@ -2,8 +2,8 @@
 //! field, and its wire form spells every field out, so that it comes back as it was.
 
 use muster_core::spec::{
-    DEFAULT_QUEUE, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources, RetryPolicy,
-    SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
+    DEFAULT_QUEUE, Execution, GANG_PARTITION_GRACE_MS, JobSpec, Layout, Lifecycle, Resources,
+    RetryPolicy, SINGLE_PARTITION_GRACE_MS, STOP_GRACE_MS, Scheduling, TaskGroup,
 };
 
 use super::InvalidField;
@@ -72,6 +72,10 @@ fn group_from_wire(wire: v1::TaskGroup, default_name: &str) -> Result<TaskGroup,
             .layout
             .map_or_else(|| Ok(Layout::default()), Layout::try_from)
             .map_err(|invalid| invalid.within("layout"))?,
+        execution: wire
+            .execution
+            .map_or_else(|| Ok(Execution::default()), Execution::try_from)
+            .map_err(|invalid| invalid.within("execution"))?,
     })
 }
 
@@ -107,6 +111,7 @@ impl From<&TaskGroup> for v1::TaskGroup {
             working_directory: group.working_directory.clone(),
             tasks_per_host_max: group.tasks_per_host_max,
             layout: (group.layout != Layout::default()).then(|| (&group.layout).into()),
+            execution: (group.execution != Execution::default()).then(|| (&group.execution).into()),
         }
     }
 }

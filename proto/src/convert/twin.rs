@@ -78,7 +78,7 @@ macro_rules! same {
         }
     )+};
 }
-same!(String, u32, u64, Vec<String>);
+same!(String, bool, u32, u64, Vec<u64>, Vec<String>);
 
 impl Twin<u32> for u16 {
     fn to_wire(&self) -> u32 {
@@ -176,6 +176,16 @@ impl Twin<Option<u64>> for Option<TimeMs> {
 
     fn from_wire(_: &str, wire: Option<u64>) -> Result<Self, InvalidField> {
         Ok(wire.map(TimeMs))
+    }
+}
+
+impl Twin<Self> for Option<u64> {
+    fn to_wire(&self) -> Self {
+        *self
+    }
+
+    fn from_wire(_: &str, wire: Self) -> Result<Self, InvalidField> {
+        Ok(wire)
     }
 }
 

@@ -4,13 +4,13 @@ use muster_core::command::{
     CheckpointCommit, Command, Placement, Standing, StopReason, TaskOutcome, TaskReport,
 };
 use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
-use muster_core::spec::{JobSpec, Layout, Lifecycle, Scheduling};
+use muster_core::spec::{Execution, JobSpec, Layout, Lifecycle, Scheduling};
 use prost::Message;
 
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, v1};
+use super::{claim, defaults, pipeline, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -66,7 +66,7 @@ pub fn format_of(command: &Command) -> u8 {
 /// Whether a command says something that readers of version 3 would overlook.
 fn tells_of_lives(command: &Command) -> bool {
     match command {
-        Command::SubmitJob { spec, .. } => spec.lifecycle != Lifecycle::default(),
+        Command::SubmitJob { spec, .. } => says_how_it_lives(spec),
         Command::ReportTask(report) => match &report.outcome {
             TaskOutcome::Exited(exit) => exit.has_details(),
             TaskOutcome::Prepared { .. } => true,
@@ -78,9 +78,17 @@ fn tells_of_lives(command: &Command) -> bool {
         }
         Command::StopAttempt { reason, .. } => *reason == StopReason::Suspended,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
-        Command::SpoilCheckpoint { .. } => true,
+        Command::SpoilCheckpoint { .. }
+        | Command::SetJobDefaults { .. }
+        | Command::SubmitPipeline { .. } => true,
         _ => false,
     }
+}
+
+/// Whether a specification says something that readers of version 3 would overlook.
+pub(super) fn says_how_it_lives(spec: &JobSpec) -> bool {
+    spec.lifecycle != Lifecycle::default() || { spec.groups.iter() }
+        .any(|group| group.execution != Execution::default())
 }
 
 /// Whether a specification says something that readers of version 1 would overlook.
@@ -144,6 +152,9 @@ twin_variants! {
         },
     }
     also {
+        Command::SubmitPipeline { request, pipeline } =>
+            Kind::SubmitPipeline(pipeline::to_wire(*request, pipeline)),
+        Kind::SubmitPipeline(wire) => pipeline::from_wire(wire)?;
         Command::Place(placement) => Kind::Place(placement_to_wire(placement)),
         Kind::Place(wire) => Command::Place(placement_from_wire(wire)?);
         Command::Claim(claiming) => Kind::Claim(claim::to_wire(claiming)),
@@ -153,6 +164,14 @@ twin_variants! {
         Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
+        Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
+            leader: leader.get(),
+            defaults: Some(defaults::to_wire(*defaults)),
+        }),
+        Kind::SetJobDefaults(wire) => Command::SetJobDefaults {
+            leader: LeadershipEpoch(wire.leader),
+            defaults: defaults::from_wire(required("set_job_defaults.defaults", wire.defaults)?),
+        };
     }
 }
 

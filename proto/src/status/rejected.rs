@@ -73,6 +73,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::InvalidRequest(_) => Code::InvalidArgument,
         Rejection::UnknownQueue(_)
         | Rejection::UnknownJob(_)
+        | Rejection::UnknownPipeline(_)
         | Rejection::UnknownUnit { .. }
         | Rejection::UnknownTask { .. }
         | Rejection::UnknownCheckpoint { .. }
@@ -112,6 +113,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::UnknownQueue(_) => "UNKNOWN_QUEUE",
         Rejection::QueueFull { .. } => "QUEUE_FULL",
         Rejection::UnknownJob(_) => "UNKNOWN_JOB",
+        Rejection::UnknownPipeline(_) => "UNKNOWN_PIPELINE",
         Rejection::JobFinished { .. } => "JOB_FINISHED",
         Rejection::UnknownUnit { .. } => "UNKNOWN_UNIT",
         Rejection::UnitPhase { .. } => "UNIT_PHASE",
@@ -160,6 +162,7 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             texts(&[("given", given), ("current", current)])
         }
         Rejection::UnknownJob(job) => texts(&[("job", job)]),
+        Rejection::UnknownPipeline(pipeline) => texts(&[("pipeline", pipeline)]),
         Rejection::JobFinished { job, phase } => {
             let phase = v1::JobPhase::from(*phase).as_str_name();
             texts(&[("job", job), ("phase", &phase)])

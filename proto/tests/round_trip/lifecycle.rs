@@ -1,14 +1,16 @@
 //! Arbitrary lifecycles.
 
+use std::sync::Arc;
+
 use muster_core::spec::{
-    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
-    SuspendMode,
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, Pipeline,
+    PipelineDependency, PipelineJob, StopWarning, SuspendMode,
 };
 use proptest::collection::vec;
 use proptest::option;
 use proptest::prelude::*;
 
-use super::job;
+use super::{job, spec, text};
 
 pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
     let numbers = (
@@ -18,30 +20,58 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
     );
     let lists = (vec(dependency(), 0..3), vec(exit_rule(), 0..3));
     let mode = prop_oneof![Just(SuspendMode::Keep), Just(SuspendMode::Release)];
-    let rest = (option::of(policy()), option::of(any::<bool>()), mode);
-    let said =
-        (numbers, lists, rest).prop_map(|(numbers, lists, (checkpoints, barrier, suspend))| {
-            Lifecycle {
-                suspend,
-                barrier,
-                tasks_at_once_max: numbers.0,
-                after: lists.0,
-                rules: lists.1,
-                local_retries_max: numbers.1,
-                attempts_without_progress_max: numbers.2,
-                checkpoints,
-            }
-        });
+    let options = (
+        option::of(policy()),
+        option::of(any::<bool>()),
+        option::of(warning()),
+        mode,
+    );
+    let said = (numbers, lists, options).prop_map(|(numbers, lists, options)| Lifecycle {
+        barrier: options.1,
+        tasks_at_once_max: numbers.0,
+        after: lists.0,
+        rules: lists.1,
+        local_retries_max: numbers.1,
+        attempts_without_progress_max: numbers.2,
+        checkpoints: options.0,
+        warning: options.2,
+        suspend: options.3,
+    });
     prop_oneof![Just(Lifecycle::default()), said]
 }
 
-fn dependency() -> impl Strategy<Value = Dependency> {
-    let when = prop_oneof![
+/// An arbitrary pipeline.
+pub(super) fn pipeline() -> impl Strategy<Value = Pipeline> {
+    let after = (any::<u32>(), condition())
+        .prop_map(|(position, when)| PipelineDependency { position, when });
+    let job = (spec(), vec(after, 0..3)).prop_map(|(spec, after)| PipelineJob {
+        spec: Arc::new(spec),
+        after,
+    });
+    (text(), vec(job, 0..3)).prop_map(|(name, jobs)| Pipeline { name, jobs })
+}
+
+/// Any signal before SIGTERM.
+pub(super) fn warning() -> impl Strategy<Value = StopWarning> {
+    (any::<i32>(), any::<bool>(), option::of(any::<u64>())).prop_map(|(signal, to_all, lead_ms)| {
+        StopWarning {
+            signal,
+            to_all,
+            lead_ms,
+        }
+    })
+}
+
+fn condition() -> impl Strategy<Value = Condition> {
+    prop_oneof![
         Just(Condition::Succeeded),
         Just(Condition::Ended),
         Just(Condition::Failed),
-    ];
-    (job(), when).prop_map(|(job, when)| Dependency { job, when })
+    ]
+}
+
+fn dependency() -> impl Strategy<Value = Dependency> {
+    (job(), condition()).prop_map(|(job, when)| Dependency { job, when })
 }
 
 fn exit_rule() -> impl Strategy<Value = ExitRule> {

@@ -4,6 +4,10 @@
 mod claiming;
 #[path = "configuration.rs"]
 mod configuration;
+#[path = "container.rs"]
+mod container;
+#[path = "execution.rs"]
+mod execution;
 #[path = "layout.rs"]
 mod layout;
 #[path = "lifecycle.rs"]
@@ -12,14 +16,17 @@ mod lifecycle;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::beat::{Beat, CheckpointReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use muster_core::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
     HostRegistration, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement,
     TaskReport,
 };
 use muster_core::desired::{
-    CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
+    TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision,
@@ -27,7 +34,7 @@ use muster_core::ids::{
 };
 use muster_core::lifecycle::TaskPhase;
 use muster_core::spec::{
-    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+    Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_core::state::RestartReason;
 use muster_core::time::TimeMs;
@@ -37,6 +44,7 @@ use proptest::option;
 use proptest::prelude::*;
 
 use claiming::standing;
+use execution::execution;
 use layout::{layout, scheduling};
 use lifecycle::lifecycle;
 
@@ -99,21 +107,25 @@ fn resources() -> impl Strategy<Value = Resources> {
 
 fn group() -> impl Strategy<Value = TaskGroup> {
     let shape = (text(), any::<u32>(), resources(), vec(text(), 0..4));
-    let rest = (option::of(text()), option::of(any::<u32>()), layout());
-    (shape, texts(), rest).prop_map(
-        |((name, count, resources, command), environment, (working_directory, spread, layout))| {
-            TaskGroup {
-                name,
-                count,
-                resources,
-                command,
-                environment,
-                working_directory,
-                tasks_per_host_max: spread,
-                layout,
-            }
-        },
-    )
+    let rest = (
+        option::of(text()),
+        option::of(any::<u32>()),
+        layout(),
+        execution(),
+    );
+    (shape, texts(), rest).prop_map(|((name, count, resources, command), environment, rest)| {
+        TaskGroup {
+            name,
+            count,
+            resources,
+            command,
+            environment,
+            working_directory: rest.0,
+            tasks_per_host_max: rest.1,
+            layout: rest.2,
+            execution: rest.3,
+        }
+    })
 }
 
 /// Any specification, most of them not valid.
@@ -167,6 +179,7 @@ pub(crate) fn small_job() -> impl Strategy<Value = Command> {
                 working_directory: None,
                 tasks_per_host_max: None,
                 layout: Layout::default(),
+                execution: Execution::default(),
             };
             let spec = JobSpec {
                 name: "small".to_owned(),
@@ -383,6 +396,12 @@ fn user_command() -> impl Strategy<Value = Command> {
             request,
             spec: Arc::new(spec),
         }),
+        (request(), super::lifecycle::pipeline()).prop_map(|(request, pipeline)| {
+            Command::SubmitPipeline {
+                request,
+                pipeline: Arc::new(pipeline),
+            }
+        }),
         (request(), job(), text(), text()).prop_map(|(request, job, author, reason)| {
             Command::SuspendJob {
                 request,
@@ -575,13 +594,17 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
         option::of(any::<u16>()).prop_map(|master_port| WorkerTaskPhase::Prepared { master_port }),
     ];
     let checkpoints = vec(checkpoint_report(), 0..4);
-    (job(), task(), unit(), epoch(), phase, checkpoints).prop_map(
-        |(job, task, unit, epoch, phase, checkpoints)| TaskStatus {
+    let spoil = (any::<u64>(), text()).prop_map(|(step, reason)| SpoilReport { step, reason });
+    let said = (checkpoints, option::of(any::<u64>()), vec(spoil, 0..4));
+    (job(), task(), unit(), epoch(), phase, said).prop_map(
+        |(job, task, unit, epoch, phase, said)| TaskStatus {
             key: TaskKey { job, task },
             unit,
             epoch,
             phase,
-            checkpoints,
+            checkpoints: said.0,
+            progress_step: said.1,
+            spoiled: said.2,
         },
     )
 }
@@ -647,12 +670,27 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         vec(gang_host(), 0..3),
         any::<bool>(),
     );
+    let warning = option::of(lifecycle::warning());
+    let removal = (any::<u64>(), text()).prop_map(|(step, path)| CheckpointRef { step, path });
+    let care = (
+        vec(removal, 0..3),
+        vec(text(), 0..3),
+        option::of(any::<u64>()),
+    )
+        .prop_map(|(removals, kept, interval_ms)| CheckpointCare {
+            removals,
+            kept,
+            interval_ms,
+        });
     let rest = (
         rank(),
         option::of(checkpoint),
         option::of(stop),
         numbers,
         gang,
+        execution(),
+        warning,
+        care,
     );
     (identity, program, rest).prop_map(|(identity, program, rest)| TaskAssignment {
         key: TaskKey {
@@ -679,6 +717,9 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         released: rest.4.1,
         suspended: rest.4.3,
         gang_hosts: rest.4.2,
+        execution: rest.5,
+        warning: rest.6,
+        care: rest.7,
     })
 }
 

@@ -8,12 +8,13 @@ use muster_core::command::{
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::spec::{
-    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle,
-    SuspendMode,
+    CheckpointPolicy, Condition, CpuBinding, Dependency, Execution, ExitMatch, ExitMeaning,
+    ExitRule, JobSpec, Lifecycle, Pipeline, PipelineDependency, PipelineJob, Secret, SecretForm,
+    StopWarning, SuspendMode, Ulimit, UlimitKind,
 };
 use muster_core::state::State;
 
-use super::{JOB, LEADER, REQUEST, exit, spec};
+use super::{JOB, LEADER, REQUEST, exit};
 
 /// A lifecycle with every field.
 fn lifecycle() -> Lifecycle {
@@ -46,6 +47,42 @@ fn lifecycle() -> Lifecycle {
             bad_max: 3,
             restore_window_ms: 600_000,
         }),
+        ..Lifecycle::default()
+    }
+}
+
+/// A lifecycle with a signal before SIGTERM.
+fn warned() -> Lifecycle {
+    Lifecycle {
+        warning: Some(StopWarning {
+            signal: 10,
+            to_all: true,
+            lead_ms: Some(60_000),
+        }),
+        ..Lifecycle::default()
+    }
+}
+
+/// A way of running tasks with every field.
+fn execution() -> Execution {
+    let secret = |name: &str, form| Secret {
+        name: name.to_owned(),
+        form,
+    };
+    let limit = |soft, hard| Ulimit { soft, hard };
+    Execution {
+        ulimits: [
+            (UlimitKind::Nofile, limit(Some(4_096), Some(65_536))),
+            (UlimitKind::Memlock, limit(None, None)),
+        ]
+        .into(),
+        pids_max: Some(512),
+        secrets: vec![
+            secret("wandb", SecretForm::Variable("WANDB_API_KEY".to_owned())),
+            secret("deploy-key", SecretForm::File("DEPLOY_KEY_FILE".to_owned())),
+        ],
+        binding: CpuBinding::Numa,
+        container: None,
     }
 }
 
@@ -66,14 +103,34 @@ fn detailed() -> Exit {
 pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     let spec = JobSpec {
         lifecycle: lifecycle(),
-        ..spec()
+        ..super::spec()
     };
+    let warned_spec = JobSpec {
+        lifecycle: warned(),
+        ..super::spec()
+    };
+    let mut executed = super::spec();
+    executed.groups[0].execution = execution();
     vec![
+        (
+            "submit_job_with_execution",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(executed),
+            },
+        ),
         (
             "submit_job_with_lifecycle",
             Command::SubmitJob {
                 request: REQUEST,
                 spec: Arc::new(spec),
+            },
+        ),
+        (
+            "submit_job_with_warning",
+            Command::SubmitJob {
+                request: REQUEST,
+                spec: Arc::new(warned_spec),
             },
         ),
         (
@@ -115,7 +172,28 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
                 reason: "its digest differs".to_owned(),
             },
         ),
+        ("submit_pipeline", pipeline()),
     ]
+}
+
+/// Two jobs, of which the second waits for the first.
+fn pipeline() -> Command {
+    let job = |name: &str, after| PipelineJob {
+        spec: Arc::new(JobSpec {
+            name: name.to_owned(),
+            ..spec()
+        }),
+        after,
+    };
+    let when = Condition::Failed;
+    let after = vec![PipelineDependency { position: 0, when }];
+    Command::SubmitPipeline {
+        request: REQUEST,
+        pipeline: Arc::new(Pipeline {
+            name: "nightly".to_owned(),
+            jobs: vec![job("train", Vec::new()), job("alarm", after)],
+        }),
+    }
 }
 
 /// One event of every kind of the fourth version.

@@ -14,17 +14,19 @@ use muster_core::ids::{
     UnitIndex,
 };
 use muster_core::spec::{
-    JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
+    Execution, JobSpec, Layout, Lifecycle, Resources, RetryPolicy, Scheduling, TaskGroup,
 };
 use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
 pub(crate) mod barrier;
 pub(crate) mod cells;
+pub(crate) mod containers;
 pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod lives;
 pub(crate) mod moves;
+pub(crate) mod retries;
 pub(crate) mod state;
 pub(crate) mod suspension;
 
@@ -54,6 +56,7 @@ pub(crate) fn spec() -> JobSpec {
         working_directory: Some("/data/run".to_owned()),
         tasks_per_host_max: Some(2),
         layout: Layout::default(),
+        execution: Execution::default(),
     };
     let logger = TaskGroup {
         name: "logger".to_owned(),
@@ -64,6 +67,7 @@ pub(crate) fn spec() -> JobSpec {
         working_directory: None,
         tasks_per_host_max: None,
         layout: Layout::default(),
+        execution: Execution::default(),
     };
     JobSpec {
         name: "résumé-7b".to_owned(),
@@ -203,8 +207,10 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(moves::commands());
     commands.extend(learnt::commands());
     commands.extend(lives::commands());
+    commands.push(containers::command());
     commands.extend(barrier::commands());
     commands.extend(suspension::commands());
+    commands.extend(retries::commands());
     commands
 }
 

@@ -12,8 +12,8 @@ use muster_core::ids::{
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_core::state::{
     Answer, Attempt, CancelRequest, Checkpoint, EventLog, Gpu, Holder, Host, Job, Leadership,
-    PastAttempt, Queue, RestartReason, State, StateParts, StopOrder, StoredAnswer, TaskRun, Unit,
-    UnitCounts,
+    Ledger, PastAttempt, Queue, Reliability, RestartReason, State, StateParts, StopOrder,
+    StoredAnswer, TaskRun, Unit, UnitCounts,
 };
 use muster_core::time::TimeMs;
 
@@ -44,6 +44,9 @@ pub(crate) fn parts() -> StateParts {
         events: EventLog::restore(Revision(6), events()),
         history_half_life_ms: None,
         defragment: None,
+        job_defaults: None,
+        reliability: Reliability::default(),
+        ledger: Ledger::default(),
         configured_topology: Arc::default(),
     }
 }
@@ -117,6 +120,9 @@ fn running_job() -> Job {
         claim: None,
         past: vec![past()],
         moved_at: None,
+        local_retries: 0,
+        without_progress: 0,
+        removals: Vec::new(),
         checkpoints: vec![Checkpoint {
             epoch: AttemptEpoch(21),
             step: 4_000,
@@ -126,6 +132,7 @@ fn running_job() -> Job {
             committed_at: TimeMs(2_500),
             save_ms: None,
             spoiled: None,
+            spoiled_by: None,
         }],
     };
     Job {
@@ -142,12 +149,14 @@ fn running_job() -> Job {
         }),
         suspension: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
+        pipeline: None,
         first_untouched: UnitIndex(1),
         requeued: imbl::OrdSet::new(),
         counts: UnitCounts {
             stopping: 1,
             ..UnitCounts::default()
         },
+        ledger: Ledger::default(),
     }
 }
 
@@ -214,12 +223,14 @@ fn array_job() -> Job {
         cancel: None,
         suspension: None,
         units: [(UnitIndex(0), Arc::new(unit))].into_iter().collect(),
+        pipeline: None,
         first_untouched: UnitIndex(1),
         requeued: [UnitIndex(0)].into_iter().collect(),
         counts: UnitCounts {
             waiting: 100_001,
             ..UnitCounts::default()
         },
+        ledger: Ledger::default(),
     }
 }
 
@@ -268,6 +279,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::lives::kinds());
     kinds.extend(super::barrier::kinds());
     kinds.extend(super::suspension::kinds());
+    kinds.extend(super::retries::kinds());
     kinds
 }
 
@@ -306,6 +318,7 @@ fn job_kinds() -> Vec<EventKind> {
             number: 2,
             hosts: vec![HostId(1), HostId(2)],
             gpus: 2,
+            resumes_step: None,
         },
         EventKind::AttemptRunning { job, unit, epoch },
         EventKind::AttemptStopping {

@@ -22,6 +22,8 @@ pub(super) struct Changes {
     pub(super) released: u64,
     /// Milliseconds that each gang took that runs now, from its placement on.
     pub(super) gang_starts_ms: Vec<u64>,
+    /// Units begun again in place.
+    pub(super) retried: u64,
     /// Claims made.
     pub(super) claimed: u64,
     /// Claims given up.
@@ -54,6 +56,13 @@ impl Changes {
 
     fn add(&mut self, state: &State, kind: &EventKind) {
         match kind {
+            EventKind::CheckpointsForgotten {
+                job,
+                unit,
+                removed: true,
+                ..
+            } => self.add_attempt(state, *job, *unit),
+            EventKind::UnitRetried { .. } => self.retried += 1,
             EventKind::AttemptPlaced { .. }
             | EventKind::GangReleased { .. }
             | EventKind::AttemptRunning { .. }
@@ -104,12 +113,14 @@ impl Changes {
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
             | EventKind::TaskPrepared { .. }
+            | EventKind::JobDefaultsSet { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
             | EventKind::CheckpointSpoiled { .. }
+            | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
         }
     }

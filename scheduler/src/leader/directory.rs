@@ -1,17 +1,20 @@
-//! Where the services find the stream of a host's worker, for output and drills.
+//! Where the services find the stream of a host's worker, for output and drills, and what its tasks say of themselves.
 
 use std::collections::BTreeMap;
 use std::sync::{PoisonError, RwLock};
 
-use muster_core::ids::HostId;
+use muster_core::beat::WorkerStatus;
+use muster_core::ids::{HostId, JobId};
 use tokio::sync::mpsc;
 
+use crate::leader::progress::{ProgressBoard, Step};
 use crate::leader::session::{SessionId, ToWorker};
 
 /// The live streams of this replica by host; empty while it does not lead.
 #[derive(Debug, Default)]
 pub struct WorkerDirectory {
     streams: RwLock<BTreeMap<HostId, (SessionId, mpsc::Sender<ToWorker>)>>,
+    progress: ProgressBoard,
 }
 
 impl WorkerDirectory {
@@ -22,6 +25,17 @@ impl WorkerDirectory {
         streams.get(&host).cloned()
     }
 
+    /// How far the tasks of a job say they are, at most so many, ascending.
+    #[must_use]
+    pub fn progress(&self, job: JobId, max: usize) -> Vec<Step> {
+        self.progress.of_job(job, max)
+    }
+
+    /// A host's worker told its whole state.
+    pub(super) fn told(&self, host: HostId, status: &WorkerStatus) {
+        self.progress.told(host, status);
+    }
+
     pub(super) fn insert(&self, host: HostId, session: SessionId, sender: mpsc::Sender<ToWorker>) {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         streams.insert(host, (session, sender));
@@ -30,5 +44,7 @@ impl WorkerDirectory {
     pub(super) fn remove(&self, host: HostId) {
         let mut streams = self.streams.write().unwrap_or_else(PoisonError::into_inner);
         streams.remove(&host);
+        drop(streams);
+        self.progress.forget(host);
     }
 }

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use muster_core::beat::Beat;
 use muster_core::command::HostRegistration;
-use muster_core::desired::{DesiredState, TaskKey};
-use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, LeadershipEpoch};
+use muster_core::desired::DesiredState;
+use muster_core::ids::{GpuUuid, HostId, LeadershipEpoch};
 use muster_core::rejection::Rejection;
 use muster_core::timings::Timings;
+use muster_proto::v1;
 use muster_raft_store::Peer;
 use tokio::sync::mpsc;
 
@@ -74,8 +75,10 @@ pub enum ToWorker {
         /// Which beat.
         sequence: u64,
     },
-    /// Asks for output.
-    Logs(LogRequest),
+    /// Asks for output, as the worker is told.
+    Logs(Box<v1::LogRequest>),
+    /// Asks for a command beside a task, as the worker is told.
+    Exec(Box<v1::ExecOrder>),
     /// Nobody reads the answers to this request any more.
     LogCancel {
         /// Which request.
@@ -101,32 +104,6 @@ pub enum CloseReason {
     },
     /// The registration could not be proposed now.
     Busy,
-}
-
-/// A request for a task's output.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct LogRequest {
-    /// Names the request within the process.
-    pub id: u64,
-    /// Which task.
-    pub key: TaskKey,
-    /// Which attempt.
-    pub epoch: AttemptEpoch,
-    /// True for standard error.
-    pub stderr: bool,
-    /// Goes on with new output until the attempt has ended.
-    pub follow: bool,
-    /// Where to begin.
-    pub start: LogStart,
-}
-
-/// Where a reader of output begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum LogStart {
-    /// At this byte.
-    OffsetBytes(u64),
-    /// With so many of the last lines.
-    TailLines(u64),
 }
 
 /// A drill: a simulated GPU shows a fault or heals.

@@ -35,6 +35,7 @@ pub(super) fn changed(changes: &Changes) {
     for start_ms in &changes.gang_starts_ms {
         histogram!(names::GANG_START_SECONDS).record(Duration::from_millis(*start_ms));
     }
+    counter!(names::RETRIES_IN_PLACE_TOTAL).increment(changes.retried);
     counter!(names::CLAIMS_TOTAL).increment(changes.claimed);
     counter!(names::CLAIMS_DROPPED_TOTAL).increment(changes.claims_dropped);
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);

@@ -1,6 +1,7 @@
 //! One leadership, from its epoch to its loss.
 
 mod barriers;
+mod defaults;
 mod shadowing;
 
 use std::collections::BTreeSet;
@@ -213,6 +214,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let mut batch = CommandBatch::default();
         self.take_inputs(&state, &mut batch);
         batch.extend(lowered(self.reactor.releases(&state), self.rounds.level()));
+        self.set_defaults(&state, &mut batch);
         self.tick(&state, &mut batch);
         self.plan(&state, &mut batch);
         if !batch.is_empty() {
@@ -330,6 +332,9 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
         let now = self.parts.clock.monotonic();
         let sequence = beat.sequence;
+        if let Some(status) = &beat.status {
+            self.parts.directory.told(host, status);
+        }
         let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
         self.rounds.heard(
             host,

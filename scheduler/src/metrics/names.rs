@@ -35,12 +35,20 @@ metrics! {
         "Answers kept for repeated requests.";
     describe_gauge WORKERS_CONNECTED = "muster_scheduler_workers_connected":
         "Workers whose stream this leader serves.";
+    describe_counter LOST_GPU_SECONDS_TOTAL = "muster_scheduler_lost_gpu_seconds_total":
+        "GPU-seconds not spent on work that is kept, by cause (first, preempt, infra, user, admin) and kind (queue, restart, work).";
+    describe_counter KEPT_GPU_SECONDS_TOTAL = "muster_scheduler_kept_gpu_seconds_total":
+        "GPU-seconds of work that ended well or is in a checkpoint.";
+    describe_gauge HOST_FAILURE_SECONDS = "muster_scheduler_host_mean_time_to_failure_seconds":
+        "Between two failures of the infrastructure that end an attempt on one host, as far as is known.";
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":
         "Units whose allocation was committed while this replica led.";
     describe_counter GANGS_RELEASED_TOTAL = "muster_scheduler_gangs_released_total":
         "Gangs whose members were all prepared and let go while this replica led.";
     describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":
         "Time from a gang's placement until all its members ran, by the log's stamps.";
+    describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
+        "Units begun again at once where they failed while this replica led.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
         "Claims committed while this replica led: reservations and preemptions.";
     describe_counter CLAIMS_DROPPED_TOTAL = "muster_scheduler_claims_dropped_total":
@@ -66,6 +74,12 @@ metrics! {
         "Time of a submission, from receipt to answer.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
         "Unary requests by method and gRPC code.";
+    describe_gauge EXECS = "muster_scheduler_execs":
+        "Commands beside tasks that this leader carries now.";
+    describe_counter EXECS_TOTAL = "muster_scheduler_execs_total":
+        "Commands beside tasks that users asked this leader for and might.";
+    describe_counter EXECS_REFUSED_TOTAL = "muster_scheduler_execs_refused_total":
+        "Commands beside tasks that were refused: not the user's task, or none that runs.";
     describe_gauge WATCHES = "muster_scheduler_watches": "Watches now.";
     describe_counter WATCHES_SLOW_TOTAL = "muster_scheduler_watches_slow_total":
         "Watches ended because the client did not keep up.";

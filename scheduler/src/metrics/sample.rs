@@ -2,13 +2,16 @@
 
 use std::cmp::Reverse;
 
-use metrics::gauge;
+use metrics::{counter, gauge};
 use muster_core::command::{GpuHealth, HostHealth};
 use muster_core::lifecycle::JobPhase;
 use muster_core::quota::Guarantee;
 use muster_core::state::{Gpu, Host, Queue, State};
 
 use crate::metrics::names;
+
+/// Milliseconds of a second.
+const MS_PER_SECOND: u64 = 1_000;
 
 /// How many of everything there are.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -170,6 +173,20 @@ pub(crate) fn sample(state: &State) {
         }
     }
     gauge!(names::JOBS_SUSPENDED).set(state.index.suspended.len() as f64);
+    for (_, cause, loss) in state.ledger.causes() {
+        let kinds = [
+            ("queue", loss.queue_gpu_ms),
+            ("restart", loss.restart_gpu_ms),
+            ("work", loss.work_gpu_ms),
+        ];
+        for (kind, gpu_ms) in kinds {
+            counter!(names::LOST_GPU_SECONDS_TOTAL, "cause" => cause, "kind" => kind)
+                .absolute(gpu_ms / MS_PER_SECOND);
+        }
+    }
+    counter!(names::KEPT_GPU_SECONDS_TOTAL).absolute(state.ledger.kept_gpu_ms / MS_PER_SECOND);
+    gauge!(names::HOST_FAILURE_SECONDS)
+        .set((state.reliability.mean_time_ms(1) / MS_PER_SECOND) as f64);
     gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);
     gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);

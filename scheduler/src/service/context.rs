@@ -12,6 +12,7 @@ use tonic::{Code, Status};
 
 use crate::config::SchedulerConfig;
 use crate::leader::{LeaderInput, SharedShadows, SystemClock, WorkerDirectory};
+use crate::service::exec::{EXEC_SESSIONS_MAX, Pairings};
 use crate::service::forward::Forwarder;
 use crate::service::peer_pool::PeerPool;
 use crate::service::replies::Replies;
@@ -49,6 +50,8 @@ pub(crate) struct Inner {
     requests: Arc<Semaphore>,
     workers: Arc<Semaphore>,
     exports: Arc<Semaphore>,
+    execs: Arc<Semaphore>,
+    pairings: Pairings,
 }
 
 impl std::ops::Deref for Context {
@@ -69,6 +72,8 @@ impl Context {
             requests: Arc::new(Semaphore::new(limits.requests_in_flight_max)),
             workers: Arc::new(Semaphore::new(limits.worker_streams_max)),
             exports: Arc::new(Semaphore::new(EXPORTS_MAX)),
+            execs: Arc::new(Semaphore::new(EXEC_SESSIONS_MAX)),
+            pairings: Pairings::default(),
         }))
     }
 
@@ -103,6 +108,16 @@ impl Context {
     /// Takes one of the places for exports of the state.
     pub(crate) fn admit_export(&self) -> Result<OwnedSemaphorePermit, Status> {
         take(&self.0.exports, "EXPORTS_MAX", EXPORTS_MAX)
+    }
+
+    /// Takes one of the places for commands beside tasks.
+    pub(crate) fn admit_exec(&self) -> Result<OwnedSemaphorePermit, Status> {
+        take(&self.0.execs, "EXEC_SESSIONS_MAX", EXEC_SESSIONS_MAX)
+    }
+
+    /// Workers' streams that users of commands wait for.
+    pub(crate) fn pairings(&self) -> &Pairings {
+        &self.0.pairings
     }
 
     /// Waits until no request is in work.

@@ -132,9 +132,22 @@ fn narrow(count: u64) -> u32 {
     u32::try_from(count).unwrap_or(u32::MAX)
 }
 
+/// Why it waits; and why it did not simply go on, if it ran before.
 fn summary(job: &Job, explanation: &Explanation) -> String {
+    let waits = why_it_waits(job, explanation);
+    let unit = job.waiting_units().next().and_then(|unit| job.unit(unit));
+    match unit.and_then(|unit| unit.past.last()) {
+        Some(last) => format!("{waits}; its last attempt ended: {}", last.detail),
+        None => waits,
+    }
+}
+
+fn why_it_waits(job: &Job, explanation: &Explanation) -> String {
     match &explanation.blocker {
         Some(blocker) => blocker.to_string(),
+        None if job.phase.is_terminal() && !job.finish_reason.is_empty() => {
+            format!("the job has ended: {}", job.finish_reason)
+        }
         None if job.phase.is_terminal() => "the job has ended".to_owned(),
         None if explanation.waiting_units == 0 => "nothing of the job waits".to_owned(),
         None => "there is room; the job is about to be placed".to_owned(),

@@ -5,7 +5,7 @@ use std::pin::Pin;
 
 use futures::Stream;
 use metrics::histogram;
-use muster_core::ids::{JobId, UnitIndex};
+use muster_core::ids::{JobId, PipelineId, UnitIndex};
 use muster_core::rejection::Rejection;
 use muster_core::state::{Job, State};
 use muster_proto::convert::{job_to_wire, unit_to_wire};
@@ -15,12 +15,12 @@ use muster_proto::v1::job_service_server::JobService;
 use muster_proto::v1::write::Kind;
 use muster_proto::v1::write_result::Kind as Outcome;
 use tokio::time::Instant;
-use tonic::{Request, Response, Status};
+use tonic::{Request, Response, Status, Streaming};
 
 use crate::metrics::names;
 use crate::service::context::Context;
 use crate::service::write::write;
-use crate::service::{deadline, explain, logs, page, read};
+use crate::service::{deadline, exec, explain, logs, page, pipelines, progress, read};
 
 /// `JobService` of one replica.
 pub(crate) struct Jobs(pub(crate) Context);
@@ -34,6 +34,16 @@ pub(crate) fn mismatched() -> Status {
 impl JobService for Jobs {
     type StreamLogsStream =
         Pin<Box<dyn Stream<Item = Result<v1::StreamLogsResponse, Status>> + Send>>;
+
+    type ExecStream = exec::Answers;
+
+    async fn exec(
+        &self,
+        request: Request<Streaming<v1::ExecRequest>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
+        let answers = exec::start(&self.0, request.into_inner()).await?;
+        Ok(Response::new(answers))
+    }
 
     async fn submit_job(
         &self,
@@ -128,6 +138,45 @@ impl JobService for Jobs {
         answer.map(Response::new)
     }
 
+    async fn submit_pipeline(
+        &self,
+        request: Request<v1::SubmitPipelineRequest>,
+    ) -> Result<Response<v1::SubmitPipelineResponse>, Status> {
+        let began = Instant::now();
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let submit = Kind::SubmitPipeline(request.into_inner());
+        let outcome = write(&self.0, submit, deadline).await?;
+        histogram!(names::SUBMIT_SECONDS).record(began.elapsed());
+        match outcome {
+            Outcome::SubmitPipeline(response) => Ok(Response::new(response)),
+            _ => Err(mismatched()),
+        }
+    }
+
+    async fn get_pipeline(
+        &self,
+        request: Request<v1::GetPipelineRequest>,
+    ) -> Result<Response<v1::GetPipelineResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        pipelines::get(&state, PipelineId(request.pipeline_id)).map(Response::new)
+    }
+
+    async fn list_pipelines(
+        &self,
+        request: Request<v1::ListPipelinesRequest>,
+    ) -> Result<Response<v1::ListPipelinesResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let request = request.into_inner();
+        let state = read::state(&self.0, request.consistency, deadline).await?;
+        let limit = self.0.config.limits.page_rows_max;
+        pipelines::list(&state, &request, limit).map(Response::new)
+    }
+
     async fn stream_logs(
         &self,
         request: Request<v1::StreamLogsRequest>,
@@ -135,6 +184,16 @@ impl JobService for Jobs {
         let deadline = Instant::now() + self.0.default_wait();
         let stream = logs::stream(&self.0, request.into_inner(), deadline).await?;
         Ok(Response::new(stream))
+    }
+
+    async fn get_progress(
+        &self,
+        request: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = self.deadline(&request);
+        let answer = progress::get(&self.0, request.into_inner(), deadline).await?;
+        Ok(Response::new(answer))
     }
 }
 
@@ -168,7 +227,7 @@ fn get(
     let shown = units
         .by_ref()
         .take(rows)
-        .map(|(index, unit)| unit_to_wire(state, *index, unit))
+        .map(|(index, unit)| unit_to_wire(state, job, *index, unit))
         .collect();
     Ok(v1::GetJobResponse {
         revision: state.revision.get(),
@@ -214,5 +273,13 @@ fn matches(job: &Job, request: &v1::ListJobsRequest, phases: &BTreeSet<i32>) -> 
     (request.queue.is_empty() || spec.queue == request.queue)
         && (request.user.is_empty() || spec.user == request.user)
         && (request.name.is_empty() || spec.name.contains(&request.name))
+        && (request.pipeline_id == 0 || is_of(job, PipelineId(request.pipeline_id)))
         && (phases.is_empty() || phases.contains(&(v1::JobPhase::from(job.phase) as i32)))
+}
+
+/// Whether a job is a part of a pipeline.
+fn is_of(job: &Job, pipeline: PipelineId) -> bool {
+    job.pipeline
+        .as_ref()
+        .is_some_and(|mark| mark.id == pipeline)
 }

@@ -4,12 +4,13 @@ use muster_core::apply::apply;
 use muster_core::command::Command;
 use muster_core::ids::{JobId, Revision};
 use muster_core::rejection::Rejection;
-use muster_core::spec::Violation;
+use muster_core::spec::{JobSpec, Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
     block_command, cancel_command, configure_queues_command, gpu_uuid, resume_command,
-    set_queue_command, set_topology_command, submit_command, suspend_command, unblock_command,
+    set_queue_command, set_topology_command, submit_command, submit_pipeline_command,
+    suspend_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -23,12 +24,13 @@ use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::inject;
 use crate::service::write::propose_status;
-use crate::service::{configuration, impact};
+use crate::service::{configuration, impact, pipelines};
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
     match write.clone() {
         Kind::SubmitJob(request) => drop(command(submit_command(request))?),
+        Kind::SubmitPipeline(request) => drop(command(submit_pipeline_command(request))?),
         Kind::CancelJob(request) => drop(command(cancel_command(request))?),
         Kind::SuspendJob(request) => drop(command(suspend_command(request))?),
         Kind::ResumeJob(request) => drop(command(resume_command(request))?),
@@ -51,6 +53,9 @@ pub(crate) async fn execute(
 ) -> Result<Outcome, Status> {
     match write {
         Kind::SubmitJob(request) => submit(context, request).await.map(Outcome::SubmitJob),
+        Kind::SubmitPipeline(request) => pipelines::submit(context, request)
+            .await
+            .map(Outcome::SubmitPipeline),
         Kind::CancelJob(request) => {
             let (revision, _) = propose(context, command(cancel_command(request))?).await?;
             Ok(Outcome::CancelJob(v1::CancelJobResponse {
@@ -114,28 +119,45 @@ pub(crate) fn rehearse(context: &Context, command: &Command) -> Result<(State, S
     Ok((before, after))
 }
 
-/// The workers of this cluster beat too seldom for a shorter lease: every attempt would be fenced at once.
-fn check_lease(context: &Context, command: &Command) -> Result<(), Status> {
-    let Command::SubmitJob { spec, .. } = command else {
-        return Ok(());
-    };
+/// What new jobs must keep to beside what `apply` refuses. The workers of this cluster beat too seldom for a shorter
+/// lease: every attempt would be fenced at once.
+pub(crate) fn check_specs(context: &Context, command: &Command) -> Result<(), Status> {
     let timings = context.config.timings;
     let least_ms = timings.partition_grace_ms_min();
-    if spec.partition_grace_ms >= least_ms {
+    let specs: Vec<(String, &JobSpec)> = match command {
+        Command::SubmitJob { spec, .. } => vec![(String::new(), spec.as_ref())],
+        Command::SubmitPipeline { pipeline, .. } => {
+            let jobs = pipeline.jobs.iter().enumerate();
+            jobs.map(|(position, job)| (format!("jobs[{position}]."), job.spec.as_ref()))
+                .collect()
+        }
+        _ => Vec::new(),
+    };
+    let mut violations = Vec::new();
+    for (at, spec) in specs {
+        let mut of_job = check_submission(spec);
+        if spec.partition_grace_ms < least_ms {
+            of_job.push(Violation {
+                field: "partition_grace_ms".to_owned(),
+                rule: format!(
+                    "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
+                    timings.beat_ms
+                ),
+            });
+        }
+        violations.extend(of_job.into_iter().map(|rule| Violation {
+            field: format!("{at}{}", rule.field),
+            ..rule
+        }));
+    }
+    if violations.is_empty() {
         return Ok(());
     }
-    let violation = Violation {
-        field: "partition_grace_ms".to_owned(),
-        rule: format!(
-            "must be at least {least_ms} in this cluster, whose workers beat every {} ms",
-            timings.beat_ms
-        ),
-    };
-    Err(status::status_of(&Rejection::InvalidSpec(vec![violation])))
+    Err(status::status_of(&Rejection::InvalidSpec(violations)))
 }
 
 /// Some replica may be of a build that cannot read it yet.
-fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
+pub(crate) fn check_level(context: &Context, command: &Command) -> Result<(), Status> {
     let level = context.shadows.lock().command_format();
     feature_level::check(command, level)
 }
@@ -167,7 +189,7 @@ async fn submit(
 ) -> Result<v1::SubmitJobResponse, Status> {
     let is_rehearsal = request.validate_only;
     let command = command(submit_command(request))?;
-    check_lease(context, &command)?;
+    check_specs(context, &command)?;
     check_level(context, &command)?;
     if is_rehearsal {
         let (state, _) = rehearse(context, &command)?;

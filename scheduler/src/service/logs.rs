@@ -4,18 +4,18 @@ use std::pin::Pin;
 
 use futures::stream::{self, unfold};
 use futures::{Stream, StreamExt as _};
-use muster_core::desired::TaskKey;
-use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
-use muster_core::state::{Job, State};
+use muster_core::ids::HostId;
+use muster_core::state::State;
 use muster_proto::status::{self, ErrorReport, NOT_LEADER};
 use muster_proto::v1;
+use muster_proto::v1::log_request;
 use muster_proto::v1::stream_logs_request::Start;
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
-use crate::leader::{LogRequest, LogStart, ToWorker};
+use crate::leader::ToWorker;
 use crate::service::context::Context;
-use crate::service::jobs::find;
+use crate::service::log_source::{self, Source};
 use crate::service::replies::{LogPiece, LogReply, unreachable};
 
 /// Output on its way to a client.
@@ -79,14 +79,6 @@ fn broken(leader: &str, status: Status) -> Status {
     }
 }
 
-/// Where a task's output lies.
-struct Source {
-    attempt: u32,
-    epoch: AttemptEpoch,
-    /// The task's host; where only the attempt's hosts are remembered, all of those.
-    hosts: Vec<HostId>,
-}
-
 /// Output through this leader's own sessions; NOT_LEADER if it does not lead.
 pub(crate) fn stream_here(
     context: &Context,
@@ -99,17 +91,21 @@ pub(crate) fn stream_here(
         ));
     }
     let state = context.fork();
-    let source = source(&state, &request)?;
+    let source = log_source::find(&state, &request)?;
     let mut readers = Vec::new();
-    let mut failure = no_logs(&request, "no host is known to hold it");
     for host in &source.hosts {
-        match Reader::open(context, &state, *host, &source, &request) {
-            Ok(reader) => readers.push(reader),
-            Err(status) => failure = status,
+        if let Some(reader) = Reader::open(context, &state, *host, &source, &request) {
+            readers.push(reader);
         }
     }
     if readers.is_empty() {
-        return Err(failure);
+        let is_connected = |host| context.directory.find(host).is_some();
+        return Err(log_source::out_of_reach(
+            &state,
+            &request,
+            &source,
+            is_connected,
+        ));
     }
     let stop = context.stop.clone();
     let output = unfold(
@@ -125,87 +121,13 @@ pub(crate) fn stream_here(
     )))
 }
 
-fn source(state: &State, request: &v1::StreamLogsRequest) -> Result<Source, Status> {
-    let job = find(state, JobId(request.job_id))?;
-    let task = TaskIndex(request.task);
-    if job.spec.group_of(task).is_none() {
-        return Err(unknown_task(job, task));
-    }
-    let unit = if job.spec.gang {
-        UnitIndex(0)
-    } else {
-        UnitIndex(task.get())
-    };
-    match attempt(job, unit, task, request.attempt) {
-        Some((source, true)) => Ok(source),
-        // Its worker has no folder for it yet, which would look like one that was removed.
-        Some((_, false)) => Err(no_logs(request, "it has not started yet")),
-        None if request.attempt == 0 => Err(no_logs(request, "it has not started yet")),
-        None => Err(no_logs(
-            request,
-            "it has no such attempt, or one that is forgotten",
-        )),
-    }
-}
-
-/// Where an attempt's output lies, and whether its task has started.
-fn attempt(job: &Job, unit: UnitIndex, task: TaskIndex, number: u32) -> Option<(Source, bool)> {
-    let unit = job.unit(unit)?;
-    let current = unit
-        .attempt
-        .as_deref()
-        .filter(|attempt| number == 0 || attempt.number == number);
-    if let Some(attempt) = current {
-        let run = attempt.tasks.iter().find(|run| run.task == task)?;
-        let source = Source {
-            attempt: attempt.number,
-            epoch: attempt.epoch,
-            hosts: vec![run.host],
-        };
-        return Some((source, run.phase.has_begun()));
-    }
-    let past = unit
-        .past
-        .iter()
-        .rev()
-        .find(|past| number == 0 || past.number == number)?;
-    let source = Source {
-        attempt: past.number,
-        epoch: past.epoch,
-        hosts: past.hosts.clone(),
-    };
-    Some((source, true))
-}
-
-fn unknown_task(job: &Job, task: TaskIndex) -> Status {
-    let message = format!(
-        "job {} has no task {task}: its last one is {}",
-        job.id,
-        job.spec.tasks().saturating_sub(1)
-    );
-    let metadata = [("job", job.id.to_string()), ("task", task.to_string())];
-    status::error(Code::NotFound, "UNKNOWN_TASK", &message, &metadata)
-}
-
-fn no_logs(request: &v1::StreamLogsRequest, detail: &str) -> Status {
-    let message = format!(
-        "there is no output of task {} of job {}: {detail}",
-        request.task, request.job_id
-    );
-    let metadata = [
-        ("job", request.job_id.to_string()),
-        ("task", request.task.to_string()),
-    ];
-    status::error(Code::NotFound, "NO_LOGS", &message, &metadata)
-}
-
 /// Reads one worker's output, asking again where it was overrun.
 struct Reader {
     context: Context,
     host: HostId,
     host_name: String,
     attempt: u32,
-    request: LogRequest,
+    request: v1::LogRequest,
     reply: LogReply,
     is_first: bool,
     /// True once the last piece was read, which may hold output.
@@ -213,33 +135,17 @@ struct Reader {
 }
 
 impl Reader {
+    /// None if the worker is not connected, or too busy.
     fn open(
         context: &Context,
         state: &State,
         host: HostId,
         source: &Source,
         request: &v1::StreamLogsRequest,
-    ) -> Result<Self, Status> {
-        let host_name = state
-            .host(host)
-            .map_or_else(String::new, |known| known.name.to_string());
-        let order = LogRequest {
-            id: 0,
-            key: TaskKey {
-                job: JobId(request.job_id),
-                task: TaskIndex(request.task),
-            },
-            epoch: source.epoch,
-            stderr: request.stream() == v1::LogStream::Stderr,
-            follow: request.follow,
-            start: match request.start {
-                Some(Start::OffsetBytes(offset)) => LogStart::OffsetBytes(offset),
-                Some(Start::TailLines(lines)) => LogStart::TailLines(lines),
-                None => LogStart::OffsetBytes(0),
-            },
-        };
-        let (order, reply) = ask(context, host, &host_name, order)?;
-        Ok(Self {
+    ) -> Option<Self> {
+        let host_name = log_source::host_name(state, host);
+        let (order, reply) = ask(context, host, order(source, request))?;
+        Some(Self {
             context: context.clone(),
             host,
             host_name,
@@ -265,17 +171,37 @@ impl Reader {
                 }
             };
             if let Some(error) = chunk.error {
-                return Some(Err(status::error(Code::NotFound, "NO_LOGS", &error, &[])));
+                let host = &self.host_name;
+                let message = format!(
+                    "the output of task {} of job {} in attempt {} cannot be read on host `{host}`: {error}",
+                    self.request.task, self.request.job_id, self.attempt
+                );
+                return Some(Err(status::error(
+                    Code::NotFound,
+                    log_source::NO_LOGS,
+                    &message,
+                    &[],
+                )));
             }
             self.is_over = chunk.end;
             if chunk.end && chunk.data.is_empty() {
                 break;
             }
-            let end = chunk.offset_bytes + chunk.data.len() as u64;
-            self.request.start = LogStart::OffsetBytes(end);
+            self.go_on_behind(&chunk);
             return Some(Ok(self.response(chunk)));
         }
         None
+    }
+
+    /// Where to ask again: behind what was read.
+    fn go_on_behind(&mut self, chunk: &v1::LogChunk) {
+        self.request.start = Some(match chunk.position {
+            Some(position) => log_request::Start::Position(position),
+            None => {
+                let end = chunk.offset_bytes + chunk.data.len() as u64;
+                log_request::Start::OffsetBytes(end)
+            }
+        });
     }
 
     fn response(&mut self, chunk: v1::LogChunk) -> v1::StreamLogsResponse {
@@ -289,19 +215,37 @@ impl Reader {
             } else {
                 String::new()
             },
+            pieces: chunk.pieces,
+            position: chunk.position,
         }
     }
 
     fn ask_again(&mut self) -> Result<(), Status> {
-        let (request, reply) = ask(
-            &self.context,
-            self.host,
-            &self.host_name,
-            self.request.clone(),
-        )?;
+        let asked = ask(&self.context, self.host, self.request);
+        let (request, reply) = asked.ok_or_else(|| unreachable(&self.host_name))?;
         self.request = request;
         self.reply = reply;
         Ok(())
+    }
+}
+
+/// What a worker is asked for.
+fn order(source: &Source, request: &v1::StreamLogsRequest) -> v1::LogRequest {
+    v1::LogRequest {
+        id: 0,
+        job_id: request.job_id,
+        task: request.task,
+        epoch: source.epoch.get(),
+        stream: request.stream,
+        follow: request.follow,
+        start: request.start.map(|start| match start {
+            Start::OffsetBytes(offset) => log_request::Start::OffsetBytes(offset),
+            Start::TailLines(lines) => log_request::Start::TailLines(lines),
+            Start::Position(position) => log_request::Start::Position(position),
+        }),
+        timed: request.timed,
+        since_ms: request.since_ms,
+        until_ms: request.until_ms,
     }
 }
 
@@ -315,23 +259,20 @@ impl Drop for Reader {
     }
 }
 
+/// None if the worker is not connected, or too busy.
 fn ask(
     context: &Context,
     host: HostId,
-    host_name: &str,
-    mut request: LogRequest,
-) -> Result<(LogRequest, LogReply), Status> {
-    let (session, worker) = context
-        .directory
-        .find(host)
-        .ok_or_else(|| unreachable(host_name))?;
+    mut request: v1::LogRequest,
+) -> Option<(v1::LogRequest, LogReply)> {
+    let (session, worker) = context.directory.find(host)?;
     let reply = context.replies().expect_logs(session);
     request.id = reply.id;
-    if worker.try_send(ToWorker::Logs(request.clone())).is_err() {
+    if worker.try_send(ToWorker::Logs(Box::new(request))).is_err() {
         context.replies().forget(reply.id);
-        return Err(unreachable(host_name));
+        return None;
     }
-    Ok((request, reply))
+    Some((request, reply))
 }
 
 /// Workers that may hold the output: the first that has any is read, the others are let go.

@@ -12,13 +12,13 @@ use muster_proto::v1;
 use muster_proto::v1::peer_service_server::PeerService;
 use muster_proto::v1::write_result::Kind as Outcome;
 use tokio::time::Instant;
-use tonic::{Code, Request, Response, Status};
+use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::leader::{Clock, Fence, ShadowPush, Superseded};
 use crate::service::context::Context;
 use crate::service::forward::{FORWARDED_WRITES_MAX, error_to_wire};
 use crate::service::peer_pool::{EPOCH_KEY, SUPERSEDED, TERM_KEY};
-use crate::service::{deadline, local_write, logs};
+use crate::service::{deadline, exec, local_write, logs, progress};
 
 /// `PeerService` of one replica.
 pub(crate) struct Peers(pub(crate) Context);
@@ -27,6 +27,16 @@ pub(crate) struct Peers(pub(crate) Context);
 impl PeerService for Peers {
     type ForwardLogsStream =
         Pin<Box<dyn Stream<Item = Result<v1::StreamLogsResponse, Status>> + Send>>;
+
+    type ForwardExecStream = exec::Answers;
+
+    async fn forward_exec(
+        &self,
+        request: Request<Streaming<v1::ExecRequest>>,
+    ) -> Result<Response<Self::ForwardExecStream>, Status> {
+        let answers = exec::start_here(&self.0, request.into_inner()).await?;
+        Ok(Response::new(answers))
+    }
 
     async fn forward_writes(
         &self,
@@ -63,6 +73,14 @@ impl PeerService for Peers {
     ) -> Result<Response<Self::ForwardLogsStream>, Status> {
         let stream = logs::stream_here(&self.0, request.into_inner())?;
         Ok(Response::new(stream))
+    }
+
+    async fn forward_progress(
+        &self,
+        request: Request<v1::GetProgressRequest>,
+    ) -> Result<Response<v1::GetProgressResponse>, Status> {
+        let answer = progress::here(&self.0, &request.into_inner())?;
+        Ok(Response::new(answer))
     }
 
     async fn shadow_beats(

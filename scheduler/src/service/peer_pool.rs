@@ -62,6 +62,16 @@ impl PeerPool {
             .max_encoding_message_size(self.message_bytes_max))
     }
 
+    /// A client over a connection of its own: what its user does not read holds up nothing else.
+    ///
+    /// # Errors
+    /// The address is not one.
+    pub(crate) fn client_alone(&self, address: &str) -> Result<PeerServiceClient<Channel>, Status> {
+        Ok(PeerServiceClient::new(connect(address)?)
+            .max_decoding_message_size(self.message_bytes_max)
+            .max_encoding_message_size(self.message_bytes_max))
+    }
+
     fn client_of(&self, replica: ReplicaId) -> Result<PeerServiceClient<Channel>, PeerError> {
         let address = self
             .addresses

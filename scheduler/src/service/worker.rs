@@ -19,8 +19,9 @@ use tokio::time::{Duration, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::leader::{CloseReason, LeaderInput, LogStart, SessionId, TO_WORKER_MAX, ToWorker};
+use crate::leader::{CloseReason, LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use crate::service::context::Context;
+use crate::service::exec;
 
 /// Longest wait for a worker's first message.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(10);
@@ -34,6 +35,16 @@ pub(crate) struct Workers(pub(crate) Context);
 #[tonic::async_trait]
 impl WorkerService for Workers {
     type SessionStream = Pin<Box<dyn Stream<Item = Result<v1::LeaderMessage, Status>> + Send>>;
+
+    type ExecStream = exec::Orders;
+
+    async fn exec(
+        &self,
+        request: Request<Streaming<v1::ExecUp>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
+        let orders = exec::answered(&self.0, request.into_inner()).await?;
+        Ok(Response::new(orders))
+    }
 
     async fn session(
         &self,
@@ -287,23 +298,8 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
             leadership_epoch: leader.get(),
             sequence,
         }),
-        ToWorker::Logs(request) => ToWire::LogRequest(v1::LogRequest {
-            id: request.id,
-            job_id: request.key.job.get(),
-            task: request.key.task.get(),
-            epoch: request.epoch.get(),
-            stream: if request.stderr {
-                v1::LogStream::Stderr
-            } else {
-                v1::LogStream::Stdout
-            }
-            .into(),
-            follow: request.follow,
-            start: Some(match request.start {
-                LogStart::OffsetBytes(offset) => v1::log_request::Start::OffsetBytes(offset),
-                LogStart::TailLines(lines) => v1::log_request::Start::TailLines(lines),
-            }),
-        }),
+        ToWorker::Logs(request) => ToWire::LogRequest(*request),
+        ToWorker::Exec(order) => ToWire::Exec(*order),
         ToWorker::LogCancel { id } => ToWire::LogCancel(v1::LogCancel { id }),
         ToWorker::Inject(request) => ToWire::InjectFault(v1::InjectFault {
             id: request.id,

@@ -89,6 +89,7 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
     }
     let has_request_id = match write {
         Kind::SubmitJob(_)
+        | Kind::SubmitPipeline(_)
         | Kind::CancelJob(_)
         | Kind::SuspendJob(_)
         | Kind::ResumeJob(_)
@@ -128,6 +129,7 @@ pub(crate) fn propose_status(error: ProposeError) -> Status {
 const fn name(write: &Kind) -> &'static str {
     match write {
         Kind::SubmitJob(_) => "SubmitJob",
+        Kind::SubmitPipeline(_) => "SubmitPipeline",
         Kind::CancelJob(_) => "CancelJob",
         Kind::SuspendJob(_) => "SuspendJob",
         Kind::ResumeJob(_) => "ResumeJob",

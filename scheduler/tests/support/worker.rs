@@ -213,7 +213,7 @@ impl Session {
             FromLeader::LogRequest(request) => {
                 tokio::spawn(print(request, outgoing.clone()));
             }
-            FromLeader::LogCancel(_) => {}
+            FromLeader::LogCancel(_) | FromLeader::Exec(_) => {}
             FromLeader::InjectFault(inject) => {
                 seen.faults.remove(&inject.gpu);
                 seen.faults
@@ -242,8 +242,7 @@ impl Session {
                 phase: Some(v1::WorkerTaskPhase {
                     kind: Some(phase.clone()),
                 }),
-                checkpoint: None,
-                checkpoints: Vec::new(),
+                ..v1::TaskStatus::default()
             });
         let faults = &seen.faults;
         let gpus = self
@@ -325,7 +324,9 @@ async fn print(request: v1::LogRequest, outgoing: mpsc::Sender<v1::WorkerMessage
     const CHUNK_BYTES: u64 = 1_000;
     let mut offset = match request.start {
         Some(v1::log_request::Start::OffsetBytes(offset)) => offset,
-        Some(v1::log_request::Start::TailLines(_)) | None => 0,
+        Some(v1::log_request::Start::TailLines(_) | v1::log_request::Start::Position(_)) | None => {
+            0
+        }
     };
     loop {
         let end = (offset + CHUNK_BYTES).min(PRINTED_BYTES.max(offset));
@@ -335,7 +336,7 @@ async fn print(request: v1::LogRequest, outgoing: mpsc::Sender<v1::WorkerMessage
             offset_bytes: offset,
             data: data.into(),
             end: end >= PRINTED_BYTES,
-            error: None,
+            ..v1::LogChunk::default()
         };
         let is_last = chunk.end;
         send(&outgoing, ToLeader::LogChunk(chunk)).await;

@@ -5,7 +5,14 @@
     reason = "a failed test should panic"
 )]
 
+mod confinement;
+mod containers;
+mod conversation;
+mod exec;
+mod fake_engine;
+mod fencing;
 mod gangs;
+mod podman;
 mod support;
 mod suspension;
 mod tasks;

@@ -8,47 +8,21 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use muster_core::command::Exit;
-use muster_core::desired::{RankInfo, TaskAssignment};
-use muster_core::state::RestartReason;
+use muster_core::desired::TaskAssignment;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::testing::assignment;
+pub(crate) use muster_supervisor::testing::{PATIENCE_MS, eventually, is_gone, kill_host, script};
 use muster_supervisor::{
-    AgentRequest, LogLimits, SPEC_FORMAT, SupervisorMessage, TaskDirectory, TaskSpec,
+    AgentRequest, Confinement, LogLimits, SPEC_FORMAT, SecretFolders, SupervisorMessage,
+    TaskDirectory, TaskSpec,
 };
 
 /// The program under test.
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_muster-supervise");
-/// How long anything in these tests may take.
-pub(crate) const PATIENCE_MS: u64 = 20_000;
 /// Files that a supervisor may open, unless its test is about that.
 pub(crate) const FILES_MAX: u32 = 1_024;
 /// A lease that no test outlives.
 pub(crate) const LONG_LEASE_MS: u64 = 600_000;
-
-/// Polls a condition until it holds; panics with `what` when patience ends.
-pub(crate) fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
-    let until = boottime_ms() + PATIENCE_MS;
-    while !holds() {
-        assert!(boottime_ms() < until, "{what}: not within {PATIENCE_MS} ms");
-        std::thread::park_timeout(Duration::from_millis(5));
-    }
-}
-
-/// A task that runs a shell script.
-pub(crate) fn script(text: &str) -> TaskAssignment {
-    TaskAssignment {
-        attempt: 2,
-        restart_reason: RestartReason::Infra,
-        command: vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()],
-        rank: RankInfo {
-            world_size: 1,
-            nodes: 1,
-            ..RankInfo::default()
-        },
-        ..assignment()
-    }
-}
 
 /// One supervisor, with the test as its agent.
 pub(crate) struct Rig {
@@ -98,6 +72,10 @@ impl Rig {
             checkpoint_directory: home.path().join("checkpoints"),
             checkpoint_scan_ms: 20,
             cgroup: None,
+            engine: None,
+            confinement: Confinement::default(),
+            secrets: SecretFolders::default(),
+            lease_warning_ms: 0,
         };
         std::fs::create_dir_all(directory.control()).unwrap();
         prepare(&mut spec, &directory);
@@ -209,27 +187,22 @@ impl Drop for Rig {
     }
 }
 
-/// Kills all that a test has left on a host, so that nothing outlives the test.
-pub(crate) fn kill_host(data_directory: &Path) {
-    for process in muster_supervisor::process::of_host(data_directory).unwrap_or_default() {
-        process.kill();
-    }
-}
-
 fn read_segments(logs: &Path) -> Vec<u8> {
     // Nothing is made before the first byte.
     let Ok(entries) = std::fs::read_dir(logs) else {
         return Vec::new();
     };
-    let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+    let is_segment = |path: &PathBuf| {
+        let name = path.file_name().unwrap().to_string_lossy();
+        name.starts_with("stdout.") || name.starts_with("stderr.")
+    };
+    let mut paths: Vec<PathBuf> = entries
+        .map(|entry| entry.unwrap().path())
+        .filter(is_segment)
+        .collect();
     paths.sort();
     paths
         .iter()
         .flat_map(|path| std::fs::read(path).unwrap())
         .collect()
-}
-
-/// Whether the process in a file of process numbers has ended.
-pub(crate) fn is_gone(pid: &str) -> bool {
-    ProcessIdentity::of(pid.parse().unwrap()).is_none_or(|process| !process.is_alive())
 }

@@ -4,7 +4,7 @@ use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
 use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script};
-use muster_core::command::Exit;
+use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::CheckpointRef;
 use muster_core::ids::GpuUuid;
 use muster_supervisor::clock::boottime_ms;
@@ -20,11 +20,13 @@ fn ended(code: Option<i32>, signal: Option<i32>) -> Exit {
         out_of_memory: false,
         lease_expired: false,
         start_error: None,
+        // None of these tests sends a signal itself.
+        sender: signal.map(|_| SignalSender::Supervisor),
         ..Exit::default()
     }
 }
 
-fn stop(grace_ms: u64) -> AgentRequest {
+pub(crate) fn stop(grace_ms: u64) -> AgentRequest {
     AgentRequest::Stop {
         reason: "preempt".to_owned(),
         grace_ms,
@@ -89,6 +91,7 @@ fn the_environment_is_the_contract() {
         step: 40,
         path: "/c/step_40".to_owned(),
     });
+    task.care.interval_ms = Some(61_500);
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_exit();
     let output = String::from_utf8(rig.output()).unwrap();
@@ -103,6 +106,7 @@ fn the_environment_is_the_contract() {
         "MUSTER_RESTART_REASON=infra",
         "MUSTER_CKPT_LATEST=/c/step_40",
         "MUSTER_CKPT_STEP=40",
+        "MUSTER_CKPT_INTERVAL_ADVICE=62",
         "MUSTER_GRACE_SECONDS=30",
         "RANK=0",
         "WORLD_SIZE=1",
@@ -213,7 +217,7 @@ fn a_stopped_task_is_killed_without_grace() {
 }
 
 /// Forks twice into sessions of their own, as daemons do, and says who is left.
-const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec sleep 1000\" >/dev/null 2>&1 & exit 0'; ";
+pub(crate) const RUNAWAY: &str = "setsid sh -c 'setsid sh -c \"echo \\$\\$ > runaway; exec sleep 1000\" >/dev/null 2>&1 & exit 0'; ";
 
 #[test]
 fn a_process_that_forks_away_does_not_outlive_the_task() {
@@ -246,6 +250,7 @@ fn a_task_that_prints_without_end_holds_a_bounded_part_of_the_disk() {
     let limits = LogLimits {
         segment_bytes: 64 << 10,
         segments_max: 4,
+        unshipped_segments_max: None,
     };
     let text = "head -c 3000000 /dev/zero | tr '\\0' x; echo; echo the end";
     let mut rig = Rig::start_with(script(text), LONG_LEASE_MS, limits);
@@ -307,6 +312,7 @@ fn commits_on_the_control_socket_are_checked_recorded_and_passed_on() {
     let mut control = BufReader::new(stream);
     assert!(ask(&mut control, r#"{"op":"begin","step":11}"#).ok);
     assert!(ask(&mut control, r#"{"op":"progress","step":11}"#).ok);
+    assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 11 });
     for (line, reason) in [
         (
             r#"{"op":"commit","step":10,"path":"/c/step_10"}"#,
@@ -366,78 +372,6 @@ fn a_disk_that_refuses_the_output_does_not_stop_the_task() {
     assert_eq!(rig.hear_exit(), ended(Some(6), None));
     let said = std::fs::read_to_string(rig.directory.scratch().join("survived")).unwrap();
     assert_eq!(said, "\n");
-}
-
-#[test]
-fn a_cgroup_is_used_where_the_host_has_one_and_leaves_nothing() {
-    let root = muster_supervisor::find_cgroup_root();
-    let cgroup = root.map(|root| root.join(format!("test-{}", std::process::id())));
-    let path = cgroup.clone();
-    let mut rig = Rig::start_spec(
-        script(&format!(
-            "{RUNAWAY} while [ ! -s runaway ]; do sleep 0.01; done; cat /proc/self/cgroup"
-        )),
-        LONG_LEASE_MS,
-        |spec| spec.cgroup = path,
-    );
-    let runaway = rig.scratch_file("runaway");
-    assert_eq!(rig.hear_exit(), ended(Some(0), None));
-    assert!(is_gone(&runaway));
-    // Hosts that let us make none run tasks all the same.
-    if let Some(path) = cgroup {
-        let output = String::from_utf8(rig.output()).unwrap();
-        let name = path.file_name().unwrap().to_str().unwrap();
-        assert!(output.contains(name), "{output}");
-        assert!(!path.exists());
-    }
-}
-
-#[test]
-fn a_memory_limit_ends_the_task_and_nothing_escapes_the_cgroup_before_it() {
-    let Some(root) = muster_supervisor::find_cgroup_root() else {
-        return;
-    };
-    let path = root.join(format!("test-memory-{}", std::process::id()));
-    let limits = ["memory.max", "memory.limit_in_bytes"];
-    let mut task = script(
-        "cat /proc/self/cgroup; head -c 200000000 /dev/zero | tail -c 150000000 | wc -c; sleep 1000",
-    );
-    task.memory_mib = 32;
-    let (cgroup, kept) = (path.clone(), path.clone());
-    let mut rig = Rig::start_spec(task, LONG_LEASE_MS, |spec| spec.cgroup = Some(cgroup));
-    rig.hear_started();
-    // Hosts without a memory controller for us limit nothing.
-    if !limits.iter().any(|limit| kept.join(limit).exists()) {
-        return;
-    }
-    eventually("the end of the memory", || {
-        ["memory.events", "memory.oom_control"].iter().any(|name| {
-            let events = std::fs::read_to_string(kept.join(name)).unwrap_or_default();
-            events
-                .lines()
-                .any(|line| line.starts_with("oom_kill ") && line != "oom_kill 0")
-        })
-    });
-    rig.say(&stop(0));
-    assert!(rig.hear_exit().out_of_memory);
-    let output = String::from_utf8(rig.output()).unwrap();
-    let name = path.file_name().unwrap().to_str().unwrap();
-    assert!(output.contains(name), "{output}");
-    assert!(!path.exists());
-}
-
-#[test]
-fn a_promised_limit_that_cannot_be_set_fails_the_start() {
-    let home = tempfile::tempdir().unwrap();
-    let path = home.path().join("cgroup");
-    // To all appearances a cgroup whose limit nobody may write.
-    std::fs::create_dir_all(path.join("memory.max")).unwrap();
-    let mut rig = Rig::start_spec(script("sleep 1000"), LONG_LEASE_MS, |spec| {
-        spec.cgroup = Some(path);
-    });
-    let error = rig.hear_exit().start_error.unwrap();
-    assert!(error.contains("limiting its memory to 64 MiB"), "{error}");
-    assert!(!rig.lives());
 }
 
 #[test]

@@ -197,8 +197,7 @@ async fn lies_in_heartbeats_change_nothing_of_others() {
                 ..v1::Exit::default()
             })),
         }),
-        checkpoint: None,
-        checkpoints: Vec::new(),
+        ..v1::TaskStatus::default()
     };
     let status = v1::WorkerStatus {
         tasks: vec![finished],

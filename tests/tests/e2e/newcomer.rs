@@ -92,7 +92,7 @@ async fn json_has_the_documented_fields() {
     let listed = json("job list").await;
     has(&listed, "revision jobs");
     let row = "id name user queue priority gang phase tasks gpus_asked gpus_held units submitted_at \
-               finished_at finish_reason cancel";
+               finished_at finish_reason cancel kept_permille ledger";
     has(&listed["jobs"][0], row);
     has(
         &listed["jobs"][0]["units"],
@@ -106,7 +106,8 @@ async fn json_has_the_documented_fields() {
     let unit = &detail["unit_list"][0];
     has(
         unit,
-        "index phase attempts failures restart_reason not_before attempt past checkpoints",
+        "index phase attempts failures local_retries without_progress without_progress_max checkpoint_interval_ms \
+         restart_reason not_before attempt past checkpoints",
     );
     let past = "epoch number placed_at running_at ended_at detail exit hosts";
     has(&unit["past"][0], past);
@@ -263,5 +264,5 @@ async fn what_does_not_exist_is_named_beside_what_does() {
         "{no_task}"
     );
     let no_attempt = logs(&["--attempt", "2"]).await;
-    assert!(no_attempt.contains("no such attempt"), "{no_attempt}");
+    assert!(no_attempt.contains("no such attempt as 2"), "{no_attempt}");
 }

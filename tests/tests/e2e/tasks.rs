@@ -139,10 +139,10 @@ async fn a_task_that_prints_without_end_stays_bounded() {
     let request = |follow, tail_lines| LogsRequest {
         job,
         task: TaskIndex(0),
-        attempt: None,
         stream: v1::LogStream::Stdout,
         follow,
         tail_lines,
+        ..LogsRequest::default()
     };
     let mut lazy = client.logs(request(true, None));
     lazy.next().await.unwrap();

@@ -197,6 +197,12 @@ impl Executor {
                 deadline,
             } => self.runner.extend(RunId { key, epoch }, deadline),
             Action::Release { key, epoch } => self.runner.release(RunId { key, epoch }),
+            Action::RemoveCheckpoint {
+                key,
+                unit,
+                path,
+                kept,
+            } => self.runner.remove_checkpoint((key.job, unit), path, kept),
             Action::SendStatus => self.shared.status_due.notify_one(),
             // Taken out before.
             Action::Journal(_) => {}
@@ -277,7 +283,7 @@ impl Executor {
                     key: *key,
                     epoch: *epoch,
                 }),
-                Action::SendStatus => false,
+                Action::RemoveCheckpoint { .. } | Action::SendStatus => false,
             };
             if must_wait {
                 left.push(action);
@@ -346,7 +352,7 @@ mod tests {
         std::fs::create_dir(&disk).unwrap();
         let (journal, _) = Journal::open(&disk.join("journal")).unwrap();
         let (outbox, mut reports) = inbox();
-        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let runner = testing::runner(config, outbox);
         let (executor, handle) = Executor::new(journal, runner);
         // What cannot be rewritten is at the head of what is taken at once.
         std::fs::remove_dir_all(&disk).unwrap();

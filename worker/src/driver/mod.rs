@@ -6,6 +6,7 @@
 mod beats;
 mod executor;
 mod output;
+mod timed_output;
 
 use std::collections::BTreeSet;
 
@@ -22,16 +23,19 @@ use tokio::time::{Instant, interval, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::error::Error;
+use crate::exec::Execs;
 use crate::gpu::GpuMonitor;
 use crate::inbox::Incoming;
 use crate::limits::{AGENT_TICK, RETENTION_INTERVAL};
+use crate::logs::LogRetention;
 use crate::metrics;
 use crate::runner::Runner;
 use crate::session::Session;
+use crate::watchdog::Watchdog;
 use beats::Beats;
 pub(crate) use executor::{Executor, ExecutorHandle};
 use muster_supervisor::RunId;
-use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::clock::{LeaseClock, wall_clock};
 use output::OutputRequests;
 
 /// The decision loop.
@@ -41,11 +45,18 @@ pub(crate) struct Driver {
     pub(crate) inbox: mpsc::Receiver<Incoming>,
     pub(crate) runner: Runner,
     pub(crate) executor: ExecutorHandle,
+    pub(crate) execs: Execs,
     pub(crate) gpus: GpuMonitor,
     /// Where the session keeper reads the newest leadership accepted.
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
+    /// What is kept of ended attempts' logs.
+    pub(crate) retention: LogRetention,
+    /// Whether logs are shipped, and may have to wait for it.
+    pub(crate) ships: bool,
     pub(crate) tasks: std::path::PathBuf,
+    /// Whoever wants to know that the agent is not frozen.
+    pub(crate) watchdog: Option<Watchdog>,
     pub(crate) shutdown: CancellationToken,
 }
 
@@ -87,8 +98,22 @@ impl Driver {
             Incoming::Checkpoint(RunId { key, epoch }, report) => {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
+            Incoming::GpuMemory(gpu, held) => match self.gpus.hold(gpu, held) {
+                Some((gpu, health)) => self.step(Input::GpuHealth { gpu, health }).await,
+                None => Ok(()),
+            },
+            Incoming::Spoiled(RunId { key, epoch }, report) => {
+                metrics::checkpoint_spoiled();
+                tracing::warn!(job = %key.job, task = %key.task, step = report.step, reason = report.reason,
+                    "a task could not read a checkpoint");
+                self.step(Input::Spoiled { key, epoch, report }).await
+            }
+            Incoming::Progress(RunId { key, epoch }, step) => {
+                self.step(Input::Progress { key, epoch, step }).await
+            }
             Incoming::Opened(session) => {
                 metrics::session_open(true);
+                self.runner.beats_every(session.timings.beat_ms);
                 self.step(Input::StreamOpened).await?;
                 let beats = Beats::new(session.timings, self.clock.now());
                 let output = OutputRequests::new(
@@ -146,6 +171,13 @@ impl Driver {
             LeaderKind::LogRequest(request) => open.output.begin(request),
             LeaderKind::LogCancel(cancel) => open.output.cancel(cancel.id),
             LeaderKind::InjectFault(order) => self.inject(order, open),
+            LeaderKind::Exec(order) => {
+                let tasks = self.agent.tasks();
+                self.execs.begin(&open.session.leader, order, |id| {
+                    let task = tasks.get(&id.key);
+                    task.is_some_and(|task| task.assignment.epoch == id.epoch && task.is_alive())
+                });
+            }
             LeaderKind::Welcome(_) | LeaderKind::Rejected(_) => {
                 tracing::warn!("the leader greets in the middle of a session");
                 open.session.closed.cancel();
@@ -191,6 +223,7 @@ impl Driver {
 
     async fn tick(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
         let now = self.clock.now();
+        self.watchdog.iter().for_each(Watchdog::tell);
         self.step(Input::Tick).await?;
         for (gpu, health) in self.gpus.check_silence() {
             self.step(Input::GpuHealth { gpu, health }).await?;
@@ -281,10 +314,11 @@ impl Driver {
             .values()
             .map(|task| RunId::of(&task.assignment))
             .collect();
-        let logs = self.logs.clone();
+        let (logs, retention, ships) = (self.logs.clone(), self.retention, self.ships);
         tokio::task::spawn_blocking(move || {
-            if let Err(error) = crate::logs::forget_old(&logs, &live) {
-                tracing::warn!(%error, "forgetting old logs failed");
+            match crate::logs::forget_old(&logs, &live, &retention, ships, wall_clock()) {
+                Ok(removed) => metrics::logs_removed(removed),
+                Err(error) => tracing::warn!(%error, "forgetting old logs failed"),
             }
         });
     }

@@ -12,8 +12,9 @@ use muster_proto::v1::worker_message::Kind;
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use super::timed_output;
 use crate::limits::{LOG_CHUNK_BYTES, LOG_FOLLOW_INTERVAL, LOG_REQUESTS_MAX, LOG_TAIL_LINES_MAX};
-use crate::logs::{LogPiece, LogReader, OutputStream};
+use crate::logs::{LogPiece, LogReader, OutputStream, Removals};
 use muster_supervisor::RunId;
 use muster_supervisor::TaskDirectory;
 
@@ -74,8 +75,10 @@ impl OutputRequests {
 }
 
 /// One request's answer.
-struct Answer {
+pub(super) struct Answer {
     id: u64,
+    run: RunId,
+    logs: PathBuf,
     reader: LogReader,
     directory: TaskDirectory,
     outbox: mpsc::Sender<v1::WorkerMessage>,
@@ -96,6 +99,8 @@ impl Answer {
         };
         Self {
             id: request.id,
+            run: id,
+            logs: requests.logs.clone(),
             reader: LogReader::new(requests.logs.join(id.to_string()), stream),
             directory: TaskDirectory::below(&requests.tasks, id),
             outbox: requests.outbox.clone(),
@@ -103,6 +108,12 @@ impl Answer {
     }
 
     async fn run(self, request: v1::LogRequest) {
+        if let Err(error) = self.check_removals().await {
+            return self.end(0, Some(error)).await;
+        }
+        if request.timed {
+            return timed_output::answer(self, request).await;
+        }
         let range = match self.range(&request).await {
             Ok(range) => range,
             Err(error) => return self.end(0, Some(error)).await,
@@ -122,6 +133,23 @@ impl Answer {
         }
     }
 
+    /// Where the output lies.
+    pub(super) fn log_directory(&self) -> PathBuf {
+        self.logs.join(self.run.to_string())
+    }
+
+    /// Output that was removed must not look like none.
+    async fn check_removals(&self) -> Result<(), String> {
+        let (removals, run) = (Removals::of(&self.logs), self.run);
+        let directory = self.log_directory();
+        if blocking(move || Ok(!directory.exists() && removals.contains(run)?)).await? {
+            return Err("it was removed from its host, which keeps output only so long and so much of it: the worker's \
+                        `log_retention` says how much, and its `log_shipping` may have taken it elsewhere"
+                .to_owned());
+        }
+        Ok(())
+    }
+
     /// The positions that are asked for, of what is there now.
     async fn range(&self, request: &v1::LogRequest) -> Result<Range<u64>, String> {
         let reader = self.reader.clone();
@@ -130,6 +158,7 @@ impl Answer {
             None => Ok(0..reader.end()?),
             Some(Start::OffsetBytes(offset)) => Ok(offset..reader.end()?),
             Some(Start::TailLines(lines)) => reader.last_lines(lines.min(LOG_TAIL_LINES_MAX)),
+            Some(Start::Position(_)) => Err(std::io::Error::other("two positions for one output")),
         })
         .await
     }
@@ -153,14 +182,14 @@ impl Answer {
         Ok(true)
     }
 
-    async fn has_ended(&self) -> bool {
+    pub(super) async fn has_ended(&self) -> bool {
         let directory = self.directory.clone();
         let ended = blocking(move || Ok(!directory.path().exists() || directory.exit()?.is_some()));
         // A directory that cannot be read is on its way out.
         ended.await.unwrap_or(true)
     }
 
-    async fn end(&self, offset: u64, error: Option<String>) {
+    pub(super) async fn end(&self, offset: u64, error: Option<String>) {
         let nothing = LogPiece {
             offset,
             data: Vec::new(),
@@ -170,12 +199,21 @@ impl Answer {
 
     /// Sends a piece, or with `end` the last one.
     async fn send(&self, piece: LogPiece, end: Option<Option<String>>) -> bool {
-        let chunk = v1::LogChunk {
-            id: self.id,
+        self.send_chunk(v1::LogChunk {
             offset_bytes: piece.offset,
             data: piece.data.into(),
             end: end.is_some(),
             error: end.flatten(),
+            ..v1::LogChunk::default()
+        })
+        .await
+    }
+
+    /// Sends a chunk. False: nobody takes it.
+    pub(super) async fn send_chunk(&self, chunk: v1::LogChunk) -> bool {
+        let chunk = v1::LogChunk {
+            id: self.id,
+            ..chunk
         };
         let message = v1::WorkerMessage {
             kind: Some(Kind::LogChunk(chunk)),
@@ -185,7 +223,7 @@ impl Answer {
 }
 
 /// Reads off the runtime's threads.
-async fn blocking<T: Send + 'static>(
+pub(super) async fn blocking<T: Send + 'static>(
     read: impl FnOnce() -> std::io::Result<T> + Send + 'static,
 ) -> Result<T, String> {
     match tokio::task::spawn_blocking(read).await {

@@ -2,6 +2,7 @@
 //!
 //! A whole GPU is what is given out; MIG slices are not known here.
 
+mod handover;
 mod memory;
 mod monitor;
 mod nvml;
@@ -9,6 +10,7 @@ mod simulated;
 mod timeline;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 use std::time::Duration;
 
@@ -16,7 +18,10 @@ use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::ids::GpuUuid;
 
 use crate::topology::{PciAddress, PciAddressError};
+use muster_supervisor::DeviceNumber;
 
+pub use handover::GpuMemory;
+pub(crate) use handover::HandOver;
 pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::GpuMonitor;
 pub use nvml::NvmlBackend;
@@ -68,6 +73,12 @@ pub trait GpuBackend: Send {
 
     /// PCI addresses of the GPUs, as far as they are known.
     fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress>;
+
+    /// Numbers of the devices by which programs open the GPUs, as far as they are known.
+    fn device_numbers(&self) -> BTreeMap<GpuUuid, DeviceNumber>;
+
+    /// Says how much of the GPUs' memory is in use, from whatever thread.
+    fn memory(&self) -> Arc<dyn GpuMemory>;
 
     /// Waits for up to `wait` for changes. A GPU that is not named is as it was; all begin healthy.
     ///

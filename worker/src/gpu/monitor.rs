@@ -17,6 +17,8 @@ use muster_supervisor::clock::LeaseClock;
 const OBSERVE: Duration = Duration::from_secs(1);
 /// Pause after an error of the backend as a whole.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
+/// The signal of a GPU whose memory is not given back.
+const MEMORY_HELD: &str = "memory-held";
 /// Silence of the backend after which its GPUs count as unfit: four sweeps of a real one.
 const SILENCE_MS_MAX: u64 = 120_000;
 
@@ -31,6 +33,8 @@ pub(crate) struct GpuMonitor {
     answered_ms: Arc<AtomicU64>,
     /// What the backend last said of every GPU: true again once it has been silent.
     known: BTreeMap<GpuUuid, GpuHealth>,
+    /// GPUs whose memory somebody holds whom they do not belong to: they are unfit while the backend finds no fault.
+    held: BTreeMap<GpuUuid, GpuHealth>,
     silent: bool,
 }
 
@@ -67,6 +71,7 @@ impl GpuMonitor {
         let monitor = Self {
             inventory,
             known,
+            held: BTreeMap::new(),
             injector: backend.injector(),
             is_simulated: backend.is_simulated(),
             changes,
@@ -86,10 +91,12 @@ impl GpuMonitor {
         &self.inventory
     }
 
-    /// The health of every GPU as the backend last said it.
+    /// The health of every GPU as the backend last said it, or by who holds its memory.
     pub(crate) fn all(&self) -> Vec<HealthChange> {
         let known = self.known.iter();
-        known.map(|(gpu, health)| (*gpu, health.clone())).collect()
+        known
+            .map(|(gpu, health)| self.shown(*gpu, health))
+            .collect()
     }
 
     /// The next change to be shown; never returns if there will be none. Safe to be cancelled.
@@ -98,10 +105,28 @@ impl GpuMonitor {
             self.known.insert(gpu, health.clone());
             // While the backend counts as silent, its GPUs show that; then all of this is shown.
             if !self.silent {
-                return (gpu, health);
+                return self.shown(gpu, &health);
             }
         }
         std::future::pending().await
+    }
+
+    /// Takes that somebody holds a GPU's memory, or nobody any more; what to say of it then.
+    pub(crate) fn hold(&mut self, gpu: GpuUuid, held: Option<String>) -> Option<HealthChange> {
+        match held {
+            Some(detail) => self.held.insert(gpu, faulted(MEMORY_HELD, detail)),
+            None => self.held.remove(&gpu),
+        };
+        let health = self.known.get(&gpu).filter(|_| !self.silent)?;
+        Some(self.shown(gpu, health))
+    }
+
+    fn shown(&self, gpu: GpuUuid, health: &GpuHealth) -> HealthChange {
+        let held = self
+            .held
+            .get(&gpu)
+            .filter(|_| *health == GpuHealth::Healthy);
+        (gpu, held.unwrap_or(health).clone())
     }
 
     /// What to say of all GPUs because the backend fell silent or speaks again; nothing if neither.
@@ -222,6 +247,26 @@ mod tests {
             .filter(|(_, health)| *health == GpuHealth::Healthy);
         assert_eq!(healthy.count(), 2);
         assert_eq!(monitor.hear_silence(0), vec![]);
+    }
+
+    #[tokio::test]
+    async fn memory_that_is_held_shows_unless_a_fault_does_and_only_as_long() {
+        let backend = SimulatedBackend::new("host-1", 2, "H100", 81_920, Timeline::default());
+        let home = tempfile::tempdir().unwrap();
+        let mut monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
+        let gpu = monitor.inventory()[0].uuid;
+        let held = (gpu, faulted(MEMORY_HELD, "2048 MiB"));
+        assert_eq!(
+            monitor.hold(gpu, Some("2048 MiB".to_owned())),
+            Some(held.clone())
+        );
+        assert!(monitor.all().contains(&held));
+        let fault = (gpu, faulted("xid-79", "by a test"));
+        monitor.inject(gpu, fault.1.clone()).unwrap();
+        assert_eq!(monitor.changed().await, fault);
+        monitor.inject(gpu, GpuHealth::Healthy).unwrap();
+        assert_eq!(monitor.changed().await, held);
+        assert_eq!(monitor.hold(gpu, None), Some((gpu, GpuHealth::Healthy)));
     }
 
     #[tokio::test]

@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
@@ -19,9 +20,10 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
-use super::{GpuBackend, GpuError, HealthChange, faulted};
+use super::{GpuBackend, GpuError, GpuMemory, HealthChange, faulted};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
+use muster_supervisor::DeviceNumber;
 use muster_supervisor::clock::LeaseClock;
 
 /// XIDs after which a GPU is unfit, by agreement of NVIDIA's catalogue and at least two operators.
@@ -195,6 +197,24 @@ impl GpuBackend for NvmlBackend {
         self.gpus.iter().filter_map(address).collect()
     }
 
+    fn device_numbers(&self) -> BTreeMap<GpuUuid, DeviceNumber> {
+        let number = |gpu: &GpuDescription| {
+            let device = self.nvml.device_by_uuid(gpu.uuid.to_string()).ok()?;
+            let minor = device.minor_number().ok()?;
+            let found = rustix::fs::stat(format!("/dev/nvidia{minor}")).ok()?;
+            let number = DeviceNumber {
+                major: rustix::fs::major(found.st_rdev),
+                minor: rustix::fs::minor(found.st_rdev),
+            };
+            Some((gpu.uuid, number))
+        };
+        self.gpus.iter().filter_map(number).collect()
+    }
+
+    fn memory(&self) -> Arc<dyn GpuMemory> {
+        Arc::new(NvmlMemory(self.nvml))
+    }
+
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
         let mut changes = self.take_repaired();
         changes.extend(self.wait_for_event(wait));
@@ -217,6 +237,34 @@ impl GpuBackend for NvmlBackend {
     fn is_simulated(&self) -> bool {
         false
     }
+}
+
+/// Memory as NVML counts it.
+struct NvmlMemory(&'static Nvml);
+
+impl GpuMemory for NvmlMemory {
+    fn used(&self, gpu: GpuUuid) -> Result<(u64, String), GpuError> {
+        let device = self.0.device_by_uuid(gpu.to_string());
+        let device = device.map_err(asking("a GPU"))?;
+        let used = device.memory_info().map_err(asking("a GPU's memory"))?.used;
+        // Who it is, is only for people: some drivers do not say.
+        let processes = device.running_compute_processes().unwrap_or_default();
+        let named: Vec<String> = processes
+            .iter()
+            .map(|process| name_of(process.pid))
+            .collect();
+        let by = match named.as_slice() {
+            [] => "by no process that the driver names".to_owned(),
+            named => format!("by {}", named.join(", ")),
+        };
+        Ok((used >> 20, by))
+    }
+}
+
+/// A process as people know it.
+fn name_of(pid: u32) -> String {
+    let name = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+    format!("process {pid} ({})", name.trim())
 }
 
 fn asking(what: &'static str) -> impl FnOnce(NvmlError) -> GpuError {

@@ -2,15 +2,17 @@
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::command::GpuDescription;
 use muster_core::ids::GpuUuid;
 
-use super::timeline::Timeline;
-use super::{GpuBackend, GpuError, HealthChange};
+use super::timeline::{Shows, Timeline};
+use super::{GpuBackend, GpuError, GpuMemory, HealthChange};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
+use muster_supervisor::DeviceNumber;
 use muster_supervisor::clock::LeaseClock;
 
 /// Simulated GPUs whose health follows a timeline and an admin's orders.
@@ -19,6 +21,7 @@ pub struct SimulatedBackend {
     gpus: Vec<GpuDescription>,
     addresses: BTreeMap<GpuUuid, PciAddress>,
     timeline: Timeline,
+    used: SimulatedMemory,
     clock: LeaseClock,
     opened_ms: u64,
     injected: Receiver<HealthChange>,
@@ -44,6 +47,7 @@ impl SimulatedBackend {
             gpus,
             addresses: BTreeMap::new(),
             timeline,
+            used: SimulatedMemory::default(),
             opened_ms: clock.now().0,
             clock,
             injected,
@@ -71,11 +75,18 @@ impl SimulatedBackend {
 
     fn due(&mut self) -> Vec<HealthChange> {
         let elapsed_ms = self.elapsed_ms();
-        self.timeline
-            .due(elapsed_ms)
-            .into_iter()
-            .filter_map(|event| Some((self.gpus.get(event.gpu)?.uuid, event.health)))
-            .collect()
+        let due = self.timeline.due(elapsed_ms).into_iter();
+        due.filter_map(|event| {
+            let gpu = self.gpus.get(event.gpu)?.uuid;
+            match event.shows {
+                Shows::Health(health) => Some((gpu, health)),
+                Shows::MemoryMib(used_mib) => {
+                    self.used.lock().insert(gpu, used_mib);
+                    None
+                }
+            }
+        })
+        .collect()
     }
 
     /// How long to wait for an order before the timeline is due again.
@@ -96,6 +107,14 @@ impl GpuBackend for SimulatedBackend {
         self.addresses.clone()
     }
 
+    fn device_numbers(&self) -> BTreeMap<GpuUuid, DeviceNumber> {
+        BTreeMap::new()
+    }
+
+    fn memory(&self) -> Arc<dyn GpuMemory> {
+        Arc::new(self.used.clone())
+    }
+
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
         let mut changes = Vec::new();
         match self.injected.recv_timeout(self.patience(wait)) {
@@ -114,6 +133,23 @@ impl GpuBackend for SimulatedBackend {
 
     fn is_simulated(&self) -> bool {
         true
+    }
+}
+
+/// MiB that the timeline says are in use; none where it says nothing.
+#[derive(Clone, Debug, Default)]
+struct SimulatedMemory(Arc<Mutex<BTreeMap<GpuUuid, u64>>>);
+
+impl SimulatedMemory {
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<GpuUuid, u64>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl GpuMemory for SimulatedMemory {
+    fn used(&self, gpu: GpuUuid) -> Result<(u64, String), GpuError> {
+        let used_mib = self.lock().get(&gpu).copied().unwrap_or(0);
+        Ok((used_mib, "by the timeline".to_owned()))
     }
 }
 

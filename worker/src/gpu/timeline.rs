@@ -8,6 +8,8 @@ use muster_core::limits::GPUS_PER_HOST_MAX;
 use super::faulted;
 use crate::limits::TIMELINE_LINES_MAX;
 
+/// The signal that says how many MiB of a GPU's memory are in use, in place of a detail.
+const MEMORY: &str = "memory";
 /// The signal that makes a GPU well again.
 const HEAL: &str = "heal";
 
@@ -23,7 +25,15 @@ pub(super) struct TimelineEvent {
     /// Index on the host.
     pub(super) gpu: usize,
     /// What it shows from then on.
-    pub(super) health: GpuHealth,
+    pub(super) shows: Shows,
+}
+
+/// What a simulated GPU shows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Shows {
+    Health(GpuHealth),
+    /// So much of its memory in use.
+    MemoryMib(u64),
 }
 
 /// Why a timeline cannot be used.
@@ -49,7 +59,8 @@ pub enum TimelineError {
 }
 
 impl Timeline {
-    /// Reads a file: `at_ms,gpu,signal[,detail]` a line; `#` starts a comment; the signal `heal` heals.
+    /// Reads a file: `at_ms,gpu,signal[,detail]` a line; `#` starts a comment; the signal `heal` heals, and `memory`
+    /// says how many MiB of the GPU's memory are in use from then on.
     ///
     /// # Errors
     /// See [`TimelineError`].
@@ -123,12 +134,14 @@ fn parse_line(line: &str) -> Result<TimelineEvent, String> {
     }
     let signal = field("signal")?;
     let detail = field("detail").unwrap_or("from the timeline");
-    let health = if signal == HEAL {
-        GpuHealth::Healthy
-    } else {
-        faulted(signal, detail)
+    let shows = match signal {
+        HEAL => Shows::Health(GpuHealth::Healthy),
+        MEMORY => Shows::MemoryMib(
+            { detail.parse() }.map_err(|_| "`memory` needs a number of MiB".to_owned())?,
+        ),
+        _ => Shows::Health(faulted(signal, detail)),
     };
-    Ok(TimelineEvent { at_ms, gpu, health })
+    Ok(TimelineEvent { at_ms, gpu, shows })
 }
 
 #[cfg(test)]
@@ -147,8 +160,10 @@ mod tests {
             due.iter().map(|event| event.gpu).collect::<Vec<_>>(),
             vec![1, 3]
         );
-        assert_eq!(due[1].health, faulted("xid-79", "fallen off the bus"));
-        assert_eq!(timeline.due(5_000)[0].health, GpuHealth::Healthy);
+        let fault = faulted("xid-79", "fallen off the bus");
+        assert_eq!(due[1].shows, Shows::Health(fault));
+        let healed = Shows::Health(GpuHealth::Healthy);
+        assert_eq!(timeline.due(5_000)[0].shows, healed);
         assert_eq!(timeline.next_ms(), None);
     }
 
@@ -159,6 +174,7 @@ mod tests {
             ("1,0,heal\nx,0,heal", 2),
             ("1,128,heal", 1),
             ("1,0,", 1),
+            ("1,0,memory,much", 1),
         ] {
             let error = Timeline::parse(text).unwrap_err();
             assert!(

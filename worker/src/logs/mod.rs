@@ -1,8 +1,19 @@
-//! What tasks print: written by supervisors (`muster_supervisor::segments`), read for users, forgotten within bounds.
+//! What tasks print: written by supervisors (`muster_supervisor::segments`), read for users, shipped, forgotten within
+//! bounds.
 
 mod reader;
+mod removals;
 mod retention;
+mod shipping;
+mod timeline;
+mod track;
 
 pub use muster_supervisor::segments::OutputStream;
 pub(crate) use reader::{LogPiece, LogReader};
+pub(crate) use removals::Removals;
+pub use retention::LogRetention;
 pub(crate) use retention::forget_old;
+pub use shipping::LogShipping;
+pub(crate) use shipping::Shipper;
+pub(crate) use timeline::{Begin, Timeline};
+pub(crate) use track::Line;

@@ -66,6 +66,34 @@ impl LogReader {
         })
     }
 
+    /// All that is kept of a range and lies in one piece up to its end.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn read_whole(&self, range: Range<u64>) -> io::Result<LogPiece> {
+        let mut whole = LogPiece {
+            offset: range.start,
+            data: Vec::new(),
+        };
+        while whole.end() < range.end {
+            let wanted = usize::try_from(range.end - whole.end()).unwrap_or(usize::MAX);
+            let mut piece = self.read(whole.end(), wanted)?;
+            let room = range.end.saturating_sub(piece.offset);
+            piece
+                .data
+                .truncate(usize::try_from(room).unwrap_or(usize::MAX));
+            if piece.data.is_empty() {
+                break;
+            }
+            if piece.offset == whole.end() {
+                whole.data.extend_from_slice(&piece.data);
+            } else {
+                whole = piece;
+            }
+        }
+        Ok(whole)
+    }
+
     /// Where the last `lines` lines begin, and where the last one ends: what is written meanwhile is not
     /// theirs, or the tail of a task that prints without end would have none.
     ///
@@ -139,6 +167,7 @@ mod tests {
     const LIMITS: LogLimits = LogLimits {
         segment_bytes: 10,
         segments_max: 3,
+        unshipped_segments_max: None,
     };
 
     fn written(bytes: &[u8]) -> (tempfile::TempDir, LogReader) {
@@ -146,7 +175,7 @@ mod tests {
         let logs = directory.path().join("logs");
         let mut writer = SegmentWriter::new(logs.clone(), OutputStream::Stdout, LIMITS);
         for piece in bytes.chunks(7) {
-            writer.append(piece);
+            writer.append(piece, 1);
         }
         (directory, LogReader::new(logs, OutputStream::Stdout))
     }

@@ -4,34 +4,106 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
-use crate::limits::{LOG_ATTEMPTS_KEPT_MAX, LOG_BYTES_KEPT_MAX};
+use muster_core::time::TimeMs;
+use serde::{Deserialize, Serialize};
+
+use super::removals::Removals;
+use super::shipping::is_shipped;
+use crate::limits::{
+    LOG_AGE_MS_MAX, LOG_ATTEMPTS_KEPT_MAX, LOG_BYTES_KEPT_MAX, LOG_UNSHIPPED_BYTES_MAX,
+};
 use muster_supervisor::RunId;
 use muster_supervisor::files;
 
+/// What is kept of the logs of attempts that have ended. The oldest go first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogRetention {
+    /// Milliseconds since the last output after which it goes.
+    pub age_ms_max: u64,
+    /// Bytes of all together.
+    pub bytes_max: u64,
+    /// Attempts.
+    pub attempts_max: usize,
+    /// Bytes of all together beyond which even what waits to be shipped goes.
+    pub unshipped_bytes_max: u64,
+}
+
+impl Default for LogRetention {
+    fn default() -> Self {
+        Self {
+            age_ms_max: LOG_AGE_MS_MAX,
+            bytes_max: LOG_BYTES_KEPT_MAX,
+            attempts_max: LOG_ATTEMPTS_KEPT_MAX,
+            unshipped_bytes_max: LOG_UNSHIPPED_BYTES_MAX,
+        }
+    }
+}
+
 /// One attempt's log directory.
 struct Kept {
+    id: RunId,
     path: PathBuf,
     bytes: u64,
     modified: SystemTime,
 }
 
-/// Removes the oldest logs until those left keep to the bounds. Those of `live` attempts stay.
+/// Removes the oldest logs until those left keep to the bounds. Those of `live` attempts stay, and, where output is
+/// shipped, those that wait for it. Gives how many were removed.
 ///
 /// # Errors
 /// What the file system says.
-pub(crate) fn forget_old(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<()> {
+pub(crate) fn forget_old(
+    logs: &Path,
+    live: &BTreeSet<RunId>,
+    retention: &LogRetention,
+    ships: bool,
+    now: TimeMs,
+) -> io::Result<usize> {
     let mut kept = ended(logs, live)?;
     kept.sort_by_key(|attempt| std::cmp::Reverse(attempt.modified));
+    let now = SystemTime::UNIX_EPOCH + Duration::from_millis(now.0);
+    let age_max = Duration::from_millis(retention.age_ms_max);
     let mut bytes = 0u64;
-    for (count, attempt) in kept.iter().enumerate() {
-        bytes = bytes.saturating_add(attempt.bytes);
-        if count >= LOG_ATTEMPTS_KEPT_MAX || bytes > LOG_BYTES_KEPT_MAX {
-            files::remove_directory(&attempt.path)?;
+    let mut surplus = Vec::new();
+    for attempt in kept {
+        // A clock that was set back makes nothing old.
+        let age = now.duration_since(attempt.modified).unwrap_or_default();
+        let whole = bytes.saturating_add(attempt.bytes);
+        let is_over =
+            attempts_over(&surplus, retention) || whole > retention.bytes_max || age > age_max;
+        let must_wait = ships && whole <= retention.unshipped_bytes_max;
+        if is_over && (!must_wait || is_shipped(&attempt.path)?) {
+            surplus.push((true, attempt));
+        } else {
+            bytes = whole;
+            surplus.push((false, attempt));
         }
     }
-    Ok(())
+    remove(logs, surplus)
+}
+
+fn attempts_over(seen: &[(bool, Kept)], retention: &LogRetention) -> bool {
+    let staying = seen.iter().filter(|(goes, _)| !goes).count();
+    staying >= retention.attempts_max
+}
+
+fn remove(logs: &Path, attempts: Vec<(bool, Kept)>) -> io::Result<usize> {
+    let going: Vec<Kept> = attempts
+        .into_iter()
+        .filter_map(|(goes, attempt)| goes.then_some(attempt))
+        .collect();
+    if going.is_empty() {
+        return Ok(0);
+    }
+    let ids: Vec<RunId> = going.iter().rev().map(|attempt| attempt.id).collect();
+    Removals::of(logs).add(&ids)?;
+    for attempt in &going {
+        files::remove_directory(&attempt.path)?;
+    }
+    Ok(going.len())
 }
 
 fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
@@ -42,21 +114,127 @@ fn ended(logs: &Path, live: &BTreeSet<RunId>) -> io::Result<Vec<Kept>> {
             .file_name()
             .to_str()
             .and_then(|name| name.parse().ok());
-        if id.is_some_and(|id| !live.contains(&id)) {
+        if let Some(id) = id.filter(|id| !live.contains(id)) {
+            let (bytes, modified) = extent(&entry.path())?;
             kept.push(Kept {
-                bytes: bytes_in(&entry.path())?,
-                modified: entry.metadata()?.modified()?,
+                id,
                 path: entry.path(),
+                bytes,
+                modified,
             });
         }
     }
     Ok(kept)
 }
 
-fn bytes_in(directory: &Path) -> io::Result<u64> {
+/// Bytes of all files, and when the last of them was written.
+fn extent(directory: &Path) -> io::Result<(u64, SystemTime)> {
     let mut bytes = 0;
+    let mut newest = SystemTime::UNIX_EPOCH;
     for entry in fs::read_dir(directory)? {
-        bytes += entry?.metadata()?.len();
+        let metadata = entry?.metadata()?;
+        bytes += metadata.len();
+        newest = newest.max(metadata.modified()?);
     }
-    Ok(bytes)
+    Ok((bytes, newest))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+    use muster_supervisor::segments::{OutputStream, SegmentWriter};
+    use muster_supervisor::{LogLimits, Shipped};
+
+    const NOW: TimeMs = TimeMs(1_700_000_000_000);
+
+    fn id(epoch: u64) -> RunId {
+        format!("7-0-{epoch}").parse().unwrap()
+    }
+
+    /// Attempts that printed 1,000 bytes each, a minute apart, the first one the oldest.
+    fn attempts(count: u64) -> tempfile::TempDir {
+        let logs = tempfile::tempdir().unwrap();
+        for epoch in 1..=count {
+            let directory = logs.path().join(id(epoch).to_string());
+            let stream = OutputStream::Stdout;
+            let mut writer = SegmentWriter::new(directory.clone(), stream, LogLimits::default());
+            writer.append(&[b'x'; 1_000], 1);
+            let age = Duration::from_secs(60 * (count - epoch + 1));
+            for entry in fs::read_dir(&directory).unwrap() {
+                let file = fs::File::options().write(true).open(entry.unwrap().path());
+                let now = SystemTime::UNIX_EPOCH + Duration::from_millis(NOW.0);
+                file.unwrap().set_modified(now - age).unwrap();
+            }
+        }
+        logs
+    }
+
+    fn left(logs: &Path) -> Vec<u64> {
+        let is_left = |epoch: &u64| logs.join(id(*epoch).to_string()).exists();
+        (1..=9).filter(is_left).collect()
+    }
+
+    #[test]
+    fn the_oldest_go_by_age_by_size_and_by_number() {
+        let generous = LogRetention::default();
+        let bounds = [
+            (
+                LogRetention {
+                    attempts_max: 2,
+                    ..generous
+                },
+                vec![3, 4],
+            ),
+            (
+                LogRetention {
+                    bytes_max: 3_100,
+                    ..generous
+                },
+                vec![2, 3, 4],
+            ),
+            (
+                LogRetention {
+                    age_ms_max: 90_000,
+                    ..generous
+                },
+                vec![4],
+            ),
+            (generous, vec![1, 2, 3, 4]),
+        ];
+        for (retention, expected) in bounds {
+            let logs = attempts(4);
+            forget_old(logs.path(), &BTreeSet::new(), &retention, false, NOW).unwrap();
+            assert_eq!(left(logs.path()), expected, "{retention:?}");
+            for epoch in 1..=4 {
+                let is_removed = Removals::of(logs.path()).contains(id(epoch)).unwrap();
+                assert_eq!(is_removed, !expected.contains(&epoch), "{epoch}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_waits_to_be_shipped_stays_up_to_a_limit() {
+        let logs = attempts(4);
+        let none = LogRetention {
+            bytes_max: 0,
+            unshipped_bytes_max: 2_100,
+            ..LogRetention::default()
+        };
+        let shipped = Shipped {
+            stdout: 1_000,
+            stderr: 0,
+        };
+        shipped.write(&logs.path().join(id(3).to_string())).unwrap();
+        let live = BTreeSet::from([id(1)]);
+        forget_old(logs.path(), &live, &none, true, NOW).unwrap();
+        // The third is shipped; the first still runs; of the others as much as the limit allows.
+        assert_eq!(left(logs.path()), [1, 2, 4]);
+        let tight = LogRetention {
+            unshipped_bytes_max: 1_100,
+            ..none
+        };
+        forget_old(logs.path(), &live, &tight, true, NOW).unwrap();
+        assert_eq!(left(logs.path()), [1, 4]);
+    }
 }

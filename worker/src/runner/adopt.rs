@@ -7,12 +7,12 @@
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures::future::join_all;
 use muster_core::agent::Found;
 use muster_core::beat::WorkerTaskPhase;
-use muster_core::desired::TaskAssignment;
 
 use super::launch::Launched;
 use super::link::{Link, recorded_exit};
@@ -21,7 +21,7 @@ use crate::limits::ADOPTION_MAX;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
+use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec};
 
 /// Pause between two attempts to reach a supervisor that is only starting.
 const RETRY: Duration = Duration::from_millis(10);
@@ -30,24 +30,37 @@ const RETRY: Duration = Duration::from_millis(10);
 enum Case {
     /// Nothing of it lives: it ended, or what was left is dead now.
     Over(WorkerTaskPhase),
-    /// Its supervisor says where it stands, when its lease ends (in milliseconds of `CLOCK_BOOTTIME`), and whether it lets
-    /// its task stand still.
-    Alive(WorkerTaskPhase, u64, Launched, bool),
+    /// Its supervisor answers.
+    Alive(Alive),
     /// No supervisor answers, and something of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
+}
+
+/// What a supervisor says when it is asked.
+struct Alive {
+    /// Where its task stands.
+    phase: WorkerTaskPhase,
+    /// When its lease ends, in milliseconds of `CLOCK_BOOTTIME`.
+    deadline_boottime_ms: u64,
+    /// At which step the task is.
+    progress: Option<u64>,
+    /// Whether the task stands still.
+    suspended: bool,
+    launched: Launched,
 }
 
 impl Case {
     fn phase(&self) -> WorkerTaskPhase {
         match self {
-            Self::Over(phase) | Self::Alive(phase, ..) => phase.clone(),
+            Self::Over(phase) => phase.clone(),
+            Self::Alive(alive) => alive.phase.clone(),
             Self::Unkillable(_) => WorkerTaskPhase::Stopping,
         }
     }
 
     fn deadline_boottime_ms(&self) -> u64 {
         match self {
-            Self::Alive(_, deadline_ms, ..) => *deadline_ms,
+            Self::Alive(alive) => alive.deadline_boottime_ms,
             Self::Over(_) | Self::Unkillable(_) => boottime_ms(),
         }
     }
@@ -56,9 +69,19 @@ impl Case {
 /// Looks at every directory, at all of them at the same time.
 pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     let directories = list(&runner.config.tasks)?;
+    let known = directories.iter().map(|(id, _)| *id).collect();
+    let config = Arc::clone(&runner.config);
+    tokio::task::spawn_blocking(move || leftovers::sweep(&config, &known))
+        .await
+        .map_err(io::Error::other)??;
+    let rebooted = runner.config.rebooted;
     let examined = directories.into_iter().map(|(id, directory)| async move {
         let examining = directory.clone();
-        let case = tokio::task::spawn_blocking(move || examine(id, &examining)).await;
+        let case = tokio::task::spawn_blocking(move || match rebooted {
+            true => Ok(after_reboot(&examining)),
+            false => examine(id, &examining),
+        });
+        let case = case.await;
         (id, directory, case)
     });
     let mut adopted = Adopted::default();
@@ -66,26 +89,36 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
         if let Some(report) = directory.checkpoint()? {
             adopted.checkpoints.push((id, report));
         }
+        let spoiled = directory.spoiled()?.into_iter();
+        adopted.spoiled.extend(spoiled.map(|report| (id, report)));
         let case = case.map_err(io::Error::other)??;
+        let spec = spec(id, &directory);
         adopted.found.push(Found {
             key: id.key,
             epoch: id.epoch,
             phase: case.phase(),
             deadline: runner.clock.at_boottime_ms(case.deadline_boottime_ms()),
-            is_suspended: matches!(case, Case::Alive(_, _, _, true)),
-            assignment: assignment(id, &directory),
+            is_suspended: matches!(&case, Case::Alive(alive) if alive.suspended),
+            assignment: { spec.as_ref() }.map(|spec| Box::new(spec.assignment.clone())),
         });
         let deadline_ms = case.deadline_boottime_ms();
+        let cpus = spec.and_then(|spec| spec.confinement.cpus);
+        let cpus = cpus.filter(|_| !matches!(case, Case::Over(_)));
+        let cpus = cpus.map(|place| runner.config.hardware.cpus.held(place));
         match case {
             Case::Over(_) => {}
-            Case::Alive(_, _, launched, _) => {
+            Case::Alive(alive) => {
+                let progress = alive.progress.map(|step| (id, step));
+                adopted.progress.extend(progress);
                 runner.hold(id, deadline_ms, |orders, inbox| {
-                    Link::new(id, directory, orders, inbox).run(launched)
+                    let link = Link::new(id, directory, orders, inbox);
+                    link.holding(cpus).run(alive.launched)
                 });
             }
             Case::Unkillable(supervisor) => {
                 runner.hold(id, deadline_ms, |orders, inbox| {
-                    Link::new(id, directory, orders, inbox).end(supervisor)
+                    let link = Link::new(id, directory, orders, inbox);
+                    link.holding(cpus).end(supervisor)
                 });
             }
         }
@@ -149,25 +182,32 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     line.push(b'\n');
     (&stream).write_all(&line)?;
     let mut phase = WorkerTaskPhase::Starting;
+    let mut progress = None;
     let suspended;
     let mut reader = BufReader::new(stream);
-    let deadline_ms = loop {
+    let deadline_boottime_ms = loop {
         let mut text = String::new();
         if reader.read_line(&mut text)? == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        match serde_json::from_str(&text)? {
+        // A newer supervisor may say what this build does not know: that is no reason to end its task.
+        let Ok(message) = serde_json::from_str(&text) else {
+            tracing::warn!(text, "a supervisor said something unknown");
+            continue;
+        };
+        match message {
             SupervisorMessage::Prepared { master_port } => {
                 phase = WorkerTaskPhase::Prepared { master_port };
             }
             SupervisorMessage::Started { .. } => phase = WorkerTaskPhase::Running,
             // The same lies on disk, where it is read.
-            SupervisorMessage::Checkpoint(_) => {}
+            SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
+            SupervisorMessage::Progress { step } => progress = Some(step),
             SupervisorMessage::Exited(exit) => {
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
             }
             SupervisorMessage::Status {
-                deadline_boottime_ms,
+                deadline_boottime_ms: deadline_ms,
                 stopping,
                 suspended: stands_still,
             } => {
@@ -175,7 +215,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
                 if stopping {
                     phase = WorkerTaskPhase::Stopping;
                 }
-                break deadline_boottime_ms;
+                break deadline_ms;
             }
         }
     };
@@ -185,17 +225,36 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         supervisor,
         child: None,
     };
-    Ok(Case::Alive(phase, deadline_ms, launched, suspended))
+    Ok(Case::Alive(Alive {
+        phase,
+        deadline_boottime_ms,
+        progress,
+        suspended,
+        launched,
+    }))
 }
 
 fn gone() -> Case {
+    vanished("its supervisor was gone when the agent started")
+}
+
+/// What is left after the kernel was started anew: records alone. A process that has a number which they name is
+/// another one.
+fn after_reboot(directory: &TaskDirectory) -> Case {
+    match recorded_exit(directory) {
+        Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
+        None => vanished("its host was rebooted"),
+    }
+}
+
+fn vanished(detail: &str) -> Case {
     Case::Over(WorkerTaskPhase::Gone {
-        detail: "its supervisor was gone when the agent started".to_owned(),
+        detail: detail.to_owned(),
     })
 }
 
 /// What the attempt was started with, as far as it can be read.
-fn assignment(id: RunId, directory: &TaskDirectory) -> Option<Box<TaskAssignment>> {
+fn spec(id: RunId, directory: &TaskDirectory) -> Option<TaskSpec> {
     let spec = directory
         .read_spec()
         .inspect_err(|error| {
@@ -203,8 +262,7 @@ fn assignment(id: RunId, directory: &TaskDirectory) -> Option<Box<TaskAssignment
         })
         .ok()
         .flatten();
-    spec.map(|spec| Box::new(spec.assignment))
-        .filter(|assignment| RunId::of(assignment) == id)
+    spec.filter(|spec| RunId::of(&spec.assignment) == id)
 }
 
 #[cfg(test)]
@@ -218,8 +276,7 @@ mod tests {
     use crate::inbox::{Incoming, inbox};
     use crate::runner::RunnerConfig;
     use crate::testing;
-    use muster_supervisor::clock::LeaseClock;
-    use muster_supervisor::{SPEC_FORMAT, TaskSpec};
+    use muster_supervisor::{Confinement, SPEC_FORMAT, SecretFolders};
 
     /// The directory of a task whose supervisor is dead.
     fn orphan(config: &RunnerConfig, cgroup: Option<PathBuf>) -> (RunId, TaskDirectory) {
@@ -234,7 +291,14 @@ mod tests {
             log_limits: config.log_limits,
             checkpoint_directory: config.checkpoints.clone(),
             checkpoint_scan_ms: config.checkpoint_scan_ms,
-            cgroup,
+            cgroup: None,
+            confinement: Confinement {
+                cgroups: cgroup.into_iter().collect(),
+                ..Confinement::default()
+            },
+            secrets: SecretFolders::default(),
+            lease_warning_ms: 0,
+            engine: None,
         };
         directory.create(&spec).unwrap();
         let dead = ProcessIdentity {
@@ -255,7 +319,7 @@ mod tests {
         std::fs::write(cgroup.join("cgroup.procs"), "hanging\n").unwrap();
         let (id, _directory) = orphan(&config, Some(cgroup.clone()));
         let (outbox, mut inbox) = inbox();
-        let runner = Runner::new(config, LeaseClock::start(), outbox);
+        let runner = testing::runner(config, outbox);
         let adopted = runner.adopt().await.unwrap();
         assert_eq!(adopted.found.len(), 1);
         assert_eq!(adopted.found[0].phase, WorkerTaskPhase::Stopping);
@@ -268,5 +332,26 @@ mod tests {
             panic!("not reported as vanished");
         };
         assert_eq!(of, id);
+    }
+
+    #[test]
+    fn a_supervisor_that_says_what_we_do_not_know_is_adopted() {
+        let home = tempfile::tempdir().unwrap();
+        let config = testing::runner_config(home.path());
+        let (_, directory) = orphan(&config, None);
+        let supervisor = std::os::unix::net::UnixListener::bind(directory.agent_socket()).unwrap();
+        let newer = std::thread::spawn(move || {
+            let (mut stream, _) = supervisor.accept().unwrap();
+            let status = r#"{"status":{"deadline_boottime_ms":77,"stopping":false}}"#;
+            let said = format!("{{\"started\":{{\"pid\":5}}}}\n{{\"hummed\":{{}}}}\n{status}\n");
+            stream.write_all(said.as_bytes()).unwrap();
+            stream
+        });
+        let case = reach(&directory, None).unwrap();
+        assert!(matches!(
+            case,
+            Case::Alive(WorkerTaskPhase::Running, 77, ..)
+        ));
+        drop(newer.join().unwrap());
     }
 }

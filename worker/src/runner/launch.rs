@@ -4,15 +4,20 @@ use std::fs::File;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::{JobId, UnitIndex};
 
 use super::RunnerConfig;
 use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{SPEC_FORMAT, TaskDirectory, TaskSpec};
+use muster_supervisor::{
+    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, TaskDirectory, TaskSpec,
+    format_of,
+};
 
 /// A supervisor that runs, or is about to.
 #[derive(Debug)]
@@ -25,35 +30,90 @@ pub(super) struct Launched {
     pub(super) child: Option<std::process::Child>,
 }
 
+/// What a new supervisor is told of its task's lease.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct LeaseTerms {
+    /// When it ends, in milliseconds of `CLOCK_BOOTTIME`.
+    pub(super) deadline_boottime_ms: u64,
+    /// Milliseconds before its end at which the task is asked to stop; 0: it is not asked.
+    pub(super) warning_ms: u64,
+}
+
+/// All that a supervisor needs to run a task, bound to these CPUs if it is bound.
+pub(super) fn spec(
+    config: &RunnerConfig,
+    assignment: TaskAssignment,
+    lease: LeaseTerms,
+    cpus: Option<CpuPlace>,
+) -> TaskSpec {
+    let id = RunId::of(&assignment);
+    let checkpoint_directory = checkpoint_directory(config, assignment.key.job, assignment.unit);
+    let names_secrets = !assignment.execution.secrets.is_empty();
+    let engine = config.engine.borrow().clone();
+    TaskSpec {
+        format: format_of(&assignment),
+        confinement: confinement(config, &assignment, cpus),
+        secrets: SecretFolders {
+            source: config.secrets.clone().filter(|_| names_secrets),
+            target: names_secrets.then(|| config.run.join(id.to_string())),
+        },
+        assignment,
+        deadline_boottime_ms: lease.deadline_boottime_ms,
+        log_directory: config.logs.join(id.to_string()),
+        log_limits: config.log_limits,
+        checkpoint_directory,
+        checkpoint_scan_ms: config.checkpoint_scan_ms,
+        cgroup: None,
+        lease_warning_ms: lease.warning_ms,
+        engine: engine.map(|engine| engine.access),
+    }
+}
+
+/// What holds a task to what it was given: cgroups only of what it was given something of.
+fn confinement(
+    config: &RunnerConfig,
+    assignment: &TaskAssignment,
+    cpus: Option<CpuPlace>,
+) -> Confinement {
+    // A container has no devices but its own anyway, and engines cannot work below a cgroup that lacks some.
+    let is_process = assignment.execution.container.is_none();
+    let devices = { config.hardware.devices.iter() }
+        .filter(|(gpu, _)| is_process && !assignment.gpus.contains(gpu))
+        .map(|(_, device)| *device);
+    let devices_denied: Vec<DeviceNumber> = devices.collect();
+    let wanted = [
+        (Controller::Memory, assignment.memory_mib > 0),
+        (Controller::Cpu, assignment.cpus_milli > 0),
+        (Controller::Pids, assignment.execution.pids_max.is_some()),
+        (Controller::Cpuset, cpus.is_some()),
+        (Controller::Devices, !devices_denied.is_empty()),
+    ];
+    let wanted: Vec<Controller> = { wanted.into_iter() }
+        .filter(|(_, is_wanted)| *is_wanted)
+        .map(|(controller, _)| controller)
+        .collect();
+    let name = RunId::of(assignment).to_string();
+    let host = config.cgroups.as_ref();
+    Confinement {
+        cgroups: host
+            .map(|host| host.paths(&name, &wanted))
+            .unwrap_or_default(),
+        cpu_quota: config.cpu_quota,
+        devices_denied,
+        cpus,
+    }
+}
+
 /// Writes the task's directory and starts its supervisor, which is connected from the start through its
 /// standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
     server: &SupervisorServer,
-    assignment: TaskAssignment,
-    deadline_boottime_ms: u64,
+    spec: &TaskSpec,
 ) -> io::Result<Launched> {
-    let id = RunId::of(&assignment);
+    let id = RunId::of(&spec.assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
-    // Below its job, one directory per unit: the tasks of an array must not share one.
-    let checkpoint_directory = config
-        .checkpoints
-        .join(assignment.key.job.to_string())
-        .join(assignment.unit.to_string());
-    let spec = TaskSpec {
-        format: SPEC_FORMAT,
-        assignment,
-        deadline_boottime_ms,
-        log_directory: config.logs.join(id.to_string()),
-        log_limits: config.log_limits,
-        checkpoint_directory,
-        checkpoint_scan_ms: config.checkpoint_scan_ms,
-        cgroup: config
-            .cgroup_root
-            .as_ref()
-            .map(|root| root.join(id.to_string())),
-    };
-    directory.create(&spec)?;
+    directory.create(spec)?;
     let (ours, theirs) = UnixStream::pair()?;
     match server.fork(directory.path(), theirs.as_fd()) {
         Ok(pid) => {
@@ -80,4 +140,11 @@ pub(super) fn launch(
         supervisor: ProcessIdentity::of(child.id().cast_signed()),
         child: Some(child),
     })
+}
+
+/// Where a unit's checkpoints are: below its job, one directory per unit, because the tasks of an array must not share
+/// one.
+pub(super) fn checkpoint_directory(config: &RunnerConfig, job: JobId, unit: UnitIndex) -> PathBuf {
+    let of_job = config.checkpoints.join(job.to_string());
+    of_job.join(unit.to_string())
 }

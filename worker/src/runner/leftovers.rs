@@ -1,14 +1,18 @@
-//! Kills what a dead supervisor left behind.
+//! Kills what a dead supervisor left behind, and clears away what nobody knows any more.
 //!
 //! A task's main process dies with its supervisor (the kernel sees to it); what that had started is found
 //! by its session, its process group, its cgroup, and by the control directory in its environment.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
 
-use muster_supervisor::process::{ProcessEntry, ProcessIdentity, kill_pid};
-use muster_supervisor::{Cgroup, TaskDirectory};
+use muster_supervisor::container::{self, Remains};
+use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
+use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
+
+use super::RunnerConfig;
 
 /// Rounds of looking and killing: a process may fork while we look.
 const ROUNDS_MAX: usize = 200;
@@ -32,15 +36,13 @@ fn kill_all_of(
     let recorded = readable(directory.supervisor())?;
     let supervisors: Vec<ProcessIdentity> = supervisor.into_iter().chain(recorded).collect();
     let main = readable(directory.process())?;
-    let cgroup = readable(directory.read_spec())?
-        .and_then(|spec| spec.cgroup)
-        .map(|path| Cgroup::at(&path));
+    let cgroups = readable(directory.read_spec())?.map(|spec| Cgroups::at(&spec.cgroups()));
     for _ in 0..ROUNDS_MAX {
         for process in &supervisors {
             process.kill();
         }
-        if let Some(cgroup) = &cgroup {
-            cgroup.kill();
+        if let Some(cgroups) = &cgroups {
+            cgroups.kill();
         }
         let mut rest = members(directory, main, processes()?);
         for pid in &rest {
@@ -52,12 +54,87 @@ fn kill_all_of(
                 .filter(|one| one.is_alive())
                 .map(|one| one.pid),
         );
-        if rest.is_empty() && cgroup.as_ref().is_none_or(Cgroup::is_empty) {
-            return Ok(true);
+        if rest.is_empty() && cgroups.as_ref().is_none_or(Cgroups::is_empty) {
+            return ends_container(directory);
         }
         std::thread::park_timeout(ROUND_PAUSE);
     }
     Ok(false)
+}
+
+/// Whether nothing of the task's container is left. Its engine is asked once: what it cannot say now, the next attempt asks
+/// again.
+fn ends_container(directory: &TaskDirectory) -> io::Result<bool> {
+    match container::end(directory)? {
+        Remains::Nothing => Ok(true),
+        Remains::Something(why) => {
+            tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+            Ok(false)
+        }
+    }
+}
+
+/// Clears away what is left of tasks that have no directory any more: processes, cgroups and secrets. An agent or a host
+/// that died in the middle of its work leaves such things, and nobody else would ever look for them.
+///
+/// # Errors
+/// Processes that cannot be listed.
+pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Result<()> {
+    let is_stray = |name: &str| name.parse().is_ok_and(|id: RunId| !known.contains(&id));
+    if let Some(host) = &config.cgroups {
+        for task in host.tasks().into_iter().filter(|task| is_stray(task)) {
+            let cgroups = Cgroups::at(&host.paths(&task, &Controller::ALL));
+            tracing::warn!(
+                task,
+                "a cgroup of a task that nobody knows: killing and removing it"
+            );
+            end(&cgroups);
+        }
+    }
+    let mut mark = b"MUSTER_CTL_DIR=".to_vec();
+    mark.extend(config.tasks.as_os_str().as_bytes());
+    mark.push(b'/');
+    for process in ProcessEntry::all()?.into_iter().filter(|it| !it.is_dead()) {
+        let task = variable(process.pid, &mark);
+        if let Some(task) = task.filter(|task| is_stray(task)) {
+            let pid = process.pid;
+            tracing::warn!(
+                task,
+                pid,
+                "a process of a task that nobody knows: killing it"
+            );
+            kill_pid(pid);
+        }
+    }
+    // No such folder: no task was ever given secrets.
+    for entry in fs::read_dir(&config.run).into_iter().flatten() {
+        let entry = entry?;
+        if entry.file_name().to_str().is_some_and(is_stray) {
+            files::remove_directory(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+/// Kills all in cgroups and removes them.
+fn end(cgroups: &Cgroups) {
+    for _ in 0..ROUNDS_MAX {
+        if cgroups.is_empty() {
+            break;
+        }
+        cgroups.kill();
+        std::thread::park_timeout(ROUND_PAUSE);
+    }
+    cgroups.remove();
+}
+
+/// What stands behind a mark in the environment of a process, up to the next `/`, as far as we may look.
+fn variable(pid: i32, mark: &[u8]) -> Option<String> {
+    let environment = fs::read(format!("/proc/{pid}/environ")).ok()?;
+    let mut variables = environment.split(|byte| *byte == 0);
+    let rest = variables.find_map(|one| one.strip_prefix(mark))?;
+    let name = rest.split(|byte| *byte == b'/').next()?;
+    String::from_utf8(name.to_vec()).ok()
 }
 
 /// What a file says. One that was torn by the death of its writer says nothing, now or later.
@@ -73,8 +150,7 @@ fn members(
     main: Option<ProcessIdentity>,
     processes: Vec<ProcessEntry>,
 ) -> Vec<i32> {
-    let mut mark = b"MUSTER_CTL_DIR=".to_vec();
-    mark.extend(directory.control().as_os_str().as_bytes());
+    let mark = mark_of(directory);
     processes
         .into_iter()
         .filter(|entry| !entry.is_dead())
@@ -86,12 +162,6 @@ fn members(
         })
         .map(|entry| entry.pid)
         .collect()
-}
-
-/// Whether a process has this variable in its environment, as far as we may look.
-fn carries(pid: i32, mark: &[u8]) -> bool {
-    fs::read(format!("/proc/{pid}/environ"))
-        .is_ok_and(|environment| environment.split(|byte| *byte == 0).any(|one| one == mark))
 }
 
 #[cfg(test)]
@@ -109,5 +179,28 @@ mod tests {
         // Nor is a supervisor whose record cannot be read now.
         fs::create_dir_all(directory.path().join("claim.json")).unwrap();
         assert!(!kill_all(&directory, None));
+    }
+
+    #[test]
+    fn what_nobody_knows_any_more_is_cleared_away_and_nothing_else() {
+        let home = tempfile::tempdir().unwrap();
+        let config = crate::testing::runner_config(home.path());
+        let start = |task: &str| {
+            let control = config.tasks.join(task).join("ctl");
+            let mut command = std::process::Command::new("sleep");
+            command.arg("1000").env("MUSTER_CTL_DIR", control);
+            command.spawn().unwrap()
+        };
+        let (mut stray, mut known) = (start("8-0-12"), start("7-0-11"));
+        for task in ["8-0-12", "7-0-11", "not-ours"] {
+            fs::create_dir_all(config.run.join(task)).unwrap();
+        }
+        sweep(&config, &BTreeSet::from(["7-0-11".parse().unwrap()])).unwrap();
+        assert!(!stray.wait().unwrap().success());
+        assert!(known.try_wait().unwrap().is_none());
+        known.kill().unwrap();
+        known.wait().unwrap();
+        let exists = |task: &str| config.run.join(task).exists();
+        assert!(!exists("8-0-12") && exists("7-0-11") && exists("not-ours"));
     }
 }

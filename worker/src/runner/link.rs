@@ -13,11 +13,11 @@ use tokio::sync::{mpsc, watch};
 
 use super::launch::Launched;
 use super::{leftovers, send};
+use crate::cpus::CpuGrant;
 use crate::inbox::{Incoming, Outbox};
-use crate::limits::SUPERVISOR_OVERDUE_MS_MAX;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::limits::LEASE_TICK;
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
 
@@ -37,6 +37,34 @@ pub(super) struct Orders {
     pub(super) requests: mpsc::Receiver<AgentRequest>,
 }
 
+impl Orders {
+    /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
+    pub(super) fn deadline_boottime_ms(&self) -> u64 {
+        *self.deadlines.borrow()
+    }
+
+    /// What comes before a start, unless the task is to stop before it.
+    ///
+    /// # Errors
+    /// Why there will be no start.
+    pub(super) async fn unless_stopped(
+        &mut self,
+        preparation: impl Future<Output = Result<(), String>>,
+    ) -> Result<(), String> {
+        let stopped = async {
+            // Nobody lets a gang go before this member of it is prepared: only an order to stop can come.
+            while !matches!(
+                next_request(&mut self.requests).await,
+                AgentRequest::Stop { .. }
+            ) {}
+        };
+        tokio::select! {
+            prepared = preparation => prepared,
+            () = stopped => Err("it was to stop before it began".to_owned()),
+        }
+    }
+}
+
 /// One supervisor's conversation.
 #[derive(Debug)]
 pub(super) struct Link {
@@ -46,6 +74,8 @@ pub(super) struct Link {
     inbox: Outbox,
     /// When the task must be dead by the newest order to stop.
     kill_at_boottime_ms: Option<u64>,
+    /// The CPUs that the task is bound to, until it has ended.
+    cpus: Option<CpuGrant>,
 }
 
 /// How the conversation ended.
@@ -71,7 +101,13 @@ impl Link {
             orders,
             inbox,
             kill_at_boottime_ms: None,
+            cpus: None,
         }
+    }
+
+    /// The same with the CPUs that the task is bound to.
+    pub(super) fn holding(self, cpus: Option<CpuGrant>) -> Self {
+        Self { cpus, ..self }
     }
 
     /// Talks until the end, and reports that.
@@ -98,12 +134,14 @@ impl Link {
     }
 
     /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
-    pub(super) async fn end(self, supervisor: Option<ProcessIdentity>) {
+    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) {
         let report = self.conclude(Ending::HungUp, supervisor).await;
         self.report(report).await;
     }
 
-    async fn report(&self, report: SupervisorReport) {
+    async fn report(&mut self, report: SupervisorReport) {
+        // Whoever is started because of the report may be bound to the same CPUs.
+        self.cpus = None;
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
         send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
     }
@@ -157,6 +195,14 @@ impl Link {
             }
             Ok(SupervisorMessage::Checkpoint(report)) => {
                 send(&self.inbox, Incoming::Checkpoint(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Spoiled(report)) => {
+                send(&self.inbox, Incoming::Spoiled(self.id, report)).await;
+                None
+            }
+            Ok(SupervisorMessage::Progress { step }) => {
+                send(&self.inbox, Incoming::Progress(self.id, step)).await;
                 None
             }
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),

@@ -4,26 +4,38 @@ mod adopt;
 mod launch;
 mod leftovers;
 mod link;
+mod removal;
 mod server;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
-use muster_core::beat::CheckpointReport;
+use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::{GpuUuid, JobId, UnitIndex};
 use muster_core::time::MonotonicMs;
+use muster_core::timings::{Timings, lease_warning_ms};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinHandle;
 
+use crate::container_engine::FoundEngine;
+use crate::cpus::CpuLedger;
+use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
+use crate::metrics;
+use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
-use muster_supervisor::{AgentRequest, Cgroup, LogLimits, TaskDirectory};
+use muster_supervisor::container::{self, Remains};
+use muster_supervisor::{
+    AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
+};
 use server::SupervisorServer;
 
 /// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
@@ -47,8 +59,29 @@ pub(crate) struct RunnerConfig {
     pub(crate) checkpoint_scan_ms: u64,
     /// How much output is kept.
     pub(crate) log_limits: LogLimits,
-    /// Where cgroups can be made.
-    pub(crate) cgroup_root: Option<PathBuf>,
+    /// Where cgroups can be made; none if tasks are to have none, or the host has none for us.
+    pub(crate) cgroups: Option<CgroupHost>,
+    /// Whether tasks are held to their CPUs also while others leave theirs idle.
+    pub(crate) cpu_quota: bool,
+    /// What tasks share out.
+    pub(crate) hardware: Hardware,
+    /// Whether the kernel was started anew since the last agent: then nothing of its tasks lives.
+    pub(crate) rebooted: bool,
+    /// The host's folder of secrets.
+    pub(crate) secrets: Option<PathBuf>,
+    /// Folder in memory.
+    pub(crate) run: PathBuf,
+    /// What makes containers, while the host has an engine.
+    pub(crate) engine: watch::Receiver<Option<FoundEngine>>,
+}
+
+/// What of the machine is given to one task and kept from others.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Hardware {
+    /// Who is bound to which CPUs.
+    pub(crate) cpus: CpuLedger,
+    /// The devices by which programs open the GPUs.
+    pub(crate) devices: BTreeMap<GpuUuid, DeviceNumber>,
 }
 
 /// All supervisors of this host.
@@ -56,9 +89,14 @@ pub(crate) struct RunnerConfig {
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
     server: Arc<SupervisorServer>,
+    hand_over: HandOver,
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
+    /// Who may remove a checkpoint, one at a time: their file system may hang.
+    removals: Arc<Semaphore>,
     clock: LeaseClock,
+    /// Milliseconds between two beats, as the last leader wanted them.
+    beat_ms: Arc<AtomicU64>,
     inbox: Outbox,
     handles: Arc<Mutex<BTreeMap<RunId, Handle>>>,
     /// Releases under way: until one has ended, its directory is not there for anybody else.
@@ -75,37 +113,74 @@ struct Handle {
 
 impl Runner {
     /// A runner without any supervisors yet.
-    pub(crate) fn new(config: RunnerConfig, clock: LeaseClock, inbox: Outbox) -> Self {
+    pub(crate) fn new(
+        config: RunnerConfig,
+        hand_over: HandOver,
+        clock: LeaseClock,
+        inbox: Outbox,
+    ) -> Self {
         let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
         Self {
             config: Arc::new(config),
             server: Arc::new(server),
+            hand_over,
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
+            removals: Arc::new(Semaphore::new(1)),
             clock,
+            beat_ms: Arc::new(AtomicU64::new(Timings::default().beat_ms)),
             inbox,
             handles: Arc::default(),
             releases: Arc::default(),
         }
     }
 
+    /// A leader says how often it wants to hear of this host.
+    pub(crate) fn beats_every(&self, beat_ms: u64) {
+        self.beat_ms.store(beat_ms, Ordering::Relaxed);
+    }
+
     /// Starts a supervisor; what becomes of it comes to the inbox.
     pub(crate) fn start(&self, assignment: TaskAssignment, deadline: MonotonicMs) {
         let id = RunId::of(&assignment);
         let deadline_boottime_ms = self.clock.to_boottime_ms(deadline);
+        let warning_ms = lease_warning_ms(
+            assignment.stop_grace_ms,
+            assignment.partition_grace_ms,
+            self.beat_ms.load(Ordering::Relaxed),
+        );
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let release = self.releases().remove(&id);
-        self.hold(id, deadline_boottime_ms, |orders, inbox| async move {
+        let cpus = config.hardware.cpus.grant(&assignment);
+        let hand_over = self.hand_over.clone();
+        self.hold(id, deadline_boottime_ms, |mut orders, inbox| async move {
             ended(release).await;
+            if let Err(detail) = orders
+                .unless_stopped(hand_over.free(&assignment.gpus))
+                .await
+            {
+                let report = SupervisorReport::Vanished { detail };
+                return send(&inbox, Incoming::Supervisor(id, report)).await;
+            }
+            // Waiting may have taken longer than the lease had.
+            let lease = LeaseTerms {
+                deadline_boottime_ms: orders.deadline_boottime_ms(),
+                warning_ms,
+            };
             let directory = TaskDirectory::below(&config.tasks, id);
             let turn = disk.acquire().await;
+            let place = cpus.as_ref().map(|grant| grant.place().clone());
             let launched = tokio::task::spawn_blocking(move || {
-                launch::launch(&config, &server, assignment, deadline_boottime_ms)
+                let spec = launch::spec(&config, assignment, lease, place);
+                launch::launch(&config, &server, &spec)
             });
             let launched = launched.await;
             drop(turn);
             match launched.unwrap_or_else(|error| Err(error.into())) {
-                Ok(launched) => Link::new(id, directory, orders, inbox).run(launched).await,
+                Ok(launched) => {
+                    let link = Link::new(id, directory, orders, inbox);
+                    link.holding(cpus).run(launched).await;
+                }
                 Err(error) => {
                     // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
                     // not counted against the job.
@@ -165,6 +240,15 @@ impl Runner {
         }
     }
 
+    /// Announces requests for commands beside a task; one that is not held any more has ended.
+    pub(crate) fn announce_exec(&self, id: RunId) {
+        if let Some(handle) = self.handles().get(&id)
+            && handle.requests.try_send(AgentRequest::OpenExec).is_err()
+        {
+            tracing::debug!(%id, "the announcement of a command found no supervisor that takes it");
+        }
+    }
+
     /// Lets a supervisor go and removes what is left of its task.
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);
@@ -187,6 +271,33 @@ impl Runner {
             clear(directory).await;
         });
         releases.insert(id, release);
+    }
+
+    /// Removes a checkpoint that its unit does not keep any more.
+    pub(crate) fn remove_checkpoint(
+        &self,
+        (job, unit): (JobId, UnitIndex),
+        path: String,
+        kept: Vec<String>,
+    ) {
+        let directory = launch::checkpoint_directory(&self.config, job, unit);
+        let turns = Arc::clone(&self.removals);
+        tokio::spawn(async move {
+            let _turn = turns.acquire().await;
+            let name = path.clone();
+            let removal = move || removal::remove(&directory, Path::new(&name), &kept);
+            match tokio::task::spawn_blocking(removal).await {
+                Ok(Ok(was_there)) => {
+                    tracing::info!(%job, %unit, path, was_there, "a checkpoint is removed");
+                    metrics::checkpoint_removed("removed");
+                }
+                Ok(Err(error)) => {
+                    tracing::warn!(%job, %unit, path, %error, "a checkpoint is not removed");
+                    metrics::checkpoint_removed("left");
+                }
+                Err(error) => tracing::error!(%job, %unit, path, %error, "a removal broke off"),
+            }
+        });
     }
 
     /// Finds what earlier agents of this host left: see [`adopt`].
@@ -229,6 +340,10 @@ pub(crate) struct Adopted {
     pub(crate) found: Vec<Found>,
     /// Checkpoints that they committed.
     pub(crate) checkpoints: Vec<(RunId, CheckpointReport)>,
+    /// Checkpoints that they could not read.
+    pub(crate) spoiled: Vec<(RunId, SpoilReport)>,
+    /// The steps that they are at.
+    pub(crate) progress: Vec<(RunId, u64)>,
 }
 
 /// Waits until an earlier release of the same attempt, if there is one, has ended.
@@ -240,16 +355,18 @@ async fn ended(release: Option<JoinHandle<()>>) {
     }
 }
 
-/// Removes a task's directory and cgroup.
+/// Removes a task's directory, cgroups and secrets.
 async fn clear(directory: TaskDirectory) {
     let cleared = tokio::task::spawn_blocking(move || {
-        if let Some(path) = directory
-            .read_spec()
-            .ok()
-            .flatten()
-            .and_then(|spec| spec.cgroup)
-        {
-            Cgroup::at(&path).remove();
+        if let Ok(Some(spec)) = directory.read_spec() {
+            Cgroups::at(&spec.cgroups()).remove();
+            if spec.assignment.execution.container.is_some() {
+                clear_container(&directory, &spec);
+            }
+            if let Some(secrets) = &spec.secrets.target {
+                files::remove_directory(secrets)
+                    .map_err(|error| (directory.path().to_owned(), error))?;
+            }
         }
         directory
             .remove()
@@ -257,6 +374,22 @@ async fn clear(directory: TaskDirectory) {
     });
     if let Ok(Err((path, error))) = cleared.await {
         tracing::warn!(path = %path.display(), %error, "removing a task's directory failed");
+    }
+}
+
+/// Removes what an engine has left of a task's container: its own records, and cgroups in hierarchies that we do not use.
+fn clear_container(directory: &TaskDirectory, spec: &TaskSpec) {
+    let left = match container::end(directory) {
+        Ok(Remains::Nothing) => None,
+        Ok(Remains::Something(why)) => Some(why),
+        Err(error) => Some(error.to_string()),
+    };
+    if let Some(why) = left {
+        // The engine's list shows it to the next agent that looks.
+        tracing::warn!(path = %directory.path().display(), why, "a task's container is left");
+    }
+    for path in spec.cgroups() {
+        Cgroups::likewise(&path).remove();
     }
 }
 

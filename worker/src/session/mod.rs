@@ -6,11 +6,13 @@ mod pause;
 
 use muster_core::command::HostRegistration;
 use muster_core::ids::{HostId, LeadershipEpoch};
+use muster_core::state::ENGINE_LABEL;
 use muster_core::timings::Timings;
 use muster_proto::v1;
 use tokio::sync::{mpsc, watch};
 use tokio_util::sync::CancellationToken;
 
+use crate::container_engine::FoundEngine;
 use crate::error::Error;
 use crate::inbox::{Incoming, Outbox};
 use attempt::{Opened, Refusal};
@@ -23,6 +25,8 @@ pub(crate) use pause::jitter;
 pub(crate) struct Session {
     /// Counts sessions from 1: what belongs to an older one is ignored.
     pub(crate) number: u64,
+    /// The leader's address.
+    pub(crate) leader: String,
     /// This host, as the leader knows it.
     pub(crate) host: HostId,
     /// Periods of the heartbeat protocol.
@@ -37,6 +41,8 @@ pub(crate) struct Session {
 #[derive(Debug)]
 pub(crate) struct SessionKeeper {
     registration: HostRegistration,
+    /// What the host runs containers with now, which the registration says too.
+    engine: watch::Receiver<Option<FoundEngine>>,
     discovery: Discovery,
     inbox: Outbox,
     /// Newest leadership that the agent accepted.
@@ -46,7 +52,7 @@ pub(crate) struct SessionKeeper {
 
 impl SessionKeeper {
     pub(crate) fn new(
-        registration: HostRegistration,
+        (registration, engine): (HostRegistration, watch::Receiver<Option<FoundEngine>>),
         schedulers: Vec<String>,
         inbox: Outbox,
         newest: watch::Receiver<LeadershipEpoch>,
@@ -54,6 +60,7 @@ impl SessionKeeper {
     ) -> Self {
         Self {
             registration,
+            engine,
             discovery: Discovery::new(schedulers),
             inbox,
             newest,
@@ -84,6 +91,7 @@ impl SessionKeeper {
         let mut pause = Pause::new();
         let mut told = None;
         loop {
+            self.say_engine();
             let hello = v1::Hello {
                 registration: Some((&self.registration).into()),
                 leadership_epoch: self.newest.borrow().get(),
@@ -110,8 +118,17 @@ impl SessionKeeper {
         }
     }
 
-    /// Passes the leader's messages on until the session ends.
-    async fn serve(&self, number: u64, opened: Opened) {
+    /// Labels the host with the engine that it has now.
+    fn say_engine(&mut self) {
+        let labels = &mut self.registration.labels;
+        match self.engine.borrow_and_update().as_ref() {
+            Some(engine) => labels.insert(ENGINE_LABEL.to_owned(), engine.identity.clone()),
+            None => labels.remove(ENGINE_LABEL),
+        };
+    }
+
+    /// Passes the leader's messages on until the session ends, or the host can do something else than it said.
+    async fn serve(&mut self, number: u64, opened: Opened) {
         let closed = self.shutdown.child_token();
         tracing::info!(
             leader = %opened.address,
@@ -121,6 +138,7 @@ impl SessionKeeper {
         );
         let session = Session {
             number,
+            leader: opened.address,
             host: opened.host,
             timings: opened.timings,
             outbox: opened.outbox,
@@ -131,6 +149,8 @@ impl SessionKeeper {
         loop {
             let message = tokio::select! {
                 () = closed.cancelled() => break,
+                // The host registers anew with what it can do now.
+                Ok(()) = self.engine.changed() => break,
                 message = messages.message() => message,
             };
             match message {

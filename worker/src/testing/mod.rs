@@ -1,13 +1,24 @@
 //! What several tests of this crate need.
 
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
-use crate::runner::RunnerConfig;
+use crate::gpu::{GpuBackend, HandOver, SimulatedBackend, Timeline};
+use crate::inbox::Outbox;
+use crate::runner::{Hardware, Runner, RunnerConfig};
 use muster_supervisor::LogLimits;
+use muster_supervisor::clock::LeaseClock;
 
 pub(crate) use muster_supervisor::testing::assignment;
 
-/// A runner that keeps everything below `home` and can start nothing.
+/// A runner with these settings on a host whose GPUs are free.
+pub(crate) fn runner(config: RunnerConfig, outbox: Outbox) -> Runner {
+    let gpus = SimulatedBackend::new("host-1", 0, "", 0, Timeline::default());
+    let hand_over = HandOver::new(gpus.memory(), Duration::ZERO, outbox.clone());
+    Runner::new(config, hand_over, LeaseClock::start(), outbox)
+}
+
+/// Settings of a runner that keeps everything below `home` and can start nothing.
 pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
     RunnerConfig {
         supervisor: PathBuf::from("/nonexistent/muster"),
@@ -16,6 +27,12 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         checkpoints: home.join("checkpoints"),
         checkpoint_scan_ms: 1_000,
         log_limits: LogLimits::default(),
-        cgroup_root: None,
+        engine: tokio::sync::watch::channel(None).1,
+        cgroups: None,
+        cpu_quota: false,
+        hardware: Hardware::default(),
+        rebooted: false,
+        secrets: None,
+        run: home.join("run"),
     }
 }

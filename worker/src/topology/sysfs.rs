@@ -73,6 +73,13 @@ impl Sysfs {
         devices.iter().map(place).collect()
     }
 
+    /// The memory node beside a device; none if the machine does not show it.
+    #[must_use]
+    pub fn node_of(&self, address: PciAddress) -> Option<u32> {
+        let link = self.root.join("bus/pci/devices").join(address.to_string());
+        self.node(&link)
+    }
+
     fn device(&self, address: PciAddress) -> Device {
         let link = self.root.join("bus/pci/devices").join(address.to_string());
         let Ok(path) = link.canonicalize() else {

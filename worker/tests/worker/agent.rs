@@ -1,7 +1,8 @@
 //! Real agents, as processes of their own, with real supervisors and tasks, against a leader for tests.
 
 use std::fs::File;
-use std::path::PathBuf;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use muster_core::lifecycle::TaskPhase;
 use muster_proto::v1;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_worker::process::ProcessIdentity;
-use muster_worker::supervisor::TaskDirectory;
+use muster_worker::supervisor::{CgroupHost, Cgroups, Controller, TaskDirectory};
 use muster_worker::{GpuConfig, RunId, WorkerConfig};
 use rustix::process::{Pid, Signal, kill_process};
 
@@ -23,12 +24,22 @@ use rustix::process::{Pid, Signal, kill_process};
 pub(crate) struct Host {
     pub(crate) home: tempfile::TempDir,
     pub(crate) agent: Child,
+    /// What its agent and supervisors are.
+    program: PathBuf,
 }
 
 impl Host {
     pub(crate) fn start(leaders: &[&Leader]) -> Self {
+        Self::start_with(leaders, |_, _| {})
+    }
+
+    /// One with other settings, which may lie below its home.
+    pub(crate) fn start_with(
+        leaders: &[&Leader],
+        change: impl FnOnce(&mut WorkerConfig, &Path),
+    ) -> Self {
         let home = tempfile::tempdir().unwrap();
-        let config = WorkerConfig {
+        let mut config = WorkerConfig {
             name: Some("host-1".to_owned()),
             address: Some("127.0.0.1".to_owned()),
             schedulers: leaders
@@ -48,10 +59,16 @@ impl Host {
             checkpoint_scan_ms: 20,
             ..WorkerConfig::default()
         };
+        change(&mut config, home.path());
         let path = home.path().join("config.json");
         serde_json::to_writer(File::create(&path).unwrap(), &config).unwrap();
-        let agent = start_agent(&path);
-        Self { home, agent }
+        let program = config.supervisor.unwrap_or_else(|| FIXTURE.into());
+        let agent = start_agent(&program, &path);
+        Self {
+            home,
+            agent,
+            program,
+        }
     }
 
     /// Kills the agent alone.
@@ -61,10 +78,10 @@ impl Host {
     }
 
     pub(crate) fn restart_agent(&mut self) {
-        self.agent = start_agent(&self.home.path().join("config.json"));
+        self.agent = start_agent(&self.program, &self.home.path().join("config.json"));
     }
 
-    fn signal_agent(&self, signal: Signal) {
+    pub(crate) fn signal_agent(&self, signal: Signal) {
         signal_process(self.agent.id().cast_signed(), signal);
     }
 
@@ -72,11 +89,20 @@ impl Host {
         TaskDirectory::below(&self.home.path().join("w/tasks"), RunId::of(task))
     }
 
-    fn logs(&self, task: &TaskAssignment) -> PathBuf {
+    pub(crate) fn logs(&self, task: &TaskAssignment) -> PathBuf {
         self.home
             .path()
             .join("w/logs")
             .join(RunId::of(task).to_string())
+    }
+
+    /// Where its tasks have cgroups, if the machine lets us have any.
+    pub(crate) fn cgroups(&self) -> Option<CgroupHost> {
+        let directory = self.home.path().join("w");
+        let identity = std::fs::read(directory.join("identity.json")).ok()?;
+        let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
+        let inode = directory.metadata().ok()?.ino();
+        CgroupHost::find(&format!("{}-{inode}", identity["worker_id"].as_str()?))
     }
 
     pub(crate) fn scratch_file(&self, task: &TaskAssignment, name: &str) -> String {
@@ -95,11 +121,19 @@ impl Drop for Host {
         drop(self.agent.kill());
         drop(self.agent.wait());
         kill_host(&self.home.path().join("w"));
+        // The last one to look would be the next agent.
+        if let Some(cgroups) = self.cgroups() {
+            for task in cgroups.tasks() {
+                let cgroups = Cgroups::at(&cgroups.paths(&task, &Controller::ALL));
+                eventually("the cgroups' end", || cgroups.is_empty());
+                cgroups.remove();
+            }
+        }
     }
 }
 
-fn start_agent(config: &std::path::Path) -> Child {
-    Command::new(FIXTURE)
+fn start_agent(program: &Path, config: &Path) -> Child {
+    Command::new(program)
         .arg("agent")
         .arg(config)
         .stderr(Stdio::piped())
@@ -107,22 +141,22 @@ fn start_agent(config: &std::path::Path) -> Child {
         .unwrap()
 }
 
-fn signal_process(pid: i32, signal: Signal) {
+pub(crate) fn signal_process(pid: i32, signal: Signal) {
     kill_process(Pid::from_raw(pid).unwrap(), signal).unwrap();
 }
 
-fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
+pub(crate) fn running(task: &muster_core::beat::TaskStatus) -> Option<()> {
     (task.phase == WorkerTaskPhase::Running).then_some(())
 }
 
-fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
+pub(crate) fn exited(task: &muster_core::beat::TaskStatus) -> Option<Exit> {
     match &task.phase {
         WorkerTaskPhase::Exited(exit) => Some(exit.clone()),
         _ => None,
     }
 }
 
-fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
+pub(crate) fn gone(task: &muster_core::beat::TaskStatus) -> Option<String> {
     match &task.phase {
         WorkerTaskPhase::Gone { detail } => Some(detail.clone()),
         _ => None,
@@ -263,7 +297,7 @@ async fn a_second_agent_on_the_same_directory_is_refused() {
     leader
         .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
         .await;
-    let second = start_agent(&host.home.path().join("config.json"))
+    let second = start_agent(FIXTURE.as_ref(), &host.home.path().join("config.json"))
         .wait_with_output()
         .unwrap();
     assert!(!second.status.success());
@@ -439,6 +473,7 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
             stream: v1::LogStream::Stdout.into(),
             follow,
             start,
+            ..v1::LogRequest::default()
         })
     };
     let text = |inner: &crate::support::leader::Inner, id| -> (String, bool) {
@@ -484,6 +519,100 @@ async fn output_is_read_by_offset_from_its_tail_and_while_it_is_written() {
         })
         .await;
     assert_eq!(found.0, "one\ntwo\nthree\nfour\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn lines_of_both_outputs_come_with_their_times_and_removed_ones_are_told() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script(
+        "echo one; sleep 0.1; echo bad >&2; sleep 0.1; echo two; while [ ! -e done ]; do sleep 0.02; done; printf three",
+    );
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let request = |id| v1::LogRequest {
+        id,
+        job_id: task.key.job.get(),
+        task: task.key.task.get(),
+        epoch: task.epoch.get(),
+        stream: v1::LogStream::Both.into(),
+        follow: true,
+        timed: true,
+        ..v1::LogRequest::default()
+    };
+    eventually("output", || host.logs(&task).exists());
+    leader.say(LeaderKind::LogRequest(request(1)));
+    let chunks_of = |inner: &crate::support::leader::Inner, id| -> Vec<v1::LogChunk> {
+        let chunks = inner.chunks.iter().filter(|chunk| chunk.id == id);
+        chunks.cloned().collect()
+    };
+    let text = |chunks: &[v1::LogChunk]| -> String {
+        let bytes = chunks
+            .iter()
+            .flat_map(|chunk| chunk.data.to_vec())
+            .collect();
+        String::from_utf8(bytes).unwrap()
+    };
+    leader
+        .eventually("the first lines", |inner| {
+            (text(&chunks_of(inner, 1)) == "one\nbad\ntwo\n").then_some(())
+        })
+        .await;
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    let whole = leader
+        .eventually("the end", |inner| {
+            let chunks = chunks_of(inner, 1);
+            chunks.last()?.end.then_some(chunks)
+        })
+        .await;
+    assert_eq!(text(&whole), "one\nbad\ntwo\nthree");
+    let pieces: Vec<v1::LogPiece> = whole
+        .iter()
+        .flat_map(|chunk| chunk.pieces.clone())
+        .collect();
+    assert!(
+        pieces.is_sorted_by(|one, next| one.arrived_us < next.arrived_us),
+        "{pieces:?}"
+    );
+    assert_eq!(pieces[1].stream(), v1::LogStream::Stderr);
+
+    // By time, and again from a position; then retention takes it away.
+    let since_ms = Some(pieces[1].arrived_us / 1_000);
+    leader.say(LeaderKind::LogRequest(v1::LogRequest {
+        since_ms,
+        until_ms: Some(pieces[2].arrived_us / 1_000),
+        ..request(2)
+    }));
+    let position = whole[0].position.unwrap();
+    let start = Some(v1::log_request::Start::Position(position));
+    leader.say(LeaderKind::LogRequest(v1::LogRequest {
+        start,
+        ..request(3)
+    }));
+    let rest = &text(&whole)[whole[0].data.len()..];
+    for (id, expected) in [(2, "bad\ntwo\n"), (3, rest)] {
+        let found = leader
+            .eventually("the answer", |inner| {
+                let chunks = chunks_of(inner, id);
+                chunks.last()?.end.then_some(chunks)
+            })
+            .await;
+        assert_eq!(text(&found), expected, "{id}");
+    }
+    let logs = host.logs(&task);
+    std::fs::write(
+        logs.with_file_name("removed"),
+        format!("{}\n", RunId::of(&task)),
+    )
+    .unwrap();
+    std::fs::remove_dir_all(&logs).unwrap();
+    leader.say(LeaderKind::LogRequest(request(4)));
+    let error = leader
+        .eventually("the refusal", |inner| {
+            chunks_of(inner, 4).last()?.error.clone()
+        })
+        .await;
+    assert!(error.contains("log_retention"), "{error}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

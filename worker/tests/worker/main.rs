@@ -2,7 +2,14 @@
 #![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
 mod agent;
+mod confined;
+mod containers;
+mod exec;
+#[path = "../../../supervisor/tests/supervisor/fake_engine.rs"]
+mod fake_engine;
+mod fencing;
 mod formats;
 mod gangs;
 mod many;
 mod support;
+mod upgrade;

@@ -1,6 +1,6 @@
 //! Very many short tasks on one agent, and what is left of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::path::Path;
 
@@ -69,11 +69,12 @@ async fn run(leader: &Leader, numbers: std::ops::Range<u64>) -> f64 {
     count as f64 / began.elapsed().as_secs_f64()
 }
 
-/// What the host holds: descriptors of the agent, its children, its resident memory in KiB, and all files.
+/// What the host holds: descriptors of the agent, its children, cgroups of tasks, and all files.
 #[derive(Debug, PartialEq, Eq)]
 struct Holdings {
     descriptors: usize,
     children: usize,
+    cgroups: BTreeSet<String>,
     files: Vec<String>,
 }
 
@@ -87,6 +88,9 @@ fn holdings(host: &Host) -> Holdings {
     Holdings {
         descriptors: entries.count(),
         children: children.unwrap().split_whitespace().count(),
+        cgroups: { host.cgroups() }
+            .map(|cgroups| cgroups.tasks())
+            .unwrap_or_default(),
         files,
     }
 }

@@ -1,5 +1,6 @@
 //! The scheduling engine alone: decisions on clusters that exist only in memory, no process, no disk, no network.
 
+mod array;
 mod cycle;
 mod decision;
 mod domain;
@@ -24,6 +25,7 @@ fn rows(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows.push(domain::measure(bench)?);
     rows.extend(cycle::nothing_placeable(bench)?);
     rows.extend(cycle::placements(bench)?);
+    rows.extend(array::measure(bench)?);
     rows.extend(making_room::preemption(bench)?);
     rows.extend(making_room::moves(bench)?);
     rows.extend(rebuild::measure(bench)?);

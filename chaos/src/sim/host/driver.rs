@@ -322,7 +322,7 @@ impl AgentDriver {
                     supervisors.extend(Owner { key, epoch }, deadline);
                 }
                 Action::Release { key, epoch } => supervisors.release(Owner { key, epoch }),
-                Action::SendStatus => {}
+                Action::RemoveCheckpoint { .. } | Action::SendStatus => {}
             }
         }
     }

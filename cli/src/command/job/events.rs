@@ -1,5 +1,7 @@
 //! `muster job events`.
 
+mod choice;
+
 use std::collections::BTreeMap;
 
 use clap::Args;
@@ -13,6 +15,10 @@ use crate::exit::Exit;
 use crate::failure::Failure;
 use crate::output::{Format, Screen, to_json_line};
 use crate::view::{EventView, HostNames};
+use choice::{Choice, event_kind};
+
+/// Units of a job whose attempts are looked up by number; of others, only those that are placed while it is watched.
+const UNITS_MAX: usize = 1_000;
 
 /// `muster job events`
 ///
@@ -22,8 +28,17 @@ pub(crate) struct Events {
     /// The job, by id; everything if none is given
     job: Option<u64>,
     /// Go on with new events until the job has ended, whichever replica dies meanwhile
-    #[arg(short, long)]
+    #[arg(short, long, visible_alias = "watch")]
     follow: bool,
+    /// Only what is about this attempt, counted from 1
+    #[arg(long, requires = "job")]
+    attempt: Option<u32>,
+    /// Only what is about this task, and what is about its whole attempts
+    #[arg(long, requires = "job")]
+    task: Option<u32>,
+    /// Only events of these kinds, as they are shown: task_started,task_exited
+    #[arg(long, value_name = "KINDS", value_delimiter = ',', value_parser = event_kind)]
+    kind: Vec<v1::EventKind>,
     /// Begin after this revision, where an earlier run ended
     #[arg(long, value_name = "REVISION")]
     since: Option<u64>,
@@ -38,11 +53,24 @@ impl Events {
         let from = self.since.map_or(began, Revision);
         let mut stream = Printer {
             hosts: host_names(&client).await?,
+            choice: self.choice(&client).await?,
             client,
             screen,
             watch_filter: filter,
         };
         stream.print_all(from, until).await
+    }
+
+    async fn choice(&self, client: &Client) -> Result<Choice, ClientError> {
+        let choice = Choice::of_kinds(&self.kind);
+        match self.job {
+            Some(job) if self.task.is_some() || self.attempt.is_some() => {
+                let consistency = v1::Consistency::Linearizable;
+                let detail = client.get_job(JobId(job), UNITS_MAX, consistency).await?;
+                Ok(choice.within(&detail, self.task, self.attempt))
+            }
+            _ => Ok(choice),
+        }
     }
 
     /// What to watch, where to begin, and where to end unless events are followed.
@@ -71,6 +99,7 @@ struct Printer {
     screen: Screen,
     hosts: HostNames,
     watch_filter: WatchFilter,
+    choice: Choice,
 }
 
 impl Printer {
@@ -140,6 +169,9 @@ impl Printer {
             let Some(view) = EventView::new(revision.get(), time.0, event, &self.hosts) else {
                 continue;
             };
+            if !self.choice.takes(view.kind(), view.detail()) {
+                continue;
+            }
             text.push_str(&match self.screen.format {
                 Format::Table | Format::Wide => view.line(),
                 Format::Name => format!("{}\n", view.revision()),

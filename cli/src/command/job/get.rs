@@ -2,6 +2,7 @@
 
 use clap::Args;
 use muster_core::ids::JobId;
+use muster_proto::v1;
 
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
@@ -31,7 +32,15 @@ impl Get {
         let detail = client
             .get_job(JobId(self.job), units_max, consistency)
             .await?;
-        let view = JobDetailView::from(detail);
+        let is_running = detail.units.iter().any(runs);
+        let mut view = JobDetailView::from(detail);
+        if is_running {
+            match client.job_progress(JobId(self.job)).await {
+                Ok(said) => view.add_progress(&said),
+                // It is an extra: all that counts has been read.
+                Err(error) => screen.progress(&error.to_string()),
+            }
+        }
         screen.data(&match screen.format {
             Format::Table | Format::Wide => view.render(&screen),
             Format::Name => format!("{}\n", self.job),
@@ -39,4 +48,10 @@ impl Get {
         })?;
         Ok(Exit::Ok)
     }
+}
+
+/// Whether a task of the unit may say something of itself.
+fn runs(unit: &v1::Unit) -> bool {
+    let mut tasks = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
+    tasks.any(|task| task.phase() == v1::TaskPhase::Running)
 }

@@ -31,6 +31,9 @@ pub(crate) struct List {
         hide_default_value = true
     )]
     name: String,
+    /// Only jobs of this pipeline
+    #[arg(long, value_name = "ID")]
+    pipeline: Option<u64>,
     /// Only jobs in these phases, comma separated
     #[arg(long, value_enum, value_delimiter = ',')]
     phase: Vec<Phase>,
@@ -92,6 +95,7 @@ impl List {
             user: if self.me { current_user() } else { self.user },
             phases: phases.iter().map(|phase| phase.wire().into()).collect(),
             name: self.name,
+            pipeline_id: self.pipeline.unwrap_or(0),
             consistency: self.freshness.consistency().into(),
             ..v1::ListJobsRequest::default()
         };

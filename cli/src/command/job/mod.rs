@@ -1,7 +1,9 @@
 //! `muster job`.
 
+mod attach;
 mod cancel;
 mod events;
+mod exec;
 mod explain;
 mod get;
 mod list;
@@ -13,6 +15,7 @@ mod wait;
 use clap::Subcommand;
 
 use suspend::Wanted;
+pub(super) use wait::{Ended, Goal, wait_for};
 
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -43,6 +46,10 @@ pub(crate) enum Verb {
     Resume(suspend::Suspend),
     /// Show a task's output
     Logs(logs::Logs),
+    /// Follow what a task prints from now on; ^C detaches, and the task goes on
+    Attach(attach::Attach),
+    /// Run a command beside a running task
+    Exec(exec::Exec),
     /// Wait until jobs have ended; the exit code tells how
     Wait(wait::Wait),
     /// What happened to a job, or to everything
@@ -61,6 +68,8 @@ impl Verb {
             Self::Suspend(suspend) => suspend.run(Wanted::Suspended, options).await,
             Self::Resume(suspend) => suspend.run(Wanted::Resumed, options).await,
             Self::Logs(logs) => logs.run(options).await,
+            Self::Attach(attach) => attach.run(options).await,
+            Self::Exec(exec) => exec.run(options).await,
             Self::Wait(wait) => wait.run(options).await,
             Self::Events(events) => events.run(options).await,
         }

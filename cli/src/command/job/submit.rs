@@ -1,5 +1,7 @@
 //! `muster job submit`.
 
+mod container_flags;
+mod execution_flags;
 mod flags;
 mod lifecycle_flags;
 mod scheduling_flags;

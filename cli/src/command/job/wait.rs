@@ -31,7 +31,7 @@ pub(crate) struct Wait {
 
 /// What is waited for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(crate) enum Goal {
     /// All tasks of the job run, or it has ended.
     Running,
     /// The job has ended.
@@ -40,7 +40,7 @@ pub(super) enum Goal {
 
 /// How the waiting for several jobs ended: the worst of all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Ended {
+pub(crate) enum Ended {
     /// Every job reached the goal and none ended badly.
     Well,
     /// A job was cancelled.
@@ -55,7 +55,7 @@ pub(super) enum Ended {
 
 impl Ended {
     /// The exit code for it.
-    pub(super) fn exit(self) -> Exit {
+    pub(crate) fn exit(self) -> Exit {
         match self {
             Self::Well => Exit::Ok,
             Self::Cancelled => Exit::JobCancelled,
@@ -87,7 +87,7 @@ impl Wait {
 }
 
 /// Waits for all jobs; what became of each is told on stderr.
-pub(super) async fn wait_for(
+pub(crate) async fn wait_for(
     client: &Client,
     screen: &Screen,
     jobs: &[JobId],

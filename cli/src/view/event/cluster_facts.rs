@@ -86,6 +86,17 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"target": target, "author": event.author});
             facts("unblocked", Tone::Good, text, detail)
         }
+        Kind::JobDefaultsSet(event) => {
+            let max = event.attempts_without_progress_max;
+            let text =
+                format!("a unit with a checkpoint fails after {max} attempts without a newer one");
+            let detail = json!({
+                "attempts_without_progress_max": max,
+                "bad_checkpoints_max": event.bad_checkpoints_max,
+                "restore_window_ms": event.restore_window_ms,
+            });
+            facts("job_defaults_set", Tone::Plain, text, detail)
+        }
         Kind::QueueSet(event) => {
             let detail = json!({"name": event.name});
             facts("queue_set", Tone::Plain, event.name.clone(), detail)
@@ -100,6 +111,12 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"author": event.author});
             facts("topology_set", Tone::Plain, text, detail)
         }
+        other => return cells(other),
+    })
+}
+
+fn cells(kind: &Kind) -> Option<Facts> {
+    Some(match kind {
         Kind::LevelsChanged(event) => {
             let named = |levels: &[String]| {
                 if levels.is_empty() {

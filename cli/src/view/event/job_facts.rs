@@ -13,6 +13,7 @@ use crate::view::{describe_exit, describe_stop, job_phase, phase_tone, word};
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
     let (job, facts) = job_level(kind)
         .or_else(|| attempt_level(kind, hosts))
+        .or_else(|| retry_level(kind))
         .or_else(|| ground_level(kind))
         .or_else(|| task_level(kind, hosts))?;
     Some(Facts {
@@ -97,10 +98,13 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
         Kind::AttemptPlaced(event) => {
             let names = host_list(&event.host_ids, hosts);
             let (unit, number, gpus) = (event.unit, event.number, event.gpus);
-            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}");
+            let resumes_step = event.resumes_step;
+            let from =
+                resumes_step.map_or_else(String::new, |step| format!(", goes on from step {step}"));
+            let text = format!("unit {unit}, attempt {number}: {gpus} GPUs on {names}{from}");
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "number": number, "host_ids": event.host_ids,
-                "gpus": gpus,
+                "gpus": gpus, "resumes_step": resumes_step,
             });
             (
                 event.job_id,
@@ -147,6 +151,12 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("attempt_ended", Tone::Plain, text, detail),
             )
         }
+        other => return checkpoint_level(other),
+    })
+}
+
+fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
         Kind::UnitRequeued(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
             let text = format!("unit {}: to be run again ({reason})", event.unit);
@@ -157,7 +167,18 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
                 facts("unit_requeued", Tone::Waiting, text, detail),
             )
         }
-        other => return checkpoint_level(other),
+        Kind::UnitRetried(event) => {
+            let (unit, retry, retries_max) = (event.unit, event.retry, event.retries_max);
+            let text = format!("unit {unit}: retried in place ({retry} of {retries_max} in a row)");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "retry": retry, "retries_max": retries_max,
+            });
+            (
+                event.job_id,
+                facts("unit_retried", Tone::Waiting, text, detail),
+            )
+        }
+        _ => return None,
     })
 }
 
@@ -185,6 +206,26 @@ fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
             (
                 event.job_id,
                 facts("checkpoint_spoiled", Tone::Bad, text, detail),
+            )
+        }
+        Kind::CheckpointsForgotten(event) => {
+            let steps: Vec<String> = event.steps.iter().map(ToString::to_string).collect();
+            let folders = if event.removed {
+                "removed"
+            } else {
+                "left alone"
+            };
+            let text = format!(
+                "unit {}: steps {} are not kept, their folders are {folders}",
+                event.unit,
+                steps.join(", ")
+            );
+            let detail = json!({
+                "unit": event.unit, "steps": event.steps, "removed": event.removed,
+            });
+            (
+                event.job_id,
+                facts("checkpoints_forgotten", Tone::Plain, text, detail),
             )
         }
         _ => return None,

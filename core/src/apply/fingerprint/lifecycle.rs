@@ -21,6 +21,7 @@ impl Fold {
             attempts_without_progress_max,
             checkpoints,
             suspend,
+            warning,
         } = lifecycle;
         self.number(MARK);
         if let Some(barrier) = barrier {
@@ -53,15 +54,24 @@ impl Fold {
             SuspendMode::Keep => {}
             SuspendMode::Release => self.numbers(&[8, 2]),
         }
+        if let Some(warning) = warning {
+            let signal = u64::from(warning.signal.cast_unsigned());
+            self.numbers(&[9, signal, u64::from(warning.to_all)]);
+            self.option(warning.lead_ms);
+        }
     }
 
     fn dependency(&mut self, dependency: Dependency) {
-        let when = match dependency.when {
+        self.number(dependency.job.get());
+        self.condition(dependency.when);
+    }
+
+    pub(super) fn condition(&mut self, when: Condition) {
+        self.number(match when {
             Condition::Succeeded => 1,
             Condition::Ended => 2,
             Condition::Failed => 3,
-        };
-        self.numbers(&[dependency.job.get(), when]);
+        });
     }
 
     fn exit_rule(&mut self, rule: ExitRule) {

@@ -7,7 +7,7 @@ use imbl::OrdMap;
 
 use crate::command::Victim;
 use crate::feasibility::Asker;
-use crate::ids::{JobId, UnitIndex};
+use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::{Capacity, FreeHosts, Masks};
 use crate::state::{CellIndex, Gpu, Host, HostClass, Job};
@@ -107,6 +107,13 @@ impl<'a> Capacity<'a> {
         fork
     }
 
+    /// All but these hosts.
+    pub(crate) fn without_hosts(&self, hosts: &[HostId]) -> Self {
+        let mut fork = self.fork();
+        fork.avoided = Arc::from(hosts);
+        fork
+    }
+
     /// A unit that asks now.
     pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Asker<'b> {
         Asker {
@@ -176,7 +183,7 @@ impl<'a> Capacity<'a> {
     }
 
     /// Finds the free GPUs of a host anew.
-    fn refresh(&mut self, host: crate::ids::HostId) {
+    fn refresh(&mut self, host: HostId) {
         let Some(host) = self.state.host(host) else {
             return;
         };

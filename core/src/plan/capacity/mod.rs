@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, OrdSet};
 
-use crate::feasibility::Freed;
+use crate::feasibility::{Freed, unequipped};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::plan::capacity::left::Left;
 use crate::plan::capacity::need::Likeness;
@@ -60,6 +60,8 @@ pub(crate) struct Capacity<'a> {
     all_hosts: bool,
     /// The only GPUs that count, if not all do.
     only: Option<Arc<Masks>>,
+    /// Hosts that do not count, few of them.
+    avoided: Arc<[HostId]>,
     /// Free hosts without those that lack something else for a need: within a round they stay hopeless,
     /// so none is looked at twice.
     narrowed: BTreeMap<Likeness, FreeHosts>,
@@ -78,6 +80,7 @@ impl<'a> Capacity<'a> {
             freed: Arc::default(),
             all_hosts: false,
             only: None,
+            avoided: Arc::default(),
             narrowed: BTreeMap::new(),
         }
     }
@@ -291,11 +294,13 @@ impl<'a> Capacity<'a> {
     /// Whether a job may be on a host: for its name, and for those who are there, or are to be.
     fn admits(&self, host: &Host, need: Need<'_>) -> bool {
         self.accepts(host)
+            && !self.avoided.contains(&host.id)
             && self
                 .only
                 .as_ref()
                 .is_none_or(|only| only.contains_key(&host.id))
             && need.asker.named_out(host).is_none()
+            && unequipped(need.group, host).is_none()
             && (self.all_hosts
                 || need
                     .asker

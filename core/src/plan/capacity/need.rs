@@ -51,6 +51,7 @@ impl Need<'_> {
         let particular = self.group.tasks_per_host_max.is_some()
             || self.named.is_some()
             || self.asker.is_exclusive()
+            || self.group.execution.container.is_some()
             || !scheduling.hosts.is_empty()
             || !scheduling.hosts_excluded.is_empty();
         (

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{GpuHealth, HostHealth};
+use crate::feasibility::unequipped;
 use crate::state::{Host, HostClass, Job, Shape, State};
 
 /// Hosts of one class and what became of their GPUs: each is counted once.
@@ -40,7 +41,11 @@ pub(super) fn class_counts(state: &State, job: &Job) -> Vec<ClassCount> {
         groups.any(|group| group.resources.gpus > 0 && group.resources.accepts_model(model))
     };
     let mut counts: BTreeMap<HostClass, ClassCount> = BTreeMap::new();
-    for host in state.hosts.values() {
+    let equipped = |host: &Host| {
+        let mut groups = job.spec.groups.iter();
+        groups.any(|group| unequipped(group, host).is_none())
+    };
+    for host in state.hosts.values().filter(|host| equipped(host)) {
         if host.gpus.is_empty() && !needs_gpus {
             count_host(counts.entry(HostClass::from("")).or_default(), host);
         }

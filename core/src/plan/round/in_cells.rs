@@ -21,7 +21,13 @@ impl Round<'_> {
     ) -> Result<(), Refusal> {
         let claim = job.unit(unit).and_then(|known| known.claim.as_deref());
         let ready = self.clusters.claimed(&self.capacity, job, unit);
-        let found = ready.or_else(|| self.clusters.find(&self.capacity, job, unit));
+        let hosts = job.hosts_avoided(unit);
+        let elsewhere = || {
+            let capacity = (!hosts.is_empty()).then(|| self.capacity.without_hosts(hosts))?;
+            self.clusters.find(&capacity, job, unit)
+        };
+        let found = ready.or_else(elsewhere);
+        let found = found.or_else(|| self.clusters.find(&self.capacity, job, unit));
         if let Some(found) = found {
             return self.take_cells(turn, (job, unit), found);
         }

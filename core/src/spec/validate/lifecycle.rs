@@ -5,12 +5,21 @@ use std::collections::BTreeSet;
 use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN};
 use crate::limits;
 use crate::spec::validate::Findings;
-use crate::spec::{ExitMatch, ExitRule, JobSpec, Lifecycle};
+use crate::spec::{ExitMatch, ExitMeaning, ExitRule, JobSpec, Lifecycle, StopWarning};
 
 /// Exit codes lie within this.
 const EXIT_CODE_MAX: i32 = 255;
 /// Signals lie within this.
 const SIGNAL_MAX: i32 = 64;
+/// Signals that are not real-time signals lie within this.
+const PLAIN_SIGNAL_MAX: i32 = 31;
+/// Signals that a job cannot choose to be asked to stop by: they do something else, or follow anyway.
+const SIGNALS_RESERVED: [(i32, &str); 4] = [
+    (9, "SIGKILL"),
+    (15, "SIGTERM, which follows anyway,"),
+    (18, "SIGCONT"),
+    (19, "SIGSTOP"),
+];
 
 pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     let lifecycle = &spec.lifecycle;
@@ -38,7 +47,38 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     for (position, rule) in lifecycle.rules.iter().enumerate() {
         exit_rule(found, &format!("lifecycle.rules[{position}]"), *rule);
     }
-    unavailable(found, lifecycle);
+    if let Some(warning) = lifecycle.warning {
+        stop_warning(found, spec, warning);
+    }
+    retries(found, spec);
+    checkpoints(found, lifecycle);
+}
+
+fn stop_warning(found: &mut Findings, spec: &JobSpec, warning: StopWarning) {
+    let signal = warning.signal;
+    let field = "lifecycle.warning.signal";
+    found.check((1..=PLAIN_SIGNAL_MAX).contains(&signal), field, || {
+        format!("must be a signal's number, 1 to {PLAIN_SIGNAL_MAX}")
+    });
+    let reserved = SIGNALS_RESERVED
+        .iter()
+        .find(|(number, _)| *number == signal);
+    if let Some((_, name)) = reserved {
+        found.check(false, field, || {
+            format!("{name} cannot ask anybody to stop")
+        });
+    }
+    let lead_ms = warning.lead_ms.unwrap_or(0);
+    found.check(
+        lead_ms <= spec.stop_grace_ms,
+        "lifecycle.warning.lead_ms",
+        || {
+            format!(
+                "{lead_ms} is more than the whole grace of {} (stop_grace_ms)",
+                spec.stop_grace_ms
+            )
+        },
+    );
 }
 
 fn dependencies(found: &mut Findings, lifecycle: &Lifecycle) {
@@ -83,22 +123,56 @@ fn exit_rule(found: &mut Findings, at: &str, rule: ExitRule) {
     }
 }
 
-/// What is part of the format but not of this build: nothing is accepted without effect.
-fn unavailable(found: &mut Findings, lifecycle: &Lifecycle) {
-    let asked = [
-        (
-            "lifecycle.local_retries_max",
-            lifecycle.local_retries_max > 0,
-        ),
-        (
-            "lifecycle.attempts_without_progress_max",
-            lifecycle.attempts_without_progress_max.is_some(),
-        ),
-        ("lifecycle.checkpoints", lifecycle.checkpoints.is_some()),
-    ];
-    for (field, is_asked) in asked {
-        found.check(!is_asked, field, || {
-            "is not available in this build".to_owned()
-        });
-    }
+/// Limits of retries, and that they have an effect.
+fn retries(found: &mut Findings, spec: &JobSpec) {
+    let lifecycle = &spec.lifecycle;
+    let field = "lifecycle.local_retries_max";
+    let local = lifecycle.local_retries_max;
+    found.check(local <= limits::LOCAL_RETRIES_MAX, field, || {
+        let limit = limits::LOCAL_RETRIES_MAX;
+        format!("{local} is over the limit of {limit} (LOCAL_RETRIES_MAX)")
+    });
+    let mut rules = lifecycle.rules.iter();
+    let retries =
+        spec.retry.retries_max > 0 || rules.any(|rule| rule.then == ExitMeaning::RetryFree);
+    found.check(local == 0 || retries, field, || {
+        "says how many of the retries are begun where the unit is: it needs retry.retries_max or a rule that retries free"
+            .to_owned()
+    });
+    let without = lifecycle.attempts_without_progress_max.unwrap_or(0);
+    let limit = limits::ATTEMPTS_WITHOUT_PROGRESS_MAX;
+    found.check(
+        without <= limit,
+        "lifecycle.attempts_without_progress_max",
+        || format!("{without} is over the limit of {limit} (ATTEMPTS_WITHOUT_PROGRESS_MAX)"),
+    );
+}
+
+/// A policy keeps what may be needed, and no more than is remembered.
+fn checkpoints(found: &mut Findings, lifecycle: &Lifecycle) {
+    let Some(policy) = lifecycle.checkpoints else {
+        return;
+    };
+    let at = |field: &str| format!("lifecycle.checkpoints.{field}");
+    let kept_max = u32::try_from(limits::CHECKPOINTS_PER_JOB_MAX).unwrap_or(u32::MAX);
+    let kept = limits::CHECKPOINTS_KEPT_MIN..=kept_max;
+    found.check(kept.contains(&policy.kept_min), &at("kept_min"), || {
+        let min = limits::CHECKPOINTS_KEPT_MIN;
+        format!("must be {min} (CHECKPOINTS_KEPT_MIN) to {kept_max} (CHECKPOINTS_PER_JOB_MAX)")
+    });
+    found.check(policy.kept_every != Some(0), &at("kept_every"), || {
+        "must be at least 1, or absent for none".to_owned()
+    });
+    let bad_max = limits::BAD_CHECKPOINTS_MAX;
+    found.check(
+        (1..=bad_max).contains(&policy.bad_max),
+        &at("bad_max"),
+        || format!("must be 1 to {bad_max} (BAD_CHECKPOINTS_MAX)"),
+    );
+    let window_max = limits::PERIOD_MS_MAX;
+    found.check(
+        policy.restore_window_ms <= window_max,
+        &at("restore_window_ms"),
+        || format!("must be at most {window_max} (PERIOD_MS_MAX)"),
+    );
 }

@@ -1,8 +1,9 @@
 //! Draws of what jobs say about their own lives.
 
-use crate::command::Command;
+use crate::command::{Command, JobDefaults};
 use crate::spec::{
-    Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle, SuspendMode,
+    CheckpointPolicy, Condition, Dependency, ExitMatch, ExitMeaning, ExitRule, Lifecycle,
+    StopWarning, SuspendMode,
 };
 use crate::testing::builders::request_id;
 use crate::testing::draw::{Draw, REQUESTS};
@@ -25,6 +26,28 @@ impl Draw<'_> {
         if self.once_in(4) {
             lifecycle.rules = vec![self.exit_rule(), self.exit_rule()];
         }
+        if self.once_in(3) {
+            lifecycle.local_retries_max = self.small(3);
+        }
+        if self.once_in(3) {
+            lifecycle.attempts_without_progress_max = Some(self.small(3));
+        }
+        if self.once_in(2) {
+            lifecycle.checkpoints = Some(CheckpointPolicy {
+                kept_min: 2 + self.small(3),
+                kept_every: self.once_in(2).then_some(10),
+                remove: self.once_in(2),
+                bad_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
+            });
+        }
+        if self.once_in(4) {
+            lifecycle.warning = Some(StopWarning {
+                signal: 10,
+                to_all: self.once_in(2),
+                lead_ms: self.once_in(2).then_some(0),
+            });
+        }
         lifecycle
     }
 
@@ -45,6 +68,17 @@ impl Draw<'_> {
                 job: self.job(),
                 author,
                 reason,
+            },
+        }
+    }
+
+    pub(super) fn job_defaults(&mut self) -> Command {
+        Command::SetJobDefaults {
+            leader: self.leader(),
+            defaults: JobDefaults {
+                attempts_without_progress_max: self.small(4),
+                bad_checkpoints_max: 1 + self.small(3),
+                restore_window_ms: 60_000,
             },
         }
     }

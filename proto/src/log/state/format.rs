@@ -2,12 +2,11 @@
 
 use muster_core::command::{Exit, Standing};
 use muster_core::event::EventKind;
-use muster_core::spec::Lifecycle;
 use muster_core::state::{Job, State, Unit};
 use muster_core::topology::Topology;
 
 use super::{STATE_FORMAT, queue};
-use crate::log::command::asks_for_layout;
+use crate::log::command::{asks_for_layout, says_how_it_lives};
 
 /// The version before jobs said something about their own lives.
 const LEARNT_CELLS: u32 = 3;
@@ -26,7 +25,10 @@ pub fn command_format_shown(state: &State) -> u8 {
 /// The oldest version whose readers know all of a state. What they would refuse by themselves (kinds of events and
 /// of reasons) is not looked for.
 pub(super) fn format_of(state: &State) -> u32 {
-    if state.jobs.values().any(|job| tells_of_lives(job)) || has_detailed_ends(state) {
+    let has_lives = state.job_defaults.is_some()
+        || state.jobs.values().any(|job| tells_of_lives(job))
+        || has_detailed_ends(state);
+    if has_lives {
         return STATE_FORMAT;
     }
     if state.hosts.values().any(|host| !host.learnt.is_empty()) {
@@ -58,8 +60,9 @@ fn tells_of_lives(job: &Job) -> bool {
                 .iter()
                 .any(|checkpoint| checkpoint.save_ms.is_some() || checkpoint.spoiled.is_some())
     };
-    job.spec.lifecycle != Lifecycle::default()
+    job.pipeline.is_some()
         || job.suspension.is_some()
+        || says_how_it_lives(&job.spec)
         || job.units.values().any(|unit| of_unit(unit))
 }
 

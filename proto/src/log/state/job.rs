@@ -5,15 +5,16 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use muster_core::command::TaskPlacement;
 use muster_core::ids::{
-    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::spec::JobSpec;
 use muster_core::state::{
-    Attempt, Barrier, Claim, Job, PastAttempt, Purpose, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
 };
 use muster_core::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
+use crate::convert::ledger::{ledger_from_wire, ledger_to_wire};
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
@@ -33,14 +34,26 @@ pub(super) fn to_wire(job: &Job) -> v1::Job {
         first_untouched: job.first_untouched.get(),
         counts: Some((&job.counts).into()),
         suspension: job.suspension.as_ref().map(Into::into),
+        pipeline: job.pipeline.as_ref().map(|mark| mark.id.get()),
+        pipeline_name: job
+            .pipeline
+            .as_ref()
+            .map_or_else(String::new, |mark| mark.name.clone()),
+        ledger: ledger_to_wire(&job.ledger),
     }
 }
 
 /// A job without its units.
 pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
+    let name = wire.pipeline_name;
+    let pipeline = wire.pipeline.map(|id| PipelineMark {
+        id: PipelineId(id),
+        name,
+    });
     Ok(Job {
         id: JobId(wire.id),
         spec: Arc::new(spec_from_wire(required("job.spec", wire.spec)?)?),
+        pipeline: pipeline.map(Arc::new),
         submitted_at: TimeMs(wire.submitted_at_ms),
         phase: enumeration::<crate::v1::JobPhase, _>("job.phase", wire.phase)?,
         finished_at: wire.finished_at_ms.map(TimeMs),
@@ -51,6 +64,7 @@ pub(super) fn from_wire(wire: v1::Job) -> Field<Job> {
         first_untouched: UnitIndex(wire.first_untouched),
         requeued: OrdSet::new(),
         counts: required("job.counts", wire.counts)?.into(),
+        ledger: ledger_from_wire(wire.ledger),
     })
 }
 
@@ -73,6 +87,9 @@ pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1:
         requeued,
         claim: unit.claim.as_deref().map(claim_to_wire),
         moved_at_ms: unit.moved_at.map(|at| at.0),
+        local_retries: unit.local_retries,
+        without_progress: unit.without_progress,
+        removals: unit.removals.iter().map(Into::into).collect(),
     }
 }
 
@@ -121,6 +138,9 @@ impl OpenUnit {
             past: wire.past.into_iter().map(past_from_wire).collect(),
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
             moved_at: wire.moved_at_ms.map(TimeMs),
+            local_retries: wire.local_retries,
+            without_progress: wire.without_progress,
+            removals: wire.removals.into_iter().map(Into::into).collect(),
         };
         Ok(Self {
             index: UnitIndex(wire.index),

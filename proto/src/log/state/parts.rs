@@ -3,20 +3,23 @@
 use std::sync::Arc;
 
 use muster_core::event::{Event, EventKind};
-use muster_core::ids::{HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision};
+use muster_core::ids::{
+    HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
+};
 use muster_core::state::{
-    Answer, EventLog, Job, Leadership, State, StateParts, StoredAnswer, Unit,
+    Answer, EventLog, Job, Leadership, Reliability, State, StateParts, StoredAnswer, Unit,
 };
 use muster_core::time::TimeMs;
 
 use super::host::Models;
 use super::job::OpenUnit;
 use super::{host, job, queue};
+use crate::convert::ledger::ledger_from_wire;
 use crate::convert::packed::{pack_request, unpack_request};
 use crate::convert::{InvalidField, required};
 use crate::log::error::Field;
-use crate::log::v1;
 use crate::log::v1::state_record::Kind;
+use crate::log::{defaults, v1};
 
 /// Collects records into the parts of a state.
 pub(super) struct Builder {
@@ -42,6 +45,12 @@ impl Builder {
             },
             history_half_life_ms: head.history_half_life_ms,
             defragment: head.defragment.map(Into::into),
+            job_defaults: head.job_defaults.map(defaults::from_wire),
+            reliability: Reliability {
+                host_ms: head.host_ms,
+                failures: head.failures,
+            },
+            ledger: ledger_from_wire(head.ledger),
             ..StateParts::default()
         };
         Self {
@@ -147,6 +156,7 @@ pub(super) fn answer_to_wire(request: RequestId, stored: &StoredAnswer) -> v1::S
         Answer::Job(job) => Wire::Job(job.get()),
         Answer::Host(host) => Wire::Host(host.get()),
         Answer::Count(count) => Wire::Count(count),
+        Answer::Pipeline(pipeline) => Wire::Pipeline(pipeline.get()),
     };
     v1::StoredAnswer {
         request: pack_request(request),
@@ -165,6 +175,7 @@ fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> 
         Wire::Job(job) => Answer::Job(JobId(job)),
         Wire::Host(host) => Answer::Host(HostId(host)),
         Wire::Count(count) => Answer::Count(count),
+        Wire::Pipeline(pipeline) => Answer::Pipeline(PipelineId(pipeline)),
     };
     let stored = StoredAnswer {
         revision: Revision(wire.revision),

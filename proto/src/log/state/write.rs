@@ -9,8 +9,9 @@ use prost::Message;
 use super::format::format_of;
 use super::parts::{answer_to_wire, event_to_wire};
 use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
+use crate::convert::ledger::ledger_to_wire;
 use crate::log::v1::state_record::Kind;
-use crate::log::{claim, v1};
+use crate::log::{claim, defaults, v1};
 
 /// Writes a whole state; equal states give equal bytes.
 ///
@@ -28,6 +29,10 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
         events_compacted: state.events.compacted().get(),
         history_half_life_ms: state.history_half_life_ms,
         defragment: state.defragment.map(Into::into),
+        job_defaults: state.job_defaults.map(defaults::to_wire),
+        host_ms: state.reliability.host_ms,
+        failures: state.reliability.failures,
+        ledger: ledger_to_wire(&state.ledger),
     }))?;
     if *state.configured_topology != Topology::default() {
         let topology = state.configured_topology.as_ref();

@@ -42,7 +42,15 @@ pub(crate) struct Inner {
     pub(crate) status: Option<WorkerStatus>,
     pub(crate) chunks: Vec<v1::LogChunk>,
     pub(crate) injected: Vec<v1::InjectResult>,
+    /// Commands beside tasks, by token: the way to their input, and what they told.
+    pub(crate) execs: BTreeMap<String, ExecCall>,
 }
+
+/// One command: its input, until it is dropped, and what was heard of it.
+pub(crate) type ExecCall = (
+    Option<mpsc::Sender<Result<v1::ExecRequest, Status>>>,
+    Vec<v1::exec_response::Kind>,
+);
 
 /// A replica that leads, or says that it does not.
 #[derive(Clone, Debug)]
@@ -197,6 +205,30 @@ impl Inner {
 
 #[tonic::async_trait]
 impl WorkerService for Leader {
+    type ExecStream = ReceiverStream<Result<v1::ExecRequest, Status>>;
+
+    async fn exec(
+        &self,
+        request: Request<Streaming<v1::ExecUp>>,
+    ) -> Result<Response<Self::ExecStream>, Status> {
+        let (sender, receiver) = mpsc::channel(64);
+        let leader = self.clone();
+        let mut messages = request.into_inner();
+        let first = messages.message().await?.unwrap();
+        leader
+            .inner()
+            .execs
+            .insert(first.token.clone(), (Some(sender), Vec::new()));
+        tokio::spawn(async move {
+            while let Ok(Some(message)) = messages.message().await {
+                let mut inner = leader.inner();
+                let (_, heard) = inner.execs.get_mut(&first.token).unwrap();
+                heard.extend(message.response.and_then(|response| response.kind));
+            }
+        });
+        Ok(Response::new(ReceiverStream::new(receiver)))
+    }
+
     type SessionStream = ReceiverStream<Result<v1::LeaderMessage, Status>>;
 
     async fn session(

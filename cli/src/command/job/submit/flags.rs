@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use muster_proto::v1;
 
+use super::execution_flags::{self, ExecutionFlags};
 use super::lifecycle_flags::{self, LifecycleFlags};
 use super::scheduling_flags::{self, SchedulingFlags};
 use crate::connection::current_user;
@@ -72,6 +73,8 @@ pub(crate) struct SpecFlags {
     scheduling: SchedulingFlags,
     #[command(flatten)]
     lifecycle: LifecycleFlags,
+    #[command(flatten)]
+    execution: ExecutionFlags,
     /// The program and its arguments, after `--`
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
@@ -103,13 +106,14 @@ impl SpecFlags {
             .iter()
             .chain(&self.scheduling.given())
             .chain(&self.lifecycle.given())
+            .chain(&self.execution.given())
             .find(|(_, given)| *given)
             .map(|(flag, _)| *flag)
     }
 
     /// The job, checked.
     pub(crate) fn spec(&self) -> Result<NamedSpec, Failure> {
-        if self.command.is_empty() {
+        if self.command.is_empty() && self.execution.image().is_none() {
             let message = "nothing to run: neither a command nor a job file is given";
             return Err(Failure::usage(message).help(
                 "muster job submit [--gpus 2] [--tasks 4] -- COMMAND [ARGUMENTS], or -f FILE",
@@ -129,7 +133,8 @@ impl SpecFlags {
 
     fn wire(&self) -> v1::JobSpec {
         let ms = |span: Duration| u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-        let program = self.command.first().map_or("", String::as_str);
+        let image = self.execution.image().unwrap_or_default();
+        let program = self.command.first().map_or(image, String::as_str);
         let name = program.rsplit('/').next().unwrap_or(program);
         v1::JobSpec {
             name: self.name.clone().unwrap_or_else(|| name.to_owned()),
@@ -165,6 +170,7 @@ impl SpecFlags {
             working_directory: self.workdir.clone(),
             tasks_per_host_max: self.tasks_per_host,
             layout: Some(self.scheduling.layout(self.gang)),
+            execution: Some(self.execution.execution()),
         }
     }
 }
@@ -188,6 +194,7 @@ fn flag_of(field: &str) -> &str {
         "groups[0].environment" => "--env",
         other => scheduling_flags::flag_of(other)
             .or_else(|| lifecycle_flags::flag_of(other))
+            .or_else(|| execution_flags::flag_of(other))
             .unwrap_or(other),
     }
 }

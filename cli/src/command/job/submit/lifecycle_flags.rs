@@ -1,9 +1,12 @@
 //! What a job says about its own life, by flags. Rules for the ends of its tasks are for job files.
 
+use std::time::Duration;
+
 use clap::Args;
 use muster_proto::v1;
 
-use crate::job_file::{LifecycleFile, SuspendFile};
+use crate::job_file::{LifecycleFile, RecipientFile, SuspendFile, WarningFile};
+use crate::parse::{self, HumanDuration, HumanSignal};
 
 /// What a job says about its own life.
 #[derive(Clone, Debug, Args)]
@@ -27,11 +30,26 @@ pub(super) struct LifecycleFlags {
     /// Wait until these jobs have failed or been cancelled, comma separated
     #[arg(long, value_name = "JOBS", value_delimiter = ',')]
     after_failed: Vec<u64>,
+    /// Begin so many retries in a row at once on the hosts the job has (0)
+    #[arg(long, value_name = "COUNT")]
+    local_retries: Option<u32>,
+    /// Fail after so many attempts in a row without a newer checkpoint; 0: never (3 once there is one)
+    #[arg(long, value_name = "COUNT")]
+    attempts_without_progress: Option<u32>,
+    /// Ask tasks to stop by this signal before SIGTERM: USR1, or a number
+    #[arg(long, value_name = "SIGNAL", value_parser = parse::signal)]
+    warn_signal: Option<HumanSignal>,
+    /// Send that signal to every process of a task, not to its main process alone
+    #[arg(long, requires = "warn_signal")]
+    warn_all: bool,
+    /// Send it so long before the task is killed (at once when it is asked to stop)
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "warn_signal")]
+    warn_lead: Option<Duration>,
 }
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 6] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 9] {
         [
             ("--no-barrier", self.no_barrier),
             ("--suspend", self.suspend.is_some()),
@@ -39,6 +57,12 @@ impl LifecycleFlags {
             ("--after-ok", !self.after_ok.is_empty()),
             ("--after-any", !self.after_any.is_empty()),
             ("--after-failed", !self.after_failed.is_empty()),
+            ("--warn-signal", self.warn_signal.is_some()),
+            ("--local-retries", self.local_retries.is_some()),
+            (
+                "--attempts-without-progress",
+                self.attempts_without_progress.is_some(),
+            ),
         ]
     }
 
@@ -52,8 +76,27 @@ impl LifecycleFlags {
             after_any: self.after_any.clone(),
             after_failed: self.after_failed.clone(),
             rules: Vec::new(),
+            local_retries_max: self.local_retries,
+            attempts_without_progress_max: self.attempts_without_progress,
+            checkpoints: None,
+            warning: self.warning(),
         }
         .into()
+    }
+
+    fn warning(&self) -> Option<WarningFile> {
+        let lead_ms = |lead: Duration| u64::try_from(lead.as_millis()).unwrap_or(u64::MAX);
+        self.warn_signal.map(|signal| WarningFile {
+            signal,
+            to: if self.warn_all {
+                RecipientFile::All
+            } else {
+                RecipientFile::Main
+            },
+            lead: self
+                .warn_lead
+                .map(|lead| HumanDuration { ms: lead_ms(lead) }),
+        })
     }
 }
 
@@ -64,6 +107,13 @@ pub(super) fn flag_of(field: &str) -> Option<&'static str> {
         ("lifecycle.suspend", "--suspend"),
         ("lifecycle.tasks_at_once_max", "--at-once"),
         ("lifecycle.after", "--after-ok, --after-any, --after-failed"),
+        ("lifecycle.local_retries_max", "--local-retries"),
+        (
+            "lifecycle.attempts_without_progress_max",
+            "--attempts-without-progress",
+        ),
+        ("lifecycle.warning.signal", "--warn-signal"),
+        ("lifecycle.warning.lead_ms", "--warn-lead"),
     ];
     let flag = flags.iter().find(|(name, _)| field.starts_with(name));
     flag.map(|(_, flag)| *flag)

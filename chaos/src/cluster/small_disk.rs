@@ -1,0 +1,105 @@
+//! A small file system of its own for one folder of a cluster, to be filled without hurting anybody.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use super::{ClusterError, failed};
+
+/// Name of the file that fills it.
+const BALLAST: &str = "ballast";
+
+/// A file system in memory; unmounted when it is dropped.
+#[derive(Debug)]
+pub struct SmallDisk {
+    path: PathBuf,
+}
+
+impl SmallDisk {
+    /// Mounts one of this size over a folder, which is made if need be. What was in it is in the new file system too.
+    ///
+    /// # Errors
+    /// If it cannot be mounted or filled with what was there.
+    pub fn mount(path: &Path, size_mib: u64) -> Result<Self, ClusterError> {
+        let operation = format!("making a disk of {size_mib} MiB at {}", path.display());
+        let disk = Self::try_mount(path, size_mib).map_err(failed(operation))?;
+        Ok(disk)
+    }
+
+    fn try_mount(path: &Path, size_mib: u64) -> io::Result<Self> {
+        fs::create_dir_all(path)?;
+        let aside = path.with_extension("aside");
+        fs::rename(path, &aside)?;
+        fs::create_dir(path)?;
+        let mounted = Command::new("mount")
+            .args([
+                "-t",
+                "tmpfs",
+                "-o",
+                &format!("size={size_mib}m"),
+                "muster-trials",
+            ])
+            .arg(path)
+            .output()?;
+        if !mounted.status.success() {
+            let complaint = String::from_utf8_lossy(&mounted.stderr);
+            return Err(io::Error::other(complaint.trim().to_owned()));
+        }
+        let disk = Self {
+            path: path.to_owned(),
+        };
+        copy(&aside, path)?;
+        fs::remove_dir_all(aside)?;
+        Ok(disk)
+    }
+
+    /// Fills it to the last byte.
+    ///
+    /// # Errors
+    /// If it fails for another reason than the lack of room.
+    pub fn fill(&self) -> Result<(), ClusterError> {
+        let operation = format!("filling {}", self.path.display());
+        let filled = fs::File::create(self.path.join(BALLAST))
+            .and_then(|mut ballast| io::copy(&mut io::repeat(1), &mut ballast));
+        match filled {
+            Err(error) if error.kind() == io::ErrorKind::StorageFull => Ok(()),
+            Err(error) => Err(failed(operation)(error)),
+            Ok(_) => Err(failed(operation)(io::Error::other("it has no end"))),
+        }
+    }
+
+    /// Makes room again.
+    ///
+    /// # Errors
+    /// If what filled it cannot be removed.
+    pub fn relieve(&self) -> Result<(), ClusterError> {
+        let ballast = self.path.join(BALLAST);
+        fs::remove_file(&ballast).map_err(failed(format!("removing {}", ballast.display())))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: a process that is being killed may hold a file for a moment.
+        let unmounted = Command::new("umount").arg("-l").arg(&self.path).status();
+        if !unmounted.is_ok_and(|status| status.success()) {
+            tracing::error!(path = %self.path.display(), "the small disk stays mounted");
+        }
+    }
+}
+
+fn copy(from: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(from)? {
+        let entry = entry?;
+        let target = to.join(entry.file_name());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            fs::create_dir(&target)?;
+            copy(&entry.path(), &target)?;
+        } else if kind.is_file() {
+            fs::copy(entry.path(), target)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,65 @@
+//! The jobs of a trial: the training, and one that it has to make room for.
+
+use std::path::Path;
+
+use muster_proto::v1;
+
+use super::Trial;
+use super::options::{
+    GPUS_PER_HOST, PARTITION_GRACE_MS, RANKS, STEP_MS, TRAINING, URGENT_MS, URGENT_PRIORITY,
+};
+use crate::demo::jobs::{group, job};
+
+/// The variable that names the folder in which ranks write down when they live.
+const LIVES_VARIABLE: &str = "ATTEMPT_LEDGER_DIR";
+
+/// Where a trial's tasks leave what they saw; all of it is shared by all hosts.
+#[derive(Clone, Debug)]
+pub(super) struct Traces {
+    /// The result of the training.
+    pub(super) report: std::path::PathBuf,
+    /// Locks of GPUs, and a file of conflicts.
+    pub(super) ledger: std::path::PathBuf,
+    /// Records of when each rank lived.
+    pub(super) lives: std::path::PathBuf,
+}
+
+impl Traces {
+    /// Below a folder that all hosts share.
+    pub(super) fn below(shared: &Path) -> Self {
+        Self {
+            report: shared.join("training-report.json"),
+            ledger: shared.join("gpu-ledger"),
+            lives: shared.join("lives"),
+        }
+    }
+}
+
+/// The training: four ranks on two hosts.
+pub(super) fn training(trial: Trial, trainer: &Path, traces: &Traces) -> v1::JobSpec {
+    let mut command = vec![trainer.display().to_string()];
+    command.extend(TRAINING.arguments(STEP_MS, &traces.report));
+    if trial.is_stubborn() {
+        command.push("--stubborn".to_owned());
+    }
+    let mut ranks = group("ranks", RANKS, 1, command, &traces.ledger);
+    let lives = traces.lives.display().to_string();
+    ranks.environment.insert(LIVES_VARIABLE.to_owned(), lives);
+    v1::JobSpec {
+        partition_grace_ms: Some(PARTITION_GRACE_MS),
+        ..job("training", 0, true, ranks)
+    }
+}
+
+/// A job that needs more GPUs than the training leaves.
+pub(super) fn urgent(trainer: &Path, traces: &Traces) -> v1::JobSpec {
+    let command = [
+        &trainer.display().to_string(),
+        "busy",
+        "--milliseconds",
+        &URGENT_MS.to_string(),
+    ];
+    let command = command.map(str::to_owned).to_vec();
+    let tasks = group("main", 2, GPUS_PER_HOST, command, &traces.ledger);
+    job("urgent", URGENT_PRIORITY, true, tasks)
+}

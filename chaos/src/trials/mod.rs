@@ -1,0 +1,233 @@
+//! `muster chaos tasks`: a real training on a real cluster, whose hosts have a network each, under one fault at a time.
+//!
+//! Every trial has a fresh cluster and strikes a while after a checkpoint. Judged is only what the tasks themselves saw:
+//! the final weights, the locks on GPUs, and the records of when each rank of each attempt lived and how far it was.
+
+pub mod apart;
+mod jobs;
+mod options;
+mod report;
+mod stage;
+mod strikes;
+mod trial;
+
+use std::io;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use muster_client::ClientError;
+use muster_core::command::HostHealth;
+use muster_core::event::EventKind;
+use muster_core::ids::JobId;
+use muster_core::lifecycle::JobPhase;
+use tokio::time::Instant;
+
+pub use options::TrialsOptions;
+pub use report::{Measured, TrialReport, TrialsReport};
+pub use trial::Trial;
+
+use crate::check::{Lives, LivesError};
+use crate::cluster::{ClusterError, raise_loopback};
+use crate::demo::timeline::{Output, Timeline, Voice};
+use crate::demo::{Missed, ReferenceError, reference};
+use crate::dev::DevError;
+use crate::error_chain::chain;
+use options::{FINISH_PATIENCE, RANKS, TRAINING};
+use stage::Stage;
+
+/// A trial that could not be played.
+#[derive(Debug, thiserror::Error)]
+pub enum TrialError {
+    /// The local cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// It did not come up.
+    #[error(transparent)]
+    Dev(#[from] DevError),
+    /// A call that the cluster did not answer as it must.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// Something expected did not happen.
+    #[error(transparent)]
+    Missed(#[from] Missed),
+    /// The undisturbed run, or the report of a disturbed one.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// What the tasks wrote down.
+    #[error(transparent)]
+    Lives(#[from] LivesError),
+    /// A file or a process.
+    #[error("{operation}")]
+    Io {
+        /// What was tried.
+        operation: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// Something is not as it must be.
+    #[error("{0}")]
+    Odd(String),
+}
+
+impl TrialError {
+    fn io(operation: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let operation = operation.into();
+        move |source| Self::Io { operation, source }
+    }
+}
+
+/// Plays the trials one after another, in a place of our own (see [`apart`]). Progress goes to standard error.
+///
+/// A trial that cannot be played counts as a broken promise; the others are played all the same.
+///
+/// # Errors
+/// If our own network cannot be used, or the undisturbed run, with which all are compared, fails.
+pub async fn run(options: &TrialsOptions) -> Result<TrialsReport, TrialError> {
+    let timeline = Timeline::begin(Output::Stderr);
+    raise_loopback().map_err(ClusterError::from)?;
+    let weights = train_undisturbed(options, timeline).await?;
+    let mut report = TrialsReport {
+        trials: Vec::new(),
+        weights: weights.clone(),
+    };
+    let count = options.trials.len();
+    for (number, trial) in (1..).zip(&options.trials) {
+        let what = format!(
+            "trial {number} of {count}, {}: {}",
+            trial.name(),
+            trial.fault()
+        );
+        timeline.say(Voice::Stage, &what);
+        let played = play(options, *trial, &weights, timeline).await;
+        let outcome = match played {
+            Ok(measured) => TrialReport::of(*trial, measured),
+            Err(error) => TrialReport::unplayed(*trial, chain(&error)),
+        };
+        let (voice, word) = match outcome.broken.as_slice() {
+            [] => (Voice::Recovery, "every promise held".to_owned()),
+            broken => (Voice::Fault, format!("BROKEN: {}", broken.join("; "))),
+        };
+        timeline.say(voice, &format!("{}: {word}", trial.name()));
+        report.trials.push(outcome);
+    }
+    Ok(report)
+}
+
+async fn train_undisturbed(
+    options: &TrialsOptions,
+    timeline: Timeline,
+) -> Result<String, TrialError> {
+    let words = "training once undisturbed, without a scheduler, for comparison";
+    timeline.say(Voice::Stage, words);
+    let folder = tempfile::tempdir().map_err(TrialError::io("making a folder"))?;
+    let trainer = &options.trainer;
+    let trained = reference::train_undisturbed(&TRAINING, RANKS, trainer, folder.path());
+    let digest = trained.await?;
+    timeline.say(Voice::Training, &format!("undisturbed: weights {digest}"));
+    Ok(digest)
+}
+
+/// One trial, from an empty cluster to no process left.
+async fn play(
+    options: &TrialsOptions,
+    trial: Trial,
+    calm: &str,
+    timeline: Timeline,
+) -> Result<Measured, TrialError> {
+    let mut stage = Stage::set(options, trial, timeline).await?;
+    let played = stage.play(calm).await;
+    let struck = stage.strike().await;
+    let measured = played?;
+    struck?;
+    Ok(measured)
+}
+
+impl Stage<'_> {
+    async fn play(&mut self, calm: &str) -> Result<Measured, TrialError> {
+        self.prepare().await?;
+        self.start_training().await?;
+        let (from, began, strike_ms) = (self.observed.here(), Instant::now(), wall_ms());
+        self.break_and_repair(from).await?;
+        let phase = self.await_end().await;
+        let lives = Lives::read(&self.traces.lives, self.training)?;
+        let weights = match phase {
+            Some(JobPhase::Succeeded) => reference::read_digest(&self.traces.report)?,
+            _ => "none".to_owned(),
+        };
+        Ok(Measured {
+            noticed_ms: self.noticed_after(from, began).map(whole_ms),
+            back_ms: lives.back_after(strike_ms).map(whole_ms),
+            attempts: lives.attempts(),
+            repeated: lives.repeated(),
+            lived_at_once: lives.at_once(),
+            double_allocations: self.double_allocations()?,
+            phase,
+            weights: (weights, calm.to_owned()),
+        })
+    }
+
+    /// Waits until the training has ended; none if it does not in time.
+    async fn await_end(&self) -> Option<JobPhase> {
+        let job = self.training;
+        let ended = self.observed.wait_for(
+            "the training's end",
+            0,
+            FINISH_PATIENCE,
+            move |event| matches!(&event.kind, EventKind::JobFinished { job: of, .. } if *of == job),
+        );
+        match ended.await.ok()?.event.kind {
+            EventKind::JobFinished { phase, .. } => Some(phase),
+            _ => None,
+        }
+    }
+
+    /// Time until the cluster's events first showed that something was wrong.
+    fn noticed_after(&self, from: usize, began: Instant) -> Option<Duration> {
+        let job = self.training;
+        let sign = self
+            .observed
+            .first_since(from, |event| is_sign(&event.kind, job))?;
+        Some(sign.at.saturating_duration_since(began))
+    }
+
+    /// What tasks wrote down of GPUs that had two owners; they must have locked some.
+    fn double_allocations(&self) -> Result<Vec<String>, TrialError> {
+        let ledger = &self.traces.ledger;
+        let failed = || TrialError::io(format!("reading {}", ledger.display()));
+        if std::fs::read_dir(ledger).map_err(failed())?.count() == 0 {
+            return Err(TrialError::Odd("no task ever locked a GPU".to_owned()));
+        }
+        match std::fs::read_to_string(ledger.join("conflicts")) {
+            Ok(conflicts) => Ok(conflicts.lines().map(str::to_owned).collect()),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(Vec::new()),
+            Err(error) => Err(failed()(error)),
+        }
+    }
+}
+
+/// Whether an event shows that something is wrong, with a host, a leader or the training.
+fn is_sign(kind: &EventKind, training: JobId) -> bool {
+    match kind {
+        EventKind::HostHealthChanged { health, .. } => *health != HostHealth::Up,
+        EventKind::HostRegistered { .. } | EventKind::LeaderBegan { .. } => true,
+        EventKind::TaskExited { job, exit, .. } => *job == training && exit.code != Some(0),
+        EventKind::TaskLost { job, .. } | EventKind::AttemptStopping { job, .. } => {
+            *job == training
+        }
+        _ => false,
+    }
+}
+
+fn whole_ms(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
+}
+
+/// Milliseconds since 1970.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "compared with what tasks wrote down by the wall clock, on the same machine"
+)]
+fn wall_ms() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0, whole_ms)
+}

@@ -1,0 +1,301 @@
+//! What a trial measured, which promises it broke, and the table of all.
+
+use std::fmt;
+
+use muster_core::lifecycle::JobPhase;
+use serde::Serialize;
+
+use super::Trial;
+use super::options::{RANKS, THAW_MS_MAX};
+use crate::check::{LivedAtOnce, Repeated};
+
+/// Milliseconds of a second.
+const SECOND_MS: f64 = 1_000.0;
+
+/// What was measured in one trial.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Measured {
+    /// Milliseconds from the fault to the first sign of it in the cluster's events; none if it showed none.
+    pub noticed_ms: Option<u64>,
+    /// Milliseconds from the fault until the training made steps again after its longest standstill; none if it never
+    /// stood still.
+    pub back_ms: Option<u64>,
+    /// Attempts whose processes lived.
+    pub attempts: usize,
+    /// Steps that were done twice.
+    pub repeated: Repeated,
+    /// Attempts whose processes lived at once.
+    pub lived_at_once: Vec<LivedAtOnce>,
+    /// GPUs that had two owners at once, as the tasks themselves saw it.
+    pub double_allocations: Vec<String>,
+    /// How the job ended; none if it did not in time.
+    pub phase: Option<JobPhase>,
+    /// Digest of the final weights, and of those of an undisturbed run.
+    pub weights: (String, String),
+}
+
+/// One trial and what came of it.
+#[derive(Clone, Debug, Serialize)]
+pub struct TrialReport {
+    /// Its name.
+    pub trial: &'static str,
+    /// What was broken.
+    pub fault: &'static str,
+    /// As in [`Measured`].
+    pub noticed_ms: Option<u64>,
+    /// As in [`Measured`].
+    pub back_ms: Option<u64>,
+    /// Attempts whose processes lived; 0 if the trial could not be played.
+    pub attempts: usize,
+    /// Steps of the whole gang that were done again.
+    pub steps_repeated: u64,
+    /// What these had taken, over all ranks, in thousandths of GPU-seconds.
+    pub lost_gpu_ms: u64,
+    /// Attempts whose processes lived at once.
+    pub lived_at_once: Vec<LivedAtOnce>,
+    /// Promises that were broken, or why the trial could not be played; empty if everything held.
+    pub broken: Vec<String>,
+}
+
+impl TrialReport {
+    /// Judges what was measured.
+    #[must_use]
+    pub fn of(trial: Trial, measured: Measured) -> Self {
+        Self {
+            trial: trial.name(),
+            fault: trial.fault(),
+            noticed_ms: measured.noticed_ms,
+            back_ms: measured.back_ms,
+            attempts: measured.attempts,
+            steps_repeated: measured.repeated.steps,
+            lost_gpu_ms: measured.repeated.time_ms * u64::from(RANKS),
+            broken: broken(trial, &measured),
+            lived_at_once: measured.lived_at_once,
+        }
+    }
+
+    /// A trial that could not be played to its end.
+    #[must_use]
+    pub fn unplayed(trial: Trial, why: String) -> Self {
+        Self {
+            trial: trial.name(),
+            fault: trial.fault(),
+            noticed_ms: None,
+            back_ms: None,
+            attempts: 0,
+            steps_repeated: 0,
+            lost_gpu_ms: 0,
+            lived_at_once: Vec::new(),
+            broken: vec![why],
+        }
+    }
+
+    /// Longest time in which two attempts lived at once, in milliseconds.
+    fn overlap_ms(&self) -> u64 {
+        let overlaps = self.lived_at_once.iter().map(|it| it.overlap_ms);
+        overlaps.max().unwrap_or(0)
+    }
+}
+
+/// The promises that were broken.
+fn broken(trial: Trial, measured: &Measured) -> Vec<String> {
+    let mut found = Vec::new();
+    match measured.phase {
+        Some(JobPhase::Succeeded) => {}
+        Some(phase) => found.push(format!("the training {phase}")),
+        None => found.push("the training did not end in time".to_owned()),
+    }
+    let (faulty, calm) = &measured.weights;
+    if faulty != calm {
+        found.push(format!("the weights are {faulty}, undisturbed {calm}"));
+    }
+    let overlap_ms_max = match trial {
+        Trial::HostFrozen => THAW_MS_MAX,
+        _ => 0,
+    };
+    for at_once in &measured.lived_at_once {
+        let LivedAtOnce {
+            older,
+            newer,
+            overlap_ms,
+        } = at_once;
+        if *overlap_ms > overlap_ms_max {
+            found.push(format!(
+                "attempts {older} and {newer} lived at once for {overlap_ms} ms"
+            ));
+        }
+    }
+    found.extend(measured.double_allocations.iter().cloned());
+    let expected = trial.attempts();
+    if !expected.contains(&measured.attempts) {
+        found.push(format!(
+            "the training took {} attempts, not {} to {}",
+            measured.attempts,
+            expected.start(),
+            expected.end()
+        ));
+    }
+    found
+}
+
+/// All trials that were played.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct TrialsReport {
+    /// In the order in which they were played.
+    pub trials: Vec<TrialReport>,
+    /// Digest of the weights of the undisturbed training.
+    pub weights: String,
+}
+
+impl TrialsReport {
+    /// Whether every promise held in every trial.
+    #[must_use]
+    pub fn holds(&self) -> bool {
+        !self.trials.is_empty() && self.trials.iter().all(|trial| trial.broken.is_empty())
+    }
+
+    /// The last word.
+    #[must_use]
+    pub fn verdict(&self) -> String {
+        let bad = self.trials.iter().filter(|trial| !trial.broken.is_empty());
+        match (self.trials.len(), bad.count()) {
+            (0, _) => "NOTHING WAS TRIED".to_owned(),
+            (count, 0) => format!(
+                "every promise held in {count} trials: final weights bit-identical to an undisturbed run ({}), \
+                 never two attempts at once beyond the contract, no job lost",
+                self.weights
+            ),
+            (count, bad) => format!("A PROMISE WAS BROKEN in {bad} of {count} trials"),
+        }
+    }
+}
+
+impl fmt::Display for TrialsReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let titles = [
+            [
+                "noticed",
+                "training",
+                "attempts",
+                "steps",
+                "work lost",
+                "at once",
+            ],
+            ["after", "back after", "", "repeated", "GPU-seconds", ""],
+        ];
+        for (fault, words) in ["fault", ""].iter().zip(titles) {
+            let [noticed, back, attempts, steps, lost, at_once] = words;
+            writeln!(
+                formatter,
+                "{fault:<52} {noticed:>9} {back:>11} {attempts:>8} {steps:>8} {lost:>11} {at_once:>8}"
+            )?;
+        }
+        for trial in &self.trials {
+            writeln!(
+                formatter,
+                "{:<52} {:>9} {:>11} {:>8} {:>8} {:>11.1} {:>8}",
+                trial.fault,
+                seconds(trial.noticed_ms, "never"),
+                seconds(trial.back_ms, "never away"),
+                trial.attempts,
+                trial.steps_repeated,
+                trial.lost_gpu_ms as f64 / SECOND_MS,
+                format!("{} ms", trial.overlap_ms()),
+            )?;
+            for broken in &trial.broken {
+                writeln!(formatter, "    BROKEN in {}: {broken}", trial.trial)?;
+            }
+        }
+        writeln!(formatter, "\n{}", self.verdict())
+    }
+}
+
+fn seconds(ms: Option<u64>, none: &str) -> String {
+    ms.map_or_else(
+        || none.to_owned(),
+        |ms| format!("{:.2} s", ms as f64 / SECOND_MS),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::AttemptEpoch;
+
+    use super::*;
+
+    fn measured() -> Measured {
+        Measured {
+            noticed_ms: Some(120),
+            back_ms: Some(900),
+            attempts: 2,
+            repeated: Repeated {
+                steps: 24,
+                time_ms: 600,
+            },
+            lived_at_once: Vec::new(),
+            double_allocations: Vec::new(),
+            phase: Some(JobPhase::Succeeded),
+            weights: ("a".to_owned(), "a".to_owned()),
+        }
+    }
+
+    fn broken_in(trial: Trial, change: impl FnOnce(&mut Measured)) -> Vec<String> {
+        let mut changed = measured();
+        change(&mut changed);
+        TrialReport::of(trial, changed).broken
+    }
+
+    #[test]
+    fn each_promise_is_judged() {
+        let trial = Trial::SupervisorKilled;
+        assert_eq!(broken_in(trial, |_| {}), [""; 0]);
+        let at_once = |overlap_ms| LivedAtOnce {
+            older: AttemptEpoch(3),
+            newer: AttemptEpoch(9),
+            overlap_ms,
+        };
+        let broken = [
+            broken_in(trial, |it| it.phase = None),
+            broken_in(trial, |it| it.phase = Some(JobPhase::Failed)),
+            broken_in(trial, |it| it.weights.0 = "b".to_owned()),
+            broken_in(trial, |it| it.lived_at_once.push(at_once(1))),
+            broken_in(trial, |it| it.double_allocations.push("GPU-1".to_owned())),
+            broken_in(trial, |it| it.attempts = 1),
+            broken_in(Trial::HostFrozen, |it| {
+                it.lived_at_once.push(at_once(THAW_MS_MAX + 1));
+            }),
+        ];
+        assert!(broken.iter().all(|found| found.len() == 1), "{broken:?}");
+        let thawed = broken_in(Trial::HostFrozen, |it| it.lived_at_once.push(at_once(40)));
+        assert_eq!(thawed, [""; 0]);
+    }
+
+    #[test]
+    fn the_table_ends_with_a_verdict() {
+        let mut report = TrialsReport::default();
+        assert!(!report.holds(), "nothing was tried");
+        let good = TrialReport::of(Trial::SupervisorKilled, measured());
+        assert_eq!(good.lost_gpu_ms, 2_400);
+        report.trials.push(good);
+        assert!(
+            report.holds()
+                && report
+                    .to_string()
+                    .contains("every promise held in 1 trials")
+        );
+        let why = "it did not come up".to_owned();
+        report
+            .trials
+            .push(TrialReport::unplayed(Trial::HostFrozen, why));
+        assert!(!report.holds());
+        let text = report.to_string();
+        assert!(
+            text.contains("BROKEN in host-frozen: it did not come up"),
+            "{text}"
+        );
+        assert!(
+            text.ends_with("A PROMISE WAS BROKEN in 1 of 2 trials\n"),
+            "{text}"
+        );
+    }
+}

@@ -1,0 +1,210 @@
+//! The stage of one trial: a fresh cluster, its client, and what is seen of it.
+
+use std::fs;
+use std::io;
+use std::sync::Arc;
+
+use muster_client::{Client, ClientConfig};
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::jobs::{self, Traces};
+use super::options::{
+    CHECKPOINTS_BEFORE, DISK_MIB, GPUS_PER_HOST, PATIENCE, STRIKE_AFTER, TrialsOptions, WORKERS,
+};
+use super::{Trial, TrialError};
+use crate::cluster::{ClusterOptions, LocalCluster, SmallDisk, processes_of};
+use crate::demo::observer::{Observed, observe};
+use crate::demo::timeline::{Timeline, Voice};
+
+/// Everything on stage. The disks come first: they are unmounted before the cluster's folder is removed.
+pub(super) struct Stage<'a> {
+    pub(super) options: &'a TrialsOptions,
+    pub(super) trial: Trial,
+    pub(super) disks: Vec<SmallDisk>,
+    pub(super) cluster: LocalCluster,
+    pub(super) client: Client,
+    pub(super) observed: Arc<Observed>,
+    pub(super) timeline: Timeline,
+    pub(super) traces: Traces,
+    pub(super) training: JobId,
+    watcher: JoinHandle<()>,
+}
+
+/// Where a rank runs.
+#[derive(Clone, Debug)]
+pub(super) struct Whereabouts {
+    /// Index of the worker.
+    pub(super) worker: usize,
+    /// Its name.
+    pub(super) host: String,
+}
+
+impl<'a> Stage<'a> {
+    /// Starts a cluster whose hosts have a network each.
+    pub(super) async fn set(
+        options: &'a TrialsOptions,
+        trial: Trial,
+        timeline: Timeline,
+    ) -> Result<Self, TrialError> {
+        let cluster = LocalCluster::start(ClusterOptions {
+            workers: WORKERS,
+            gpus_per_host: GPUS_PER_HOST,
+            keep: options.keep,
+            apart: true,
+            ..ClusterOptions::small(options.binary.clone())
+        })?;
+        let folder = cluster.folder().display().to_string();
+        timeline.say(Voice::Stage, &format!("data and logs: {folder}"));
+        let config = ClientConfig {
+            discover: false,
+            ..ClientConfig::new(cluster.addresses())
+        };
+        let client = Client::connect(config).await?;
+        let observed = Arc::new(Observed::default());
+        let watcher = observe(client.clone(), Arc::clone(&observed), timeline);
+        let traces = Traces::below(&cluster.shared_folder());
+        for folder in [&traces.ledger, &traces.lives] {
+            let failed = TrialError::io(format!("making {}", folder.display()));
+            fs::create_dir_all(folder).map_err(failed)?;
+        }
+        Ok(Self {
+            options,
+            trial,
+            disks: Vec::new(),
+            cluster,
+            client,
+            observed,
+            timeline,
+            traces,
+            training: JobId(0),
+            watcher,
+        })
+    }
+
+    pub(super) fn say(&self, voice: Voice, text: &str) {
+        self.timeline.say(voice, text);
+    }
+
+    /// Waits for the cluster, and makes it as the trial needs it.
+    pub(super) async fn prepare(&mut self) -> Result<(), TrialError> {
+        crate::dev::await_ready(&self.cluster).await?;
+        if self.trial.preempts() {
+            self.let_priority_preempt().await?;
+        }
+        match self.trial {
+            Trial::CheckpointDiskFull => {
+                let checkpoints = self.cluster.shared_folder().join("checkpoints");
+                self.disks.push(SmallDisk::mount(&checkpoints, DISK_MIB)?);
+            }
+            Trial::HostDiskFull => self.move_workers_to_small_disks().await?,
+            _ => {}
+        }
+        Ok(())
+    }
+
+    async fn let_priority_preempt(&self) -> Result<(), TrialError> {
+        let queue = v1::QueueConfig {
+            preempt_by_priority: true,
+            ..v1::QueueConfig::default()
+        };
+        let request = v1::ConfigureQueuesRequest {
+            author: "trials".to_owned(),
+            tree: Some(v1::QueueTree {
+                queues: [("default".to_owned(), queue)].into_iter().collect(),
+                ..v1::QueueTree::default()
+            }),
+            ..v1::ConfigureQueuesRequest::default()
+        };
+        self.client.configure_queues(request).await?;
+        Ok(())
+    }
+
+    /// Every worker, since nobody knows yet where the training will be placed.
+    async fn move_workers_to_small_disks(&mut self) -> Result<(), TrialError> {
+        for worker in 0..WORKERS {
+            let (name, data) = {
+                let member = &self.cluster.workers()[worker];
+                (member.name.clone(), member.folder.join("data"))
+            };
+            self.cluster.kill_agent(worker)?;
+            self.disks.push(SmallDisk::mount(&data, DISK_MIB)?);
+            let from = self.observed.here();
+            self.cluster.start_worker(worker)?;
+            let registered = move |event: &Event| matches!(&event.kind, EventKind::HostRegistered { name: of, .. } if *of == name);
+            self.await_event("a worker on its small disk", from, registered)
+                .await?;
+        }
+        Ok(())
+    }
+
+    /// Submits the training and waits for the moment of the fault: a while after its second checkpoint.
+    pub(super) async fn start_training(&mut self) -> Result<(), TrialError> {
+        let spec = jobs::training(self.trial, &self.options.trainer, &self.traces);
+        let mut from = self.observed.here();
+        let job = self.client.submit_job(spec).await?.job;
+        self.training = job;
+        self.observed.follow(job);
+        let committed = move |event: &Event| matches!(&event.kind, EventKind::CheckpointCommitted { job: of, .. } if *of == job);
+        let mut newest = Instant::now();
+        for _ in 0..CHECKPOINTS_BEFORE {
+            newest = self.await_event("a checkpoint", from, committed).await?;
+            from = self.observed.here();
+        }
+        tokio::time::sleep_until(newest + STRIKE_AFTER).await;
+        Ok(())
+    }
+
+    /// Waits for an event from place `from` on; gives the time at which it was seen.
+    pub(super) async fn await_event(
+        &self,
+        what: &str,
+        from: usize,
+        expected: impl Fn(&Event) -> bool,
+    ) -> Result<Instant, TrialError> {
+        let seen = self
+            .observed
+            .wait_for(what, from, PATIENCE, expected)
+            .await?;
+        Ok(seen.at)
+    }
+
+    /// Where rank 0 runs.
+    pub(super) async fn rank_0(&self) -> Result<Whereabouts, TrialError> {
+        let consistency = v1::Consistency::Linearizable;
+        let detail = self.client.get_job(self.training, 1, consistency).await?;
+        let unit = detail.units.into_iter().next();
+        let task = unit
+            .and_then(|unit| unit.attempt)
+            .and_then(|attempt| attempt.tasks.into_iter().next());
+        let host = task.map(|task| task.host).unwrap_or_default();
+        let mut workers = self.cluster.workers().iter();
+        match workers.position(|worker| worker.name == host) {
+            Some(worker) => Ok(Whereabouts { worker, host }),
+            None => Err(TrialError::Odd(format!("rank 0 runs on host {host:?}"))),
+        }
+    }
+
+    /// Ends everything and makes sure that nothing is left.
+    pub(super) async fn strike(mut self) -> Result<(), TrialError> {
+        self.watcher.abort();
+        self.disks.clear();
+        let folder = self.cluster.folder().to_owned();
+        let cluster = self.cluster;
+        tokio::task::spawn_blocking(move || cluster.stop())
+            .await
+            .map_err(|error| TrialError::io("stopping the cluster")(io::Error::other(error)))??;
+        let left = processes_of(&folder);
+        if !left.is_empty() {
+            return Err(TrialError::Odd(format!("processes are left: {left:?}")));
+        }
+        if self.options.keep {
+            let kept = format!("kept for inspection: {}", folder.display());
+            self.timeline.say(Voice::Stage, &kept);
+        }
+        Ok(())
+    }
+}

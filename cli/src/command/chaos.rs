@@ -1,0 +1,178 @@
+//! `muster chaos`: proofs that the product survives.
+
+use std::ffi::OsString;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use clap::{Args, Subcommand};
+use muster_chaos::sim::sweep::{SweepOptions, sweep};
+use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
+use tokio::signal::unix::{SignalKind, signal};
+
+use super::demo::{own_binary, runtime, trainer_program};
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, Screen, render_document};
+use crate::service;
+
+/// Longest that a cluster which is being stopped is waited for.
+const STOP_MAX: Duration = Duration::from_secs(30);
+
+/// `muster chaos`
+#[derive(Debug, Subcommand)]
+pub(crate) enum Chaos {
+    /// Simulate whole clusters under faults, one per seed; the same seed gives the same cluster
+    Sim(Sim),
+    /// Break a real cluster under a training, one fault at a time, and measure what that costs
+    Tasks(Tasks),
+}
+
+/// `muster chaos sim`
+#[derive(Debug, Args)]
+pub(crate) struct Sim {
+    /// First seed
+    #[arg(long, default_value_t = 0)]
+    first: u64,
+    /// Number of seeds
+    #[arg(long, default_value_t = 200)]
+    seeds: u64,
+    /// Simulated seconds with faults in each cluster
+    #[arg(long, default_value_t = 60, value_name = "SECONDS")]
+    faults_seconds: u64,
+    /// A line for every world, not only for those that fail
+    #[arg(long)]
+    all_lines: bool,
+    /// Do not prove that the judges find the known bugs
+    #[arg(long)]
+    skip_mutants: bool,
+}
+
+/// `muster chaos tasks`
+///
+/// Three replicas and three workers as processes, each in a network namespace of its own; a training of four ranks. One
+/// trial after another breaks one thing, a while after a checkpoint. Ends with a table, and with 0 only if every promise
+/// held. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces.
+#[derive(Debug, Args)]
+pub(crate) struct Tasks {
+    /// Only this trial; may be given several times
+    #[arg(long, value_name = "NAME", value_parser = trial_parser())]
+    trial: Vec<Trial>,
+    /// The example trainer; beside this program if none is given
+    #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
+    trainer: Option<PathBuf>,
+    /// Leave the clusters' folders (data and logs) behind
+    #[arg(long)]
+    keep: bool,
+    /// Set by the program itself when it has made the place for the trials
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+fn trial_parser() -> impl TypedValueParser<Value = Trial> {
+    let names = PossibleValuesParser::new(Trial::ALL.map(Trial::name));
+    names.try_map(|name| Trial::named(&name).ok_or("no such trial"))
+}
+
+impl Chaos {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Sim(sim) => sim.run(),
+            Self::Tasks(tasks) => tasks.run(options),
+        }
+    }
+}
+
+impl Sim {
+    fn run(self) -> Result<Exit, Failure> {
+        let options = SweepOptions {
+            first: self.first,
+            seeds: self.seeds,
+            faults_s: self.faults_seconds,
+            all_lines: self.all_lines,
+            mutants: !self.skip_mutants,
+        };
+        let mut output = io::stdout();
+        let report = sweep(options, &mut output)
+            .and_then(|report| write!(output, "{report}").map(|()| report))
+            .map_err(|error| Failure::new(format!("cannot simulate: {error}")))?;
+        Ok(if report.holds() {
+            Exit::Ok
+        } else {
+            Exit::Error
+        })
+    }
+}
+
+impl Tasks {
+    fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let binary = own_binary()?;
+        let trainer = trainer_program(self.trainer, &binary)?;
+        let runtime = runtime()?;
+        if !self.inside {
+            return runtime.block_on(guard(&binary));
+        }
+        let trials = if self.trial.is_empty() {
+            Trial::ALL.to_vec()
+        } else {
+            self.trial
+        };
+        let wanted = TrialsOptions {
+            binary,
+            trainer,
+            trials,
+            keep: self.keep,
+        };
+        let played = runtime.block_on(play(&wanted));
+        // A cluster that is being stopped is stopped to the end.
+        runtime.shutdown_timeout(STOP_MAX);
+        tell(&options.screen(), &played?)
+    }
+}
+
+/// Starts this program again in a place of its own, and ends as it does.
+async fn guard(binary: &Path) -> Result<Exit, Failure> {
+    let mut arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    arguments.push("--inside".into());
+    let ended = apart::run_apart(binary, &arguments)
+        .await
+        .map_err(|error| Failure::new(format!("cannot start `unshare`: {error}")))?;
+    match ended.code() {
+        Some(0) => Ok(Exit::Ok),
+        Some(code) if code == i32::from(Exit::Usage.code()) => Ok(Exit::Usage),
+        Some(_) => Ok(Exit::Error),
+        None => Err(Failure::new(format!("the trials ended with {ended}"))),
+    }
+}
+
+/// Plays the trials until they are over or an end is wanted. What they started is gone when this returns.
+async fn play(options: &TrialsOptions) -> Result<TrialsReport, Failure> {
+    let listening = |error| Failure::new(format!("cannot listen to the guard: {error}"));
+    let guard_gone = apart::guard_gone().map_err(listening)?;
+    let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
+    let stopped = || Failure::new("the trials stopped: interrupted");
+    tokio::select! {
+        played = muster_chaos::trials::run(options) => {
+            played.map_err(|error| Failure::new(format!("the trials stopped: {}", service::chain(&error))))
+        }
+        _ = guard_gone => Err(stopped()),
+        _ = tokio::signal::ctrl_c() => Err(stopped()),
+        _ = terminate.recv() => Err(stopped()),
+    }
+}
+
+fn tell(screen: &Screen, report: &TrialsReport) -> Result<Exit, Failure> {
+    let text = match screen.format {
+        Format::Table | Format::Wide | Format::Name => report.to_string(),
+        format => render_document(format, report)?,
+    };
+    screen.data(&text)?;
+    Ok(if report.holds() {
+        Exit::Ok
+    } else {
+        Exit::Error
+    })
+}

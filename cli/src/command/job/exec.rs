@@ -1,0 +1,185 @@
+//! `muster job exec`.
+
+use std::io::{self, IsTerminal, Read};
+use std::os::fd::AsFd;
+
+use clap::Args;
+use muster_client::{Exec as Running, ExecInput, ExecOptions, ExecUpdate};
+use muster_core::ids::{JobId, TaskIndex};
+use muster_proto::v1;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
+use tokio::signal::unix::{SignalKind, signal};
+use tokio::sync::mpsc;
+
+use crate::connection::{Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::Screen;
+
+/// Bytes of input that are read at a time.
+const INPUT_BYTES: usize = 16 << 10;
+/// Pieces of input that may wait.
+const INPUTS_MAX: usize = 4;
+/// The size of a terminal where ours has none.
+const WINDOW: v1::WindowSize = v1::WindowSize {
+    columns: 80,
+    rows: 24,
+};
+/// What a shell adds to the number of the signal that ended a command.
+const SIGNALLED: i32 = 128;
+
+/// `muster job exec`
+///
+/// The command runs on the task's host, in its environment, its working directory and its cgroup, and ends with the task.
+/// Its exit code is passed on; 128 and more stand for signals.
+#[derive(Debug, Args)]
+pub(crate) struct Exec {
+    /// The job, by id
+    job: u64,
+    /// Which task
+    #[arg(long, default_value = "0")]
+    task: u32,
+    /// Give the command a terminal of the size of this one
+    #[arg(short, long)]
+    tty: bool,
+    /// Give the command no input
+    #[arg(short = 'n', long)]
+    no_stdin: bool,
+    /// Program and arguments
+    #[arg(required = true, last = true)]
+    command: Vec<String>,
+}
+
+impl Exec {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let screen = options.screen();
+        let client = options.connect_to_follow().await?;
+        let asked = ExecOptions {
+            job: JobId(self.job),
+            task: TaskIndex(self.task),
+            author: current_user(),
+            command: self.command,
+            window: self.tty.then(window),
+            terminal: std::env::var("TERM").unwrap_or_default(),
+        };
+        let running = client.exec(asked).await?;
+        let _raw = (self.tty && !self.no_stdin)
+            .then(RawTerminal::enter)
+            .flatten();
+        let input = running.input();
+        if self.no_stdin {
+            input.end().await;
+        } else {
+            tokio::spawn(copy_input(input.clone()));
+        }
+        if self.tty {
+            tokio::spawn(copy_sizes(input));
+        }
+        copy_output(running, &screen).await
+    }
+}
+
+async fn copy_output(mut running: Running, screen: &Screen) -> Result<Exit, Failure> {
+    while let Some(update) = running.next().await? {
+        match update {
+            ExecUpdate::Begun { attempt, host } => {
+                tracing::debug!(attempt, host, "the command runs");
+            }
+            ExecUpdate::Stdout(bytes) => screen.bytes(&bytes)?,
+            ExecUpdate::Stderr(bytes) => screen.error_bytes(&bytes),
+            ExecUpdate::Ended { code, signal } => return Ok(exit(code, signal)),
+            ExecUpdate::Lost { why } => return Err(Failure::new(why)),
+        }
+    }
+    Err(Failure::new(
+        "the connection to the command ended before it",
+    ))
+}
+
+fn exit(code: Option<i32>, signal: Option<i32>) -> Exit {
+    let code = code.or(signal.map(|signal| SIGNALLED + signal));
+    let code = code.and_then(|code| u8::try_from(code).ok());
+    code.map_or(Exit::Error, Exit::Passed)
+}
+
+/// Hands our input on. It is read by a thread of its own, which may wait for ever without keeping anybody.
+async fn copy_input(input: ExecInput) {
+    let (sender, mut pieces) = mpsc::channel::<Vec<u8>>(INPUTS_MAX);
+    std::thread::spawn(move || {
+        let mut buffer = vec![0u8; INPUT_BYTES];
+        while let Ok(count @ 1..) = io::stdin().lock().read(&mut buffer) {
+            if sender.blocking_send(buffer[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    while let Some(piece) = pieces.recv().await {
+        if !input.write(piece.into()).await {
+            return;
+        }
+    }
+    input.end().await;
+}
+
+/// Tells of every new size of our terminal.
+async fn copy_sizes(input: ExecInput) {
+    let Ok(mut changes) = signal(SignalKind::window_change()) else {
+        tracing::debug!("changes of the terminal's size cannot be heard of");
+        return;
+    };
+    while changes.recv().await.is_some() {
+        if !input.resize(window()).await {
+            return;
+        }
+    }
+}
+
+fn window() -> v1::WindowSize {
+    let size = tcgetwinsize(io::stdout().as_fd()).ok();
+    // Some that are no real terminals say that they have no size.
+    let size = size.filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    size.map_or(WINDOW, |size| v1::WindowSize {
+        columns: size.ws_col.into(),
+        rows: size.ws_row.into(),
+    })
+}
+
+/// Our terminal without a mind of its own: what is typed goes to the command as it is. Dropping it gives it back as it was.
+struct RawTerminal(Termios);
+
+impl RawTerminal {
+    /// None if our input is no terminal.
+    fn enter() -> Option<Self> {
+        let stdin = io::stdin();
+        if !stdin.is_terminal() {
+            return None;
+        }
+        let before = tcgetattr(&stdin).ok()?;
+        let mut raw = before.clone();
+        raw.make_raw();
+        tcsetattr(&stdin, OptionalActions::Drain, &raw).ok()?;
+        Some(Self(before))
+    }
+}
+
+impl Drop for RawTerminal {
+    fn drop(&mut self) {
+        if let Err(error) = tcsetattr(io::stdin(), OptionalActions::Drain, &self.0) {
+            tracing::debug!(%error, "the terminal could not be given back as it was");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exit_codes_are_passed_on_and_signals_shown_as_shells_do() {
+        assert_eq!(exit(Some(0), None), Exit::Passed(0));
+        assert_eq!(exit(Some(7), None), Exit::Passed(7));
+        assert_eq!(exit(None, Some(9)), Exit::Passed(137));
+        assert_eq!(exit(None, None), Exit::Error);
+    }
+}

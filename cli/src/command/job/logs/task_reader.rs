@@ -1,0 +1,250 @@
+//! The output of one task, of one attempt after the other.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_client::{Client, ClientError, LogUpdate, LogsRequest, WatchFilter, WatchUpdate};
+use muster_core::ids::{JobId, Revision, TaskIndex};
+use muster_proto::v1;
+use tokio::sync::Mutex;
+
+use super::printer::{Printed, Printer, name};
+use crate::failure::Failure;
+
+/// Time between two looks for output that is not there yet, where no event announces it.
+const RETRY: Duration = Duration::from_millis(250);
+
+/// Reads one task.
+#[derive(Clone, Debug)]
+pub(in crate::command::job) struct TaskReader {
+    pub(in crate::command::job) client: Client,
+    /// What to read of each attempt.
+    pub(in crate::command::job) request: LogsRequest,
+    pub(in crate::command::job) printer: Arc<Mutex<Printer>>,
+}
+
+/// What is known of the task's unit.
+struct Known {
+    /// Attempts so far; 0 before the first.
+    number: u32,
+    /// Whether the job has ended.
+    finished: bool,
+    /// When that was true.
+    revision: Revision,
+}
+
+/// How far each output was read, if any was.
+#[derive(Default)]
+struct Position {
+    stdout: Option<u64>,
+    stderr: Option<u64>,
+}
+
+impl Position {
+    fn of(&mut self, stream: v1::LogStream) -> &mut Option<u64> {
+        match stream {
+            v1::LogStream::Stderr => &mut self.stderr,
+            _ => &mut self.stdout,
+        }
+    }
+}
+
+impl TaskReader {
+    /// The attempts that are asked for: one, or all that there were.
+    pub(in crate::command::job) async fn read(&self, all_attempts: bool) -> Result<(), Failure> {
+        if !all_attempts {
+            self.copy(self.request.attempt).await?;
+            return Ok(());
+        }
+        let newest = self.newest_attempt().await?.number;
+        for attempt in 1..=newest {
+            match self.copy(Some(attempt)).await {
+                Err(error) if attempt < newest => self.note(&error.text()).await,
+                other => drop(other?),
+            }
+        }
+        Ok(())
+    }
+
+    /// One attempt after the other until the job has ended.
+    pub(in crate::command::job) async fn follow(&self, all_attempts: bool) -> Result<(), Failure> {
+        let is_one = self.request.attempt.is_some() || self.request.epoch.is_some();
+        if is_one {
+            self.copy(self.request.attempt).await?;
+            return Ok(());
+        }
+        let mut wanted = all_attempts.then_some(1);
+        loop {
+            let known = self.newest_attempt().await?;
+            let next = wanted.filter(|wanted| *wanted <= known.number);
+            let begin = if wanted.is_none() && known.number > 0 {
+                Some(known.number)
+            } else {
+                next
+            };
+            let Some(attempt) = begin else {
+                if known.finished {
+                    return Ok(());
+                }
+                self.wait_for_event(known.revision).await?;
+                continue;
+            };
+            match self.copy(Some(attempt)).await {
+                Ok(read) => wanted = Some(read.unwrap_or(attempt) + 1),
+                Err(error) if attempt < known.number => {
+                    self.note(&error.text()).await;
+                    wanted = Some(attempt + 1);
+                }
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// Copies one attempt's output; tells which attempt it was.
+    async fn copy(&self, attempt: Option<u32>) -> Result<Option<u32>, Failure> {
+        let request = LogsRequest {
+            attempt,
+            ..self.request.clone()
+        };
+        let is_whole = request.tail_lines.is_none() && request.since_ms.is_none();
+        let mut logs = self.client.logs(request);
+        let mut read = None;
+        let mut position = Position::default();
+        if is_whole {
+            position = Position {
+                stdout: Some(0),
+                stderr: Some(0),
+            };
+        }
+        loop {
+            match logs.next().await {
+                Ok(Some(update)) => self.take(update, &mut read, &mut position).await?,
+                Ok(None) => return Ok(read),
+                Err(error) if self.request.follow && is_passing(&error) => {
+                    if self.wait_for_host(&error).await? {
+                        return Ok(read);
+                    }
+                }
+                Err(error) => return Err(error.into()),
+            }
+        }
+    }
+
+    async fn take(
+        &self,
+        update: LogUpdate,
+        read: &mut Option<u32>,
+        position: &mut Position,
+    ) -> Result<(), Failure> {
+        let (stream, offset_bytes, data, arrived_us) = match update {
+            LogUpdate::Begun { attempt, host } => {
+                *read = Some(attempt);
+                let task = self.request.task;
+                self.note(&format!("attempt {attempt} of task {task} on {host}"))
+                    .await;
+                return Ok(());
+            }
+            LogUpdate::Resumed { replica, cause } => {
+                self.note(&format!("{cause}; goes on with {replica}")).await;
+                return Ok(());
+            }
+            LogUpdate::Data { offset_bytes, data } => {
+                // A worker that knows of no times has none of both outputs either.
+                let stream = match self.request.stream {
+                    v1::LogStream::Both => v1::LogStream::Stdout,
+                    stream => stream,
+                };
+                (stream, offset_bytes, data, 0)
+            }
+            LogUpdate::Line {
+                stream,
+                offset_bytes,
+                data,
+                arrived_us,
+            } => (stream, offset_bytes, data, arrived_us),
+        };
+        let next_byte = position.of(stream);
+        let lost = next_byte.map_or(0, |next| offset_bytes.saturating_sub(next));
+        if lost > 0 {
+            let output = name(stream);
+            self.note(&format!("{lost} bytes of {output} were rotated away"))
+                .await;
+        }
+        *next_byte = Some(offset_bytes + data.len() as u64);
+        let line = Printed {
+            task: self.request.task.get(),
+            attempt: read.unwrap_or_default(),
+            stream,
+            arrived_us,
+            data: &data,
+        };
+        self.printer.lock().await.print(&line)
+    }
+
+    async fn note(&self, text: &str) {
+        self.printer.lock().await.note(text);
+    }
+
+    async fn newest_attempt(&self) -> Result<Known, ClientError> {
+        let task = self.request.task.get();
+        // Units beyond the first page are found by their own page: the unit of a gang is always 0.
+        let units_max = usize::try_from(task)
+            .unwrap_or(usize::MAX)
+            .saturating_add(1);
+        let consistency = v1::Consistency::Linearizable;
+        let detail = self
+            .client
+            .get_job(self.request.job, units_max, consistency)
+            .await?;
+        let gang = detail.job.spec.as_ref().is_some_and(|spec| spec.gang);
+        let index = if gang { 0 } else { task };
+        let unit = detail.units.iter().find(|unit| unit.index == index);
+        Ok(Known {
+            number: unit.map_or(0, |unit| unit.attempts),
+            finished: detail.is_finished(),
+            revision: detail.revision,
+        })
+    }
+
+    async fn wait_for_event(&self, from: Revision) -> Result<(), ClientError> {
+        let filter = WatchFilter::job(self.request.job);
+        let mut watch = self.client.watch(Some(from), filter);
+        loop {
+            match watch.next().await {
+                Ok(WatchUpdate::Events { .. }) | Err(ClientError::Compacted { .. }) => {
+                    return Ok(());
+                }
+                Ok(WatchUpdate::Bookmark { .. } | WatchUpdate::Resumed { .. }) => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+
+    /// The output cannot be had now. True if it never will: the job has ended.
+    async fn wait_for_host(&self, error: &ClientError) -> Result<bool, ClientError> {
+        tracing::debug!(%error, "output is not available yet");
+        if self.newest_attempt().await?.finished {
+            self.note(&error.to_string()).await;
+            return Ok(true);
+        }
+        tokio::time::sleep(RETRY).await;
+        Ok(false)
+    }
+}
+
+/// A job's tasks, counted.
+pub(in crate::command::job) async fn tasks_of(
+    client: &Client,
+    job: JobId,
+) -> Result<Vec<TaskIndex>, ClientError> {
+    let consistency = v1::Consistency::Linearizable;
+    let detail = client.get_job(job, 1, consistency).await?;
+    let groups = detail.job.spec.map(|spec| spec.groups).unwrap_or_default();
+    let count: u32 = groups.iter().map(|group| group.count.unwrap_or(1)).sum();
+    Ok((0..count).map(TaskIndex).collect())
+}
+
+/// Whether output may yet appear: the task has not started, or its host does not answer.
+fn is_passing(error: &ClientError) -> bool {
+    matches!(error.reason(), Some("NO_LOGS" | "HOST_UNREACHABLE"))
+}

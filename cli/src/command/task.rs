@@ -1,0 +1,206 @@
+//! `muster task`: what a program says to Muster from inside its task. It needs the task's environment and its control
+//! socket, no cluster, no runtime and no configuration, so that it starts at once.
+
+mod environment;
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Subcommand};
+use muster_worker::supervisor::task_side::{self, TaskSide, TaskSideError};
+use muster_worker::supervisor::{ControlRequest, PreemptFlag};
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{counted, to_json, to_json_line};
+use crate::parse;
+use environment::Environment;
+
+/// What to say from inside a task
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Register checkpoints
+    #[command(subcommand)]
+    Checkpoint(Checkpoint),
+    /// Say which training step the task is at
+    Progress(Progress),
+    /// Wait until the task is asked to stop
+    ///
+    /// A task with such a connection is not sent SIGTERM at once when it is asked to stop: it has until shortly before the
+    /// end of its grace, or until it commits a checkpoint (docs/task-interface.md).
+    Watch(Watch),
+    /// Print what Muster says to the task by its environment
+    Env(Environment),
+}
+
+/// What to say about checkpoints
+#[derive(Debug, Subcommand)]
+pub(crate) enum Checkpoint {
+    /// A checkpoint is about to be written: the time until its commit is measured
+    Begin(Begin),
+    /// A checkpoint is complete and durable: later attempts begin from it
+    Commit(Commit),
+    /// A checkpoint of an earlier attempt cannot be read: later attempts begin from the one before
+    Spoil(Spoil),
+}
+
+/// `muster task checkpoint begin`
+#[derive(Debug, Args)]
+pub(crate) struct Begin {
+    /// Training step
+    step: u64,
+}
+
+/// `muster task checkpoint commit`
+#[derive(Debug, Args)]
+#[command(after_help = "\
+muster task checkpoint commit 4000                 (lies in $MUSTER_CKPT_DIR/step_4000)
+muster task checkpoint commit 4000 --path /data/run/step_4000 --digest sha256:00ff --last")]
+pub(crate) struct Commit {
+    /// Training step, greater than that of the last commit
+    step: u64,
+    /// Where it lies; $MUSTER_CKPT_DIR/step_STEP if nothing is said
+    #[arg(long, value_name = "PATH")]
+    path: Option<PathBuf>,
+    /// Its bytes
+    #[arg(
+        long,
+        value_name = "BYTES",
+        default_value_t = 0,
+        hide_default_value = true
+    )]
+    size: u64,
+    /// Its digest, as algorithm:hex
+    #[arg(long, default_value = "", hide_default_value = true)]
+    digest: String,
+    /// It is the last one: when the task is asked to stop, it need not be given time to save
+    #[arg(long, conflicts_with = "more")]
+    last: bool,
+    /// More follow: the task that is asked to stop still needs time
+    #[arg(long)]
+    more: bool,
+}
+
+/// `muster task checkpoint spoil`
+#[derive(Debug, Args)]
+pub(crate) struct Spoil {
+    /// Its training step
+    step: u64,
+    /// What is wrong with it
+    #[arg(long, value_name = "TEXT")]
+    reason: String,
+}
+
+/// `muster task progress`
+#[derive(Debug, Args)]
+pub(crate) struct Progress {
+    /// Training step
+    step: u64,
+}
+
+/// `muster task watch`
+#[derive(Debug, Args)]
+pub(crate) struct Watch {
+    /// Longest wait (for ever); exit code 124 when it is over
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
+    timeout: Option<Duration>,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => ask(|epoch| {
+                Ok(ControlRequest::Begin {
+                    step,
+                    path: String::new(),
+                    epoch,
+                })
+            }),
+            Self::Checkpoint(Checkpoint::Commit(commit)) => ask(|epoch| commit.request(epoch)),
+            Self::Checkpoint(Checkpoint::Spoil(Spoil { step, reason })) => ask(|epoch| {
+                Ok(ControlRequest::Spoil {
+                    step,
+                    reason,
+                    epoch,
+                })
+            }),
+            Self::Progress(Progress { step }) => {
+                ask(|epoch| Ok(ControlRequest::Progress { step, epoch }))
+            }
+            Self::Watch(watch) => watch.run(options),
+            Self::Env(environment) => environment.run(options),
+        }
+    }
+}
+
+/// Says something to the supervisor and waits until it is done. What is said carries the attempt's epoch.
+fn ask(
+    request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
+) -> Result<Exit, Failure> {
+    let done = task_side::epoch()
+        .and_then(|epoch| request(Some(epoch)))
+        .and_then(|request| TaskSide::connect()?.ask(&request));
+    done.map_err(failure)?;
+    Ok(Exit::Ok)
+}
+
+fn failure(error: TaskSideError) -> Failure {
+    let failure = Failure::new(error.to_string());
+    match error {
+        TaskSideError::NotInTask(_) => failure.help(
+            "run it in the program that a job's task starts, which has the variables of docs/task-interface.md",
+        ),
+        TaskSideError::Connect { .. } => failure.help(
+            "the task's supervisor is gone, or the socket's folder is not visible from here (a container needs it mounted)",
+        ),
+        _ => failure,
+    }
+}
+
+impl Commit {
+    fn request(self, epoch: Option<u64>) -> Result<ControlRequest, TaskSideError> {
+        let path = match self.path {
+            Some(path) => path,
+            None => {
+                let folder = task_side::variable("MUSTER_CKPT_DIR")?;
+                PathBuf::from(folder).join(format!("step_{}", self.step))
+            }
+        };
+        Ok(ControlRequest::Commit {
+            step: self.step,
+            path: path.to_string_lossy().into_owned(),
+            size_bytes: self.size,
+            digest: self.digest,
+            epoch,
+            last: match (self.last, self.more) {
+                (true, _) => Some(true),
+                (false, true) => Some(false),
+                (false, false) => None,
+            },
+        })
+    }
+}
+
+impl Watch {
+    fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let asked = TaskSide::connect().and_then(|mut task| task.watch(self.timeout));
+        let Some(stop) = asked.map_err(failure)? else {
+            return Ok(Exit::TimedOut);
+        };
+        let screen = options.screen();
+        screen.data(&match screen.format {
+            crate::output::Format::Json => to_json(&stop)?,
+            crate::output::Format::Jsonl => to_json_line(&stop)?,
+            crate::output::Format::Name => format!("{}\n", stop.reason),
+            _ => sentence(&stop),
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+fn sentence(stop: &PreemptFlag) -> String {
+    let seconds = counted(stop.grace_ms.div_ceil(1_000), "second");
+    format!("asked to stop ({}), killed in {seconds}\n", stop.reason)
+}

@@ -1,0 +1,76 @@
+//! `muster task env`.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use muster_worker::supervisor::task_side::{self, SOCKET_VARIABLE};
+
+use super::failure;
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, to_json, to_json_line};
+
+/// What a task has beside the variables that begin with `MUSTER_`.
+const OTHERS: [&str; 10] = [
+    "RANK",
+    "WORLD_SIZE",
+    "LOCAL_RANK",
+    "NODE_RANK",
+    "MASTER_ADDR",
+    "MASTER_PORT",
+    "CUDA_VISIBLE_DEVICES",
+    "NVIDIA_VISIBLE_DEVICES",
+    "TORCH_ELASTIC_SHUTDOWN_TIMEOUT",
+    "TORCHELASTIC_ERROR_FILE",
+];
+
+/// Prints the variables that Muster gives its tasks, as lines that a shell can read
+#[derive(Debug, Args)]
+pub(crate) struct Environment {}
+
+impl Environment {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        // Only a task has it, whatever else of the names is set.
+        task_side::variable(SOCKET_VARIABLE).map_err(failure)?;
+        let is_ours = |name: &str| name.starts_with("MUSTER_") || OTHERS.contains(&name);
+        let ours: BTreeMap<String, String> = std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .filter(|(name, _)| is_ours(name))
+            .collect();
+        let screen = options.screen();
+        screen.data(&match screen.format {
+            Format::Json => to_json(&ours)?,
+            Format::Jsonl => to_json_line(&ours)?,
+            Format::Name => ours.keys().map(|name| format!("{name}\n")).collect(),
+            _ => ours
+                .iter()
+                .map(|(name, value)| format!("{name}={}\n", quoted(value)))
+                .collect(),
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+/// A value as a shell reads it.
+fn quoted(value: &str) -> String {
+    let is_plain = |letter: char| letter.is_ascii_alphanumeric() || "_-./:,=@+".contains(letter);
+    if value.chars().all(is_plain) {
+        value.to_owned()
+    } else {
+        format!("'{}'", value.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_reads_what_is_printed() {
+        assert_eq!(quoted("/a/b-1:2"), "/a/b-1:2");
+        assert_eq!(quoted(""), "");
+        assert_eq!(quoted("it's two words"), r"'it'\''s two words'");
+    }
+}

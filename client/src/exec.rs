@@ -1,0 +1,174 @@
+//! Commands beside running tasks.
+
+use bytes::Bytes;
+use futures::stream::unfold;
+use muster_core::ids::{JobId, TaskIndex};
+use muster_proto::v1;
+use muster_proto::v1::exec_request::Kind as Say;
+use muster_proto::v1::exec_response::Kind as Hear;
+use tokio::sync::mpsc;
+use tonic::Streaming;
+
+use crate::client::{Client, jobs};
+use crate::error::{ClientError, Refusal};
+
+const OPERATION: &str = "run a command beside the task";
+
+/// Messages to a command that may wait; whoever has more waits too.
+const MESSAGES_MAX: usize = 8;
+
+/// Which command to run beside which task.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ExecOptions {
+    /// Which job.
+    pub job: JobId,
+    /// Which task.
+    pub task: TaskIndex,
+    /// Who asks: the job's user, or one of the cluster's admins.
+    pub author: String,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// The size of the terminal that the command is to have; none without one.
+    pub window: Option<v1::WindowSize>,
+    /// The kind of the terminal (`TERM`).
+    pub terminal: String,
+}
+
+/// What a command beside a task tells.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum ExecUpdate {
+    /// It runs.
+    Begun {
+        /// In which attempt of the task, counted from 1.
+        attempt: u32,
+        /// On which host.
+        host: String,
+    },
+    /// What it printed; with a terminal, all that it printed.
+    Stdout(Bytes),
+    /// What it printed to standard error.
+    Stderr(Bytes),
+    /// It ended by itself or by a signal; nothing comes after.
+    Ended {
+        /// Its exit code, if it ended by itself.
+        code: Option<i32>,
+        /// The signal that ended it.
+        signal: Option<i32>,
+    },
+    /// Its task ended first, so nobody can tell how it ended; nothing comes after.
+    Lost {
+        /// Why, for people.
+        why: String,
+    },
+}
+
+/// A command beside a task. Dropping it ends the command.
+#[derive(Debug)]
+pub struct Exec {
+    input: mpsc::Sender<v1::ExecRequest>,
+    answers: Streaming<v1::ExecResponse>,
+}
+
+/// The way to a command's input; clones share it.
+#[derive(Clone, Debug)]
+pub struct ExecInput(mpsc::WeakSender<v1::ExecRequest>);
+
+impl Client {
+    /// Runs a command beside a running task, through any replica. It is started once: what is cut off after that is not
+    /// tried again.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_JOB`, `UNKNOWN_TASK`, `NOT_YOURS`, `NOT_RUNNING` or
+    /// `HOST_UNREACHABLE`, and those of a call.
+    pub async fn exec(&self, options: ExecOptions) -> Result<Exec, ClientError> {
+        let open = v1::ExecOpen {
+            job_id: options.job.get(),
+            task: options.task.get(),
+            author: options.author,
+            command: options.command,
+            window: options.window,
+            terminal: options.terminal,
+        };
+        self.call(self.operation(OPERATION), |channel| {
+            let kind = Some(Say::Open(open.clone()));
+            let (input, waiting) = mpsc::channel(MESSAGES_MAX);
+            async move {
+                // There is room for the first.
+                drop(input.send(v1::ExecRequest { kind }).await);
+                let messages = unfold(waiting, |mut waiting| async move {
+                    let message = waiting.recv().await?;
+                    Some((message, waiting))
+                });
+                let answered = jobs(channel).exec(messages).await?;
+                Ok(answered.map(|answers| Exec { input, answers }))
+            }
+        })
+        .await
+    }
+}
+
+impl Exec {
+    /// The way to the command's input.
+    #[must_use]
+    pub fn input(&self) -> ExecInput {
+        ExecInput(self.input.downgrade())
+    }
+
+    /// What it tells next; none after its end.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `EXEC_REFUSED` if it was not started, and otherwise if the connection broke,
+    /// which ends the command.
+    pub async fn next(&mut self) -> Result<Option<ExecUpdate>, ClientError> {
+        loop {
+            let answer = self.answers.message().await;
+            let answer = answer.map_err(|status| ClientError::Refused {
+                operation: OPERATION,
+                refusal: Box::new(Refusal::from(&status)),
+            })?;
+            let Some(v1::ExecResponse { kind }) = answer else {
+                return Ok(None);
+            };
+            return Ok(Some(match kind {
+                Some(Hear::Begun(v1::ExecBegun { attempt, host })) => {
+                    ExecUpdate::Begun { attempt, host }
+                }
+                Some(Hear::Stdout(bytes)) => ExecUpdate::Stdout(bytes),
+                Some(Hear::Stderr(bytes)) => ExecUpdate::Stderr(bytes),
+                Some(Hear::End(v1::ExecEnd {
+                    lost: Some(why), ..
+                })) => ExecUpdate::Lost { why },
+                Some(Hear::End(v1::ExecEnd { code, signal, .. })) => {
+                    ExecUpdate::Ended { code, signal }
+                }
+                // What a newer replica says.
+                Some(Hear::Refused(_)) | None => continue,
+            }));
+        }
+    }
+}
+
+impl ExecInput {
+    /// Hands input on, and waits while the command does not take it. False: the command has ended.
+    pub async fn write(&self, bytes: Bytes) -> bool {
+        self.say(Say::Input(bytes)).await
+    }
+
+    /// There is no more input.
+    pub async fn end(&self) -> bool {
+        self.say(Say::InputEnd(v1::ExecInputEnd {})).await
+    }
+
+    /// The terminal has another size.
+    pub async fn resize(&self, window: v1::WindowSize) -> bool {
+        self.say(Say::Resized(window)).await
+    }
+
+    async fn say(&self, kind: Say) -> bool {
+        let Some(input) = self.0.upgrade() else {
+            return false;
+        };
+        let kind = Some(kind);
+        input.send(v1::ExecRequest { kind }).await.is_ok()
+    }
+}

@@ -1,0 +1,173 @@
+//! Submitting, reading and cancelling pipelines.
+
+use muster_core::ids::{JobId, PipelineId, Revision};
+use muster_proto::v1;
+
+use crate::client::{Client, jobs, new_request_id};
+use crate::error::ClientError;
+use crate::jobs::{is_finished, page_rows};
+
+/// The answer to a pipeline's submission: a majority of the replicas has all of its jobs on disk.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SubmittedPipeline {
+    /// The pipeline.
+    pub pipeline: PipelineId,
+    /// Its jobs, in the order of the specification.
+    pub jobs: Vec<JobId>,
+    /// Revision at which they exist.
+    pub revision: Revision,
+    /// True if an earlier try of the same request had been accepted already.
+    pub repeated: bool,
+}
+
+/// A pipeline with its jobs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PipelineDetail {
+    /// Revision of the state that it was read from.
+    pub revision: Revision,
+    /// The pipeline.
+    pub pipeline: v1::Pipeline,
+    /// Its jobs that are not forgotten, in its order.
+    pub jobs: Vec<v1::Job>,
+}
+
+impl PipelineDetail {
+    /// Whether all of its jobs have reached their ends.
+    #[must_use]
+    pub fn is_finished(&self) -> bool {
+        is_finished(self.pipeline.phase())
+    }
+}
+
+impl Client {
+    /// Submits a pipeline, once and whole, however often it has to be tried; under a request id of the caller's, within 24
+    /// hours the same id is the same pipeline.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `INVALID_SPEC` (and its violations), `UNKNOWN_QUEUE`, `QUEUE_FULL`,
+    /// `FEATURE_NOT_YET` or `REQUEST_REUSED`.
+    pub async fn submit_pipeline(
+        &self,
+        request_id: Option<String>,
+        spec: v1::PipelineSpec,
+    ) -> Result<SubmittedPipeline, ClientError> {
+        let answer = self.send_pipeline(request_id, spec, false).await?;
+        Ok(SubmittedPipeline {
+            pipeline: PipelineId(answer.pipeline_id),
+            jobs: answer.job_ids.into_iter().map(JobId).collect(),
+            revision: Revision(answer.revision),
+            repeated: answer.repeated,
+        })
+    }
+
+    /// Lets the cluster check a pipeline; nothing is written.
+    ///
+    /// # Errors
+    /// As [`Client::submit_pipeline`].
+    pub async fn validate_pipeline(&self, spec: v1::PipelineSpec) -> Result<(), ClientError> {
+        self.send_pipeline(None, spec, true).await.map(|_| ())
+    }
+
+    async fn send_pipeline(
+        &self,
+        request_id: Option<String>,
+        spec: v1::PipelineSpec,
+        validate_only: bool,
+    ) -> Result<v1::SubmitPipelineResponse, ClientError> {
+        let request = v1::SubmitPipelineRequest {
+            request_id: request_id.unwrap_or_else(new_request_id),
+            spec: Some(spec),
+            validate_only,
+        };
+        self.call(self.operation("submit the pipeline"), |channel| {
+            let request = request.clone();
+            async move { jobs(channel).submit_pipeline(request).await }
+        })
+        .await
+    }
+
+    /// Reads a pipeline with its jobs.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_PIPELINE`.
+    pub async fn get_pipeline(
+        &self,
+        pipeline: PipelineId,
+        consistency: v1::Consistency,
+    ) -> Result<PipelineDetail, ClientError> {
+        let operation = "read the pipeline";
+        let request = v1::GetPipelineRequest {
+            pipeline_id: pipeline.get(),
+            consistency: consistency.into(),
+        };
+        let answer = self
+            .call(self.operation(operation), |channel| async move {
+                jobs(channel).get_pipeline(request).await
+            })
+            .await?;
+        let missing = || ClientError::Malformed {
+            operation,
+            detail: "it holds no pipeline".to_owned(),
+        };
+        Ok(PipelineDetail {
+            revision: Revision(answer.revision),
+            pipeline: answer.pipeline.ok_or_else(missing)?,
+            jobs: answer.jobs,
+        })
+    }
+
+    /// The newest `rows_max` pipelines that match, and the revision of the first page.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn list_pipelines(
+        &self,
+        mut request: v1::ListPipelinesRequest,
+        rows_max: usize,
+    ) -> Result<(Revision, Vec<v1::Pipeline>), ClientError> {
+        let mut rows = Vec::new();
+        let mut revision = None;
+        loop {
+            request.page_size = page_rows(rows_max - rows.len());
+            let page = self
+                .call(self.operation("list pipelines"), |channel| {
+                    let request = request.clone();
+                    async move { jobs(channel).list_pipelines(request).await }
+                })
+                .await?;
+            let first = *revision.get_or_insert(Revision(page.revision));
+            rows.extend(page.pipelines);
+            if page.next_page_token.is_empty() || rows.len() >= rows_max {
+                rows.truncate(rows_max);
+                return Ok((first, rows));
+            }
+            request.page_token = page.next_page_token;
+        }
+    }
+
+    /// Asks for the end of every job of a pipeline that has not ended, the last ones first, so that none begins because one
+    /// that it waits for has ended. Gives those that were asked to end.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `UNKNOWN_PIPELINE`. Jobs asked before an error stay asked; it may be repeated.
+    pub async fn cancel_pipeline(
+        &self,
+        pipeline: PipelineId,
+        author: &str,
+        reason: &str,
+    ) -> Result<Vec<JobId>, ClientError> {
+        let consistency = v1::Consistency::Linearizable;
+        let detail = self.get_pipeline(pipeline, consistency).await?;
+        let mut asked = Vec::new();
+        let live = detail.jobs.iter().filter(|job| !is_finished(job.phase()));
+        for job in live.rev() {
+            match self.cancel_job(JobId(job.id), author, reason).await {
+                Ok(_) => asked.push(JobId(job.id)),
+                // It has ended meanwhile.
+                Err(error) if error.reason() == Some("JOB_FINISHED") => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(asked)
+    }
+}

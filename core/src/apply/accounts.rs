@@ -1,0 +1,88 @@
+//! Where the time of GPUs goes: written down at placements and ends, once every replica does so.
+
+use crate::apply::Step;
+use crate::apply::verdict::Verdict;
+use crate::ids::{JobId, UnitIndex};
+use crate::state::{Attempt, Entry, Job, Kind, RestartReason, Unit};
+use crate::time::TimeMs;
+
+impl Step<'_> {
+    /// A unit gets a place with so many GPUs now: it has waited.
+    pub(super) fn account_for_wait(&mut self, id: JobId, unit: UnitIndex, gpus: u32) {
+        let Some(job) = self.state.job(id).filter(|_| self.keeps_accounts()) else {
+            return;
+        };
+        let known = job.unit(unit);
+        let since = known
+            .and_then(|known| known.past.last())
+            .map_or(job.submitted_at, |past| past.ended_at);
+        let cause = known.map_or(RestartReason::First, |known| known.restart_reason);
+        let waited_ms = self.state.time.since(since);
+        self.write_down(id, gpus, &[(Kind::Queue, cause, waited_ms)]);
+    }
+
+    /// An attempt of a unit has ended with this verdict.
+    pub(super) fn account_for_end(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        attempt: &Attempt,
+        verdict: &Verdict,
+    ) {
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let Some(known) = known.filter(|_| self.keeps_accounts()) else {
+            return;
+        };
+        let now = self.state.time;
+        let began_for = known.restart_reason;
+        let started_at = attempt.running_at.unwrap_or(now);
+        let kept_until = match verdict {
+            Verdict::Succeeded => now,
+            _ => kept_until(known, attempt).unwrap_or(started_at),
+        };
+        let ended_for = match verdict {
+            Verdict::Requeued { reason, .. } => *reason,
+            Verdict::Succeeded | Verdict::Cancelled | Verdict::Failed { .. } => RestartReason::User,
+        };
+        let start_ms = started_at.since(attempt.placed_at);
+        let times = [
+            (Kind::Restart, began_for, start_ms),
+            (Kind::Kept, ended_for, kept_until.since(started_at)),
+            (Kind::Work, ended_for, now.since(kept_until)),
+        ];
+        if let Some(running_at) = attempt.running_at {
+            let hosts = attempt.hosts().len() as u64;
+            let reliability = &mut self.state.reliability;
+            let ran = now.since(running_at).saturating_mul(hosts);
+            reliability.host_ms = reliability.host_ms.saturating_add(ran);
+            reliability.failures += u64::from(ended_for == RestartReason::Infra);
+        }
+        self.write_down(id, attempt.gpus(), &times);
+    }
+
+    /// Builds before command format 4 keep no accounts: nobody does before all can.
+    const fn keeps_accounts(&self) -> bool {
+        self.state.job_defaults.is_some()
+    }
+
+    fn write_down(&mut self, id: JobId, gpus: u32, times: &[(Kind, RestartReason, u64)]) {
+        for (kind, cause, span_ms) in times {
+            let entry = Entry {
+                kind: *kind,
+                cause: *cause,
+                gpu_ms: span_ms.saturating_mul(u64::from(gpus.max(1))),
+            };
+            let job: &mut Job = self.job_mut(id);
+            job.ledger.add(entry);
+            if gpus > 0 {
+                self.state.ledger.add(entry);
+            }
+        }
+    }
+}
+
+/// Until when the work of an attempt is in a checkpoint that can be read; none if it has none.
+fn kept_until(unit: &Unit, attempt: &Attempt) -> Option<TimeMs> {
+    let newest = unit.newest_checkpoint()?;
+    let running_at = attempt.running_at?;
+    (newest.epoch == attempt.epoch).then(|| newest.committed_at.max(running_at))
+}

@@ -1,0 +1,93 @@
+//! Retries in place: a unit that failed by its own doing is begun again at once on the hosts and GPUs that it has, in
+//! the step in which it failed, as often in a row as its job says.
+
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::apply::placement;
+use crate::command::{Placement, TaskPlacement};
+use crate::event::EventKind;
+use crate::ids::{AttemptEpoch, JobId, UnitIndex};
+use crate::state::{Attempt, RestartReason, TaskRun};
+use crate::time::TimeMs;
+
+/// A unit that waits again and may be begun where it was.
+#[derive(Debug)]
+pub(super) struct Stay {
+    /// Where it was.
+    pub(super) again: Placement,
+    /// The attempt that failed there.
+    pub(super) ended: AttemptEpoch,
+    /// Why it is run again.
+    pub(super) reason: RestartReason,
+    /// The end of its back-off if it cannot stay.
+    pub(super) not_before: TimeMs,
+}
+
+impl Step<'_> {
+    /// The placement that an attempt had, if its job has it begun again there once more.
+    pub(super) fn same_place(
+        &self,
+        (id, unit): (JobId, UnitIndex),
+        attempt: &Attempt,
+    ) -> Option<Placement> {
+        let job = self.state.job(id)?;
+        let known = job.unit(unit)?;
+        let is_left = known.local_retries < job.spec.lifecycle.local_retries_max;
+        (is_left && known.claim.is_none()).then(|| Placement {
+            leader: self.state.leadership.epoch,
+            job: id,
+            unit,
+            tasks: attempt.tasks.iter().map(place_of).collect(),
+            standing: attempt.standing.clone(),
+            barrier: attempt.barrier.is_some(),
+        })
+    }
+
+    /// Begins those again that may stay where they were; the others wait for a place.
+    ///
+    /// What they had is free by now, but it may be unfit, or reserved for somebody else.
+    pub(super) fn settle_stays(&mut self) {
+        for stay in std::mem::take(&mut self.stays) {
+            match placement::check_again(self.state, &stay.again) {
+                Ok(by_host) => self.begin_again(&stay, &by_host),
+                Err(_) => self.emit(EventKind::UnitRequeued {
+                    job: stay.again.job,
+                    unit: stay.again.unit,
+                    reason: stay.reason,
+                    not_before: stay.not_before,
+                }),
+            }
+        }
+    }
+
+    fn begin_again(&mut self, stay: &Stay, by_host: &placement::ByHost) {
+        let Placement { job, unit, .. } = stay.again;
+        let time = self.state.time;
+        let spec = Arc::clone(&self.job_mut(job).spec);
+        let known = self.job_mut(job).unit_mut(unit);
+        known.not_before = time;
+        let retry = known.local_retries + 1;
+        self.state
+            .index
+            .delayed
+            .remove(&(stay.not_before, job, unit));
+        self.emit(EventKind::UnitRetried {
+            job,
+            unit,
+            epoch: stay.ended,
+            retry,
+            retries_max: spec.lifecycle.local_retries_max,
+        });
+        self.give(&stay.again, by_host);
+        self.job_mut(job).unit_mut(unit).local_retries = retry;
+    }
+}
+
+fn place_of(run: &TaskRun) -> TaskPlacement {
+    TaskPlacement {
+        task: run.task,
+        host: run.host,
+        gpus: run.gpus.clone(),
+    }
+}

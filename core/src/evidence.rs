@@ -1,0 +1,346 @@
+//! What a task's last words tell about its end: one table of patterns, the first rule that matches counts.
+//!
+//! The texts are those that users see from CUDA, NCCL, PyTorch, Python and the system. The evidence of an end is the
+//! telling line itself; whoever needs its meaning later looks it up here again.
+
+use crate::limits;
+
+/// What a telling line is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Cause {
+    /// A GPU's hardware.
+    Gpu,
+    /// The program's own use of a GPU.
+    Kernel,
+    /// A driver, or the host's GPU software.
+    Driver,
+    /// No GPU memory left.
+    GpuMemory,
+    /// Another task's failure: it never blames the task that says it.
+    Consequence,
+    /// A collective operation that did not end.
+    Hang,
+    /// The network, or an adapter at one of its ends.
+    Network,
+    /// The CUDA error behind it.
+    Cuda,
+    /// The program's code or arguments.
+    Program,
+    /// A full disk, or a quota.
+    DiskFull,
+    /// A file system.
+    Storage,
+    /// Shared memory too small.
+    SharedMemory,
+    /// A loss that is no number.
+    Numbers,
+    /// A checkpoint that cannot be read.
+    Checkpoint,
+    /// A gang that did not find together.
+    Rendezvous,
+    /// An error that says nothing of its cause.
+    Other,
+}
+
+/// A telling line.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Finding<'a> {
+    /// What it is about.
+    pub cause: Cause,
+    /// The line.
+    pub line: &'a str,
+}
+
+/// Words that stand in one line, in this order.
+type Pattern = &'static [&'static str];
+
+/// All rules, in the order in which they count.
+const RULES: &[(Cause, &[Pattern])] = &[
+    (
+        Cause::Gpu,
+        &[
+            &["uncorrectable ECC error encountered"],
+            &["CUDA error: uncorrectable"],
+            &["GPU is lost"],
+            &["has fallen off the bus"],
+        ],
+    ),
+    (
+        Cause::Kernel,
+        &[
+            &["an illegal memory access"],
+            &["device-side assert"],
+            &["misaligned address"],
+            &["invalid device function"],
+            &["unspecified launch failure"],
+        ],
+    ),
+    (
+        Cause::Driver,
+        &[
+            &["CUDA error: unknown error"],
+            &["CUDA-capable device(s) is/are busy or unavailable"],
+            &["no CUDA-capable device is detected"],
+            &["CUDA", "initialization error"],
+            &["system not yet initialized"],
+            &["driver version is insufficient"],
+        ],
+    ),
+    (
+        Cause::GpuMemory,
+        &[
+            &["CUDA out of memory"],
+            &["OutOfMemoryError"],
+            &["CUBLAS_STATUS_ALLOC_FAILED"],
+        ],
+    ),
+    (
+        Cause::Consequence,
+        &[
+            &["NCCL WARN", "remote process exited"],
+            &["ncclRemoteError"],
+            &["Connection reset by peer"],
+            &["Connection closed"],
+            &["Broken pipe"],
+            // What an elastic launcher says when it was asked to stop itself.
+            &["SignalException"],
+        ],
+    ),
+    (
+        Cause::Hang,
+        &[
+            &["Watchdog caught collective operation timeout"],
+            &["NCCL communicator was aborted"],
+        ],
+    ),
+    (
+        Cause::Network,
+        &[
+            &["ncclSystemError"],
+            &["ibv_"],
+            &["IBV_WC_RETRY_EXC_ERR"],
+            &["Got completion with error 12"],
+            &["No such device mlx5"],
+        ],
+    ),
+    (
+        Cause::Cuda,
+        &[&["ncclUnhandledCudaError"], &["ncclInternalError"]],
+    ),
+    (
+        Cause::Program,
+        &[
+            &["ModuleNotFoundError"],
+            &["ImportError"],
+            &["SyntaxError"],
+            &["NameError"],
+            &["TypeError"],
+            &["KeyError"],
+            &["AttributeError"],
+            &["FileNotFoundError"],
+            &["PermissionError"],
+            &["ArgumentError"],
+            &["AssertionError"],
+        ],
+    ),
+    (
+        Cause::DiskFull,
+        &[&["No space left on device"], &["Disk quota exceeded"]],
+    ),
+    (
+        Cause::Storage,
+        &[
+            &["Stale file handle"],
+            &["Input/output error"],
+            &["Transport endpoint is not connected"],
+            &["Read-only file system"],
+        ],
+    ),
+    (
+        Cause::SharedMemory,
+        &[
+            &["DataLoader worker", "killed by signal"],
+            &["Bus error"],
+            &["shared memory (shm)"],
+            &["/dev/shm"],
+        ],
+    ),
+    (
+        Cause::Numbers,
+        &[
+            &["loss is nan"],
+            &["loss is NaN"],
+            &["loss: nan"],
+            &["loss=nan"],
+        ],
+    ),
+    (
+        Cause::Checkpoint,
+        &[
+            &["odel checkpoint", "corrupt"],
+            &["PytorchStreamReader failed"],
+            &["unexpected EOF"],
+            &[".metadata", "missing"],
+        ],
+    ),
+    (
+        Cause::Rendezvous,
+        &[
+            &["RendezvousTimeoutError"],
+            &["Timed out waiting for clients"],
+            &["ddress already in use"],
+        ],
+    ),
+    // Not about any cause, but what people look for.
+    (
+        Cause::Other,
+        &[
+            &["panicked at"],
+            &["terminate called"],
+            &["Segmentation fault"],
+            &["Error: "],
+            &["Exception: "],
+            &["fatal error"],
+            &["FATAL"],
+        ],
+    ),
+];
+
+/// The line of these texts that tells why a task ended badly: of the first rule that matches anywhere, the last line of
+/// the first text that has one. None if nothing tells.
+#[must_use]
+pub fn find<'a>(texts: &[&'a str]) -> Option<Finding<'a>> {
+    RULES.iter().find_map(|(cause, patterns)| {
+        let is_telling = |line: &&str| patterns.iter().any(|words| has_in_order(line, words));
+        let line = texts
+            .iter()
+            .find_map(|text| text.lines().rev().find(is_telling))?;
+        Some(Finding {
+            cause: *cause,
+            line: line.trim(),
+        })
+    })
+}
+
+/// What the evidence of an end is about; none if it tells nothing.
+#[must_use]
+pub fn cause(evidence: &str) -> Option<Cause> {
+    let line = evidence.lines().next()?;
+    find(&[line]).map(|finding| finding.cause)
+}
+
+fn has_in_order(line: &str, words: Pattern) -> bool {
+    let mut rest = line;
+    words.iter().all(|word| match rest.find(word) {
+        Some(at) => {
+            rest = &rest[at + word.len()..];
+            true
+        }
+        None => false,
+    })
+}
+
+/// What leads the second line of an evidence that says when the error was raised.
+const RAISED: &str = "raised at ";
+
+/// The evidence of an end: its telling line, and when the error was raised if that is known, in seconds since the Unix
+/// epoch by the host's clock.
+#[must_use]
+pub fn evidence(line: &str, raised_at_s: Option<u64>) -> String {
+    let second = raised_at_s.map_or_else(String::new, |at| format!("\n{RAISED}{at}"));
+    let room = limits::TEXT_BYTES_MAX - second.len();
+    let mut text: String = line
+        .chars()
+        .filter(|letter| !letter.is_control() || *letter == '\t')
+        .collect();
+    text.truncate(text.floor_char_boundary(room));
+    text + &second
+}
+
+/// When the error of an end was raised, in seconds since the Unix epoch; none if nobody said.
+#[must_use]
+pub fn raised_at_s(evidence: &str) -> Option<u64> {
+    evidence.lines().nth(1)?.strip_prefix(RAISED)?.parse().ok()
+}
+
+/// Of two tasks of a gang, whether the one that ended with the first evidence is to blame rather than the one with the
+/// second: it failed earlier, or the other only felt it. What says nothing blames nobody anew.
+#[must_use]
+pub fn is_rather_to_blame(new: &str, known: &str) -> bool {
+    match (cause(new), cause(known)) {
+        (None | Some(Cause::Consequence), _) => false,
+        (Some(_), Some(Cause::Consequence)) => true,
+        (Some(_), _) => match (raised_at_s(new), raised_at_s(known)) {
+            (Some(new), Some(known)) => new < known,
+            _ => false,
+        },
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_rule_counts_and_of_it_the_last_line() {
+        let text = "KeyError: 'a'\n  torch.cuda.OutOfMemoryError: CUDA out of memory. 1\nCUDA out of memory. 2\nBroken pipe\n";
+        let found = find(&["", text]);
+        let expected = Finding {
+            cause: Cause::GpuMemory,
+            line: "CUDA out of memory. 2",
+        };
+        assert_eq!(found, Some(expected));
+        assert_eq!(find(&["all is well\n", "step 3 loss 0.1"]), None);
+    }
+
+    #[test]
+    fn words_of_a_pattern_stand_in_one_line_in_order() {
+        let consequence = "x NCCL WARN NET: call failed: remote process exited";
+        assert_eq!(cause(consequence), Some(Cause::Consequence));
+        assert_eq!(cause("remote process exited NCCL WARN"), None);
+        assert_eq!(find(&["NCCL WARN\nremote process exited"]), None);
+    }
+
+    #[test]
+    fn every_rule_finds_its_own_words() {
+        for (cause, patterns) in RULES {
+            for words in *patterns {
+                let line = words.join(" ... ");
+                let found = find(&[&line]).map(|finding| finding.cause);
+                // An earlier rule may know the words as well; none may be unknown.
+                assert!(
+                    found.is_some_and(|found| found <= *cause),
+                    "{line}: {found:?}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn evidence_is_one_line_and_a_time() {
+        let text = evidence("RuntimeError: \u{1b}[31mboom\r", Some(1_700_000_000));
+        assert_eq!(text, "RuntimeError: [31mboom\nraised at 1700000000");
+        assert_eq!(raised_at_s(&text), Some(1_700_000_000));
+        assert_eq!(raised_at_s("raised at 5"), None);
+        let long = evidence(&"x".repeat(limits::TEXT_BYTES_MAX), Some(7));
+        assert_eq!(long.len(), limits::TEXT_BYTES_MAX);
+        assert_eq!(raised_at_s(&long), Some(7));
+    }
+
+    #[test]
+    fn the_earliest_error_is_to_blame_and_a_consequence_never() {
+        let at = |seconds| evidence("ValueError: Error: x", Some(seconds));
+        assert!(is_rather_to_blame(&at(5), &at(9)));
+        assert!(!is_rather_to_blame(&at(9), &at(5)));
+        assert!(is_rather_to_blame(
+            "KeyError: 'a'",
+            "Connection reset by peer"
+        ));
+        assert!(!is_rather_to_blame(
+            "Connection reset by peer",
+            "Broken pipe"
+        ));
+        assert!(!is_rather_to_blame("", "Broken pipe"));
+        assert!(!is_rather_to_blame("KeyError: 'a'", "KeyError: 'b'"));
+    }
+}

@@ -1,0 +1,96 @@
+//! Checkpoints that an attempt could not read, by what it said when it failed soon after its start.
+//!
+//! The leader concludes it and says so by a command: the log holds the conclusion, not the patterns, so that a build with
+//! other patterns reads it in the same way.
+
+use std::collections::BTreeSet;
+
+use crate::beat::{TaskStatus, WorkerTaskPhase};
+use crate::command::{Command, Exit, StopReason};
+use crate::ids::{JobId, LeadershipEpoch, UnitIndex};
+use crate::limits;
+use crate::reactor::contact::Report;
+use crate::reactor::difference::held_here;
+use crate::state::{Attempt, Checkpoint, Host, Job, State, Unit};
+
+/// What programs say that cannot read a checkpoint; all of one line's words must be there, in small letters.
+const PATTERNS: [&[&str]; 6] = [
+    &["checkpoint", "corrupt"],
+    &["checkpoint", "damaged"],
+    &["pytorchstreamreader failed"],
+    &["unexpected eof"],
+    &[".metadata", "no such file"],
+    &[".metadata", "missing"],
+];
+
+/// The checkpoints that tasks of the report could not read.
+pub(super) fn commands(
+    state: &State,
+    leader: LeadershipEpoch,
+    host: &Host,
+    report: &Report,
+) -> Vec<Command> {
+    let mut judged: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
+    let mut commands = Vec::new();
+    for told in &report.status.tasks {
+        let WorkerTaskPhase::Exited(exit) = &told.phase else {
+            continue;
+        };
+        let Some((job, attempt, run)) = held_here(state, host, told) else {
+            continue;
+        };
+        if run.phase.is_terminal() || !says_damage(exit) || !judged.insert((job.id, told.unit)) {
+            continue;
+        }
+        let unreadable = job
+            .unit(told.unit)
+            .filter(|_| is_within_window(state, job, attempt))
+            .and_then(|unit| begun_from(unit, attempt, told));
+        commands.extend(unreadable.map(|checkpoint| Command::SpoilCheckpoint {
+            leader,
+            job: job.id,
+            unit: told.unit,
+            reporter: attempt.epoch,
+            epoch: checkpoint.epoch,
+            step: checkpoint.step,
+            reason: limits::shortened(&exit.evidence).to_owned(),
+        }));
+    }
+    commands
+}
+
+/// Whether a task ended badly by its own doing and says that it could not read its checkpoint.
+fn says_damage(exit: &Exit) -> bool {
+    if exit.code == Some(0) || exit.lease_expired || exit.start_error.is_some() {
+        return false;
+    }
+    let said = exit.evidence.to_lowercase();
+    PATTERNS
+        .iter()
+        .any(|words| words.iter().all(|word| said.contains(word)))
+}
+
+/// Whether the attempt is young enough, and nobody else ends it.
+fn is_within_window(state: &State, job: &Job, attempt: &Attempt) -> bool {
+    let own = job.spec.lifecycle.checkpoints;
+    let own = own.map(|policy| policy.restore_window_ms);
+    let window = own.or(state
+        .job_defaults
+        .map(|defaults| defaults.restore_window_ms));
+    let began_at = attempt.running_at.unwrap_or(attempt.placed_at);
+    let left_alone = attempt
+        .stop
+        .as_ref()
+        .is_none_or(|stop| stop.reason == StopReason::MemberFailed);
+    left_alone && window.is_some_and(|window_ms| state.time.since(began_at) <= window_ms)
+}
+
+/// The checkpoint that an attempt began from, if it wrote none itself and has not found one damaged already.
+fn begun_from<'a>(unit: &'a Unit, attempt: &Attempt, told: &TaskStatus) -> Option<&'a Checkpoint> {
+    let mut known = unit.checkpoints.iter();
+    let is_settled = known.any(|checkpoint| {
+        checkpoint.epoch == attempt.epoch || checkpoint.spoiled_by == Some(attempt.epoch)
+    });
+    let newest = unit.newest_checkpoint();
+    newest.filter(|_| !is_settled && told.checkpoints.is_empty())
+}

@@ -1,0 +1,86 @@
+//! Checkpoints of a unit, and what follows from them for its next attempt.
+
+use serde::{Deserialize, Serialize};
+
+use crate::command::JobDefaults;
+use crate::ids::AttemptEpoch;
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Unit};
+use crate::time::TimeMs;
+
+/// A committed checkpoint.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Attempt that wrote it.
+    pub epoch: AttemptEpoch,
+    /// Training step.
+    pub step: u64,
+    /// Absolute path.
+    pub path: String,
+    /// Bytes, 0 if not told.
+    pub size_bytes: u64,
+    /// `algorithm:hex`, empty if not told.
+    pub digest: String,
+    /// When it was committed.
+    pub committed_at: TimeMs,
+    /// Milliseconds that the task took to write it; none if not told.
+    pub save_ms: Option<u64>,
+    /// What is wrong with it, if a task could not read it: no later attempt is told of it.
+    pub spoiled: Option<String>,
+    /// The attempt that could not read it; none if it is not spoiled.
+    pub spoiled_by: Option<AttemptEpoch>,
+}
+
+/// A checkpoint that is not kept any more and whose folder is to be removed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Removal {
+    /// The attempt that wrote it.
+    pub epoch: AttemptEpoch,
+    /// Its step: below that of every checkpoint that is kept.
+    pub step: u64,
+    /// Its absolute path.
+    pub path: String,
+}
+
+impl Unit {
+    /// The newest checkpoint that an attempt may go on from: the newest committed one that is not spoiled.
+    #[must_use]
+    pub fn newest_checkpoint(&self) -> Option<&Checkpoint> {
+        let mut newest_first = self.checkpoints.iter().rev();
+        newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
+    }
+
+    /// Its newest checkpoints that nobody could read, in a row.
+    #[must_use]
+    pub fn bad_in_a_row(&self) -> u32 {
+        let newest_first = self.checkpoints.iter().rev();
+        let bad = newest_first.take_while(|checkpoint| checkpoint.spoiled.is_some());
+        u32::try_from(bad.count()).unwrap_or(u32::MAX)
+    }
+
+    /// Attempts in a row without a newer checkpoint after which it fails: as many as its job says, or as count for those
+    /// that say nothing and have committed a checkpoint. None: no limit.
+    #[must_use]
+    pub fn without_progress_max(
+        &self,
+        spec: &JobSpec,
+        defaults: Option<JobDefaults>,
+    ) -> Option<u32> {
+        let defaults = defaults.filter(|_| !self.checkpoints.is_empty());
+        let of_cluster = defaults.map(|defaults| defaults.attempts_without_progress_max);
+        let own = spec.lifecycle.attempts_without_progress_max;
+        own.or(of_cluster).filter(|max| *max > 0)
+    }
+
+    /// Since when the work of one of its attempts is not kept: since its newest committed checkpoint, or since it ran;
+    /// none if it did not run yet.
+    #[must_use]
+    pub fn unkept_since(&self, attempt: &Attempt) -> Option<TimeMs> {
+        let running_at = attempt.running_at?;
+        let newest = self.checkpoints.last();
+        let newest = newest.filter(|checkpoint| checkpoint.epoch == attempt.epoch);
+        Some(newest.map_or(running_at, |checkpoint| {
+            checkpoint.committed_at.max(running_at)
+        }))
+    }
+}

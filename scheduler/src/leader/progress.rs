@@ -1,0 +1,127 @@
+//! How far tasks say they are: for people, so only in the leader's memory, as its workers told it last.
+
+use std::collections::BTreeMap;
+use std::sync::{PoisonError, RwLock};
+
+use muster_core::beat::WorkerStatus;
+use muster_core::desired::TaskKey;
+use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
+
+/// A step that a task of an attempt said it is at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The task.
+    pub task: TaskIndex,
+    /// Its attempt.
+    pub epoch: AttemptEpoch,
+    /// The training step.
+    pub step: u64,
+}
+
+/// What the tasks of one host said.
+type Said = BTreeMap<TaskKey, (AttemptEpoch, u64)>;
+
+/// What the tasks of each host said, while its worker is connected here.
+#[derive(Debug, Default)]
+pub(super) struct ProgressBoard {
+    hosts: RwLock<BTreeMap<HostId, Said>>,
+}
+
+impl ProgressBoard {
+    /// A host's worker told its whole state.
+    pub(super) fn told(&self, host: HostId, status: &WorkerStatus) {
+        let said: Said = status
+            .tasks
+            .iter()
+            .filter_map(|task| Some((task.key, (task.epoch, task.progress_step?))))
+            .collect();
+        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        if said.is_empty() {
+            hosts.remove(&host);
+        } else {
+            hosts.insert(host, said);
+        }
+    }
+
+    /// A host's worker is not connected any more.
+    pub(super) fn forget(&self, host: HostId) {
+        let mut hosts = self.hosts.write().unwrap_or_else(PoisonError::into_inner);
+        hosts.remove(&host);
+    }
+
+    /// What the tasks of a job said, at most so many, ascending.
+    pub(super) fn of_job(&self, job: JobId, max: usize) -> Vec<Step> {
+        let first = TaskKey {
+            job,
+            task: TaskIndex(0),
+        };
+        let last = TaskKey {
+            job,
+            task: TaskIndex(u32::MAX),
+        };
+        let hosts = self.hosts.read().unwrap_or_else(PoisonError::into_inner);
+        let said = hosts.values().flat_map(|tasks| tasks.range(first..=last));
+        let mut steps: Vec<Step> = said
+            .map(|(key, (epoch, step))| Step {
+                task: key.task,
+                epoch: *epoch,
+                step: *step,
+            })
+            .collect();
+        steps.sort_by_key(|step| (step.task, step.epoch));
+        steps.truncate(max);
+        steps
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::beat::{TaskStatus, WorkerTaskPhase};
+    use muster_core::ids::UnitIndex;
+
+    use super::*;
+
+    fn status(said: &[(u64, u32, u64, Option<u64>)]) -> WorkerStatus {
+        let task = |(job, task, epoch, step): &(u64, u32, u64, Option<u64>)| TaskStatus {
+            key: TaskKey {
+                job: JobId(*job),
+                task: TaskIndex(*task),
+            },
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(*epoch),
+            phase: WorkerTaskPhase::Running,
+            checkpoints: Vec::new(),
+            progress_step: *step,
+            spoiled: Vec::new(),
+        };
+        WorkerStatus {
+            tasks: said.iter().map(task).collect(),
+            gpus: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn the_last_word_of_connected_hosts_counts() {
+        let board = ProgressBoard::default();
+        board.told(
+            HostId(1),
+            &status(&[(7, 1, 4, Some(10)), (7, 2, 4, None), (8, 0, 5, Some(1))]),
+        );
+        board.told(HostId(2), &status(&[(7, 0, 4, Some(12))]));
+        let steps = |job| -> Vec<(u32, u64)> {
+            let of_job = board.of_job(JobId(job), 9);
+            of_job
+                .iter()
+                .map(|said| (said.task.get(), said.step))
+                .collect()
+        };
+        assert_eq!(steps(7), [(0, 12), (1, 10)]);
+        assert_eq!(steps(8), [(0, 1)]);
+        assert_eq!(board.of_job(JobId(7), 1).len(), 1);
+        board.told(HostId(1), &status(&[(7, 1, 4, Some(11))]));
+        assert_eq!(steps(7), [(0, 12), (1, 11)]);
+        assert_eq!(steps(8), []);
+        board.forget(HostId(2));
+        assert_eq!(steps(7), [(1, 11)]);
+    }
+}

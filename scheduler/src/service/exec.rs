@@ -1,0 +1,384 @@
+//! Commands beside running tasks: the leader pairs the stream of a user with that of a worker, a follower hands the user's
+//! on to the leader.
+//!
+//! Nothing is started before the user has a stream to hear of it on, so a call that fails may be repeated. Each of the
+//! streams is bounded, and whoever does not read holds up nobody but the command.
+
+use std::collections::BTreeMap;
+use std::pin::Pin;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use futures::stream::{Stream, iter};
+use futures::{StreamExt as _, future};
+use metrics::{counter, gauge};
+use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex};
+use muster_core::lifecycle::TaskPhase;
+use muster_core::rights::may_enter;
+use muster_core::state::State;
+use muster_proto::status;
+use muster_proto::v1;
+use muster_proto::v1::exec_request::Kind as FromUser;
+use muster_proto::v1::exec_response::Kind as ToUser;
+use tokio::sync::{OwnedSemaphorePermit, mpsc, oneshot};
+use tokio::time::timeout;
+use tokio_stream::wrappers::ReceiverStream;
+use tonic::{Code, Status, Streaming};
+
+use crate::leader::ToWorker;
+use crate::metrics::names;
+use crate::service::context::Context;
+use crate::service::jobs::find as find_job;
+use crate::service::log_source::{host_name, unit_of};
+use crate::service::replies::unreachable;
+
+/// Commands that one replica carries at a time.
+pub(crate) const EXEC_SESSIONS_MAX: usize = 256;
+/// Messages of one command that may wait for a slow reader.
+const MESSAGES_MAX: usize = 8;
+/// Longest wait for a user's first message.
+const OPEN_MAX: Duration = Duration::from_secs(5);
+/// Longest wait for a worker that was asked for a command.
+const ANSWER_MAX: Duration = Duration::from_secs(8);
+
+/// What a user hears.
+pub(crate) type Answers = Pin<Box<dyn Stream<Item = Result<v1::ExecResponse, Status>> + Send>>;
+/// What a worker hears.
+pub(crate) type Orders = Pin<Box<dyn Stream<Item = Result<v1::ExecRequest, Status>> + Send>>;
+
+/// Workers' streams that users wait for, by token.
+#[derive(Debug, Default)]
+pub(crate) struct Pairings {
+    waiting: Mutex<BTreeMap<String, oneshot::Sender<WorkerSide>>>,
+}
+
+/// A worker's stream.
+#[derive(Debug)]
+struct WorkerSide {
+    messages: Streaming<v1::ExecUp>,
+    orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
+}
+
+impl Pairings {
+    fn expect(&self) -> (String, oneshot::Receiver<WorkerSide>) {
+        let token = uuid::Uuid::new_v4().to_string();
+        let (sender, receiver) = oneshot::channel();
+        self.lock().insert(token.clone(), sender);
+        (token, receiver)
+    }
+
+    fn take(&self, token: &str) -> Option<oneshot::Sender<WorkerSide>> {
+        self.lock().remove(token)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<String, oneshot::Sender<WorkerSide>>> {
+        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// A user's command, from here if this replica leads, through the leader otherwise.
+pub(crate) async fn start(
+    context: &Context,
+    mut messages: Streaming<v1::ExecRequest>,
+) -> Result<Answers, Status> {
+    let open = opening(&mut messages).await?;
+    let leadership = context.handle.leadership().borrow().clone();
+    match leadership.leader {
+        _ if leadership.is_self => run_here(context, open, messages),
+        Some(leader) => through(context, &leader.address, open, messages).await,
+        None => Err(status::not_leader(None)),
+    }
+}
+
+/// A command that another replica hands on; NOT_LEADER if this one does not lead.
+pub(crate) async fn start_here(
+    context: &Context,
+    mut messages: Streaming<v1::ExecRequest>,
+) -> Result<Answers, Status> {
+    let open = opening(&mut messages).await?;
+    let leadership = context.handle.leadership().borrow().clone();
+    if !leadership.is_self {
+        let leader = leadership.leader.as_ref().map(|peer| peer.address.as_str());
+        return Err(status::not_leader(leader));
+    }
+    run_here(context, open, messages)
+}
+
+async fn opening(messages: &mut Streaming<v1::ExecRequest>) -> Result<v1::ExecOpen, Status> {
+    let first = timeout(OPEN_MAX, messages.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("no command was named in time"))??;
+    match first.and_then(|message| message.kind) {
+        Some(FromUser::Open(open)) if !open.command.is_empty() => Ok(open),
+        _ => Err(status::error(
+            Code::InvalidArgument,
+            "INVALID_REQUEST",
+            "the first message must be `open` with a command",
+            &[],
+        )),
+    }
+}
+
+async fn through(
+    context: &Context,
+    leader: &str,
+    open: v1::ExecOpen,
+    messages: Streaming<v1::ExecRequest>,
+) -> Result<Answers, Status> {
+    let mut client = context.peers.client_alone(leader)?;
+    let first = v1::ExecRequest {
+        kind: Some(FromUser::Open(open)),
+    };
+    // A user whose stream broke is gone: so is what the leader hears.
+    let rest = messages
+        .take_while(|message| future::ready(message.is_ok()))
+        .filter_map(|message| future::ready(message.ok()));
+    let answers = client.forward_exec(iter([first]).chain(rest)).await?;
+    Ok(Box::pin(answers.into_inner()))
+}
+
+/// Where a command is to run.
+struct Place {
+    epoch: AttemptEpoch,
+    attempt: u32,
+    host: HostId,
+    host_name: String,
+}
+
+fn run_here(
+    context: &Context,
+    open: v1::ExecOpen,
+    messages: Streaming<v1::ExecRequest>,
+) -> Result<Answers, Status> {
+    let permit = context.admit_exec()?;
+    let place = place(context, &context.fork(), &open).inspect_err(|_| {
+        counter!(names::EXECS_REFUSED_TOTAL).increment(1);
+    })?;
+    if context.directory.find(place.host).is_none() {
+        return Err(unreachable(&place.host_name));
+    }
+    let (answers, receiver) = mpsc::channel(MESSAGES_MAX);
+    let session = Session {
+        context: context.clone(),
+        open,
+        place,
+        answers,
+        _permit: permit,
+    };
+    tokio::spawn(session.run(messages));
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}
+
+fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place, Status> {
+    let job = find_job(state, JobId(open.job_id))?;
+    let task = TaskIndex(open.task);
+    let unit = unit_of(job, task)?;
+    if !may_enter(job, &open.author, &context.config.admins) {
+        let message = format!(
+            "`{}` may not run commands beside tasks of job {}: only its user `{}` and the cluster's admins may",
+            open.author, job.id, job.spec.user
+        );
+        tracing::warn!(job = %job.id, %task, author = open.author, "a command beside a task was refused: not theirs");
+        let metadata = [("job", job.id.to_string()), ("user", job.spec.user.clone())];
+        return Err(status::error(
+            Code::PermissionDenied,
+            "NOT_YOURS",
+            &message,
+            &metadata,
+        ));
+    }
+    let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
+    let run = attempt.and_then(|attempt| {
+        let run = attempt.tasks.iter().find(|run| run.task == task)?;
+        Some((attempt, run))
+    });
+    match run {
+        Some((attempt, run)) if run.phase == TaskPhase::Running => Ok(Place {
+            epoch: attempt.epoch,
+            attempt: attempt.number,
+            host: run.host,
+            host_name: host_name(state, run.host),
+        }),
+        _ => {
+            let message = format!("task {task} of job {} does not run now", job.id);
+            let metadata = [("job", job.id.to_string()), ("task", task.to_string())];
+            Err(status::error(
+                Code::FailedPrecondition,
+                "NOT_RUNNING",
+                &message,
+                &metadata,
+            ))
+        }
+    }
+}
+
+/// One command between its user and its worker.
+struct Session {
+    context: Context,
+    open: v1::ExecOpen,
+    place: Place,
+    answers: mpsc::Sender<Result<v1::ExecResponse, Status>>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Session {
+    async fn run(self, messages: Streaming<v1::ExecRequest>) {
+        let stop = self.context.stop.clone();
+        let (job, task, author) = (self.open.job_id, self.open.task, &*self.open.author);
+        let (host, program) = (&*self.place.host_name, self.open.command.first());
+        tracing::info!(job, task, epoch = %self.place.epoch, author, host, program, "a command beside a task begins");
+        counter!(names::EXECS_TOTAL).increment(1);
+        gauge!(names::EXECS).increment(1.0);
+        let outcome = tokio::select! {
+            biased;
+            () = stop.cancelled() => Err(Status::unavailable("this replica stops")),
+            () = self.answers.closed() => Ok(()),
+            outcome = self.carry(messages) => outcome,
+        };
+        gauge!(names::EXECS).decrement(1.0);
+        let refusal = outcome.as_ref().err().map(Status::message);
+        tracing::info!(
+            job,
+            task,
+            author,
+            host,
+            refusal,
+            "a command beside a task is over"
+        );
+        if let Err(status) = outcome {
+            // A user who is gone need not be told.
+            drop(self.answers.send(Err(status)).await);
+        }
+    }
+
+    async fn carry(&self, messages: Streaming<v1::ExecRequest>) -> Result<(), Status> {
+        let WorkerSide {
+            messages: up,
+            orders,
+        } = self.call_worker().await?;
+        tokio::select! {
+            ended = self.pass_up(up) => ended,
+            // The user has gone.
+            () = pass_down(messages, orders) => Ok(()),
+        }
+    }
+
+    async fn call_worker(&self) -> Result<WorkerSide, Status> {
+        let Place {
+            host, host_name, ..
+        } = &self.place;
+        let (_, worker) = self
+            .context
+            .directory
+            .find(*host)
+            .ok_or_else(|| unreachable(host_name))?;
+        let (token, answer) = self.context.pairings().expect();
+        let order = v1::ExecOrder {
+            token: token.clone(),
+            epoch: self.place.epoch.get(),
+            open: Some(self.open.clone()),
+        };
+        let asked = worker.try_send(ToWorker::Exec(Box::new(order)));
+        let answered = match asked {
+            Ok(()) => timeout(ANSWER_MAX, answer).await,
+            Err(_) => {
+                self.context.pairings().take(&token);
+                return Err(unreachable(host_name));
+            }
+        };
+        self.context.pairings().take(&token);
+        match answered {
+            Ok(Ok(side)) => Ok(side),
+            _ => {
+                let message = format!(
+                    "the worker of host `{host_name}` did not answer in time: it is slow, or of a version that runs no \
+                     commands beside tasks"
+                );
+                let metadata = [("host", host_name.clone())];
+                Err(status::error(
+                    Code::Unavailable,
+                    crate::service::replies::HOST_UNREACHABLE,
+                    &message,
+                    &metadata,
+                ))
+            }
+        }
+    }
+
+    /// What the worker says, to the user, until the command has ended.
+    async fn pass_up(&self, mut up: Streaming<v1::ExecUp>) -> Result<(), Status> {
+        loop {
+            let message = up
+                .message()
+                .await
+                .map_err(|_| unreachable(&self.place.host_name))?;
+            let Some(message) = message else {
+                return Err(unreachable(&self.place.host_name));
+            };
+            let Some(kind) = message.response.and_then(|response| response.kind) else {
+                continue;
+            };
+            let kind = match kind {
+                ToUser::Begun(_) => ToUser::Begun(v1::ExecBegun {
+                    attempt: self.place.attempt,
+                    host: self.place.host_name.clone(),
+                }),
+                ToUser::Refused(refusal) => return Err(refused(&self.open, &refusal.detail)),
+                other => other,
+            };
+            let is_last = matches!(kind, ToUser::End(_));
+            let response = v1::ExecResponse { kind: Some(kind) };
+            if self.answers.send(Ok(response)).await.is_err() || is_last {
+                return Ok(());
+            }
+        }
+    }
+}
+
+fn refused(open: &v1::ExecOpen, detail: &str) -> Status {
+    let message = format!(
+        "the command was not started beside task {} of job {}: {detail}",
+        open.task, open.job_id
+    );
+    let metadata = [
+        ("job", open.job_id.to_string()),
+        ("task", open.task.to_string()),
+    ];
+    status::error(
+        Code::FailedPrecondition,
+        "EXEC_REFUSED",
+        &message,
+        &metadata,
+    )
+}
+
+/// What the user says, to the worker, until the user is gone.
+async fn pass_down(
+    mut messages: Streaming<v1::ExecRequest>,
+    orders: mpsc::Sender<Result<v1::ExecRequest, Status>>,
+) {
+    while let Ok(Some(message)) = messages.message().await {
+        if orders.send(Ok(message)).await.is_err() {
+            // The worker says how it ended.
+            future::pending::<()>().await;
+        }
+    }
+}
+
+/// A worker's answer to an order.
+pub(crate) async fn answered(
+    context: &Context,
+    mut messages: Streaming<v1::ExecUp>,
+) -> Result<Orders, Status> {
+    let first = timeout(OPEN_MAX, messages.message()).await;
+    let first = first.map_err(|_| Status::deadline_exceeded("no order was named in time"))??;
+    let token = first.map(|message| message.token).unwrap_or_default();
+    let unknown = || {
+        let told = "nobody waits for this command (any more)";
+        status::error(Code::NotFound, "UNKNOWN_EXEC", told, &[])
+    };
+    let waiting = context.pairings().take(&token).ok_or_else(unknown)?;
+    let (orders, receiver) = mpsc::channel(MESSAGES_MAX);
+    let side = WorkerSide { messages, orders };
+    waiting.send(side).map_err(|_| unknown())?;
+    Ok(Box::pin(ReceiverStream::new(receiver)))
+}

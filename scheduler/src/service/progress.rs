@@ -1,0 +1,55 @@
+//! How far a job's tasks say they are: the leader knows it from its workers' beats, a follower asks the leader.
+
+use muster_core::ids::JobId;
+use muster_proto::status;
+use muster_proto::v1;
+use tokio::time::{Instant, timeout_at};
+use tonic::Status;
+
+use crate::service::context::Context;
+use crate::service::jobs::find;
+
+/// Tasks in one answer: as many as a page of units at most.
+const TASKS_MAX: usize = 1_000;
+
+/// From here if this replica leads, through the leader otherwise.
+pub(crate) async fn get(
+    context: &Context,
+    request: v1::GetProgressRequest,
+    deadline: Instant,
+) -> Result<v1::GetProgressResponse, Status> {
+    let leadership = context.handle.leadership().borrow().clone();
+    match &leadership.leader {
+        _ if leadership.is_self => here(context, &request),
+        Some(leader) => {
+            let mut client = context.peers.client(&leader.address)?;
+            let answer = timeout_at(deadline, client.forward_progress(request)).await;
+            let late = |_| Status::deadline_exceeded("the leader did not answer in time");
+            Ok(answer.map_err(late)??.into_inner())
+        }
+        None => Err(status::not_leader(None)),
+    }
+}
+
+/// From this leader's own workers; NOT_LEADER if it does not lead.
+pub(crate) fn here(
+    context: &Context,
+    request: &v1::GetProgressRequest,
+) -> Result<v1::GetProgressResponse, Status> {
+    let leadership = context.handle.leadership().borrow().clone();
+    if !leadership.is_self {
+        let leader = leadership.leader.as_ref();
+        return Err(status::not_leader(leader.map(|peer| peer.address.as_str())));
+    }
+    let job = JobId(request.job_id);
+    find(&context.fork(), job)?;
+    let steps = context.directory.progress(job, TASKS_MAX).into_iter();
+    let tasks = steps.map(|said| v1::TaskProgress {
+        task: said.task.get(),
+        epoch: said.epoch.get(),
+        step: said.step,
+    });
+    Ok(v1::GetProgressResponse {
+        tasks: tasks.collect(),
+    })
+}

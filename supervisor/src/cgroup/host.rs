@@ -1,0 +1,281 @@
+//! Where cgroups can be made on this host, and what they can do.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Name of the directory that holds the cgroups of all our tasks, in every hierarchy.
+const PARENT: &str = "muster";
+
+/// What a hierarchy can do for us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Controller {
+    /// Shares of the CPUs.
+    Cpu,
+    /// Which CPUs and memory nodes.
+    Cpuset,
+    /// Which devices; on version 1 alone.
+    Devices,
+    /// Limits of memory.
+    Memory,
+    /// Limits of processes and threads.
+    Pids,
+}
+
+impl Controller {
+    /// All of them.
+    pub const ALL: [Self; 5] = [
+        Self::Cpu,
+        Self::Cpuset,
+        Self::Devices,
+        Self::Memory,
+        Self::Pids,
+    ];
+
+    /// The kernel's word.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Cpu => "cpu",
+            Self::Cpuset => "cpuset",
+            Self::Devices => "devices",
+            Self::Memory => "memory",
+            Self::Pids => "pids",
+        }
+    }
+}
+
+impl fmt::Display for Controller {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        formatter.write_str(self.word())
+    }
+}
+
+/// The directories below which this host lets us make cgroups.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CgroupHost {
+    /// In it every task has a cgroup, by which its processes are found, frozen and killed.
+    base: PathBuf,
+    /// Where each controller is.
+    controllers: BTreeMap<Controller, PathBuf>,
+    /// What stands before the name of every cgroup: hosts that share a machine must not share cgroups.
+    owner: String,
+}
+
+impl CgroupHost {
+    /// What this host lets us have, for cgroups whose names begin with `owner`. `None` if that is nothing.
+    #[must_use]
+    pub fn find(owner: &str) -> Option<Self> {
+        let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+        Self::below(&Mounts::parse(&mounts), owner)
+    }
+
+    fn below(mounts: &Mounts, owner: &str) -> Option<Self> {
+        let unified =
+            { mounts.unified.as_deref() }.and_then(|mount| made(mount).map(|it| (mount, it)));
+        let mut controllers: BTreeMap<Controller, PathBuf> = BTreeMap::new();
+        if let Some((mount, parent)) = &unified {
+            let passed = Controller::ALL
+                .into_iter()
+                .filter(|controller| passes_on(mount, parent, *controller));
+            controllers.extend(passed.map(|controller| (controller, parent.clone())));
+        }
+        for controller in Controller::ALL {
+            let mount = mounts.legacy.get(controller.word());
+            if let Some(parent) = mount
+                .filter(|_| !controllers.contains_key(&controller))
+                .and_then(|it| made(it))
+                && (controller != Controller::Cpuset || inherits_cpus(&parent))
+            {
+                controllers.insert(controller, parent);
+            }
+        }
+        // Version 2 kills and freezes a cgroup by one word, also where it has no controller.
+        let base = unified
+            .map(|(_, parent)| parent)
+            .or_else(|| made(mounts.legacy.get("freezer")?))
+            .or_else(|| controllers.values().next().cloned())?;
+        Some(Self {
+            base,
+            controllers,
+            owner: owner.to_owned(),
+        })
+    }
+
+    /// Whether it has a controller.
+    #[must_use]
+    pub fn has(&self, controller: Controller) -> bool {
+        self.controllers.contains_key(&controller)
+    }
+
+    /// The directories of a task's cgroups: one to find it by, and those of the controllers that are wanted and there.
+    #[must_use]
+    pub fn paths(&self, task: &str, wanted: &[Controller]) -> Vec<PathBuf> {
+        let wanted = { wanted.iter() }.filter_map(|controller| self.controllers.get(controller));
+        let mut paths = vec![&self.base];
+        for parent in wanted {
+            if !paths.contains(&parent) {
+                paths.push(parent);
+            }
+        }
+        let name = format!("{}.{task}", self.owner);
+        paths.into_iter().map(|parent| parent.join(&name)).collect()
+    }
+
+    /// The tasks that have a cgroup of this owner, living or not.
+    #[must_use]
+    pub fn tasks(&self) -> BTreeSet<String> {
+        let mark = format!("{}.", self.owner);
+        let parents: BTreeSet<&PathBuf> =
+            { self.controllers.values() }.chain([&self.base]).collect();
+        let entries = parents
+            .into_iter()
+            .filter_map(|parent| fs::read_dir(parent).ok());
+        entries
+            .flatten()
+            .filter_map(|entry| entry.ok()?.file_name().into_string().ok())
+            .filter_map(|name| name.strip_prefix(&mark).map(str::to_owned))
+            .collect()
+    }
+}
+
+/// Our directory in a hierarchy, if we may have one.
+fn made(mount: &Path) -> Option<PathBuf> {
+    let parent = mount.join(PARENT);
+    fs::create_dir_all(&parent).is_ok().then_some(parent)
+}
+
+/// Lets the cgroups of tasks on version 2 use a controller: every ancestor must pass it on.
+fn passes_on(mount: &Path, parent: &Path, controller: Controller) -> bool {
+    let order = format!("+{controller}");
+    [mount, parent]
+        .iter()
+        .all(|path| super::write_existing(&path.join("cgroup.subtree_control"), &order).is_ok())
+}
+
+/// Gives our directory all CPUs and memory nodes of the one above: on version 1 a new one has none, and nothing below
+/// it could have any.
+fn inherits_cpus(parent: &Path) -> bool {
+    ["cpuset.cpus", "cpuset.mems"].iter().all(|name| {
+        let above = parent.parent().map(|above| fs::read_to_string(above.join(name)));
+        matches!(above, Some(Ok(text)) if super::write_existing(&parent.join(name), text.trim()).is_ok())
+    })
+}
+
+/// Where the hierarchies are mounted.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Mounts {
+    /// Version 2's.
+    unified: Option<PathBuf>,
+    /// Version 1's, by controller.
+    legacy: BTreeMap<String, PathBuf>,
+}
+
+impl Mounts {
+    fn parse(mounts: &str) -> Self {
+        let mut found = Self::default();
+        for line in mounts.lines() {
+            let mut fields = line.split(' ').skip(1);
+            let (Some(path), Some(kind), Some(options)) =
+                (fields.next(), fields.next(), fields.next())
+            else {
+                continue;
+            };
+            match kind {
+                "cgroup2" => {
+                    found.unified.get_or_insert_with(|| path.into());
+                }
+                "cgroup" => {
+                    for option in options.split(',') {
+                        found
+                            .legacy
+                            .entry(option.to_owned())
+                            .or_insert_with(|| path.into());
+                    }
+                }
+                _ => {}
+            }
+        }
+        found
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn a_task_has_one_directory_on_version_2_and_one_a_controller_on_hybrid_hosts() {
+        let home = tempfile::tempdir().unwrap();
+        let at = |name: &str| home.path().join(name);
+        // The likeness of version 2 passes memory and pids on, whatever is asked.
+        for path in ["unified", "unified/muster"] {
+            write(&at(path).join("cgroup.subtree_control"), "");
+        }
+        let unified = Mounts {
+            unified: Some(at("unified")),
+            legacy: BTreeMap::new(),
+        };
+        let host = CgroupHost::below(&unified, "w").unwrap();
+        let wanted = [Controller::Memory, Controller::Cpu];
+        assert_eq!(
+            host.paths("7-0-11", &wanted),
+            [at("unified/muster/w.7-0-11")]
+        );
+
+        let legacy = ["memory", "cpu", "freezer"].map(|name| (name.to_owned(), at(name)));
+        fs::create_dir_all(at("bare")).unwrap();
+        let hybrid = Mounts {
+            unified: Some(at("bare")),
+            legacy: legacy.clone().into(),
+        };
+        let host = CgroupHost::below(&hybrid, "w").unwrap();
+        assert!(host.has(Controller::Memory) && !host.has(Controller::Pids));
+        let expected = ["bare", "memory", "cpu"].map(|name| at(name).join("muster/w.7-0-11"));
+        assert_eq!(host.paths("7-0-11", &wanted), expected);
+
+        let old = Mounts {
+            unified: None,
+            legacy: legacy.into(),
+        };
+        let host = CgroupHost::below(&old, "w").unwrap();
+        let expected = ["freezer", "memory", "cpu"].map(|name| at(name).join("muster/w.7-0-11"));
+        assert_eq!(host.paths("7-0-11", &wanted), expected);
+    }
+
+    #[test]
+    fn only_the_owners_tasks_are_listed() {
+        let home = tempfile::tempdir().unwrap();
+        let memory = home.path().join("memory");
+        for name in ["w.7-0-11", "w.8-0-12", "other.9-0-13"] {
+            fs::create_dir_all(memory.join("muster").join(name)).unwrap();
+        }
+        let mounts = Mounts {
+            unified: None,
+            legacy: [("memory".to_owned(), memory)].into(),
+        };
+        let host = CgroupHost::below(&mounts, "w").unwrap();
+        let tasks: Vec<String> = host.tasks().into_iter().collect();
+        assert_eq!(tasks, ["7-0-11", "8-0-12"]);
+    }
+
+    #[test]
+    fn mounts_are_found_by_their_kind_and_options() {
+        let text = "tmpfs /sys/fs/cgroup tmpfs rw 0 0\ncgroup /sys/fs/cgroup/cpu,cpuacct cgroup rw,relatime,cpu,cpuacct 0 0\n\
+                    cgroup2 /sys/fs/cgroup/unified cgroup2 rw 0 0\ncgroup /second cgroup rw,cpu 0 0\n";
+        let mounts = Mounts::parse(text);
+        assert_eq!(mounts.unified.unwrap(), Path::new("/sys/fs/cgroup/unified"));
+        assert_eq!(
+            mounts.legacy["cpu"],
+            Path::new("/sys/fs/cgroup/cpu,cpuacct")
+        );
+        assert!(!mounts.legacy.contains_key("memory"));
+    }
+}

@@ -1,0 +1,173 @@
+//! What a task's cgroups hold it to.
+
+use std::io;
+
+use muster_core::desired::TaskAssignment;
+use serde::{Deserialize, Serialize};
+
+use super::Cgroups;
+use crate::spec::{CpuPlace, TaskSpec};
+
+/// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.
+const CPU_PERIOD_MICROS: u64 = 100_000;
+/// Version 1's share of the CPUs that one whole CPU stands for, by the kernel's convention.
+const CPU_SHARES: u64 = 1_024;
+/// Least and greatest share that version 1 takes.
+const CPU_SHARES_RANGE: (u64, u64) = (2, 262_144);
+/// Greatest weight that version 2 takes; the least is 1.
+const CPU_WEIGHT_MAX: u64 = 10_000;
+
+/// A device by its numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct DeviceNumber {
+    /// Which driver.
+    pub major: u32,
+    /// Which of its devices.
+    pub minor: u32,
+}
+
+/// What a task is held to, as far as its cgroups can.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Limits {
+    /// Memory in MiB; none if 0.
+    memory_mib: u64,
+    /// Thousandths of CPUs: its weight among others. None if 0.
+    cpus_milli: u32,
+    /// Whether it is held to them also while nobody else wants them.
+    cpu_quota: bool,
+    /// Processes and threads.
+    pids_max: Option<u32>,
+    /// The CPUs that it is bound to.
+    cpuset: Option<CpuPlace>,
+    /// Devices that it may not open.
+    devices_denied: Vec<DeviceNumber>,
+}
+
+impl Limits {
+    /// What a task was given.
+    pub(crate) fn of(spec: &TaskSpec) -> Self {
+        let TaskAssignment {
+            memory_mib,
+            cpus_milli,
+            ..
+        } = spec.assignment;
+        Self {
+            memory_mib,
+            cpus_milli,
+            cpu_quota: spec.confinement.cpu_quota,
+            pids_max: spec.assignment.execution.pids_max,
+            cpuset: spec.confinement.cpus.clone(),
+            devices_denied: spec.confinement.devices_denied.clone(),
+        }
+    }
+
+    /// Puts them in force.
+    pub(super) fn set(&self, cgroups: &Cgroups) -> Result<(), String> {
+        self.memory(cgroups).map_err(|error| {
+            format!(
+                "limiting its memory to {} MiB failed: {error}",
+                self.memory_mib
+            )
+        })?;
+        self.cpus(cgroups)
+            .map_err(|error| format!("giving it its share of the CPUs failed: {error}"))?;
+        self.processes(cgroups)?;
+        self.cpuset(cgroups)
+            .map_err(|error| format!("binding it to its CPUs failed: {error}"))?;
+        self.devices(cgroups)
+            .map_err(|error| format!("keeping it from others' GPUs failed: {error}"))
+    }
+
+    /// Swap is no way out: what it was given is what it has.
+    fn memory(&self, cgroups: &Cgroups) -> io::Result<()> {
+        if self.memory_mib == 0 {
+            return Ok(());
+        }
+        let bytes = self.memory_mib.saturating_mul(1 << 20).to_string();
+        if cgroups.write("memory.max", &bytes)? {
+            cgroups.write("memory.swap.max", "0")?;
+        } else if cgroups.write("memory.limit_in_bytes", &bytes)? {
+            cgroups.write("memory.memsw.limit_in_bytes", &bytes)?;
+        }
+        Ok(())
+    }
+
+    fn cpus(&self, cgroups: &Cgroups) -> io::Result<()> {
+        if self.cpus_milli == 0 {
+            return Ok(());
+        }
+        let shares = shares(self.cpus_milli);
+        if !cgroups.write("cpu.weight", &weight(shares).to_string())? {
+            cgroups.write("cpu.shares", &shares.to_string())?;
+        }
+        if self.cpu_quota {
+            let quota = u64::from(self.cpus_milli) * CPU_PERIOD_MICROS / 1_000;
+            if !cgroups.write("cpu.max", &format!("{quota} {CPU_PERIOD_MICROS}"))? {
+                cgroups.write("cpu.cfs_period_us", &CPU_PERIOD_MICROS.to_string())?;
+                cgroups.write("cpu.cfs_quota_us", &quota.to_string())?;
+            }
+        }
+        Ok(())
+    }
+
+    fn processes(&self, cgroups: &Cgroups) -> Result<(), String> {
+        let Some(max) = self.pids_max else {
+            return Ok(());
+        };
+        match cgroups.write("pids.max", &max.to_string()) {
+            Ok(true) => Ok(()),
+            Ok(false) => Err(format!(
+                "limiting its processes to {max} failed: this host has no cgroup controller `pids` for us"
+            )),
+            Err(error) => Err(format!("limiting its processes to {max} failed: {error}")),
+        }
+    }
+
+    fn cpuset(&self, cgroups: &Cgroups) -> io::Result<()> {
+        let Some(CpuPlace { cpus, .. }) = &self.cpuset else {
+            return Ok(());
+        };
+        cgroups.write("cpuset.cpus", &list(cpus))?;
+        // Memory of other nodes is slower, but none at all is worse: it is only asked for later.
+        cgroups.inherit("cpuset.mems")
+    }
+
+    /// On version 1 alone: version 2 wants a program in the kernel for it.
+    fn devices(&self, cgroups: &Cgroups) -> io::Result<()> {
+        for DeviceNumber { major, minor } in &self.devices_denied {
+            cgroups.write("devices.deny", &format!("c {major}:{minor} rwm"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Numbers as the kernel lists them.
+fn list(numbers: &[u32]) -> String {
+    let texts: Vec<String> = numbers.iter().map(u32::to_string).collect();
+    texts.join(",")
+}
+
+fn shares(cpus_milli: u32) -> u64 {
+    let (least, greatest) = CPU_SHARES_RANGE;
+    (u64::from(cpus_milli) * CPU_SHARES / 1_000).clamp(least, greatest)
+}
+
+/// Version 2's weight for version 1's share: both scales from end to end, as systemd and the container runtimes have it.
+const fn weight(shares: u64) -> u64 {
+    let (least, greatest) = CPU_SHARES_RANGE;
+    1 + (shares - least) * (CPU_WEIGHT_MAX - 1) / (greatest - least)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cpus_become_shares_and_weights_within_the_kernels_ranges() {
+        let both = |cpus_milli| (shares(cpus_milli), weight(shares(cpus_milli)));
+        assert_eq!(both(1), (2, 1));
+        assert_eq!(both(1_000), (1_024, 39));
+        assert_eq!(both(128_000), (131_072, 5_000));
+        assert_eq!(both(u32::MAX), (262_144, 10_000));
+    }
+}

@@ -1,0 +1,379 @@
+//! A task's cgroups: the surest way to find and kill all that belongs to it, and what holds it to what it was given.
+//!
+//! A task has one directory for every hierarchy that something is wanted of: on version 2 that is one for all, on version
+//! 1 and on hybrid hosts one a controller. Nothing here asks which version a directory is of: the names of the kernel's
+//! files tell. Hosts that let us have none run tasks all the same: the supervisor finds a task's processes as their
+//! subreaper, and limits are promises that nobody enforces. What can be limited and is not fails the start.
+
+mod host;
+mod limits;
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use muster_core::command::MemoryEnd;
+
+use crate::process::kill_pid;
+pub use host::{CgroupHost, Controller};
+pub use limits::DeviceNumber;
+pub(crate) use limits::Limits;
+
+/// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
+const CHARGED_BYTES_MAX: u64 = 4 << 20;
+/// The cgroup of a process of ours, within a task's.
+const INNER: &str = "runner";
+
+/// The cgroups of one task.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cgroups(Vec<PathBuf>);
+
+impl Cgroups {
+    /// Makes them, or opens those that are there, with these limits in force. What was made before something failed is
+    /// removed again.
+    ///
+    /// # Errors
+    /// In words for the user: what could not be made or limited, and why.
+    pub(crate) fn create(paths: &[PathBuf], limits: &Limits) -> Result<Self, String> {
+        let cgroups = Self(paths.to_vec());
+        let made = paths
+            .iter()
+            .try_for_each(|path| {
+                make(path).map_err(|error| {
+                    format!("making its cgroup {} failed: {error}", path.display())
+                })
+            })
+            .and_then(|()| limits.set(&cgroups));
+        if made.is_err() {
+            cgroups.remove();
+        }
+        made.map(|()| cgroups)
+    }
+
+    /// Those that lie at these paths, if any do.
+    #[must_use]
+    pub fn at(paths: &[PathBuf]) -> Self {
+        Self(paths.to_vec())
+    }
+
+    /// The cgroups of the same path in all hierarchies of this host: engines make a container's in each.
+    #[must_use]
+    pub fn likewise(path: &Path) -> Self {
+        let mounts = fs::read_to_string("/proc/self/mounts").unwrap_or_default();
+        let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
+        let below = below.filter(|below| !below.as_os_str().is_empty());
+        let Some(below) = below else {
+            return Self(Vec::new());
+        };
+        let all = points(&mounts).map(|point| Path::new(point).join(below));
+        Self(all.collect())
+    }
+
+    /// The files by which a process moves itself into the cgroups, with all that it will start: it writes `0` into each.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn doors(&self) -> io::Result<Vec<File>> {
+        let open = |path: &PathBuf| {
+            OpenOptions::new()
+                .write(true)
+                .open(path.join("cgroup.procs"))
+        };
+        self.0.iter().map(open).collect()
+    }
+
+    /// The same for a process that has other cgroups made below these: on version 2, a cgroup that holds others holds no
+    /// processes itself.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn inner_doors(&self) -> io::Result<Vec<File>> {
+        let inner = self.0.iter().map(|path| {
+            let is_unified = path.join("cgroup.controllers").exists();
+            let inner = path.join(INNER);
+            match is_unified {
+                true => make(&inner).map(|()| inner),
+                false => Ok(path.clone()),
+            }
+        });
+        Self(inner.collect::<io::Result<_>>()?).doors()
+    }
+
+    /// Kills all processes in them, those started meanwhile included; no error if they are gone.
+    pub fn kill(&self) {
+        if { self.0.iter() }.any(|path| fs::write(path.join("cgroup.kill"), "1").is_ok()) {
+            return;
+        }
+        // Version 1 and kernels before 5.14 have no such file. Frozen, nobody forks while we look; where nothing can
+        // be frozen, the caller repeats until none is left.
+        let frozen = self.freeze(true);
+        for pid in self.processes() {
+            kill_pid(pid);
+        }
+        if frozen {
+            self.freeze(false);
+        }
+    }
+
+    /// Stops all processes in them where they are, or lets them go on. False if the host cannot.
+    pub fn freeze(&self, frozen: bool) -> bool {
+        let legacy = if frozen { "FROZEN" } else { "THAWED" };
+        let unified = if frozen { "1" } else { "0" };
+        self.0.iter().any(|path| {
+            write_existing(&path.join("cgroup.freeze"), unified).is_ok()
+                || write_existing(&path.join("freezer.state"), legacy).is_ok()
+        })
+    }
+
+    /// Whether no process is in them, or below.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.with_all_below().iter().all(|path| {
+            fs::read_to_string(path.join("cgroup.procs")).is_ok_and(|text| text.trim().is_empty())
+                || !path.exists()
+        })
+    }
+
+    /// Removes them, and what an engine made below them; one that still holds a dying process is removed by the next clean-up.
+    pub fn remove(&self) {
+        for path in self.with_all_below().iter().rev() {
+            drop(fs::remove_dir(path));
+        }
+    }
+
+    /// What the memory in them came to; none if nothing counts it.
+    pub(crate) fn memory(&self) -> Option<MemoryEnd> {
+        let number = |names: [&str; 2]| self.read(names)?.trim().parse().ok();
+        Some(MemoryEnd {
+            limit_bytes: number(["memory.max", "memory.limit_in_bytes"])?,
+            peak_bytes: number(["memory.peak", "memory.max_usage_in_bytes"]).unwrap_or(0),
+        })
+    }
+
+    /// Whether the kernel killed any of their processes for want of memory: the host's, or that of their limit.
+    pub(crate) fn memory_shortage(&self) -> Option<Shortage> {
+        let events = self.read(["memory.events", "memory.oom_control"])?;
+        if count(&events, "oom_kill") == 0 {
+            return None;
+        }
+        // Version 2 counts each time that the limit left no way out. Of version 1's counters some kernels keep none; there
+        // the limit is what was met if the peak came as close to it as the kernel charges memory.
+        let is_met = |memory: MemoryEnd| {
+            memory.limit_bytes.saturating_sub(memory.peak_bytes) < CHARGED_BYTES_MAX
+        };
+        let met = match events.contains("oom_kill_disable") {
+            true => self.memory().is_some_and(is_met),
+            false => count(&events, "oom") > 0,
+        };
+        Some(if met {
+            Shortage::OfItsLimit
+        } else {
+            Shortage::OfTheHost
+        })
+    }
+
+    /// How often their limit of processes refused one.
+    pub(crate) fn processes_refused(&self) -> u64 {
+        let events = self.read(["pids.events", "pids.events"]);
+        events.map_or(0, |events| count(&events, "max"))
+    }
+
+    /// The processes in any of them, and below.
+    fn processes(&self) -> Vec<i32> {
+        let all = self.with_all_below();
+        let lists =
+            { all.iter() }.filter_map(|path| fs::read_to_string(path.join("cgroup.procs")).ok());
+        let mut pids: Vec<i32> = lists
+            .flat_map(|list| list.lines().map(str::parse).collect::<Vec<_>>())
+            .filter_map(Result::ok)
+            .collect();
+        pids.sort_unstable();
+        pids.dedup();
+        pids
+    }
+
+    /// Their directories, and those of all cgroups below them, each after the one that it lies in.
+    fn with_all_below(&self) -> Vec<PathBuf> {
+        let mut all = self.0.clone();
+        let mut next = 0;
+        while let Some(path) = all.get(next).cloned() {
+            next += 1;
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            let below = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+            all.extend(below.map(|entry| entry.path()));
+        }
+        all
+    }
+
+    /// What the first file of one of these names says.
+    fn read(&self, names: [&str; 2]) -> Option<String> {
+        let files = names
+            .iter()
+            .flat_map(|name| self.0.iter().map(move |path| path.join(name)));
+        files
+            .into_iter()
+            .find_map(|file| fs::read_to_string(file).ok())
+    }
+
+    /// Writes to the first file of this name. False if there is none.
+    fn write(&self, name: &str, text: &str) -> io::Result<bool> {
+        for path in &self.0 {
+            match write_existing(&path.join(name), text) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+                Ok(()) => return Ok(true),
+            }
+        }
+        Ok(false)
+    }
+}
+
+impl Cgroups {
+    /// Gives the first one that has such a file what the directory above has in its own: version 1 takes no process before
+    /// CPUs and memory are both set.
+    fn inherit(&self, name: &str) -> io::Result<()> {
+        let own = self.0.iter().find(|path| path.join(name).exists());
+        let Some((path, above)) = own.and_then(|path| Some((path, path.parent()?))) else {
+            return Ok(());
+        };
+        let text = fs::read_to_string(above.join(name))?;
+        // On version 2 nothing stands for all of the directory above, as in a new directory.
+        if text.trim().is_empty() {
+            return Ok(());
+        }
+        write_existing(&path.join(name), text.trim())
+    }
+}
+
+/// The path of a cgroup within its hierarchy, as container engines take it.
+pub(crate) fn below_mount(cgroup: &Path) -> Option<String> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    let mut below = points(&mounts).filter_map(|point| cgroup.strip_prefix(point).ok());
+    below.next().map(|path| format!("/{}", path.display()))
+}
+
+/// Where hierarchies of cgroups are mounted.
+fn points(mounts: &str) -> impl Iterator<Item = &str> {
+    mounts.lines().filter_map(|line| {
+        let mut fields = line.split(' ').skip(1);
+        let (point, kind) = (fields.next()?, fields.next()?);
+        kind.starts_with("cgroup").then_some(point)
+    })
+}
+
+/// Where the memory lacked for which the kernel killed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Shortage {
+    OfItsLimit,
+    OfTheHost,
+}
+
+/// Makes a directory that may be there; its parent too, should somebody have removed it.
+fn make(path: &Path) -> io::Result<()> {
+    match fs::create_dir(path) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => fs::create_dir_all(path),
+        other => other,
+    }
+}
+
+/// Writes to a file that the kernel made: where it made none, none is made.
+fn write_existing(path: &Path, text: &str) -> io::Result<()> {
+    let mut file = OpenOptions::new().write(true).open(path)?;
+    io::Write::write_all(&mut file, text.as_bytes())
+}
+
+/// The number behind a name in a list of `name number` lines; 0 if it is not there.
+fn count(events: &str, name: &str) -> u64 {
+    { events.lines() }
+        .filter_map(|line| {
+            line.strip_prefix(name)?
+                .strip_prefix(' ')?
+                .trim()
+                .parse()
+                .ok()
+        })
+        .next()
+        .unwrap_or(0)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    /// Directories that look like the kernel's, with these files.
+    fn likeness(files: &[(&str, &str)]) -> (tempfile::TempDir, Cgroups) {
+        let home = tempfile::tempdir().unwrap();
+        for (name, text) in files {
+            let path = home.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let entries = fs::read_dir(home.path()).unwrap();
+        let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
+        paths.sort();
+        (home, Cgroups(paths))
+    }
+
+    #[test]
+    fn both_versions_say_what_the_memory_came_to_and_whose_it_was() {
+        let (_home, unified) = likeness(&[
+            ("a/memory.max", "33554432\n"),
+            ("a/memory.peak", "33550000\n"),
+            (
+                "a/memory.events",
+                "low 0\nhigh 0\nmax 7\noom 1\noom_kill 1\noom_group_kill 0\n",
+            ),
+        ]);
+        let (_other_home, legacy) = likeness(&[
+            ("a/pids.max", "max\n"),
+            ("b/memory.limit_in_bytes", "33554432\n"),
+            ("b/memory.max_usage_in_bytes", "33550000\n"),
+            ("b/memory.failcnt", "0\n"),
+            (
+                "b/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 1\n",
+            ),
+        ]);
+        for cgroups in [unified, legacy] {
+            let memory = cgroups.memory().unwrap();
+            assert_eq!(
+                (memory.limit_bytes, memory.peak_bytes),
+                (33_554_432, 33_550_000)
+            );
+            assert_eq!(cgroups.memory_shortage(), Some(Shortage::OfItsLimit));
+        }
+    }
+
+    #[test]
+    fn a_kill_below_the_limit_was_for_the_hosts_memory() {
+        let (_home, unified) = likeness(&[("a/memory.events", "max 0\noom 0\noom_kill 1\n")]);
+        let (_other_home, legacy) = likeness(&[
+            ("a/memory.limit_in_bytes", "33554432\n"),
+            ("a/memory.max_usage_in_bytes", "9000000\n"),
+            (
+                "a/memory.oom_control",
+                "oom_kill_disable 0\nunder_oom 0\noom_kill 2\n",
+            ),
+        ]);
+        let (_last_home, unharmed) = likeness(&[("a/memory.events", "max 9\noom 9\noom_kill 0\n")]);
+        assert_eq!(unified.memory_shortage(), Some(Shortage::OfTheHost));
+        assert_eq!(legacy.memory_shortage(), Some(Shortage::OfTheHost));
+        assert_eq!(unharmed.memory_shortage(), None);
+    }
+
+    #[test]
+    fn what_is_in_several_hierarchies_is_listed_once_and_frozen_where_that_can_be() {
+        let (_home, cgroups) = likeness(&[
+            ("a/cgroup.procs", "41\n42\n"),
+            ("b/cgroup.procs", "42\n"),
+            ("b/freezer.state", "THAWED\n"),
+        ]);
+        assert_eq!(cgroups.processes(), [41, 42]);
+        assert!(cgroups.freeze(true));
+        let state = fs::read_to_string(cgroups.0[1].join("freezer.state")).unwrap();
+        assert_eq!(state.trim(), "FROZEN");
+        assert!(!cgroups.0[0].join("freezer.state").exists());
+    }
+}

@@ -1,0 +1,82 @@
+//! The end of a container whose runner is gone: killed in every way that there is, and gone before anybody is told so.
+//!
+//! Its first process is known by number once it was started, all of them by the control directory in their environment;
+//! what the engine may be starting at this moment, only the engine can tell.
+
+use std::io;
+
+use super::engine::{Engine, EngineError};
+use super::record::ContainerRecord;
+use crate::directory::TaskDirectory;
+use crate::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
+
+/// What is left of a task's container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remains {
+    /// Nothing that lives, or ever will.
+    Nothing,
+    /// Something, or nobody can tell: why.
+    Something(String),
+}
+
+/// Kills what is left of a task's container and removes it. Call it again until nothing is left.
+///
+/// # Errors
+/// What the file system says; then nobody can tell either.
+pub fn end(directory: &TaskDirectory) -> io::Result<Remains> {
+    let record = match ContainerRecord::read(directory) {
+        // Torn by the death of its writer, before anything was made.
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => None,
+        other => other?,
+    };
+    let Some(record) = record else {
+        return Ok(Remains::Nothing);
+    };
+    if let Some(init) = &record.init {
+        init.kill();
+    }
+    for pid in marked(directory)? {
+        kill_pid(pid);
+    }
+    match remove(&record) {
+        Ok(()) => {
+            ContainerRecord::forget(directory)?;
+            Ok(Remains::Nothing)
+        }
+        // Nothing is started by an engine that is not there, and what it had started was found above. Its records of the
+        // container are removed when it is there again.
+        Err(error) if error.is_absent() => lives(directory, &record)
+            .map(|lives| lives.map_or(Remains::Nothing, |_| Remains::Something(error.to_string()))),
+        Err(error) => Ok(Remains::Something(error.to_string())),
+    }
+}
+
+/// Removes a container if it is ours: another cluster on the same host may have one of the same name.
+fn remove(record: &ContainerRecord) -> Result<(), EngineError> {
+    let engine = Engine::at(&record.socket);
+    match engine.inspect(&record.name)? {
+        Some(standing) if standing.worker.as_ref() == Some(&record.worker) => {
+            engine.remove(&record.name)
+        }
+        _ => Ok(()),
+    }
+}
+
+/// One of its processes that lives.
+fn lives(directory: &TaskDirectory, record: &ContainerRecord) -> io::Result<Option<i32>> {
+    let init = record.init.filter(ProcessIdentity::is_alive);
+    let marked = marked(directory)?;
+    Ok(marked.first().copied().or(init.map(|init| init.pid)))
+}
+
+/// Processes that carry the task's control directory in their environment, but for this one.
+fn marked(directory: &TaskDirectory) -> io::Result<Vec<i32>> {
+    let mark = mark_of(directory);
+    let me = std::process::id().cast_signed();
+    let entries = ProcessEntry::all()?.into_iter();
+    let living = entries.filter(|entry| !entry.is_dead() && entry.pid != me);
+    Ok(living
+        .filter(|entry| carries(entry.pid, &mark))
+        .map(|entry| entry.pid)
+        .collect())
+}

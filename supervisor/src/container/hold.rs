@@ -1,0 +1,56 @@
+//! A gang in containers: nobody says that a member is prepared before its image is on its host.
+
+use std::process::Child;
+
+use muster_core::command::Exit;
+use rustix::process::{Pid, PidfdFlags, getpid, pidfd_open};
+
+use super::{ContainerEnd, preparation};
+use crate::child::ChildSetup;
+use crate::supervise::{Supervisor, not_started};
+use crate::sys;
+
+impl Supervisor<'_> {
+    /// Has the image of the task's container on this host, if the task runs in one. A slow one holds its gang up, and
+    /// nobody has begun.
+    ///
+    /// # Errors
+    /// How the task ends whose image cannot be had, that was stopped meanwhile, or whose lease ran out.
+    pub(crate) fn fetch_image(&mut self) -> Result<(), Exit> {
+        if self.spec.assignment.execution.container.is_none() {
+            return Ok(());
+        }
+        let mut command = preparation(self.directory);
+        sys::set_up_in_child(&mut command, ChildSetup::helper(getpid()));
+        let failed = |error: &dyn std::fmt::Display| {
+            not_started(&format!("fetching its image failed: {error}"))
+        };
+        let mut child = command.spawn().map_err(|error| failed(&error))?;
+        let pid = Pid::from_child(&child);
+        let ended = pidfd_open(pid, PidfdFlags::NONBLOCK).map_err(|error| failed(&error))?;
+        loop {
+            match child.try_wait() {
+                Ok(Some(status)) if status.success() => return Ok(()),
+                Ok(Some(_)) => return Err(self.unprepared()),
+                Ok(None) => {}
+                Err(error) => return Err(failed(&error)),
+            }
+            // It cannot be released before it has said that it is prepared.
+            if let Err(exit) = self.hold_on(&[&ended]) {
+                end(&mut child);
+                return Err(exit);
+            }
+        }
+    }
+
+    fn unprepared(&self) -> Exit {
+        let told = ContainerEnd::read(self.directory).start_error;
+        not_started(&told.unwrap_or_else(|| "fetching its image failed without a word".to_owned()))
+    }
+}
+
+/// Ends it: the only errors are that it has ended.
+fn end(child: &mut Child) {
+    drop(child.kill());
+    drop(child.wait());
+}

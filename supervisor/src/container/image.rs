@@ -1,0 +1,154 @@
+//! The image of a task's container: there before the container is made.
+
+use muster_core::spec::{Container, PullPolicy};
+use serde::Deserialize;
+
+use super::engine::{Engine, EngineError};
+use super::progress::Progress;
+use crate::clock::boottime_ms;
+use crate::output::complain;
+
+/// How often a pull that goes on says how far it is, in milliseconds.
+const PROGRESS_INTERVAL_MS: u64 = 5_000;
+
+/// Why an image cannot be had: what the job's owner reads.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "IMAGE_UNAVAILABLE: the image `{image}` cannot be had: {why}; see that the name is right and that the engine of this \
+     host may fetch it, or put it on the host (pull: {})",
+    policy_word(*.policy)
+)]
+pub(super) struct ImageUnavailable {
+    image: String,
+    why: String,
+    policy: PullPolicy,
+}
+
+/// One line of what an engine says of a pull.
+#[derive(Debug, Default, Deserialize)]
+pub(super) struct PullEvent {
+    /// The layer that it is about.
+    #[serde(default)]
+    pub(super) id: String,
+    #[serde(default)]
+    pub(super) status: String,
+    #[serde(rename = "progressDetail", default)]
+    pub(super) progress: Option<PullAmounts>,
+    #[serde(default)]
+    error: Option<String>,
+}
+
+/// How far a layer is, in bytes.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+pub(super) struct PullAmounts {
+    #[serde(default)]
+    pub(super) current: u64,
+    #[serde(default)]
+    pub(super) total: u64,
+}
+
+/// Has an image on this host by the container's policy; gives the engine's name for it. How it goes is said on standard
+/// error, which is the task's.
+pub(super) fn obtain(engine: &Engine, container: &Container) -> Result<String, ImageUnavailable> {
+    let unavailable = |why: String| ImageUnavailable {
+        image: container.image.clone(),
+        why,
+        policy: container.pull,
+    };
+    let look = || {
+        engine
+            .image(&container.image)
+            .map_err(|error| unavailable(error.to_string()))
+    };
+    let found = match container.pull {
+        PullPolicy::Always => None,
+        PullPolicy::Missing | PullPolicy::Never => look()?,
+    };
+    if let Some(id) = found {
+        return Ok(id);
+    }
+    if container.pull == PullPolicy::Never {
+        return Err(unavailable("the host does not have it".to_owned()));
+    }
+    complain(&format!("fetching the image {}", container.image));
+    let began_ms = boottime_ms();
+    pull(engine, &container.image).map_err(unavailable)?;
+    let id = look()?;
+    let took_ms = boottime_ms() - began_ms;
+    complain(&format!(
+        "fetched the image {} in {took_ms} ms",
+        container.image
+    ));
+    id.ok_or_else(|| unavailable("the engine fetched it and does not have it".to_owned()))
+}
+
+/// Fetches an image, or says why it cannot be fetched.
+fn pull(engine: &Engine, image: &str) -> Result<(), String> {
+    let mut exchange = engine.pull(image).map_err(|error| error.to_string())?;
+    let broken = |source| {
+        let operation = "fetching the image";
+        EngineError::Broken { operation, source }.to_string()
+    };
+    let mut progress = Progress::default();
+    let mut line = Vec::new();
+    let mut told_ms = boottime_ms();
+    loop {
+        let goes_on = exchange.read().map_err(broken)?;
+        line.extend(exchange.take());
+        while let Some(end) = line.iter().position(|byte| *byte == b'\n') {
+            let whole: Vec<u8> = line.drain(..=end).collect();
+            hear(&whole, &mut progress)?;
+        }
+        if !goes_on {
+            return hear(&line, &mut progress);
+        }
+        if boottime_ms() >= told_ms + PROGRESS_INTERVAL_MS {
+            told_ms = boottime_ms();
+            complain(&format!("fetching the image {image}: {progress}"));
+        }
+    }
+}
+
+/// What an engine says of a pull in one line. What is no such line says nothing.
+fn hear(line: &[u8], progress: &mut Progress) -> Result<(), String> {
+    let event: PullEvent = serde_json::from_slice(line).unwrap_or_default();
+    match event.error {
+        Some(error) => Err(error),
+        None => {
+            progress.note(event);
+            Ok(())
+        }
+    }
+}
+
+const fn policy_word(policy: PullPolicy) -> &'static str {
+    match policy {
+        PullPolicy::Missing => "missing",
+        PullPolicy::Always => "always",
+        PullPolicy::Never => "never",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_an_engine_says_of_a_pull_is_understood_or_skipped() {
+        let mut progress = Progress::default();
+        let lines = [
+            &br#"{"status":"Pulling fs layer","id":"a"}"#[..],
+            br#"{"status":"Downloading","id":"a","progressDetail":{"current":3000000,"total":9000000}}"#,
+            br#"{"status":"Pull complete","id":"b","progressDetail":{}}"#,
+            br#"{"stream":"noise"}"#,
+            b"\n",
+            b"",
+        ];
+        for line in lines {
+            assert_eq!(hear(line, &mut progress), Ok(()));
+        }
+        assert_eq!(progress.to_string(), "1 of 2 layers, 3 of 9 MB");
+        let error = br#"{"errorDetail":{"message":"denied"},"error":"denied"}"#;
+        assert_eq!(hear(error, &mut progress), Err("denied".to_owned()));
+    }
+}

@@ -1,0 +1,124 @@
+//! Tasks in containers.
+//!
+//! A container's processes are the engine's children, not ours. So that all else stays as it is, a small process stands
+//! in for them as the task's main process, the *runner*: it makes the container, copies its output, passes signals on, waits
+//! for its end and ends the same way. Where the runner cannot see to the end itself because it was killed, its supervisor
+//! starts another one that only removes, and an agent that finds no supervisor does the same.
+
+mod end;
+mod engine;
+mod frames;
+mod hold;
+mod http;
+mod image;
+mod plan;
+mod progress;
+mod record;
+mod removal;
+mod run;
+mod task;
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::path::Path;
+use std::process::{Command, ExitCode, Stdio};
+use std::time::Duration;
+
+pub use end::{Remains, end};
+pub use engine::{Engine, EngineError, EngineIdentity, Listed};
+pub(crate) use record::{ContainerEnd, container_name};
+pub(crate) use removal::Removal;
+
+use crate::directory::TaskDirectory;
+use crate::output::complain;
+use crate::process::CONTROL_VARIABLE;
+
+/// This program, also when its file was replaced meanwhile.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+/// Goes before the names of the container's variables in the runner's environment: they are not meant for the runner.
+const VARIABLE_PREFIX: &str = "container:";
+/// Pause between two attempts to remove a container.
+const REMOVE_RETRY: Duration = Duration::from_millis(200);
+
+/// What `supervise container <action> <task directory>` does; none if there is no such action.
+pub(crate) fn act(action: &OsStr, directory: &TaskDirectory) -> Option<ExitCode> {
+    match action.to_str()? {
+        "prepare" => Some(run::prepare(directory)),
+        "run" => Some(run::run(directory, variables())),
+        "remove" => Some(remove(directory)),
+        _ => None,
+    }
+}
+
+/// The command that has the image of a task's container on this host before the task is started; it succeeds once it is.
+/// Otherwise `container-end.json` in the task's directory says why not.
+fn preparation(directory: &TaskDirectory) -> Command {
+    let mut command = action("prepare", directory.path());
+    command.env_clear();
+    command
+}
+
+/// The command that runs a task's container with this environment, and ends as it does.
+pub(crate) fn runner(
+    directory: &TaskDirectory,
+    environment: &BTreeMap<OsString, OsString>,
+) -> Command {
+    let mut command = action("run", directory.path());
+    command.env_clear();
+    for (name, value) in environment {
+        let mut prefixed = OsString::from(VARIABLE_PREFIX);
+        prefixed.push(name);
+        command.env(prefixed, value);
+    }
+    // By it the runner is found as one of the task's processes.
+    if let Some(control) = environment.get(OsStr::new(CONTROL_VARIABLE)) {
+        command.env(CONTROL_VARIABLE, control);
+    }
+    command
+}
+
+/// The command that kills and removes what is left of a task's container, and succeeds once nothing is.
+pub(crate) fn removal(directory: &Path) -> Command {
+    let mut command = action("remove", directory);
+    command
+        .env_clear()
+        .stdout(Stdio::null())
+        .stderr(Stdio::inherit());
+    command
+}
+
+fn action(action: &str, directory: &Path) -> Command {
+    let mut command = Command::new(THIS_PROGRAM);
+    command
+        .args(["supervise", "container", action])
+        .arg(directory)
+        .current_dir("/")
+        .stdin(Stdio::null());
+    command
+}
+
+/// The container's variables, as [`runner`] passed them.
+fn variables() -> BTreeMap<String, String> {
+    let all = std::env::vars_os().map(|(name, value)| {
+        let text = |text: OsString| text.to_string_lossy().into_owned();
+        (text(name), text(value))
+    });
+    all.filter_map(|(name, value)| Some((name.strip_prefix(VARIABLE_PREFIX)?.to_owned(), value)))
+        .collect()
+}
+
+fn remove(directory: &TaskDirectory) -> ExitCode {
+    let mut told = None;
+    loop {
+        let why = match end(directory) {
+            Ok(Remains::Nothing) => return ExitCode::SUCCESS,
+            Ok(Remains::Something(why)) => why,
+            Err(error) => error.to_string(),
+        };
+        if told.as_ref() != Some(&why) {
+            complain(&format!("removing the task's container: {why}"));
+            told = Some(why);
+        }
+        std::thread::park_timeout(REMOVE_RETRY);
+    }
+}

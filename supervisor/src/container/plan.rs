@@ -1,0 +1,264 @@
+//! What a task's container is made of, in the words of the engines' APIs.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use muster_core::spec::{Container, Mount, Ulimit, UlimitKind};
+use serde_json::{Map, Value, json};
+
+use super::engine::{RUN_LABEL, WORKER_LABEL};
+use super::record::container_name;
+use crate::directory::TaskDirectory;
+use crate::run_id::RunId;
+use crate::spec::{EngineAccess, TaskSpec};
+
+/// The target by which docker's API makes containers, and podman's likeness of it.
+const CREATE: &str = "/containers/create";
+/// The target of podman's own API; version 4.0.0 of it is understood by all later ones.
+const CREATE_BY_PODMAN: &str = "/v4.0.0/libpod/containers/create";
+/// Bytes of a MiB.
+const MIB: u64 = 1 << 20;
+
+/// A container that is to be made.
+#[derive(Clone, Debug)]
+pub(super) struct Plan<'a> {
+    pub(super) spec: &'a TaskSpec,
+    pub(super) container: &'a Container,
+    pub(super) access: &'a EngineAccess,
+    /// The engine's name for the image.
+    pub(super) image: String,
+    /// The task's whole environment.
+    pub(super) environment: BTreeMap<String, String>,
+    /// Where the program starts.
+    pub(super) working_directory: String,
+    /// Folders of the host that it sees at the same place, and what the job asks for.
+    pub(super) mounts: Vec<Mount>,
+    /// The cgroup that its own is to be below, if the engine takes one.
+    pub(super) cgroup_parent: Option<String>,
+}
+
+impl<'a> Plan<'a> {
+    /// What the task's container is made of.
+    pub(super) fn new(
+        (spec, container, access): (&'a TaskSpec, &'a Container, &'a EngineAccess),
+        directory: &TaskDirectory,
+        image: String,
+        environment: BTreeMap<String, String>,
+    ) -> Self {
+        let text = |path: &Path| path.to_string_lossy().into_owned();
+        let scratch = directory.scratch();
+        let same = |path: &Path| Mount {
+            source: text(path),
+            target: text(path),
+            read_only: false,
+        };
+        let ours = [
+            same(&directory.control()),
+            same(&scratch),
+            same(&spec.checkpoint_directory),
+        ];
+        let secrets = spec.secrets.target.as_deref().filter(|path| path.is_dir());
+        let secrets = secrets.map(|path| Mount {
+            read_only: true,
+            ..same(path)
+        });
+        let ours = ours.into_iter().chain(secrets);
+        let working_directory = spec.assignment.working_directory.clone();
+        Self {
+            spec,
+            container,
+            access,
+            image,
+            environment,
+            working_directory: working_directory.unwrap_or_else(|| text(&scratch)),
+            mounts: ours.chain(container.mounts.clone()).collect(),
+            cgroup_parent: None,
+        }
+    }
+
+    /// The request that makes it: target and body. Podman's likeness of docker's API knows no CDI devices, so a container
+    /// with GPUs is made by its own.
+    pub(super) fn request(&self, is_podman: bool) -> (&'static str, String, Value) {
+        let name = container_name(RunId::of(&self.spec.assignment));
+        match is_podman && !self.devices().is_empty() {
+            true => (CREATE_BY_PODMAN, name.clone(), self.for_podman(&name)),
+            false => (CREATE, name, self.for_docker()),
+        }
+    }
+
+    /// CDI names of the task's GPUs.
+    fn devices(&self) -> Vec<String> {
+        let gpus = { self.spec.assignment.gpus.iter() }.filter(|_| self.access.has_real_gpus);
+        gpus.map(|gpu| self.container.gpu_device(gpu)).collect()
+    }
+
+    fn labels(&self) -> Value {
+        let assignment = &self.spec.assignment;
+        json!({
+            WORKER_LABEL: self.access.worker,
+            RUN_LABEL: RunId::of(assignment).to_string(),
+            "muster.job": assignment.key.job.to_string(),
+            "muster.task": assignment.key.task.to_string(),
+            "muster.epoch": assignment.epoch.to_string(),
+        })
+    }
+
+    fn memory_bytes(&self) -> u64 {
+        self.spec.assignment.memory_mib.saturating_mul(MIB)
+    }
+
+    fn pids_max(&self) -> i64 {
+        let pids_max = self.spec.assignment.execution.pids_max;
+        pids_max.map_or(-1, i64::from)
+    }
+
+    fn ulimits(&self, entry: impl Fn(&UlimitKind, i64, i64) -> Value) -> Vec<Value> {
+        let amount = |amount: Option<u64>| {
+            amount.map_or(-1, |amount| i64::try_from(amount).unwrap_or(i64::MAX))
+        };
+        let limits = self.spec.assignment.execution.ulimits.iter();
+        limits
+            .map(|(kind, Ulimit { soft, hard })| entry(kind, amount(*soft), amount(*hard)))
+            .collect()
+    }
+
+    /// The body for docker, and for podman's likeness of it.
+    fn for_docker(&self) -> Value {
+        let container = self.container;
+        let variables = self.environment.iter();
+        let variables = variables.map(|(name, value)| format!("{name}={value}"));
+        let mounts = self.mounts.iter().map(|mount| {
+            json!({
+                "Type": "bind", "Source": mount.source, "Target": mount.target,
+                "ReadOnly": mount.read_only,
+            })
+        });
+        let mut host = json!({
+            "NetworkMode": "host",
+            "RestartPolicy": {"Name": "no"},
+            "LogConfig": {"Type": "none"},
+            "SecurityOpt": ["label=disable"],
+            "Mounts": mounts.collect::<Vec<_>>(),
+            "PidsLimit": self.pids_max(),
+            "Memory": self.memory_bytes(),
+            "Init": container.init,
+            "Ulimits": self.ulimits(|kind, soft, hard| {
+                json!({"Name": kind.name(), "Soft": soft, "Hard": hard})
+            }),
+        });
+        let devices = self.devices();
+        let devices =
+            (!devices.is_empty()).then(|| json!([{"Driver": "cdi", "DeviceIDs": devices}]));
+        put(&mut host, "DeviceRequests", devices);
+        let place = self.spec.confinement.cpus.as_ref();
+        put(
+            &mut host,
+            "CpusetCpus",
+            place.map(|place| list(&place.cpus)),
+        );
+        let nodes = place.filter(|place| !place.nodes.is_empty());
+        put(
+            &mut host,
+            "CpusetMems",
+            nodes.map(|place| list(&place.nodes)),
+        );
+        put(&mut host, "CgroupParent", self.cgroup_parent.clone());
+        put(&mut host, "UsernsMode", container.userns.clone());
+        put(&mut host, "ShmSize", container.shm_mib.map(|mib| mib * MIB));
+        let mut body = json!({
+            "Image": self.image,
+            "Env": variables.collect::<Vec<_>>(),
+            "WorkingDir": self.working_directory,
+            "Labels": self.labels(),
+            "AttachStdin": false,
+            "AttachStdout": true,
+            "AttachStderr": true,
+            "OpenStdin": false,
+            "Tty": false,
+            "HostConfig": host,
+        });
+        put(&mut body, "Cmd", given(&self.spec.assignment.command));
+        put(&mut body, "Entrypoint", given(&container.entrypoint));
+        put(&mut body, "User", container.user.clone());
+        body
+    }
+
+    /// The body for podman's own API.
+    fn for_podman(&self, name: &str) -> Value {
+        let container = self.container;
+        let mounts = self.mounts.iter().map(|mount| {
+            let access = if mount.read_only { "ro" } else { "rw" };
+            json!({
+                "type": "bind", "source": mount.source, "destination": mount.target,
+                "options": ["rbind", access],
+            })
+        });
+        let devices = self.devices().into_iter();
+        let mut body = json!({
+            "name": name,
+            "image": self.image,
+            "env": self.environment,
+            "work_dir": self.working_directory,
+            "labels": self.labels(),
+            "netns": {"nsmode": "host"},
+            "log_configuration": {"driver": "none"},
+            "selinux_opts": ["disable"],
+            "mounts": mounts.collect::<Vec<_>>(),
+            "devices": devices.map(|path| json!({"path": path})).collect::<Vec<_>>(),
+            "init": container.init,
+            "r_limits": self.ulimits(|kind, soft, hard| {
+                json!({"type": kind.name(), "soft": soft, "hard": hard})
+            }),
+        });
+        let mut limits = json!({"pids": {"limit": self.pids_max()}});
+        let memory_bytes = self.memory_bytes();
+        let memory = (memory_bytes > 0).then(|| json!({"limit": memory_bytes}));
+        put(&mut limits, "memory", memory);
+        let place = self.spec.confinement.cpus.as_ref();
+        let place =
+            place.map(|place| json!({"cpus": list(&place.cpus), "mems": list(&place.nodes)}));
+        put(&mut limits, "cpu", place);
+        put(&mut body, "resource_limits", Some(limits));
+        put(&mut body, "cgroup_parent", self.cgroup_parent.clone());
+        put(
+            &mut body,
+            "userns",
+            container.userns.as_deref().map(user_namespace),
+        );
+        put(
+            &mut body,
+            "shm_size",
+            container.shm_mib.map(|mib| mib * MIB),
+        );
+        put(&mut body, "command", given(&self.spec.assignment.command));
+        put(&mut body, "entrypoint", given(&container.entrypoint));
+        put(&mut body, "user", container.user.clone());
+        body
+    }
+}
+
+/// Adds a field unless it is absent: engines take their defaults then.
+fn put(body: &mut Value, name: &str, value: Option<impl Into<Value>>) {
+    let fields: Option<&mut Map<String, Value>> = body.as_object_mut();
+    if let (Some(fields), Some(value)) = (fields, value) {
+        fields.insert(name.to_owned(), value.into());
+    }
+}
+
+/// Numbers as the kernel lists them.
+fn list(numbers: &[u32]) -> String {
+    let numbers: Vec<String> = numbers.iter().map(ToString::to_string).collect();
+    numbers.join(",")
+}
+
+fn given(words: &[String]) -> Option<Value> {
+    (!words.is_empty()).then(|| json!(words))
+}
+
+/// `mode` or `mode:value`, as podman's own API has it.
+fn user_namespace(text: &str) -> Value {
+    match text.split_once(':') {
+        Some((mode, value)) => json!({"nsmode": mode, "value": value}),
+        None => json!({"nsmode": text}),
+    }
+}

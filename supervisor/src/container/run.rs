@@ -1,0 +1,421 @@
+//! Runs one container from its making to its removal, and ends as it ended.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::process::ExitCode;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use serde::Deserialize;
+
+use super::engine::{Engine, EngineError};
+use super::frames::Frames;
+use super::http::Exchange;
+use super::plan::Plan;
+use super::record::{ContainerEnd, ContainerRecord};
+use super::task::{RunError, Task, during};
+use crate::clock::boottime_ms;
+use crate::directory::TaskDirectory;
+use crate::output::complain;
+use crate::process::ProcessIdentity;
+use crate::segments::OutputStream;
+use crate::sys;
+
+/// The exit code of a runner that did not see a container to its end, as docker's has it.
+const FAILED: u8 = 125;
+/// Above it, a container's exit code means the signal that ended its first process.
+const SIGNAL_BASE: i32 = 128;
+/// Signals lie within this.
+const SIGNAL_MAX: i32 = 64;
+/// Pause between two looks for an engine that went away, in milliseconds.
+const ENGINE_RETRY_MS: u64 = 1_000;
+/// How long an engine that went away is waited for to say how a container ended, in milliseconds.
+const ENGINE_AWAY_MS_MAX: u64 = 60_000;
+/// How long the rest of a container's output is waited for once it has ended, in milliseconds.
+const OUTPUT_DRAIN_MS_MAX: u64 = 5_000;
+const MS_PER_SECOND: u64 = 1_000;
+const NS_PER_MS: u64 = 1_000_000;
+
+/// Has the image of a task's container on the host.
+pub(super) fn prepare(directory: &TaskDirectory) -> ExitCode {
+    let prepared = Task::read(directory).and_then(|task| task.image(directory));
+    match prepared {
+        Ok(_) => ExitCode::SUCCESS,
+        Err(error) => give_up(directory, &error),
+    }
+}
+
+/// Runs a task's container with this environment.
+pub(super) fn run(directory: &TaskDirectory, environment: BTreeMap<String, String>) -> ExitCode {
+    let ended = start(directory, environment).and_then(Runner::see_to_its_end);
+    match ended {
+        Ok(code) => end_like(code),
+        Err(error) => {
+            // Who ends by itself leaves nothing that lives: the engine may have started it all the same, or it runs on.
+            super::remove(directory);
+            give_up(directory, &error)
+        }
+    }
+}
+
+/// Leaves word why it did not work.
+fn give_up(directory: &TaskDirectory, error: &RunError) -> ExitCode {
+    complain(&error.to_string());
+    let end = ContainerEnd {
+        start_error: Some(error.to_string()),
+        out_of_memory: false,
+    };
+    if let Err(error) = end.write(directory) {
+        complain(&format!("writing down why failed: {error}"));
+    }
+    ExitCode::from(FAILED)
+}
+
+/// Ends as the container did: with its code, or by the signal that the code stands for.
+fn end_like(code: i32) -> ExitCode {
+    let signal = code - SIGNAL_BASE;
+    if (1..=SIGNAL_MAX).contains(&signal) {
+        sys::die_by(signal);
+    }
+    ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
+}
+
+/// Makes and starts the container. Until it is made, signals end this process: nothing is left behind.
+fn start(
+    directory: &TaskDirectory,
+    environment: BTreeMap<String, String>,
+) -> Result<Runner<'_>, RunError> {
+    let task = Task::read(directory)?;
+    let image = task.image(directory)?;
+    let is_podman = task.engine.identify()?.is_podman;
+    task.give_folders(directory);
+    let parts = (&task.spec, &task.container, &task.access);
+    let mut plan = Plan::new(parts, directory, image, environment);
+    if let Some(cgroup) = task.spec.cgroups().first()
+        && task.engine.takes_cgroup_paths()?
+    {
+        plan.cgroup_parent = crate::cgroup::below_mount(cgroup);
+    }
+    let (target, name, body) = plan.request(is_podman);
+    let signals = sys::take_signals(passed_on()).map_err(during("taking signals over"))?;
+    let mut record = ContainerRecord {
+        socket: task.access.socket.clone(),
+        name: name.clone(),
+        worker: task.access.worker.clone(),
+        init: None,
+    };
+    let written = || during("writing container.json");
+    record.write(directory).map_err(written())?;
+    let target = match target.contains("libpod") {
+        true => target.to_owned(),
+        false => format!("{target}?name={name}"),
+    };
+    let id = task.engine.create(&target, &body)?;
+    let (attach, init) = begin(&task.engine, &id)?;
+    record.init = init;
+    record.write(directory).map_err(written())?;
+    Runner::new(task.engine, id, directory, (signals, attach, init))
+}
+
+/// Reads its output from the first byte on, and starts it.
+fn begin(engine: &Engine, id: &str) -> Result<(Exchange, Option<ProcessIdentity>), EngineError> {
+    let attach = engine.attach(id)?;
+    engine.start(id)?;
+    let pid = engine.inspect(id)?.and_then(|standing| standing.pid);
+    Ok((attach, pid.and_then(ProcessIdentity::of)))
+}
+
+/// Removes a container that has ended.
+fn discard(engine: &Engine, id: &str, directory: &TaskDirectory) {
+    let removed = engine.remove(id).map_err(|error| error.to_string());
+    let forgotten =
+        || ContainerRecord::forget(directory).map_err(|error| format!("forgetting it: {error}"));
+    if let Err(error) = removed.and_then(|()| forgotten()) {
+        // It does not run; the agent removes what is left of it.
+        complain(&error);
+    }
+}
+
+/// Signals that are passed on to the container: all that ask for something, and that nobody needs to be told by the kernel.
+fn passed_on() -> impl Iterator<Item = i32> {
+    let own = [
+        libc::SIGKILL,
+        libc::SIGSTOP,
+        libc::SIGCONT,
+        libc::SIGCHLD,
+        libc::SIGTSTP,
+        libc::SIGTTIN,
+        libc::SIGTTOU,
+        libc::SIGSEGV,
+        libc::SIGBUS,
+        libc::SIGFPE,
+        libc::SIGILL,
+        libc::SIGTRAP,
+        libc::SIGABRT,
+        libc::SIGSYS,
+        libc::SIGPIPE,
+        libc::SIGURG,
+        libc::SIGWINCH,
+    ];
+    let all = (1..libc::SIGRTMIN()).chain(libc::SIGRTMIN()..=libc::SIGRTMAX());
+    // Two below the real-time ones are the C library's.
+    all.filter(move |signal| !own.contains(signal) && !(32..libc::SIGRTMIN()).contains(signal))
+}
+
+/// A container that runs, and what is heard of it.
+struct Runner<'a> {
+    engine: Engine,
+    id: String,
+    directory: &'a TaskDirectory,
+    signals: OwnedFd,
+    /// Our own standard output and standard error.
+    pipes: [OwnedFd; 2],
+    /// Its output, until it ends.
+    attach: Option<Exchange>,
+    frames: Frames,
+    /// The stream that takes nothing now.
+    blocked: Option<OutputStream>,
+    /// The engine's word on its end, unless the engine went away.
+    wait: Option<Exchange>,
+    /// When an engine that went away was last looked for, in milliseconds of `CLOCK_BOOTTIME`, as all times here.
+    looked_at_ms: u64,
+    init: Option<ProcessIdentity>,
+    /// Since when the engine is away and the container's first process is dead.
+    orphaned_at_ms: Option<u64>,
+    /// How it ended, and until when the rest of its output is waited for.
+    ended: Option<(i32, u64)>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+struct WaitAnswer {
+    status_code: i32,
+}
+
+impl<'a> Runner<'a> {
+    fn new(
+        engine: Engine,
+        id: String,
+        directory: &'a TaskDirectory,
+        (signals, mut attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
+    ) -> Result<Self, RunError> {
+        let pipes = [own(io::stdout().as_fd()), own(io::stderr().as_fd())];
+        let [stdout, stderr] = pipes.map(|pipe| pipe.map_err(during("setting up its output")));
+        attach.never_wait().map_err(during("reading its output"))?;
+        let mut runner = Self {
+            engine,
+            id,
+            directory,
+            signals,
+            pipes: [stdout?, stderr?],
+            attach: Some(attach),
+            frames: Frames::default(),
+            blocked: None,
+            wait: None,
+            looked_at_ms: 0,
+            init,
+            orphaned_at_ms: None,
+            ended: None,
+        };
+        runner.wait = runner.begin_to_wait();
+        Ok(runner)
+    }
+
+    /// Copies its output and passes signals on until it has ended; gives its exit code by a shell's conventions.
+    fn see_to_its_end(mut self) -> Result<i32, RunError> {
+        let code = loop {
+            self.copy()?;
+            match self.ended {
+                Some((code, _)) if self.attach.is_none() && self.blocked.is_none() => break code,
+                Some((code, until)) if boottime_ms() >= until => break code,
+                _ => {}
+            }
+            self.await_news()?;
+            self.pass_signals_on()?;
+            self.hear_output();
+            self.hear_end();
+            if self.wait.is_none() && self.ended.is_none() && self.look_is_due() {
+                self.find_again()?;
+            }
+        };
+        let standing = self.engine.inspect(&self.id);
+        let out_of_memory = standing.is_ok_and(|it| it.is_some_and(|it| it.out_of_memory));
+        discard(&self.engine, &self.id, self.directory);
+        if out_of_memory {
+            let end = ContainerEnd {
+                start_error: None,
+                out_of_memory,
+            };
+            end.write(self.directory)
+                .map_err(during("writing down that it ran out of memory"))?;
+        }
+        Ok(code)
+    }
+
+    fn copy(&mut self) -> Result<(), RunError> {
+        let pipes = &self.pipes;
+        let write = |stream, bytes: &[u8]| {
+            rustix::io::write(pipe_of(pipes, stream), bytes).map_err(io::Error::from)
+        };
+        self.blocked = self
+            .frames
+            .write(write)
+            .map_err(during("copying its output"))?;
+        Ok(())
+    }
+
+    /// Waits until anything can be done.
+    fn await_news(&self) -> Result<(), RunError> {
+        let mut polled = vec![PollFd::new(&self.signals, PollFlags::IN)];
+        match self.blocked {
+            Some(stream) => {
+                let pipe = pipe_of(&self.pipes, stream);
+                polled.push(PollFd::new(pipe, PollFlags::OUT));
+            }
+            None => {
+                let attach = self.attach.iter();
+                polled.extend(attach.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)));
+            }
+        }
+        let wait = self.wait.iter();
+        polled.extend(wait.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)));
+        let timeout = match (&self.ended, &self.wait) {
+            (Some((_, until)), _) => Some(until.saturating_sub(boottime_ms())),
+            (None, None) => Some(ENGINE_RETRY_MS),
+            (None, Some(_)) => None,
+        };
+        let timeout = timeout.map(|span_ms| Timespec {
+            tv_sec: (span_ms / MS_PER_SECOND).cast_signed(),
+            tv_nsec: (span_ms % MS_PER_SECOND * NS_PER_MS).cast_signed(),
+        });
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(during("polling")(error.into())),
+        }
+    }
+
+    fn pass_signals_on(&self) -> Result<(), RunError> {
+        while let Some(signal) =
+            sys::next_signal(self.signals.as_fd()).map_err(during("reading signals"))?
+        {
+            if let Err(error) = self.engine.signal(&self.id, signal) {
+                complain(&error.to_string());
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_output(&mut self) {
+        if self.blocked.is_some() {
+            return;
+        }
+        let Some(attach) = &mut self.attach else {
+            return;
+        };
+        let goes_on = match attach.read() {
+            Ok(goes_on) => goes_on,
+            Err(error) => error.kind() == io::ErrorKind::WouldBlock,
+        };
+        self.frames.push(&attach.take());
+        if !goes_on {
+            self.attach = None;
+        }
+    }
+
+    fn hear_end(&mut self) {
+        let Some(wait) = &mut self.wait else {
+            return;
+        };
+        match wait.read() {
+            Ok(true) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Ok(false) => {
+                let answer: Option<WaitAnswer> = serde_json::from_slice(&wait.take()).ok();
+                self.wait = None;
+                // What is no answer is asked for again.
+                if let Some(answer) = answer {
+                    self.has_ended(answer.status_code);
+                }
+            }
+            Err(_) => self.wait = None,
+        }
+    }
+
+    fn has_ended(&mut self, code: i32) {
+        if code >= 0 {
+            self.ended = Some((code, boottime_ms() + OUTPUT_DRAIN_MS_MAX));
+        }
+    }
+
+    /// Asks an engine that went away how the container stands. While its first process lives, the engine may stay away: the
+    /// container goes on without it.
+    fn find_again(&mut self) -> Result<(), RunError> {
+        match self.engine.inspect(&self.id) {
+            Ok(None) => Err(RunError::Lost("somebody removed it".to_owned())),
+            Ok(Some(standing)) if standing.is_running => {
+                complain("the container engine was away; output may be missing here");
+                self.orphaned_at_ms = None;
+                self.attach = self.engine.attach(&self.id).ok();
+                { self.attach.iter_mut() }
+                    .try_for_each(Exchange::never_wait)
+                    .map_err(during("reading its output"))?;
+                self.wait = self.begin_to_wait();
+                Ok(())
+            }
+            Ok(Some(standing)) if standing.exit_code >= 0 => {
+                self.has_ended(standing.exit_code);
+                Ok(())
+            }
+            Ok(Some(_)) => Err(RunError::Lost(
+                "the engine does not know how it ended".to_owned(),
+            )),
+            Err(error) => self.miss_engine(&error),
+        }
+    }
+
+    fn look_is_due(&mut self) -> bool {
+        let now_ms = boottime_ms();
+        let is_due = now_ms >= self.looked_at_ms + ENGINE_RETRY_MS;
+        if is_due {
+            self.looked_at_ms = now_ms;
+        }
+        is_due
+    }
+
+    fn miss_engine(&mut self, error: &EngineError) -> Result<(), RunError> {
+        let lives = self.init.is_some_and(|init| init.is_alive());
+        if lives {
+            self.orphaned_at_ms = None;
+            return Ok(());
+        }
+        let since_ms = *self.orphaned_at_ms.get_or_insert_with(boottime_ms);
+        if boottime_ms() < since_ms + ENGINE_AWAY_MS_MAX {
+            return Ok(());
+        }
+        let away = ENGINE_AWAY_MS_MAX / MS_PER_SECOND;
+        Err(RunError::Lost(format!(
+            "it has ended, and for {away} s the engine did not say how: {error}"
+        )))
+    }
+
+    /// None if the engine went away: it is looked for again.
+    fn begin_to_wait(&self) -> Option<Exchange> {
+        let mut wait = self.engine.wait(&self.id).ok()?;
+        wait.never_wait().ok()?;
+        Some(wait)
+    }
+}
+
+fn pipe_of([stdout, stderr]: &[OwnedFd; 2], stream: OutputStream) -> &OwnedFd {
+    match stream {
+        OutputStream::Stdout => stdout,
+        OutputStream::Stderr => stderr,
+    }
+}
+
+/// A pipe of ours that never lets us wait.
+fn own(pipe: BorrowedFd<'_>) -> io::Result<OwnedFd> {
+    fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
+    pipe.try_clone_to_owned()
+}

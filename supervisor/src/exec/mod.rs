@@ -1,0 +1,466 @@
+//! Commands that users run beside a task: in its environment, its working directory and its cgroup, and as a part of it.
+//!
+//! They are children of the supervisor, so that whatever ends the task ends them: its lease, an order to stop, its own end.
+//! A thread of its own starts them, because a disk may hang and the main thread must not; that thread lives as long as they
+//! do, since they die with whoever started them. It begins with the first request: most tasks have none.
+//!
+//! An agent asks on a socket of its own for each, with the files that are to be the command's input and output, and is
+//! told on the same socket what became of it. If it hangs up, the command is ended.
+
+mod client;
+mod request;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::process::{Command, Stdio};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use muster_core::time::MonotonicMs;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
+    send, socket_with,
+};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, getpid, pidfd_open};
+
+use crate::cgroup::Cgroups;
+use crate::child::ChildSetup;
+use crate::clock::LeaseClock;
+use crate::container::container_name;
+use crate::directory::TaskDirectory;
+use crate::environment;
+use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
+use crate::output::complain;
+use crate::process::signal_group;
+use crate::run_id::RunId;
+use crate::secrets::Secrets;
+use crate::spec::TaskSpec;
+use crate::sys;
+use crate::wake::Wake;
+pub use client::{ask, hear};
+pub use request::{ExecAnswer, ExecRequest};
+use request::{FILES, receive};
+
+/// Stack of the thread.
+const STACK_BYTES: usize = 256 << 10;
+
+/// The commands that run beside one task.
+#[derive(Debug, Default)]
+pub(crate) struct Execs {
+    /// The task as it was started; none before.
+    task: Option<Beside>,
+    thread: Option<ExecThread>,
+}
+
+/// A task as it was started, with what it was given.
+#[derive(Clone, Debug)]
+struct Beside {
+    spec: TaskSpec,
+    secrets: Secrets,
+}
+
+#[derive(Debug)]
+struct ExecThread {
+    shared: Arc<Shared>,
+    done: Receiver<()>,
+}
+
+/// What the main thread and the one of this module share.
+#[derive(Debug)]
+struct Shared {
+    /// Wakes the thread.
+    wake: Wake,
+    /// Wakes the main thread, which alone collects processes that ended.
+    ended: Wake,
+    table: Mutex<Table>,
+}
+
+#[derive(Debug, Default)]
+struct Table {
+    /// Commands that run, by process number; with how they ended until that is told.
+    running: BTreeMap<i32, Option<WaitStatus>>,
+    /// Ends of processes that may be a command which is only being started.
+    early: Vec<(i32, WaitStatus)>,
+    is_starting: bool,
+    /// Nothing more is started.
+    is_closed: bool,
+}
+
+impl Execs {
+    /// The task was started so.
+    pub(crate) fn started(&mut self, spec: TaskSpec, secrets: Secrets) {
+        self.task = Some(Beside { spec, secrets });
+    }
+
+    /// Begins to take requests; no more than once, and not before the task was started.
+    pub(crate) fn open(&mut self, directory: &TaskDirectory) {
+        let Some(task) = self.task.as_ref().filter(|_| self.thread.is_none()) else {
+            return;
+        };
+        match ExecThread::start(task.clone(), directory.clone()) {
+            Ok(thread) => self.thread = Some(thread),
+            // The agent finds no socket, and says so.
+            Err(error) => complain(&format!("taking commands beside the task failed: {error}")),
+        }
+    }
+
+    /// What to poll for the end of a command; call [`Self::seen`] before collecting processes.
+    pub(crate) fn ended(&self) -> Option<&Wake> {
+        self.thread.as_ref().map(|thread| &thread.shared.ended)
+    }
+
+    /// The ends that were signalled so far are about to be collected.
+    pub(crate) fn seen(&self) {
+        if let Some(ended) = self.ended() {
+            ended.lower();
+        }
+    }
+
+    /// A child of this process ended that is not the task's main process.
+    pub(crate) fn reaped(&self, pid: i32, status: WaitStatus) {
+        let Some(thread) = &self.thread else { return };
+        let mut table = thread.shared.table();
+        if let Some(running) = table.running.get_mut(&pid) {
+            *running = Some(status);
+            thread.shared.wake.raise();
+        } else if table.is_starting {
+            table.early.push((pid, status));
+        }
+    }
+
+    /// Asks all of them to end: their task was asked to.
+    pub(crate) fn terminate(&self) {
+        self.signal(&[Signal::HUP, Signal::CONT]);
+    }
+
+    /// Kills all of them, and starts no more: their task has ended.
+    pub(crate) fn kill(&self) {
+        if let Some(thread) = &self.thread {
+            thread.shared.table().is_closed = true;
+        }
+        self.signal(&[Signal::KILL]);
+    }
+
+    fn signal(&self, signals: &[Signal]) {
+        let Some(thread) = &self.thread else { return };
+        for (pid, status) in &thread.shared.table().running {
+            for signal in signals.iter().filter(|_| status.is_none()) {
+                signal_group(*pid, *signal);
+            }
+        }
+    }
+
+    /// Waits until the agent was told of their ends, for a bounded time. Call it when nothing of the task lives.
+    pub(crate) fn finish(&self) {
+        let Some(thread) = &self.thread else { return };
+        thread.shared.table().is_closed = true;
+        thread.shared.wake.raise();
+        if thread.done.recv_timeout(EXEC_ANSWER_MAX).is_err() {
+            complain("commands beside the task did not end in time");
+        }
+    }
+}
+
+impl Shared {
+    fn table(&self) -> MutexGuard<'_, Table> {
+        self.table.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl ExecThread {
+    fn start(task: Beside, directory: TaskDirectory) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            wake: Wake::new()?,
+            ended: Wake::new()?,
+            table: Mutex::default(),
+        });
+        let (tell_done, done) = sync_channel(1);
+        let server = Server {
+            task,
+            directory,
+            shared: Arc::clone(&shared),
+            sessions: Vec::new(),
+            clock: LeaseClock::start(),
+        };
+        thread::Builder::new()
+            .name("exec".to_owned())
+            .stack_size(STACK_BYTES)
+            .spawn(move || serve(server, &tell_done))?;
+        Ok(Self { shared, done })
+    }
+}
+
+fn serve(mut server: Server, tell_done: &SyncSender<()>) {
+    if let Err(error) = server.serve() {
+        complain(&format!("taking commands beside the task failed: {error}"));
+    }
+    // The receiver may have given up waiting.
+    let _ = tell_done.send(());
+    // What was started dies with this thread: it ends with the process.
+    loop {
+        thread::park();
+    }
+}
+
+/// The thread's side.
+struct Server {
+    task: Beside,
+    directory: TaskDirectory,
+    shared: Arc<Shared>,
+    sessions: Vec<Session>,
+    clock: LeaseClock,
+}
+
+/// One agent's request.
+struct Session {
+    agent: OwnedFd,
+    /// The command's process, once it runs.
+    pid: Option<i32>,
+    /// Readable once that has ended; none once that was noticed.
+    process: Option<OwnedFd>,
+    /// When it is killed, once the agent has hung up.
+    kill_at: Option<MonotonicMs>,
+    /// One too many: its request is refused once it was read, or the refusal would be lost with it.
+    is_surplus: bool,
+}
+
+impl Server {
+    /// Serves until there will be nothing more to tell.
+    fn serve(&mut self) -> io::Result<()> {
+        let listener = socket_with(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC | SocketFlags::NONBLOCK,
+            None,
+        )?;
+        bind(
+            &listener,
+            &SocketAddrUnix::new(self.directory.exec_socket())?,
+        )?;
+        listen(
+            &listener,
+            i32::try_from(EXEC_SESSIONS_MAX).unwrap_or(i32::MAX),
+        )?;
+        loop {
+            self.tell_ends();
+            if self.shared.table().is_closed && self.sessions.is_empty() {
+                return Ok(());
+            }
+            let ready = self.wait(&listener)?;
+            self.shared.wake.lower();
+            while let Ok(agent) =
+                accept_with(&listener, SocketFlags::CLOEXEC | SocketFlags::NONBLOCK)
+            {
+                self.accept(agent);
+            }
+            for index in ready.into_iter().rev() {
+                self.hear(index);
+            }
+        }
+    }
+
+    /// Waits until something happens; gives the sessions whose agent said something or hung up, ascending.
+    fn wait(&mut self, listener: &OwnedFd) -> io::Result<Vec<usize>> {
+        // Others may go on asking: what keeps us awake must not hold it up.
+        let limit = self.kill_orphans();
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut polled = vec![
+            readable(self.shared.wake.as_fd()),
+            readable(listener.as_fd()),
+        ];
+        let mut subjects = Vec::new();
+        for (index, session) in self.sessions.iter().enumerate() {
+            // One whose agent hung up stays readable for ever: it must not wake us again.
+            if session.kill_at.is_none() {
+                polled.push(readable(session.agent.as_fd()));
+                subjects.push((index, true));
+            }
+            if let Some(process) = &session.process {
+                polled.push(readable(process.as_fd()));
+                subjects.push((index, false));
+            }
+        }
+        match poll(&mut polled, limit.as_ref()) {
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let states: Vec<bool> = polled[polled.len() - subjects.len()..]
+            .iter()
+            .map(|one| !one.revents().is_empty())
+            .collect();
+        let mut heard = Vec::new();
+        for ((index, is_agent), _) in subjects.into_iter().zip(states).filter(|(_, ready)| *ready) {
+            if is_agent {
+                heard.push(index);
+            } else {
+                self.sessions[index].process = None;
+                self.shared.ended.raise();
+            }
+        }
+        Ok(heard)
+    }
+
+    /// Kills those that were asked to end and did not in time. Gives how long the next one has; none if there is none.
+    fn kill_orphans(&mut self) -> Option<Timespec> {
+        let now = self.clock.now();
+        for session in &mut self.sessions {
+            if session.kill_at.is_some_and(|kill_at| now >= kill_at) {
+                signal_group(session.pid.unwrap_or_default(), Signal::KILL);
+                session.kill_at = Some(now.after(EXEC_HANGUP_MS));
+            }
+        }
+        let next = self.sessions.iter().filter_map(|session| session.kill_at);
+        next.min()
+            .and_then(|next| Duration::from_millis(next.since(now)).try_into().ok())
+    }
+
+    fn accept(&mut self, agent: OwnedFd) {
+        let taken = self.sessions.iter().filter(|session| !session.is_surplus);
+        self.sessions.push(Session {
+            is_surplus: taken.count() >= EXEC_SESSIONS_MAX,
+            agent,
+            pid: None,
+            process: None,
+            kill_at: None,
+        });
+    }
+
+    /// An agent's request, or its end.
+    fn hear(&mut self, index: usize) {
+        let session = &mut self.sessions[index];
+        let (received, is_surplus) = (receive(&session.agent), session.is_surplus);
+        match (session.pid, received) {
+            (_, Err(Errno::AGAIN | Errno::INTR)) => {}
+            (None, Ok(Some((request, files)))) => match self.start(&request, files, is_surplus) {
+                Ok(pid) => {
+                    let session = &mut self.sessions[index];
+                    session.pid = Some(pid);
+                    session.process = process_of(pid);
+                    session.tell(&ExecAnswer::Started);
+                }
+                Err(detail) => {
+                    self.sessions
+                        .remove(index)
+                        .tell(&ExecAnswer::Refused { detail });
+                }
+            },
+            // What is no request is answered by hanging up.
+            (None, _) => drop(self.sessions.remove(index)),
+            (Some(pid), _) => {
+                session.kill_at = Some(self.clock.now().after(EXEC_HANGUP_MS));
+                for signal in [Signal::HUP, Signal::CONT] {
+                    signal_group(pid, signal);
+                }
+            }
+        }
+    }
+
+    fn start(
+        &self,
+        request: &ExecRequest,
+        files: [OwnedFd; FILES],
+        is_surplus: bool,
+    ) -> Result<i32, String> {
+        if is_surplus {
+            return Err(format!(
+                "{EXEC_SESSIONS_MAX} commands run beside this task already (EXEC_SESSIONS_MAX)"
+            ));
+        }
+        let mut command = self.command(request, files)?;
+        {
+            let mut table = self.shared.table();
+            if table.is_closed {
+                return Err("the task has ended".to_owned());
+            }
+            table.is_starting = true;
+        }
+        let spawned = command.spawn();
+        let mut table = self.shared.table();
+        table.is_starting = false;
+        let early = std::mem::take(&mut table.early);
+        let child = spawned
+            .map_err(|error| format!("starting `{}` failed: {error}", request.command[0]))?;
+        let pid = child.id().cast_signed();
+        let ended = early.into_iter().find(|(ended, _)| *ended == pid);
+        table.running.insert(pid, ended.map(|(_, status)| status));
+        // One that began while the others were killed was not among them.
+        if table.is_closed {
+            signal_group(pid, Signal::KILL);
+        }
+        self.shared.wake.raise();
+        Ok(pid)
+    }
+
+    /// The command as a process beside those of the task.
+    fn command(&self, request: &ExecRequest, files: [OwnedFd; FILES]) -> Result<Command, String> {
+        let Beside { spec, secrets } = &self.task;
+        if spec.assignment.execution.container.is_some() {
+            let name = container_name(RunId::of(&spec.assignment));
+            return Err(format!(
+                "the task is in a container: on its host, `podman exec {name}` (or docker's) enters that"
+            ));
+        }
+        let (program, arguments) = request
+            .command
+            .split_first()
+            .ok_or("the command is empty")?;
+        let mut command = Command::new(program);
+        let [input, output, errors] = files;
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment::of_task(spec, &self.directory, secrets))
+            .current_dir(self.directory.working_directory(spec))
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::from(errors));
+        if let Some(terminal) = &request.terminal {
+            command.env("TERM", terminal);
+        }
+        let cgroups = Cgroups::at(&spec.cgroups());
+        sys::set_up_in_child(&mut command, ChildSetup::of(spec, &cgroups, getpid())?);
+        if request.terminal.is_some() {
+            sys::with_controlling_terminal(&mut command);
+        }
+        Ok(command)
+    }
+
+    /// Tells agents of commands that ended.
+    fn tell_ends(&mut self) {
+        let mut table = self.shared.table();
+        self.sessions.retain_mut(|session| {
+            let Some(pid) = session.pid else {
+                return !table.is_closed;
+            };
+            let Some(Some(status)) = table.running.get(&pid).copied() else {
+                return true;
+            };
+            table.running.remove(&pid);
+            session.tell(&ExecAnswer::Ended {
+                code: status.exit_status(),
+                signal: status.terminating_signal(),
+            });
+            false
+        });
+    }
+}
+
+impl Session {
+    fn tell(&mut self, answer: &ExecAnswer) {
+        // An agent that is gone need not be told; that it is gone is noticed when it is listened to.
+        if let Ok(bytes) = serde_json::to_vec(answer) {
+            let _ = send(&self.agent, &bytes, SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// None if it was collected already, which needs no signal.
+fn process_of(pid: i32) -> Option<OwnedFd> {
+    let pid = Pid::from_raw(pid)?;
+    pidfd_open(pid, PidfdFlags::NONBLOCK).ok()
+}

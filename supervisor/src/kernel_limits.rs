@@ -1,0 +1,75 @@
+//! The kernel's limits for each of a task's processes (`ulimit`).
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use muster_core::spec::{Ulimit, UlimitKind};
+use rustix::process::{Resource, Rlimit, geteuid, getrlimit};
+
+/// How many files the kernel lets any process open, whoever asks.
+const FILES_OF_ANYBODY: &str = "/proc/sys/fs/nr_open";
+
+/// What a child has to set.
+///
+/// # Errors
+/// A limit that this host does not let us set, in words for the user: the child could only give a number.
+pub(crate) fn of_task(
+    limits: &BTreeMap<UlimitKind, Ulimit>,
+) -> Result<Vec<(Resource, Rlimit)>, String> {
+    limits
+        .iter()
+        .map(|(kind, limit)| of_kind(*kind, *limit))
+        .collect()
+}
+
+fn of_kind(kind: UlimitKind, limit: Ulimit) -> Result<(Resource, Rlimit), String> {
+    let resource = resource(kind);
+    let text = |limit: Option<u64>| limit.map_or("unlimited".to_owned(), |limit| limit.to_string());
+    let exceeds =
+        |most: Option<u64>| most.is_some_and(|most| limit.hard.is_none_or(|hard| hard > most));
+    let ours = getrlimit(resource).maximum;
+    let most = match kind {
+        UlimitKind::Nofile if geteuid().is_root() => files_of_anybody(),
+        _ if geteuid().is_root() => None,
+        _ => ours,
+    };
+    if exceeds(most) {
+        return Err(format!(
+            "its hard limit `{kind}` of {} is over what this host allows, {}",
+            text(limit.hard),
+            text(most)
+        ));
+    }
+    let wanted = Rlimit {
+        current: limit.soft,
+        maximum: limit.hard,
+    };
+    Ok((resource, wanted))
+}
+
+fn files_of_anybody() -> Option<u64> {
+    fs::read_to_string(FILES_OF_ANYBODY)
+        .ok()?
+        .trim()
+        .parse()
+        .ok()
+}
+
+const fn resource(kind: UlimitKind) -> Resource {
+    match kind {
+        UlimitKind::As => Resource::As,
+        UlimitKind::Core => Resource::Core,
+        UlimitKind::Cpu => Resource::Cpu,
+        UlimitKind::Data => Resource::Data,
+        UlimitKind::Fsize => Resource::Fsize,
+        UlimitKind::Memlock => Resource::Memlock,
+        UlimitKind::Msgqueue => Resource::Msgqueue,
+        UlimitKind::Nice => Resource::Nice,
+        UlimitKind::Nofile => Resource::Nofile,
+        UlimitKind::Nproc => Resource::Nproc,
+        UlimitKind::Rtprio => Resource::Rtprio,
+        UlimitKind::Rttime => Resource::Rttime,
+        UlimitKind::Sigpending => Resource::Sigpending,
+        UlimitKind::Stack => Resource::Stack,
+    }
+}

@@ -1,0 +1,127 @@
+//! What a task has said of itself: checkpoints, steps, and what it could not read.
+
+use std::collections::BTreeMap;
+
+use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_core::time::MonotonicMs;
+
+use crate::limits::{PROGRESS_TOLD_MS, SAVES_BEGUN_MAX};
+use crate::protocol::SupervisorMessage;
+
+/// All that a new agent must be told again.
+#[derive(Debug, Default)]
+pub(crate) struct Said {
+    /// The task's main process, once it has outlived a quick task.
+    pub(crate) started: Option<i32>,
+    /// Newest checkpoint on record.
+    pub(crate) checkpoint: Option<CheckpointReport>,
+    /// Checkpoints that it could not read, on record.
+    pub(crate) spoiled: Vec<SpoilReport>,
+    /// Where it is.
+    pub(crate) progress: Progress,
+    /// Checkpoints that it is writing.
+    pub(crate) saves: Saves,
+}
+
+impl Said {
+    /// Everything, as messages.
+    pub(crate) fn messages(&self) -> Vec<SupervisorMessage> {
+        let started = self.started.map(|pid| SupervisorMessage::Started { pid });
+        let checkpoint = self.checkpoint.clone().map(SupervisorMessage::Checkpoint);
+        let spoiled = self.spoiled.iter().cloned().map(SupervisorMessage::Spoiled);
+        let progress = self.progress.newest;
+        let progress = progress.map(|step| SupervisorMessage::Progress { step });
+        let all = started.into_iter().chain(checkpoint).chain(spoiled);
+        all.chain(progress).collect()
+    }
+}
+
+/// The step that a task is at. It may be said at every step; the agent hears of it now and then.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    newest: Option<u64>,
+    /// When the agent may hear of a step that it has not heard of.
+    due: Option<MonotonicMs>,
+    told_at: Option<MonotonicMs>,
+}
+
+impl Progress {
+    /// The task is at this step.
+    pub(crate) fn said(&mut self, step: u64, now: MonotonicMs) {
+        if self.newest.replace(step) != Some(step) && self.due.is_none() {
+            let due = self.told_at.map(|at| at.after(PROGRESS_TOLD_MS));
+            self.due = Some(due.map_or(now, |due| due.max(now)));
+        }
+    }
+
+    /// When [`Self::news`] has something.
+    pub(crate) const fn due(&self) -> Option<MonotonicMs> {
+        self.due
+    }
+
+    /// The step that the agent should hear of now.
+    pub(crate) fn news(&mut self, now: MonotonicMs) -> Option<u64> {
+        self.due.take_if(|due| *due <= now)?;
+        self.told_at = Some(now);
+        self.newest
+    }
+}
+
+/// Checkpoints that a task is writing, and since when.
+#[derive(Debug, Default)]
+pub(crate) struct Saves(BTreeMap<u64, MonotonicMs>);
+
+impl Saves {
+    /// A checkpoint of this step is about to be written; begun again, its time starts again. Of too many the one of the
+    /// lowest step is forgotten.
+    pub(crate) fn begin(&mut self, step: u64, now: MonotonicMs) {
+        self.0.insert(step, now);
+        if self.0.len() > SAVES_BEGUN_MAX {
+            self.0.pop_first();
+        }
+    }
+
+    /// Milliseconds that the checkpoint of this step took until now, if it was begun; those before it were given up.
+    pub(crate) fn end(&mut self, step: u64, now: MonotonicMs) -> Option<u64> {
+        let later = self.0.split_off(&step.saturating_add(1));
+        let begun = std::mem::replace(&mut self.0, later);
+        begun.get(&step).map(|at| now.since(*at))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const START: MonotonicMs = MonotonicMs(1_000);
+
+    #[test]
+    fn progress_is_told_at_once_and_then_now_and_then() {
+        let mut progress = Progress::default();
+        progress.said(1, START);
+        assert_eq!(progress.news(START), Some(1));
+        progress.said(2, START.after(1));
+        progress.said(3, START.after(2));
+        assert_eq!(progress.news(START.after(3)), None);
+        assert_eq!(progress.due(), Some(START.after(PROGRESS_TOLD_MS)));
+        assert_eq!(progress.news(START.after(PROGRESS_TOLD_MS)), Some(3));
+        progress.said(3, START.after(PROGRESS_TOLD_MS + 1));
+        assert_eq!(progress.due(), None);
+    }
+
+    #[test]
+    fn a_save_takes_from_its_begin_to_its_commit() {
+        let mut saves = Saves::default();
+        assert_eq!(saves.end(5, START), None);
+        saves.begin(6, START);
+        saves.begin(7, START.after(50));
+        saves.begin(7, START.after(100));
+        assert_eq!(saves.end(7, START.after(400)), Some(300));
+        // The one before was given up.
+        assert_eq!(saves.end(6, START.after(500)), None);
+        for step in 0..2 * SAVES_BEGUN_MAX as u64 {
+            saves.begin(step, START);
+        }
+        assert_eq!(saves.0.len(), SAVES_BEGUN_MAX);
+    }
+}

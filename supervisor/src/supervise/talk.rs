@@ -1,0 +1,107 @@
+//! What a supervisor and its task have to say to each other: registrations, and the order to stop.
+
+use muster_core::time::MonotonicMs;
+
+use super::{Supervisor, Watched};
+use crate::checkpoints::{ConnectionId, Registration};
+use crate::control::TaskRequest;
+use crate::protocol::{ControlAnswer, SupervisorMessage};
+use crate::stopping::Stopping;
+
+impl Supervisor<'_> {
+    /// Does what a connection of the task asks for. No answer: it comes later, or was given.
+    pub(super) fn hear(
+        &mut self,
+        task: &mut Watched,
+        connection: ConnectionId,
+        request: TaskRequest,
+    ) -> Option<ControlAnswer> {
+        let now = self.clock.now();
+        let registration = match request {
+            TaskRequest::Begin(step) => {
+                self.said.saves.begin(step, now);
+                return Some(ControlAnswer::done());
+            }
+            TaskRequest::Progress(step) => {
+                self.said.progress.said(step, now);
+                return Some(ControlAnswer::done());
+            }
+            TaskRequest::Watch => {
+                let stop = self.stopping.as_ref().map(Stopping::notice);
+                self.connections.watch(connection, stop);
+                return None;
+            }
+            TaskRequest::Commit(mut commit) => {
+                commit.report.save_ms = self.said.saves.end(commit.report.step, now);
+                Registration::Commit(commit)
+            }
+            TaskRequest::Spoil(report) => Registration::Spoil(report),
+        };
+        self.keep(task);
+        match &task.keeper {
+            Some(keeper) => keeper.register(connection, registration).err(),
+            None => Some(ControlAnswer::refused("the task cannot be watched")),
+        }
+    }
+
+    /// Tells the agent how far the task is, if it is time to.
+    pub(super) fn tell_progress(&mut self, now: MonotonicMs) {
+        if let Some(step) = self.said.progress.news(now) {
+            self.connections
+                .tell_agent(&SupervisorMessage::Progress { step });
+        }
+    }
+
+    /// When something is to be done at the latest, while the lease leaves the task alone until `then`.
+    pub(super) fn next_look(&self, then: MonotonicMs, task: &Watched) -> MonotonicMs {
+        let stopping = self.stopping.as_ref().and_then(Stopping::until);
+        let keeper = task.keeper.is_none().then_some(task.keeper_due);
+        let progress = self.said.progress.due();
+        let dues = stopping.into_iter().chain(keeper).chain(progress);
+        dues.fold(then, MonotonicMs::min)
+    }
+
+    /// Lets the alarm ring when the lease needs attention, and the guard know when that is.
+    pub(crate) fn wake_at(&mut self, then: MonotonicMs) {
+        if let Some(alarm) = &mut self.alarm {
+            alarm.set(then, self.clock);
+        }
+        if let Some(pulse) = self.pulse {
+            pulse.until(self.clock.to_boottime_ms(then));
+        }
+    }
+
+    /// Begins to stop the task, or leaves it less time than before.
+    pub(super) fn ask_to_stop(&mut self, reason: String, grace_ms: u64) {
+        let now = self.clock.now();
+        let is_first = self.lease.stop(now, grace_ms);
+        // What stands still hears nothing.
+        self.stance.resume();
+        if let Some(stopping) = &mut self.stopping {
+            stopping.shorten(now, grace_ms);
+        }
+        // What has not begun need not be asked.
+        if !is_first || grace_ms == 0 || self.prepared.is_some() {
+            return;
+        }
+        let warning = self.spec.assignment.warning;
+        let listens = self.connections.has_watchers();
+        let order = (reason, grace_ms);
+        let mut stopping = Stopping::begin(self.directory, order, now, warning, listens);
+        if self.has_saved {
+            stopping.saved(now);
+        }
+        self.connections.tell_watchers(stopping.notice());
+        self.stopping = Some(stopping);
+    }
+
+    /// A checkpoint is on record: a task that was asked to stop need not be given more time, unless more follow.
+    pub(super) fn note_saved(&mut self, last: Option<bool>) {
+        self.has_saved = last == Some(true);
+        if last != Some(false)
+            && let Some(stopping) = &mut self.stopping
+        {
+            stopping.saved(self.clock.now());
+        }
+    }
+}

@@ -1,0 +1,303 @@
+//! What tasks say on their control socket, and how they are asked to stop.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::net::UnixStream;
+
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
+use muster_core::beat::SpoilReport;
+use muster_core::desired::{CheckpointRef, TaskAssignment};
+use muster_core::spec::StopWarning;
+use muster_supervisor::clock::boottime_ms;
+use muster_supervisor::{AgentRequest, ControlAnswer, ControlNotice, SupervisorMessage};
+
+const SIGTERM: i32 = 15;
+const SIGUSR1: i32 = 10;
+
+/// A task's connection to its control socket.
+struct Control(BufReader<UnixStream>);
+
+impl Control {
+    fn connect(rig: &Rig) -> Self {
+        let stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
+        Self(BufReader::new(stream))
+    }
+
+    fn ask(&mut self, line: &str) -> ControlAnswer {
+        self.0.get_mut().write_all(line.as_bytes()).unwrap();
+        self.0.get_mut().write_all(b"\n").unwrap();
+        serde_json::from_str(&self.line()).unwrap()
+    }
+
+    fn done(&mut self, line: &str) {
+        assert_eq!(self.ask(line), ControlAnswer::done(), "{line}");
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.0.read_line(&mut line).unwrap();
+        line
+    }
+
+    fn notice(&mut self) -> ControlNotice {
+        serde_json::from_str(&self.line()).unwrap()
+    }
+}
+
+fn stop(reason: &str, grace_ms: u64) -> AgentRequest {
+    AgentRequest::Stop {
+        reason: reason.to_owned(),
+        grace_ms,
+    }
+}
+
+/// A task that writes down which signals it gets, and ends by SIGTERM.
+fn listening(extra: &str) -> TaskAssignment {
+    script(&format!(
+        "trap 'echo usr1 >> got' USR1; trap 'echo term >> got; exit 75' TERM; {extra} echo ready > ready; while :; do sleep 0.02; done"
+    ))
+}
+
+#[test]
+fn the_time_of_a_save_runs_from_its_begin_to_its_commit() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    rig.hear_started();
+    let mut control = Control::connect(&rig);
+    let before = boottime_ms();
+    control.done(r#"{"op":"begin","step":5,"epoch":11}"#);
+    std::thread::park_timeout(std::time::Duration::from_millis(120));
+    control.done(r#"{"op":"commit","step":5,"path":"/c/5"}"#);
+    let took = boottime_ms() - before;
+    let SupervisorMessage::Checkpoint(report) = rig.hear() else {
+        panic!("no checkpoint");
+    };
+    let save_ms = report.save_ms.unwrap();
+    assert!((100..=took).contains(&save_ms), "{save_ms} of {took} ms");
+    // Nobody began it.
+    control.done(r#"{"op":"commit","step":6,"path":"/c/6"}"#);
+    let SupervisorMessage::Checkpoint(report) = rig.hear() else {
+        panic!("no checkpoint");
+    };
+    assert_eq!((report.step, report.save_ms), (6, None));
+}
+
+#[test]
+fn a_checkpoint_that_cannot_be_read_is_told_and_training_may_come_to_its_step_again() {
+    let mut task = script("sleep 1000");
+    task.checkpoint = Some(CheckpointRef {
+        step: 10,
+        path: "/c/step_10".to_owned(),
+    });
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    let mut control = Control::connect(&rig);
+    let line = r#"{"op":"commit","step":8,"path":"/c/8"}"#;
+    assert!(control.ask(line).error.unwrap().contains("not greater"));
+    control.done(r#"{"op":"spoil","step":10,"reason":"its digest differs","epoch":11}"#);
+    let report = SpoilReport {
+        step: 10,
+        reason: "its digest differs".to_owned(),
+    };
+    assert_eq!(rig.hear(), SupervisorMessage::Spoiled(report.clone()));
+    assert_eq!(
+        rig.directory.spoiled().unwrap(),
+        std::slice::from_ref(&report)
+    );
+    // Said again, it is no news; what another attempt says does not count.
+    control.done(r#"{"op":"spoil","step":10,"reason":"again"}"#);
+    let line = r#"{"op":"spoil","step":9,"reason":"torn","epoch":10}"#;
+    assert!(control.ask(line).error.unwrap().contains("epoch"));
+    control.done(line_of_commit());
+    let SupervisorMessage::Checkpoint(committed) = rig.hear() else {
+        panic!("no checkpoint");
+    };
+    assert_eq!(committed.step, 8);
+    let line = r#"{"op":"spoil","step":8,"reason":"torn"}"#;
+    assert!(
+        control
+            .ask(line)
+            .error
+            .unwrap()
+            .contains("commit a newer one")
+    );
+    // A new agent hears of it again.
+    rig.reconnect();
+    rig.hear_started();
+    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
+    assert_eq!(rig.hear(), SupervisorMessage::Spoiled(report));
+}
+
+const fn line_of_commit() -> &'static str {
+    r#"{"op":"commit","step":8,"path":"/c/8"}"#
+}
+
+#[test]
+fn progress_is_told_at_once_and_then_seldom() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    rig.hear_started();
+    let mut control = Control::connect(&rig);
+    for step in 1..200 {
+        control.done(&format!(r#"{{"op":"progress","step":{step}}}"#));
+    }
+    assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 1 });
+    // Nothing more for a while; who connects anew hears the newest.
+    rig.reconnect();
+    rig.hear_started();
+    assert_eq!(rig.hear(), SupervisorMessage::Progress { step: 199 });
+    rig.say(&stop("cancel", 0));
+    rig.hear_exit();
+}
+
+#[test]
+fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoint() {
+    let mut rig = Rig::start(listening(""), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    let mut control = Control::connect(&rig);
+    control.done(r#"{"op":"watch"}"#);
+    rig.say(&stop("preempt", 60_000));
+    let notice = control.notice().stop;
+    assert_eq!(
+        (notice.reason.as_str(), notice.grace_ms),
+        ("preempt", 60_000)
+    );
+    // The flag file says the same, and one that comes late hears it at once.
+    let flag = rig.directory.control().join("preempt");
+    eventually("the flag", || flag.exists());
+    let mut late = Control::connect(&rig);
+    late.done(r#"{"op":"watch"}"#);
+    assert_eq!(late.notice().stop, notice);
+    // More follow: no signal yet.
+    control.done(r#"{"op":"begin","step":1}"#);
+    control.done(r#"{"op":"commit","step":1,"path":"/c/1","last":false}"#);
+    control.done(r#"{"op":"progress","step":2}"#);
+    assert!(!rig.directory.scratch().join("got").exists());
+    control.done(r#"{"op":"commit","step":2,"path":"/c/2"}"#);
+    assert_eq!(rig.scratch_file("got"), "term");
+    let exit = rig.hear_exit();
+    assert_eq!((exit.code, exit.lease_expired), (Some(75), false));
+}
+
+#[test]
+fn who_said_that_nothing_is_left_to_save_is_not_waited_for() {
+    let mut rig = Rig::start(listening(""), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    let mut control = Control::connect(&rig);
+    control.done(r#"{"op":"watch"}"#);
+    control.done(r#"{"op":"commit","step":1,"path":"/c/1","last":true}"#);
+    rig.say(&stop("drain", 60_000));
+    assert_eq!(rig.hear_exit().code, Some(75));
+}
+
+#[test]
+fn the_jobs_own_signal_comes_first_and_sigterm_before_the_end() {
+    let mut task = listening("");
+    task.warning = Some(StopWarning {
+        signal: SIGUSR1,
+        to_all: false,
+        lead_ms: None,
+    });
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    let asked = boottime_ms();
+    rig.say(&stop("run_time", 2_000));
+    assert_eq!(rig.scratch_file("got"), "usr1");
+    assert_eq!(rig.hear_exit().code, Some(75));
+    let took = boottime_ms() - asked;
+    assert!(took >= 1_500, "{took} ms");
+    assert_eq!(rig.scratch_file("got"), "usr1\nterm");
+}
+
+#[test]
+fn the_jobs_own_signal_reaches_every_process_if_it_is_for_all() {
+    // The child has left the main process's group.
+    let child = "setsid sh -c 'trap \"echo child >> got; exit 0\" USR1; echo up > child; while :; do sleep 0.02; done' & while [ ! -s child ]; do sleep 0.02; done;";
+    let mut task = listening(child);
+    task.warning = Some(StopWarning {
+        signal: SIGUSR1,
+        to_all: true,
+        lead_ms: Some(60_000),
+    });
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    rig.say(&stop("cancel", 60_000));
+    let got = rig.directory.scratch().join("got");
+    eventually("both signals", || {
+        let text = std::fs::read_to_string(&got).unwrap_or_default();
+        text.contains("usr1\n") && text.contains("child\n")
+    });
+    rig.say(&stop("cancel", 0));
+    rig.hear_exit();
+}
+
+#[test]
+fn a_task_is_asked_before_its_lease_ends_and_that_counts_as_the_leases_end() {
+    let began = boottime_ms();
+    let mut rig = Rig::start_spec(
+        script(
+            "trap 'cat $MUSTER_CTL_DIR/preempt > flag; echo >> flag; exit 75' TERM; while :; do sleep 0.02; done",
+        ),
+        3_000,
+        |spec| spec.lease_warning_ms = 2_000,
+    );
+    rig.hear_started();
+    let exit = rig.hear_exit();
+    let took = boottime_ms() - began;
+    assert_eq!(
+        (exit.code, exit.lease_expired),
+        (Some(75), true),
+        "{exit:?}"
+    );
+    assert!((1_000..3_000).contains(&took), "{took} ms");
+    assert!(rig.scratch_file("flag").contains(r#""reason":"lease""#));
+}
+
+#[test]
+fn a_lease_that_is_extended_in_time_asks_nobody() {
+    let mut rig = Rig::start_spec(
+        script("trap 'exit 75' TERM; sleep 2 & wait; exit 0"),
+        2_000,
+        |spec| spec.lease_warning_ms = 1_000,
+    );
+    rig.hear_started();
+    rig.say(&AgentRequest::Extend {
+        deadline_boottime_ms: boottime_ms() + LONG_LEASE_MS,
+    });
+    let exit = rig.hear_exit();
+    assert_eq!((exit.code, exit.lease_expired), (Some(0), false));
+}
+
+#[test]
+fn a_failure_carries_the_line_that_tells_and_when_it_was_raised() {
+    let text = r#"echo '{"message": {"message": "x", "extraInfo": {"timestamp": "1700000000"}}}' > $TORCHELASTIC_ERROR_FILE; echo step 1; echo "RuntimeError: CUDA out of memory. Tried" >&2; echo after >&2; exit 1"#;
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    let exit = rig.hear_exit();
+    assert_eq!(exit.code, Some(1));
+    assert_eq!(
+        exit.evidence,
+        "RuntimeError: CUDA out of memory. Tried\nraised at 1700000000"
+    );
+    // Whoever ends well is asked nothing, and so is who ends by an order.
+    let mut rig = Rig::start(script("echo KeyError; exit 0"), LONG_LEASE_MS);
+    assert_eq!(rig.hear_exit().evidence, "");
+}
+
+#[test]
+fn the_end_of_a_long_output_is_looked_through() {
+    let text =
+        "head -c 1000000 /dev/zero | tr '\\0' x; echo; echo 'ValueError: at the end'; exit 3";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    assert_eq!(rig.hear_exit().evidence, "ValueError: at the end");
+}
+
+#[test]
+fn a_task_that_is_terminated_without_listening_gets_sigterm_at_once() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    rig.hear_started();
+    let asked = boottime_ms();
+    rig.say(&stop("preempt", 60_000));
+    assert_eq!(rig.hear_exit().signal, Some(SIGTERM));
+    assert!(boottime_ms() - asked < 15_000);
+}

@@ -1,0 +1,181 @@
+//! Commands that users run beside a task.
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, OwnedFd};
+
+use crate::support::{LONG_LEASE_MS, PATIENCE_MS, Rig, eventually, is_gone, script};
+use muster_supervisor::AgentRequest;
+use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
+use muster_supervisor::limits::EXEC_SESSIONS_MAX;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// A command beside the task, with the test as its user.
+struct Beside {
+    socket: OwnedFd,
+    input: Option<File>,
+    output: File,
+}
+
+impl Beside {
+    fn start(rig: &mut Rig, text: &str) -> Self {
+        rig.say(&AgentRequest::OpenExec);
+        let request = ExecRequest {
+            command: ["sh", "-c", text].map(str::to_owned).to_vec(),
+            terminal: None,
+        };
+        let (their_input, input) = io::pipe().unwrap();
+        let (output, their_output) = io::pipe().unwrap();
+        let mut socket = None;
+        eventually("the socket for commands", || {
+            let files = [
+                their_input.as_fd(),
+                their_output.as_fd(),
+                their_output.as_fd(),
+            ];
+            socket = exec::ask(&rig.directory, &request, files).ok();
+            socket.is_some()
+        });
+        Self {
+            socket: socket.unwrap(),
+            input: Some(File::from(OwnedFd::from(input))),
+            output: File::from(OwnedFd::from(output)),
+        }
+    }
+
+    fn started(rig: &mut Rig, text: &str) -> Self {
+        let beside = Self::start(rig, text);
+        assert_eq!(beside.hear(), Some(ExecAnswer::Started));
+        beside
+    }
+
+    fn hear(&self) -> Option<ExecAnswer> {
+        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
+        let limit = Timespec {
+            tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
+            tv_nsec: 0,
+        };
+        assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "no answer");
+        exec::hear(self.socket.as_fd()).unwrap()
+    }
+
+    /// All that it prints until its end.
+    fn output(&mut self) -> String {
+        let mut text = String::new();
+        self.output.read_to_string(&mut text).unwrap();
+        text
+    }
+}
+
+const fn ended(code: Option<i32>, signal: Option<i32>) -> Option<ExecAnswer> {
+    Some(ExecAnswer::Ended { code, signal })
+}
+
+#[test]
+fn a_command_sees_what_its_task_sees_and_its_end_is_told() {
+    let mut task = script("echo mine > file; sleep 1000");
+    task.environment
+        .insert("COLOUR".to_owned(), "green".to_owned());
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.scratch_file("file");
+    let text = "cat; cat file; echo $COLOUR $MUSTER_JOB_ID $MUSTER_EPOCH; exit 7";
+    let mut beside = Beside::started(&mut rig, text);
+    let mut input = beside.input.take().unwrap();
+    input.write_all(b"typed\n").unwrap();
+    drop(input);
+    assert_eq!(beside.hear(), ended(Some(7), None));
+    assert_eq!(beside.output(), "typed\nmine\ngreen 7 11\n");
+    let beside = Beside::started(&mut rig, "kill -TERM $$; sleep 1000");
+    assert_eq!(beside.hear(), ended(None, Some(15)));
+    // The task does not notice.
+    assert!(rig.directory.exit().unwrap().is_none());
+}
+
+#[test]
+fn a_command_that_cannot_be_started_says_why() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    drop(Beside::started(&mut rig, "true"));
+    let request = ExecRequest {
+        command: vec!["/nonexistent".to_owned()],
+        terminal: None,
+    };
+    let (reader, writer) = io::pipe().unwrap();
+    let files = [reader.as_fd(), writer.as_fd(), writer.as_fd()];
+    let socket = exec::ask(&rig.directory, &request, files).unwrap();
+    let beside = Beside {
+        socket,
+        input: None,
+        output: File::from(OwnedFd::from(reader)),
+    };
+    let Some(ExecAnswer::Refused { detail }) = beside.hear() else {
+        panic!("not refused");
+    };
+    assert!(
+        detail.contains("starting `/nonexistent` failed"),
+        "{detail}"
+    );
+}
+
+#[test]
+fn commands_end_with_their_task() {
+    let mut rig = Rig::start(
+        script("mkfifo fifo; echo $$ > ready; read line < fifo"),
+        LONG_LEASE_MS,
+    );
+    rig.scratch_file("ready");
+    let beside = Beside::started(&mut rig, "echo $$ > beside; trap '' HUP TERM; sleep 1000");
+    let pid = rig.scratch_file("beside");
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 60_000,
+    });
+    // It ignores what asks it to end, and does not hold its task's end up.
+    let exit = rig.hear_exit();
+    assert_eq!(exit.signal, Some(15), "{exit:?}");
+    assert_eq!(beside.hear(), ended(None, Some(9)));
+    assert!(is_gone(&pid));
+}
+
+#[test]
+fn commands_end_with_the_lease() {
+    let mut rig = Rig::start(script("sleep 1000"), 1_500);
+    let beside = Beside::started(&mut rig, "setsid sleep 1000 & echo $! > beside; sleep 1000");
+    let pid = rig.scratch_file("beside");
+    assert!(rig.hear_exit().lease_expired);
+    assert_eq!(beside.hear(), ended(None, Some(9)));
+    assert!(is_gone(&pid));
+}
+
+#[test]
+fn a_command_ends_when_its_user_goes_away() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let polite = Beside::started(&mut rig, "echo $$ > polite; exec sleep 1000");
+    let deaf = Beside::started(
+        &mut rig,
+        "echo $$ > deaf; trap '' HUP; while :; do sleep 1; done",
+    );
+    for (name, beside) in [("polite", polite), ("deaf", deaf)] {
+        let pid = rig.scratch_file(name);
+        drop(beside);
+        eventually(name, || is_gone(&pid));
+    }
+    assert!(rig.directory.exit().unwrap().is_none());
+}
+
+#[test]
+fn commands_beside_a_task_are_limited() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    let mut running: Vec<Beside> = (0..EXEC_SESSIONS_MAX)
+        .map(|_| Beside::started(&mut rig, "trap '' HUP; echo $$ > deaf; sleep 1000"))
+        .collect();
+    rig.scratch_file("deaf");
+    let Some(ExecAnswer::Refused { detail }) = Beside::start(&mut rig, "true").hear() else {
+        panic!("not refused");
+    };
+    assert!(detail.contains("EXEC_SESSIONS_MAX"), "{detail}");
+    // It ignores what asks it to end, and is killed in time although others go on asking for its place.
+    drop(running.pop());
+    eventually("room for another", || {
+        Beside::start(&mut rig, "true").hear() == Some(ExecAnswer::Started)
+    });
+}

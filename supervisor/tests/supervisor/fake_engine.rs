@@ -1,0 +1,100 @@
+//! An engine that does as a test says: for what a real one does only on bad days.
+
+use std::io::{Read, Write};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+/// Answers one request, given as `METHOD path`, on its connection.
+type Answer = dyn Fn(&str, &mut UnixStream) + Send + Sync;
+
+/// An engine that answers as a function says. It ends with the test program.
+pub(crate) struct FakeEngine {
+    home: tempfile::TempDir,
+    asked: Arc<Mutex<Vec<String>>>,
+}
+
+impl FakeEngine {
+    /// Starts one.
+    pub(crate) fn start(answer: impl Fn(&str, &mut UnixStream) + Send + Sync + 'static) -> Self {
+        let engine = Self {
+            home: tempfile::tempdir().unwrap(),
+            asked: Arc::default(),
+        };
+        let listener = UnixListener::bind(engine.socket()).unwrap();
+        let (asked, answer): (_, Arc<Answer>) = (Arc::clone(&engine.asked), Arc::new(answer));
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let Ok(mut stream) = stream else { return };
+                let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
+                std::thread::spawn(move || {
+                    let request = read_request(&mut stream);
+                    asked.lock().unwrap().push(request.clone());
+                    answer(&request, &mut stream);
+                });
+            }
+        });
+        engine
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.path().join("engine.sock")
+    }
+
+    /// Whether something was asked for that begins like this.
+    pub(crate) fn was_asked(&self, beginning: &str) -> bool {
+        let asked = self.asked.lock().unwrap();
+        asked.iter().any(|request| request.starts_with(beginning))
+    }
+}
+
+/// Method and target of a request, whose body is read to its end.
+fn read_request(stream: &mut UnixStream) -> String {
+    let mut read = Vec::new();
+    let mut bytes = [0u8; 4_096];
+    loop {
+        let text = String::from_utf8_lossy(&read).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let length = head
+                .lines()
+                .find_map(|line| line.strip_prefix("Content-Length: "))
+                .map_or(0, |length| length.parse().unwrap());
+            if body.len() >= length {
+                let line = head.lines().next().unwrap();
+                return line.trim_end_matches(" HTTP/1.1").to_owned();
+            }
+        }
+        let count = stream.read(&mut bytes).unwrap();
+        if count == 0 {
+            return String::new();
+        }
+        read.extend(&bytes[..count]);
+    }
+}
+
+/// Answers with JSON.
+pub(crate) fn json(stream: &mut UnixStream, status: u16, body: &str) {
+    let head = format!(
+        "HTTP/1.1 {status} Whatever\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n",
+        body.len()
+    );
+    // Whoever hung up does not want to know.
+    drop(stream.write_all(format!("{head}{body}").as_bytes()));
+}
+
+/// What every engine says of itself, and of an image that it has.
+pub(crate) fn ordinary(request: &str, stream: &mut UnixStream) {
+    match request {
+        "GET /_ping" => {
+            let head =
+                "HTTP/1.1 200 OK\r\nServer: Docker/1.0 (test)\r\nContent-Length: 2\r\n\r\nOK";
+            drop(stream.write_all(head.as_bytes()));
+        }
+        "GET /info" => json(stream, 200, r#"{"CgroupDriver": "systemd"}"#),
+        request if request.starts_with("GET /images/") => {
+            json(stream, 200, r#"{"Id": "sha256:1"}"#);
+        }
+        _ => json(stream, 404, r#"{"message": "no such container"}"#),
+    }
+}

@@ -1,0 +1,171 @@
+//! A real engine for tests: podman's service, with everything of it in a folder of the test's own.
+//!
+//! Where podman is not installed, or cannot run containers here, tests that need it say so and pass.
+
+use std::io::Write;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use muster_supervisor::container::Engine;
+
+use crate::support::eventually;
+
+/// The image of all tests: busybox and nothing else.
+pub(crate) const IMAGE: &str = "localhost/muster-test:1";
+/// Programs of busybox that tests use.
+const PROGRAMS: [&str; 9] = [
+    "sh", "env", "sleep", "cat", "echo", "id", "df", "kill", "touch",
+];
+
+/// A running service of podman.
+pub(crate) struct Podman {
+    home: PathBuf,
+    service: Option<Child>,
+}
+
+impl Podman {
+    /// Starts a service, or says why there is none.
+    pub(crate) fn start() -> Option<Self> {
+        match Self::try_start() {
+            Ok(podman) => Some(podman),
+            Err(why) => {
+                // The test's own output, which the harness shows.
+                drop(writeln!(
+                    std::io::stderr(),
+                    "skipped: no podman here: {why}"
+                ));
+                None
+            }
+        }
+    }
+
+    fn try_start() -> Result<Self, String> {
+        let busybox = find("busybox").ok_or("busybox is not installed")?;
+        find("podman").ok_or("podman is not installed")?;
+        let runtime = ["runc", "crun"].iter().find_map(|name| find(name));
+        let runtime = runtime.ok_or("neither runc nor crun is installed")?;
+        // On a short path: sockets below it have 107 bytes.
+        let home = tempfile::Builder::new().prefix("mp").tempdir_in("/tmp");
+        let home = home.map_err(|error| error.to_string())?.keep();
+        let mut podman = Self {
+            home,
+            service: None,
+        };
+        let configuration = format!(
+            "[engine]\nruntime = \"{}\"\ncgroup_manager = \"cgroupfs\"\nevents_logger = \"file\"\n",
+            runtime.display()
+        );
+        let write = |name: &str, text: &str| {
+            std::fs::write(podman.home.join(name), text).map_err(|error| error.to_string())
+        };
+        write("containers.conf", &configuration)?;
+        podman.import(&busybox)?;
+        podman.serve()?;
+        Ok(podman)
+    }
+
+    /// Where it listens.
+    pub(crate) fn socket(&self) -> PathBuf {
+        self.home.join("podman.sock")
+    }
+
+    /// The engine.
+    pub(crate) fn engine(&self) -> Engine {
+        Engine::at(&self.socket())
+    }
+
+    /// Starts to serve.
+    pub(crate) fn serve(&mut self) -> Result<(), String> {
+        let mut command = self.command();
+        command
+            .args(["system", "service", "--time=0"])
+            .arg(format!("unix://{}", self.socket().display()))
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        self.service = Some(command.spawn().map_err(|error| error.to_string())?);
+        let engine = self.engine();
+        eventually("podman's service", || engine.identify().is_ok());
+        Ok(())
+    }
+
+    /// Stops to serve. Its containers go on.
+    pub(crate) fn stop_serving(&mut self) {
+        if let Some(mut service) = self.service.take() {
+            service.kill().unwrap();
+            service.wait().unwrap();
+        }
+        drop(std::fs::remove_file(self.socket()));
+    }
+
+    /// The names of its containers.
+    pub(crate) fn containers(&self) -> Vec<String> {
+        let listed = self
+            .run(&["ps", "--all", "--format", "{{.Names}}"])
+            .unwrap();
+        listed.lines().map(ToOwned::to_owned).collect()
+    }
+
+    /// Runs one command of podman.
+    pub(crate) fn run(&self, arguments: &[&str]) -> Result<String, String> {
+        let output = self.command().args(arguments).output();
+        let output = output.map_err(|error| error.to_string())?;
+        if output.status.success() {
+            return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+        }
+        let words = String::from_utf8_lossy(&output.stderr);
+        Err(format!("podman {}: {}", arguments.join(" "), words.trim()))
+    }
+
+    fn command(&self) -> Command {
+        let mut command = Command::new("podman");
+        command
+            .arg("--root")
+            .arg(self.home.join("root"))
+            .arg("--runroot")
+            .arg(self.home.join("run"))
+            .args(["--storage-driver", "vfs"])
+            .env("CONTAINERS_CONF", self.home.join("containers.conf"))
+            .env("XDG_RUNTIME_DIR", &self.home)
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Makes the image of a tree with busybox in it.
+    fn import(&self, busybox: &Path) -> Result<(), String> {
+        let tree = self.home.join("tree");
+        let text = |error: std::io::Error| error.to_string();
+        for folder in ["bin", "tmp", "dev", "proc", "etc"] {
+            std::fs::create_dir_all(tree.join(folder)).map_err(text)?;
+        }
+        std::fs::copy(busybox, tree.join("bin/busybox")).map_err(text)?;
+        for program in PROGRAMS {
+            let link = tree.join("bin").join(program);
+            std::os::unix::fs::symlink("busybox", link).map_err(text)?;
+        }
+        let archive = self.home.join("tree.tar");
+        let mut pack = Command::new("tar");
+        pack.arg("-C").arg(&tree).arg("-cf").arg(&archive).arg(".");
+        let packed = pack.status().map_err(text)?;
+        if !packed.success() {
+            return Err("packing the image failed".to_owned());
+        }
+        self.run(&["import", &archive.display().to_string(), IMAGE])
+            .map(|_| ())
+    }
+}
+
+impl Drop for Podman {
+    fn drop(&mut self) {
+        drop(self.run(&["rm", "--all", "--force", "--time=0"]));
+        self.stop_serving();
+        drop(std::fs::remove_dir_all(&self.home));
+    }
+}
+
+fn find(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH")?;
+    let folders = std::env::split_paths(&path).chain(["/usr/sbin".into(), "/sbin".into()]);
+    folders
+        .map(|folder| folder.join(program))
+        .find(|file| file.is_file())
+}

@@ -1,0 +1,235 @@
+//! What tasks print, and commands beside them, through any replica.
+
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, only_attempt, printed, shell, with_gpus};
+use serde_json::{Value, json};
+
+const SMALL: Shape = Shape {
+    replicas: 3,
+    workers: 1,
+    gpus: 2,
+};
+
+/// The command line with the job's number in it.
+async fn muster(cluster: &Cluster, job: &str, words: &[&str]) -> muster_tests::Run {
+    let words: Vec<&str> = words
+        .iter()
+        .map(|word| if *word == "JOB" { job } else { word })
+        .collect();
+    cluster.muster(&words).await
+}
+
+#[tokio::test]
+async fn output_is_read_by_stream_attempt_time_and_task() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    // Fails once, prints on both outputs, a moment apart.
+    let script = "echo out $MUSTER_ATTEMPT $MUSTER_TASK_INDEX; sleep 0.05; echo err >&2; sleep 0.05; echo last; \
+                  [ $MUSTER_ATTEMPT = 2 ]";
+    let mut spec = shell(script);
+    spec.groups[0].count = Some(2);
+    spec.retry = Some(v1::RetryPolicy {
+        retries_max: 1,
+        backoff_ms: 1,
+    });
+    let id = client.submit_job(spec).await.unwrap().job;
+    let ended = client.wait_job(id).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
+    let job = id.to_string();
+    let logs = async |more: &[&str]| {
+        let words = [&["job", "logs", "JOB"], more].concat();
+        muster(&cluster, &job, &words).await
+    };
+    assert_eq!(logs(&[]).await.ok(), "out 2 0\nerr\nlast\n");
+    assert_eq!(logs(&["--attempt", "1"]).await.ok(), "out 1 0\nerr\nlast\n");
+    assert_eq!(logs(&["--stderr"]).await.ok(), "err\n");
+    assert_eq!(
+        logs(&["--stream", "stdout", "--tail", "1"]).await.ok(),
+        "last\n"
+    );
+    let all = logs(&["--all-attempts", "--task", "1", "--stream", "stdout"]).await;
+    assert_eq!(all.ok(), "out 1 1\nlast\nout 2 1\nlast\n");
+    let marked = logs(&["--task", "all", "--prefix"]).await.ok();
+    assert_eq!(
+        marked.lines().collect::<Vec<&str>>()[2..4],
+        ["[task 0 stdout] last", "[task 1 stdout] out 2 1"]
+    );
+    assert_eq!(logs(&["--until", "1h"]).await.ok(), "");
+    let lines = logs(&["-o", "jsonl"]).await.ok();
+    let second: Value = serde_json::from_str(lines.lines().nth(1).unwrap()).unwrap();
+    assert_eq!(
+        (&second["stream"], &second["text"]),
+        (&"stderr".into(), &"err".into())
+    );
+    let since = second["time"].as_str().unwrap();
+    assert_eq!(logs(&["--since", since]).await.ok(), "err\nlast\n");
+    let missing = logs(&["--attempt", "5"]).await;
+    let told = "there are, newest first: 2 (epoch ";
+    assert!(
+        missing.code == 1 && missing.stderr.contains(told),
+        "{missing:?}"
+    );
+
+    // The life of one attempt.
+    let words = [
+        "job",
+        "events",
+        "JOB",
+        "--task",
+        "1",
+        "--attempt",
+        "2",
+        "-o",
+        "jsonl",
+    ];
+    let events = muster(&cluster, &job, &words).await.ok();
+    let kind = |line: &str| serde_json::from_str::<Value>(line).unwrap()["kind"].clone();
+    let kinds: Vec<Value> = events.lines().map(kind).collect();
+    let expected = [
+        "attempt_placed",
+        "task_started",
+        "attempt_running",
+        "task_exited",
+        "attempt_ended",
+    ];
+    assert_eq!(kinds, expected, "{events}");
+    let words = [
+        "job",
+        "events",
+        "JOB",
+        "--kind",
+        "task_exited",
+        "-o",
+        "jsonl",
+    ];
+    let events = muster(&cluster, &job, &words).await.ok();
+    assert_eq!(events.lines().count(), 4, "{events}");
+}
+
+#[tokio::test]
+async fn a_command_runs_beside_its_task_through_every_replica() {
+    let mut cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let script = "echo mine > file; echo ready; while [ ! -e done ]; do sleep 0.05; done; echo bye";
+    let id = client.submit_job(shell(script)).await.unwrap().job;
+    only_attempt(&client, id).await;
+    printed(&client, id, 1).await;
+    let job = id.to_string();
+    for address in cluster.addresses.clone() {
+        let words = ["job", "exec", &job, "--address", &address, "--"];
+        let words = [
+            &words[..],
+            &["sh", "-c", "cat; cat file; echo $MUSTER_JOB_ID >&2; exit 7"],
+        ]
+        .concat();
+        let run = cluster.muster_reading(&words, "typed\n").await;
+        assert_eq!(
+            (run.code, run.stdout.as_str(), run.stderr.as_str()),
+            (7, "typed\nmine\n", format!("{job}\n").as_str()),
+            "{address}"
+        );
+    }
+    // Not anybody's, and not beside what does not run.
+    let mut other = cluster.command(&["job", "exec", &job, "--", "true"]);
+    other.env("MUSTER_USER", "eve");
+    let refused = muster_tests::Run::of(other, "").await;
+    assert!(
+        refused.code == 1 && refused.stderr.contains("only its user `ada`"),
+        "{refused:?}"
+    );
+    let none = muster(
+        &cluster,
+        &job,
+        &["job", "exec", "JOB", "--task", "3", "--", "true"],
+    )
+    .await;
+    assert!(none.stderr.contains("has no task 3"), "{none:?}");
+
+    // A command that runs when leaders change goes on; one of the replica that dies does not.
+    let leader = cluster.leader(&client).await;
+    let follower = (leader + 1) % 3;
+    let address = cluster.addresses[follower].clone();
+    let words = [
+        "job",
+        "exec",
+        &job,
+        "--address",
+        &address,
+        "-n",
+        "--",
+        "sh",
+        "-c",
+        "echo up > up; sleep 87654.5",
+    ];
+    let mut beside = cluster.command(&words);
+    let mut beside = beside.kill_on_drop(true).spawn().unwrap();
+    eventually("the command runs", async || {
+        let run = muster(&cluster, &job, &["job", "exec", "JOB", "--", "cat", "up"]).await;
+        (run.stdout == "up\n").then_some(())
+    })
+    .await;
+    cluster.replicas[leader].kill();
+    let status = beside.wait().await.unwrap();
+    assert_eq!(status.code(), Some(1));
+    eventually("the command's end", async || {
+        let words = [
+            "job",
+            "exec",
+            "JOB",
+            "--",
+            "sh",
+            "-c",
+            "pgrep -f 'sleep 87654.[5]' || echo none",
+        ];
+        let run = muster(&cluster, &job, &words).await;
+        (run.stdout == "none\n").then_some(())
+    })
+    .await;
+    cluster.replicas[leader].start();
+
+    // The task has lived through all of it.
+    let done = muster(
+        &cluster,
+        &job,
+        &["job", "exec", "JOB", "--", "touch", "done"],
+    )
+    .await;
+    assert_eq!(done.code, 0, "{done:?}");
+    let ended = client.wait_job(id).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
+    assert_eq!(ended.units[0].attempts, 1);
+    let over = muster(&cluster, &job, &["job", "exec", "JOB", "--", "true"]).await;
+    assert!(over.stderr.contains("does not run now"), "{over:?}");
+}
+
+#[tokio::test]
+async fn a_worker_ships_what_its_tasks_printed() {
+    let mut cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let shipped = cluster.folder.join("shipped");
+    let program = format!(
+        "echo $MUSTER_JOB_ID $MUSTER_ATTEMPT $MUSTER_LOG_STREAM $(cat $MUSTER_LOG_SEGMENT) >> {}",
+        shipped.display()
+    );
+    let ships = cluster.add_worker("ships", |settings| {
+        settings["gpus"] =
+            json!({"simulated": {"count": 1, "model": "SPECIAL", "memory_mib": 1024}});
+        settings["log_shipping"] = json!({"command": ["sh", "-c", program]});
+    });
+    cluster.workers[ships].start();
+    let mut spec = with_gpus(shell("echo hello; echo there >&2"), 1);
+    let resources = spec.groups[0].resources.get_or_insert_default();
+    resources.gpu_models = vec!["SPECIAL".to_owned()];
+    let job = client.submit_job(spec).await.unwrap().job;
+    let expected = [
+        format!("{job} 1 stderr there"),
+        format!("{job} 1 stdout hello"),
+    ];
+    eventually("both outputs are shipped", async || {
+        let text = std::fs::read_to_string(&shipped).ok()?;
+        let mut lines: Vec<&str> = text.lines().collect();
+        lines.sort_unstable();
+        (lines == expected).then_some(())
+    })
+    .await;
+}

@@ -1,0 +1,99 @@
+//! Retries in place and the upkeep of checkpoints, with real tasks on a real host.
+
+use muster_client::Client;
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, shell, with_gpus};
+
+async fn ready() -> (Cluster, Client) {
+    let cluster = Cluster::start(Shape {
+        replicas: 1,
+        workers: 1,
+        gpus: 8,
+    })
+    .await;
+    let client = cluster.client().await;
+    eventually("the host is up", async || {
+        let status = client.status(v1::Consistency::Linearizable).await.ok()?;
+        (status.hosts?.up == 1).then_some(())
+    })
+    .await;
+    (cluster, client)
+}
+
+async fn submit(client: &Client, mut spec: v1::JobSpec, lifecycle: v1::Lifecycle) -> JobId {
+    spec.lifecycle = Some(lifecycle);
+    spec.retry = Some(v1::RetryPolicy {
+        retries_max: 9,
+        backoff_ms: 600_000,
+    });
+    client.submit_job(spec).await.unwrap().job
+}
+
+/// A back-off of ten minutes is not waited for: the task is begun again where it was, on the GPU that it had.
+#[tokio::test]
+async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
+    let (cluster, client) = ready().await;
+    let script = "echo $CUDA_VISIBLE_DEVICES >> $MUSTER_CKPT_DIR/gpus; [ $MUSTER_ATTEMPT = 3 ]";
+    let lifecycle = v1::Lifecycle {
+        local_retries_max: 2,
+        ..v1::Lifecycle::default()
+    };
+    let job = submit(&client, with_gpus(shell(script), 1), lifecycle).await;
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
+    let unit = &ended.units[0];
+    assert_eq!((unit.attempts, unit.failures), (3, 2), "{unit:?}");
+    assert_eq!(unit.local_retries, 2, "{unit:?}");
+    let id = job.to_string();
+    let events = cluster.muster(&["job", "events", &id]).await;
+    let events = events.ok();
+    assert!(
+        events.contains("retried in place (1 of 2 in a row)"),
+        "{events}"
+    );
+    assert!(
+        events.contains("retried in place (2 of 2 in a row)"),
+        "{events}"
+    );
+}
+
+/// The newest two are kept, the others' folders go, and a restart goes on from the newest.
+#[tokio::test]
+async fn old_checkpoints_are_removed_and_the_newest_are_kept() {
+    let (cluster, client) = ready().await;
+    let list = cluster.write("list", "");
+    let script = format!(
+        "for step in 1 2 3 4 5; do \
+           mkdir $MUSTER_CKPT_DIR/step_$step.tmp; \
+           mv $MUSTER_CKPT_DIR/step_$step.tmp $MUSTER_CKPT_DIR/step_$step; \
+           touch $MUSTER_CKPT_DIR/step_$step/_COMMITTED; sleep 1.5; \
+         done; \
+         while :; do ls $MUSTER_CKPT_DIR > {list}.new; mv {list}.new {list}; sleep 0.2; done",
+        list = list.display()
+    );
+    let lifecycle = v1::Lifecycle {
+        checkpoints: Some(v1::CheckpointPolicy {
+            kept_min: 2,
+            kept_every: None,
+            remove: true,
+            bad_max: 3,
+            restore_window_ms: 600_000,
+        }),
+        ..v1::Lifecycle::default()
+    };
+    let job = submit(&client, shell(&script), lifecycle).await;
+    eventually("only the newest two are left", async || {
+        let left = std::fs::read_to_string(&list).ok()?;
+        (left.split_whitespace().eq(["step_4", "step_5"])).then_some(())
+    })
+    .await;
+    let consistency = v1::Consistency::Linearizable;
+    let detail = client.get_job(job, 1, consistency).await.unwrap();
+    let steps: Vec<u64> = detail.units[0]
+        .checkpoints
+        .iter()
+        .map(|it| it.step)
+        .collect();
+    assert_eq!(steps, [4, 5]);
+}

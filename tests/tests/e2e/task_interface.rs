@@ -1,0 +1,148 @@
+//! What tasks say of themselves and are told, through the whole product: `muster task` inside real tasks.
+
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, muster, muster_binary, printed, shell};
+use serde_json::Value;
+
+const SMALL: Shape = Shape {
+    replicas: 3,
+    workers: 1,
+    gpus: 1,
+};
+
+/// A task's script, in which `m` is the program under test.
+fn script(text: &str) -> v1::JobSpec {
+    let program = muster_binary();
+    let mut spec = shell(&format!(
+        "m() {{ '{}' task \"$@\"; }}; {text}",
+        program.display()
+    ));
+    spec.stop_grace_ms = Some(60_000);
+    spec
+}
+
+/// `muster job get`, asked of every replica until one check holds of all their answers.
+async fn seen(cluster: &Cluster, job: JobId, holds: impl Fn(&Value) -> bool) -> Value {
+    let job = job.to_string();
+    eventually("the job is shown so", async || {
+        let answer = cluster
+            .muster(&["job", "get", &job, "-o", "json"])
+            .await
+            .json();
+        holds(&answer["unit_list"][0]).then_some(answer)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn what_a_task_says_from_its_shell_is_shown() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let text = "m progress 4 && m checkpoint begin 5 && sleep 0.2 && m checkpoint commit 5 && m env | grep ^MUSTER_EPOCH; \
+        m checkpoint commit 5 || echo refused $?; sleep 1000";
+    let job = client.submit_job(script(text)).await.unwrap().job;
+    let shown = seen(&cluster, job, |unit| {
+        let saved = &unit["checkpoints"][0];
+        let task = &unit["attempt"]["tasks"][0];
+        saved["step"] == 5 && task["progress_step"] == 4
+    })
+    .await;
+    let unit = &shown["unit_list"][0];
+    let saved = &unit["checkpoints"][0];
+    assert!(saved["save_ms"].as_u64().unwrap() >= 200, "{saved}");
+    assert!(saved["path"].as_str().unwrap().ends_with("/step_5"));
+    let epoch = &unit["attempt"]["epoch"];
+    let lines = printed(&client, job, 2).await;
+    assert_eq!(
+        lines,
+        [format!("MUSTER_EPOCH={epoch}"), "refused 1".to_owned()]
+    );
+}
+
+#[tokio::test]
+async fn a_checkpoint_that_cannot_be_read_leaves_the_one_before_to_later_attempts() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let text = "case $MUSTER_ATTEMPT in \
+        1) m checkpoint commit 10 && m checkpoint commit 20 && exit 75;; \
+        2) echo $MUSTER_CKPT_STEP; m checkpoint spoil $MUSTER_CKPT_STEP --reason torn && exit 75;; \
+        *) echo $MUSTER_CKPT_STEP;; esac";
+    let job = client.submit_job(script(text)).await.unwrap().job;
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
+    let unit = &ended.units[0];
+    let spoiled: Vec<_> = unit
+        .checkpoints
+        .iter()
+        .map(|it| (it.step, it.spoiled.as_deref()))
+        .collect();
+    assert_eq!(spoiled, [(10, None), (20, Some("torn"))]);
+    assert_eq!(printed(&client, job, 1).await, ["10"]);
+}
+
+#[tokio::test]
+async fn a_task_that_is_asked_saves_and_ends_long_before_its_grace() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    // Whoever watches saves; SIGTERM comes after that. The job names a signal, so it comes no earlier.
+    let text = "trap 'echo terminated; exit 75' TERM; trap '' USR1; (m watch -o name && m checkpoint commit 7) & echo up; while :; do sleep 0.05; done";
+    let mut spec = script(text);
+    spec.lifecycle.get_or_insert_default().warning = Some(v1::StopWarning {
+        signal: 10,
+        to_all: true,
+        lead_ms: None,
+    });
+    let job = client.submit_job(spec).await.unwrap().job;
+    printed(&client, job, 1).await;
+    client.cancel_job(job, "ada", "done with it").await.unwrap();
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Cancelled);
+    assert_eq!(ended.units[0].checkpoints[0].step, 7);
+    assert_eq!(
+        printed(&client, job, 3).await,
+        ["up", "cancel", "terminated"]
+    );
+}
+
+#[tokio::test]
+async fn the_reason_of_a_failure_is_the_line_that_tells() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let text = "echo 'step 1'; echo \"KeyError: 'weights'\" >&2; echo bye >&2; exit 1";
+    let job = client.submit_job(script(text)).await.unwrap().job;
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Failed);
+    assert_eq!(
+        ended.job.finish_reason,
+        "exit code 1 of task 0: KeyError: 'weights'"
+    );
+    let id = job.to_string();
+    let events = cluster.muster(&["job", "events", &id]).await.ok();
+    assert!(
+        events.contains("exit code 1: KeyError: 'weights'"),
+        "{events}"
+    );
+    let explained = cluster.muster(&["job", "explain", &id]).await;
+    assert!(
+        explained.stdout.contains("KeyError: 'weights'"),
+        "{explained:?}"
+    );
+}
+
+#[tokio::test]
+async fn outside_of_a_task_the_words_say_so() {
+    for words in [
+        &["task", "progress", "3"][..],
+        &["task", "checkpoint", "begin", "3"],
+        &["task", "watch"],
+        &["task", "env"],
+    ] {
+        let run = muster_tests::Run::of(muster(words), "").await;
+        assert_eq!(run.code, 1, "{run:?}");
+        assert!(
+            run.stderr.contains("this works inside a task only"),
+            "{run:?}"
+        );
+    }
+}

@@ -1,0 +1,95 @@
+//! `muster chaos tasks`: the trials as their users meet them, and nothing of them stays.
+
+use std::process::Command;
+
+use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
+use serde_json::Value;
+use tokio::sync::Mutex;
+
+/// Trials measure times: they take turns.
+static TURN: Mutex<()> = Mutex::const_new(());
+
+/// Whether this system lets us have namespaces of our own, and has the programs for them.
+fn may_have_namespaces() -> bool {
+    let user: &[&str] = if rustix::process::geteuid().is_root() {
+        &[]
+    } else {
+        &["--user", "--map-root-user"]
+    };
+    let probe = "ip link add switch type bridge && nsenter --net=/proc/self/ns/net true && mount -t tmpfs probe /mnt";
+    let probed = Command::new("unshare")
+        .args(user)
+        .args(["--net", "--mount", "sh", "-c", probe])
+        .output();
+    probed.is_ok_and(|output| output.status.success())
+}
+
+/// Plays one trial; gives its row of the report.
+async fn played(trial: &str) -> Option<Value> {
+    if !may_have_namespaces() {
+        skip("this system does not let us make network namespaces");
+        return None;
+    }
+    let _turn = TURN.lock().await;
+    let trainer = trainer_binary();
+    let trainer = trainer.to_str().unwrap();
+    let words = ["chaos", "tasks", "--trial", trial, "--trainer", trainer];
+    let run = Run::of(muster(&[&words[..], &["-o", "json"]].concat()), "").await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let folder = run.stderr.lines().find_map(folder_in).unwrap();
+    assert!(!std::fs::exists(folder).unwrap(), "{folder} stays");
+    let left = processes_naming(folder);
+    assert!(left.is_empty(), "processes of {folder} stay: {left:?}");
+    let report: Value = serde_json::from_str(&run.stdout).unwrap();
+    let trials = report["trials"].as_array().unwrap();
+    assert_eq!(trials.len(), 1, "{report}");
+    assert_eq!(trials[0]["trial"], trial);
+    assert_eq!(trials[0]["broken"], Value::Array(Vec::new()));
+    Some(trials[0].clone())
+}
+
+/// The cluster's folder in a line of progress.
+fn folder_in(line: &str) -> Option<&str> {
+    line.split_once("data and logs: ").map(|(_, folder)| folder)
+}
+
+#[tokio::test]
+async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
+    if let Some(row) = played("agent-upgraded").await {
+        assert_eq!(
+            (&row["attempts"], &row["steps_repeated"]),
+            (&1.into(), &0.into())
+        );
+    }
+}
+
+#[tokio::test]
+async fn a_training_whose_supervisor_is_killed_loses_the_steps_since_its_checkpoint() {
+    if let Some(row) = played("supervisor-killed").await {
+        assert_eq!(row["attempts"], 2);
+        let repeated = row["steps_repeated"].as_u64().unwrap();
+        assert!((1..200).contains(&repeated), "{row}");
+        assert!(row["back_ms"].as_u64().is_some(), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_on_a_host_that_nobody_hears_any_more_goes_on_elsewhere_and_never_twice() {
+    if let Some(row) = played("long-cut-out").await {
+        assert_eq!(row["lived_at_once"], Value::Array(Vec::new()));
+    }
+}
+
+#[tokio::test]
+async fn a_training_survives_a_damaged_checkpoint() {
+    if let Some(row) = played("checkpoint-damaged").await {
+        assert!(row["steps_repeated"].as_u64() > Some(0), "{row}");
+    }
+}
+
+#[tokio::test]
+async fn a_training_that_is_preempted_while_the_leader_dies_loses_nothing() {
+    if let Some(row) = played("preemption-leader-killed").await {
+        assert!(row["noticed_ms"].as_u64().is_some(), "{row}");
+    }
+}

@@ -1,0 +1,183 @@
+//! The container engine of this host: looked for when the agent starts, and again and again, since engines are installed,
+//! stopped and upgraded under a running agent.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_supervisor::container::Engine;
+use muster_supervisor::{EngineAccess, TaskDirectory};
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::metrics;
+
+/// Where engines listen by default, podman's first: it needs no daemon that could take all containers down with it.
+const SOCKETS: [&str; 2] = ["/run/podman/podman.sock", "/var/run/docker.sock"];
+/// How often the engine is looked for.
+const LOOK_INTERVAL: Duration = Duration::from_secs(60);
+
+/// Which container engine a worker uses.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContainerEngineConfig {
+    /// The one that listens where podman or docker do by default, if one does.
+    #[default]
+    Auto,
+    /// None: no tasks in containers run here.
+    None,
+    /// The one behind this socket.
+    Socket(PathBuf),
+}
+
+impl ContainerEngineConfig {
+    /// `auto`, `none`, or else a socket's path.
+    #[must_use]
+    pub fn of(word: &str) -> Self {
+        match word {
+            "auto" => Self::Auto,
+            "none" => Self::None,
+            socket => Self::Socket(PathBuf::from(socket)),
+        }
+    }
+}
+
+/// An engine that answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct FoundEngine {
+    /// How to reach it.
+    pub(crate) access: EngineAccess,
+    /// Name and version, for the host's label.
+    pub(crate) identity: String,
+}
+
+/// Looks for this host's engine.
+#[derive(Clone, Debug)]
+pub(crate) struct EngineFinder {
+    sockets: Vec<PathBuf>,
+    worker: String,
+    has_real_gpus: bool,
+    /// The directory of all tasks' directories.
+    tasks: PathBuf,
+}
+
+impl EngineFinder {
+    pub(crate) fn new(
+        config: &ContainerEngineConfig,
+        worker: String,
+        has_real_gpus: bool,
+        tasks: PathBuf,
+    ) -> Self {
+        let sockets = match config {
+            ContainerEngineConfig::Auto => SOCKETS.map(PathBuf::from).to_vec(),
+            ContainerEngineConfig::None => Vec::new(),
+            ContainerEngineConfig::Socket(socket) => vec![socket.clone()],
+        };
+        Self {
+            sockets,
+            worker,
+            has_real_gpus,
+            tasks,
+        }
+    }
+
+    /// Looks once, and removes what dead tasks have left to an engine that is new. Blocks.
+    fn look(&self, known: Option<&FoundEngine>) -> Option<FoundEngine> {
+        let found = self
+            .sockets
+            .iter()
+            .find_map(|socket| self.greet(socket, known));
+        if let Some(found) = found.as_ref().filter(|_| known.is_none()) {
+            self.sweep(&found.access.socket);
+        }
+        found
+    }
+
+    /// The engine behind a socket. One that is only slow is still the one that it was.
+    fn greet(&self, socket: &Path, known: Option<&FoundEngine>) -> Option<FoundEngine> {
+        let access = EngineAccess {
+            socket: socket.to_owned(),
+            worker: self.worker.clone(),
+            has_real_gpus: self.has_real_gpus,
+        };
+        match Engine::at(socket).identify() {
+            Ok(identity) => Some(FoundEngine {
+                access,
+                identity: identity.text(),
+            }),
+            Err(error) if error.is_absent() => None,
+            Err(error) => {
+                let socket = socket.display();
+                tracing::warn!(%socket, %error, "a container engine does not answer as it should");
+                known.filter(|known| known.access == access).cloned()
+            }
+        }
+    }
+
+    /// Removes containers of this worker whose tasks have no directory any more.
+    fn sweep(&self, socket: &Path) {
+        let engine = Engine::at(socket);
+        let listed = match engine.list(&self.worker) {
+            Ok(listed) => listed,
+            Err(error) => {
+                tracing::warn!(%error, "looking for containers of dead tasks failed");
+                return;
+            }
+        };
+        for container in listed {
+            let directory = container
+                .run
+                .map(|run| TaskDirectory::below(&self.tasks, run));
+            if directory.is_some_and(|directory| directory.path().exists()) {
+                continue;
+            }
+            let run = container.run.map(|run| run.to_string());
+            match engine.remove(&container.id) {
+                Ok(()) => tracing::info!(run, "removed the container of a dead task"),
+                Err(error) => {
+                    tracing::warn!(run, %error, "removing the container of a dead task failed");
+                }
+            }
+        }
+    }
+
+    /// Looks off the runtime's threads.
+    pub(crate) async fn find(&self, known: Option<FoundEngine>) -> Option<FoundEngine> {
+        let finder = self.clone();
+        let found = tokio::task::spawn_blocking(move || finder.look(known.as_ref())).await;
+        let found = found.unwrap_or_else(|error| {
+            tracing::error!(%error, "looking for a container engine failed");
+            None
+        });
+        metrics::container_engine(found.is_some());
+        found
+    }
+
+    /// Looks again and again until shutdown, and tells of changes.
+    pub(crate) async fn watch(
+        self,
+        engine: watch::Sender<Option<FoundEngine>>,
+        shutdown: CancellationToken,
+    ) {
+        while !self.sockets.is_empty() {
+            tokio::select! {
+                () = shutdown.cancelled() => return,
+                () = tokio::time::sleep(LOOK_INTERVAL) => {}
+            }
+            let known = engine.borrow().clone();
+            let found = self.find(known).await;
+            engine.send_if_modified(|known| {
+                let is_other = *known != found;
+                if is_other {
+                    let engine = found.as_ref().map(|found| &found.identity);
+                    tracing::info!(
+                        ?engine,
+                        "the container engine of this host is another one now"
+                    );
+                    *known = found;
+                }
+                is_other
+            });
+        }
+    }
+}

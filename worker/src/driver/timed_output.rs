@@ -1,0 +1,105 @@
+//! Answers requests for output by lines: with the time of each, of one output or of both in the order of arrival.
+
+use bytes::BytesMut;
+use muster_proto::v1;
+use muster_proto::v1::log_request::Start;
+use muster_supervisor::clock::wall_clock;
+use muster_supervisor::segments::OutputStream;
+
+use super::output::{Answer, blocking};
+use crate::limits::{LOG_FOLLOW_INTERVAL, LOG_TAIL_LINES_MAX};
+use crate::logs::{Begin, Line, Timeline};
+
+/// Microseconds in a millisecond.
+const US_PER_MS: u64 = 1_000;
+
+/// Answers a request until all that was asked for has been sent, or nobody takes it.
+pub(super) async fn answer(answer: Answer, request: v1::LogRequest) {
+    match send_all(&answer, &request).await {
+        Ok(true) => answer.end(0, None).await,
+        Ok(false) => {}
+        Err(error) => answer.end(0, Some(error)).await,
+    }
+}
+
+/// False: nobody takes it.
+async fn send_all(answer: &Answer, request: &v1::LogRequest) -> Result<bool, String> {
+    let mut timeline = open(answer, request).await?;
+    let mut ended = !request.follow;
+    loop {
+        let now_us = wall_clock().0.saturating_mul(US_PER_MS);
+        let (again, found) = blocking(move || {
+            let found = timeline.read(ended, now_us)?;
+            Ok((timeline, found))
+        })
+        .await?;
+        timeline = again;
+        if !found.lines.is_empty()
+            && !answer
+                .send_chunk(chunk(&found.lines, timeline.position()))
+                .await
+        {
+            return Ok(false);
+        }
+        if found.is_over {
+            return Ok(true);
+        }
+        if found.is_all {
+            // Asked before reading again: what was written before the end is read after it is known.
+            ended = answer.has_ended().await;
+            if !ended {
+                tokio::time::sleep(LOG_FOLLOW_INTERVAL).await;
+            }
+        }
+    }
+}
+
+async fn open(answer: &Answer, request: &v1::LogRequest) -> Result<Timeline, String> {
+    let streams: &[OutputStream] = match request.stream() {
+        v1::LogStream::Both => &OutputStream::ALL,
+        v1::LogStream::Stderr => &[OutputStream::Stderr],
+        v1::LogStream::Unspecified | v1::LogStream::Stdout => &[OutputStream::Stdout],
+    };
+    let begin = match (request.start, request.since_ms) {
+        (Some(Start::OffsetBytes(offset)), _) => Begin::At(offset, offset),
+        (Some(Start::Position(position)), _) => {
+            Begin::At(position.stdout_bytes, position.stderr_bytes)
+        }
+        (Some(Start::TailLines(lines)), _) => Begin::Last(lines.min(LOG_TAIL_LINES_MAX)),
+        (None, Some(since_ms)) => Begin::Since(since_ms.saturating_mul(US_PER_MS)),
+        (None, None) => Begin::Oldest,
+    };
+    // All of the last millisecond.
+    let until_us = request.until_ms.map_or(u64::MAX, |until_ms| {
+        until_ms.saturating_add(1).saturating_mul(US_PER_MS) - 1
+    });
+    let (directory, follow) = (answer.log_directory(), request.follow);
+    blocking(move || Timeline::open(&directory, streams, begin, until_us, follow)).await
+}
+
+fn chunk(lines: &[Line], (stdout_bytes, stderr_bytes): (u64, u64)) -> v1::LogChunk {
+    let mut data = BytesMut::new();
+    let mut pieces = Vec::with_capacity(lines.len());
+    for line in lines {
+        data.extend_from_slice(&line.data);
+        let stream = match line.stream {
+            OutputStream::Stdout => v1::LogStream::Stdout,
+            OutputStream::Stderr => v1::LogStream::Stderr,
+        };
+        pieces.push(v1::LogPiece {
+            stream: stream.into(),
+            offset_bytes: line.offset,
+            length_bytes: u32::try_from(line.data.len()).unwrap_or(u32::MAX),
+            arrived_us: line.at_us,
+        });
+    }
+    v1::LogChunk {
+        data: data.freeze(),
+        pieces,
+        position: Some(v1::LogPosition {
+            stdout_bytes,
+            stderr_bytes,
+        }),
+        ..v1::LogChunk::default()
+    }
+}

@@ -1,0 +1,89 @@
+//! Commands that users run beside tasks: the agent carries their input and output between the leader and the supervisor,
+//! whose children they are.
+//!
+//! Each has a connection to the leader of its own, so that a user who does not read holds up no beat, and holds back only
+//! the command itself: what is not taken stays in its pipes.
+
+mod files;
+mod session;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_core::desired::TaskKey;
+use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
+use muster_proto::v1;
+use muster_supervisor::{RunId, TaskDirectory};
+use tokio::sync::Semaphore;
+
+use crate::limits::EXEC_SESSIONS_ON_HOST_MAX;
+use crate::metrics;
+use crate::runner::Runner;
+
+/// The commands beside this host's tasks.
+#[derive(Clone, Debug)]
+pub(crate) struct Execs {
+    runner: Runner,
+    tasks: PathBuf,
+    places: Arc<Semaphore>,
+}
+
+impl Execs {
+    pub(crate) fn new(runner: Runner, tasks: PathBuf) -> Self {
+        Self {
+            runner,
+            tasks,
+            places: Arc::new(Semaphore::new(EXEC_SESSIONS_ON_HOST_MAX)),
+        }
+    }
+
+    /// Carries an order of the leader at an address out; `is_running` says whether the attempt of a task is.
+    pub(crate) fn begin(
+        &self,
+        leader: &str,
+        order: v1::ExecOrder,
+        is_running: impl FnOnce(RunId) -> bool,
+    ) {
+        let leader = leader.to_owned();
+        let open = order.open.unwrap_or_default();
+        let id = RunId {
+            key: TaskKey {
+                job: JobId(open.job_id),
+                task: TaskIndex(open.task),
+            },
+            epoch: AttemptEpoch(order.epoch),
+        };
+        let place = Arc::clone(&self.places).try_acquire_owned();
+        let refusal = if !is_running(id) {
+            Some("the task does not run on its host (any more)".to_owned())
+        } else if place.is_err() {
+            Some(format!(
+                "{EXEC_SESSIONS_ON_HOST_MAX} commands run beside tasks of this host already (EXEC_SESSIONS_ON_HOST_MAX)"
+            ))
+        } else {
+            // The supervisor opens its socket meanwhile.
+            self.runner.announce_exec(id);
+            None
+        };
+        tracing::info!(%id, author = open.author, program = open.command.first(), refusal, "a command beside a task");
+        let directory = TaskDirectory::below(&self.tasks, id);
+        tokio::spawn(async move {
+            let call = match session::call(&leader, order.token).await {
+                Ok(call) => call,
+                Err(error) => {
+                    tracing::warn!(%id, error, "a command beside a task found no way to its user");
+                    return;
+                }
+            };
+            match refusal {
+                Some(detail) => call.refuse(detail).await,
+                None => {
+                    metrics::exec_began();
+                    call.run(&directory, open).await;
+                    metrics::exec_ended();
+                }
+            }
+            drop(place);
+        });
+    }
+}

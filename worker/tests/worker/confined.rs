@@ -1,0 +1,255 @@
+//! Agents that hold their tasks to what they were given, and clear away what dead ones leave.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::agent::{Host, exited, gone, running};
+use crate::support::leader::Leader;
+use crate::support::{eventually, is_gone, script};
+use muster_core::command::{GpuHealth, SignalSender};
+use muster_core::ids::GpuUuid;
+use muster_core::spec::{CpuBinding, Secret, SecretForm};
+use muster_worker::process::ProcessIdentity;
+use muster_worker::supervisor::Controller;
+use muster_worker::{CgroupUse, GpuConfig, WorkerConfig};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn memory_is_limited_without_a_word_in_the_settings_and_the_end_tells_of_it() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let mut task = script("exec dd if=/dev/zero of=/dev/null bs=150000000 count=1");
+    task.memory_mib = 16;
+    eventually("the worker's identity", || {
+        host.home.path().join("w/identity.json").exists()
+    });
+    let limits = host.cgroups().is_some_and(|it| it.has(Controller::Memory));
+    leader.want([task]);
+    let exit = leader.eventually_task("the end", exited).await;
+    // A host that lets us limit nothing runs it all the same.
+    if limits {
+        assert!(exit.out_of_memory, "{exit:?}");
+        assert_eq!(exit.memory.unwrap().limit_bytes, 16 << 20);
+        assert_eq!(exit.sender, Some(SignalSender::Kernel));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn without_cgroups_nothing_is_made() {
+    let leader = Leader::start(3).await;
+    let host = Host::start_with(&[&leader], |config, _| config.cgroups = CgroupUse::Off);
+    let task = script("cat /proc/self/cgroup; echo done > done; sleep 1000");
+    leader.want([task.clone()]);
+    host.scratch_file(&task, "done");
+    assert!(
+        host.cgroups()
+            .is_none_or(|cgroups| cgroups.tasks().is_empty())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_is_given_its_secrets_and_is_bound_until_the_next_agent_too() {
+    let leader = Leader::start(3).await;
+    let run = tempfile::tempdir_in("/dev/shm").unwrap();
+    let mut host = Host::start_with(&[&leader], |config, home| {
+        let secrets = home.join("secrets");
+        std::fs::create_dir(&secrets).unwrap();
+        std::fs::write(secrets.join("token"), "s3cret\n").unwrap();
+        config.secrets_dir = Some(secrets);
+        config.run_dir = Some(run.path().to_owned());
+    });
+    let text = "[ $(wc -c < $TOKEN_FILE) = 7 ] && echo $TOKEN_FILE > file; \
+                grep Cpus_allowed_list /proc/self/status > cpus; while [ ! -e done ]; do sleep 0.02; done";
+    let mut task = script(text);
+    task.cpus_milli = 1_000;
+    task.execution.binding = CpuBinding::Cpus;
+    task.execution.secrets = vec![Secret {
+        name: "token".to_owned(),
+        form: SecretForm::File("TOKEN_FILE".to_owned()),
+    }];
+    leader.want([task.clone()]);
+    let file = host.scratch_file(&task, "file");
+    let cpus = host.scratch_file(&task, "cpus");
+    let cpu = cpus.rsplit('\t').next().unwrap();
+    assert!(cpu.parse::<u32>().is_ok(), "{cpus}");
+    host.kill_agent();
+    leader.inner().status = None;
+    host.restart_agent();
+    leader.eventually_task("adopted", running).await;
+    std::fs::write(host.directory(&task).scratch().join("done"), "").unwrap();
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(0));
+    assert!(!Path::new(&file).exists());
+    let journal = std::fs::read(host.home.path().join("w/journal")).unwrap();
+    assert!(!String::from_utf8_lossy(&journal).contains("s3cret"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn after_a_reboot_nothing_is_taken_for_a_task_that_has_its_number() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script("exec sleep 1000");
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    host.kill_agent();
+    let directory = host.directory(&task);
+    let supervisor = directory.supervisor().unwrap().unwrap();
+    let process = directory.process().unwrap().unwrap();
+    supervisor.kill();
+    eventually("the task's death", || !process.is_alive());
+    // After the reboot another process has the supervisor's number, and began as many ticks after it.
+    let mut other = Command::new("sleep").arg("1000").spawn().unwrap();
+    let identity = ProcessIdentity::of(other.id().cast_signed()).unwrap();
+    let claim = directory.path().join("claim.json");
+    std::fs::write(claim, serde_json::to_vec(&identity).unwrap()).unwrap();
+    let path = host.home.path().join("w/identity.json");
+    let mut identity: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(&path).unwrap()).unwrap();
+    identity["boot_id"] = "another boot".into();
+    std::fs::write(&path, identity.to_string()).unwrap();
+    leader.inner().status = None;
+    host.restart_agent();
+    let detail = leader.eventually_task("gone", gone).await;
+    assert!(detail.contains("rebooted"), "{detail}");
+    assert!(other.try_wait().unwrap().is_none());
+    other.kill().unwrap();
+    other.wait().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_left_of_a_task_without_a_directory_is_cleared_away() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let text = "setsid sh -c 'echo $$ > runaway; exec sleep 1000' >/dev/null 2>&1 & sleep 1000";
+    let task = script(text);
+    leader.want([task.clone()]);
+    leader.eventually_task("running", running).await;
+    let runaway = host.scratch_file(&task, "runaway");
+    host.kill_agent();
+    // Somebody has tidied up below the agent.
+    let directory = host.directory(&task);
+    let supervisor = directory.supervisor().unwrap().unwrap();
+    std::fs::remove_dir_all(directory.path()).unwrap();
+    supervisor.kill();
+    leader.want([]);
+    leader.inner().status = None;
+    host.restart_agent();
+    leader
+        .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+        .await;
+    assert!(is_gone(&runaway));
+    assert!(
+        host.cgroups()
+            .is_none_or(|cgroups| cgroups.tasks().is_empty())
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn where_cgroups_are_required_a_host_without_them_offers_nothing() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start_with(&[&leader], |config, _| config.cgroups = CgroupUse::Required);
+    let can_limit = |controller| host.cgroups().is_some_and(|it| it.has(controller));
+    eventually("the worker's identity", || {
+        host.home.path().join("w/identity.json").exists()
+    });
+    if [Controller::Cpu, Controller::Memory, Controller::Pids]
+        .into_iter()
+        .all(can_limit)
+    {
+        leader
+            .eventually("the session", |inner| inner.status.as_ref().map(|_| ()))
+            .await;
+    }
+    host.kill_agent();
+    // As on a host whose hierarchies are not ours to see.
+    let config = host.home.path().join("config.json");
+    let refused = Command::new("unshare")
+        .args([
+            "--mount",
+            "sh",
+            "-c",
+            "umount -a -t cgroup,cgroup2 && exec \"$0\" agent \"$1\"",
+        ])
+        .arg(crate::support::FIXTURE)
+        .arg(&config)
+        .stderr(Stdio::piped())
+        .output()
+        .unwrap();
+    let said = String::from_utf8(refused.stderr).unwrap();
+    // Who may not unshare cannot be tested here.
+    if !said.starts_with("unshare:") {
+        assert!(!refused.status.success());
+        assert!(said.contains("cgroups are required"), "{said}");
+    }
+}
+
+/// The host's first GPU, as its timeline counts them, once it has reported.
+async fn first_gpu(leader: &Leader) -> GpuUuid {
+    let told = leader.eventually("the GPUs", |inner| {
+        inner.status.as_ref()?;
+        let registration = inner.hellos.last()?.registration.as_ref()?;
+        registration.gpus.first()?.uuid.parse().ok()
+    });
+    told.await
+}
+
+/// Settings of a host whose first GPU has memory in use until so many milliseconds after its start.
+fn held_until(config: &mut WorkerConfig, home: &Path, free_at_ms: u64) {
+    let path = home.join("timeline");
+    std::fs::write(&path, format!("0,0,memory,2048\n{free_at_ms},0,memory,0\n")).unwrap();
+    if let GpuConfig::Simulated { timeline, .. } = &mut config.gpus {
+        *timeline = Some(path);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it_is_free() {
+    let leader = Leader::start(3).await;
+    let host = Host::start_with(&[&leader], |config, home| {
+        held_until(config, home, 6_000);
+        config.gpu_memory_wait_ms = 200;
+    });
+    let gpu = first_gpu(&leader).await;
+    let mut task = script("echo started > started");
+    task.gpus = vec![gpu];
+    // The timeline is a thread of its own: what it has not said yet holds nobody up.
+    tokio::time::sleep(std::time::Duration::from_millis(500)).await;
+    leader.want([task.clone()]);
+    let detail = leader.eventually_task("gone", gone).await;
+    assert!(
+        detail.contains("2048 MiB") && detail.contains("not free"),
+        "{detail}"
+    );
+    assert!(!host.directory(&task).path().exists());
+    let health = |inner: &crate::support::leader::Inner| {
+        let gpus = &inner.status.as_ref()?.gpus;
+        gpus.iter()
+            .find(|(uuid, _)| *uuid == gpu)
+            .map(|(_, health)| health.clone())
+    };
+    leader
+        .eventually("the fault", |inner| {
+            matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "memory-held")
+                .then_some(())
+        })
+        .await;
+    leader
+        .eventually("health", |inner| {
+            (health(inner)? == GpuHealth::Healthy).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_waits_for_its_gpus_memory_and_starts_when_it_is_free() {
+    let leader = Leader::start(3).await;
+    let began = tokio::time::Instant::now();
+    let host = Host::start_with(&[&leader], |config, home| held_until(config, home, 1_500));
+    let gpu = first_gpu(&leader).await;
+    let mut task = script("exit 4");
+    task.gpus = vec![gpu];
+    leader.want([task]);
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(4));
+    assert!(began.elapsed().as_millis() >= 1_500, "it did not wait");
+    drop(host);
+}

@@ -1,0 +1,157 @@
+//! Commands beside tasks, carried by a real agent between a leader for tests and a real supervisor.
+
+use crate::agent::Host;
+use crate::support::leader::Leader;
+use crate::support::{eventually, is_gone, script};
+use muster_core::beat::WorkerTaskPhase;
+use muster_core::desired::TaskAssignment;
+use muster_proto::v1;
+use muster_proto::v1::exec_request::Kind as Say;
+use muster_proto::v1::exec_response::Kind as Hear;
+use muster_proto::v1::leader_message::Kind as LeaderKind;
+
+const WINDOW: v1::WindowSize = v1::WindowSize {
+    columns: 91,
+    rows: 17,
+};
+
+fn order(task: &TaskAssignment, token: &str, text: &str, with_terminal: bool) -> LeaderKind {
+    LeaderKind::Exec(v1::ExecOrder {
+        token: token.to_owned(),
+        epoch: task.epoch.get(),
+        open: Some(v1::ExecOpen {
+            job_id: task.key.job.get(),
+            task: task.key.task.get(),
+            author: "ada".to_owned(),
+            command: ["sh", "-c", text].map(str::to_owned).to_vec(),
+            window: with_terminal.then_some(WINDOW),
+            terminal: "dumb".to_owned(),
+        }),
+    })
+}
+
+/// What was heard of a command: its outputs, and its last message.
+async fn heard(leader: &Leader, token: &str) -> (String, String, Hear) {
+    let all = leader
+        .eventually("the command's end", |inner| {
+            let (_, heard) = inner.execs.get(token)?;
+            let is_over = matches!(heard.last(), Some(Hear::End(_) | Hear::Refused(_)));
+            is_over.then(|| heard.clone())
+        })
+        .await;
+    let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
+    for kind in &all {
+        match kind {
+            Hear::Stdout(bytes) => stdout.extend_from_slice(bytes),
+            Hear::Stderr(bytes) => stderr.extend_from_slice(bytes),
+            _ => {}
+        }
+    }
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    (text(stdout), text(stderr), all.last().cloned().unwrap())
+}
+
+async fn say(leader: &Leader, token: &str, kind: Say) {
+    let input = leader
+        .eventually("the call", |inner| inner.execs.get(token)?.0.clone())
+        .await;
+    let message = v1::ExecRequest { kind: Some(kind) };
+    input.send(Ok(message)).await.unwrap();
+}
+
+const fn ended(code: i32) -> Hear {
+    Hear::End(v1::ExecEnd {
+        code: Some(code),
+        signal: None,
+        lost: None,
+    })
+}
+
+async fn running(leader: &Leader, task: &TaskAssignment) {
+    leader.want([task.clone()]);
+    leader
+        .eventually_task("running", |task| {
+            (task.phase == WorkerTaskPhase::Running).then_some(())
+        })
+        .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_is_carried_with_its_input_its_outputs_and_its_exit_code() {
+    let leader = Leader::start(3).await;
+    let _host = Host::start(&[&leader]);
+    let task = script("echo mine > file; sleep 1000");
+    running(&leader, &task).await;
+    let text = "cat; cat file; echo bad >&2; exit 9";
+    leader.say(order(&task, "piped", text, false));
+    say(&leader, "piped", Say::Input("typed\n".into())).await;
+    say(&leader, "piped", Say::InputEnd(v1::ExecInputEnd {})).await;
+    let (stdout, stderr, end) = heard(&leader, "piped").await;
+    assert_eq!(
+        (stdout.as_str(), stderr.as_str(), end),
+        ("typed\nmine\n", "bad\n", ended(9))
+    );
+
+    // With a terminal, of a size that changes, by which it is interrupted.
+    let text = "stty size; read line; stty size; echo $TERM; trap 'exit 3' INT; echo ready; while :; do sleep 0.05; done";
+    leader.say(order(&task, "terminal", text, true));
+    let resized = v1::WindowSize {
+        columns: 120,
+        rows: 40,
+    };
+    say(&leader, "terminal", Say::Resized(resized)).await;
+    say(&leader, "terminal", Say::Input("go\n".into())).await;
+    leader
+        .eventually("the trap", |inner| {
+            let (_, heard) = inner.execs.get("terminal")?;
+            let all: Vec<u8> = heard
+                .iter()
+                .flat_map(|kind| match kind {
+                    Hear::Stdout(bytes) => bytes.to_vec(),
+                    _ => Vec::new(),
+                })
+                .collect();
+            String::from_utf8_lossy(&all)
+                .contains("ready")
+                .then_some(())
+        })
+        .await;
+    say(&leader, "terminal", Say::Input("\u{3}".into())).await;
+    let (stdout, _, end) = heard(&leader, "terminal").await;
+    assert_eq!(end, ended(3), "{stdout}");
+    assert!(stdout.contains("40 120\r\ndumb"), "{stdout}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_a_user_does_not_read_stays_in_the_command() {
+    let leader = Leader::start(3).await;
+    let _host = Host::start(&[&leader]);
+    let task = script("sleep 1000");
+    running(&leader, &task).await;
+    let text = "yes muster | head -c 3000000";
+    leader.say(order(&task, "loud", text, false));
+    let (stdout, _, end) = heard(&leader, "loud").await;
+    assert_eq!((stdout.len(), end), (3_000_000, ended(0)));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_command_ends_with_its_user_and_is_refused_without_its_task() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let task = script("sleep 1000");
+    running(&leader, &task).await;
+    leader.say(order(&task, "left", "echo $$ > left; sleep 1000", false));
+    let pid = host.scratch_file(&task, "left");
+    // The leader lets its side go.
+    leader.inner().execs.get_mut("left").unwrap().0 = None;
+    eventually("the command's end", || is_gone(&pid));
+
+    let mut other = task.clone();
+    other.epoch = muster_core::ids::AttemptEpoch(12);
+    leader.say(order(&other, "stale", "true", false));
+    let (_, _, end) = heard(&leader, "stale").await;
+    let Hear::Refused(refusal) = end else {
+        panic!("not refused: {end:?}");
+    };
+    assert!(refusal.detail.contains("does not run"), "{refusal:?}");
+}
