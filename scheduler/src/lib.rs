@@ -10,6 +10,7 @@ mod config;
 mod error;
 mod health;
 pub mod leader;
+mod listeners;
 mod metrics;
 mod replica;
 mod service;
@@ -17,12 +18,11 @@ mod watch_hub;
 
 use std::future::Future;
 
-use tokio::net::TcpListener;
-
 pub use config::{
     ConfigError, GRPC_PORT, Limits, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
 };
 pub use error::Error;
+pub use listeners::Listeners;
 
 /// Runs a replica until `shutdown` completes, then stops gracefully: leadership is handed over, requests
 /// in work are finished, streams are closed, the log is closed.
@@ -34,29 +34,22 @@ pub async fn run(
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     config.validate()?;
-    let address = config.listen;
-    let listener = TcpListener::bind(address)
-        .await
-        .map_err(|source| Error::Listen {
-            address,
-            purpose: "gRPC",
-            source,
-        })?;
-    run_on(config, listener, shutdown).await
+    let listeners = Listeners::bind(&config).await?;
+    run_on(config, listeners, shutdown).await
 }
 
-/// Runs a replica on a listener that is open already; `config.listen` is not used.
+/// Runs a replica on listeners that are open already; `config.listen` and `config.metrics_listen` are not used.
 ///
 /// # Errors
 /// As [`run`].
 pub async fn run_on(
     config: SchedulerConfig,
-    listener: TcpListener,
+    listeners: Listeners,
     shutdown: impl Future<Output = ()> + Send + 'static,
 ) -> Result<(), Error> {
     config.validate()?;
     replica::Replica::open(config)
         .await?
-        .run(listener, shutdown)
+        .run(listeners, shutdown)
         .await
 }

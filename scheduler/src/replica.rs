@@ -31,6 +31,7 @@ use crate::leader::{
     Clock as _, LEADER_INPUTS_MAX, LeaderInput, LeaderLoop, LeaderSettings, ShadowStore,
     SharedShadows, SystemClock, WorkerDirectory,
 };
+use crate::listeners::Listeners;
 use crate::metrics::MetricsServer;
 use crate::service::{
     Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, PeerPool, Peers,
@@ -103,7 +104,7 @@ impl Replica {
     /// Serves until `shutdown`, then stops gracefully.
     pub(crate) async fn run(
         self,
-        listener: TcpListener,
+        listeners: Listeners,
         shutdown: impl Future<Output = ()> + Send + 'static,
     ) -> Result<(), Error> {
         let Self {
@@ -118,22 +119,18 @@ impl Replica {
         let routes = routes(&context, health_service)?;
         let closing = CancellationToken::new();
         let mut tasks = JoinSet::new();
-        if let Some(address) = config.metrics_listen {
+        if let Some(listener) = listeners.metrics {
             let sampled = handle.clone();
             let render = Arc::new(move || {
                 metrics::sample(&sampled.fork());
                 recorder.run_upkeep();
                 recorder.render()
             });
-            tasks.spawn(
-                MetricsServer::bind(address, render)
-                    .await?
-                    .run(stop.clone()),
-            );
+            tasks.spawn(MetricsServer { listener, render }.run(stop.clone()));
         }
         let mut server = tokio::spawn(serve(
             Arc::clone(&config),
-            listener,
+            listeners.grpc,
             routes,
             closing.clone(),
         ));

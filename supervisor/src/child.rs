@@ -66,12 +66,14 @@ impl ChildSetup {
     ///
     /// It enters the cgroups by itself before its first instruction: what it starts cannot escape them. The session gives
     /// the task a process group that can be killed whole; the death signal ensures that no task outlives its supervisor,
-    /// which alone holds its lease.
+    /// which alone holds its lease. A signal that whoever started the agent ignores, as `nohup` does, is not ignored by
+    /// the task.
     ///
     /// # Errors
     /// What the kernel says.
     pub(crate) fn enter(&self) -> io::Result<()> {
         setsid()?;
+        sys::default_signals();
         set_parent_process_death_signal(Some(Signal::KILL))?;
         for door in &self.doors {
             rustix::io::write(door, b"0")?;

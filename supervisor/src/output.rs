@@ -2,7 +2,7 @@
 //! never its lease. The thread starts with the first byte: many tasks print nothing.
 
 use std::fs::File;
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::mpsc::{Receiver, sync_channel};
@@ -16,8 +16,10 @@ use crate::segments::{OutputStream, SegmentWriter};
 use crate::spec::{LogLimits, TaskSpec};
 use crate::tail::{LastOutput, Tail};
 use crate::wake::Wake;
+use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
 
 /// Bytes copied at a time: what a pipe holds.
 const COPY_BYTES: usize = 64 << 10;
@@ -197,22 +199,28 @@ impl Channel {
     }
 
     /// Copies until the pipe is empty, or once if `once`; closes it at its end.
-    fn copy(&mut self, buffer: &mut [u8], clock: &mut ArrivalClock, once: bool) -> io::Result<()> {
-        while let Some(pipe) = &mut self.pipe {
-            match pipe.read(buffer) {
+    fn copy(
+        &mut self,
+        buffer: &mut Vec<u8>,
+        clock: &mut ArrivalClock,
+        once: bool,
+    ) -> io::Result<()> {
+        while let Some(pipe) = &self.pipe {
+            buffer.clear();
+            match rustix::io::read(pipe, spare_capacity(buffer)) {
                 Ok(0) => self.pipe = None,
-                Ok(count) => {
-                    self.tail.append(&buffer[..count]);
+                Ok(_) => {
+                    self.tail.append(buffer);
                     let now_us = wall_clock().0.saturating_mul(1_000);
                     let at_us = clock.stamp(self.stream, now_us);
-                    self.log.append(&buffer[..count], at_us);
+                    self.log.append(buffer, at_us);
                     if once {
                         return Ok(());
                     }
                 }
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                Err(error) => return Err(error),
+                Err(Errno::WOULDBLOCK) => return Ok(()),
+                Err(Errno::INTR) => {}
+                Err(error) => return Err(error.into()),
             }
         }
         Ok(())
@@ -220,7 +228,8 @@ impl Channel {
 }
 
 fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
-    let mut buffer = vec![0u8; COPY_BYTES];
+    // Not zeroed: what no task prints takes no memory.
+    let mut buffer = Vec::with_capacity(COPY_BYTES);
     let mut clock = ArrivalClock::default();
     loop {
         let mut polled = vec![PollFd::from_borrowed_fd(stop.as_fd(), PollFlags::IN)];
@@ -230,7 +239,7 @@ fn pump(channels: &mut [Channel], stop: &Wake) -> io::Result<()> {
             return Ok(());
         }
         match poll(&mut polled, None) {
-            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(error.into()),
         }
         let stopping = !polled[0].revents().is_empty();

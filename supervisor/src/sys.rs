@@ -12,12 +12,34 @@ use crate::child::ChildSetup;
 /// (kernels before 5.15).
 const PREFERRED: [libc::c_int; 2] = [5, 1];
 
+/// Signals that the kernel knows.
+const SIGNALS: libc::c_int = 64;
+
 /// Makes a command set itself up before its first instruction.
 pub(crate) fn set_up_in_child(command: &mut Command, setup: ChildSetup) {
     // SAFETY: `enter` makes system calls and allocates nothing, so it is sound in the child of a process whose other
     // threads may hold locks.
     unsafe {
         command.pre_exec(move || setup.enter());
+    }
+}
+
+/// Makes every signal do what it does by itself.
+pub(crate) fn default_signals() {
+    // The kernel's `sigaction` of four words; the C library's does not let its own signals be set.
+    let default = [0u64; 4];
+    for signal in 1..=SIGNALS {
+        // SAFETY: the kernel reads the four words and writes nothing. It refuses the two signals that cannot be ignored.
+        unsafe {
+            let old = std::ptr::null_mut::<u64>();
+            libc::syscall(
+                libc::SYS_rt_sigaction,
+                signal,
+                default.as_ptr(),
+                old,
+                size_of::<u64>(),
+            );
+        }
     }
 }
 

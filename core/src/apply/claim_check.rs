@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 
 use crate::apply::placement::{check_unit, infeasible};
 use crate::apply::{admission, binding, moves};
-use crate::command::{Claiming, TaskPlacement, Victim};
+use crate::command::{Claiming, Victim};
 use crate::feasibility::{self, Asker, Freed};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::limits;
@@ -28,16 +28,10 @@ pub(crate) fn check_claim(
     };
     check_numbers(state, claiming, job).map_err(refuse)?;
     let freed = freed(state, claiming);
-    let asker = Asker {
-        job,
-        unit,
-        now: state.time,
-    };
+    let asker = Asker::for_later(job, unit);
     let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
         .map_err(|unfit| infeasible(id, unfit))?;
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
-    let taken = (&*claiming.tasks, &*claiming.supersedes);
-    check_borrowed(state, taken, (asker, &hosts)).map_err(refuse)?;
     check_rights(state, claiming, job).map_err(refuse)?;
     check_admission(state, claiming, (job, &freed))?;
     let asked = (&claiming.standing, &*claiming.tasks);
@@ -112,31 +106,6 @@ fn stopping_on(state: &State, host: HostId) -> Vec<(JobId, UnitIndex)> {
         .filter(|(_, _, attempt)| attempt.stop.is_some())
         .map(|(job, unit, _)| (job.id, unit))
         .collect()
-}
-
-/// What others have claimed cannot be claimed once more, also where work that ends in time may use it meanwhile.
-pub(super) fn check_borrowed(
-    state: &State,
-    (tasks, supersedes): (&[TaskPlacement], &[(JobId, UnitIndex)]),
-    (asker, hosts): (Asker<'_>, &BTreeSet<HostId>),
-) -> Result<(), String> {
-    let own = (asker.job.id, asker.unit);
-    let superseded = |claimant: &(JobId, UnitIndex)| supersedes.contains(claimant);
-    for host in hosts.iter().filter_map(|host| state.host(*host)) {
-        let claimed: BTreeSet<_> = tasks
-            .iter()
-            .filter(|task| task.host == host.id)
-            .flat_map(|task| &task.gpus)
-            .collect();
-        let taken = host.gpus.iter().find(|gpu| {
-            let other = gpu.claim.filter(|claimant| *claimant != own);
-            claimed.contains(&gpu.uuid) && other.is_some_and(|claimant| !superseded(&claimant))
-        });
-        if let Some(gpu) = taken {
-            return Err(format!("{} is claimed by another unit", gpu.uuid));
-        }
-    }
-    Ok(())
 }
 
 /// Every victim holds something that is claimed, and the unit has a right to it; so with superseded claims, where a
@@ -225,11 +194,7 @@ fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> 
     };
     let mut freed = freed(state, claiming);
     freed.attempts.remove(&victim);
-    let asker = Asker {
-        job,
-        unit: claiming.unit,
-        now: state.time,
-    };
+    let asker = Asker::for_later(job, claiming.unit);
     feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
         || check_admission(state, claiming, (job, &freed)).is_err()
 }

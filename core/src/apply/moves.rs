@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::apply::admission::{self, Asking};
-use crate::apply::claim_check::check_borrowed;
 use crate::apply::placement::{infeasible, is_whole};
 use crate::apply::{Step, stopping};
 use crate::command::{Claiming, Move, Moving, Standing, StopReason};
@@ -16,7 +15,6 @@ use crate::moves;
 use crate::quota::Defragment;
 use crate::rejection::Rejection;
 use crate::state::{Attempt, Claim, Job, Purpose, State, Unit};
-use crate::time::TimeMs;
 
 /// A unit that is to be moved.
 type Mover<'a> = (&'a Job, &'a Unit, &'a Attempt);
@@ -148,16 +146,9 @@ fn check_move(
         let detail = format!("the place of job {} does not hold all its tasks", job.id);
         return Err(refuse(detail));
     }
-    // At no time does anything end that began then: what others claim is not borrowed.
-    let asker = Asker {
-        job,
-        unit,
-        now: TimeMs(u64::MAX),
-    };
-    let by_host = feasibility::check(state, asker, &one.tasks, freed)
+    let asker = Asker::for_later(job, unit);
+    feasibility::check(state, asker, &one.tasks, freed)
         .map_err(|unfit| infeasible(job.id, unfit))?;
-    let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
-    check_borrowed(state, (&one.tasks, &[]), (asker, &hosts)).map_err(refuse)?;
     admission::check(
         state,
         Asking {

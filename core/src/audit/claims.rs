@@ -1,6 +1,6 @@
 //! Claims: what units say they claim, seen from the hosts, and what cells attempts hold by.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use crate::audit::{Report, Rule};
 use crate::command::{GpuHealth, HostHealth, Standing, StopReason};
@@ -8,7 +8,8 @@ use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::quota::Guarantee;
-use crate::state::{Claim, Job, Purpose, State, Unit};
+use crate::spec::Packing;
+use crate::state::{Claim, Host, Job, Purpose, State, Unit};
 
 /// CPUs and memory claimed on a host.
 type Needs = (u64, u64);
@@ -113,6 +114,21 @@ fn collect(job: &Job, index: UnitIndex, unit: &Unit, claimed: &mut Claimed, repo
     }
 }
 
+/// Two jobs that wait for one host, of which one wants it for itself, would wait for each other for ever.
+fn check_company(state: &State, host: &Host, report: &mut Report) {
+    let jobs: BTreeSet<JobId> = host.claims.iter().map(|claim| claim.job).collect();
+    let is_exclusive = |id: &JobId| {
+        let job = state.job(*id);
+        job.is_some_and(|job| job.spec.scheduling.packing == Packing::Exclusive)
+    };
+    report.require(
+        jobs.len() < 2 || !jobs.iter().any(is_exclusive),
+        Rule::Claims,
+        &format!("host {}", host.id),
+        || format!("jobs {jobs:?} have claims there, and one of them wants it for itself"),
+    );
+}
+
 fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
     let mut needs = BTreeMap::new();
     let mut gpus = BTreeMap::new();
@@ -128,6 +144,7 @@ fn check_hosts(state: &State, claimed: &Claimed, report: &mut Report) {
                 || format!("job {} has a claim there, and it takes no work", claim.job),
             );
         }
+        check_company(state, host, report);
         report.require(
             host.claims.is_sorted(),
             Rule::Claims,

@@ -50,7 +50,18 @@ impl Freed {
     }
 }
 
-impl Asker<'_> {
+impl<'a> Asker<'a> {
+    /// A unit that asks for a claim, to begin at some time: nothing that begins then is sure to end before what others
+    /// claim is theirs, so it borrows none of it.
+    #[must_use]
+    pub const fn for_later(job: &'a Job, unit: UnitIndex) -> Self {
+        Self {
+            job,
+            unit,
+            now: TimeMs(u64::MAX),
+        }
+    }
+
     /// Whether the unit may use what another (or it itself) claims: its own, and what work that ends before the claim's
     /// time may use.
     #[must_use]

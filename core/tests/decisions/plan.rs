@@ -8,7 +8,7 @@ use muster_core::command::Command as Replicated;
 use muster_core::desired;
 use muster_core::plan::{Blocker, Budget, explain};
 use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
-use muster_core::spec::{Condition, Container, Dependency, JobSpec};
+use muster_core::spec::{Condition, Container, Dependency, JobSpec, Packing};
 use muster_core::testing;
 
 use crate::cluster::NamedCluster;
@@ -111,6 +111,9 @@ pub(crate) enum Command {
         /// A job that must have succeeded before.
         #[arg(key)]
         after_ok: Option<String>,
+        /// Whether it wants its hosts for itself.
+        #[arg(key, optional)]
+        exclusive: bool,
     },
     /// Plans a round and applies it.
     Plan {
@@ -317,6 +320,7 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
         at_once,
         local_retries,
         image,
+        exclusive,
         ..
     } = command
     else {
@@ -338,6 +342,9 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     spec.scheduling.run_time_ms_max = *run_ms;
     spec.scheduling.opportunistic = *opportunistic;
     spec.lifecycle.tasks_at_once_max = *at_once;
+    if *exclusive {
+        spec.scheduling.packing = Packing::Exclusive;
+    }
     if let Some(max) = local_retries {
         spec.lifecycle.local_retries_max = *max;
         spec.retry.retries_max = 9;

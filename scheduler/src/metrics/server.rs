@@ -1,7 +1,6 @@
 //! The HTTP listener of `/metrics`.
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,8 +16,6 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
-use crate::error::Error;
-
 /// Connections to the metrics listener at a time.
 const CONNECTIONS_MAX: usize = 16;
 /// Longest wait for a request's headers.
@@ -31,26 +28,13 @@ type Render = Arc<dyn Fn() -> String + Send + Sync>;
 
 /// Serves `/metrics` until it is stopped.
 pub(crate) struct MetricsServer {
-    listener: TcpListener,
-    render: Render,
+    /// Where it is asked.
+    pub(crate) listener: TcpListener,
+    /// What it answers.
+    pub(crate) render: Render,
 }
 
 impl MetricsServer {
-    /// Listens.
-    ///
-    /// # Errors
-    /// The address cannot be listened on.
-    pub(crate) async fn bind(address: SocketAddr, render: Render) -> Result<Self, Error> {
-        let listener = TcpListener::bind(address)
-            .await
-            .map_err(|source| Error::Listen {
-                address,
-                purpose: "metrics",
-                source,
-            })?;
-        Ok(Self { listener, render })
-    }
-
     /// Serves until `stop`.
     pub(crate) async fn run(self, stop: CancellationToken) {
         let permits = Arc::new(Semaphore::new(CONNECTIONS_MAX));

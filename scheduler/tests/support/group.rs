@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
 use muster_proto::v1::Consistency;
-use muster_scheduler::{RaftTimings, SchedulerConfig, run_on};
+use muster_scheduler::{Listeners, RaftTimings, SchedulerConfig, run_on};
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio::runtime::{Builder, Runtime};
@@ -146,11 +146,9 @@ impl Drop for Group {
 impl Node {
     fn start(id: u64, peers: &BTreeMap<ReplicaId, String>, listener: TcpListener) -> Self {
         let directory = TempDir::new().unwrap();
-        // Free again before the replica listens on it: the time between is short.
-        let metrics = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap();
+        // Held all the time: a port that is free again for a moment may be taken by another test.
+        let metrics = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        metrics.set_nonblocking(true).unwrap();
         let config = SchedulerConfig {
             replica_id: ReplicaId(id),
             cluster_id: "test".to_owned(),
@@ -159,7 +157,7 @@ impl Node {
             data_dir: directory.path().to_owned(),
             timings: TIMINGS,
             raft: RaftTimings::QUICK,
-            metrics_listen: Some(metrics),
+            metrics_listen: Some(metrics.local_addr().unwrap()),
             ..SchedulerConfig::default()
         };
         let runtime = Builder::new_multi_thread()
@@ -171,13 +169,16 @@ impl Node {
         let own = config.clone();
         let listener = listener.into_std().unwrap();
         let finished = runtime.spawn(async move {
-            let listener = TcpListener::from_std(listener).unwrap();
+            let listeners = Listeners {
+                grpc: TcpListener::from_std(listener).unwrap(),
+                metrics: Some(TcpListener::from_std(metrics).unwrap()),
+            };
             let shutdown = async {
                 if stopped.await.is_err() {
                     std::future::pending().await
                 }
             };
-            run_on(own, listener, shutdown).await
+            run_on(own, listeners, shutdown).await
         });
         Self {
             config,

@@ -1,20 +1,9 @@
 //! Leases on real processes: whatever is frozen or asleep, nothing outlives its lease.
 
-use std::io::{BufRead, BufReader, Write};
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::UnixStream;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
-
-use crate::support::{LONG_LEASE_MS, PATIENCE_MS, PROGRAM, Rig, eventually, is_gone, script};
-use muster_core::desired::TaskAssignment;
+use crate::forked::Server;
+use crate::support::{LONG_LEASE_MS, Rig, eventually, is_gone, script};
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{
-    AgentRequest, Confinement, LogLimits, SPEC_FORMAT, SecretFolders, SupervisorMessage,
-    TaskDirectory, TaskSpec, server,
-};
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use muster_supervisor::{AgentRequest, SupervisorMessage};
 use rustix::process::{Pid, Signal, kill_process};
 
 fn signal(pid: i32, signal: Signal) {
@@ -38,111 +27,12 @@ fn a_machine_that_slept_past_a_lease_ends_its_task_before_it_listens_to_anybody(
     });
     let lease_end = boottime_ms() + 2_000;
     eventually("the lease's end", || boottime_ms() > lease_end);
-    signal(supervisor, Signal::CONT);
+    // The supervisor last: it leaves nothing to be woken.
     signal(task.pid, Signal::CONT);
+    signal(supervisor, Signal::CONT);
     let exit = rig.hear_exit();
     assert!(exit.lease_expired, "{exit:?}");
     assert!(!task.is_alive());
-}
-
-/// An agent's end of a server that forks supervisors.
-struct Server {
-    home: tempfile::TempDir,
-    socket: Option<OwnedFd>,
-    process: Child,
-}
-
-/// A task under a forked supervisor.
-struct Forked {
-    directory: TaskDirectory,
-    supervisor: i32,
-    agent: BufReader<UnixStream>,
-}
-
-impl Server {
-    fn start() -> Self {
-        let home = tempfile::tempdir().unwrap();
-        let (ours, theirs) = socketpair(
-            AddressFamily::UNIX,
-            SocketType::SEQPACKET,
-            SocketFlags::CLOEXEC,
-            None,
-        )
-        .unwrap();
-        let process = Command::new(PROGRAM)
-            .args(["supervise", "--serve"])
-            .arg(home.path())
-            .stdin(Stdio::from(theirs))
-            .spawn()
-            .unwrap();
-        Self {
-            home,
-            socket: Some(ours),
-            process,
-        }
-    }
-
-    fn fork(&self, name: &str, assignment: TaskAssignment, lease_ms: u64) -> Forked {
-        let directory = TaskDirectory::new(self.home.path().join("tasks").join(name));
-        let spec = TaskSpec {
-            format: SPEC_FORMAT,
-            assignment,
-            deadline_boottime_ms: boottime_ms() + lease_ms,
-            log_directory: self.home.path().join("logs"),
-            log_limits: LogLimits::default(),
-            checkpoint_directory: self.home.path().join("checkpoints").join(name),
-            checkpoint_scan_ms: 20,
-            cgroup: None,
-            confinement: Confinement::default(),
-            secrets: SecretFolders::default(),
-            lease_warning_ms: 0,
-            engine: None,
-        };
-        directory.create(&spec).unwrap();
-        let (ours, theirs) = UnixStream::pair().unwrap();
-        ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
-            .unwrap();
-        let socket = self.socket.as_ref().unwrap();
-        let supervisor = server::ask(socket.as_fd(), directory.path(), theirs.as_fd()).unwrap();
-        Forked {
-            directory,
-            supervisor,
-            agent: BufReader::new(ours),
-        }
-    }
-
-    /// The agent dies.
-    fn hang_up(&mut self) {
-        self.socket = None;
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        crate::support::kill_host(self.home.path());
-        self.hang_up();
-        drop(self.process.kill());
-        drop(self.process.wait());
-    }
-}
-
-impl Forked {
-    fn hear(&mut self) -> SupervisorMessage {
-        let mut line = String::new();
-        self.agent.read_line(&mut line).unwrap();
-        serde_json::from_str(&line).unwrap()
-    }
-
-    fn started(&mut self) -> ProcessIdentity {
-        assert!(matches!(self.hear(), SupervisorMessage::Started { .. }));
-        self.directory.process().unwrap().unwrap()
-    }
-
-    fn say(&mut self, request: &AgentRequest) {
-        let mut line = serde_json::to_vec(request).unwrap();
-        line.push(b'\n');
-        self.agent.get_mut().write_all(&line).unwrap();
-    }
 }
 
 /// Starts a process in a session of its own, which dies with nobody.

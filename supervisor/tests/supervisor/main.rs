@@ -11,6 +11,7 @@ mod conversation;
 mod exec;
 mod fake_engine;
 mod fencing;
+mod forked;
 mod gangs;
 mod podman;
 mod support;

@@ -24,6 +24,24 @@ pub(crate) const FILES_MAX: u32 = 1_024;
 /// A lease that no test outlives.
 pub(crate) const LONG_LEASE_MS: u64 = 600_000;
 
+/// What an agent would write for a task whose files lie below `home`.
+pub(crate) fn spec_in(home: &Path, assignment: TaskAssignment, lease_ms: u64) -> TaskSpec {
+    TaskSpec {
+        format: SPEC_FORMAT,
+        assignment,
+        deadline_boottime_ms: boottime_ms() + lease_ms,
+        log_directory: home.join("logs"),
+        log_limits: LogLimits::default(),
+        checkpoint_directory: home.join("checkpoints"),
+        checkpoint_scan_ms: 20,
+        cgroup: None,
+        engine: None,
+        confinement: Confinement::default(),
+        secrets: SecretFolders::default(),
+        lease_warning_ms: 0,
+    }
+}
+
 /// One supervisor, with the test as its agent.
 pub(crate) struct Rig {
     pub(crate) home: tempfile::TempDir,
@@ -63,31 +81,18 @@ impl Rig {
     ) -> Self {
         let home = tempfile::tempdir().unwrap();
         let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
-        let mut spec = TaskSpec {
-            format: SPEC_FORMAT,
-            assignment,
-            deadline_boottime_ms: boottime_ms() + lease_ms,
-            log_directory: home.path().join("logs"),
-            log_limits: LogLimits::default(),
-            checkpoint_directory: home.path().join("checkpoints"),
-            checkpoint_scan_ms: 20,
-            cgroup: None,
-            engine: None,
-            confinement: Confinement::default(),
-            secrets: SecretFolders::default(),
-            lease_warning_ms: 0,
-        };
+        let mut spec = spec_in(home.path(), assignment, lease_ms);
         std::fs::create_dir_all(directory.control()).unwrap();
         prepare(&mut spec, &directory);
         directory.create(&spec).unwrap();
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
             .unwrap();
-        // Like an agent whose own parent left a file open.
+        // Like an agent under `nohup` whose own parent left a file open.
         let supervisor = Command::new("sh")
             .args([
                 "-c",
-                "ulimit -n $2; exec \"$0\" supervise \"$1\" 9</dev/zero",
+                "trap '' HUP; ulimit -n $2; exec \"$0\" supervise \"$1\" 9</dev/zero",
                 PROGRAM,
             ])
             .arg(directory.path())
@@ -187,7 +192,7 @@ impl Drop for Rig {
     }
 }
 
-fn read_segments(logs: &Path) -> Vec<u8> {
+pub(crate) fn read_segments(logs: &Path) -> Vec<u8> {
     // Nothing is made before the first byte.
     let Ok(entries) = std::fs::read_dir(logs) else {
         return Vec::new();

@@ -3,7 +3,8 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 
-use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, script};
+use crate::forked::Server;
+use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, read_segments, script};
 use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::CheckpointRef;
 use muster_core::ids::GpuUuid;
@@ -47,12 +48,15 @@ fn a_task_runs_and_its_end_and_output_are_kept() {
 #[test]
 fn a_supervisor_is_small() {
     let text = "echo out; echo err >&2; mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED; sleep 1000";
-    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
-    rig.hear_started();
+    // Forked, as all supervisors of a worker are.
+    let server = Server::start();
+    let mut forked = server.fork("7-0-11", script(text), LONG_LEASE_MS);
+    forked.started();
     // It has copied output, watched the folder and written a commit: all its threads run.
-    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(_)));
-    eventually("output", || !rig.output().is_empty());
-    let status = format!("/proc/{}/status", rig.supervisor.id());
+    assert!(matches!(forked.hear(), SupervisorMessage::Checkpoint(_)));
+    let logs = server.home.path().join("logs");
+    eventually("output", || !read_segments(&logs).is_empty());
+    let status = format!("/proc/{}/status", forked.supervisor);
     let status = std::fs::read_to_string(status).unwrap();
     let resident = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
     let resident_kib: u64 = resident
@@ -76,6 +80,13 @@ fn a_quick_task_leaves_no_checkpoint_folder_and_a_saved_checkpoint_stays() {
             .join("checkpoints/step_1/_COMMITTED")
             .exists()
     );
+}
+
+#[test]
+fn a_task_ignores_no_signal_because_its_agent_does() {
+    let mut rig = Rig::start(script("grep SigIgn /proc/self/status"), LONG_LEASE_MS);
+    assert_eq!(rig.hear_exit(), ended(Some(0), None));
+    assert_eq!(rig.output(), b"SigIgn:\t0000000000000000\n");
 }
 
 #[test]

@@ -8,6 +8,7 @@ mod shortage;
 mod single;
 
 use crate::command::TaskPlacement;
+use crate::feasibility::Asker;
 use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
 use crate::plan::unit::ask::Ask;
@@ -75,13 +76,13 @@ fn place_in_fork(
     Ok(placed)
 }
 
-/// The same without what others claim, whatever the unit's time limit: whoever claims room cannot claim theirs.
+/// The same for a claim: without what others claim, whatever the unit's time limit.
 pub(crate) fn place_unborrowed(
     capacity: &mut Capacity<'_>,
     job: &Job,
     unit: UnitIndex,
 ) -> Result<Placed, Shortage> {
-    place_free(capacity, job, unit)
+    place_for(capacity, Asker::for_later(job, unit))
 }
 
 /// Whether there is room for a unit in what a capacity shows, claims aside.
@@ -90,8 +91,12 @@ pub(crate) fn fits(capacity: &Capacity<'_>, job: &Job, unit: UnitIndex) -> Resul
 }
 
 fn place_free(capacity: &mut Capacity<'_>, job: &Job, unit: UnitIndex) -> Result<Placed, Shortage> {
-    let ask = Ask::of(capacity, capacity.asker(job, unit));
-    if job.spec.gang {
+    place_for(capacity, capacity.asker(job, unit))
+}
+
+fn place_for(capacity: &mut Capacity<'_>, asker: Asker<'_>) -> Result<Placed, Shortage> {
+    let ask = Ask::of(capacity, asker);
+    if asker.job.spec.gang {
         gang::place(capacity, &ask)
     } else {
         single::place(capacity, &ask)

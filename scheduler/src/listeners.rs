@@ -1,0 +1,43 @@
+//! Where a replica listens.
+
+use std::net::SocketAddr;
+
+use tokio::net::TcpListener;
+
+use crate::config::SchedulerConfig;
+use crate::error::Error;
+
+/// The open listeners of a replica.
+#[derive(Debug)]
+pub struct Listeners {
+    /// For clients, workers and peers.
+    pub grpc: TcpListener,
+    /// For `/metrics`, if they are served.
+    pub metrics: Option<TcpListener>,
+}
+
+impl Listeners {
+    /// Listens where the settings say.
+    ///
+    /// # Errors
+    /// The address that cannot be listened on.
+    pub async fn bind(config: &SchedulerConfig) -> Result<Self, Error> {
+        let metrics = match config.metrics_listen {
+            Some(address) => Some(listen(address, "metrics").await?),
+            None => None,
+        };
+        Ok(Self {
+            grpc: listen(config.listen, "gRPC").await?,
+            metrics,
+        })
+    }
+}
+
+async fn listen(address: SocketAddr, purpose: &'static str) -> Result<TcpListener, Error> {
+    let bound = TcpListener::bind(address).await;
+    bound.map_err(|source| Error::Listen {
+        address,
+        purpose,
+        source,
+    })
+}

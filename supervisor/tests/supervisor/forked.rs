@@ -1,0 +1,103 @@
+//! Supervisors that are forked from a server, as a worker's are.
+
+use std::io::{BufRead, BufReader, Write};
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::net::UnixStream;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use crate::support::{PATIENCE_MS, PROGRAM, spec_in};
+use muster_core::desired::TaskAssignment;
+use muster_supervisor::process::ProcessIdentity;
+use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec, server};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+
+/// An agent's end of a server that forks supervisors.
+pub(crate) struct Server {
+    pub(crate) home: tempfile::TempDir,
+    pub(crate) socket: Option<OwnedFd>,
+    pub(crate) process: Child,
+}
+
+/// A task under a forked supervisor.
+pub(crate) struct Forked {
+    pub(crate) directory: TaskDirectory,
+    pub(crate) supervisor: i32,
+    pub(crate) agent: BufReader<UnixStream>,
+}
+
+impl Server {
+    pub(crate) fn start() -> Self {
+        let home = tempfile::tempdir().unwrap();
+        let (ours, theirs) = socketpair(
+            AddressFamily::UNIX,
+            SocketType::SEQPACKET,
+            SocketFlags::CLOEXEC,
+            None,
+        )
+        .unwrap();
+        let process = Command::new(PROGRAM)
+            .args(["supervise", "--serve"])
+            .arg(home.path())
+            .stdin(Stdio::from(theirs))
+            .spawn()
+            .unwrap();
+        Self {
+            home,
+            socket: Some(ours),
+            process,
+        }
+    }
+
+    pub(crate) fn fork(&self, name: &str, assignment: TaskAssignment, lease_ms: u64) -> Forked {
+        let directory = TaskDirectory::new(self.home.path().join("tasks").join(name));
+        let spec = TaskSpec {
+            checkpoint_directory: self.home.path().join("checkpoints").join(name),
+            ..spec_in(self.home.path(), assignment, lease_ms)
+        };
+        directory.create(&spec).unwrap();
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
+            .unwrap();
+        let socket = self.socket.as_ref().unwrap();
+        let supervisor = server::ask(socket.as_fd(), directory.path(), theirs.as_fd()).unwrap();
+        Forked {
+            directory,
+            supervisor,
+            agent: BufReader::new(ours),
+        }
+    }
+
+    /// The agent dies.
+    pub(crate) fn hang_up(&mut self) {
+        self.socket = None;
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        crate::support::kill_host(self.home.path());
+        self.hang_up();
+        drop(self.process.kill());
+        drop(self.process.wait());
+    }
+}
+
+impl Forked {
+    pub(crate) fn hear(&mut self) -> SupervisorMessage {
+        let mut line = String::new();
+        self.agent.read_line(&mut line).unwrap();
+        serde_json::from_str(&line).unwrap()
+    }
+
+    pub(crate) fn started(&mut self) -> ProcessIdentity {
+        assert!(matches!(self.hear(), SupervisorMessage::Started { .. }));
+        self.directory.process().unwrap().unwrap()
+    }
+
+    pub(crate) fn say(&mut self, request: &AgentRequest) {
+        let mut line = serde_json::to_vec(request).unwrap();
+        line.push(b'\n');
+        self.agent.get_mut().write_all(&line).unwrap();
+    }
+}
