@@ -13,13 +13,14 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
     type Error = InvalidField;
 
     fn try_from(wire: v1::Lifecycle) -> Result<Self, InvalidField> {
+        let suspend = match wire.suspend() {
+            v1::SuspendMode::Unspecified | v1::SuspendMode::Keep => SuspendMode::Keep,
+            v1::SuspendMode::Release => SuspendMode::Release,
+        };
         let after = wire.after.into_iter().enumerate();
         let rules = wire.rules.into_iter().enumerate();
         Ok(Self {
-            suspend: match wire.suspend() {
-                v1::SuspendMode::Unspecified | v1::SuspendMode::Keep => SuspendMode::Keep,
-                v1::SuspendMode::Release => SuspendMode::Release,
-            },
+            suspend,
             barrier: wire.barrier,
             tasks_at_once_max: wire.tasks_at_once_max,
             after: after

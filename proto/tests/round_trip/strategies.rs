@@ -396,7 +396,7 @@ fn user_command() -> impl Strategy<Value = Command> {
             request,
             spec: Arc::new(spec),
         }),
-        (request(), super::lifecycle::pipeline()).prop_map(|(request, pipeline)| {
+        (request(), lifecycle::pipeline()).prop_map(|(request, pipeline)| {
             Command::SubmitPipeline {
                 request,
                 pipeline: Arc::new(pipeline),

@@ -14,7 +14,7 @@ use muster_core::spec::{
 };
 use muster_core::state::State;
 
-use super::{JOB, LEADER, REQUEST, exit};
+use super::{JOB, LEADER, REQUEST, exit, spec};
 
 /// A lifecycle with every field.
 fn lifecycle() -> Lifecycle {
