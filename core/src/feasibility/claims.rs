@@ -111,7 +111,7 @@ impl<'a> Asker<'a> {
             .iter()
             .map(|claim| (claim.job, claim.unit))
             .filter(|claimant| claimant.0 != self.job.id && !freed.claims.contains(claimant))
-            .filter(|claimant| self.is_exclusive() || !self.may_use(state, *claimant))
+            .filter(|claimant| !self.may_use(state, *claimant))
             .find_map(|(job, _)| self.against(state, job))
     }
 
