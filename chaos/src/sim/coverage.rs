@@ -58,7 +58,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 20] = [
+    pub const ALL: [Self; 22] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
