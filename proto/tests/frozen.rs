@@ -186,7 +186,7 @@ fn kind_of(command: &Command) -> u32 {
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 24;
+const COMMAND_KINDS: u32 = 26;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

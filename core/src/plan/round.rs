@@ -147,11 +147,15 @@ impl<'a> Round<'a> {
 
     /// Jobs that wait for others to end, and suspended ones, have no turn, and are counted all the same.
     fn count_held(&mut self) {
-        let suspended = self.state.index.suspended.len() as u64;
-        if suspended > 0 {
-            *self.plan.waiting.entry(Reason::Suspended).or_default() += suspended;
+        let index = &self.state.index;
+        let waits = |id: &&JobId| (self.state.job(**id)).is_some_and(|job| job.counts.waiting > 0);
+        let suspended: Vec<&JobId> = index.suspended.iter().filter(waits).collect();
+        // A job that is kept back in both ways is told to be suspended.
+        let both = suspended.iter().filter(|id| index.is_held(***id)).count() as u64;
+        if !suspended.is_empty() {
+            *self.plan.waiting.entry(Reason::Suspended).or_default() += suspended.len() as u64;
         }
-        let held = self.state.index.held_jobs();
+        let held = index.held_jobs() - both;
         if held > 0 {
             *self.plan.waiting.entry(Reason::Dependencies).or_default() += held;
         }

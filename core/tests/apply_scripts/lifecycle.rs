@@ -49,6 +49,26 @@ impl Runner {
         })
     }
 
+    /// Where the time of a job's GPUs went.
+    pub(crate) fn ledger(&self, args: &mut Args<'_>) -> Result<String> {
+        let id = self.job(args)?;
+        let job = self.cluster.state.job(id).ok_or("no such job")?;
+        let ledger = &job.ledger;
+        let permille = ledger.kept_permille();
+        let mut text = format!(
+            "kept {} GPU ms, {permille:?} permille\n",
+            ledger.kept_gpu_ms
+        );
+        for (_, cause, loss) in ledger.causes() {
+            if loss.total_gpu_ms() > 0 {
+                let (queue, restart, work) =
+                    (loss.queue_gpu_ms, loss.restart_gpu_ms, loss.work_gpu_ms);
+                text += &format!("{cause}: queue {queue}, restart {restart}, work {work}\n");
+            }
+        }
+        Ok(text)
+    }
+
     /// `spoil JOB STEP EPOCH [epoch=REPORTER]`.
     pub(crate) fn spoil(
         &mut self,

@@ -59,6 +59,7 @@ impl goldenscript::Runner for Runner {
             "state" => Ok(self.show.state(&self.cluster.state)),
             "queues" => Ok(self.queues()),
             "pipelines" => Ok(self.pipelines()),
+            "ledger" => self.ledger(&mut args),
             "wait" => {
                 self.cluster.wait(args.positional()?);
                 Ok(String::new())

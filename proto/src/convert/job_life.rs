@@ -46,7 +46,11 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
 impl From<&Lifecycle> for v1::Lifecycle {
     fn from(lifecycle: &Lifecycle) -> Self {
         Self {
-            suspend: v1::SuspendMode::from(lifecycle.suspend).into(),
+            suspend: match lifecycle.suspend {
+                SuspendMode::Keep => v1::SuspendMode::Unspecified,
+                SuspendMode::Release => v1::SuspendMode::Release,
+            }
+            .into(),
             barrier: lifecycle.barrier,
             tasks_at_once_max: lifecycle.tasks_at_once_max,
             after: lifecycle.after.iter().map(|it| (*it).into()).collect(),

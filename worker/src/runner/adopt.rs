@@ -350,7 +350,11 @@ mod tests {
         let case = reach(&directory, None).unwrap();
         assert!(matches!(
             case,
-            Case::Alive(WorkerTaskPhase::Running, 77, ..)
+            Case::Alive(Alive {
+                phase: WorkerTaskPhase::Running,
+                deadline_boottime_ms: 77,
+                ..
+            })
         ));
         drop(newer.join().unwrap());
     }

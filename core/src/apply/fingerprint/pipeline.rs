@@ -49,5 +49,5 @@ mod tests {
         assert_ne!(of(Condition::Failed), FROZEN);
     }
 
-    const FROZEN: u64 = 0;
+    const FROZEN: u64 = 12_342_273_001_875_900_233;
 }
