@@ -6,7 +6,7 @@ use std::sync::Arc;
 use crate::apply::Step;
 use crate::apply::progress;
 use crate::apply::retries::Stay;
-use crate::apply::verdict::{self, Verdict};
+use crate::apply::verdict::{self, Circumstances, Verdict};
 use crate::command::Placement;
 use crate::event::EventKind;
 use crate::ids::{HostId, JobId, UnitIndex};
@@ -31,7 +31,11 @@ impl Step<'_> {
             .expect("the unit was found to have an attempt");
         let spec = Arc::clone(&job.spec);
         let known = job.unit(unit).expect("the unit was found to have a record");
-        let verdict = verdict::judge(&hosts, job, known, &attempt);
+        let circumstances = Circumstances {
+            hosts: &hosts,
+            newer_rules: defaults.is_some(),
+        };
+        let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
         job.unit_mut(unit).without_progress = without_progress;

@@ -5,8 +5,10 @@ use std::sync::Arc;
 use imbl::OrdMap;
 
 use crate::apply::task_reports::{ended_well, exit_code};
-use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, MemoryEnd, StopReason};
-use crate::ids::HostId;
+use crate::command::{
+    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, MemoryEnd, StopReason,
+};
+use crate::ids::{GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::{ExitMeaning, JobSpec};
@@ -14,6 +16,15 @@ use crate::state::{Attempt, Host, Job, PastAttempt, RestartReason, TaskRun, Unit
 
 /// All hosts, for their names.
 type Hosts = OrdMap<HostId, Arc<Host>>;
+
+/// What a verdict depends on beside the attempt, its unit and its job.
+#[derive(Debug)]
+pub(super) struct Circumstances<'a> {
+    /// All hosts, as they are now.
+    pub(super) hosts: &'a Hosts,
+    /// Whether all replicas judge by the rules of command format 4: the cluster has defaults for jobs.
+    pub(super) newer_rules: bool,
+}
 
 /// What becomes of a unit whose attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +71,17 @@ impl Verdict {
 /// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
 ///   a gang often notice a dead host before the leader does.
 /// - An attempt that ran as long as its job allows is over for good; one that was not assembled in time waits again.
+/// - An attempt of which a GPU is unfit by now is infrastructure's failure, whatever its tasks said: they die of their
+///   GPU before anybody looks at it.
 /// - Otherwise the task whose bad end was committed first decides, by the job's rules for ends of its own doing; a lost
-///   member is never charged.
-pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
+///   member is never charged, nor one that the kernel killed because its host was out of memory.
+pub(super) fn judge(
+    circumstances: &Circumstances<'_>,
+    job: &Job,
+    unit: &Unit,
+    attempt: &Attempt,
+) -> Verdict {
+    let Circumstances { hosts, newer_rules } = *circumstances;
     let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
         return Verdict::Cancelled;
@@ -104,12 +123,16 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
         }
         _ => {}
     }
+    let unfit = newer_rules.then(|| unfit_gpu(hosts, attempt)).flatten();
+    if let Some(gpu) = unfit {
+        return infrastructure(format!("{gpu} is unfit"), start_delay_ms(unit, attempt));
+    }
     let lost = attempt
         .stop
         .as_ref()
         .is_some_and(|stop| stop.reason == StopReason::MemberLost);
     match decisive_run(attempt) {
-        Some(run) if lost || run.exit.is_none() => {
+        Some(run) if lost || infrastructure_took(run) => {
             infrastructure(describe(run), start_delay_ms(unit, attempt))
         }
         Some(run) if had_start_error(run.exit.as_ref()) => {
@@ -215,6 +238,23 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
 
 fn had_start_error(exit: Option<&Exit>) -> bool {
     exit.is_some_and(|exit| exit.start_error.is_some())
+}
+
+/// Whether a task ended by no doing of its job: its worker holds it no longer, or its host had no memory left.
+pub(super) fn infrastructure_took(run: &TaskRun) -> bool {
+    run.exit.as_ref().is_none_or(Exit::was_for_hosts_memory)
+}
+
+/// A GPU of an attempt that is unfit.
+fn unfit_gpu(hosts: &Hosts, attempt: &Attempt) -> Option<GpuUuid> {
+    attempt.tasks.iter().find_map(|run| {
+        let host = hosts.get(&run.host)?;
+        let is_unfit = |uuid: &&GpuUuid| {
+            let of_host = host.gpus.iter().find(|gpu| gpu.uuid == **uuid);
+            of_host.is_some_and(|gpu| gpu.health != GpuHealth::Healthy)
+        };
+        run.gpus.iter().find(is_unfit).copied()
+    })
 }
 
 fn lease_ran_out(run: &TaskRun) -> bool {

@@ -52,6 +52,7 @@ scripts! {
     lying_worker,
     member_failure,
     moves,
+    not_charged,
     placement_refused,
     partial_gang,
     pipelines,
