@@ -101,6 +101,12 @@ pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 pub const START_ERRORS_MAX: usize = 5;
 /// Wait after the first attempt that ended before it ran; doubled for every further one in a row.
 pub const START_BACKOFF_MS: u64 = 1_000;
+/// An attempt that ran for less than this and saved nothing got nowhere: ten seconds.
+pub const NOWHERE_MS_MAX: u64 = 10_000;
+/// Wait after the second attempt in a row that got nowhere at no cost of its job's; doubled for every further one.
+pub const NOWHERE_BACKOFF_MS: u64 = 1_000;
+/// Longest such wait: one minute.
+pub const NOWHERE_BACKOFF_MS_MAX: u64 = 60_000;
 /// Longest grace of tasks that cannot go on anyway (a GPU or a member of their gang is lost): short,
 /// because a gang must be placed again within five seconds of the fault.
 pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;

@@ -33,6 +33,7 @@ impl Step<'_> {
         let known = job.unit(unit).expect("the unit was found to have a record");
         let circumstances = Circumstances {
             hosts: &hosts,
+            now: self.state.time,
             newer_rules: defaults.is_some(),
         };
         let verdict = verdict::judge(&circumstances, job, known, &attempt);

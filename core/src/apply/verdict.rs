@@ -8,11 +8,12 @@ use crate::apply::task_reports::{ended_well, exit_code};
 use crate::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, MemoryEnd, StopReason,
 };
-use crate::ids::{GpuUuid, HostId};
+use crate::ids::{AttemptEpoch, GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::{ExitMeaning, JobSpec};
 use crate::state::{Attempt, Host, Job, PastAttempt, RestartReason, TaskRun, Unit};
+use crate::time::TimeMs;
 
 /// All hosts, for their names.
 type Hosts = OrdMap<HostId, Arc<Host>>;
@@ -22,6 +23,8 @@ type Hosts = OrdMap<HostId, Arc<Host>>;
 pub(super) struct Circumstances<'a> {
     /// All hosts, as they are now.
     pub(super) hosts: &'a Hosts,
+    /// When the attempt ended.
+    pub(super) now: TimeMs,
     /// Whether all replicas judge by the rules of command format 4: the cluster has defaults for jobs.
     pub(super) newer_rules: bool,
 }
@@ -81,7 +84,10 @@ pub(super) fn judge(
     unit: &Unit,
     attempt: &Attempt,
 ) -> Verdict {
-    let Circumstances { hosts, newer_rules } = *circumstances;
+    let Circumstances {
+        hosts, newer_rules, ..
+    } = *circumstances;
+    let delay_ms = again_delay_ms(circumstances, unit, attempt);
     let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
         return Verdict::Cancelled;
@@ -99,6 +105,9 @@ pub(super) fn judge(
         };
     }
     if let Some((reason, detail)) = stopped_from_outside(attempt, hosts) {
+        if newer_rules && reason == RestartReason::Infra {
+            return infrastructure(detail, delay_ms);
+        }
         return Verdict::Requeued {
             reason,
             charged: false,
@@ -108,7 +117,7 @@ pub(super) fn judge(
         };
     }
     if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
-        return infrastructure(describe(run), start_delay_ms(unit, attempt));
+        return infrastructure(describe(run), delay_ms);
     }
     match attempt.stop.as_ref().map(|stop| &stop.reason) {
         Some(StopReason::RunTime) => {
@@ -119,25 +128,30 @@ pub(super) fn judge(
         }
         Some(StopReason::Assembly) => {
             let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
-            return infrastructure(detail, start_delay_ms(unit, attempt));
+            return infrastructure(detail, delay_ms);
         }
         _ => {}
     }
     let unfit = newer_rules.then(|| unfit_gpu(hosts, attempt)).flatten();
     if let Some(gpu) = unfit {
-        return infrastructure(format!("{gpu} is unfit"), start_delay_ms(unit, attempt));
+        return infrastructure(format!("{gpu} is unfit"), delay_ms);
     }
     let lost = attempt
         .stop
         .as_ref()
         .is_some_and(|stop| stop.reason == StopReason::MemberLost);
     match decisive_run(attempt) {
-        Some(run) if lost || infrastructure_took(run) => {
-            infrastructure(describe(run), start_delay_ms(unit, attempt))
-        }
+        Some(run) if lost || infrastructure_took(run) => infrastructure(describe(run), delay_ms),
         Some(run) if had_start_error(run.exit.as_ref()) => {
-            judge_start_error(describe(run), unit, attempt)
+            judge_start_error(describe(run), unit, delay_ms)
         }
+        Some(run) if exit_code(run) == Some(EXIT_RUN_AGAIN) => Verdict::Requeued {
+            reason: RestartReason::User,
+            charged: false,
+            delay_ms,
+            may_stay: false,
+            detail: describe(run),
+        },
         Some(run) => judge_exit(run, describe(run), unit, &job.spec),
         None => infrastructure("it was stopped".to_owned(), 0),
     }
@@ -148,20 +162,11 @@ pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.task(attempt.decisive?)
 }
 
-/// An end of the job's own: the task contract comes first, then the job's rules, then its retries.
+/// An end of the job's own: the job's rules come first, then its retries.
 fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Verdict {
     let JobSpec {
         retry, lifecycle, ..
     } = spec;
-    if exit_code(run) == Some(EXIT_RUN_AGAIN) {
-        return Verdict::Requeued {
-            reason: RestartReason::User,
-            charged: false,
-            delay_ms: 0,
-            may_stay: false,
-            detail,
-        };
-    }
     let meaning = run.exit.as_ref().and_then(|exit| lifecycle.meaning(exit));
     if meaning == Some(ExitMeaning::RetryFree) {
         return Verdict::Requeued {
@@ -199,7 +204,7 @@ fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
 }
 
 /// A task that could not be started is tried again ever more slowly, and not for ever.
-fn judge_start_error(detail: String, unit: &Unit, attempt: &Attempt) -> Verdict {
+fn judge_start_error(detail: String, unit: &Unit, delay_ms: u64) -> Verdict {
     let in_a_row = 1 + unit
         .past
         .iter()
@@ -212,18 +217,43 @@ fn judge_start_error(detail: String, unit: &Unit, attempt: &Attempt) -> Verdict 
             detail: format!("{detail} ({in_a_row} times in a row, START_ERRORS_MAX)"),
         };
     }
-    infrastructure(detail, start_delay_ms(unit, attempt))
+    infrastructure(detail, delay_ms)
 }
 
-/// Milliseconds to wait after an attempt that ended before it ran, the more the more of them there were
-/// in a row: whatever keeps it from starting must not keep the cluster busy.
-fn start_delay_ms(unit: &Unit, attempt: &Attempt) -> u64 {
-    if attempt.running_at.is_some() {
+/// Milliseconds to wait after an attempt that ended at no cost of its job's: whatever keeps a unit from running, or from
+/// getting anywhere, must not keep the cluster busy.
+///
+/// What ended before it ran waits, and the longer the more often in a row; what ran for a moment and saved nothing
+/// is run again at once for the first time, and waits from the second time in a row on.
+fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Attempt) -> u64 {
+    let newest_first = unit.past.iter().rev();
+    let Some(running_at) = attempt.running_at else {
+        let never_ran = newest_first.take_while(|past| past.running_at.is_none());
+        return doubled(limits::START_BACKOFF_MS, never_ran.count() as u64);
+    };
+    let Circumstances {
+        now, newer_rules, ..
+    } = *circumstances;
+    let failed_before = matches!(
+        unit.restart_reason,
+        RestartReason::Infra | RestartReason::User
+    );
+    if !newer_rules || !failed_before || !got_nowhere(unit, attempt.epoch, running_at, now) {
         return 0;
     }
-    let earlier = unit.past.iter().rev();
-    let never_ran = earlier.take_while(|past| past.running_at.is_none());
-    doubled(limits::START_BACKOFF_MS, never_ran.count() as u64)
+    let in_a_row = newest_first.take_while(|past| {
+        let began_at = past.running_at.unwrap_or(past.ended_at);
+        got_nowhere(unit, past.epoch, began_at, past.ended_at)
+    });
+    let further = in_a_row.count().checked_sub(1);
+    further.map_or(0, |times| {
+        doubled(limits::NOWHERE_BACKOFF_MS, times as u64).min(limits::NOWHERE_BACKOFF_MS_MAX)
+    })
+}
+
+/// Whether an attempt ran for a moment only and saved nothing.
+fn got_nowhere(unit: &Unit, epoch: AttemptEpoch, began_at: TimeMs, ended_at: TimeMs) -> bool {
+    ended_at.since(began_at) < limits::NOWHERE_MS_MAX && !unit.has_progressed_in(epoch)
 }
 
 const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {

@@ -46,6 +46,7 @@ scripts! {
     gpu_fault,
     host_identity,
     host_lost,
+    hot_loop,
     limits,
     limits_of_queues,
     local_retries,
