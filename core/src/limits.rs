@@ -99,6 +99,9 @@ pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 /// Start errors in a row after which a unit fails: a typing error in a command must not loop.
 pub const START_ERRORS_MAX: usize = 5;
+/// The same for start errors that were all of one host while there are others: the host is to blame, but nothing may loop
+/// for ever. No more than are remembered.
+pub const START_ERRORS_OF_ONE_HOST_MAX: usize = ATTEMPTS_KEPT_PER_UNIT_MAX;
 /// Wait after the first attempt that ended before it ran; doubled for every further one in a row.
 pub const START_BACKOFF_MS: u64 = 1_000;
 /// An attempt that ran for less than this and saved nothing got nowhere: ten seconds.

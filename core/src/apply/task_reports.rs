@@ -175,7 +175,7 @@ pub(super) fn exit_code(run: &TaskRun) -> Option<i32> {
 }
 
 /// Whether a task ended because it could not be started.
-fn could_not_start(run: &TaskRun) -> bool {
+pub(super) fn could_not_start(run: &TaskRun) -> bool {
     let exit = run.exit.as_ref();
     exit.is_some_and(|exit| exit.start_error.is_some())
 }

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::apply::task_reports::{ended_well, exit_code};
+use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
 use crate::command::{
-    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, MemoryEnd, StopReason,
+    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, MemoryEnd, StopReason,
 };
 use crate::ids::{AttemptEpoch, GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
@@ -142,9 +142,7 @@ pub(super) fn judge(
         .is_some_and(|stop| stop.reason == StopReason::MemberLost);
     match decisive_run(attempt) {
         Some(run) if lost || infrastructure_took(run) => infrastructure(describe(run), delay_ms),
-        Some(run) if had_start_error(run.exit.as_ref()) => {
-            judge_start_error(describe(run), unit, delay_ms)
-        }
+        Some(run) if could_not_start(run) => judge_start_error(circumstances, run, unit, delay_ms),
         Some(run) if exit_code(run) == Some(EXIT_RUN_AGAIN) => Verdict::Requeued {
             reason: RestartReason::User,
             charged: false,
@@ -203,21 +201,44 @@ fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
     doubled(first_ms, in_a_row as u64)
 }
 
-/// A task that could not be started is tried again ever more slowly, and not for ever.
-fn judge_start_error(detail: String, unit: &Unit, delay_ms: u64) -> Verdict {
-    let in_a_row = 1 + unit
-        .past
-        .iter()
-        .rev()
-        .take_while(|past| had_start_error(past.exit.as_ref()))
-        .count();
-    if in_a_row >= limits::START_ERRORS_MAX {
+/// A task that could not be started is tried again ever more slowly, elsewhere if there is room, and not for ever.
+fn judge_start_error(
+    circumstances: &Circumstances<'_>,
+    run: &TaskRun,
+    unit: &Unit,
+    delay_ms: u64,
+) -> Verdict {
+    let Circumstances {
+        hosts, newer_rules, ..
+    } = *circumstances;
+    let detail = describe(run, hosts);
+    let in_a_row = 1 + unit.start_errors().count();
+    let of_one_host = newer_rules && is_one_hosts(hosts, run.host, unit);
+    let (max, name) = if of_one_host {
+        (
+            limits::START_ERRORS_OF_ONE_HOST_MAX,
+            "START_ERRORS_OF_ONE_HOST_MAX",
+        )
+    } else {
+        (limits::START_ERRORS_MAX, "START_ERRORS_MAX")
+    };
+    if in_a_row >= max {
         return Verdict::Failed {
             charged: false,
-            detail: format!("{detail} ({in_a_row} times in a row, START_ERRORS_MAX)"),
+            detail: format!("{detail} ({in_a_row} times in a row, {name})"),
         };
     }
     infrastructure(detail, delay_ms)
+}
+
+/// Whether the start errors in a row were all of this host, while another one is up that may do better.
+fn is_one_hosts(hosts: &Hosts, culprit: HostId, unit: &Unit) -> bool {
+    let is_other = |host: &HostId| *host != culprit;
+    let mut up = hosts
+        .values()
+        .filter(|host| host.health == HostHealth::Up)
+        .map(|host| host.id);
+    !unit.culprits().iter().any(is_other) && up.any(|host| is_other(&host))
 }
 
 /// Milliseconds to wait after an attempt that ended at no cost of its job's: whatever keeps a unit from running, or from
@@ -264,10 +285,6 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
         may_stay: false,
         detail,
     }
-}
-
-fn had_start_error(exit: Option<&Exit>) -> bool {
-    exit.is_some_and(|exit| exit.start_error.is_some())
 }
 
 /// Whether a task ended by no doing of its job: its worker holds it no longer, or its host had no memory left.
