@@ -425,6 +425,13 @@ impl Exit {
         self.memory.is_some() || self.sender.is_some() || !self.evidence.is_empty()
     }
 
+    /// Whether the kernel killed it because its host, and not it itself, was out of memory.
+    #[must_use]
+    pub fn was_for_hosts_memory(&self) -> bool {
+        let by_kernel = self.sender == Some(SignalSender::Kernel) && self.signal == Some(SIGKILL);
+        by_kernel && !self.out_of_memory
+    }
+
     /// The same end, as readers before command format 4 know it.
     #[must_use]
     pub fn without_details(self) -> Self {
@@ -457,6 +464,8 @@ pub enum SignalSender {
     Other,
 }
 
+/// The signal by which the kernel ends a process for want of memory.
+const SIGKILL: i32 = 9;
 /// Exit code by which a task says: checkpointed, run me again (not charged).
 pub const EXIT_RUN_AGAIN: i32 = 75;
 /// Exit code by which a task says: do not restart me.

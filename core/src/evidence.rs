@@ -277,6 +277,16 @@ pub fn is_rather_to_blame(new: &str, known: &str) -> bool {
     }
 }
 
+/// Whether a task of a gang that ended with this evidence may only have felt the loss of another one: it names no failure
+/// of its own program, but at most a connection, a network or a collective operation that broke.
+#[must_use]
+pub fn may_follow_a_loss(evidence: &str) -> bool {
+    matches!(
+        cause(evidence),
+        None | Some(Cause::Consequence | Cause::Hang | Cause::Network | Cause::Rendezvous)
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -99,8 +99,17 @@ pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
 pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 /// Start errors in a row after which a unit fails: a typing error in a command must not loop.
 pub const START_ERRORS_MAX: usize = 5;
+/// The same for start errors that were all of one host while there are others: the host is to blame, but nothing may loop
+/// for ever. No more than are remembered.
+pub const START_ERRORS_OF_ONE_HOST_MAX: usize = ATTEMPTS_KEPT_PER_UNIT_MAX;
 /// Wait after the first attempt that ended before it ran; doubled for every further one in a row.
 pub const START_BACKOFF_MS: u64 = 1_000;
+/// An attempt that ran for less than this and saved nothing got nowhere: ten seconds.
+pub const NOWHERE_MS_MAX: u64 = 10_000;
+/// Wait after the second attempt in a row that got nowhere at no cost of its job's; doubled for every further one.
+pub const NOWHERE_BACKOFF_MS: u64 = 1_000;
+/// Longest such wait: one minute.
+pub const NOWHERE_BACKOFF_MS_MAX: u64 = 60_000;
 /// Longest grace of tasks that cannot go on anyway (a GPU or a member of their gang is lost): short,
 /// because a gang must be placed again within five seconds of the fault.
 pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;

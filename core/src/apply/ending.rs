@@ -6,7 +6,8 @@ use std::sync::Arc;
 use crate::apply::Step;
 use crate::apply::progress;
 use crate::apply::retries::Stay;
-use crate::apply::verdict::{self, Verdict};
+use crate::apply::task_reports::could_not_start;
+use crate::apply::verdict::{self, Circumstances, Verdict};
 use crate::command::Placement;
 use crate::event::EventKind;
 use crate::ids::{HostId, JobId, UnitIndex};
@@ -22,6 +23,11 @@ impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
+        let circumstances = Circumstances {
+            hosts: &hosts,
+            now: self.state.time,
+            newer_rules: defaults.is_some(),
+        };
         self.forget_attempt(id, unit);
         let job = self.job_mut(id);
         let attempt = job
@@ -31,7 +37,7 @@ impl Step<'_> {
             .expect("the unit was found to have an attempt");
         let spec = Arc::clone(&job.spec);
         let known = job.unit(unit).expect("the unit was found to have a record");
-        let verdict = verdict::judge(&hosts, job, known, &attempt);
+        let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
         job.unit_mut(unit).without_progress = without_progress;
@@ -53,6 +59,8 @@ impl Step<'_> {
             hosts: hosts.clone(),
             detail: detail_of(&verdict).to_owned(),
         });
+        let decisive = verdict::decisive_run(&attempt);
+        let culprit = decisive.filter(|run| defaults.is_some() && could_not_start(run));
         let past = PastAttempt {
             epoch: attempt.epoch,
             number: attempt.number,
@@ -60,8 +68,9 @@ impl Step<'_> {
             running_at: attempt.running_at,
             ended_at: self.state.time,
             detail: detail_of(&verdict).to_owned(),
-            exit: verdict::decisive_run(&attempt).and_then(|run| run.exit.clone()),
+            exit: decisive.and_then(|run| run.exit.clone()),
             hosts,
+            culprit: culprit.map(|run| run.host),
         };
         self.carry_out((id, unit), verdict, past, again);
     }

@@ -50,8 +50,9 @@ fn guard_checkpoints(
 
 /// Attempts in a row without progress, and the end of a unit that had too many of them.
 ///
-/// What fails counts, whoever is to blame; what was stopped for others, or never ran, does not. Before the cluster has
-/// defaults nothing is counted for jobs that set no limit, because builds without defaults do not count.
+/// What fails counts, whoever is to blame if the job sets a limit itself: by the cluster's default no job fails for what
+/// infrastructure did to it. What was stopped for others, or never ran, does not count. Before the cluster has defaults
+/// nothing is counted for jobs that set no limit, because builds without defaults do not count.
 fn guard_progress(
     verdict: Verdict,
     defaults: Option<JobDefaults>,
@@ -61,11 +62,11 @@ fn guard_progress(
     if own_max.is_none() && defaults.is_none() {
         return (verdict, unit.without_progress);
     }
-    if has_progressed(unit, attempt) {
+    if unit.has_progressed_in(attempt.epoch) {
         return (verdict, 0);
     }
     let Verdict::Requeued {
-        reason: RestartReason::User | RestartReason::Infra,
+        reason: reason @ (RestartReason::User | RestartReason::Infra),
         charged,
         ref detail,
         ..
@@ -73,7 +74,8 @@ fn guard_progress(
     else {
         return (verdict, unit.without_progress);
     };
-    if attempt.running_at.is_none() {
+    let counts = reason == RestartReason::User || own_max.is_some();
+    if attempt.running_at.is_none() || !counts {
         return (verdict, unit.without_progress);
     }
     let in_a_row = unit.without_progress + 1;
@@ -89,16 +91,5 @@ fn guard_progress(
             (failed, in_a_row)
         }
         _ => (verdict, in_a_row),
-    }
-}
-
-/// Whether an attempt committed a checkpoint of a higher step than the one that it began from.
-fn has_progressed(unit: &Unit, attempt: &Attempt) -> bool {
-    let good = || unit.checkpoints.iter().filter(|it| it.spoiled.is_none());
-    let begun_from = good().rfind(|it| it.epoch < attempt.epoch);
-    let newest = good().rfind(|it| it.epoch == attempt.epoch);
-    match (newest, begun_from) {
-        (Some(newest), Some(begun_from)) => newest.step > begun_from.step,
-        (newest, _) => newest.is_some(),
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
+use crate::apply::verdict::infrastructure_took;
 use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
 use crate::event::EventKind;
 use crate::evidence;
@@ -44,11 +45,13 @@ impl Step<'_> {
 
     /// Writes the outcome down.
     fn record(&mut self, report: &TaskReport, position: usize) {
+        let newer_rules = self.state.job_defaults.is_some();
         let job = self.job_mut(report.job);
         let spec = Arc::clone(&job.spec);
         let attempt = job.attempt_mut(report.unit);
         let stop = attempt.stop.as_ref().map(|order| order.reason.clone());
         let run = &mut attempt.tasks[position];
+        let had_begun = run.phase.has_begun();
         run.phase = phase_of(&report.outcome);
         if let TaskOutcome::Exited(exit) = &report.outcome {
             run.exit = Some(shortened(exit));
@@ -57,10 +60,11 @@ impl Step<'_> {
         let run = &attempt.tasks[position];
         // What was stopped before it began decides nothing: who stopped it does.
         let never_began = stop.is_some() && could_not_start(run);
+        let was_taken = newer_rules && had_begun && infrastructure_took(run);
         if run.phase.is_terminal()
             && !ended_well(&spec, stop.as_ref(), run)
             && !never_began
-            && decides(run, attempt)
+            && (decides(run, attempt) || was_taken && is_only_felt(&spec, attempt))
         {
             attempt.decisive = Some(report.task);
         }
@@ -171,7 +175,7 @@ pub(super) fn exit_code(run: &TaskRun) -> Option<i32> {
 }
 
 /// Whether a task ended because it could not be started.
-fn could_not_start(run: &TaskRun) -> bool {
+pub(super) fn could_not_start(run: &TaskRun) -> bool {
     let exit = run.exit.as_ref();
     exit.is_some_and(|exit| exit.start_error.is_some())
 }
@@ -196,17 +200,28 @@ fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
     let Some(known) = attempt.decisive.and_then(|task| attempt.task(task)) else {
         return true;
     };
-    // What was lost, cut off or never started is judged by itself, and so is a task that wants to run again.
-    let said = |run: &TaskRun| {
-        let exit = run.exit.as_ref()?;
-        let judged = exit.lease_expired || exit.start_error.is_some();
-        let again = exit_code(run) == Some(EXIT_RUN_AGAIN);
-        (!judged && !again).then(|| exit.evidence.clone())
-    };
-    match (said(run), said(known)) {
-        (Some(new), Some(known)) => evidence::is_rather_to_blame(&new, &known),
+    match (own_end(run), own_end(known)) {
+        (Some(new), Some(known)) => evidence::is_rather_to_blame(&new.evidence, &known.evidence),
         _ => false,
     }
+}
+
+/// The end of a task whose evidence is heard. What was lost, cut off or never started is judged by itself, and so is a
+/// task that wants to run again.
+fn own_end(run: &TaskRun) -> Option<&Exit> {
+    let exit = run.exit.as_ref()?;
+    let judged = exit.lease_expired || exit.start_error.is_some() || exit.was_for_hosts_memory();
+    let again = exit_code(run) == Some(EXIT_RUN_AGAIN);
+    (!judged && !again).then_some(exit)
+}
+
+/// Whether the task that decides so far may have failed only because another one was lost: peers of a dead process often say
+/// so before anybody looks for it. An exit that the job's rules name was meant.
+fn is_only_felt(spec: &JobSpec, attempt: &Attempt) -> bool {
+    let known = attempt.decisive.and_then(|task| attempt.task(task));
+    known.and_then(own_end).is_some_and(|exit| {
+        spec.lifecycle.meaning(exit).is_none() && evidence::may_follow_a_loss(&exit.evidence)
+    })
 }
 
 fn stop_reason(phase: TaskPhase) -> StopReason {

@@ -4,16 +4,30 @@ use std::sync::Arc;
 
 use imbl::OrdMap;
 
-use crate::apply::task_reports::{ended_well, exit_code};
-use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, MemoryEnd, StopReason};
-use crate::ids::HostId;
+use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
+use crate::command::{
+    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, MemoryEnd, StopReason,
+};
+use crate::ids::{AttemptEpoch, GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::{ExitMeaning, JobSpec};
 use crate::state::{Attempt, Host, Job, PastAttempt, RestartReason, TaskRun, Unit};
+use crate::time::TimeMs;
 
 /// All hosts, for their names.
 type Hosts = OrdMap<HostId, Arc<Host>>;
+
+/// What a verdict depends on beside the attempt, its unit and its job.
+#[derive(Debug)]
+pub(super) struct Circumstances<'a> {
+    /// All hosts, as they are now.
+    pub(super) hosts: &'a Hosts,
+    /// When the attempt ended.
+    pub(super) now: TimeMs,
+    /// Whether all replicas judge by the rules of command format 4: the cluster has defaults for jobs.
+    pub(super) newer_rules: bool,
+}
 
 /// What becomes of a unit whose attempt ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,9 +74,20 @@ impl Verdict {
 /// - An attempt in which a lease ran out is infrastructure's failure, whoever ended first: the others of
 ///   a gang often notice a dead host before the leader does.
 /// - An attempt that ran as long as its job allows is over for good; one that was not assembled in time waits again.
+/// - An attempt of which a GPU is unfit by now is infrastructure's failure, whatever its tasks said: they die of their
+///   GPU before anybody looks at it.
 /// - Otherwise the task whose bad end was committed first decides, by the job's rules for ends of its own doing; a lost
-///   member is never charged.
-pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) -> Verdict {
+///   member is never charged, nor one that the kernel killed because its host was out of memory.
+pub(super) fn judge(
+    circumstances: &Circumstances<'_>,
+    job: &Job,
+    unit: &Unit,
+    attempt: &Attempt,
+) -> Verdict {
+    let Circumstances {
+        hosts, newer_rules, ..
+    } = *circumstances;
+    let delay_ms = again_delay_ms(circumstances, unit, attempt);
     let describe = |run: &TaskRun| describe(run, hosts);
     if job.cancel.is_some() {
         return Verdict::Cancelled;
@@ -80,6 +105,9 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
         };
     }
     if let Some((reason, detail)) = stopped_from_outside(attempt, hosts) {
+        if newer_rules && reason == RestartReason::Infra {
+            return infrastructure(detail, delay_ms);
+        }
         return Verdict::Requeued {
             reason,
             charged: false,
@@ -89,7 +117,7 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
         };
     }
     if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
-        return infrastructure(describe(run), start_delay_ms(unit, attempt));
+        return infrastructure(describe(run), delay_ms);
     }
     match attempt.stop.as_ref().map(|stop| &stop.reason) {
         Some(StopReason::RunTime) => {
@@ -100,21 +128,28 @@ pub(super) fn judge(hosts: &Hosts, job: &Job, unit: &Unit, attempt: &Attempt) ->
         }
         Some(StopReason::Assembly) => {
             let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
-            return infrastructure(detail, start_delay_ms(unit, attempt));
+            return infrastructure(detail, delay_ms);
         }
         _ => {}
+    }
+    let unfit = newer_rules.then(|| unfit_gpu(hosts, attempt)).flatten();
+    if let Some(gpu) = unfit {
+        return infrastructure(format!("{gpu} is unfit"), delay_ms);
     }
     let lost = attempt
         .stop
         .as_ref()
         .is_some_and(|stop| stop.reason == StopReason::MemberLost);
     match decisive_run(attempt) {
-        Some(run) if lost || run.exit.is_none() => {
-            infrastructure(describe(run), start_delay_ms(unit, attempt))
-        }
-        Some(run) if had_start_error(run.exit.as_ref()) => {
-            judge_start_error(describe(run), unit, attempt)
-        }
+        Some(run) if lost || infrastructure_took(run) => infrastructure(describe(run), delay_ms),
+        Some(run) if could_not_start(run) => judge_start_error(circumstances, run, unit, delay_ms),
+        Some(run) if exit_code(run) == Some(EXIT_RUN_AGAIN) => Verdict::Requeued {
+            reason: RestartReason::User,
+            charged: false,
+            delay_ms,
+            may_stay: false,
+            detail: describe(run),
+        },
         Some(run) => judge_exit(run, describe(run), unit, &job.spec),
         None => infrastructure("it was stopped".to_owned(), 0),
     }
@@ -125,20 +160,11 @@ pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.task(attempt.decisive?)
 }
 
-/// An end of the job's own: the task contract comes first, then the job's rules, then its retries.
+/// An end of the job's own: the job's rules come first, then its retries.
 fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Verdict {
     let JobSpec {
         retry, lifecycle, ..
     } = spec;
-    if exit_code(run) == Some(EXIT_RUN_AGAIN) {
-        return Verdict::Requeued {
-            reason: RestartReason::User,
-            charged: false,
-            delay_ms: 0,
-            may_stay: false,
-            detail,
-        };
-    }
     let meaning = run.exit.as_ref().and_then(|exit| lifecycle.meaning(exit));
     if meaning == Some(ExitMeaning::RetryFree) {
         return Verdict::Requeued {
@@ -175,32 +201,80 @@ fn free_delay_ms(unit: &Unit, spec: &JobSpec) -> u64 {
     doubled(first_ms, in_a_row as u64)
 }
 
-/// A task that could not be started is tried again ever more slowly, and not for ever.
-fn judge_start_error(detail: String, unit: &Unit, attempt: &Attempt) -> Verdict {
-    let in_a_row = 1 + unit
-        .past
-        .iter()
-        .rev()
-        .take_while(|past| had_start_error(past.exit.as_ref()))
-        .count();
-    if in_a_row >= limits::START_ERRORS_MAX {
+/// A task that could not be started is tried again ever more slowly, elsewhere if there is room, and not for ever.
+fn judge_start_error(
+    circumstances: &Circumstances<'_>,
+    run: &TaskRun,
+    unit: &Unit,
+    delay_ms: u64,
+) -> Verdict {
+    let Circumstances {
+        hosts, newer_rules, ..
+    } = *circumstances;
+    let detail = describe(run, hosts);
+    let in_a_row = 1 + unit.start_errors().count();
+    let of_one_host = newer_rules && is_one_hosts(hosts, run.host, unit);
+    let (max, name) = if of_one_host {
+        (
+            limits::START_ERRORS_OF_ONE_HOST_MAX,
+            "START_ERRORS_OF_ONE_HOST_MAX",
+        )
+    } else {
+        (limits::START_ERRORS_MAX, "START_ERRORS_MAX")
+    };
+    if in_a_row >= max {
         return Verdict::Failed {
             charged: false,
-            detail: format!("{detail} ({in_a_row} times in a row, START_ERRORS_MAX)"),
+            detail: format!("{detail} ({in_a_row} times in a row, {name})"),
         };
     }
-    infrastructure(detail, start_delay_ms(unit, attempt))
+    infrastructure(detail, delay_ms)
 }
 
-/// Milliseconds to wait after an attempt that ended before it ran, the more the more of them there were
-/// in a row: whatever keeps it from starting must not keep the cluster busy.
-fn start_delay_ms(unit: &Unit, attempt: &Attempt) -> u64 {
-    if attempt.running_at.is_some() {
+/// Whether the start errors in a row were all of this host, while another one is up that may do better.
+fn is_one_hosts(hosts: &Hosts, culprit: HostId, unit: &Unit) -> bool {
+    let is_other = |host: &HostId| *host != culprit;
+    let mut up = hosts
+        .values()
+        .filter(|host| host.health == HostHealth::Up)
+        .map(|host| host.id);
+    !unit.culprits().iter().any(is_other) && up.any(|host| is_other(&host))
+}
+
+/// Milliseconds to wait after an attempt that ended at no cost of its job's: whatever keeps a unit from running, or from
+/// getting anywhere, must not keep the cluster busy.
+///
+/// What ended before it ran waits, and the longer the more often in a row; what ran for a moment and saved nothing
+/// is run again at once for the first time, and waits from the second time in a row on.
+fn again_delay_ms(circumstances: &Circumstances<'_>, unit: &Unit, attempt: &Attempt) -> u64 {
+    let newest_first = unit.past.iter().rev();
+    let Some(running_at) = attempt.running_at else {
+        let never_ran = newest_first.take_while(|past| past.running_at.is_none());
+        return doubled(limits::START_BACKOFF_MS, never_ran.count() as u64);
+    };
+    let Circumstances {
+        now, newer_rules, ..
+    } = *circumstances;
+    let failed_before = matches!(
+        unit.restart_reason,
+        RestartReason::Infra | RestartReason::User
+    );
+    if !newer_rules || !failed_before || !got_nowhere(unit, attempt.epoch, running_at, now) {
         return 0;
     }
-    let earlier = unit.past.iter().rev();
-    let never_ran = earlier.take_while(|past| past.running_at.is_none());
-    doubled(limits::START_BACKOFF_MS, never_ran.count() as u64)
+    let in_a_row = newest_first.take_while(|past| {
+        let began_at = past.running_at.unwrap_or(past.ended_at);
+        got_nowhere(unit, past.epoch, began_at, past.ended_at)
+    });
+    let further = in_a_row.count().checked_sub(1);
+    further.map_or(0, |times| {
+        doubled(limits::NOWHERE_BACKOFF_MS, times as u64).min(limits::NOWHERE_BACKOFF_MS_MAX)
+    })
+}
+
+/// Whether an attempt ran for a moment only and saved nothing.
+fn got_nowhere(unit: &Unit, epoch: AttemptEpoch, began_at: TimeMs, ended_at: TimeMs) -> bool {
+    ended_at.since(began_at) < limits::NOWHERE_MS_MAX && !unit.has_progressed_in(epoch)
 }
 
 const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
@@ -213,8 +287,21 @@ const fn infrastructure(detail: String, delay_ms: u64) -> Verdict {
     }
 }
 
-fn had_start_error(exit: Option<&Exit>) -> bool {
-    exit.is_some_and(|exit| exit.start_error.is_some())
+/// Whether a task ended by no doing of its job: its worker holds it no longer, or its host had no memory left.
+pub(super) fn infrastructure_took(run: &TaskRun) -> bool {
+    run.exit.as_ref().is_none_or(Exit::was_for_hosts_memory)
+}
+
+/// A GPU of an attempt that is unfit.
+fn unfit_gpu(hosts: &Hosts, attempt: &Attempt) -> Option<GpuUuid> {
+    attempt.tasks.iter().find_map(|run| {
+        let host = hosts.get(&run.host)?;
+        let is_unfit = |uuid: &&GpuUuid| {
+            let of_host = host.gpus.iter().find(|gpu| gpu.uuid == **uuid);
+            of_host.is_some_and(|gpu| gpu.health != GpuHealth::Healthy)
+        };
+        run.gpus.iter().find(is_unfit).copied()
+    })
 }
 
 fn lease_ran_out(run: &TaskRun) -> bool {

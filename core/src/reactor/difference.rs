@@ -24,13 +24,14 @@ pub(super) fn commands(
 ) -> Vec<Command> {
     let mut commands = prepared_tasks(state, leader, host, report);
     commands.extend(started_tasks(state, leader, host, report));
-    // Before the ends of tasks, which may end their attempts.
+    // All before the ends of tasks, which may end their attempts.
     commands.extend(checkpoints(state, leader, host, report));
     commands.extend(spoiled(state, leader, host, report));
     commands.extend(damage::commands(state, leader, host, report));
+    // A task that died of its GPU is to be judged by it.
+    commands.extend(gpus(leader, host, report));
     commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
-    commands.extend(gpus(leader, host, report));
     commands
 }
 

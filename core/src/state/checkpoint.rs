@@ -50,6 +50,18 @@ impl Unit {
         newest_first.find(|checkpoint| checkpoint.spoiled.is_none())
     }
 
+    /// Whether one of its attempts committed a checkpoint of a higher step than the one that it began from.
+    #[must_use]
+    pub fn has_progressed_in(&self, epoch: AttemptEpoch) -> bool {
+        let good = || self.checkpoints.iter().filter(|it| it.spoiled.is_none());
+        let begun_from = good().rfind(|it| it.epoch < epoch);
+        let newest = good().rfind(|it| it.epoch == epoch);
+        match (newest, begun_from) {
+            (Some(newest), Some(begun_from)) => newest.step > begun_from.step,
+            (newest, _) => newest.is_some(),
+        }
+    }
+
     /// Its newest checkpoints that nobody could read, in a row.
     #[must_use]
     pub fn bad_in_a_row(&self) -> u32 {

@@ -325,6 +325,8 @@ pub struct PastAttempt {
     pub exit: Option<Exit>,
     /// Hosts it ran on, in task order, without repetition.
     pub hosts: Vec<HostId>,
+    /// The host that could not start its task, if that decided the end.
+    pub culprit: Option<HostId>,
 }
 
 impl Attempt {
@@ -409,6 +411,24 @@ impl Attempt {
     }
 }
 
+impl Unit {
+    /// Its newest past attempts in a row that ended because a task could not be started, newest first.
+    pub fn start_errors(&self) -> impl Iterator<Item = &PastAttempt> {
+        let had_start_error = |past: &&PastAttempt| {
+            let exit = past.exit.as_ref();
+            exit.is_some_and(|exit| exit.start_error.is_some())
+        };
+        self.past.iter().rev().take_while(had_start_error)
+    }
+
+    /// The hosts that could not start a task of it in these.
+    #[must_use]
+    pub fn culprits(&self) -> BTreeSet<HostId> {
+        let of_past = self.start_errors().map(|past| past.culprit);
+        of_past.flatten().collect()
+    }
+}
+
 impl Job {
     /// A unit's record; one without a history is `None` although it exists.
     #[must_use]
@@ -475,16 +495,19 @@ impl Job {
     }
 
     /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
-    /// again in place.
+    /// again in place, and those that could not start a task of it since it last ran.
     #[must_use]
-    pub fn hosts_avoided(&self, unit: UnitIndex) -> &[HostId] {
+    pub fn hosts_avoided(&self, unit: UnitIndex) -> Vec<HostId> {
+        let Some(known) = self.unit(unit) else {
+            return Vec::new();
+        };
         let max = self.spec.lifecycle.local_retries_max;
-        let known = self.unit(unit).filter(|known| {
-            let failed = known.restart_reason == RestartReason::User;
-            failed && max > 0 && known.local_retries >= max
-        });
-        let last = known.and_then(|known| known.past.last());
-        last.map_or(&[], |past| &past.hosts)
+        let failed = known.restart_reason == RestartReason::User;
+        if failed && max > 0 && known.local_retries >= max {
+            let last = known.past.last();
+            return last.map_or_else(Vec::new, |past| past.hosts.clone());
+        }
+        known.culprits().into_iter().collect()
     }
 
     /// Whether as many of its units hold resources as may at a time.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Context};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    Placement, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -491,12 +491,14 @@ fn exit(args: &mut Args<'_>) -> Result<Exit> {
     let code = args.optional()?;
     let out_of_memory = args.key_or("out_of_memory", false)?;
     let evidence = args.key::<String>("evidence")?.unwrap_or_default();
+    let by_kernel = args.key_or("by_kernel", false)?;
     Ok(Exit {
         code,
         signal,
         lease_expired,
         out_of_memory,
         evidence,
+        sender: by_kernel.then_some(SignalSender::Kernel),
         ..exit_with(0)
     })
 }

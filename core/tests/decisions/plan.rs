@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use muster_core::command::Command as Replicated;
+use muster_core::command::{Command as Replicated, JobDefaults};
 use muster_core::desired;
 use muster_core::plan::{Blocker, Budget, explain};
 use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
@@ -136,6 +136,10 @@ pub(crate) enum Command {
     Checkpoint { name: String },
     /// Starts a task and ends it with exit code 1.
     Fail { name: String, task: u32 },
+    /// Ends a task that could not be started.
+    Unstartable { name: String, task: u32 },
+    /// Sets the cluster's defaults for jobs.
+    Defaults,
     /// Asks for a job's end.
     Cancel { name: String },
     /// Takes a host or a GPU (node-0001/3) out.
@@ -231,6 +235,18 @@ impl goldenscript::Runner for PlanRunner {
                 let job = self.named.job(name)?;
                 self.named.cluster.start_all(job);
                 self.named.cluster.exit(job, *task, testing::exit_with(1));
+            }
+            Command::Unstartable { name, task } => {
+                let job = self.named.job(name)?;
+                let exit = testing::start_error("a mount is missing");
+                self.named.cluster.exit(job, *task, exit);
+            }
+            Command::Defaults => {
+                let command = Replicated::SetJobDefaults {
+                    leader: self.named.cluster.leader(),
+                    defaults: JobDefaults::default(),
+                };
+                self.named.apply(&command);
             }
             Command::Cancel { name } => {
                 let command = Replicated::CancelJob {

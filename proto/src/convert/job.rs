@@ -134,6 +134,7 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .iter()
             .map(|host| host_name(state, *host))
             .collect(),
+        culprit_id: past.culprit.map(HostId::get),
     }
 }
 

@@ -199,6 +199,7 @@ fn past() -> PastAttempt {
         detail: "host node2 was lost".to_owned(),
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
+        culprit: None,
     }
 }
 

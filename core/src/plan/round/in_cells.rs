@@ -23,7 +23,7 @@ impl Round<'_> {
         let ready = self.clusters.claimed(&self.capacity, job, unit);
         let hosts = job.hosts_avoided(unit);
         let elsewhere = || {
-            let capacity = (!hosts.is_empty()).then(|| self.capacity.without_hosts(hosts))?;
+            let capacity = (!hosts.is_empty()).then(|| self.capacity.without_hosts(&hosts))?;
             self.clusters.find(&capacity, job, unit)
         };
         let found = ready.or_else(elsewhere);

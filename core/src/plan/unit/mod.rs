@@ -26,7 +26,7 @@ pub(crate) struct Placed {
 /// Finds and takes room for one unit, or says what is missing and takes nothing.
 ///
 /// The unit may use what it claims itself, and what others claim for a time by which it will have ended. A unit that
-/// failed where it was as often in a row as it may goes elsewhere, if there is room elsewhere.
+/// failed where it was as often in a row as it may, or could not be started there, goes elsewhere, if there is room elsewhere.
 pub(crate) fn place(
     capacity: &mut Capacity<'_>,
     job: &Job,
@@ -34,7 +34,7 @@ pub(crate) fn place(
 ) -> Result<Placed, Shortage> {
     let hosts = job.hosts_avoided(unit);
     if !hosts.is_empty() {
-        let mut fork = capacity.without_hosts(hosts);
+        let mut fork = capacity.without_hosts(&hosts);
         if let Ok(placed) = place_in_fork(capacity, &mut fork, job, unit) {
             return Ok(placed);
         }

@@ -285,6 +285,7 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         exit: past.exit.as_ref().map(Into::into),
         host_ids: past.hosts.iter().map(|host| host.get()).collect(),
         hosts: Vec::new(),
+        culprit_id: past.culprit.map(HostId::get),
     }
 }
 
@@ -298,5 +299,6 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
         detail: wire.detail,
         exit: wire.exit.map(Into::into),
         hosts: wire.host_ids.into_iter().map(HostId).collect(),
+        culprit: wire.culprit_id.map(HostId),
     }
 }
