@@ -434,11 +434,11 @@ impl Supervisor<'_> {
                     self.connections
                         .tell_agent(&SupervisorMessage::Started { pid: main });
                 }
-                CheckpointNews::Committed(report, last) => {
+                CheckpointNews::Committed(report, finality) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
                     self.said.checkpoint = Some(report);
-                    self.note_saved(last);
+                    self.note_saved(finality);
                 }
                 CheckpointNews::Spoiled(report) => {
                     self.connections
