@@ -229,19 +229,39 @@ impl Family {
         kill_descendants(self.removal.as_ref().and_then(Removal::running));
     }
 
-    /// Stops every process of the task where it is, those that appear meanwhile too. Repeat it while the task is to
-    /// stand still: somebody else may let one go on.
-    pub(crate) fn suspend(&self) {
+    /// Stops every process of the task where it is, those that appear meanwhile too, but for the commands `beside` it. Repeat
+    /// it while the task is to stand still: somebody else may let one go on, or the runner of its container may not have
+    /// listened yet.
+    pub(crate) fn suspend(&self, beside: &[i32]) {
+        if self.is_in_container() {
+            self.tell_runner(container::STAND_STILL);
+            return;
+        }
         for _ in 0..SUSPEND_ROUNDS_MAX {
-            if !signal_descendants(Signal::STOP, |entry| !entry.is_stopped()) {
+            if !signal_descendants(Signal::STOP, beside, |entry| !entry.is_stopped()) {
                 return;
             }
         }
     }
 
-    /// Lets every process of the task go on.
-    pub(crate) fn resume(&self) {
-        signal_descendants(Signal::CONT, |_| true);
+    /// Lets every process of the task go on; those of the commands `beside` it did not stand still.
+    pub(crate) fn resume(&self, beside: &[i32]) {
+        if self.is_in_container() {
+            self.tell_runner(container::GO_ON);
+            return;
+        }
+        signal_descendants(Signal::CONT, beside, |_| true);
+    }
+
+    /// Whether the main process is the runner of a container, whose processes are no descendants of ours.
+    const fn is_in_container(&self) -> bool {
+        self.removal.is_some()
+    }
+
+    fn tell_runner(&self, signal: Signal) {
+        if self.status.is_none() {
+            signal_pid(self.main, signal);
+        }
     }
 
     /// Lets its cgroups and secrets go once nothing lives.
@@ -276,15 +296,25 @@ fn kill_descendants(but: Option<i32>) {
     }
 }
 
-/// Signals those descendants that are meant; true if there were any.
-fn signal_descendants(signal: Signal, is_meant: impl Fn(&ProcessEntry) -> bool) -> bool {
+/// Signals those descendants that are meant, and neither lead the sessions `beside` nor belong to them; true if there were
+/// any.
+fn signal_descendants(
+    signal: Signal,
+    beside: &[i32],
+    is_meant: impl Fn(&ProcessEntry) -> bool,
+) -> bool {
     let me = getpid().as_raw_nonzero().get();
     // What cannot be listed now is tried again with the next look at the task.
     let entries = ProcessEntry::all().unwrap_or_default();
     let family = descendants(&entries, me);
+    let others: Vec<i32> = { beside.iter() }
+        .flat_map(|leader| descendants(&entries, *leader))
+        .collect();
+    let is_beside =
+        |entry: &ProcessEntry| beside.contains(&entry.session) || others.contains(&entry.pid);
     let meant = entries
         .iter()
-        .filter(|entry| family.contains(&entry.pid) && is_meant(entry));
+        .filter(|entry| family.contains(&entry.pid) && !is_beside(entry) && is_meant(entry));
     let mut any = false;
     for entry in meant {
         any = true;

@@ -168,14 +168,17 @@ impl Stance {
         }
     }
 
-    /// Holds them as they should stand.
-    fn hold(&mut self, family: &Family) {
+    /// Holds them as they should stand, but for commands beside them; what cannot be done now is done at the next look.
+    fn hold(&mut self, family: &Family, execs: &Execs) {
         match self {
             Self::Goes => {}
-            Self::Still => family.suspend(),
+            Self::Still => {
+                execs.knowing_all(|beside| family.suspend(beside));
+            }
             Self::Rises => {
-                family.resume();
-                *self = Self::Goes;
+                if execs.knowing_all(|beside| family.resume(beside)) {
+                    *self = Self::Goes;
+                }
             }
         }
     }
@@ -266,7 +269,7 @@ impl Supervisor<'_> {
             if has_ended {
                 self.execs.kill();
             }
-            self.stance.hold(&task.family);
+            self.stance.hold(&task.family, &self.execs);
             if killing {
                 task.family.kill();
             } else if let Some(stopping) = &mut self.stopping {

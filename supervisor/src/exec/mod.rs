@@ -5,7 +5,8 @@
 //! do, since they die with whoever started them. It begins with the first request: most tasks have none.
 //!
 //! An agent asks on a socket of its own for each, with the files that are to be the command's input and output, and is
-//! told on the same socket what became of it. If it hangs up, the command is ended.
+//! told on the same socket what became of it. If it hangs up, the command is ended. While the task stands still, commands go
+//! on: somebody may want to look at it. What they leave when they have ended is the task's.
 
 mod client;
 mod request;
@@ -144,6 +145,21 @@ impl Execs {
             thread.shared.table().is_closed = true;
         }
         self.signal(&[Signal::KILL]);
+    }
+
+    /// Does what depends on which commands run, given by process number, while none is being started. False if one is: then
+    /// it was not done.
+    pub(crate) fn knowing_all(&self, act: impl FnOnce(&[i32])) -> bool {
+        let Some(thread) = &self.thread else {
+            act(&[]);
+            return true;
+        };
+        let table = thread.shared.table();
+        if !table.is_starting {
+            let running: Vec<i32> = table.running.keys().copied().collect();
+            act(&running);
+        }
+        !table.is_starting
     }
 
     fn signal(&self, signals: &[Signal]) {

@@ -184,6 +184,65 @@ fn asked_to_stop_a_container_may_end_in_its_own_way() {
     assert!(podman.containers().is_empty());
 }
 
+/// A container that counts, and says when it is asked to end.
+const COUNTING: &str =
+    "trap 'echo asked; exit 7' TERM; while true; do echo x >> count; sleep 0.05; done";
+
+/// How far a container has counted.
+fn count_of(rig: &Rig) -> u64 {
+    let count = rig.directory.scratch().join("count");
+    std::fs::metadata(count).map_or(0, |it| it.len())
+}
+
+/// Lets a container that counts stand still.
+fn suspend(rig: &mut Rig, podman: &Podman) {
+    eventually("it counts", || count_of(rig) > 0);
+    rig.say(&AgentRequest::Suspend);
+    eventually("it stands still", || {
+        let paused = ["ps", "--filter", "status=paused", "--quiet"];
+        !podman.run(&paused).unwrap().trim().is_empty()
+    });
+}
+
+#[test]
+fn a_container_stands_still_until_its_task_goes_on() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let mut rig = start(contained(COUNTING), &podman.socket());
+    suspend(&mut rig, &podman);
+    let still = count_of(&rig);
+    rig.say(&AgentRequest::Status);
+    while !matches!(rig.hear(), SupervisorMessage::Status { .. }) {}
+    assert_eq!(count_of(&rig), still, "something goes on");
+    rig.say(&AgentRequest::Resume);
+    eventually("it goes on", || count_of(&rig) > still + 4);
+    suspend(&mut rig, &podman);
+    rig.say(&AgentRequest::Stop {
+        reason: "preempt".to_owned(),
+        grace_ms: 20_000,
+    });
+    assert_eq!(rig.hear_exit(), ended(Some(7), None));
+    assert!(text_of(&rig).contains("asked"));
+    assert!(podman.containers().is_empty());
+}
+
+#[test]
+fn a_container_that_stands_still_ends_with_its_lease() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let mut rig = start_leased(contained(COUNTING), &podman.socket(), 6_000);
+    suspend(&mut rig, &podman);
+    let exit = rig.hear_exit();
+    assert!(
+        exit.lease_expired && exit.signal == Some(SIGKILL),
+        "{exit:?}"
+    );
+    assert!(!rig.lives());
+    assert!(podman.containers().is_empty());
+}
+
 #[test]
 fn a_container_that_a_signal_ends_ends_its_task_by_it() {
     let Some(podman) = Podman::start() else {
