@@ -19,8 +19,8 @@ use crate::container::{self, Removal};
 use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::hostfile;
-use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
+use crate::rounds::Rounds;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::sys;
@@ -273,12 +273,13 @@ impl Family {
 
 /// Kills all that this process has started, also when its start failed half-way, and waits until it is dead.
 pub(crate) fn end_all() {
+    let mut rounds = Rounds::default();
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
                 kill_descendants(None);
-                std::thread::park_timeout(KILL_RETRY);
+                std::thread::park_timeout(rounds.pause());
             }
             // The only other error is that there are no children.
             Err(_) => return,

@@ -35,6 +35,7 @@ mod output;
 mod port;
 pub mod process;
 mod protocol;
+mod rounds;
 mod run_id;
 mod said;
 mod secrets;

@@ -26,6 +26,7 @@ use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, QUICK_TASK_MS_MA
 use crate::output::{Output, complain};
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, SupervisorMessage};
+use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
@@ -252,6 +253,7 @@ impl Supervisor<'_> {
     /// Watches the task until nothing of it lives.
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
+        let mut rounds = Rounds::default();
         while !self.reap(&mut task.family) {
             let now = self.clock.now();
             self.pulse.into_iter().for_each(Pulse::looked);
@@ -264,8 +266,11 @@ impl Supervisor<'_> {
             self.expired |= verdict == Verdict::LeaseOver && !has_ended;
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
             let orphaned = has_ended && !self.lease.is_stopping();
-            killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
-            killing |= self.broken.is_some();
+            let is_lost = orphaned || !matches!(verdict, Verdict::LivesUntil(_));
+            if !killing && (is_lost || self.broken.is_some()) {
+                killing = true;
+                rounds = Rounds::default();
+            }
             if has_ended {
                 self.execs.kill();
             }
@@ -279,14 +284,17 @@ impl Supervisor<'_> {
                 self.keep(&mut task);
             }
             self.tell_progress(now);
+            let pause = match has_ended || killing {
+                true => rounds.pause(),
+                false => LEASE_TICK,
+            };
             let timeout_ms = match verdict {
-                Verdict::LivesUntil(then) if !killing && !has_ended => {
+                Verdict::LivesUntil(then) if !killing => {
                     self.wake_at(then);
-                    self.next_look(then, &task)
-                        .since(now)
-                        .clamp(1, milliseconds(LEASE_TICK))
+                    let next = self.next_look(then, &task);
+                    next.since(now).clamp(1, milliseconds(pause))
                 }
-                _ => milliseconds(KILL_RETRY),
+                _ => milliseconds(pause),
             };
             self.wait(&task, timeout_ms)?;
             self.receive(&mut task);

@@ -469,10 +469,9 @@ fn a_host_without_an_engine_says_so() {
     assert!(error.starts_with("NO_CONTAINER_ENGINE"), "{error}");
 }
 
-#[test]
-fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
-    // It has taken the order to start, and says nothing more.
-    let engine = FakeEngine::start(|request, stream| match request {
+/// An engine that has taken the order to start a container, and says nothing more.
+fn stuck() -> FakeEngine {
+    FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /containers/create") => {
             json(stream, 201, r#"{"Id": "c1"}"#);
         }
@@ -487,7 +486,27 @@ fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
             json(stream, 500, r#"{"message": "busy"}"#);
         }
         request => ordinary(request, stream),
+    })
+}
+
+#[test]
+fn what_cannot_be_ended_is_tried_seldom_in_the_long_run() {
+    let engine = stuck();
+    let mut rig = start(contained("true"), &engine.socket());
+    eventually("an order", || engine.was_asked("POST /containers/c1/start"));
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 0,
     });
+    rig.looks_seldom();
+    assert!(rig.directory.exit().unwrap().is_none());
+    std::fs::remove_file(engine.socket()).unwrap();
+    rig.hear_exit();
+}
+
+#[test]
+fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
+    let engine = stuck();
     let mut rig = start(contained("true"), &engine.socket());
     eventually("an order", || engine.was_asked("POST /containers/c1/start"));
     rig.supervisor.kill().unwrap();
