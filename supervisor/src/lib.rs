@@ -34,6 +34,7 @@ mod lines;
 mod output;
 mod port;
 pub mod process;
+mod program;
 mod protocol;
 mod rounds;
 mod run_id;

@@ -12,6 +12,7 @@ mod client;
 mod request;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -38,6 +39,7 @@ use crate::environment;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
+use crate::program;
 use crate::run_id::RunId;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
@@ -425,13 +427,19 @@ impl Server {
             .command
             .split_first()
             .ok_or("the command is empty")?;
+        let environment = environment::of_task(spec, &self.directory, secrets);
+        let place = self.directory.working_directory(spec);
+        let path = environment.get(OsStr::new("PATH"));
+        // A start that fails is collected by the main thread, of which the standard library knows nothing.
+        program::find(program.as_ref(), path.map(OsString::as_os_str), &place)
+            .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         let mut command = Command::new(program);
         let [input, output, errors] = files;
         command
             .args(arguments)
             .env_clear()
-            .envs(environment::of_task(spec, &self.directory, secrets))
-            .current_dir(self.directory.working_directory(spec))
+            .envs(environment)
+            .current_dir(place)
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::from(errors));
