@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
-use muster_core::spec::{Container, Mount, PullPolicy, Ulimit, UlimitKind};
+use muster_core::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
 use muster_supervisor::container::{Remains, end};
 use muster_supervisor::{AgentRequest, EngineAccess, SupervisorMessage};
 
@@ -17,6 +17,7 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
+const SIGUSR1: i32 = 10;
 /// The worker of these tests.
 const WORKER: &str = "worker-of-tests";
 
@@ -182,6 +183,43 @@ fn asked_to_stop_a_container_may_end_in_its_own_way() {
     assert_eq!(rig.hear_exit(), ended(Some(7), None));
     assert!(text_of(&rig).contains("asked"));
     assert!(podman.containers().is_empty());
+}
+
+#[test]
+fn the_jobs_own_signal_reaches_every_process_of_a_container_if_it_is_for_all() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let mut task = contained(
+        "trap 'echo main >> got' USR1; trap 'exit 7' TERM;
+         sh -c 'trap \"echo child >> got; exit 0\" USR1; echo up > child; while true; do sleep 0.1; done' &
+         while true; do sleep 0.1; done",
+    );
+    task.warning = Some(StopWarning {
+        signal: SIGUSR1,
+        to_all: true,
+        lead_ms: Some(60_000),
+    });
+    let mut rig = start(task, &podman.socket());
+    rig.scratch_file("child");
+    let record = rig.directory.path().join("container.json");
+    eventually("its first process is on record", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("start_ticks"))
+    });
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 60_000,
+    });
+    let got = rig.directory.scratch().join("got");
+    eventually("both signals", || {
+        let text = std::fs::read_to_string(&got).unwrap_or_default();
+        text.contains("main\n") && text.contains("child\n")
+    });
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 1_000,
+    });
+    rig.hear_exit();
 }
 
 /// A container that counts, and says when it is asked to end.
