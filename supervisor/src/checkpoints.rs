@@ -18,7 +18,6 @@ use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::limits::SPOILS_TOLD_MAX;
 
 use crate::checkpoint_folder::CheckpointFolder;
-use crate::control::Commit;
 use crate::directory::TaskDirectory;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
 use crate::output::complain;
@@ -42,8 +41,8 @@ pub(crate) type ConnectionId = u64;
 pub(crate) enum CheckpointNews {
     /// The task is watched, and its process on record if the disk takes it.
     Watched,
-    /// A checkpoint is on record; the agent should hear of it. Whether it is the last one, if the task said so.
-    Committed(CheckpointReport, Option<bool>),
+    /// A checkpoint is on record; the agent should hear of it.
+    Committed(CheckpointReport, Finality),
     /// It is on record that a checkpoint cannot be read; the agent should hear of it.
     Spoiled(SpoilReport),
     /// The answer to a request on a connection.
@@ -59,9 +58,23 @@ enum Request {
 #[derive(Debug)]
 pub(crate) enum Registration {
     /// A checkpoint is complete.
-    Commit(Commit),
+    Commit(CheckpointReport, Finality),
     /// One of an earlier attempt cannot be read.
     Spoil(SpoilReport),
+}
+
+/// What tells whether a checkpoint is the last one of a task that is to stop.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Finality {
+    /// The task said that it is, or that more follow.
+    Said(bool),
+    /// The task did not say; whether it had been asked to stop when it registered the checkpoint.
+    Registered {
+        /// It had.
+        asked: bool,
+    },
+    /// Files do not say; when the marker was written.
+    Marked(SystemTime),
 }
 
 /// The checkpoint thread as its supervisor sees it.
@@ -190,7 +203,7 @@ impl Ledger {
             match inbox.recv_timeout(self.interval) {
                 Ok(Request::Task(connection, registration)) => {
                     let answer = match registration {
-                        Registration::Commit(commit) => self.commit(commit),
+                        Registration::Commit(report, finality) => self.commit(report, finality),
                         Registration::Spoil(report) => self.spoil(report),
                     };
                     self.tell(CheckpointNews::Answer(connection, answer));
@@ -224,22 +237,22 @@ impl Ledger {
         self.own_step.max(self.told_step)
     }
 
-    fn commit(&mut self, Commit { report, last }: Commit) -> ControlAnswer {
+    fn commit(&mut self, report: CheckpointReport, finality: Finality) -> ControlAnswer {
         match self.newest_step() {
             Some(newest) if report.step <= newest => ControlAnswer::refused(format!(
                 "step {} is not greater than the committed step {newest}",
                 report.step
             )),
-            _ => self.record(report, last),
+            _ => self.record(report, finality),
         }
     }
 
-    fn record(&mut self, report: CheckpointReport, last: Option<bool>) -> ControlAnswer {
+    fn record(&mut self, report: CheckpointReport, finality: Finality) -> ControlAnswer {
         if let Err(error) = self.directory.record_checkpoint(&report) {
             return ControlAnswer::refused(format!("recording the checkpoint failed: {error}"));
         }
         self.own_step = Some(report.step);
-        self.tell(CheckpointNews::Committed(report, last));
+        self.tell(CheckpointNews::Committed(report, finality));
         ControlAnswer::done()
     }
 
@@ -285,9 +298,9 @@ impl Ledger {
                 self.newest_step().is_none_or(|newest| *step > newest)
                     && !self.folder.is_foreign(*step, *modified)
             })
-            .map(|(step, _)| (step, directory.join(format!("step_{step}"))))
-            .rfind(|(_, path)| self.is_ours(path));
-        if let Some((step, path)) = newest {
+            .map(|(step, modified)| (step, modified, directory.join(format!("step_{step}"))))
+            .rfind(|(_, _, path)| self.is_ours(path));
+        if let Some((step, modified, path)) = newest {
             let report = CheckpointReport {
                 step,
                 path: path.to_string_lossy().into_owned(),
@@ -295,7 +308,7 @@ impl Ledger {
                 digest: String::new(),
                 save_ms: None,
             };
-            let answer = self.record(report, None);
+            let answer = self.record(report, Finality::Marked(modified));
             if let Some(error) = answer.error {
                 complain(&error);
             }

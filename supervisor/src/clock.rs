@@ -4,8 +4,13 @@
 //! instant here advances by the larger of what `CLOCK_BOOTTIME` (counts suspend) and
 //! `CLOCK_MONOTONIC_RAW` (is never slewed) say.
 
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
 use muster_core::time::{MonotonicMs, TimeMs};
 use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// The coarsest count of time that file systems stamp files by.
+const COARSEST_STAMP: Duration = Duration::from_secs(1);
 
 /// Both clocks at one moment, in milliseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +66,25 @@ impl LeaseClock {
 #[must_use]
 pub fn boottime_ms() -> u64 {
     milliseconds(clock_gettime(ClockId::Boottime))
+}
+
+/// The wall clock as this host's file systems stamp files with it: by the kernel's last tick.
+pub(crate) fn file_clock() -> SystemTime {
+    let now = clock_gettime(ClockId::RealtimeCoarse);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    let nanoseconds = u32::try_from(now.tv_nsec).unwrap_or(0);
+    UNIX_EPOCH + Duration::new(seconds, nanoseconds)
+}
+
+/// Whether a file with this stamp was written at an instant of [`file_clock`] or later, as far as its file system can tell:
+/// one that counts whole seconds stamps with the begin of the present one. What was written less than such a step before
+/// the instant may be taken for later.
+pub(crate) fn is_stamped_since(stamp: SystemTime, instant: SystemTime) -> bool {
+    let since_epoch = stamp.duration_since(UNIX_EPOCH).unwrap_or_default();
+    match since_epoch.subsec_nanos() {
+        0 => stamp + COARSEST_STAMP > instant,
+        _ => stamp >= instant,
+    }
 }
 
 /// The wall clock: for people and files only, never for a decision.
@@ -124,6 +148,23 @@ mod tests {
         assert_eq!(translated(1_500, 1_000, 70_000), 70_500);
         assert_eq!(translated(900, 1_000, 70_000), 69_900);
         assert_eq!(translated(0, 1_000, 70), 0);
+    }
+
+    #[test]
+    fn a_stamp_of_whole_seconds_stands_for_all_of_its_second() {
+        let at = |ms| UNIX_EPOCH + Duration::from_millis(ms);
+        assert!(is_stamped_since(at(7_250), at(7_250)) && is_stamped_since(at(7_251), at(7_250)));
+        assert!(!is_stamped_since(at(7_249), at(7_250)));
+        assert!(is_stamped_since(at(7_000), at(7_250)) && !is_stamped_since(at(6_000), at(7_000)));
+    }
+
+    #[test]
+    fn files_are_stamped_by_the_clock_of_files() {
+        let before = file_clock();
+        let file = tempfile::tempfile().expect("a file");
+        let stamp = file.metadata().and_then(|it| it.modified());
+        let stamp = stamp.expect("a stamp");
+        assert!(is_stamped_since(stamp, before), "{stamp:?} {before:?}");
     }
 
     #[test]

@@ -87,8 +87,9 @@ impl Connections {
     pub(crate) fn receive(&mut self) -> Vec<Incoming> {
         let mut incoming = Vec::new();
         self.accept(&mut incoming);
-        self.receive_from_agent(&mut incoming);
+        // In this order: what the task said before an order came is not taken for an answer to it.
         self.receive_from_task(&mut incoming);
+        self.receive_from_agent(&mut incoming);
         incoming
     }
 

@@ -19,7 +19,7 @@ pub(crate) enum TaskRequest {
     Watch,
 }
 
-/// A checkpoint that a task registers.
+/// A checkpoint that a task registers on its control socket.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Commit {
     /// What was saved.

@@ -6,7 +6,7 @@
 use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use muster_core::command::{Exit, SignalSender};
@@ -19,8 +19,9 @@ use crate::container::{self, Removal};
 use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::hostfile;
-use crate::limits::KILL_RETRY;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
+use crate::program;
+use crate::rounds::Rounds;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::sys;
@@ -35,8 +36,7 @@ pub(crate) struct Family {
     /// Readable once the main process has ended.
     main_ended: OwnedFd,
     status: Option<WaitStatus>,
-    cgroups: Cgroups,
-    secrets: Secrets,
+    belongings: Belongings,
     /// Signals that we sent while the main process lived: whether it was asked, and whether it was killed.
     asked: Cell<bool>,
     killed: Cell<bool>,
@@ -54,15 +54,28 @@ pub(crate) struct Outputs {
 /// What a task needs beside its process.
 #[derive(Debug)]
 pub(crate) struct Ready {
+    belongings: Belongings,
+    setup: ChildSetup,
+}
+
+/// What is made for a task, and removed again.
+#[derive(Debug)]
+struct Belongings {
     cgroups: Cgroups,
     secrets: Secrets,
+}
+
+impl Belongings {
+    fn remove(&self) {
+        self.cgroups.remove();
+        self.secrets.remove();
+    }
 }
 
 impl Ready {
     /// Removes it again: the task will not begin.
     pub(crate) fn remove(&self) {
-        self.cgroups.remove();
-        self.secrets.remove();
+        self.belongings.remove();
     }
 
     /// Starts the main process.
@@ -74,9 +87,10 @@ impl Ready {
         spec: &TaskSpec,
         directory: &TaskDirectory,
     ) -> Result<(Family, Outputs), String> {
-        let started = spawn(spec, directory, &self);
-        let (child, main_ended) = started.inspect_err(|_| self.remove())?;
-        let (mut family, outputs) = Family::of(child, main_ended, self)?;
+        let Self { belongings, setup } = self;
+        let started = spawn(spec, directory, &belongings.secrets, setup);
+        let (child, main_ended) = started.inspect_err(|_| belongings.remove())?;
+        let (mut family, outputs) = Family::of(child, main_ended, belongings)?;
         let container = spec.assignment.execution.container.as_ref();
         family.removal = container.map(|_| Removal::of(directory));
         Ok((family, outputs))
@@ -96,18 +110,25 @@ impl Family {
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
-        Ok(Ready { cgroups, secrets })
+        let belongings = Belongings { cgroups, secrets };
+        let setup = find_program(spec, directory, &belongings.secrets)
+            .and_then(|()| ChildSetup::of(spec, &belongings.cgroups, getpid()))
+            .inspect_err(|_| belongings.remove())?;
+        Ok(Ready { belongings, setup })
     }
 
-    fn of(mut child: Child, main_ended: OwnedFd, ready: Ready) -> Result<(Self, Outputs), String> {
+    fn of(
+        mut child: Child,
+        main_ended: OwnedFd,
+        belongings: Belongings,
+    ) -> Result<(Self, Outputs), String> {
         let outputs = child.stdout.take().zip(child.stderr.take());
         let (stdout, stderr) = outputs.ok_or("the task has no output pipes")?;
         let family = Self {
             main: child.id().cast_signed(),
             main_ended,
             status: None,
-            cgroups: ready.cgroups,
-            secrets: ready.secrets,
+            belongings,
             asked: Cell::new(false),
             killed: Cell::new(false),
             removal: None,
@@ -121,7 +142,7 @@ impl Family {
 
     /// The secrets that it was given.
     pub(crate) const fn secrets(&self) -> &Secrets {
-        &self.secrets
+        &self.belongings.secrets
     }
 
     /// The main process's number.
@@ -136,8 +157,9 @@ impl Family {
 
     /// How the task ended as the kernel and we ourselves know it, beside `exit`, which says what the main process said.
     pub(crate) fn account(&self, exit: Exit) -> Exit {
-        let shortage = self.cgroups.memory_shortage();
-        let refused = self.cgroups.processes_refused();
+        let cgroups = &self.belongings.cgroups;
+        let shortage = cgroups.memory_shortage();
+        let refused = cgroups.processes_refused();
         let evidence = match (refused, shortage) {
             (0, Some(Shortage::OfTheHost)) => {
                 "the kernel killed a process of it because its host was out of memory".to_owned()
@@ -147,7 +169,7 @@ impl Family {
         };
         Exit {
             out_of_memory: shortage == Some(Shortage::OfItsLimit),
-            memory: self.cgroups.memory(),
+            memory: cgroups.memory(),
             sender: self.sender(shortage),
             evidence,
             ..exit
@@ -204,17 +226,21 @@ impl Family {
     /// Sends a signal to the task's main process, or to every process of the task that can be found now.
     pub(crate) fn signal(&self, signal: Signal, to_all: bool) {
         let main = self.status.is_none().then_some(self.main);
-        let others = if to_all {
-            let me = getpid().as_raw_nonzero().get();
-            descendants(&ProcessEntry::all().unwrap_or_default(), me)
-        } else {
-            Vec::new()
-        };
+        let others = if to_all { self.all() } else { Vec::new() };
         let others = others.into_iter().filter(|pid| *pid != self.main);
         for pid in main.into_iter().chain(others) {
             signal_pid(pid, signal);
             // A stopped process acts on no other signal.
             signal_pid(pid, Signal::CONT);
+        }
+    }
+
+    /// The processes of the task that can be found now.
+    fn all(&self) -> Vec<i32> {
+        let entries = ProcessEntry::all().unwrap_or_default();
+        match &self.removal {
+            Some(removal) => removal.others_in_container(&entries),
+            None => descendants(&entries, getpid().as_raw_nonzero().get()),
         }
     }
 
@@ -225,40 +251,60 @@ impl Family {
             self.killed.set(true);
         }
         signal_group(self.main, Signal::KILL);
-        self.cgroups.kill();
+        self.belongings.cgroups.kill();
         kill_descendants(self.removal.as_ref().and_then(Removal::running));
     }
 
-    /// Stops every process of the task where it is, those that appear meanwhile too. Repeat it while the task is to
-    /// stand still: somebody else may let one go on.
-    pub(crate) fn suspend(&self) {
+    /// Stops every process of the task where it is, those that appear meanwhile too, but for the commands `beside` it. Repeat
+    /// it while the task is to stand still: somebody else may let one go on, or the runner of its container may not have
+    /// listened yet.
+    pub(crate) fn suspend(&self, beside: &[i32]) {
+        if self.is_in_container() {
+            self.tell_runner(container::STAND_STILL);
+            return;
+        }
         for _ in 0..SUSPEND_ROUNDS_MAX {
-            if !signal_descendants(Signal::STOP, |entry| !entry.is_stopped()) {
+            if !signal_descendants(Signal::STOP, beside, |entry| !entry.is_stopped()) {
                 return;
             }
         }
     }
 
-    /// Lets every process of the task go on.
-    pub(crate) fn resume(&self) {
-        signal_descendants(Signal::CONT, |_| true);
+    /// Lets every process of the task go on; those of the commands `beside` it did not stand still.
+    pub(crate) fn resume(&self, beside: &[i32]) {
+        if self.is_in_container() {
+            self.tell_runner(container::GO_ON);
+            return;
+        }
+        signal_descendants(Signal::CONT, beside, |_| true);
+    }
+
+    /// Whether the main process is the runner of a container, whose processes are no descendants of ours.
+    const fn is_in_container(&self) -> bool {
+        self.removal.is_some()
+    }
+
+    fn tell_runner(&self, signal: Signal) {
+        if self.status.is_none() {
+            signal_pid(self.main, signal);
+        }
     }
 
     /// Lets its cgroups and secrets go once nothing lives.
     pub(crate) fn close(self) {
-        self.cgroups.remove();
-        self.secrets.remove();
+        self.belongings.remove();
     }
 }
 
 /// Kills all that this process has started, also when its start failed half-way, and waits until it is dead.
 pub(crate) fn end_all() {
+    let mut rounds = Rounds::default();
     loop {
         match wait(WaitOptions::NOHANG) {
             Ok(Some(_)) | Err(Errno::INTR) => {}
             Ok(None) => {
                 kill_descendants(None);
-                std::thread::park_timeout(KILL_RETRY);
+                std::thread::park_timeout(rounds.pause());
             }
             // The only other error is that there are no children.
             Err(_) => return,
@@ -276,15 +322,25 @@ fn kill_descendants(but: Option<i32>) {
     }
 }
 
-/// Signals those descendants that are meant; true if there were any.
-fn signal_descendants(signal: Signal, is_meant: impl Fn(&ProcessEntry) -> bool) -> bool {
+/// Signals those descendants that are meant, and neither lead the sessions `beside` nor belong to them; true if there were
+/// any.
+fn signal_descendants(
+    signal: Signal,
+    beside: &[i32],
+    is_meant: impl Fn(&ProcessEntry) -> bool,
+) -> bool {
     let me = getpid().as_raw_nonzero().get();
     // What cannot be listed now is tried again with the next look at the task.
     let entries = ProcessEntry::all().unwrap_or_default();
     let family = descendants(&entries, me);
+    let others: Vec<i32> = { beside.iter() }
+        .flat_map(|leader| descendants(&entries, *leader))
+        .collect();
+    let is_beside =
+        |entry: &ProcessEntry| beside.contains(&entry.session) || others.contains(&entry.pid);
     let meant = entries
         .iter()
-        .filter(|entry| family.contains(&entry.pid) && is_meant(entry));
+        .filter(|entry| family.contains(&entry.pid) && !is_beside(entry) && is_meant(entry));
     let mut any = false;
     for entry in meant {
         any = true;
@@ -303,17 +359,14 @@ impl AsFd for Family {
 fn spawn(
     spec: &TaskSpec,
     directory: &TaskDirectory,
-    ready: &Ready,
+    secrets: &Secrets,
+    setup: ChildSetup,
 ) -> Result<(Child, OwnedFd), String> {
-    let mut command = command(spec, directory, &ready.secrets)?;
-    sys::set_up_in_child(
-        &mut command,
-        ChildSetup::of(spec, &ready.cgroups, getpid())?,
-    );
-    let child = command.spawn().map_err(|error| {
-        let program = command.get_program().display();
-        format!("starting `{program}` failed: {error}")
-    })?;
+    let mut command = command(spec, directory, secrets)?;
+    sys::set_up_in_child(&mut command, setup);
+    let child = command
+        .spawn()
+        .map_err(|error| start_failed(&command, &error))?;
     let watched = Pid::from_raw(child.id().cast_signed())
         .ok_or(Errno::SRCH)
         .and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
@@ -324,6 +377,30 @@ fn spawn(
             let error = io::Error::from(error);
             Err(format!("watching the task failed: {error}"))
         }
+    }
+}
+
+fn start_failed(command: &Command, error: &io::Error) -> String {
+    let program = command.get_program().display();
+    format!("starting `{program}` failed: {error}")
+}
+
+/// Sees that a program of the host can be started; a container's is its image's business.
+fn find_program(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> Result<(), String> {
+    if spec.assignment.execution.container.is_some() {
+        return Ok(());
+    }
+    let command = process(spec, directory, secrets)?;
+    let name = command.get_program();
+    let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
+    let place = command.get_current_dir().unwrap_or(Path::new("/"));
+    match program::find(name, path, place) {
+        Ok(_) => Ok(()),
+        Err(error) => Err(start_failed(&command, &error)),
     }
 }
 

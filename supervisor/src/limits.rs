@@ -35,8 +35,11 @@ pub const LEASE_TICK: Duration = Duration::from_millis(500);
 /// takes a thread, and most short tasks end before. Until then the task's main process dies with its supervisor, and
 /// the agent has not been told that it runs.
 pub const QUICK_TASK_MS_MAX: u64 = 50;
-/// Pause between two attempts to kill what is left of a task.
+/// Pause between two attempts to kill what is left of a task, at first.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);
+/// Attempts with such a pause, half a second of them: what is left then may hang in the kernel for days, and each attempt
+/// looks at every process of the host. The pauses double from there to `LEASE_TICK`, at which the guard wants to see life.
+pub const KILL_RETRIES_QUICK: u32 = 100;
 /// How long a supervisor whose task is over tries to write down how it ended, in milliseconds, while no agent is
 /// there to be told: a full disk may be cleared within a working day.
 pub const EXIT_RECORD_MS_MAX: u64 = 8 * 3_600 * 1_000;

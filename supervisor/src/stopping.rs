@@ -2,13 +2,15 @@
 //!
 //! In this order: the flag file, a line to every connection that watches, the signal of the job's choice, SIGTERM; at the
 //! deadline the supervisor kills what is left. Between being asked and SIGTERM a task that listens has time to save; a
-//! checkpoint that it commits ends that time.
+//! checkpoint that was complete only then ends that time.
+
+use std::time::SystemTime;
 
 use muster_core::spec::StopWarning;
 use muster_core::time::MonotonicMs;
 use rustix::process::Signal;
 
-use crate::clock::wall_clock;
+use crate::clock::{file_clock, is_stamped_since, wall_clock};
 use crate::directory::TaskDirectory;
 use crate::family::Family;
 use crate::flag::FlagFile;
@@ -19,6 +21,8 @@ use crate::protocol::PreemptFlag;
 #[derive(Debug)]
 pub(crate) struct Stopping {
     notice: PreemptFlag,
+    /// When the task was asked, by the clock of files.
+    asked_at: SystemTime,
     /// The flag file that all signals wait for.
     flag: Option<FlagFile>,
     plan: Plan,
@@ -34,6 +38,8 @@ impl Stopping {
         listens: bool,
     ) -> Self {
         let (reason, grace_ms) = order;
+        // Before the flag file: whoever saves because of it is later.
+        let asked_at = file_clock();
         let notice = PreemptFlag {
             reason,
             deadline_unix_ms: wall_clock().after(grace_ms).0,
@@ -45,6 +51,7 @@ impl Stopping {
         let flag = FlagFile::start(path, notice.clone(), until).ok();
         Self {
             notice,
+            asked_at,
             flag,
             plan: Plan::new(now, grace_ms, warning, listens),
         }
@@ -58,6 +65,11 @@ impl Stopping {
     /// What to poll for: the flag file is written.
     pub(crate) const fn flag(&self) -> Option<&FlagFile> {
         self.flag.as_ref()
+    }
+
+    /// Whether the task had been asked when a file of this time was written.
+    pub(crate) fn began_before(&self, written_at: SystemTime) -> bool {
+        is_stamped_since(written_at, self.asked_at)
     }
 
     /// The task has nothing more to save.

@@ -26,6 +26,7 @@ use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, QUICK_TASK_MS_MA
 use crate::output::{Output, complain};
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, SupervisorMessage};
+use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
@@ -168,14 +169,17 @@ impl Stance {
         }
     }
 
-    /// Holds them as they should stand.
-    fn hold(&mut self, family: &Family) {
+    /// Holds them as they should stand, but for commands beside them; what cannot be done now is done at the next look.
+    fn hold(&mut self, family: &Family, execs: &Execs) {
         match self {
             Self::Goes => {}
-            Self::Still => family.suspend(),
+            Self::Still => {
+                execs.knowing_all(|beside| family.suspend(beside));
+            }
             Self::Rises => {
-                family.resume();
-                *self = Self::Goes;
+                if execs.knowing_all(|beside| family.resume(beside)) {
+                    *self = Self::Goes;
+                }
             }
         }
     }
@@ -249,6 +253,7 @@ impl Supervisor<'_> {
     /// Watches the task until nothing of it lives.
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
+        let mut rounds = Rounds::default();
         while !self.reap(&mut task.family) {
             let now = self.clock.now();
             self.pulse.into_iter().for_each(Pulse::looked);
@@ -261,12 +266,15 @@ impl Supervisor<'_> {
             self.expired |= verdict == Verdict::LeaseOver && !has_ended;
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
             let orphaned = has_ended && !self.lease.is_stopping();
-            killing |= orphaned || !matches!(verdict, Verdict::LivesUntil(_));
-            killing |= self.broken.is_some();
+            let is_lost = orphaned || !matches!(verdict, Verdict::LivesUntil(_));
+            if !killing && (is_lost || self.broken.is_some()) {
+                killing = true;
+                rounds = Rounds::default();
+            }
             if has_ended {
                 self.execs.kill();
             }
-            self.stance.hold(&task.family);
+            self.stance.hold(&task.family, &self.execs);
             if killing {
                 task.family.kill();
             } else if let Some(stopping) = &mut self.stopping {
@@ -276,14 +284,17 @@ impl Supervisor<'_> {
                 self.keep(&mut task);
             }
             self.tell_progress(now);
+            let pause = match has_ended || killing {
+                true => rounds.pause(),
+                false => LEASE_TICK,
+            };
             let timeout_ms = match verdict {
-                Verdict::LivesUntil(then) if !killing && !has_ended => {
+                Verdict::LivesUntil(then) if !killing => {
                     self.wake_at(then);
-                    self.next_look(then, &task)
-                        .since(now)
-                        .clamp(1, milliseconds(LEASE_TICK))
+                    let next = self.next_look(then, &task);
+                    next.since(now).clamp(1, milliseconds(pause))
                 }
-                _ => milliseconds(KILL_RETRY),
+                _ => milliseconds(pause),
             };
             self.wait(&task, timeout_ms)?;
             self.receive(&mut task);
@@ -434,11 +445,11 @@ impl Supervisor<'_> {
                     self.connections
                         .tell_agent(&SupervisorMessage::Started { pid: main });
                 }
-                CheckpointNews::Committed(report, last) => {
+                CheckpointNews::Committed(report, finality) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
                     self.said.checkpoint = Some(report);
-                    self.note_saved(last);
+                    self.note_saved(finality);
                 }
                 CheckpointNews::Spoiled(report) => {
                     self.connections

@@ -10,6 +10,8 @@ use crate::spec::{CpuPlace, TaskSpec};
 
 /// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.
 const CPU_PERIOD_MICROS: u64 = 100_000;
+/// Least time of that which the kernel takes for a quota.
+const CPU_QUOTA_MICROS_MIN: u64 = 1_000;
 /// Version 1's share of the CPUs that one whole CPU stands for, by the kernel's convention.
 const CPU_SHARES: u64 = 1_024;
 /// Least and greatest share that version 1 takes.
@@ -101,7 +103,7 @@ impl Limits {
             cgroups.write("cpu.shares", &shares.to_string())?;
         }
         if self.cpu_quota {
-            let quota = u64::from(self.cpus_milli) * CPU_PERIOD_MICROS / 1_000;
+            let quota = quota_micros(self.cpus_milli);
             if !cgroups.write("cpu.max", &format!("{quota} {CPU_PERIOD_MICROS}"))? {
                 cgroups.write("cpu.cfs_period_us", &CPU_PERIOD_MICROS.to_string())?;
                 cgroups.write("cpu.cfs_quota_us", &quota.to_string())?;
@@ -147,6 +149,12 @@ fn list(numbers: &[u32]) -> String {
     texts.join(",")
 }
 
+/// The time of each period that thousandths of CPUs stand for.
+fn quota_micros(cpus_milli: u32) -> u64 {
+    let quota = u64::from(cpus_milli) * CPU_PERIOD_MICROS / 1_000;
+    quota.max(CPU_QUOTA_MICROS_MIN)
+}
+
 fn shares(cpus_milli: u32) -> u64 {
     let (least, greatest) = CPU_SHARES_RANGE;
     (u64::from(cpus_milli) * CPU_SHARES / 1_000).clamp(least, greatest)
@@ -169,5 +177,14 @@ mod tests {
         assert_eq!(both(1_000), (1_024, 39));
         assert_eq!(both(128_000), (131_072, 5_000));
         assert_eq!(both(u32::MAX), (262_144, 10_000));
+    }
+
+    #[test]
+    fn a_quota_is_never_less_than_the_kernel_takes() {
+        assert_eq!(
+            [1, 5, 10, 11].map(quota_micros),
+            [1_000, 1_000, 1_000, 1_100]
+        );
+        assert_eq!(quota_micros(2_500), 250_000);
     }
 }

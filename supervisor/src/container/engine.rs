@@ -96,8 +96,10 @@ impl EngineIdentity {
 pub(super) struct Standing {
     /// Its first process, if it runs.
     pub(super) pid: Option<i32>,
-    /// Whether it runs, or is about to.
+    /// Whether it runs, or is about to, also if it stands still now.
     pub(super) is_running: bool,
+    /// Whether it stands still.
+    pub(super) is_paused: bool,
     /// How it ended, by a shell's conventions.
     pub(super) exit_code: i32,
     /// Whether its memory limit ended it.
@@ -266,6 +268,7 @@ impl Engine {
         Ok(Some(Standing {
             pid: (state.pid > 0).then_some(state.pid),
             is_running: !matches!(&*state.status, "exited" | "dead" | "stopped"),
+            is_paused: state.status == "paused",
             exit_code: state.exit_code,
             out_of_memory: state.out_of_memory,
             worker: labels.get(WORKER_LABEL).cloned(),
@@ -287,6 +290,24 @@ impl Engine {
                 status: 404 | 409, ..
             })
             | Ok(_) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Has a container's processes stand still, or go on; no error if they do already.
+    pub(super) fn hold(&self, id: &str, still: bool) -> Result<(), EngineError> {
+        let (operation, action) = match still {
+            true => ("having the container stand still", "pause"),
+            false => ("letting the container go on", "unpause"),
+        };
+        let target = format!("/containers/{id}/{action}");
+        match self.ask(operation, ("POST", &target), None) {
+            Ok(_) => Ok(()),
+            // Engines differ in how they say that it does: by 304, 409 or 500.
+            Err(error @ EngineError::Refused { .. }) => match self.inspect(id)? {
+                Some(standing) if standing.is_paused != still => Err(error),
+                _ => Ok(()),
+            },
             Err(error) => Err(error),
         }
     }

@@ -1,8 +1,8 @@
 //! Tasks in containers.
 //!
 //! A container's processes are the engine's children, not ours. So that all else stays as it is, a small process stands
-//! in for them as the task's main process, the *runner*: it makes the container, copies its output, passes signals on, waits
-//! for its end and ends the same way. Where the runner cannot see to the end itself because it was killed, its supervisor
+//! in for them as the task's main process, the *runner*: it makes the container, copies its output, passes signals on, has it
+//! stand still and go on, waits for its end and ends the same way. Where the runner cannot see to the end itself because it was killed, its supervisor
 //! starts another one that only removes, and an agent that finds no supervisor does the same.
 
 mod end;
@@ -29,9 +29,16 @@ pub use engine::{Engine, EngineError, EngineIdentity, Listed};
 pub(crate) use record::{ContainerEnd, container_name};
 pub(crate) use removal::Removal;
 
+use rustix::process::Signal;
+
 use crate::directory::TaskDirectory;
 use crate::output::complain;
 use crate::process::CONTROL_VARIABLE;
+
+/// Asks a runner to have its container stand still. Of this and [`GO_ON`] the kernel keeps only the one that came last.
+pub(crate) const STAND_STILL: Signal = Signal::TSTP;
+/// Asks a runner to let its container go on; no matter if it does.
+pub(crate) const GO_ON: Signal = Signal::CONT;
 
 /// This program, also when its file was replaced meanwhile.
 const THIS_PROGRAM: &str = "/proc/self/exe";

@@ -4,9 +4,11 @@ use std::path::PathBuf;
 
 use rustix::process::{WaitStatus, getpid};
 
+use super::record::ContainerRecord;
 use super::removal;
 use crate::child::ChildSetup;
 use crate::directory::TaskDirectory;
+use crate::process::{ProcessEntry, ProcessIdentity, descendants};
 use crate::sys;
 
 /// The process that removes what is left of a container whose runner did not.
@@ -25,6 +27,14 @@ impl Removal {
             running: None,
             is_done: false,
         }
+    }
+
+    /// The processes of the container but for its first one, which hears all from its runner; none if nobody knows them.
+    pub(crate) fn others_in_container(&self, entries: &[ProcessEntry]) -> Vec<i32> {
+        let record = ContainerRecord::read(&TaskDirectory::new(self.directory.clone()));
+        let first = record.ok().flatten().and_then(|record| record.init);
+        let first = first.filter(ProcessIdentity::is_alive);
+        first.map_or_else(Vec::new, |first| descendants(entries, first.pid))
     }
 
     /// The process, while it runs: it is none of the task's.

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::process::Signal;
 use serde::Deserialize;
 
 use super::engine::{Engine, EngineError};
@@ -15,6 +16,7 @@ use super::http::Exchange;
 use super::plan::Plan;
 use super::record::{ContainerEnd, ContainerRecord};
 use super::task::{RunError, Task, during};
+use super::{GO_ON, STAND_STILL};
 use crate::clock::boottime_ms;
 use crate::directory::TaskDirectory;
 use crate::output::complain;
@@ -98,7 +100,7 @@ fn start(
         plan.cgroup_parent = crate::cgroup::below_mount(cgroup);
     }
     let (target, name, body) = plan.request(is_podman);
-    let signals = sys::take_signals(passed_on()).map_err(during("taking signals over"))?;
+    let signals = sys::take_signals(heard()).map_err(during("taking signals over"))?;
     let mut record = ContainerRecord {
         socket: task.access.socket.clone(),
         name: name.clone(),
@@ -137,6 +139,11 @@ fn discard(engine: &Engine, id: &str, directory: &TaskDirectory) {
     }
 }
 
+/// Signals that are taken over: those that are passed on, and those by which the supervisor asks for something.
+fn heard() -> impl Iterator<Item = i32> {
+    passed_on().chain([STAND_STILL, GO_ON].map(Signal::as_raw))
+}
+
 /// Signals that are passed on to the container: all that ask for something, and that nobody needs to be told by the kernel.
 fn passed_on() -> impl Iterator<Item = i32> {
     let own = [
@@ -169,6 +176,7 @@ struct Runner<'a> {
     id: String,
     directory: &'a TaskDirectory,
     signals: OwnedFd,
+    stance: Stance,
     /// Our own standard output and standard error.
     pipes: [OwnedFd; 2],
     /// Its output, until it ends.
@@ -185,6 +193,41 @@ struct Runner<'a> {
     orphaned_at_ms: Option<u64>,
     /// How it ended, and until when the rest of its output is waited for.
     ended: Option<(i32, u64)>,
+}
+
+/// How a container is to stand.
+#[derive(Debug)]
+struct Stance {
+    /// Whether it is to stand still.
+    still: bool,
+    /// Whether it does; none if nobody knows.
+    held: Option<bool>,
+    /// When it may be tried again; 0 if it was not tried yet.
+    due_ms: u64,
+}
+
+impl Default for Stance {
+    /// One that goes on.
+    fn default() -> Self {
+        Self {
+            still: false,
+            held: Some(false),
+            due_ms: 0,
+        }
+    }
+}
+
+impl Stance {
+    fn ask(&mut self, still: bool) {
+        if self.still != still {
+            self.still = still;
+            self.due_ms = 0;
+        }
+    }
+
+    fn is_held(&self) -> bool {
+        self.held == Some(self.still)
+    }
 }
 
 #[derive(Deserialize)]
@@ -208,6 +251,7 @@ impl<'a> Runner<'a> {
             id,
             directory,
             signals,
+            stance: Stance::default(),
             pipes: [stdout?, stderr?],
             attach: Some(attach),
             frames: Frames::default(),
@@ -232,7 +276,8 @@ impl<'a> Runner<'a> {
                 _ => {}
             }
             self.await_news()?;
-            self.pass_signals_on()?;
+            self.hear_signals()?;
+            self.hold();
             self.hear_output();
             self.hear_end();
             if self.wait.is_none() && self.ended.is_none() && self.look_is_due() {
@@ -283,6 +328,7 @@ impl<'a> Runner<'a> {
         let timeout = match (&self.ended, &self.wait) {
             (Some((_, until)), _) => Some(until.saturating_sub(boottime_ms())),
             (None, None) => Some(ENGINE_RETRY_MS),
+            (None, Some(_)) if !self.stance.is_held() => Some(ENGINE_RETRY_MS),
             (None, Some(_)) => None,
         };
         let timeout = timeout.map(|span_ms| Timespec {
@@ -295,15 +341,48 @@ impl<'a> Runner<'a> {
         }
     }
 
-    fn pass_signals_on(&self) -> Result<(), RunError> {
+    /// Passes signals on, and takes note of those that are for us.
+    fn hear_signals(&mut self) -> Result<(), RunError> {
+        let mut passed_on = Vec::new();
         while let Some(signal) =
             sys::next_signal(self.signals.as_fd()).map_err(during("reading signals"))?
         {
+            if signal == STAND_STILL.as_raw() {
+                self.stance.ask(true);
+            } else if signal == GO_ON.as_raw() {
+                self.stance.ask(false);
+            } else {
+                passed_on.push(signal);
+            }
+        }
+        // What stands still hears nothing: it goes on before it is told the rest.
+        self.hold();
+        for signal in passed_on {
             if let Err(error) = self.engine.signal(&self.id, signal) {
                 complain(&error.to_string());
             }
         }
         Ok(())
+    }
+
+    /// Has the container stand as was asked last. What fails is tried again after a pause, and told once.
+    fn hold(&mut self) {
+        let now_ms = boottime_ms();
+        if self.ended.is_some() || self.stance.is_held() || now_ms < self.stance.due_ms {
+            return;
+        }
+        let is_first = self.stance.due_ms == 0;
+        self.stance.due_ms = now_ms + ENGINE_RETRY_MS;
+        match self.engine.hold(&self.id, self.stance.still) {
+            Ok(()) => self.stance.held = Some(self.stance.still),
+            Err(error) => {
+                // It may have been done all the same.
+                self.stance.held = None;
+                if is_first {
+                    complain(&error.to_string());
+                }
+            }
+        }
     }
 
     fn hear_output(&mut self) {

@@ -5,12 +5,14 @@
 //! do, since they die with whoever started them. It begins with the first request: most tasks have none.
 //!
 //! An agent asks on a socket of its own for each, with the files that are to be the command's input and output, and is
-//! told on the same socket what became of it. If it hangs up, the command is ended.
+//! told on the same socket what became of it. If it hangs up, the command is ended. While the task stands still, commands go
+//! on: somebody may want to look at it. What they leave when they have ended is the task's.
 
 mod client;
 mod request;
 
 use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
@@ -37,6 +39,7 @@ use crate::environment;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
+use crate::program;
 use crate::run_id::RunId;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
@@ -144,6 +147,21 @@ impl Execs {
             thread.shared.table().is_closed = true;
         }
         self.signal(&[Signal::KILL]);
+    }
+
+    /// Does what depends on which commands run, given by process number, while none is being started. False if one is: then
+    /// it was not done.
+    pub(crate) fn knowing_all(&self, act: impl FnOnce(&[i32])) -> bool {
+        let Some(thread) = &self.thread else {
+            act(&[]);
+            return true;
+        };
+        let table = thread.shared.table();
+        if !table.is_starting {
+            let running: Vec<i32> = table.running.keys().copied().collect();
+            act(&running);
+        }
+        !table.is_starting
     }
 
     fn signal(&self, signals: &[Signal]) {
@@ -409,13 +427,19 @@ impl Server {
             .command
             .split_first()
             .ok_or("the command is empty")?;
+        let environment = environment::of_task(spec, &self.directory, secrets);
+        let place = self.directory.working_directory(spec);
+        let path = environment.get(OsStr::new("PATH"));
+        // A start that fails is collected by the main thread, of which the standard library knows nothing.
+        program::find(program.as_ref(), path.map(OsString::as_os_str), &place)
+            .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         let mut command = Command::new(program);
         let [input, output, errors] = files;
         command
             .args(arguments)
             .env_clear()
-            .envs(environment::of_task(spec, &self.directory, secrets))
-            .current_dir(self.directory.working_directory(spec))
+            .envs(environment)
+            .current_dir(place)
             .stdin(Stdio::from(input))
             .stdout(Stdio::from(output))
             .stderr(Stdio::from(errors));

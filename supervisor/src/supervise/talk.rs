@@ -3,8 +3,8 @@
 use muster_core::time::MonotonicMs;
 
 use super::{Supervisor, Watched};
-use crate::checkpoints::{ConnectionId, Registration};
-use crate::control::TaskRequest;
+use crate::checkpoints::{ConnectionId, Finality, Registration};
+use crate::control::{Commit, TaskRequest};
 use crate::protocol::{ControlAnswer, SupervisorMessage};
 use crate::stopping::Stopping;
 
@@ -31,9 +31,11 @@ impl Supervisor<'_> {
                 self.connections.watch(connection, stop);
                 return None;
             }
-            TaskRequest::Commit(mut commit) => {
-                commit.report.save_ms = self.said.saves.end(commit.report.step, now);
-                Registration::Commit(commit)
+            TaskRequest::Commit(Commit { mut report, last }) => {
+                report.save_ms = self.said.saves.end(report.step, now);
+                let asked = self.stopping.is_some();
+                let finality = last.map_or(Finality::Registered { asked }, Finality::Said);
+                Registration::Commit(report, finality)
             }
             TaskRequest::Spoil(report) => Registration::Spoil(report),
         };
@@ -95,12 +97,20 @@ impl Supervisor<'_> {
         self.stopping = Some(stopping);
     }
 
-    /// A checkpoint is on record: a task that was asked to stop need not be given more time, unless more follow.
-    pub(super) fn note_saved(&mut self, last: Option<bool>) {
-        self.has_saved = last == Some(true);
-        if last != Some(false)
-            && let Some(stopping) = &mut self.stopping
-        {
+    /// A checkpoint is on record: a task that was asked to stop before it was complete need not be given more time, unless
+    /// more follow. One from before that may lie behind a slow disk or the next look at the folder: the last one is still
+    /// to come.
+    pub(super) fn note_saved(&mut self, finality: Finality) {
+        self.has_saved = finality == Finality::Said(true);
+        let Some(stopping) = &mut self.stopping else {
+            return;
+        };
+        let is_last = match finality {
+            Finality::Said(is_last) => is_last,
+            Finality::Registered { asked } => asked,
+            Finality::Marked(at) => stopping.began_before(at),
+        };
+        if is_last {
             stopping.saved(self.clock.now());
         }
     }

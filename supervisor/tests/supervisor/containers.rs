@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
-use muster_core::spec::{Container, Mount, PullPolicy, Ulimit, UlimitKind};
+use muster_core::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
 use muster_supervisor::container::{Remains, end};
 use muster_supervisor::{AgentRequest, EngineAccess, SupervisorMessage};
 
@@ -17,6 +17,7 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 
 const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
+const SIGUSR1: i32 = 10;
 /// The worker of these tests.
 const WORKER: &str = "worker-of-tests";
 
@@ -181,6 +182,102 @@ fn asked_to_stop_a_container_may_end_in_its_own_way() {
     });
     assert_eq!(rig.hear_exit(), ended(Some(7), None));
     assert!(text_of(&rig).contains("asked"));
+    assert!(podman.containers().is_empty());
+}
+
+#[test]
+fn the_jobs_own_signal_reaches_every_process_of_a_container_if_it_is_for_all() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let mut task = contained(
+        "trap 'echo main >> got' USR1; trap 'exit 7' TERM;
+         sh -c 'trap \"echo child >> got; exit 0\" USR1; echo up > child; while true; do sleep 0.1; done' &
+         while true; do sleep 0.1; done",
+    );
+    task.warning = Some(StopWarning {
+        signal: SIGUSR1,
+        to_all: true,
+        lead_ms: Some(60_000),
+    });
+    let mut rig = start(task, &podman.socket());
+    rig.scratch_file("child");
+    let record = rig.directory.path().join("container.json");
+    eventually("its first process is on record", || {
+        std::fs::read_to_string(&record).is_ok_and(|text| text.contains("start_ticks"))
+    });
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 60_000,
+    });
+    let got = rig.directory.scratch().join("got");
+    eventually("both signals", || {
+        let text = std::fs::read_to_string(&got).unwrap_or_default();
+        text.contains("main\n") && text.contains("child\n")
+    });
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 1_000,
+    });
+    rig.hear_exit();
+}
+
+/// A container that counts, and says when it is asked to end.
+const COUNTING: &str =
+    "trap 'echo asked; exit 7' TERM; while true; do echo x >> count; sleep 0.05; done";
+
+/// How far a container has counted.
+fn count_of(rig: &Rig) -> u64 {
+    let count = rig.directory.scratch().join("count");
+    std::fs::metadata(count).map_or(0, |it| it.len())
+}
+
+/// Lets a container that counts stand still.
+fn suspend(rig: &mut Rig, podman: &Podman) {
+    eventually("it counts", || count_of(rig) > 0);
+    rig.say(&AgentRequest::Suspend);
+    eventually("it stands still", || {
+        let paused = ["ps", "--filter", "status=paused", "--quiet"];
+        !podman.run(&paused).unwrap().trim().is_empty()
+    });
+}
+
+#[test]
+fn a_container_stands_still_until_its_task_goes_on() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let mut rig = start(contained(COUNTING), &podman.socket());
+    suspend(&mut rig, &podman);
+    let still = count_of(&rig);
+    rig.say(&AgentRequest::Status);
+    while !matches!(rig.hear(), SupervisorMessage::Status { .. }) {}
+    assert_eq!(count_of(&rig), still, "something goes on");
+    rig.say(&AgentRequest::Resume);
+    eventually("it goes on", || count_of(&rig) > still + 4);
+    suspend(&mut rig, &podman);
+    rig.say(&AgentRequest::Stop {
+        reason: "preempt".to_owned(),
+        grace_ms: 20_000,
+    });
+    assert_eq!(rig.hear_exit(), ended(Some(7), None));
+    assert!(text_of(&rig).contains("asked"));
+    assert!(podman.containers().is_empty());
+}
+
+#[test]
+fn a_container_that_stands_still_ends_with_its_lease() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let mut rig = start_leased(contained(COUNTING), &podman.socket(), 6_000);
+    suspend(&mut rig, &podman);
+    let exit = rig.hear_exit();
+    assert!(
+        exit.lease_expired && exit.signal == Some(SIGKILL),
+        "{exit:?}"
+    );
+    assert!(!rig.lives());
     assert!(podman.containers().is_empty());
 }
 
@@ -410,10 +507,9 @@ fn a_host_without_an_engine_says_so() {
     assert!(error.starts_with("NO_CONTAINER_ENGINE"), "{error}");
 }
 
-#[test]
-fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
-    // It has taken the order to start, and says nothing more.
-    let engine = FakeEngine::start(|request, stream| match request {
+/// An engine that has taken the order to start a container, and says nothing more.
+fn stuck() -> FakeEngine {
+    FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /containers/create") => {
             json(stream, 201, r#"{"Id": "c1"}"#);
         }
@@ -428,7 +524,27 @@ fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
             json(stream, 500, r#"{"message": "busy"}"#);
         }
         request => ordinary(request, stream),
+    })
+}
+
+#[test]
+fn what_cannot_be_ended_is_tried_seldom_in_the_long_run() {
+    let engine = stuck();
+    let mut rig = start(contained("true"), &engine.socket());
+    eventually("an order", || engine.was_asked("POST /containers/c1/start"));
+    rig.say(&AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 0,
     });
+    rig.looks_seldom();
+    assert!(rig.directory.exit().unwrap().is_none());
+    std::fs::remove_file(engine.socket()).unwrap();
+    rig.hear_exit();
+}
+
+#[test]
+fn what_an_engine_may_be_starting_is_not_gone_before_the_engine_says_so() {
+    let engine = stuck();
     let mut rig = start(contained("true"), &engine.socket());
     eventually("an order", || engine.was_asked("POST /containers/c1/start"));
     rig.supervisor.kill().unwrap();

@@ -12,6 +12,10 @@ use muster_supervisor::{AgentRequest, ControlAnswer, ControlNotice, SupervisorMe
 
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;
+/// Looks of a supervisor within which it would have acted.
+const LOOKS: usize = 20;
+/// Commits that take a disk some time.
+const COMMITS: u64 = 60;
 
 /// A task's connection to its control socket.
 struct Control(BufReader<UnixStream>);
@@ -22,9 +26,13 @@ impl Control {
         Self(BufReader::new(stream))
     }
 
-    fn ask(&mut self, line: &str) -> ControlAnswer {
+    fn send(&mut self, line: &str) {
         self.0.get_mut().write_all(line.as_bytes()).unwrap();
         self.0.get_mut().write_all(b"\n").unwrap();
+    }
+
+    fn ask(&mut self, line: &str) -> ControlAnswer {
+        self.send(line);
         serde_json::from_str(&self.line()).unwrap()
     }
 
@@ -175,6 +183,71 @@ fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoi
     assert_eq!(rig.scratch_file("got"), "term");
     let exit = rig.hear_exit();
     assert_eq!((exit.code, exit.lease_expired), (Some(75), false));
+}
+
+/// The supervisor looks at all there is several times, and the task lives.
+fn goes_on(rig: &mut Rig) {
+    for _ in 0..LOOKS {
+        rig.say(&AgentRequest::Status);
+        let heard = rig.hear();
+        let stops = matches!(heard, SupervisorMessage::Status { stopping: true, .. });
+        assert!(stops, "{heard:?}");
+    }
+}
+
+/// Registers a checkpoint by files alone.
+fn mark(rig: &Rig, step: u64) {
+    let checkpoint = rig.home.path().join(format!("checkpoints/step_{step}"));
+    std::fs::create_dir_all(&checkpoint).unwrap();
+    std::fs::write(checkpoint.join("_COMMITTED"), "11").unwrap();
+}
+
+#[test]
+fn a_marker_from_before_the_order_does_not_end_the_wait_for_the_last_checkpoint() {
+    let mut rig = Rig::start_spec(script("exec sleep 1000"), LONG_LEASE_MS, |spec| {
+        spec.checkpoint_scan_ms = 1_500;
+    });
+    rig.hear_started();
+    let mut control = Control::connect(&rig);
+    control.done(r#"{"op":"watch"}"#);
+    mark(&rig, 1);
+    // Two ticks of the clock that files are stamped by.
+    std::thread::park_timeout(std::time::Duration::from_millis(20));
+    rig.say(&stop("preempt", 60_000));
+    for step in [1, 2] {
+        let SupervisorMessage::Checkpoint(found) = rig.hear() else {
+            panic!("it was not waited for");
+        };
+        assert_eq!(found.step, step);
+        if step == 1 {
+            goes_on(&mut rig);
+            mark(&rig, 2);
+        }
+    }
+    assert_eq!(rig.hear_exit().signal, Some(SIGTERM));
+}
+
+#[test]
+fn commits_that_wait_for_the_disk_when_the_order_comes_do_not_end_the_wait() {
+    let mut rig = Rig::start(listening(""), LONG_LEASE_MS);
+    rig.hear_started();
+    rig.scratch_file("ready");
+    let mut control = Control::connect(&rig);
+    control.done(r#"{"op":"watch"}"#);
+    let lines: String = (1..=COMMITS)
+        .map(|step| format!("{{\"op\":\"commit\",\"step\":{step},\"path\":\"/c\"}}\n"))
+        .collect();
+    control.0.get_mut().write_all(lines.as_bytes()).unwrap();
+    rig.say(&stop("preempt", 60_000));
+    for step in 1..=COMMITS {
+        let heard = rig.hear();
+        let is_commit = matches!(&heard, SupervisorMessage::Checkpoint(it) if it.step == step);
+        assert!(is_commit, "{heard:?}");
+    }
+    goes_on(&mut rig);
+    assert!(!rig.directory.scratch().join("got").exists());
+    control.send(r#"{"op":"commit","step":1000,"path":"/c"}"#);
+    assert_eq!(rig.hear_exit().code, Some(75));
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::support::{LONG_LEASE_MS, PATIENCE_MS, Rig, eventually, is_gone, scrip
 use muster_supervisor::AgentRequest;
 use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
 use muster_supervisor::limits::EXEC_SESSIONS_MAX;
+use muster_supervisor::process::ProcessEntry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 /// A command beside the task, with the test as its user.
@@ -89,6 +90,32 @@ fn a_command_sees_what_its_task_sees_and_its_end_is_told() {
     assert_eq!(beside.hear(), ended(None, Some(15)));
     // The task does not notice.
     assert!(rig.directory.exit().unwrap().is_none());
+}
+
+#[test]
+fn commands_go_on_while_their_task_stands_still() {
+    let mut rig = Rig::start(
+        script("echo $$ > main; while :; do sleep 0.01; done"),
+        LONG_LEASE_MS,
+    );
+    let main: i32 = rig.scratch_file("main").parse().unwrap();
+    // One that began before, with a process in the background whose parent has ended.
+    let text = "sh -c '(sleep 1; echo late > background) &'; cat; sleep 2 | cat; echo done";
+    let mut before = Beside::started(&mut rig, text);
+    rig.say(&AgentRequest::Suspend);
+    let is_main_stopped = || {
+        let all = ProcessEntry::all().unwrap();
+        all.iter().any(|it| it.pid == main && it.is_stopped())
+    };
+    eventually("the task stands still", is_main_stopped);
+    let mut meanwhile = Beside::started(&mut rig, "sleep 1; echo done");
+    before.input.take();
+    for beside in [&mut before, &mut meanwhile] {
+        assert_eq!(beside.hear(), ended(Some(0), None));
+        assert_eq!(beside.output(), "done\n");
+    }
+    assert_eq!(rig.scratch_file("background"), "late");
+    assert!(is_main_stopped());
 }
 
 #[test]

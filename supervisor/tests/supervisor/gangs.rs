@@ -4,6 +4,7 @@ use std::net::TcpListener;
 
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 use muster_core::desired::{GangHost, TaskAssignment};
+use muster_core::spec::{Ulimit, UlimitKind};
 use muster_supervisor::{AgentRequest, SupervisorMessage};
 
 /// A member of a gang that leaves a trace as soon as it begins, and tells where the gang meets.
@@ -115,11 +116,36 @@ fn a_new_agent_is_told_that_a_member_is_prepared() {
 
 #[test]
 fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
-    let mut task = member(1);
-    task.working_directory = Some("/nowhere/at/all".to_owned());
-    let mut rig = Rig::start(task, LONG_LEASE_MS);
-    let SupervisorMessage::Exited(exit) = rig.hear() else {
-        panic!("it was prepared");
+    let limit = Ulimit {
+        soft: None,
+        hard: None,
     };
-    assert!(exit.start_error.unwrap().contains("/nowhere/at/all"));
+    type Change<'a> = &'a dyn Fn(&mut TaskAssignment);
+    let cases: [(&str, Change<'_>); 5] = [
+        ("/nowhere/at/all", &|task| {
+            task.working_directory = Some("/nowhere/at/all".to_owned());
+        }),
+        ("starting `/no/program` failed: No such file", &|task| {
+            task.command = vec!["/no/program".to_owned()];
+        }),
+        ("starting `sh` failed: No such file", &|task| {
+            task.environment = [("PATH".to_owned(), "/nowhere".to_owned())].into();
+        }),
+        ("starting `/etc` failed: Permission denied", &|task| {
+            task.command = vec!["/etc".to_owned()];
+        }),
+        ("its hard limit `nofile`", &|task| {
+            task.execution.ulimits = [(UlimitKind::Nofile, limit)].into();
+        }),
+    ];
+    for (words, change) in cases {
+        let mut task = member(1);
+        change(&mut task);
+        let mut rig = Rig::start(task, LONG_LEASE_MS);
+        let SupervisorMessage::Exited(exit) = rig.hear() else {
+            panic!("it was prepared: {words}");
+        };
+        let error = exit.start_error.unwrap();
+        assert!(error.contains(words), "{error}");
+    }
 }

@@ -21,6 +21,10 @@ use muster_supervisor::{
 pub(crate) const PROGRAM: &str = env!("CARGO_BIN_EXE_muster-supervise");
 /// Files that a supervisor may open, unless its test is about that.
 pub(crate) const FILES_MAX: u32 = 1_024;
+/// How long a supervisor is watched to see whether it looks seldom.
+const WINDOW: Duration = Duration::from_millis(400);
+/// It waits less often than this meanwhile if so; every 5 ms it would be 80 times.
+const WAITS_MAX: u64 = 10;
 /// A lease that no test outlives.
 pub(crate) const LONG_LEASE_MS: u64 = 600_000;
 
@@ -166,6 +170,23 @@ impl Rig {
                 return exit;
             }
         }
+    }
+
+    /// Waits until the supervisor looks seldom at what is left of its task.
+    pub(crate) fn looks_seldom(&self) {
+        let status = format!("/proc/{}/status", self.supervisor.id());
+        let waits = || {
+            let text = std::fs::read_to_string(&status).unwrap();
+            let line = text
+                .lines()
+                .find_map(|it| it.strip_prefix("voluntary_ctxt_switches:"));
+            line.unwrap().trim().parse::<u64>().unwrap()
+        };
+        eventually("it looks seldom", || {
+            let before = waits();
+            std::thread::park_timeout(WINDOW);
+            waits() - before < WAITS_MAX
+        });
     }
 
     /// All that the task printed and that was kept.

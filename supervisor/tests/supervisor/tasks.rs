@@ -249,6 +249,25 @@ fn a_process_that_forks_away_is_killed_with_the_lease() {
 }
 
 #[test]
+fn what_takes_long_to_end_is_looked_at_seldom() {
+    let text =
+        "sh -c 'trap \"\" TERM; echo up > up; while :; do sleep 0.1; done' & echo $$ > main; wait";
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    let main = rig.scratch_file("main");
+    rig.scratch_file("up");
+    let stop = |grace_ms| AgentRequest::Stop {
+        reason: "preempt".to_owned(),
+        grace_ms,
+    };
+    rig.say(&stop(60_000));
+    eventually("the main process has ended", || is_gone(&main));
+    rig.looks_seldom();
+    assert!(rig.lives(), "the rest has its grace");
+    rig.say(&stop(0));
+    rig.hear_exit();
+}
+
+#[test]
 fn a_task_dies_with_its_supervisor() {
     let mut rig = Rig::start(script("exec sleep 1000"), LONG_LEASE_MS);
     let task = rig.hear_started();

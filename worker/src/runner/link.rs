@@ -33,11 +33,25 @@ const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
 pub(super) struct Orders {
     /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) deadlines: watch::Receiver<u64>,
-    /// Orders to begin and to stop.
+    /// Orders to begin, to stand still, to go on and to stop.
     pub(super) requests: mpsc::Receiver<AgentRequest>,
+    /// The last order to stand still or to go on that came before there was a supervisor to give it to.
+    kept: Option<AgentRequest>,
 }
 
 impl Orders {
+    /// Orders that come by these channels.
+    pub(super) const fn new(
+        deadlines: watch::Receiver<u64>,
+        requests: mpsc::Receiver<AgentRequest>,
+    ) -> Self {
+        Self {
+            deadlines,
+            requests,
+            kept: None,
+        }
+    }
+
     /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) fn deadline_boottime_ms(&self) -> u64 {
         *self.deadlines.borrow()
@@ -51,12 +65,17 @@ impl Orders {
         &mut self,
         preparation: impl Future<Output = Result<(), String>>,
     ) -> Result<(), String> {
+        let Self { requests, kept, .. } = self;
         let stopped = async {
-            // Nobody lets a gang go before this member of it is prepared: only an order to stop can come.
-            while !matches!(
-                next_request(&mut self.requests).await,
-                AgentRequest::Stop { .. }
-            ) {}
+            loop {
+                match next_request(requests).await {
+                    AgentRequest::Stop { .. } => return,
+                    stance @ (AgentRequest::Suspend | AgentRequest::Resume) => *kept = Some(stance),
+                    // Nobody lets a gang go before this member of it is prepared, and what else there is asks for an answer
+                    // of a supervisor that is there.
+                    _ => {}
+                }
+            }
         };
         tokio::select! {
             prepared = preparation => prepared,
@@ -151,6 +170,11 @@ impl Link {
         mut lines: Lines<BufReader<OwnedReadHalf>>,
         mut writer: OwnedWriteHalf,
     ) -> Ending {
+        if let Some(stance) = self.orders.kept.take()
+            && write(&mut writer, &stance).await.is_err()
+        {
+            return Ending::HungUp;
+        }
         let mut tick = tokio::time::interval(LEASE_TICK);
         loop {
             let request = tokio::select! {
@@ -347,5 +371,30 @@ fn detail(ending: &Ending, directory: &TaskDirectory) -> String {
         what.to_owned()
     } else {
         format!("{what}; it said: {words}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn an_order_to_stand_still_that_comes_while_a_gpu_is_waited_for_is_kept() {
+        let (_lease, deadlines) = watch::channel(0);
+        let (agent, requests) = mpsc::channel(4);
+        let mut orders = Orders::new(deadlines, requests);
+        let (suspend, resume) = (AgentRequest::Suspend, AgentRequest::Resume);
+        for order in [&suspend, &resume, &suspend, &AgentRequest::Status] {
+            agent.try_send(order.clone()).expect("room");
+        }
+        // The GPU is free once all of them have come.
+        let preparation = async {
+            while agent.capacity() < agent.max_capacity() {
+                tokio::task::yield_now().await;
+            }
+            Ok(())
+        };
+        assert_eq!(orders.unless_stopped(preparation).await, Ok(()));
+        assert_eq!(orders.kept, Some(suspend));
     }
 }

@@ -311,10 +311,7 @@ impl Runner {
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
         let (requests, waiting) = mpsc::channel(ORDERS_WAITING_MAX);
-        let orders = Orders {
-            deadlines,
-            requests: waiting,
-        };
+        let orders = Orders::new(deadlines, waiting);
         let task = tokio::spawn(body(orders, self.inbox.clone()));
         let handle = Handle {
             deadline_boottime_ms,

@@ -1,0 +1,86 @@
+//! The program of a task, looked for as `execvp` will look for it: what is missing is said before a gang is released.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{self, ErrorKind};
+use std::os::unix::ffi::OsStrExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, access};
+use rustix::io::Errno;
+
+/// Where the C library looks without a `PATH`.
+const DEFAULT_PATH: &str = "/bin:/usr/bin";
+
+/// Finds what a program's name means to a process with this `PATH` in this directory.
+///
+/// # Errors
+/// What the start would say; a program that is there may still turn out to be none.
+pub(crate) fn find(name: &OsStr, path: Option<&OsStr>, directory: &Path) -> io::Result<PathBuf> {
+    if name.as_bytes().contains(&b'/') {
+        return executable(directory.join(name));
+    }
+    let path = path.unwrap_or(OsStr::new(DEFAULT_PATH));
+    let mut denied = None;
+    for folder in std::env::split_paths(path).filter(|_| !name.is_empty()) {
+        match executable(directory.join(folder).join(name)) {
+            Ok(found) => return Ok(found),
+            // Another folder may have one that we may start.
+            Err(error) if error.kind() == ErrorKind::PermissionDenied => denied = Some(error),
+            Err(_) => {}
+        }
+    }
+    Err(denied.unwrap_or_else(|| Errno::NOENT.into()))
+}
+
+fn executable(file: PathBuf) -> io::Result<PathBuf> {
+    if fs::metadata(&file)?.is_dir() {
+        return Err(Errno::ACCESS.into());
+    }
+    access(&file, Access::EXEC_OK)?;
+    Ok(file)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::fs::Permissions;
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    #[test]
+    fn a_program_is_found_where_a_shell_would_find_it() {
+        let home = tempfile::tempdir().unwrap();
+        for (folder, mode) in [("first", 0o644), ("second", 0o755)] {
+            fs::create_dir_all(home.path().join(folder).join("folder")).unwrap();
+            let program = home.path().join(folder).join("program");
+            fs::write(&program, "").unwrap();
+            fs::set_permissions(&program, Permissions::from_mode(mode)).unwrap();
+        }
+        let find =
+            |name: &str, path: &str| find(OsStr::new(name), Some(OsStr::new(path)), home.path());
+        let second = home.path().join("second/program");
+        // What may not be started is passed over; folders and programs count from the directory.
+        assert_eq!(find("program", "/nowhere:first:second").unwrap(), second);
+        assert_eq!(find("second/program", "").unwrap(), second);
+        let error = |name, path| find(name, path).unwrap_err().kind();
+        assert_eq!(
+            error("program", "/nowhere:first"),
+            ErrorKind::PermissionDenied
+        );
+        assert_eq!(error("folder", "second"), ErrorKind::PermissionDenied);
+        assert_eq!(
+            error("first/program", "second"),
+            ErrorKind::PermissionDenied
+        );
+        assert_eq!(error("program", "/nowhere"), ErrorKind::NotFound);
+        assert_eq!(error("second/none", "second"), ErrorKind::NotFound);
+        assert_eq!(error("", "second"), ErrorKind::NotFound);
+    }
+
+    #[test]
+    fn without_a_path_the_systems_folders_are_looked_through() {
+        assert!(find(OsStr::new("sh"), None, Path::new("/nowhere")).is_ok());
+    }
+}

@@ -1,0 +1,35 @@
+//! How often to look whether the rest of a task has ended: nothing tells of the end of a process that is not the main one.
+
+use std::time::Duration;
+
+use crate::limits::{KILL_RETRIES_QUICK, KILL_RETRY, LEASE_TICK};
+
+/// Looks so far, since the last change in what is waited for.
+#[derive(Debug, Default)]
+pub(crate) struct Rounds(u32);
+
+impl Rounds {
+    /// How long to wait before the next look: what takes longer is looked at more seldom.
+    pub(crate) fn pause(&mut self) -> Duration {
+        let doublings = self.0.saturating_sub(KILL_RETRIES_QUICK);
+        self.0 = self.0.saturating_add(1);
+        let times = 1u32.checked_shl(doublings).unwrap_or(u32::MAX);
+        KILL_RETRY.saturating_mul(times).min(LEASE_TICK)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_takes_long_is_looked_at_seldom() {
+        let mut rounds = Rounds::default();
+        for _ in 0..=KILL_RETRIES_QUICK {
+            assert_eq!(rounds.pause(), KILL_RETRY);
+        }
+        assert_eq!(rounds.pause(), 2 * KILL_RETRY);
+        let later: Vec<Duration> = (0..200).map(|_| rounds.pause()).collect();
+        assert!(later.is_sorted() && later[100..].iter().all(|pause| *pause == LEASE_TICK));
+    }
+}
