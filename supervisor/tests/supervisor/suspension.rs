@@ -27,7 +27,14 @@ fn stand_still(processes: [i32; 2]) -> bool {
         |entry: &&ProcessEntry| processes.contains(&entry.pid) || processes.contains(&entry.parent);
     all.iter()
         .filter(of_task)
-        .all(|entry| entry.is_stopped() || entry.is_dead())
+        .all(|entry| entry.is_stopped() || entry.is_dead() || waits_in_the_kernel(entry.pid))
+}
+
+/// A shell that is starting a program waits there for the child that was stopped on its way.
+fn waits_in_the_kernel(pid: i32) -> bool {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(") ")
+        .is_some_and(|(_, rest)| rest.starts_with('D'))
 }
 
 fn counted(rig: &Rig) -> u64 {
