@@ -2,10 +2,14 @@
 
 use std::sync::Arc;
 
-use muster_core::audit::{Rule, audit};
-use muster_core::command::{GpuHealth, HostHealth, Standing, StopReason};
+use muster_core::audit::{Finding, Rule, audit};
+use muster_core::command::{
+    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopReason, TaskOutcome,
+};
 use muster_core::event::{Event, EventKind};
-use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, UnitIndex};
+use muster_core::ids::{
+    AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
+};
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_core::state::{Attempt, EventLog, Host, Job, Queue, Removal, State, StopOrder, Unit};
 use muster_core::testing::{Cluster, gang, single};
@@ -247,6 +251,134 @@ fn an_attempt_whose_events_are_missing_or_told_twice() {
                 state.events = changed_events(state, false, matches);
             });
         }
+    }
+}
+
+/// A gang on hosts 1 and 2 whose members waited for each other, and that committed two checkpoints; and a gang of which one
+/// member is prepared.
+fn let_go() -> (State, JobId, JobId) {
+    let mut cluster = Cluster::with_hosts(4, 2);
+    let train = place_together(&mut cluster, "train");
+    prepare(&mut cluster, train, 0);
+    prepare(&mut cluster, train, 1);
+    let epoch = epoch_of(&cluster.state, train);
+    let leader = cluster.leader();
+    let release = Command::ReleaseGang {
+        leader,
+        job: train,
+        unit: UnitIndex(0),
+        epoch,
+    };
+    assert!(cluster.apply(&release).result.is_ok());
+    cluster.start_all(train);
+    for step in [100, 200] {
+        let commit = Command::CommitCheckpoint {
+            leader,
+            job: train,
+            unit: UnitIndex(0),
+            checkpoint: CheckpointCommit {
+                epoch,
+                step,
+                path: format!("/checkpoints/step_{step}"),
+                size_bytes: 1,
+                digest: String::new(),
+                save_ms: None,
+            },
+        };
+        assert!(cluster.apply(&commit).result.is_ok());
+    }
+    let pair = place_together(&mut cluster, "pair");
+    prepare(&mut cluster, pair, 0);
+    (cluster.state, train, pair)
+}
+
+/// Places a gang of two whose members wait for each other.
+fn place_together(cluster: &mut Cluster, name: &str) -> JobId {
+    let id = cluster.submit(gang(name, 2, 2));
+    match cluster.first_fit(id, UnitIndex(0)) {
+        Some(Command::Place(placement)) => {
+            let placement = Placement {
+                barrier: true,
+                ..placement
+            };
+            let applied = cluster.apply(&Command::Place(placement));
+            assert!(applied.result.is_ok(), "{:?}", applied.result);
+        }
+        other => panic!("there is no room: {other:?}"),
+    }
+    id
+}
+
+fn prepare(cluster: &mut Cluster, job: JobId, task: u32) {
+    let prepared = TaskOutcome::Prepared { master_port: None };
+    let applied = cluster.report(job, TaskIndex(task), prepared);
+    assert!(applied.result.is_ok(), "{:?}", applied.result);
+}
+
+fn epoch_of(state: &State, id: JobId) -> AttemptEpoch {
+    let unit = state.job(id).and_then(|job| job.unit(UnitIndex(0)));
+    let attempt = unit.and_then(|unit| unit.attempt.as_deref());
+    attempt.expect("the gang was placed").epoch
+}
+
+/// The same events in the same revisions, those that match last.
+fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
+    let told = state.events.iter().flat_map(|(_, events)| events.iter());
+    let (last, first): (Vec<&Event>, Vec<&Event>) = told.partition(|event| matches(&event.kind));
+    let mut told = first.into_iter().chain(last).cloned();
+    let revisions = state.events.iter().map(|(revision, events)| {
+        let events: Vec<Event> = told.by_ref().take(events.len()).collect();
+        (revision, Arc::from(events))
+    });
+    EventLog::restore(state.events.compacted(), revisions.collect())
+}
+
+#[test]
+fn a_gang_whose_waiting_is_missing_told_twice_or_told_late() {
+    type Matches = fn(&EventKind) -> bool;
+    type Change = fn(&State, Matches) -> EventLog;
+    let missing: Change = |state, matches| changed_events(state, false, matches);
+    let twice: Change = |state, matches| changed_events(state, true, matches);
+    let late: Change = |state, matches| told_last(state, matches);
+    let prepared: Matches = |kind| matches!(kind, EventKind::TaskPrepared { .. });
+    let released: Matches = |kind| matches!(kind, EventKind::GangReleased { .. });
+    let first: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 100, .. });
+    let second: Matches = |kind| matches!(kind, EventKind::CheckpointCommitted { step: 200, .. });
+    let (sound, _, _) = let_go();
+    assert_eq!(audit(&sound), []);
+    let plants = [
+        ("a preparation is missing", prepared, missing),
+        ("a preparation is told twice", prepared, twice),
+        ("a preparation is told after the release", prepared, late),
+        ("the release is missing", released, missing),
+        ("the release is told twice", released, twice),
+        ("a checkpoint is missing", second, missing),
+        ("a checkpoint is told twice", second, twice),
+        ("a checkpoint is told after a later one", first, late),
+    ];
+    for (what, matches, change) in plants {
+        let mut planted = sound.clone();
+        planted.events = change(&sound, matches);
+        let findings = audit(&planted);
+        assert!(
+            { findings.iter() }.any(|finding| finding.rule == Rule::AttemptEvents),
+            "{what}: {findings:#?}"
+        );
+    }
+}
+
+#[test]
+fn gangs_of_which_other_things_are_told_than_are_so() {
+    let (mut state, train, pair) = let_go();
+    attempt(&mut state, pair).tasks[1].phase = TaskPhase::Prepared;
+    attempt(&mut state, train).barrier = None;
+    let findings = audit(&state);
+    for id in [train, pair] {
+        let subject = format!("job {id} ");
+        let is_of_it = |finding: &Finding| {
+            finding.rule == Rule::AttemptEvents && finding.subject.starts_with(&subject)
+        };
+        assert!(findings.iter().any(is_of_it), "{findings:#?}");
     }
 }
 

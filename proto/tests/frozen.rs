@@ -90,6 +90,10 @@ fn a_state_keeps_its_bytes() {
         ("state_with_barrier", samples::barrier::state()),
         ("state_with_suspension", samples::suspension::state()),
         ("state_with_retries", samples::retries::state()),
+        (
+            "state_with_culprits",
+            samples::retries::state_with_culprits(),
+        ),
     ];
     for (name, state) in states {
         let bytes = written(&state);
@@ -147,6 +151,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);
+    assert_eq!(written(&samples::retries::state_with_culprits())[8], 4);
 }
 
 fn frozen_version(name: &str) -> u8 {

@@ -6,7 +6,7 @@ mod strategies;
 
 use muster_core::apply::apply;
 use muster_core::beat::Beat;
-use muster_core::command::{Command, HostRegistration, TaskOutcome, TaskReport};
+use muster_core::command::{Command, HostRegistration, JobDefaults, TaskOutcome, TaskReport};
 use muster_core::desired::DesiredState;
 use muster_core::event::EventKind;
 use muster_core::ids::{LeadershipEpoch, ReplicaId};
@@ -71,8 +71,9 @@ proptest! {
         commands in prop::collection::vec(strategies::command(), 0..64),
         jobs in prop::collection::vec(strategies::small_job(), 1..8),
         outcomes in prop::collection::vec(strategies::outcome(), 0..32),
+        defaults in prop::option::of(strategies::defaults()),
     ) {
-        let state = story(&commands, jobs, outcomes);
+        let state = story(&commands, (jobs, defaults), outcomes);
         let mut bytes = Vec::new();
         write_state(&state, &mut bytes).unwrap();
         let read = read_state(&mut bytes.as_slice()).unwrap();
@@ -93,9 +94,13 @@ proptest! {
     }
 }
 
-/// Hosts join, jobs are placed, their tasks report whatever `outcomes` say; then come arbitrary commands,
+/// Something may count for jobs that say nothing, hosts join, jobs are placed, their tasks report whatever `outcomes` say; then come arbitrary commands,
 /// most of which are refused.
-fn story(commands: &[Command], jobs: Vec<Command>, outcomes: Vec<TaskOutcome>) -> State {
+fn story(
+    commands: &[Command],
+    (jobs, defaults): (Vec<Command>, Option<JobDefaults>),
+    outcomes: Vec<TaskOutcome>,
+) -> State {
     let mut state = State::default();
     let mut now = TimeMs(1_000);
     let mut step = |state: &mut State, command: &Command| {
@@ -109,6 +114,9 @@ fn story(commands: &[Command], jobs: Vec<Command>, outcomes: Vec<TaskOutcome>) -
         },
     );
     let leader = LeadershipEpoch(began.revision.get());
+    if let Some(defaults) = defaults {
+        step(&mut state, &Command::SetJobDefaults { leader, defaults });
+    }
     for number in 0..4 {
         step(&mut state, &strategies::join(leader, number));
     }

@@ -119,27 +119,14 @@ pub(super) fn judge(
     if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
         return infrastructure(describe(run), delay_ms);
     }
-    match attempt.stop.as_ref().map(|stop| &stop.reason) {
-        Some(StopReason::RunTime) => {
-            return Verdict::Failed {
-                charged: false,
-                detail: "it ran as long as its job allows (run_time_ms_max)".to_owned(),
-            };
-        }
-        Some(StopReason::Assembly) => {
-            let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
-            return infrastructure(detail, delay_ms);
-        }
-        _ => {}
+    if let Some(verdict) = stopped_for_time(stop, delay_ms) {
+        return verdict;
     }
     let unfit = newer_rules.then(|| unfit_gpu(hosts, attempt)).flatten();
     if let Some(gpu) = unfit {
         return infrastructure(format!("{gpu} is unfit"), delay_ms);
     }
-    let lost = attempt
-        .stop
-        .as_ref()
-        .is_some_and(|stop| stop.reason == StopReason::MemberLost);
+    let lost = stop == Some(&StopReason::MemberLost);
     match decisive_run(attempt) {
         Some(run) if lost || infrastructure_took(run) => infrastructure(describe(run), delay_ms),
         Some(run) if could_not_start(run) => judge_start_error(circumstances, run, unit, delay_ms),
@@ -336,6 +323,21 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
         | StopReason::MemberLost
         | StopReason::RunTime
         | StopReason::Assembly => None,
+    }
+}
+
+/// The verdict on an attempt whose job allows it no more time, to run or to assemble.
+fn stopped_for_time(stop: Option<&StopReason>, delay_ms: u64) -> Option<Verdict> {
+    match stop? {
+        StopReason::RunTime => Some(Verdict::Failed {
+            charged: false,
+            detail: "it ran as long as its job allows (run_time_ms_max)".to_owned(),
+        }),
+        StopReason::Assembly => {
+            let detail = "its members did not all start in time (assembly_ms_max)".to_owned();
+            Some(infrastructure(detail, delay_ms))
+        }
+        _ => None,
     }
 }
 

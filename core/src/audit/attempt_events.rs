@@ -1,6 +1,8 @@
 //! What the events tell of each attempt: complete, in order, nothing twice, and as the state has it.
 //!
 //! Only attempts whose placement is among the events that are kept are looked at: of others, older events are gone.
+//!
+//! A worker that says that a task runs before its gang was let go is believed, so a start may come before the release.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -10,7 +12,7 @@ use crate::audit::{Report, Rule};
 use crate::event::EventKind;
 use crate::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use crate::lifecycle::TaskPhase;
-use crate::state::{Attempt, Job, State};
+use crate::state::{Attempt, Job, State, Unit};
 
 /// Names an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -30,8 +32,12 @@ impl fmt::Display for Key {
 /// What the events have told of an attempt so far.
 #[derive(Debug, Default)]
 struct Story {
+    prepared: BTreeSet<TaskIndex>,
     started: BTreeSet<TaskIndex>,
     ended: BTreeSet<TaskIndex>,
+    /// Training steps of the checkpoints that it committed.
+    steps: BTreeSet<u64>,
+    is_released: bool,
     is_running: bool,
     is_stopping: bool,
     is_over: bool,
@@ -40,8 +46,11 @@ struct Story {
 /// What an event tells of an attempt.
 enum Chapter {
     Placed,
+    Prepared(TaskIndex),
+    Released,
     Started(TaskIndex),
     Running,
+    Committed(u64),
     TaskEnded(TaskIndex),
     Stopping,
     Over,
@@ -69,6 +78,37 @@ fn chapter_of(kind: &EventKind) -> Option<(Key, Chapter)> {
         EventKind::AttemptPlaced {
             job, unit, epoch, ..
         } => (job, unit, epoch, Chapter::Placed),
+        EventKind::GangReleased {
+            job, unit, epoch, ..
+        } => (job, unit, epoch, Chapter::Released),
+        EventKind::AttemptRunning { job, unit, epoch } => (job, unit, epoch, Chapter::Running),
+        EventKind::CheckpointCommitted {
+            job,
+            unit,
+            epoch,
+            step,
+            ..
+        } => (job, unit, epoch, Chapter::Committed(*step)),
+        EventKind::AttemptStopping {
+            job, unit, epoch, ..
+        } => (job, unit, epoch, Chapter::Stopping),
+        EventKind::AttemptEnded {
+            job, unit, epoch, ..
+        } => (job, unit, epoch, Chapter::Over),
+        _ => return chapter_of_a_task(kind),
+    };
+    Some((key(*job, *unit, *epoch), chapter))
+}
+
+fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
+    let (job, unit, epoch, chapter) = match kind {
+        EventKind::TaskPrepared {
+            job,
+            unit,
+            epoch,
+            task,
+            ..
+        } => (job, unit, epoch, Chapter::Prepared(*task)),
         EventKind::TaskStarted {
             job,
             unit,
@@ -76,7 +116,6 @@ fn chapter_of(kind: &EventKind) -> Option<(Key, Chapter)> {
             task,
             ..
         } => (job, unit, epoch, Chapter::Started(*task)),
-        EventKind::AttemptRunning { job, unit, epoch } => (job, unit, epoch, Chapter::Running),
         EventKind::TaskExited {
             job,
             unit,
@@ -91,20 +130,13 @@ fn chapter_of(kind: &EventKind) -> Option<(Key, Chapter)> {
             task,
             ..
         } => (job, unit, epoch, Chapter::TaskEnded(*task)),
-        EventKind::AttemptStopping {
-            job, unit, epoch, ..
-        } => (job, unit, epoch, Chapter::Stopping),
-        EventKind::AttemptEnded {
-            job, unit, epoch, ..
-        } => (job, unit, epoch, Chapter::Over),
         _ => return None,
     };
-    let key = Key {
-        job: *job,
-        unit: *unit,
-        epoch: *epoch,
-    };
-    Some((key, chapter))
+    Some((key(*job, *unit, *epoch), chapter))
+}
+
+const fn key(job: JobId, unit: UnitIndex, epoch: AttemptEpoch) -> Key {
+    Key { job, unit, epoch }
 }
 
 fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report: &mut Report) {
@@ -124,6 +156,30 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
     require(!story.is_over, "something happened after its end");
     match chapter {
         Chapter::Placed => {}
+        Chapter::Prepared(task) => {
+            require(story.prepared.insert(*task), "a task was prepared twice");
+            let has_begun = story.started.contains(task) || story.ended.contains(task);
+            require(
+                !has_begun && !story.is_released,
+                "a task was prepared after its start, its end or the release",
+            );
+        }
+        Chapter::Released => {
+            require(!story.is_released, "it was released twice");
+            require(
+                !story.is_stopping,
+                "it was released after it was told to stop",
+            );
+            story.is_released = true;
+        }
+        Chapter::Committed(step) => {
+            let is_newer = story.steps.last().is_none_or(|newest| newest < step);
+            require(
+                is_newer,
+                "a checkpoint was committed twice, or after a later one",
+            );
+            story.steps.insert(*step);
+        }
         Chapter::Started(task) => {
             let is_first = story.started.insert(*task) && !story.ended.contains(task);
             require(is_first, "a task started twice, or after its end");
@@ -145,7 +201,9 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
 
 /// Whether the state says the same.
 fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
-    let current = job.unit(key.unit).and_then(|unit| unit.attempt.as_deref());
+    let known = job.unit(key.unit);
+    compare_checkpoints(known, key, story, report);
+    let current = known.and_then(|unit| unit.attempt.as_deref());
     let current = current.filter(|attempt| attempt.epoch == key.epoch);
     report.require(
         current.is_some() != story.is_over,
@@ -171,6 +229,18 @@ fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
     }
 }
 
+/// Whether every checkpoint of the attempt that is known was told of.
+fn compare_checkpoints(unit: Option<&Unit>, key: Key, story: &Story, report: &mut Report) {
+    let known = unit.map_or(&[][..], |unit| &unit.checkpoints);
+    for checkpoint in known.iter().filter(|it| it.epoch == key.epoch) {
+        let step = checkpoint.step;
+        let told = story.steps.contains(&step);
+        report.require(told, Rule::AttemptEvents, &key, || {
+            format!("its checkpoint of step {step} was not told of")
+        });
+    }
+}
+
 /// How many tasks an attempt may have had that nobody remembers: gangs may start with fewer than they want.
 fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     if !job.spec.gang {
@@ -183,23 +253,34 @@ fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
 
 fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report) {
     for run in &attempt.tasks {
+        let prepared = story.prepared.contains(&run.task);
         let started = story.started.contains(&run.task);
         let ended = story.ended.contains(&run.task);
-        let may_have_started = match run.phase {
-            TaskPhase::Assigned => !started,
+        let is_as_told = match run.phase {
+            TaskPhase::Assigned => !prepared && !started && !story.is_released,
+            TaskPhase::Prepared => prepared && !started,
             TaskPhase::Running => started,
             _ => true,
         };
         report.require(
-            ended == run.phase.is_terminal() && may_have_started,
+            ended == run.phase.is_terminal() && is_as_told,
             Rule::AttemptEvents,
             &key,
             || {
                 let (task, phase) = (run.task, run.phase);
-                format!("task {task} is {phase:?}; told: start {started}, end {ended}")
+                format!(
+                    "task {task} is {phase:?}; told: prepared {prepared}, start {started}, end {ended}"
+                )
             },
         );
     }
+    let is_released = { attempt.barrier }.is_some_and(|barrier| barrier.released_at.is_some());
+    report.require(
+        story.is_released == is_released,
+        Rule::AttemptEvents,
+        &key,
+        || "whether it was released is not what was told".to_owned(),
+    );
     report.require(
         story.is_stopping == attempt.stop.is_some(),
         Rule::AttemptEvents,

@@ -21,8 +21,8 @@ use muster_core::beat::{
 };
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement,
-    TaskReport,
+    HostRegistration, JobDefaults, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome,
+    TaskPlacement, TaskReport,
 };
 use muster_core::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
@@ -333,6 +333,17 @@ pub(crate) fn outcome() -> impl Strategy<Value = TaskOutcome> {
         Just(TaskOutcome::Fenced),
         option::of(any::<u16>()).prop_map(|master_port| TaskOutcome::Prepared { master_port }),
     ]
+}
+
+/// With them, the hosts that could not start a task are remembered.
+pub(crate) fn defaults() -> impl Strategy<Value = JobDefaults> {
+    (any::<u32>(), 1..9u32, any::<u64>()).prop_map(
+        |(attempts_without_progress_max, bad_checkpoints_max, restore_window_ms)| JobDefaults {
+            attempts_without_progress_max,
+            bad_checkpoints_max,
+            restore_window_ms,
+        },
+    )
 }
 
 fn stop_reason() -> impl Strategy<Value = StopReason> {

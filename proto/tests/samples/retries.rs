@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use muster_core::command::{Command, JobDefaults};
 use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, UnitIndex};
-use muster_core::state::{Ledger, Loss, Reliability, Removal, State, Unit};
+use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
+use muster_core::state::{Ledger, Loss, Reliability, Removal, State, StateParts, Unit};
 
 use super::{JOB, LEADER};
 
@@ -79,14 +79,30 @@ pub(crate) fn state() -> State {
     for job in &mut parts.jobs {
         job.ledger = ledger();
     }
+    change_units(&mut parts, begun_again);
+    State::restore(parts)
+}
+
+/// The state with retries, in which a host is to blame for the end of every past attempt.
+pub(crate) fn state_with_culprits() -> State {
+    let mut parts = super::state::parts();
+    parts.job_defaults = Some(DEFAULTS);
+    change_units(&mut parts, |unit| {
+        for past in &mut unit.past {
+            past.culprit = Some(HostId(2));
+        }
+    });
+    State::restore(parts)
+}
+
+fn change_units(parts: &mut StateParts, change: impl Fn(&mut Unit)) {
     for job in &mut parts.jobs {
         let indexes: Vec<UnitIndex> = job.units.keys().copied().collect();
         for index in indexes {
             let unit = job.units.get_mut(&index).map(Arc::make_mut);
-            begun_again(unit.expect("it was found above"));
+            change(unit.expect("it was found above"));
         }
     }
-    State::restore(parts)
 }
 
 fn begun_again(unit: &mut Unit) {
