@@ -442,7 +442,7 @@ impl Supervisor<'_> {
                 CheckpointNews::Committed(report, finality) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
-                    self.said.checkpoint = Some(report);
+                    self.said.checkpoints.add(report);
                     self.note_saved(finality);
                 }
                 CheckpointNews::Spoiled(report) => {
