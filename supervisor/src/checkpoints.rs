@@ -23,6 +23,7 @@ use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WA
 use crate::output::complain;
 use crate::process::ProcessIdentity;
 use crate::protocol::ControlAnswer;
+use crate::said::Newest;
 use crate::spec::TaskSpec;
 use crate::wake::Wake;
 
@@ -163,8 +164,8 @@ struct Ledger {
     folder: CheckpointFolder,
     interval: Duration,
     epoch: u64,
-    /// Newest step that this attempt has on record.
-    own_step: Option<u64>,
+    /// Checkpoints that this attempt has on record, the newest ones.
+    own: Newest,
     /// Step of the checkpoint that the attempt was told to begin from, unless that cannot be read.
     told_step: Option<u64>,
     /// Checkpoints of earlier attempts that cannot be read, on record.
@@ -189,7 +190,7 @@ impl Ledger {
             folder,
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
-            own_step: None,
+            own: Newest::default(),
             told_step: assignment.checkpoint.as_ref().map(|known| known.step),
             spoiled: Vec::new(),
             unrecorded: None,
@@ -233,8 +234,13 @@ impl Ledger {
         Ok(())
     }
 
+    /// Newest step that this attempt has on record.
+    fn own_step(&self) -> Option<u64> {
+        self.own.all().last().map(|newest| newest.step)
+    }
+
     fn newest_step(&self) -> Option<u64> {
-        self.own_step.max(self.told_step)
+        self.own_step().max(self.told_step)
     }
 
     fn commit(&mut self, report: CheckpointReport, finality: Finality) -> ControlAnswer {
@@ -248,10 +254,10 @@ impl Ledger {
     }
 
     fn record(&mut self, report: CheckpointReport, finality: Finality) -> ControlAnswer {
-        if let Err(error) = self.directory.record_checkpoint(&report) {
+        if let Err(error) = self.directory.record_checkpoint(self.own.all(), &report) {
             return ControlAnswer::refused(format!("recording the checkpoint failed: {error}"));
         }
-        self.own_step = Some(report.step);
+        self.own.add(report.clone());
         self.tell(CheckpointNews::Committed(report, finality));
         ControlAnswer::done()
     }
@@ -262,7 +268,7 @@ impl Ledger {
         if self.spoiled.iter().any(|known| known.step == step) {
             return ControlAnswer::done();
         }
-        if self.own_step.is_some_and(|own| step <= own) {
+        if self.own_step().is_some_and(|own| step <= own) {
             return ControlAnswer::refused(format!(
                 "step {step} is not an earlier attempt's: this one has committed a checkpoint; commit a newer one instead"
             ));

@@ -25,6 +25,7 @@ use crate::spec::TaskSpec;
 /// | `agent.sock` | supervisor | where an agent connects |
 /// | `exec.sock` | supervisor | where an agent asks for commands beside the task, once it has announced that |
 /// | `checkpoint.json` | supervisor | newest checkpoint committed |
+/// | `checkpoints.json` | supervisor | those committed before it; none before the second |
 /// | `spoiled.json` | supervisor | checkpoints that the task could not read |
 /// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives |
 /// | `supervisor.err` | supervisor | why it failed, if it did |
@@ -200,20 +201,38 @@ impl TaskDirectory {
         files::read_json(&self.0.join("process.json"))
     }
 
-    /// Records the newest committed checkpoint, durably.
+    /// Records the newest committed checkpoint, durably, beside those that were committed before it.
     ///
     /// # Errors
-    /// What the file system says.
-    pub(crate) fn record_checkpoint(&self, report: &CheckpointReport) -> io::Result<()> {
+    /// What the file system says; then the newest one on record is the last of those before it.
+    pub(crate) fn record_checkpoint(
+        &self,
+        before: &[CheckpointReport],
+        report: &CheckpointReport,
+    ) -> io::Result<()> {
+        if !before.is_empty() {
+            let path = self.0.join("checkpoints.json");
+            files::replace_durably(&path, &files::json_bytes(&before)?)?;
+        }
         files::replace_durably(&self.0.join("checkpoint.json"), &files::json_bytes(report)?)
     }
 
-    /// The newest committed checkpoint, if there is one.
+    /// The newest committed checkpoints, oldest first.
     ///
     /// # Errors
     /// What the file system says, or a file that is damaged.
-    pub fn checkpoint(&self) -> io::Result<Option<CheckpointReport>> {
-        files::read_json(&self.0.join("checkpoint.json"))
+    pub fn checkpoints(&self) -> io::Result<Vec<CheckpointReport>> {
+        // In this order: of those that are committed meanwhile, its supervisor lives to tell.
+        let newest: Option<CheckpointReport> = files::read_json(&self.0.join("checkpoint.json"))?;
+        let Some(newest) = newest else {
+            return Ok(Vec::new());
+        };
+        let before = files::read_json::<Vec<CheckpointReport>>(&self.0.join("checkpoints.json"))?;
+        let mut all = before.unwrap_or_default();
+        // One that is only being recorded has its predecessor in both places.
+        all.retain(|report| report.step < newest.step);
+        all.push(newest);
+        Ok(all)
     }
 
     /// Records the checkpoints that the task could not read, durably.

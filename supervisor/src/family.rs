@@ -11,7 +11,9 @@ use std::process::{Child, Command, Stdio};
 
 use muster_core::command::{Exit, SignalSender};
 use rustix::io::Errno;
-use rustix::process::{Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait};
+use rustix::process::{
+    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait, waitpid,
+};
 
 use crate::cgroup::{Cgroups, Limits, Shortage};
 use crate::child::ChildSetup;
@@ -190,7 +192,7 @@ impl Family {
     }
 
     /// Collects those that ended, and tells of all but the main process. True: nothing of the task lives.
-    pub(crate) fn reap(&mut self, tell: impl Fn(i32, WaitStatus)) -> bool {
+    pub(crate) fn reap(&mut self, mut tell: impl FnMut(i32, WaitStatus)) -> bool {
         loop {
             match wait(WaitOptions::NOHANG) {
                 Ok(Some((pid, status))) => {
@@ -212,6 +214,15 @@ impl Family {
                     return removal.is_none_or(|removal| removal.is_over(self.status));
                 }
             }
+        }
+    }
+
+    /// Collects the main process if it has ended, and no other.
+    pub(crate) fn reap_main(&mut self) {
+        // None once it was collected, and after an error: it is looked for again.
+        let main = Pid::from_raw(self.main).filter(|_| self.status.is_none());
+        if let Some(Ok(Some((_, status)))) = main.map(|it| waitpid(Some(it), WaitOptions::NOHANG)) {
+            self.status = Some(status);
         }
     }
 

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_core::limits::CHECKPOINTS_TOLD_MAX;
 use muster_core::time::MonotonicMs;
 
 use crate::limits::{PROGRESS_TOLD_MS, SAVES_BEGUN_MAX};
@@ -13,8 +14,8 @@ use crate::protocol::SupervisorMessage;
 pub(crate) struct Said {
     /// The task's main process, once it has outlived a quick task.
     pub(crate) started: Option<i32>,
-    /// Newest checkpoint on record.
-    pub(crate) checkpoint: Option<CheckpointReport>,
+    /// The checkpoints on record that are still told of.
+    pub(crate) checkpoints: Newest,
     /// Checkpoints that it could not read, on record.
     pub(crate) spoiled: Vec<SpoilReport>,
     /// Where it is.
@@ -27,12 +28,32 @@ impl Said {
     /// Everything, as messages.
     pub(crate) fn messages(&self) -> Vec<SupervisorMessage> {
         let started = self.started.map(|pid| SupervisorMessage::Started { pid });
-        let checkpoint = self.checkpoint.clone().map(SupervisorMessage::Checkpoint);
+        let checkpoints = self.checkpoints.all().iter().cloned();
+        let checkpoints = checkpoints.map(SupervisorMessage::Checkpoint);
         let spoiled = self.spoiled.iter().cloned().map(SupervisorMessage::Spoiled);
         let progress = self.progress.newest;
         let progress = progress.map(|step| SupervisorMessage::Progress { step });
-        let all = started.into_iter().chain(checkpoint).chain(spoiled);
+        let all = started.into_iter().chain(checkpoints).chain(spoiled);
         all.chain(progress).collect()
+    }
+}
+
+/// The newest checkpoints of a task, at most as many as its worker tells of: its agent may have been away for all of them.
+#[derive(Debug, Default)]
+pub(crate) struct Newest(Vec<CheckpointReport>);
+
+impl Newest {
+    /// Oldest first.
+    pub(crate) fn all(&self) -> &[CheckpointReport] {
+        &self.0
+    }
+
+    /// One more; of too many the oldest is forgotten.
+    pub(crate) fn add(&mut self, report: CheckpointReport) {
+        if self.0.len() >= CHECKPOINTS_TOLD_MAX {
+            self.0.remove(0);
+        }
+        self.0.push(report);
     }
 }
 

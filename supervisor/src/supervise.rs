@@ -254,7 +254,7 @@ impl Supervisor<'_> {
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
         let mut killing = false;
         let mut rounds = Rounds::default();
-        while !self.reap(&mut task.family) {
+        while !self.execs.reap(&mut task.family) {
             let now = self.clock.now();
             self.pulse.into_iter().for_each(Pulse::looked);
             let has_ended = task.family.status().is_some();
@@ -304,12 +304,6 @@ impl Supervisor<'_> {
             }
         }
         Ok(self.conclude(task))
-    }
-
-    /// Collects what has ended. True: nothing of the task lives.
-    fn reap(&self, family: &mut Family) -> bool {
-        self.execs.seen();
-        family.reap(|pid, status| self.execs.reaped(pid, status))
     }
 
     /// Starts the keeper if there is none yet.
@@ -448,7 +442,7 @@ impl Supervisor<'_> {
                 CheckpointNews::Committed(report, finality) => {
                     self.connections
                         .tell_agent(&SupervisorMessage::Checkpoint(report.clone()));
-                    self.said.checkpoint = Some(report);
+                    self.said.checkpoints.add(report);
                     self.note_saved(finality);
                 }
                 CheckpointNews::Spoiled(report) => {

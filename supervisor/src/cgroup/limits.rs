@@ -28,6 +28,37 @@ pub struct DeviceNumber {
     pub minor: u32,
 }
 
+/// A task's part of the CPUs' time, in version 1's words, which the container engines have too.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuTime {
+    /// Its share where others want the CPUs as well.
+    pub(crate) shares: u64,
+    /// What it is held to also while nobody else wants them.
+    pub(crate) quota: Option<CpuQuota>,
+}
+
+/// The time that a task may use of each period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct CpuQuota {
+    /// The time, in microseconds.
+    pub(crate) micros: u64,
+    /// The period, in microseconds.
+    pub(crate) period: u64,
+}
+
+impl CpuTime {
+    /// What thousandths of CPUs stand for, held to them or not; none if 0.
+    pub(crate) fn of(cpus_milli: u32, is_held: bool) -> Option<Self> {
+        (cpus_milli > 0).then(|| Self {
+            shares: shares(cpus_milli),
+            quota: is_held.then(|| CpuQuota {
+                micros: quota_micros(cpus_milli),
+                period: CPU_PERIOD_MICROS,
+            }),
+        })
+    }
+}
+
 /// What a task is held to, as far as its cgroups can.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Limits {
@@ -95,19 +126,17 @@ impl Limits {
     }
 
     fn cpus(&self, cgroups: &Cgroups) -> io::Result<()> {
-        if self.cpus_milli == 0 {
+        let Some(CpuTime { shares, quota }) = CpuTime::of(self.cpus_milli, self.cpu_quota) else {
             return Ok(());
-        }
-        let shares = shares(self.cpus_milli);
+        };
         if !cgroups.write("cpu.weight", &weight(shares).to_string())? {
             cgroups.write("cpu.shares", &shares.to_string())?;
         }
-        if self.cpu_quota {
-            let quota = quota_micros(self.cpus_milli);
-            if !cgroups.write("cpu.max", &format!("{quota} {CPU_PERIOD_MICROS}"))? {
-                cgroups.write("cpu.cfs_period_us", &CPU_PERIOD_MICROS.to_string())?;
-                cgroups.write("cpu.cfs_quota_us", &quota.to_string())?;
-            }
+        if let Some(CpuQuota { micros, period }) = quota
+            && !cgroups.write("cpu.max", &format!("{micros} {period}"))?
+        {
+            cgroups.write("cpu.cfs_period_us", &period.to_string())?;
+            cgroups.write("cpu.cfs_quota_us", &micros.to_string())?;
         }
         Ok(())
     }

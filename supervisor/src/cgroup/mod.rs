@@ -17,7 +17,7 @@ use muster_core::command::MemoryEnd;
 use crate::process::kill_pid;
 pub use host::{CgroupHost, Controller};
 pub use limits::DeviceNumber;
-pub(crate) use limits::Limits;
+pub(crate) use limits::{CpuQuota, CpuTime, Limits};
 
 /// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
 const CHARGED_BYTES_MAX: u64 = 4 << 20;

@@ -8,6 +8,7 @@ use serde_json::{Map, Value, json};
 
 use super::engine::{RUN_LABEL, WORKER_LABEL};
 use super::record::container_name;
+use crate::cgroup::{CpuQuota, CpuTime};
 use crate::directory::TaskDirectory;
 use crate::run_id::RunId;
 use crate::spec::{EngineAccess, TaskSpec};
@@ -107,6 +108,11 @@ impl<'a> Plan<'a> {
         self.spec.assignment.memory_mib.saturating_mul(MIB)
     }
 
+    fn cpu_time(&self) -> Option<CpuTime> {
+        let confinement = &self.spec.confinement;
+        CpuTime::of(self.spec.assignment.cpus_milli, confinement.cpu_quota)
+    }
+
     fn pids_max(&self) -> i64 {
         let pids_max = self.spec.assignment.execution.pids_max;
         pids_max.map_or(-1, i64::from)
@@ -140,7 +146,10 @@ impl<'a> Plan<'a> {
             "SecurityOpt": ["label=disable"],
             "Mounts": mounts.collect::<Vec<_>>(),
             "PidsLimit": self.pids_max(),
+            // Not left to a cgroup around the container's: with systemd's driver there is none of ours. Memory with swap is as
+            // much as without: swap is no way out. 0 is no limit of either.
             "Memory": self.memory_bytes(),
+            "MemorySwap": self.memory_bytes(),
             "Init": container.init,
             "Ulimits": self.ulimits(|kind, soft, hard| {
                 json!({"Name": kind.name(), "Soft": soft, "Hard": hard})
@@ -162,6 +171,12 @@ impl<'a> Plan<'a> {
             "CpusetMems",
             nodes.map(|place| list(&place.nodes)),
         );
+        let time = self.cpu_time();
+        put(&mut host, "CpuShares", time.map(|time| time.shares));
+        if let Some(CpuQuota { micros, period }) = time.and_then(|time| time.quota) {
+            put(&mut host, "CpuQuota", Some(micros));
+            put(&mut host, "CpuPeriod", Some(period));
+        }
         put(&mut host, "CgroupParent", self.cgroup_parent.clone());
         put(&mut host, "UsernsMode", container.userns.clone());
         put(&mut host, "ShmSize", container.shm_mib.map(|mib| mib * MIB));
@@ -212,12 +227,21 @@ impl<'a> Plan<'a> {
         });
         let mut limits = json!({"pids": {"limit": self.pids_max()}});
         let memory_bytes = self.memory_bytes();
-        let memory = (memory_bytes > 0).then(|| json!({"limit": memory_bytes}));
+        let memory =
+            (memory_bytes > 0).then(|| json!({"limit": memory_bytes, "swap": memory_bytes}));
         put(&mut limits, "memory", memory);
-        let place = self.spec.confinement.cpus.as_ref();
-        let place =
-            place.map(|place| json!({"cpus": list(&place.cpus), "mems": list(&place.nodes)}));
-        put(&mut limits, "cpu", place);
+        let mut cpu = json!({});
+        if let Some(place) = &self.spec.confinement.cpus {
+            put(&mut cpu, "cpus", Some(list(&place.cpus)));
+            put(&mut cpu, "mems", Some(list(&place.nodes)));
+        }
+        let time = self.cpu_time();
+        put(&mut cpu, "shares", time.map(|time| time.shares));
+        if let Some(CpuQuota { micros, period }) = time.and_then(|time| time.quota) {
+            put(&mut cpu, "quota", Some(micros));
+            put(&mut cpu, "period", Some(period));
+        }
+        put(&mut limits, "cpu", Some(cpu));
         put(&mut body, "resource_limits", Some(limits));
         put(&mut body, "cgroup_parent", self.cgroup_parent.clone());
         put(

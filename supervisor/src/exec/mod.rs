@@ -36,6 +36,7 @@ use crate::clock::LeaseClock;
 use crate::container::container_name;
 use crate::directory::TaskDirectory;
 use crate::environment;
+use crate::family::Family;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
@@ -87,8 +88,7 @@ struct Shared {
 struct Table {
     /// Commands that run, by process number; with how they ended until that is told.
     running: BTreeMap<i32, Option<WaitStatus>>,
-    /// Ends of processes that may be a command which is only being started.
-    early: Vec<(i32, WaitStatus)>,
+    /// One is being started: meanwhile children are not collected, as that one may be the standard library's to collect.
     is_starting: bool,
     /// Nothing more is started.
     is_closed: bool,
@@ -112,28 +112,32 @@ impl Execs {
         }
     }
 
-    /// What to poll for the end of a command; call [`Self::seen`] before collecting processes.
+    /// What to poll for the end of a command; then call [`Self::reap`].
     pub(crate) fn ended(&self) -> Option<&Wake> {
         self.thread.as_ref().map(|thread| &thread.shared.ended)
     }
 
-    /// The ends that were signalled so far are about to be collected.
-    pub(crate) fn seen(&self) {
-        if let Some(ended) = self.ended() {
-            ended.lower();
-        }
-    }
-
-    /// A child of this process ended that is not the task's main process.
-    pub(crate) fn reaped(&self, pid: i32, status: WaitStatus) {
-        let Some(thread) = &self.thread else { return };
+    /// Collects what has ended of the task and of these commands. True: nothing of them lives.
+    ///
+    /// While a command is being started it collects the task's main process alone. If that start fails, the standard library
+    /// waits for the child itself, and panics if it is gone.
+    pub(crate) fn reap(&self, family: &mut Family) -> bool {
+        let Some(thread) = &self.thread else {
+            return family.reap(|_, _| {});
+        };
+        // Before the look: an end that comes later is signalled again.
+        thread.shared.ended.lower();
         let mut table = thread.shared.table();
-        if let Some(running) = table.running.get_mut(&pid) {
-            *running = Some(status);
-            thread.shared.wake.raise();
-        } else if table.is_starting {
-            table.early.push((pid, status));
+        if table.is_starting {
+            family.reap_main();
+            return false;
         }
+        family.reap(|pid, status| {
+            if let Some(running) = table.running.get_mut(&pid) {
+                *running = Some(status);
+                thread.shared.wake.raise();
+            }
+        })
     }
 
     /// Asks all of them to end: their task was asked to.
@@ -400,17 +404,16 @@ impl Server {
         let spawned = command.spawn();
         let mut table = self.shared.table();
         table.is_starting = false;
-        let early = std::mem::take(&mut table.early);
+        // What ended meanwhile was not collected.
+        self.shared.ended.raise();
         let child = spawned
             .map_err(|error| format!("starting `{}` failed: {error}", request.command[0]))?;
         let pid = child.id().cast_signed();
-        let ended = early.into_iter().find(|(ended, _)| *ended == pid);
-        table.running.insert(pid, ended.map(|(_, status)| status));
+        table.running.insert(pid, None);
         // One that began while the others were killed was not among them.
         if table.is_closed {
             signal_group(pid, Signal::KILL);
         }
-        self.shared.wake.raise();
         Ok(pid)
     }
 
@@ -430,7 +433,7 @@ impl Server {
         let environment = environment::of_task(spec, &self.directory, secrets);
         let place = self.directory.working_directory(spec);
         let path = environment.get(OsStr::new("PATH"));
-        // A start that fails is collected by the main thread, of which the standard library knows nothing.
+        // Said in the words of a task's own start.
         program::find(program.as_ref(), path.map(OsString::as_os_str), &place)
             .map_err(|error| format!("starting `{program}` failed: {error}"))?;
         let mut command = Command::new(program);

@@ -1,8 +1,9 @@
 //! Commands that users run beside a task.
 
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
 use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{LONG_LEASE_MS, PATIENCE_MS, Rig, eventually, is_gone, script};
 use muster_supervisor::AgentRequest;
@@ -10,6 +11,11 @@ use muster_supervisor::exec::{self, ExecAnswer, ExecRequest};
 use muster_supervisor::limits::EXEC_SESSIONS_MAX;
 use muster_supervisor::process::ProcessEntry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// Starts that fail one after the other, enough for one to meet the look for processes that ended.
+const FAILED_STARTS: usize = 50;
+/// Such looks that are asked for during each start.
+const LOOKS_PER_START: usize = 20;
 
 /// A command beside the task, with the test as its user.
 struct Beside {
@@ -141,6 +147,44 @@ fn a_command_that_cannot_be_started_says_why() {
         detail.contains("starting `/nonexistent` failed"),
         "{detail}"
     );
+}
+
+#[test]
+fn a_start_that_fails_while_processes_are_collected_ends_nothing_else() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    drop(Beside::started(&mut rig, "true"));
+    // The file is there and may be executed: that it is no program shows when it is.
+    let program = rig.home.path().join("program");
+    std::fs::write(&program, "#!/nonexistent\n").unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let request = ExecRequest {
+        command: vec![program.to_str().unwrap().to_owned()],
+        terminal: None,
+    };
+    for _ in 0..FAILED_STARTS {
+        let (reader, writer) = io::pipe().unwrap();
+        let files = [reader.as_fd(), writer.as_fd(), writer.as_fd()];
+        let socket = exec::ask(&rig.directory, &request, files).unwrap();
+        // Each makes the main thread look for processes that ended.
+        for _ in 0..LOOKS_PER_START {
+            rig.say(&AgentRequest::Status);
+        }
+        for _ in 0..LOOKS_PER_START {
+            rig.hear();
+        }
+        let beside = Beside {
+            socket,
+            input: None,
+            output: File::from(OwnedFd::from(reader)),
+        };
+        let answer = beside.hear();
+        assert!(
+            matches!(&answer, Some(ExecAnswer::Refused { detail }) if detail.contains("program` failed")),
+            "{answer:?}"
+        );
+    }
+    let beside = Beside::started(&mut rig, "exit 3");
+    assert_eq!(beside.hear(), ended(Some(3), None));
 }
 
 #[test]

@@ -11,7 +11,8 @@ type Answer = dyn Fn(&str, &mut UnixStream) + Send + Sync;
 /// An engine that answers as a function says. It ends with the test program.
 pub(crate) struct FakeEngine {
     home: tempfile::TempDir,
-    asked: Arc<Mutex<Vec<String>>>,
+    /// What it was asked for, with the bodies.
+    asked: Arc<Mutex<Vec<(String, String)>>>,
 }
 
 impl FakeEngine {
@@ -28,8 +29,8 @@ impl FakeEngine {
                 let Ok(mut stream) = stream else { return };
                 let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
                 std::thread::spawn(move || {
-                    let request = read_request(&mut stream);
-                    asked.lock().unwrap().push(request.clone());
+                    let (request, body) = read_request(&mut stream);
+                    asked.lock().unwrap().push((request.clone(), body));
                     answer(&request, &mut stream);
                 });
             }
@@ -45,12 +46,22 @@ impl FakeEngine {
     /// Whether something was asked for that begins like this.
     pub(crate) fn was_asked(&self, beginning: &str) -> bool {
         let asked = self.asked.lock().unwrap();
-        asked.iter().any(|request| request.starts_with(beginning))
+        asked
+            .iter()
+            .any(|(request, _)| request.starts_with(beginning))
+    }
+
+    /// The body of the first request that begins like this.
+    pub(crate) fn body_of(&self, beginning: &str) -> serde_json::Value {
+        let asked = self.asked.lock().unwrap();
+        let mut asked = asked.iter();
+        let (_, body) = asked.find(|(it, _)| it.starts_with(beginning)).unwrap();
+        serde_json::from_str(body).unwrap()
     }
 }
 
-/// Method and target of a request, whose body is read to its end.
-fn read_request(stream: &mut UnixStream) -> String {
+/// Method and target of a request, and its body.
+fn read_request(stream: &mut UnixStream) -> (String, String) {
     let mut read = Vec::new();
     let mut bytes = [0u8; 4_096];
     loop {
@@ -62,12 +73,13 @@ fn read_request(stream: &mut UnixStream) -> String {
                 .map_or(0, |length| length.parse().unwrap());
             if body.len() >= length {
                 let line = head.lines().next().unwrap();
-                return line.trim_end_matches(" HTTP/1.1").to_owned();
+                let request = line.trim_end_matches(" HTTP/1.1");
+                return (request.to_owned(), body.to_owned());
             }
         }
         let count = stream.read(&mut bytes).unwrap();
         if count == 0 {
-            return String::new();
+            return (String::new(), String::new());
         }
         read.extend(&bytes[..count]);
     }
@@ -83,14 +95,16 @@ pub(crate) fn json(stream: &mut UnixStream, status: u16, body: &str) {
     drop(stream.write_all(format!("{head}{body}").as_bytes()));
 }
 
+/// Says who it is, by a header.
+pub(crate) fn greet(stream: &mut UnixStream, header: &str) {
+    let head = format!("HTTP/1.1 200 OK\r\n{header}\r\nContent-Length: 2\r\n\r\nOK");
+    drop(stream.write_all(head.as_bytes()));
+}
+
 /// What every engine says of itself, and of an image that it has.
 pub(crate) fn ordinary(request: &str, stream: &mut UnixStream) {
     match request {
-        "GET /_ping" => {
-            let head =
-                "HTTP/1.1 200 OK\r\nServer: Docker/1.0 (test)\r\nContent-Length: 2\r\n\r\nOK";
-            drop(stream.write_all(head.as_bytes()));
-        }
+        "GET /_ping" => greet(stream, "Server: Docker/1.0 (test)"),
         "GET /info" => json(stream, 200, r#"{"CgroupDriver": "systemd"}"#),
         request if request.starts_with("GET /images/") => {
             json(stream, 200, r#"{"Id": "sha256:1"}"#);

@@ -8,6 +8,7 @@ use crate::support::{FILES_MAX, LONG_LEASE_MS, Rig, eventually, is_gone, read_se
 use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::CheckpointRef;
 use muster_core::ids::GpuUuid;
+use muster_core::limits::CHECKPOINTS_TOLD_MAX;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::{AgentRequest, ControlAnswer, LogLimits, PreemptFlag, SupervisorMessage};
 
@@ -366,9 +367,42 @@ fn commits_on_the_control_socket_are_checked_recorded_and_passed_on() {
     }
     let line = r#"{"op":"commit","step":11,"path":"/c/step_11","size_bytes":5,"epoch":11}"#;
     assert_eq!(ask(&mut control, line), ControlAnswer::done());
-    let recorded = rig.directory.checkpoint().unwrap().unwrap();
+    let [recorded] = rig.directory.checkpoints().unwrap().try_into().unwrap();
     assert_eq!((recorded.step, recorded.size_bytes), (11, 5));
     assert_eq!(rig.hear(), SupervisorMessage::Checkpoint(recorded));
+}
+
+#[test]
+fn commits_that_no_agent_heard_of_are_told_to_the_next_and_are_in_the_directory() {
+    let mut rig = Rig::start(script("sleep 1000"), LONG_LEASE_MS);
+    rig.hear_started();
+    let stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
+    let mut control = BufReader::new(stream);
+    let steps = 1..=CHECKPOINTS_TOLD_MAX as u64 + 3;
+    for step in steps.clone() {
+        let line = format!(r#"{{"op":"commit","step":{step},"path":"/c/step_{step}"}}"#);
+        assert_eq!(ask(&mut control, &line), ControlAnswer::done());
+    }
+    let newest: Vec<u64> = steps.skip(3).collect();
+    rig.reconnect();
+    rig.hear_started();
+    let told = newest.iter().map(|_| match rig.hear() {
+        SupervisorMessage::Checkpoint(report) => report.step,
+        other => panic!("no checkpoint: {other:?}"),
+    });
+    assert_eq!(told.collect::<Vec<_>>(), newest);
+    // The file of those before holds as many as are told, the newest one is beside them.
+    let recorded = rig.directory.checkpoints().unwrap();
+    let recorded: Vec<u64> = recorded.iter().map(|report| report.step).collect();
+    assert!(recorded.ends_with(&newest), "{recorded:?}");
+    // As an earlier supervisor leaves it.
+    std::fs::remove_file(rig.directory.path().join("checkpoints.json")).unwrap();
+    let recorded = rig.directory.checkpoints().unwrap();
+    assert_eq!(recorded.len(), 1);
+    assert_eq!(
+        recorded.last().map(|report| report.step),
+        newest.last().copied()
+    );
 }
 
 #[test]

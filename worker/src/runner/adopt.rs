@@ -86,9 +86,9 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     });
     let mut adopted = Adopted::default();
     for (id, directory, case) in join_all(examined).await {
-        if let Some(report) = directory.checkpoint()? {
-            adopted.checkpoints.push((id, report));
-        }
+        let checkpoints = directory.checkpoints()?.into_iter();
+        let checkpoints = checkpoints.map(|report| (id, report));
+        adopted.checkpoints.extend(checkpoints);
         let spoiled = directory.spoiled()?.into_iter();
         adopted.spoiled.extend(spoiled.map(|report| (id, report)));
         let case = case.map_err(io::Error::other)??;

@@ -145,6 +145,33 @@ async fn what_a_task_says_of_itself_reaches_the_leader_and_outlives_the_agent() 
     }
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn all_commits_of_a_time_without_an_agent_are_told_though_their_supervisor_is_gone() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let task = script("sleep 1000");
+    started(&leader, &host, &task).await;
+    host.kill_agent();
+    leader.inner().status = None;
+    let socket = host.directory(&task).control_socket();
+    let steps = [3, 5, 8];
+    for step in steps {
+        say(
+            &socket,
+            &format!(r#"{{"op":"commit","step":{step},"path":"/c/{step}"}}"#),
+        );
+    }
+    let supervisor = host.directory(&task).supervisor().unwrap().unwrap();
+    signal_process(supervisor.pid, Signal::KILL);
+    host.restart_agent();
+    leader
+        .eventually_task("every commit", |told| {
+            let told = told.checkpoints.iter().map(|report| report.step);
+            told.eq(steps).then_some(())
+        })
+        .await;
+}
+
 /// Says a line on a task's control socket, which must be done.
 fn say(socket: &std::path::Path, line: &str) {
     use std::io::{BufRead, BufReader, Write};
