@@ -12,8 +12,8 @@ use muster_supervisor::limits::EXEC_SESSIONS_MAX;
 use muster_supervisor::process::ProcessEntry;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// Starts that fail one after the other, enough for one to meet the look for processes that ended.
-const FAILED_STARTS: usize = 50;
+/// Starts that fail one after the other: about one of 300 meets the look for processes that ended.
+const FAILED_STARTS: usize = 1_500;
 /// Such looks that are asked for during each start.
 const LOOKS_PER_START: usize = 20;
 
