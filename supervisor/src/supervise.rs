@@ -1,5 +1,7 @@
 //! A supervisor's life: claim, start, watch, bury.
 
+mod burial;
+mod stance;
 mod talk;
 
 use std::io;
@@ -12,28 +14,26 @@ use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
 use crate::alarm::LeaseAlarm;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
-use crate::clock::{LeaseClock, wall_clock};
+use crate::clock::LeaseClock;
 use crate::connections::{Connections, Incoming};
 use crate::container::ContainerEnd;
-use crate::directory::{ExitRecord, TaskDirectory};
+use crate::directory::TaskDirectory;
 use crate::evidence;
 use crate::exec::Execs;
 use crate::family::{self, Family};
 use crate::guard::Pulse;
 use crate::hold::Prepared;
 use crate::lease::{Lease, Verdict};
-use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK, QUICK_TASK_MS_MAX};
-use crate::output::{Output, complain};
+use crate::limits::{LEASE_TICK, QUICK_TASK_MS_MAX};
+use crate::output::Output;
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, SupervisorMessage};
 use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
+use crate::supervise::stance::Stance;
 use crate::sys;
-
-/// How long a finished supervisor waits for its agent to read the last messages.
-const FAREWELL_MS_MAX: u64 = 1_000;
 
 /// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file, commands' ends and two
 /// pipes.
@@ -148,41 +148,6 @@ pub(crate) struct Supervisor<'task> {
     expired: bool,
     /// Why the task cannot be watched any more, in words for the user: it is killed, and counts as not started.
     broken: Option<String>,
-}
-
-/// How the task's processes stand.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stance {
-    /// They run.
-    Goes,
-    /// They stand still where they are.
-    Still,
-    /// They stood still, and are to be let go on.
-    Rises,
-}
-
-impl Stance {
-    /// Lets them go on if they stand still.
-    fn resume(&mut self) {
-        if *self == Self::Still {
-            *self = Self::Rises;
-        }
-    }
-
-    /// Holds them as they should stand, but for commands beside them; what cannot be done now is done at the next look.
-    fn hold(&mut self, family: &Family, execs: &Execs) {
-        match self {
-            Self::Goes => {}
-            Self::Still => {
-                execs.knowing_all(|beside| family.suspend(beside));
-            }
-            Self::Rises => {
-                if execs.knowing_all(|beside| family.resume(beside)) {
-                    *self = Self::Goes;
-                }
-            }
-        }
-    }
 }
 
 /// A task that was started, and what watches it.
@@ -462,50 +427,6 @@ impl Supervisor<'_> {
         let prepared = self.prepared.as_ref().map(Prepared::message);
         for message in prepared.into_iter().chain(self.said.messages()) {
             self.connections.tell_agent(&message);
-        }
-    }
-
-    /// Records the end, says it, and goes.
-    fn bury(&mut self, exit: Exit) -> Result<(), SuperviseError> {
-        let record = ExitRecord {
-            exit: exit.clone(),
-            ended_at: wall_clock(),
-        };
-        self.record_exit(&record)?;
-        self.connections
-            .tell_agent(&SupervisorMessage::Exited(exit));
-        let until = self.clock.now().after(FAREWELL_MS_MAX);
-        while self.connections.agent_has_output() && self.clock.now() < until {
-            self.connections
-                .wait(&[], milliseconds(KILL_RETRY))
-                .map_err(during("polling"))?;
-        }
-        Ok(())
-    }
-}
-
-impl Supervisor<'_> {
-    /// Writes the end down. An agent that hears of it keeps it in its journal: with one, a full disk is only
-    /// complained of; without one, it is tried again until one comes or the disk has room.
-    fn record_exit(&mut self, record: &ExitRecord) -> Result<(), SuperviseError> {
-        let until = self.clock.now().after(EXIT_RECORD_MS_MAX);
-        loop {
-            let has_agent = self.connections.has_agent();
-            let Err(error) = self.directory.record_exit(record, !has_agent) else {
-                return Ok(());
-            };
-            if has_agent {
-                complain(&format!("writing exit.json failed: {error}"));
-                return Ok(());
-            }
-            if self.clock.now() >= until {
-                return Err(during("writing exit.json")(error));
-            }
-            self.connections
-                .wait(&[], milliseconds(LEASE_TICK))
-                .map_err(during("polling"))?;
-            // Nothing is left to be asked for: who connects is told the end.
-            self.connections.receive();
         }
     }
 }

@@ -14,12 +14,7 @@ impl fmt::Display for Blocker {
         match self {
             Self::BackOff { .. } => formatter.write_str("it waits for the end of its back-off"),
             Self::Cancelling => formatter.write_str("it is being cancelled"),
-            Self::Suspended { author, reason } if reason.is_empty() => {
-                write!(formatter, "it was suspended by {author}")
-            }
-            Self::Suspended { author, reason } => {
-                write!(formatter, "it was suspended by {author}: {reason}")
-            }
+            Self::Suspended { author, reason } => fmt_suspended(author, reason, formatter),
             Self::Dependencies { open, total } => fmt_dependencies(open, *total, formatter),
             Self::TasksAtOnce { max } => write!(
                 formatter,
@@ -81,6 +76,14 @@ impl fmt::Display for Blocker {
             }
         }
     }
+}
+
+fn fmt_suspended(author: &str, reason: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(formatter, "it was suspended by {author}")?;
+    if reason.is_empty() {
+        return Ok(());
+    }
+    write!(formatter, ": {reason}")
 }
 
 /// Of jobs whose end is awaited.

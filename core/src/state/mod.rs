@@ -24,6 +24,7 @@ mod restore;
 mod run_times;
 mod shape;
 mod totals;
+mod unit_counts;
 mod usage;
 
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(crate) use index::HostEntries;
 pub use index::{ClaimProgress, HostClass, Index};
 pub use job::{
     Attempt, Barrier, CancelRequest, Claim, Job, PastAttempt, PipelineMark, Purpose, RestartReason,
-    StopOrder, Suspension, TaskRun, Unit, UnitCounts,
+    StopOrder, Suspension, TaskRun, Unit,
 };
 pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
@@ -54,6 +55,7 @@ pub use restore::StateParts;
 pub use run_times::RunTimes;
 pub use shape::Shape;
 pub use totals::Totals;
+pub use unit_counts::UnitCounts;
 pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 

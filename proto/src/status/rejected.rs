@@ -181,8 +181,8 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         Rejection::UnknownTask { job, epoch, task } => {
             texts(&[("job", job), ("epoch", epoch), ("task", task)])
         }
-        Rejection::UnknownCheckpoint { job, epoch, step } => {
-            texts(&[("job", job), ("epoch", epoch), ("step", step)])
+        Rejection::UnknownCheckpoint { .. } | Rejection::CheckpointOutOfOrder { .. } => {
+            about_checkpoint(rejection)
         }
         Rejection::GangNotWhole { job, unit, detail } => {
             texts(&[("job", job), ("unit", unit), ("detail", detail)])
@@ -207,11 +207,6 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
         Rejection::NotBlocked(target) => texts(&[("target", target)]),
-        Rejection::CheckpointOutOfOrder {
-            job,
-            given,
-            current,
-        } => texts(&[("job", job), ("given", given), ("current", current)]),
         Rejection::ClusterFull {
             limit_name, limit, ..
         } => texts(&[("limit_name", limit_name), ("limit", limit)]),
@@ -226,6 +221,21 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::InvalidConfiguration(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Vec::new(),
+    }
+}
+
+/// Metadata of a checkpoint that cannot be committed, or is not known.
+fn about_checkpoint(rejection: &Rejection) -> Metadata {
+    match rejection {
+        Rejection::UnknownCheckpoint { job, epoch, step } => {
+            texts(&[("job", job), ("epoch", epoch), ("step", step)])
+        }
+        Rejection::CheckpointOutOfOrder {
+            job,
+            given,
+            current,
+        } => texts(&[("job", job), ("given", given), ("current", current)]),
+        _ => Vec::new(),
     }
 }
 

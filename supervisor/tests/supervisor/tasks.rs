@@ -73,7 +73,12 @@ fn a_quick_task_leaves_no_checkpoint_folder_and_a_saved_checkpoint_stays() {
     assert!(!rig.home.path().join("checkpoints").exists());
     let text = "mkdir $MUSTER_CKPT_DIR/step_1; echo > $MUSTER_CKPT_DIR/step_1/_COMMITTED";
     let mut rig = Rig::start(script(text), LONG_LEASE_MS);
-    assert!(matches!(rig.hear(), SupervisorMessage::Checkpoint(report) if report.step == 1));
+    // On a busy machine it is no quick task.
+    let mut heard = rig.hear();
+    if matches!(heard, SupervisorMessage::Started { .. }) {
+        heard = rig.hear();
+    }
+    assert!(matches!(heard, SupervisorMessage::Checkpoint(report) if report.step == 1));
     assert_eq!(rig.hear_exit(), ended(Some(0), None));
     assert!(
         rig.home

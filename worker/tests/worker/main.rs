@@ -6,6 +6,10 @@ mod confined;
 mod containers;
 mod exec;
 #[path = "../../../supervisor/tests/supervisor/fake_engine.rs"]
+#[expect(
+    dead_code,
+    reason = "what an engine is asked for is read by the tests of supervisors"
+)]
 mod fake_engine;
 mod fencing;
 mod formats;

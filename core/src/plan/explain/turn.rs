@@ -40,7 +40,7 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     }
     let known = last.state.job(before.id);
     let kept_back = |job: &Job| suspension(job).or_else(|| dependencies(&last.state, job));
-    if let Some(blocker) = known.and_then(|job| kept_back(job)) {
+    if let Some(blocker) = known.and_then(kept_back) {
         return Met {
             blocker: Some(blocker),
             placed: 0,

@@ -1,0 +1,80 @@
+//! How tasks end.
+
+use serde::{Deserialize, Serialize};
+
+/// The signal by which the kernel ends a process for want of memory.
+const SIGKILL: i32 = 9;
+/// Exit code by which a task says: checkpointed, run me again (not charged).
+pub const EXIT_RUN_AGAIN: i32 = 75;
+/// Exit code by which a task says: do not restart me.
+pub const EXIT_DO_NOT_RESTART: i32 = 93;
+
+/// How a process ended.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Exit {
+    /// Exit code, if it ended by itself.
+    pub code: Option<i32>,
+    /// Signal number, if one ended it.
+    pub signal: Option<i32>,
+    /// True if the memory limit ended it.
+    pub out_of_memory: bool,
+    /// True if the supervisor killed it because its lease ran out.
+    pub lease_expired: bool,
+    /// Why it could not be started, if it could not.
+    pub start_error: Option<String>,
+    /// What its memory came to, where a limit was set. Since command format 4, as what follows.
+    #[serde(default)]
+    pub memory: Option<MemoryEnd>,
+    /// Who sent the signal that ended it, as far as its supervisor knows.
+    #[serde(default)]
+    pub sender: Option<SignalSender>,
+    /// What it said about its end, for people: the telling line of its output; empty if nothing tells.
+    #[serde(default)]
+    pub evidence: String,
+}
+
+impl Exit {
+    /// Whether it says something that readers before command format 4 would overlook.
+    #[must_use]
+    pub fn has_details(&self) -> bool {
+        self.memory.is_some() || self.sender.is_some() || !self.evidence.is_empty()
+    }
+
+    /// Whether the kernel killed it because its host, and not it itself, was out of memory.
+    #[must_use]
+    pub fn was_for_hosts_memory(&self) -> bool {
+        let by_kernel = self.sender == Some(SignalSender::Kernel) && self.signal == Some(SIGKILL);
+        by_kernel && !self.out_of_memory
+    }
+
+    /// The same end, as readers before command format 4 know it.
+    #[must_use]
+    pub fn without_details(self) -> Self {
+        Self {
+            memory: None,
+            sender: None,
+            evidence: String::new(),
+            ..self
+        }
+    }
+}
+
+/// What a task's memory came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct MemoryEnd {
+    /// Its limit in bytes.
+    pub limit_bytes: u64,
+    /// The most it had, in bytes; 0 if nobody knows.
+    pub peak_bytes: u64,
+}
+
+/// Who sent a signal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub enum SignalSender {
+    /// The task's supervisor: it was asked to stop, or its lease ran out.
+    Supervisor,
+    /// The kernel, for want of memory.
+    Kernel,
+    /// Somebody else, itself included.
+    Other,
+}
