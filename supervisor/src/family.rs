@@ -64,6 +64,8 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 struct Belongings {
     cgroups: Cgroups,
+    /// Whether the number of its processes is limited.
+    limits_processes: bool,
     secrets: Secrets,
 }
 
@@ -112,7 +114,11 @@ impl Family {
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
-        let belongings = Belongings { cgroups, secrets };
+        let belongings = Belongings {
+            cgroups,
+            limits_processes: spec.assignment.execution.pids_max.is_some(),
+            secrets,
+        };
         let setup = find_program(spec, directory, &belongings.secrets)
             .and_then(|()| ChildSetup::of(spec, &belongings.cgroups, getpid()))
             .inspect_err(|_| belongings.remove())?;
@@ -161,7 +167,10 @@ impl Family {
     pub(crate) fn account(&self, exit: Exit) -> Exit {
         let cgroups = &self.belongings.cgroups;
         let shortage = cgroups.memory_shortage();
-        let refused = cgroups.processes_refused();
+        let refused = match self.belongings.limits_processes {
+            true => cgroups.processes_refused(),
+            false => 0,
+        };
         let evidence = match (refused, shortage) {
             (0, Some(Shortage::OfTheHost)) => {
                 "the kernel killed a process of it because its host was out of memory".to_owned()
@@ -178,9 +187,15 @@ impl Family {
         }
     }
 
-    /// Who sent the signal that ended the main process, if one did.
+    /// Who sent the signal that ended the main process, if one did. A shell or a launcher ends badly by itself when the kernel
+    /// kills what it started: that is the kernel's doing too.
     fn sender(&self, shortage: Option<Shortage>) -> Option<SignalSender> {
-        let signal = self.status?.terminating_signal()?;
+        let status = self.status?;
+        let Some(signal) = status.terminating_signal() else {
+            let is_bad = status.exit_status().is_some_and(|code| code != 0);
+            let by_kernel = is_bad && shortage == Some(Shortage::OfTheHost);
+            return by_kernel.then_some(SignalSender::Kernel);
+        };
         let is = |other: Signal| signal == other.as_raw();
         let ours =
             (is(Signal::KILL) && self.killed.get()) || (is(Signal::TERM) && self.asked.get());
@@ -253,6 +268,12 @@ impl Family {
             Some(removal) => removal.others_in_container(&entries),
             None => descendants(&entries, getpid().as_raw_nonzero().get()),
         }
+    }
+
+    /// The processes of the task that live, as far as they can be found now.
+    pub(crate) fn survivors(&self) -> Vec<ProcessEntry> {
+        let all = self.all().into_iter().filter_map(ProcessEntry::read);
+        all.filter(|entry| !entry.is_dead()).collect()
     }
 
     /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none

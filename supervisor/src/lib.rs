@@ -9,6 +9,8 @@
 
 mod alarm;
 pub mod arrivals;
+#[expect(unsafe_code, reason = "the standard library has no such system call")]
+mod bpf;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;
@@ -58,9 +60,10 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
-pub use directory::{ExitRecord, LogOwner, TaskDirectory};
+pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use protocol::{
-    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, SupervisorMessage,
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, Stuck,
+    SupervisorMessage,
 };
 pub use run_id::{InvalidRunId, RunId};
 pub use shipped::Shipped;
@@ -70,8 +73,8 @@ pub use spec::{
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
-/// says in the list of processes whose they are. `supervise container <action> <task directory>` is a part of
-/// [`container`].
+/// says in the list of processes whose they are. `supervise container <action> <task directory> [<request>]` is a
+/// part of [`container`].
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
@@ -81,8 +84,11 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
         [verb, directory] if verb == "supervise" => {
             Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
         }
-        [verb, word, action, directory] if verb == "supervise" && word == "container" => {
-            container::act(action, &TaskDirectory::new(directory))
+        [verb, word, action, directory, rest @ ..]
+            if verb == "supervise" && word == "container" && rest.len() <= 1 =>
+        {
+            let request = rest.first().map(OsString::as_os_str);
+            container::act(action, &TaskDirectory::new(directory), request)
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,

@@ -2,12 +2,16 @@
 
 use std::time::Duration;
 
+use muster_core::timings::KILL_MS_MAX;
+
 /// Bytes of one line on a supervisor's or a task's control socket.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one secret: a key, a token, a certificate with its chain.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the file with the logins at registries.
+pub const REGISTRY_AUTH_BYTES_MAX: u64 = 1 << 20;
 /// Connections of a task to its control socket at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Bytes of one segment of a log.
@@ -35,6 +39,9 @@ pub const LEASE_TICK: Duration = Duration::from_millis(500);
 /// takes a thread, and most short tasks end before. Until then the task's main process dies with its supervisor, and
 /// the agent has not been told that it runs.
 pub const QUICK_TASK_MS_MAX: u64 = 50;
+/// How long killing a task may take before its agent is told that it cannot be killed, in milliseconds: what a lease sets aside
+/// for killing (`core/src/timings.rs`).
+pub const UNKILLABLE_MS: u64 = KILL_MS_MAX;
 /// Pause between two attempts to kill what is left of a task, at first.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);
 /// Attempts with such a pause, half a second of them: what is left then may hang in the kernel for days, and each attempt
@@ -66,5 +73,8 @@ pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
 pub const EXEC_SESSIONS_MAX: usize = 4;
 /// How long such a command has to end after its user went away before it is killed, in milliseconds.
 pub const EXEC_HANGUP_MS: u64 = 900;
+/// How long such a command in a container has to end then, in milliseconds: who stands in for it must have killed it before
+/// being killed in turn, after `EXEC_HANGUP_MS`.
+pub const EXEC_HANGUP_INSIDE_MS: u64 = 500;
 /// How long a supervisor whose task is over waits until users were told how their commands ended.
 pub const EXEC_ANSWER_MAX: Duration = Duration::from_millis(500);

@@ -39,6 +39,9 @@ pub struct TaskSpec {
     pub log_limits: LogLimits,
     /// `MUSTER_CKPT_DIR`.
     pub checkpoint_directory: PathBuf,
+    /// Whether the agent has made that directory for this task, and sees to it when the task is gone.
+    #[serde(default)]
+    pub checkpoint_directory_is_new: bool,
     /// Milliseconds between two looks at that directory.
     pub checkpoint_scan_ms: u64,
     /// The task's only cgroup, where an agent wrote this that knew no more of them.
@@ -67,6 +70,10 @@ pub struct EngineAccess {
     pub worker: String,
     /// Whether the GPUs of the host are real: simulated ones are no devices.
     pub has_real_gpus: bool,
+    /// The file with logins at registries, if the host has one: what it holds is read when it is needed, and goes to the
+    /// engine alone.
+    #[serde(default)]
+    pub registry_auth_file: Option<PathBuf>,
 }
 
 impl TaskSpec {

@@ -35,6 +35,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// How long after its submission a job is suspended, and for how long.
 const SUSPENDED_AFTER: Duration = Duration::from_secs(2);
 const SUSPENDED_FOR: Duration = Duration::from_secs(4);
+/// Longest time that a task hangs in the kernel, in milliseconds: several times what its supervisor waits.
+const HANG_MS_MAX: u64 = 40_000;
 
 /// One user.
 #[derive(Debug)]
@@ -253,6 +255,7 @@ impl SimClient {
                 "HEEDS_STOP".to_owned(),
                 random.random_range(0..2).to_string(),
             ),
+            ("HANG_MS".to_owned(), draw_hang_ms(random).to_string()),
         ]);
         let group = TaskGroup {
             name: "main".to_owned(),
@@ -268,7 +271,7 @@ impl SimClient {
             layout: draw_layout(random),
             execution: execution_of(run_ms),
         };
-        let lifecycle = lifecycle_of(gang, run_ms, earlier);
+        let lifecycle = lifecycle_of((gang, tasks), run_ms, earlier);
         JobSpec {
             name: "simulated".to_owned(),
             user: "user".to_owned(),
@@ -311,7 +314,7 @@ fn execution_of(run_ms: u64) -> Execution {
 }
 
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.
-fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
+fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);
@@ -324,6 +327,10 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     }
     if run_ms.is_multiple_of(2) {
         lifecycle.local_retries_max = 1;
+    }
+    // Gangs of one task may not ask for it.
+    if gang && tasks > 1 && run_ms.is_multiple_of(3) {
+        lifecycle.member_swap = true;
     }
     if run_ms.is_multiple_of(7) {
         lifecycle.attempts_without_progress_max = Some(2);
@@ -354,4 +361,12 @@ pub fn draws(seed: u64, user: u32) -> ChaCha8Rng {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(u64::from(user));
     random
+}
+
+/// How long a job's tasks hang in the kernel when they are killed: most do not.
+fn draw_hang_ms(random: &mut impl Rng) -> u64 {
+    match random.random_range(0..8) {
+        0 => random.random_range(0..HANG_MS_MAX),
+        _ => 0,
+    }
 }

@@ -40,6 +40,8 @@ pub enum Situation {
     RunAgain,
     /// A unit was begun again in place after a failure of its own.
     RetriedInPlace,
+    /// A member of a gang was replaced while the others went on.
+    MemberSwapped,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -52,13 +54,15 @@ pub enum Situation {
     LeaseRanOut,
     /// A supervisor killed a task that did not heed the request to stop.
     GraceRanOut,
+    /// A task that hung in the kernel was given up while it kept its GPUs.
+    Hung,
     /// An old order arrived once more, and the agent did not act on it.
     OldOrderRefused,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 24] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -74,12 +78,14 @@ impl Situation {
         Self::GivenBack,
         Self::RunAgain,
         Self::RetriedInPlace,
+        Self::MemberSwapped,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
         Self::TaskAdopted,
         Self::LeaseRanOut,
         Self::GraceRanOut,
+        Self::Hung,
         Self::OldOrderRefused,
     ];
 
@@ -100,12 +106,14 @@ impl Situation {
             Self::GivenBack => "attempts stopped because their jobs were suspended",
             Self::RunAgain => "units run again after a fault",
             Self::RetriedInPlace => "units begun again in place",
+            Self::MemberSwapped => "members of gangs replaced",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",
             Self::TaskAdopted => "tasks adopted by a new agent",
             Self::LeaseRanOut => "tasks killed at the end of a lease",
             Self::GraceRanOut => "tasks killed at the end of a grace",
+            Self::Hung => "tasks that could not be killed",
             Self::OldOrderRefused => "old orders refused",
         }
     }
@@ -176,6 +184,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             ..
         } => Some(Situation::RunAgain),
         EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
+        EventKind::MemberSwapped { .. } => Some(Situation::MemberSwapped),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

@@ -5,7 +5,7 @@ use std::io;
 use muster_core::desired::TaskAssignment;
 use serde::{Deserialize, Serialize};
 
-use super::Cgroups;
+use super::{Cgroups, devices};
 use crate::spec::{CpuPlace, TaskSpec};
 
 /// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.
@@ -117,21 +117,22 @@ impl Limits {
             return Ok(());
         }
         let bytes = self.memory_mib.saturating_mul(1 << 20).to_string();
-        if cgroups.write("memory.max", &bytes)? {
-            cgroups.write("memory.swap.max", "0")?;
-        } else if cgroups.write("memory.limit_in_bytes", &bytes)? {
-            cgroups.write("memory.memsw.limit_in_bytes", &bytes)?;
+        let both = [("memory.max", &*bytes), ("memory.limit_in_bytes", &*bytes)];
+        match cgroups.write_either(&both)? {
+            Some(0) => cgroups.write("memory.swap.max", "0").map(drop),
+            Some(_) => cgroups
+                .write("memory.memsw.limit_in_bytes", &bytes)
+                .map(drop),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn cpus(&self, cgroups: &Cgroups) -> io::Result<()> {
         let Some(CpuTime { shares, quota }) = CpuTime::of(self.cpus_milli, self.cpu_quota) else {
             return Ok(());
         };
-        if !cgroups.write("cpu.weight", &weight(shares).to_string())? {
-            cgroups.write("cpu.shares", &shares.to_string())?;
-        }
+        let (weight, shares) = (weight(shares).to_string(), shares.to_string());
+        cgroups.write_either(&[("cpu.weight", &weight), ("cpu.shares", &shares)])?;
         if let Some(CpuQuota { micros, period }) = quota
             && !cgroups.write("cpu.max", &format!("{micros} {period}"))?
         {
@@ -163,12 +164,17 @@ impl Limits {
         cgroups.inherit("cpuset.mems")
     }
 
-    /// On version 1 alone: version 2 wants a program in the kernel for it.
     fn devices(&self, cgroups: &Cgroups) -> io::Result<()> {
+        let mut is_set = true;
         for DeviceNumber { major, minor } in &self.devices_denied {
-            cgroups.write("devices.deny", &format!("c {major}:{minor} rwm"))?;
+            is_set &= cgroups.write("devices.deny", &format!("c {major}:{minor} rwm"))?;
         }
-        Ok(())
+        match cgroups.unified().filter(|_| !is_set) {
+            Some(unified) if devices::is_available() => {
+                devices::deny(unified, &self.devices_denied)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

@@ -8,11 +8,13 @@
 mod confinement;
 mod containers;
 mod conversation;
+mod drift;
 mod exec;
 mod fake_engine;
 mod fencing;
 mod forked;
 mod gangs;
+mod inside;
 mod podman;
 mod support;
 mod suspension;

@@ -9,13 +9,16 @@ use std::process::{Command, Stdio};
 
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::{JobId, UnitIndex};
+use rustix::fs::statvfs;
+use rustix::io::Errno;
 
 use super::RunnerConfig;
+use super::scratch::ScratchFolders;
 use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, TaskDirectory, TaskSpec,
+    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory, TaskSpec,
     format_of,
 };
 
@@ -28,6 +31,8 @@ pub(super) struct Launched {
     pub(super) supervisor: Option<ProcessIdentity>,
     /// To be waited for, if we are its parent.
     pub(super) child: Option<std::process::Child>,
+    /// What it said before of a task that it cannot kill.
+    pub(super) stuck: Option<Stuck>,
 }
 
 /// What a new supervisor is told of its task's lease.
@@ -62,6 +67,7 @@ pub(super) fn spec(
         log_directory: config.logs.join(id.to_string()),
         log_limits: config.log_limits,
         checkpoint_directory,
+        checkpoint_directory_is_new: false,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         cgroup: None,
         lease_warning_ms: lease.warning_ms,
@@ -108,12 +114,19 @@ fn confinement(
 /// standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
-    server: &SupervisorServer,
+    (server, scratch): (&SupervisorServer, &ScratchFolders),
     spec: &TaskSpec,
 ) -> io::Result<Launched> {
     let id = RunId::of(&spec.assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
-    directory.create(spec)?;
+    // Its directory may need nothing of the disk, but what it prints does.
+    if statvfs(&config.logs)?.f_bavail == 0 {
+        return Err(Errno::NOSPC.into());
+    }
+    make(&directory, scratch, spec).or_else(|error| match error.kind() {
+        io::ErrorKind::StorageFull => make_on_disk(&directory, scratch, spec),
+        _ => Err(error),
+    })?;
     let (ours, theirs) = UnixStream::pair()?;
     match server.fork(directory.path(), theirs.as_fd()) {
         Ok(pid) => {
@@ -121,6 +134,7 @@ pub(super) fn launch(
                 stream: ours,
                 supervisor: ProcessIdentity::of(pid),
                 child: None,
+                stuck: None,
             });
         }
         Err(error) => {
@@ -139,7 +153,28 @@ pub(super) fn launch(
         stream: ours,
         supervisor: ProcessIdentity::of(child.id().cast_signed()),
         child: Some(child),
+        stuck: None,
     })
+}
+
+fn make(directory: &TaskDirectory, scratch: &ScratchFolders, spec: &TaskSpec) -> io::Result<()> {
+    std::fs::create_dir_all(directory.path())?;
+    scratch.give(directory)?;
+    directory.create(spec)
+}
+
+/// Where the directories of tasks lie in memory, and the tasks have filled that: a link takes no room.
+fn make_on_disk(
+    directory: &TaskDirectory,
+    scratch: &ScratchFolders,
+    spec: &TaskSpec,
+) -> io::Result<()> {
+    let folder = scratch.of(directory);
+    directory.remove()?;
+    folder.map_or(Ok(()), |folder| scratch.take_back(&folder))?;
+    std::fs::create_dir_all(directory.kept())?;
+    std::os::unix::fs::symlink(directory.kept(), directory.path())?;
+    make(directory, scratch, spec)
 }
 
 /// Where a unit's checkpoints are: below its job, one directory per unit, because the tasks of an array must not share
