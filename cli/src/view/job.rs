@@ -5,7 +5,7 @@ use muster_proto::v1;
 use serde::Serialize;
 
 use super::ledger::LedgerView;
-use super::word::{job_phase, phase_tone};
+use super::word::{counted, job_phase, phase_tone};
 use crate::output::{Cell, Column, Row, Tone, ago, instant, span};
 
 /// A job without its units.
@@ -144,11 +144,7 @@ impl CountsView {
             (self.failed, "failed"),
             (self.cancelled, "cancelled"),
         ];
-        let texts = counts.iter().filter(|(count, _)| *count > 0);
-        let texts: Vec<String> = texts
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
-        texts.join(", ")
+        counted(&counts)
     }
 }
 

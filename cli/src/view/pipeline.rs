@@ -7,7 +7,7 @@ use muster_client::PipelineDetail;
 use muster_proto::v1;
 use serde::Serialize;
 
-use super::word::{job_phase, phase_tone};
+use super::word::{counted, job_phase, phase_tone};
 use crate::failure::Failure;
 use crate::output::{
     Cell, Column, Format, Row, Screen, Table, Tone, ago, instant, render_document, span,
@@ -104,11 +104,7 @@ impl CountsView {
             (self.cancelled, "cancelled"),
             (self.skipped, "skipped"),
         ];
-        let texts = counts.iter().filter(|(count, _)| *count > 0);
-        let texts: Vec<String> = texts
-            .map(|(count, name)| format!("{count} {name}"))
-            .collect();
-        texts.join(", ")
+        counted(&counts)
     }
 }
 

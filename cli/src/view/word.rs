@@ -35,3 +35,13 @@ pub(crate) fn block_target(target: Option<&v1::BlockTarget>) -> String {
         None => "something".to_owned(),
     }
 }
+
+/// The counts that are not zero, with their names: `3 running, 1 waiting`.
+pub(super) fn counted<N: Copy + Into<u64>>(counts: &[(N, &str)]) -> String {
+    let named = counts.iter().map(|(count, name)| ((*count).into(), name));
+    let texts: Vec<String> = named
+        .filter(|(count, _): &(u64, _)| *count > 0)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    texts.join(", ")
+}

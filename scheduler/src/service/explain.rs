@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use muster_core::feasibility::{Asker, Freed, Ledger};
 use muster_core::ids::{JobId, TaskIndex, UnitIndex};
-use muster_core::plan::{ClassCount, Explanation, explain_while};
+use muster_core::plan::{Blocker, ClassCount, Explanation, explain_while};
 use muster_core::spec::TaskGroup;
 use muster_core::state::{Host, Job, State};
 use muster_proto::v1;
@@ -149,7 +149,16 @@ fn why_it_waits(job: &Job, explanation: &Explanation) -> String {
             format!("the job has ended: {}", job.finish_reason)
         }
         None if job.phase.is_terminal() => "the job has ended".to_owned(),
-        None if explanation.waiting_units == 0 => "nothing of the job waits".to_owned(),
+        None if explanation.waiting_units == 0 => match &job.suspension {
+            Some(suspension) => format!(
+                "{}; nothing else of it waits",
+                Blocker::Suspended {
+                    author: suspension.author.clone(),
+                    reason: suspension.reason.clone(),
+                }
+            ),
+            None => "nothing of the job waits".to_owned(),
+        },
         None => "there is room; the job is about to be placed".to_owned(),
     }
 }

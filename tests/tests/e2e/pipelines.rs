@@ -65,6 +65,8 @@ async fn a_pipeline_is_one_object_that_ends_as_its_jobs_do() {
 
     let waited = cluster.muster(&["pipeline", "wait", &id.to_string()]).await;
     assert_eq!(waited.code, 3, "{waited:?}");
+    let skipped = format!("job {} was skipped", id + 5);
+    assert!(waited.stderr.contains(&skipped), "{waited:?}");
     let got = json(&cluster, &["pipeline", "get", &id.to_string()]).await;
     assert_eq!(got["phase"], "failed");
     let phases: Vec<(&str, &str)> = got["job_list"]

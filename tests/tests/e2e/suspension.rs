@@ -47,6 +47,8 @@ async fn a_suspended_job_stands_still_in_place_and_goes_on() {
     .await;
     let shown = cluster.muster(&["job", "list"]).await.ok();
     assert!(shown.contains("suspended"), "{shown}");
+    let why = cluster.muster(&["job", "explain", &id]).await.ok();
+    assert!(why.contains("another one's turn"), "{why}");
     let still = length(&count);
     let now = only_attempt(&client, job).await;
     assert_eq!((now.epoch, &now.tasks), (attempt.epoch, &attempt.tasks));

@@ -105,12 +105,13 @@ pub(crate) async fn wait_for(
                 Err(_) => None,
             },
         };
-        let ended = match reached {
-            Some(detail) => ended(&detail),
+        let ended = match &reached {
+            Some(detail) => ended(detail),
             None => out_of_time(client, screen, *job).await?,
         };
-        if let Some(detail) = &reached_phase(ended) {
-            screen.progress(&format!("job {job} {detail}"));
+        let is_skipped = reached.is_some_and(|detail| detail.job.skipped);
+        if let Some(became) = became(ended, is_skipped) {
+            screen.progress(&format!("job {job} {became}"));
         }
         worst = worst.max(ended);
     }
@@ -125,8 +126,9 @@ fn ended(detail: &JobDetail) -> Ended {
     }
 }
 
-fn reached_phase(ended: Ended) -> Option<&'static str> {
+fn became(ended: Ended, is_skipped: bool) -> Option<&'static str> {
     match ended {
+        Ended::Failed if is_skipped => Some("was skipped: others did not end as it waited for"),
         Ended::Failed => Some("failed"),
         Ended::Cancelled => Some("was cancelled"),
         Ended::Well | Ended::TimedOut | Ended::NotPlaced => None,
