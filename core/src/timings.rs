@@ -48,6 +48,11 @@ impl Timings {
 
 /// Beats within a lease at least: `fence_after_ms` of three is more than two.
 const BEATS_PER_LEASE_MIN: u64 = 3;
+/// Time that a lease leaves a task undisturbed, beside its grace and the time for killing, where both lease and grace are
+/// chosen, in milliseconds.
+pub const LEASE_UNDISTURBED_MS: u64 = 30_000;
+/// Of a lease, the last part of this many is for asking the task to stop, however short it is.
+const WARNING_LEASE_PARTS: u64 = 5;
 /// Largest drift between two clocks, in parts per thousand: a hundred times what NTP tolerates.
 pub const CLOCK_DRIFT_PERMILLE: u64 = 10;
 /// Longest time that killing a task's processes may take; a quarter of the lease where that is less.
@@ -66,19 +71,21 @@ pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
 
 /// How long before the end of its lease a task is asked to stop, in milliseconds; 0 if it is not asked.
 ///
-/// It gets its own grace, at most half of the lease ([`fence_after_ms`]), and it is left alone until so many beats are
-/// missing that a new leader had time to be heard of: a lease of hardly more than that leaves no time to ask.
+/// It gets its own grace, as far as the lease ([`fence_after_ms`]) leaves it undisturbed for [`LEASE_UNDISTURBED_MS`] before
+/// that, but a fifth of the lease in any case. A task that was asked is not asked back, so a host that is away for less must
+/// not have asked: under a lease of 45 s a cut of 20 s is not felt, also if the last beat before it was 5 s old. It is left alone,
+/// too, until so many beats are missing that a new leader had time to be heard of: a lease of hardly more than that
+/// leaves no time to ask.
 #[must_use]
 pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u64) -> u64 {
     let lease_ms = fence_after_ms(partition_grace_ms);
     let untouched_ms = beat_ms.saturating_mul(BEATS_PER_LEASE_MIN);
     let room_ms = lease_ms.saturating_sub(untouched_ms);
-    stop_grace_ms.min(lease_ms / 2).min(room_ms)
+    let spare_ms = lease_ms.saturating_sub(LEASE_UNDISTURBED_MS);
+    stop_grace_ms
+        .min(spare_ms.max(lease_ms / WARNING_LEASE_PARTS))
+        .min(room_ms)
 }
-
-/// Time that a lease leaves a task undisturbed, beside its grace and the time for killing, where both lease and grace are
-/// chosen, in milliseconds.
-pub const LEASE_UNDISTURBED_MS: u64 = 30_000;
 
 /// Time set aside for killing within a lease, in milliseconds.
 #[must_use]
@@ -109,12 +116,17 @@ mod tests {
 
     #[test]
     fn a_task_is_asked_before_its_lease_ends_and_not_for_a_lost_beat() {
-        // Half of what the lease leaves, as the grace is longer; all of the grace.
-        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 17_054);
+        // A fifth of what the lease leaves, as the grace is longer; all of the grace.
+        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 6_821);
         assert_eq!(lease_warning_ms(30_000, 300_000, 5_000), 30_000);
+        // What a job that chooses its lease by its grace gets: its grace but for the drift of clocks.
+        assert_eq!(lease_warning_ms(60_000, 100_000, 5_000), 58_019);
         // No time to ask in a lease of three beats; no grace, no question.
         assert_eq!(lease_warning_ms(30_000, 15_000, 5_000), 0);
         assert_eq!(lease_warning_ms(0, 300_000, 5_000), 0);
+        // A cut of 20 s that begins right before a beat: nobody is asked.
+        let asked = fence_after_ms(45_000) - lease_warning_ms(30_000, 45_000, 5_000);
+        assert!(asked > 5_000 + 20_000, "{asked}");
         for lease in [5_000, 15_000, 20_000, 45_000, 300_000] {
             let asked = fence_after_ms(lease) - lease_warning_ms(60_000, lease, 5_000);
             assert!(

@@ -14,7 +14,7 @@ pub(super) struct Beats {
     in_flight: BTreeMap<u64, MonotonicMs>,
     /// Newest acknowledged sequence of this stream.
     acknowledged: u64,
-    /// Send time of the newest acknowledged beat of any stream.
+    /// Send time of the newest acknowledged beat of this stream.
     contact: Option<MonotonicMs>,
 }
 
@@ -23,6 +23,7 @@ impl Beats {
     pub(super) fn restart(&mut self) {
         self.in_flight.clear();
         self.acknowledged = 0;
+        self.contact = None;
     }
 
     /// Notes the time before a beat is sent.
@@ -46,6 +47,7 @@ impl Beats {
         self.acknowledged
     }
 
+    /// Send time of the newest acknowledged beat, of this stream: older ones say nothing about how long a lease that begins now will last.
     pub(super) const fn contact(&self) -> Option<MonotonicMs> {
         self.contact
     }

@@ -278,7 +278,7 @@ impl Agent {
         &self.tasks
     }
 
-    /// Send time of the newest beat that any leader acknowledged to this process.
+    /// Send time of the newest beat of the newest stream that its leader acknowledged.
     #[must_use]
     pub const fn contact(&self) -> Option<MonotonicMs> {
         self.beats.contact()

@@ -143,8 +143,9 @@ impl Agent {
         }
     }
 
-    /// Starts what may be started: under a lease that is not over, on GPUs that no living task holds,
-    /// after the older attempt of the same task.
+    /// Starts what may be started: under a lease from a beat of this stream that is not over, on GPUs that no living
+    /// task holds, after the older attempt of the same task. A worker that was away has the leader's wishes before its first
+    /// acknowledged beat: it waits for that, or it would start a task whose lease is all but over.
     fn start_pending(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
         let (Some(desired), Some(contact)) = (&self.desired, self.beats.contact()) else {
             return;

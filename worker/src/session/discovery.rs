@@ -10,8 +10,9 @@ use tonic::transport::{Channel, Endpoint};
 
 use super::attempt::{Opened, Refusal, attempt};
 
-/// How long a connection may take.
-const CONNECT_MAX: Duration = Duration::from_secs(1);
+/// How long a connection may take: within a cluster it takes milliseconds, and one whose first packet was lost is sent
+/// again only after a second, so a new one is sooner there.
+const CONNECT_MAX: Duration = Duration::from_millis(500);
 /// How often an idle connection is probed, and how long the answer may take: finds a peer that vanished.
 const KEEP_ALIVE: Duration = Duration::from_secs(5);
 /// Addresses learned from hints that are remembered beside the configured ones.
@@ -35,18 +36,25 @@ impl Discovery {
         }
     }
 
-    /// Asks every replica once. The first welcome wins; a final rejection counts more than silence.
+    /// Forgets connections whose packets may have been lost: such a one tries again later and later, and is of use only
+    /// long after the link is back.
+    pub(super) fn reconnect(&mut self) {
+        self.channels.clear();
+    }
+
+    /// Asks every replica once, on a new connection if it did not answer before. The first welcome wins;
+    /// a final rejection counts more than silence.
     pub(super) async fn find(&mut self, hello: &v1::Hello) -> Result<Opened, Refusal> {
         let mut refusal = Refusal::Unreachable("no replica is known".to_owned());
         let mut asked: BTreeSet<String> = self.addresses.iter().cloned().collect();
         let mut attempts = FuturesUnordered::new();
         for address in asked.clone() {
             match self.channel(&address) {
-                Ok(channel) => attempts.push(attempt(address, channel, hello.clone())),
+                Ok(channel) => attempts.push(ask(address, channel, hello)),
                 Err(error) => refusal = error,
             }
         }
-        while let Some(outcome) = attempts.next().await {
+        while let Some((address, outcome)) = attempts.next().await {
             match outcome {
                 Ok(opened) => return Ok(opened),
                 Err(Refusal::NotLeader {
@@ -54,9 +62,14 @@ impl Discovery {
                 }) if asked.insert(leader.clone()) => {
                     self.learn(&leader);
                     let channel = self.channel(&leader)?;
-                    attempts.push(attempt(leader, channel, hello.clone()));
+                    attempts.push(ask(leader, channel, hello));
                 }
-                Err(found) => refusal = graver(refusal, found),
+                Err(found) => {
+                    if matches!(found, Refusal::Unreachable(_)) {
+                        self.channels.remove(&address);
+                    }
+                    refusal = graver(refusal, found);
+                }
             }
         }
         Err(refusal)
@@ -86,6 +99,16 @@ impl Discovery {
         self.channels.insert(address.to_owned(), channel.clone());
         Ok(channel)
     }
+}
+
+/// Asks one replica, and says which.
+async fn ask(
+    address: String,
+    channel: Channel,
+    hello: &v1::Hello,
+) -> (String, Result<Opened, Refusal>) {
+    let outcome = attempt(address.clone(), channel, hello.clone()).await;
+    (address, outcome)
 }
 
 /// The one that says more.

@@ -148,7 +148,11 @@ impl SessionKeeper {
         let mut messages = opened.messages;
         loop {
             let message = tokio::select! {
-                () = closed.cancelled() => break,
+                () = closed.cancelled() => {
+                    // Left because nothing is acknowledged, for one.
+                    self.discovery.reconnect();
+                    break;
+                }
                 // The host registers anew with what it can do now.
                 Ok(()) = self.engine.changed() => break,
                 message = messages.message() => message,
