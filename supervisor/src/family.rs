@@ -255,6 +255,12 @@ impl Family {
         }
     }
 
+    /// The processes of the task that live, as far as they can be found now.
+    pub(crate) fn survivors(&self) -> Vec<ProcessEntry> {
+        let all = self.all().into_iter().filter_map(ProcessEntry::read);
+        all.filter(|entry| !entry.is_dead()).collect()
+    }
+
     /// Kills every process of the task that can be found now. Repeat it until [`Self::reap`] says that none
     /// is left: a process may fork while we look.
     pub(crate) fn kill(&self) {

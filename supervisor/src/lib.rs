@@ -60,7 +60,8 @@ use std::process::ExitCode;
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, LogOwner, TaskDirectory};
 pub use protocol::{
-    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, SupervisorMessage,
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, Stuck,
+    SupervisorMessage,
 };
 pub use run_id::{InvalidRunId, RunId};
 pub use shipped::Shipped;

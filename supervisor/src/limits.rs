@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use muster_core::timings::KILL_MS_MAX;
+
 /// Bytes of one line on a supervisor's or a task's control socket.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
@@ -35,6 +37,9 @@ pub const LEASE_TICK: Duration = Duration::from_millis(500);
 /// takes a thread, and most short tasks end before. Until then the task's main process dies with its supervisor, and
 /// the agent has not been told that it runs.
 pub const QUICK_TASK_MS_MAX: u64 = 50;
+/// How long killing a task may take before its agent is told that it cannot be killed, in milliseconds: what a lease sets aside
+/// for killing (`core/src/timings.rs`).
+pub const UNKILLABLE_MS: u64 = KILL_MS_MAX;
 /// Pause between two attempts to kill what is left of a task, at first.
 pub const KILL_RETRY: Duration = Duration::from_millis(5);
 /// Attempts with such a pause, half a second of them: what is left then may hang in the kernel for days, and each attempt

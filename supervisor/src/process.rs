@@ -142,6 +142,11 @@ impl ProcessEntry {
         })
     }
 
+    /// Whether it waits in the kernel for something that no signal interrupts.
+    pub(crate) const fn hangs(&self) -> bool {
+        self.state == b'D'
+    }
+
     /// Whether it was stopped by a signal, and stands still.
     #[must_use]
     pub const fn is_stopped(&self) -> bool {

@@ -61,6 +61,9 @@ pub enum SupervisorMessage {
         /// Training step.
         step: u64,
     },
+    /// The task was killed long ago, and something of it lives: it hangs in the kernel. It will never run a line of its program
+    /// again; what it holds stays held until [`Self::Exited`].
+    Stuck(Stuck),
     /// The task ended, and nothing of it lives; the same lies on disk.
     Exited(Exit),
     /// Answers [`AgentRequest::Status`].
@@ -73,6 +76,15 @@ pub enum SupervisorMessage {
         #[serde(default)]
         suspended: bool,
     },
+}
+
+/// A task that cannot be killed.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stuck {
+    /// Who lives and where it hangs, for people.
+    pub detail: String,
+    /// How its main process ended, if that did.
+    pub exit: Option<Exit>,
 }
 
 /// From a task, on its control socket.

@@ -7,7 +7,7 @@ use muster_core::limits::CHECKPOINTS_TOLD_MAX;
 use muster_core::time::MonotonicMs;
 
 use crate::limits::{PROGRESS_TOLD_MS, SAVES_BEGUN_MAX};
-use crate::protocol::SupervisorMessage;
+use crate::protocol::{Stuck, SupervisorMessage};
 
 /// All that a new agent must be told again.
 #[derive(Debug, Default)]
@@ -20,6 +20,8 @@ pub(crate) struct Said {
     pub(crate) spoiled: Vec<SpoilReport>,
     /// Where it is.
     pub(crate) progress: Progress,
+    /// Present once it could not be killed.
+    pub(crate) stuck: Option<Stuck>,
     /// Checkpoints that it is writing.
     pub(crate) saves: Saves,
 }
@@ -33,8 +35,9 @@ impl Said {
         let spoiled = self.spoiled.iter().cloned().map(SupervisorMessage::Spoiled);
         let progress = self.progress.newest;
         let progress = progress.map(|step| SupervisorMessage::Progress { step });
+        let stuck = self.stuck.clone().map(SupervisorMessage::Stuck);
         let all = started.into_iter().chain(checkpoints).chain(spoiled);
-        all.chain(progress).collect()
+        all.chain(progress).chain(stuck).collect()
     }
 }
 

@@ -1,6 +1,7 @@
 //! A supervisor's life: claim, start, watch, bury.
 
 mod burial;
+mod killing;
 mod stance;
 mod talk;
 
@@ -32,6 +33,7 @@ use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
+use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
 use crate::sys;
 
@@ -217,7 +219,7 @@ impl Supervisor<'_> {
 
     /// Watches the task until nothing of it lives.
     fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
-        let mut killing = false;
+        let mut killing = Killing::default();
         let mut rounds = Rounds::default();
         while !self.execs.reap(&mut task.family) {
             let now = self.clock.now();
@@ -232,16 +234,15 @@ impl Supervisor<'_> {
             // What outlives the main process is not the task; while it stops, it may be its clean-up.
             let orphaned = has_ended && !self.lease.is_stopping();
             let is_lost = orphaned || !matches!(verdict, Verdict::LivesUntil(_));
-            if !killing && (is_lost || self.broken.is_some()) {
-                killing = true;
+            if (is_lost || self.broken.is_some()) && killing.begin(now) {
                 rounds = Rounds::default();
             }
             if has_ended {
                 self.execs.kill();
             }
             self.stance.hold(&task.family, &self.execs);
-            if killing {
-                task.family.kill();
+            if killing.has_begun() {
+                self.kill(&killing, &task, now);
             } else if let Some(stopping) = &mut self.stopping {
                 stopping.act(now, &task.family);
             }
@@ -249,12 +250,12 @@ impl Supervisor<'_> {
                 self.keep(&mut task);
             }
             self.tell_progress(now);
-            let pause = match has_ended || killing {
+            let pause = match has_ended || killing.has_begun() {
                 true => rounds.pause(),
                 false => LEASE_TICK,
             };
             let timeout_ms = match verdict {
-                Verdict::LivesUntil(then) if !killing => {
+                Verdict::LivesUntil(then) if !killing.has_begun() => {
                     self.wake_at(then);
                     let next = self.next_look(then, &task);
                     next.since(now).clamp(1, milliseconds(pause))

@@ -6,6 +6,7 @@ use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
+use crate::gpu::GpuHold;
 use crate::limits::INBOX_MAX;
 use crate::session::Session;
 use muster_supervisor::RunId;
@@ -17,8 +18,8 @@ pub(crate) enum Incoming {
     Supervisor(RunId, SupervisorReport),
     /// A task committed a checkpoint.
     Checkpoint(RunId, CheckpointReport),
-    /// Somebody holds memory of a GPU that is to be given on, in words for people; or nobody any more.
-    GpuMemory(GpuUuid, Option<String>),
+    /// Somebody holds a GPU who is to give it back; or nobody any more.
+    GpuHeld(GpuUuid, Option<GpuHold>),
     /// A task could not read a checkpoint of an earlier attempt.
     Spoiled(RunId, SpoilReport),
     /// A task is at this step.

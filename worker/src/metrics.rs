@@ -8,6 +8,7 @@ use muster_core::command::Exit;
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";
 const EXITS: &str = "muster_worker_task_exits_total";
+const STUCK: &str = "muster_worker_tasks_stuck_total";
 const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
@@ -29,6 +30,10 @@ pub(crate) fn describe() {
     describe_gauge!(RUNNING, "tasks with a living process on this host");
     describe_counter!(STARTS, "supervisors started");
     describe_counter!(EXITS, "tasks ended, by kind");
+    describe_counter!(
+        STUCK,
+        "tasks that could not be killed: they hang in the kernel"
+    );
     describe_counter!(SPOILED, "checkpoints that tasks said they could not read");
     describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
@@ -72,6 +77,10 @@ pub(crate) fn checkpoint_spoiled() {
 
 pub(crate) fn task_vanished() {
     counter!(EXITS, "kind" => "vanished").increment(1);
+}
+
+pub(crate) fn task_stuck() {
+    counter!(STUCK).increment(1);
 }
 
 pub(crate) fn checkpoint_removed(outcome: &'static str) {

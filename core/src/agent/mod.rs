@@ -103,6 +103,14 @@ pub enum SupervisorReport {
     },
     /// The process runs.
     Started,
+    /// It was killed in vain: it hangs in the kernel, and will never run a line of its program again. What it holds stays
+    /// held; its end comes later, if ever.
+    Stuck {
+        /// Who hangs where, for people.
+        detail: String,
+        /// How its main process ended, if that did.
+        exit: Option<Exit>,
+    },
     /// The process ended (or could not be started: see `Exit::start_error`).
     Exited(Exit),
     /// There is no supervisor although there should be one.

@@ -105,7 +105,7 @@ impl Agent {
         actions: &mut Vec<Action>,
     ) {
         let Some(task) = self.held_mut(key, epoch) else {
-            actions.push(dismissal(key, epoch, &report));
+            actions.extend(dismissal(key, epoch, &report));
             return;
         };
         let phase = match (report, &task.phase) {
@@ -118,7 +118,14 @@ impl Agent {
             ) => WorkerTaskPhase::Running,
             (SupervisorReport::Prepared { .. } | SupervisorReport::Started, _) => return,
             _ if !task.is_alive() => return,
-            (SupervisorReport::Exited(exit), _) => WorkerTaskPhase::Exited(exit),
+            (SupervisorReport::Exited(exit), _)
+            | (
+                SupervisorReport::Stuck {
+                    exit: Some(exit), ..
+                },
+                _,
+            ) => WorkerTaskPhase::Exited(exit),
+            (SupervisorReport::Stuck { detail, exit: None }, _) => WorkerTaskPhase::Gone { detail },
             (SupervisorReport::Vanished { detail }, _) => WorkerTaskPhase::Gone { detail },
         };
         task.phase = phase.clone();
@@ -180,9 +187,10 @@ impl Agent {
     }
 }
 
-/// What becomes of a supervisor whose attempt is not held.
-fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Action {
-    match report {
+/// What becomes of a supervisor whose attempt is not held; nothing while it kills already.
+fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Option<Action> {
+    Some(match report {
+        SupervisorReport::Stuck { .. } => return None,
         SupervisorReport::Prepared { .. } | SupervisorReport::Started => Action::Stop {
             key,
             epoch,
@@ -192,5 +200,5 @@ fn dismissal(key: TaskKey, epoch: AttemptEpoch, report: &SupervisorReport) -> Ac
         SupervisorReport::Exited(_) | SupervisorReport::Vanished { .. } => {
             Action::Release { key, epoch }
         }
-    }
+    })
 }

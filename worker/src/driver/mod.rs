@@ -98,7 +98,7 @@ impl Driver {
             Incoming::Checkpoint(RunId { key, epoch }, report) => {
                 self.step(Input::Checkpoint { key, epoch, report }).await
             }
-            Incoming::GpuMemory(gpu, held) => match self.gpus.hold(gpu, held) {
+            Incoming::GpuHeld(gpu, held) => match self.gpus.hold(gpu, held) {
                 Some((gpu, health)) => self.step(Input::GpuHealth { gpu, health }).await,
                 None => Ok(()),
             },
@@ -211,6 +211,10 @@ impl Driver {
     async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {
         match &report {
             SupervisorReport::Prepared { .. } | SupervisorReport::Started => {}
+            SupervisorReport::Stuck { detail, .. } => {
+                tracing::error!(%id, detail, "a task cannot be killed: its GPUs stay held until it is gone");
+                metrics::task_stuck();
+            }
             SupervisorReport::Exited(exit) => metrics::task_exited(exit),
             SupervisorReport::Vanished { detail } => {
                 tracing::warn!(%id, detail, "a task's supervisor vanished");

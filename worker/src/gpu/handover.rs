@@ -11,7 +11,7 @@ use std::time::Duration;
 use muster_core::ids::GpuUuid;
 use tokio::time::{Instant, sleep};
 
-use super::GpuError;
+use super::{GpuError, GpuHold};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{GPU_MEMORY_FREE_MIB_MAX, GPU_MEMORY_POLL};
 
@@ -108,7 +108,7 @@ impl HandOver {
     async fn say(&self, gpu: GpuUuid, held: Option<String>) {
         if self
             .inbox
-            .send(Incoming::GpuMemory(gpu, held))
+            .send(Incoming::GpuHeld(gpu, held.map(GpuHold::Memory)))
             .await
             .is_err()
         {
@@ -172,13 +172,13 @@ mod tests {
             "{error}"
         );
         assert!(began.elapsed() >= PATIENCE && began.elapsed() < PATIENCE + 2 * GPU_MEMORY_POLL);
-        let Some(Incoming::GpuMemory(GPU, Some(_))) = reports.recv().await else {
+        let Some(Incoming::GpuHeld(GPU, Some(_))) = reports.recv().await else {
             panic!("it is not reported");
         };
         sleep(10 * GPU_MEMORY_POLL).await;
         assert!(reports.try_recv().is_err());
         used.store(0, Ordering::Relaxed);
-        let Some(Incoming::GpuMemory(GPU, None)) = reports.recv().await else {
+        let Some(Incoming::GpuHeld(GPU, None)) = reports.recv().await else {
             panic!("it is not fit again");
         };
     }

@@ -60,6 +60,24 @@ pub enum GpuError {
     Thread(#[source] std::io::Error),
 }
 
+/// Why a GPU cannot be given on although it is healthy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum GpuHold {
+    /// Its memory is in use, by whom it does not belong to.
+    Memory(String),
+    /// A task that was given it cannot be killed.
+    Task(String),
+}
+
+impl From<GpuHold> for GpuHealth {
+    fn from(hold: GpuHold) -> Self {
+        match hold {
+            GpuHold::Memory(detail) => faulted("memory-held", detail),
+            GpuHold::Task(detail) => faulted("task-stuck", detail),
+        }
+    }
+}
+
 /// A change in a GPU's health.
 pub type HealthChange = (GpuUuid, GpuHealth);
 

@@ -9,7 +9,7 @@ use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::ids::GpuUuid;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
 
-use super::{FaultMemory, GpuBackend, GpuError, HealthChange, Injector, faulted};
+use super::{FaultMemory, GpuBackend, GpuError, GpuHold, HealthChange, Injector, faulted};
 use crate::limits::INBOX_MAX;
 use muster_supervisor::clock::LeaseClock;
 
@@ -17,8 +17,6 @@ use muster_supervisor::clock::LeaseClock;
 const OBSERVE: Duration = Duration::from_secs(1);
 /// Pause after an error of the backend as a whole.
 const ERROR_PAUSE: Duration = Duration::from_secs(5);
-/// The signal of a GPU whose memory is not given back.
-const MEMORY_HELD: &str = "memory-held";
 /// Silence of the backend after which its GPUs count as unfit: four sweeps of a real one.
 const SILENCE_MS_MAX: u64 = 120_000;
 
@@ -33,7 +31,7 @@ pub(crate) struct GpuMonitor {
     answered_ms: Arc<AtomicU64>,
     /// What the backend last said of every GPU: true again once it has been silent.
     known: BTreeMap<GpuUuid, GpuHealth>,
-    /// GPUs whose memory somebody holds whom they do not belong to: they are unfit while the backend finds no fault.
+    /// GPUs that somebody holds whom they do not belong to any more: they are unfit while the backend finds no fault.
     held: BTreeMap<GpuUuid, GpuHealth>,
     silent: bool,
 }
@@ -91,7 +89,7 @@ impl GpuMonitor {
         &self.inventory
     }
 
-    /// The health of every GPU as the backend last said it, or by who holds its memory.
+    /// The health of every GPU as the backend last said it, or by who holds it.
     pub(crate) fn all(&self) -> Vec<HealthChange> {
         let known = self.known.iter();
         known
@@ -111,10 +109,10 @@ impl GpuMonitor {
         std::future::pending().await
     }
 
-    /// Takes that somebody holds a GPU's memory, or nobody any more; what to say of it then.
-    pub(crate) fn hold(&mut self, gpu: GpuUuid, held: Option<String>) -> Option<HealthChange> {
+    /// Takes that somebody holds a GPU, or nobody any more; what to say of it then.
+    pub(crate) fn hold(&mut self, gpu: GpuUuid, held: Option<GpuHold>) -> Option<HealthChange> {
         match held {
-            Some(detail) => self.held.insert(gpu, faulted(MEMORY_HELD, detail)),
+            Some(hold) => self.held.insert(gpu, hold.into()),
             None => self.held.remove(&gpu),
         };
         let health = self.known.get(&gpu).filter(|_| !self.silent)?;
@@ -255,9 +253,9 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let mut monitor = GpuMonitor::start(Box::new(backend), memory(&home)).unwrap();
         let gpu = monitor.inventory()[0].uuid;
-        let held = (gpu, faulted(MEMORY_HELD, "2048 MiB"));
+        let held = (gpu, GpuHold::Memory("2048 MiB".to_owned()).into());
         assert_eq!(
-            monitor.hold(gpu, Some("2048 MiB".to_owned())),
+            monitor.hold(gpu, Some(GpuHold::Memory("2048 MiB".to_owned()))),
             Some(held.clone())
         );
         assert!(monitor.all().contains(&held));

@@ -182,7 +182,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     line.push(b'\n');
     (&stream).write_all(&line)?;
     let mut phase = WorkerTaskPhase::Starting;
-    let mut progress = None;
+    let (mut progress, mut stuck) = (None, None);
     let suspended;
     let mut reader = BufReader::new(stream);
     let deadline_boottime_ms = loop {
@@ -203,6 +203,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             // The same lies on disk, where it is read.
             SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
             SupervisorMessage::Progress { step } => progress = Some(step),
+            SupervisorMessage::Stuck(it) => stuck = Some(it),
             SupervisorMessage::Exited(exit) => {
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
             }
@@ -224,6 +225,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         stream: reader.into_inner(),
         supervisor,
         child: None,
+        stuck,
     };
     Ok(Case::Alive(Alive {
         phase,

@@ -15,7 +15,7 @@ use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
 use muster_supervisor::{
-    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, TaskDirectory, TaskSpec,
+    Confinement, Controller, CpuPlace, DeviceNumber, SecretFolders, Stuck, TaskDirectory, TaskSpec,
     format_of,
 };
 
@@ -28,6 +28,8 @@ pub(super) struct Launched {
     pub(super) supervisor: Option<ProcessIdentity>,
     /// To be waited for, if we are its parent.
     pub(super) child: Option<std::process::Child>,
+    /// What it said before of a task that it cannot kill.
+    pub(super) stuck: Option<Stuck>,
 }
 
 /// What a new supervisor is told of its task's lease.
@@ -121,6 +123,7 @@ pub(super) fn launch(
                 stream: ours,
                 supervisor: ProcessIdentity::of(pid),
                 child: None,
+                stuck: None,
             });
         }
         Err(error) => {
@@ -139,6 +142,7 @@ pub(super) fn launch(
         stream: ours,
         supervisor: ProcessIdentity::of(child.id().cast_signed()),
         child: Some(child),
+        stuck: None,
     })
 }
 

@@ -6,20 +6,23 @@ use std::time::Duration;
 
 use muster_core::agent::SupervisorReport;
 use muster_core::command::Exit;
+use muster_core::ids::GpuUuid;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
 use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
+use tokio::time::Instant;
 
 use super::launch::Launched;
 use super::{leftovers, send};
 use crate::cpus::CpuGrant;
+use crate::gpu::GpuHold;
 use crate::inbox::{Incoming, Outbox};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX};
+use muster_supervisor::limits::{LEASE_TICK, SUPERVISOR_OVERDUE_MS_MAX, UNKILLABLE_MS};
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory};
+use muster_supervisor::{AgentRequest, Stuck, SupervisorMessage, TaskDirectory};
 
 /// How long a supervisor that hung up may take to end.
 const END_MAX: Duration = Duration::from_secs(2);
@@ -27,6 +30,9 @@ const END_MAX: Duration = Duration::from_secs(2);
 const LAST_WORDS_BYTES_MAX: usize = 1_024;
 /// Between two attempts to kill what cannot be killed.
 const UNKILLABLE_RETRY: Duration = Duration::from_secs(1);
+
+/// What is known of the rest of a task that no supervisor looks after.
+const LEFT_OVER: &str = "what is left of it hangs in the kernel and cannot be killed";
 
 /// What the agent wants from one supervisor.
 #[derive(Debug)]
@@ -95,6 +101,10 @@ pub(super) struct Link {
     kill_at_boottime_ms: Option<u64>,
     /// The CPUs that the task is bound to, until it has ended.
     cpus: Option<CpuGrant>,
+    /// The GPUs that it holds although its end was reported, because it cannot be killed.
+    held: Vec<GpuUuid>,
+    /// Whether it was reported that it cannot be killed.
+    is_stuck: bool,
 }
 
 /// How the conversation ended.
@@ -121,6 +131,8 @@ impl Link {
             inbox,
             kill_at_boottime_ms: None,
             cpus: None,
+            held: Vec::new(),
+            is_stuck: false,
         }
     }
 
@@ -135,7 +147,11 @@ impl Link {
             stream,
             supervisor,
             child,
+            stuck,
         } = launched;
+        if let Some(stuck) = stuck {
+            self.stuck(stuck).await;
+        }
         let ending = match open(stream) {
             Ok((lines, writer)) => self.converse(lines, writer).await,
             Err(error) => {
@@ -162,6 +178,24 @@ impl Link {
         // Whoever is started because of the report may be bound to the same CPUs.
         self.cpus = None;
         tracing::info!(id = %self.id, ?report, "the task's supervisor has ended");
+        send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
+        for gpu in std::mem::take(&mut self.held) {
+            send(&self.inbox, Incoming::GpuHeld(gpu, None)).await;
+        }
+    }
+
+    /// The task cannot be killed: its end is reported, and its GPUs are unfit until it comes.
+    async fn stuck(&mut self, stuck: Stuck) {
+        self.is_stuck = true;
+        // The GPUs first: nobody may take them for free.
+        let spec = self.directory.read_spec().ok().flatten();
+        self.held = spec.map(|spec| spec.assignment.gpus).unwrap_or_default();
+        let Stuck { detail, exit } = stuck;
+        for gpu in &self.held {
+            let hold = GpuHold::Task(format!("{} of task {}", detail, self.id));
+            send(&self.inbox, Incoming::GpuHeld(*gpu, Some(hold))).await;
+        }
+        let report = SupervisorReport::Stuck { detail, exit };
         send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
     }
 
@@ -205,7 +239,7 @@ impl Link {
     }
 
     /// Passes a message on; the last one says how the task ended.
-    async fn hear(&self, line: &str) -> Option<Exit> {
+    async fn hear(&mut self, line: &str) -> Option<Exit> {
         match serde_json::from_str(line) {
             Ok(SupervisorMessage::Prepared { master_port }) => {
                 let report = SupervisorReport::Prepared { master_port };
@@ -227,6 +261,10 @@ impl Link {
             }
             Ok(SupervisorMessage::Progress { step }) => {
                 send(&self.inbox, Incoming::Progress(self.id, step)).await;
+                None
+            }
+            Ok(SupervisorMessage::Stuck(stuck)) => {
+                self.stuck(stuck).await;
                 None
             }
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),
@@ -261,7 +299,7 @@ impl Link {
     }
 
     async fn conclude(
-        &self,
+        &mut self,
         ending: Ending,
         supervisor: Option<ProcessIdentity>,
     ) -> SupervisorReport {
@@ -274,8 +312,15 @@ impl Link {
         let mut exit = recorded_exit(&directory);
         if exit.is_none() {
             // Nothing new may start on its GPUs before all of it is dead.
+            let in_vain = Instant::now() + Duration::from_millis(UNKILLABLE_MS);
             while !kill_all(directory.clone(), supervisor).await {
-                tracing::warn!(id = %self.id, "what is left of a task cannot be killed");
+                if Instant::now() >= in_vain && !self.is_stuck {
+                    self.stuck(Stuck {
+                        detail: LEFT_OVER.to_owned(),
+                        exit: None,
+                    })
+                    .await;
+                }
                 tokio::time::sleep(UNKILLABLE_RETRY).await;
             }
             exit = recorded_exit(&directory);

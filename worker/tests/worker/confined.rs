@@ -4,13 +4,15 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::agent::{Host, exited, gone, running};
-use crate::support::leader::Leader;
+use crate::support::leader::{Inner, Leader};
 use crate::support::{eventually, is_gone, script};
 use muster_core::command::{GpuHealth, SignalSender};
+use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::spec::{CpuBinding, Secret, SecretForm};
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::Controller;
+use muster_worker::supervisor::testing::HangingFolder;
 use muster_worker::{CgroupUse, GpuConfig, WorkerConfig};
 
 #[tokio::test(flavor = "multi_thread")]
@@ -220,23 +222,95 @@ async fn a_gpu_whose_memory_somebody_holds_is_not_given_on_and_is_unfit_until_it
         "{detail}"
     );
     assert!(!host.directory(&task).path().exists());
-    let health = |inner: &crate::support::leader::Inner| {
-        let gpus = &inner.status.as_ref()?.gpus;
-        gpus.iter()
-            .find(|(uuid, _)| *uuid == gpu)
-            .map(|(_, health)| health.clone())
+    eventually_unfit(&leader, gpu, "memory-held").await;
+    eventually_healthy(&leader, gpu).await;
+}
+
+fn health(inner: &Inner, gpu: GpuUuid) -> Option<GpuHealth> {
+    let gpus = &inner.status.as_ref()?.gpus;
+    let told = gpus.iter().find(|(uuid, _)| *uuid == gpu);
+    told.map(|(_, health)| health.clone())
+}
+
+async fn eventually_unfit(leader: &Leader, gpu: GpuUuid, by: &str) {
+    let unfit = |inner: &Inner| {
+        matches!(health(inner, gpu)?, GpuHealth::Faulted { signal, .. } if signal == by)
+            .then_some(())
     };
+    leader.eventually("the fault", unfit).await;
+}
+
+async fn eventually_healthy(leader: &Leader, gpu: GpuUuid) {
+    let healthy = |inner: &Inner| (health(inner, gpu)? == GpuHealth::Healthy).then_some(());
+    leader.eventually("health", healthy).await;
+}
+
+/// A task that hangs in the kernel, on a GPU; none where nobody may mount.
+async fn hanging_task(
+    leader: &Leader,
+    host: &Host,
+    text: &str,
+) -> Option<(HangingFolder, TaskAssignment)> {
+    let path = host.home.path().join("hanging");
+    let folder = match HangingFolder::mount(&path) {
+        Ok(folder) => folder,
+        Err(error) => {
+            eprintln!("skipped: no file system can be mounted that hangs: {error}");
+            return None;
+        }
+    };
+    let mut task = script(&text.replace("HANGING", path.join("file").to_str().unwrap()));
+    task.gpus = vec![first_gpu(leader).await];
+    leader.want([task.clone()]);
+    host.scratch_file(&task, "begins");
+    Some((folder, task))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_cannot_be_killed_ends_for_the_leader_and_keeps_its_gpu() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let text = "echo begins > begins; exec cat HANGING";
+    let Some((folder, task)) = hanging_task(&leader, &host, text).await else {
+        return;
+    };
+    let gpu = task.gpus[0];
+    // Not wanted any more: it is killed at once, in vain.
+    leader.want([]);
+    eventually_unfit(&leader, gpu, "task-stuck").await;
     leader
-        .eventually("the fault", |inner| {
-            matches!(health(inner)?, GpuHealth::Faulted { signal, .. } if signal == "memory-held")
-                .then_some(())
+        .eventually("its end", |inner| {
+            inner.status.as_ref()?.tasks.is_empty().then_some(())
         })
         .await;
-    leader
-        .eventually("health", |inner| {
-            (health(inner)? == GpuHealth::Healthy).then_some(())
-        })
-        .await;
+    let main = host.directory(&task).process().unwrap().unwrap();
+    assert!(main.is_alive());
+    // A later agent knows it too, and says nothing of a task.
+    host.kill_agent();
+    leader.inner().status = None;
+    host.restart_agent();
+    eventually_unfit(&leader, gpu, "task-stuck").await;
+    assert!(main.is_alive());
+    drop(folder);
+    eventually_healthy(&leader, gpu).await;
+    assert!(!main.is_alive());
+    let directory = host.directory(&task);
+    eventually("nothing is left of it", || !directory.path().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_ended_well_and_left_a_hanging_process_has_ended_well() {
+    let leader = Leader::start(3).await;
+    let host = Host::start(&[&leader]);
+    let text = "cat HANGING & echo begins > begins; sleep 0.2; exit 0";
+    let Some((folder, task)) = hanging_task(&leader, &host, text).await else {
+        return;
+    };
+    eventually_unfit(&leader, task.gpus[0], "task-stuck").await;
+    let exit = leader.eventually_task("the end", exited).await;
+    assert_eq!(exit.code, Some(0));
+    drop(folder);
+    eventually_healthy(&leader, task.gpus[0]).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

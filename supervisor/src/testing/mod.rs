@@ -1,5 +1,7 @@
 //! What tests of this crate and of the agent need.
 
+mod hanging;
+
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
@@ -9,6 +11,8 @@ use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::spec::Execution;
 use muster_core::state::RestartReason;
+
+pub use hanging::HangingFolder;
 
 use crate::clock::boottime_ms;
 use crate::process::{self, ProcessIdentity};

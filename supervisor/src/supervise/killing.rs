@@ -1,0 +1,105 @@
+//! The end of a task against its will: killed until nothing of it lives, and told of where that takes too long.
+
+use std::fs;
+
+use muster_core::time::MonotonicMs;
+
+use super::{Supervisor, Watched, exit_of};
+use crate::limits::UNKILLABLE_MS;
+use crate::process::ProcessEntry;
+use crate::protocol::{Stuck, SupervisorMessage};
+
+/// Processes that are named of a task that cannot be killed.
+const NAMED_MAX: usize = 4;
+
+/// Since when a task is killed.
+#[derive(Debug, Default)]
+pub(super) struct Killing {
+    since: Option<MonotonicMs>,
+}
+
+impl Killing {
+    /// Begins, if it has not. True: it begins now.
+    pub(super) fn begin(&mut self, now: MonotonicMs) -> bool {
+        let begins = self.since.is_none();
+        self.since.get_or_insert(now);
+        begins
+    }
+
+    pub(super) const fn has_begun(&self) -> bool {
+        self.since.is_some()
+    }
+
+    /// Whether it has gone on for longer than it may take.
+    fn is_in_vain(&self, now: MonotonicMs) -> bool {
+        self.since
+            .is_some_and(|since| now.since(since) >= UNKILLABLE_MS)
+    }
+}
+
+impl Supervisor<'_> {
+    /// Kills the task, and says so once if that does not help.
+    pub(super) fn kill(&mut self, killing: &Killing, task: &Watched, now: MonotonicMs) {
+        task.family.kill();
+        if self.said.stuck.is_some() || !killing.is_in_vain(now) {
+            return;
+        }
+        let status = task.family.status();
+        let stuck = Stuck {
+            detail: detail(&task.family.survivors()),
+            exit: status.map(|status| task.family.account(exit_of(Some(status), self.expired))),
+        };
+        self.connections
+            .tell_agent(&SupervisorMessage::Stuck(stuck.clone()));
+        self.said.stuck = Some(stuck);
+    }
+}
+
+/// What is left, in words: `process 4711 (python) hangs in the kernel (in fuse_wait)`.
+fn detail(left: &[ProcessEntry]) -> String {
+    let mut texts: Vec<String> = left.iter().take(NAMED_MAX).map(describe).collect();
+    if left.len() > NAMED_MAX {
+        texts.push(format!("{} more", left.len() - NAMED_MAX));
+    }
+    let texts = texts.join(", ");
+    let who = if texts.is_empty() {
+        "something of it"
+    } else {
+        &texts
+    };
+    format!(
+        "{who} did not die within {} s of being killed",
+        UNKILLABLE_MS / 1_000
+    )
+}
+
+fn describe(entry: &ProcessEntry) -> String {
+    let read = |file: &str| {
+        let text = fs::read_to_string(format!("/proc/{}/{file}", entry.pid)).unwrap_or_default();
+        text.trim().to_owned()
+    };
+    let (name, place) = (read("comm"), read("wchan"));
+    match (entry.hangs(), place.as_str()) {
+        (true, "" | "0") => format!("process {} ({name}), which hangs in the kernel,", entry.pid),
+        (true, place) => format!(
+            "process {} ({name}), which hangs in the kernel ({place}),",
+            entry.pid
+        ),
+        (false, _) => format!("process {} ({name})", entry.pid),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn killing_is_in_vain_once_it_has_taken_too_long() {
+        let mut killing = Killing::default();
+        let start = MonotonicMs(1_000);
+        assert!(!killing.is_in_vain(start.after(9 * UNKILLABLE_MS)));
+        assert!(killing.begin(start) && !killing.begin(start.after(5)));
+        assert!(!killing.is_in_vain(start.after(UNKILLABLE_MS - 1)));
+        assert!(killing.is_in_vain(start.after(UNKILLABLE_MS)));
+    }
+}
