@@ -178,9 +178,15 @@ impl Family {
         }
     }
 
-    /// Who sent the signal that ended the main process, if one did.
+    /// Who sent the signal that ended the main process, if one did. A shell or a launcher ends badly by itself when the kernel
+    /// kills what it started: that is the kernel's doing too.
     fn sender(&self, shortage: Option<Shortage>) -> Option<SignalSender> {
-        let signal = self.status?.terminating_signal()?;
+        let status = self.status?;
+        let Some(signal) = status.terminating_signal() else {
+            let is_bad = status.exit_status().is_some_and(|code| code != 0);
+            let by_kernel = is_bad && shortage == Some(Shortage::OfTheHost);
+            return by_kernel.then_some(SignalSender::Kernel);
+        };
         let is = |other: Signal| signal == other.as_raw();
         let ours =
             (is(Signal::KILL) && self.killed.get()) || (is(Signal::TERM) && self.asked.get());

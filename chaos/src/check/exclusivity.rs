@@ -109,15 +109,20 @@ impl Exclusivity {
         }
     }
 
+    /// A process was killed: it runs no line of its program any more, though it may hang in the kernel with its GPUs.
+    pub fn killed(&mut self, owner: Owner) {
+        let running = self.running.get(&owner.key);
+        if running.is_some_and(|(epoch, _)| *epoch == owner.epoch) {
+            self.running.remove(&owner.key);
+        }
+    }
+
     /// A process is gone and its GPUs are free, whatever the scheduler believes.
     pub fn ended(&mut self, owner: Owner, exit_code: Option<i32>) {
         if exit_code == Some(0) {
             self.ended_well.insert(owner);
         }
-        let running = self.running.get(&owner.key);
-        if running.is_some_and(|(epoch, _)| *epoch == owner.epoch) {
-            self.running.remove(&owner.key);
-        }
+        self.killed(owner);
         self.gpus.retain(|_, holder| *holder != owner);
     }
 

@@ -35,6 +35,8 @@ const RETRY_PAUSE: Duration = Duration::from_millis(200);
 /// How long after its submission a job is suspended, and for how long.
 const SUSPENDED_AFTER: Duration = Duration::from_secs(2);
 const SUSPENDED_FOR: Duration = Duration::from_secs(4);
+/// Longest time that a task hangs in the kernel, in milliseconds: several times what its supervisor waits.
+const HANG_MS_MAX: u64 = 40_000;
 
 /// One user.
 #[derive(Debug)]
@@ -253,6 +255,7 @@ impl SimClient {
                 "HEEDS_STOP".to_owned(),
                 random.random_range(0..2).to_string(),
             ),
+            ("HANG_MS".to_owned(), draw_hang_ms(random).to_string()),
         ]);
         let group = TaskGroup {
             name: "main".to_owned(),
@@ -354,4 +357,12 @@ pub fn draws(seed: u64, user: u32) -> ChaCha8Rng {
     let mut random = ChaCha8Rng::seed_from_u64(seed);
     random.set_stream(u64::from(user));
     random
+}
+
+/// How long a job's tasks hang in the kernel when they are killed: most do not.
+fn draw_hang_ms(random: &mut impl Rng) -> u64 {
+    match random.random_range(0..8) {
+        0 => random.random_range(0..HANG_MS_MAX),
+        _ => 0,
+    }
 }

@@ -52,13 +52,15 @@ pub enum Situation {
     LeaseRanOut,
     /// A supervisor killed a task that did not heed the request to stop.
     GraceRanOut,
+    /// A task that hung in the kernel was given up while it kept its GPUs.
+    Hung,
     /// An old order arrived once more, and the agent did not act on it.
     OldOrderRefused,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 22] = [
+    pub const ALL: [Self; 23] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -80,6 +82,7 @@ impl Situation {
         Self::TaskAdopted,
         Self::LeaseRanOut,
         Self::GraceRanOut,
+        Self::Hung,
         Self::OldOrderRefused,
     ];
 
@@ -106,6 +109,7 @@ impl Situation {
             Self::TaskAdopted => "tasks adopted by a new agent",
             Self::LeaseRanOut => "tasks killed at the end of a lease",
             Self::GraceRanOut => "tasks killed at the end of a grace",
+            Self::Hung => "tasks that could not be killed",
             Self::OldOrderRefused => "old orders refused",
         }
     }

@@ -9,7 +9,9 @@ use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::command::Exit;
 use muster_core::desired::TaskAssignment;
+use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
+use muster_core::timings::KILL_MS_MAX;
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{Notify, mpsc};
 
@@ -21,6 +23,9 @@ use crate::check::Owner;
 /// Signal number of a kill.
 const SIGKILL: i32 = 9;
 
+/// How long a supervisor kills before it says that it cannot, in milliseconds.
+const UNKILLABLE_MS: u64 = KILL_MS_MAX;
+
 /// How a simulated task will behave if nobody stops it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Behaviour {
@@ -30,6 +35,8 @@ pub struct Behaviour {
     pub exit_code: i32,
     /// Whether it ends when asked to; one that does not is killed at the end of the grace.
     pub heeds_stop: bool,
+    /// Milliseconds that it hangs in the kernel when it is killed.
+    pub hang_ms: u64,
 }
 
 /// All supervisors of one host.
@@ -59,6 +66,33 @@ struct Supervised {
     left_ms: Option<u64>,
     /// Whether it has all that it needs and waits for its gang: nothing of it runs.
     waits: bool,
+    /// Present once it was killed and hangs.
+    hang: Option<Hang>,
+    /// Whether it was let go while it lived.
+    released: bool,
+}
+
+/// A task that was killed and hangs in the kernel.
+#[derive(Clone, Debug)]
+struct Hang {
+    /// When its supervisor says that it cannot kill it.
+    told_at: MonotonicMs,
+    /// Whether it said so.
+    told: bool,
+    /// When it is dead at last.
+    until: MonotonicMs,
+    /// How it ends then.
+    exit: Exit,
+}
+
+/// Something that happens to a task by itself.
+enum Turn {
+    /// It was killed, and hangs.
+    Killed,
+    /// Its supervisor gives up killing it.
+    Stuck,
+    /// It is dead.
+    Ended(Exit),
 }
 
 impl Supervised {
@@ -66,6 +100,10 @@ impl Supervised {
     fn due(&self) -> Option<MonotonicMs> {
         if self.exit.is_some() {
             return None;
+        }
+        if let Some(hang) = &self.hang {
+            let told_at = (!hang.told).then_some(hang.told_at);
+            return Some(told_at.map_or(hang.until, |at| at.min(hang.until)));
         }
         let kill_at = self.kill_at.unwrap_or(MonotonicMs(u64::MAX));
         let ends_at = if self.waits || self.left_ms.is_some() {
@@ -76,9 +114,17 @@ impl Supervised {
         Some(ends_at.min(self.deadline).min(kill_at))
     }
 
-    fn settle(&mut self, now: MonotonicMs) -> Option<Exit> {
+    fn settle(&mut self, now: MonotonicMs) -> Option<Turn> {
         if self.due()? > now {
             return None;
+        }
+        if let Some(hang) = &mut self.hang {
+            if hang.until > now {
+                hang.told = true;
+                return Some(Turn::Stuck);
+            }
+            self.exit = Some(hang.exit.clone());
+            return self.exit.clone().map(Turn::Ended);
         }
         let mut exit = Exit {
             code: None,
@@ -97,8 +143,21 @@ impl Supervised {
             exit.signal = Some(SIGKILL);
             exit.lease_expired = self.deadline <= now;
         }
+        if exit.signal.is_some() && self.behaviour.hang_ms > 0 {
+            self.hang = Some(Hang {
+                told_at: now.after(UNKILLABLE_MS),
+                told: false,
+                until: now.after(self.behaviour.hang_ms),
+                exit,
+            });
+            return Some(Turn::Killed);
+        }
         self.exit = Some(exit.clone());
-        Some(exit)
+        Some(Turn::Ended(exit))
+    }
+
+    fn is_stuck(&self) -> bool {
+        self.exit.is_none() && self.hang.as_ref().is_some_and(|hang| hang.told)
     }
 }
 
@@ -116,7 +175,27 @@ impl Supervisors {
 
     /// An agent begins to listen; an earlier one hears nothing more.
     pub fn attach(&self, agent: mpsc::Sender<(Owner, SupervisorReport)>) {
-        self.lock().agent = Some(agent);
+        let mut inner = self.lock();
+        inner.agent = Some(agent);
+        let stuck = inner.tasks.iter().filter(|(_, task)| task.is_stuck());
+        let stuck: Vec<Owner> = stuck.map(|(owner, _)| *owner).collect();
+        drop(inner);
+        stuck.into_iter().for_each(|owner| self.report_stuck(owner));
+    }
+
+    /// GPUs of tasks that cannot be killed.
+    #[must_use]
+    pub fn held_gpus(&self) -> Vec<GpuUuid> {
+        let inner = self.lock();
+        let stuck = inner.tasks.values().filter(|task| task.is_stuck());
+        stuck
+            .flat_map(|task| task.assignment.gpus.iter().copied())
+            .collect()
+    }
+
+    fn report_stuck(&self, owner: Owner) {
+        let (detail, exit) = ("it hangs in the kernel".to_owned(), None);
+        self.report(owner, SupervisorReport::Stuck { detail, exit });
     }
 
     /// What an agent that starts finds of each supervisor, in order.
@@ -127,6 +206,7 @@ impl Supervisors {
             epoch: owner.epoch,
             phase: match &task.exit {
                 Some(exit) => WorkerTaskPhase::Exited(exit.clone()),
+                None if task.hang.is_some() => WorkerTaskPhase::Stopping,
                 None if task.waits => WorkerTaskPhase::Prepared { master_port: None },
                 None => WorkerTaskPhase::Running,
             },
@@ -153,6 +233,8 @@ impl Supervisors {
             exit: None,
             left_ms: None,
             waits: assignment.barrier && !assignment.released,
+            hang: None,
+            released: false,
         };
         let waits = task.waits;
         self.lock().tasks.insert(owner, task);
@@ -238,7 +320,12 @@ impl Supervisors {
 
     /// The end of a task is acknowledged: its supervisor may go.
     pub fn release(&self, owner: Owner) {
-        self.lock().tasks.remove(&owner);
+        let mut inner = self.lock();
+        match inner.tasks.get_mut(&owner) {
+            // What lives stays until it is dead, whatever is forgotten.
+            Some(task) if task.exit.is_none() => task.released = true,
+            _ => drop(inner.tasks.remove(&owner)),
+        }
     }
 
     /// The host dies: every process is gone at once, and nobody reports it.
@@ -267,29 +354,44 @@ impl Supervisors {
 
     /// Ends every task whose time has come; returns when the next one's comes.
     fn settle(&self, now: MonotonicMs) -> Option<MonotonicMs> {
-        let mut ended = Vec::new();
+        let mut turns = Vec::new();
         let mut inner = self.lock();
         for (owner, task) in &mut inner.tasks {
-            if let Some(exit) = task.settle(now) {
-                ended.push((*owner, exit));
+            if let Some(turn) = task.settle(now) {
+                turns.push((*owner, turn));
             }
         }
+        inner
+            .tasks
+            .retain(|_, task| !task.released || task.exit.is_none());
         let due = inner.tasks.values().filter_map(Supervised::due).min();
         drop(inner);
-        for (owner, exit) in ended {
-            self.judges.with(|seen| {
-                seen.book.ended(owner, exit.code);
-                if exit.start_error.is_some() {
-                    seen.coverage.reached(Situation::PreparedInVain);
-                } else if exit.lease_expired {
-                    seen.coverage.reached(Situation::LeaseRanOut);
-                } else if exit.signal.is_some() {
-                    seen.coverage.reached(Situation::GraceRanOut);
+        for (owner, turn) in turns {
+            match turn {
+                Turn::Killed => self.judges.with(|seen| seen.book.killed(owner)),
+                Turn::Stuck => {
+                    self.judges
+                        .with(|seen| seen.coverage.reached(Situation::Hung));
+                    self.report_stuck(owner);
                 }
-            });
-            self.report(owner, SupervisorReport::Exited(exit));
+                Turn::Ended(exit) => self.ended(owner, exit),
+            }
         }
         due
+    }
+
+    fn ended(&self, owner: Owner, exit: Exit) {
+        self.judges.with(|seen| {
+            seen.book.ended(owner, exit.code);
+            if exit.start_error.is_some() {
+                seen.coverage.reached(Situation::PreparedInVain);
+            } else if exit.lease_expired {
+                seen.coverage.reached(Situation::LeaseRanOut);
+            } else if exit.signal.is_some() {
+                seen.coverage.reached(Situation::GraceRanOut);
+            }
+        });
+        self.report(owner, SupervisorReport::Exited(exit));
     }
 
     fn report(&self, owner: Owner, report: SupervisorReport) {

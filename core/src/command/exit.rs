@@ -25,7 +25,8 @@ pub struct Exit {
     /// What its memory came to, where a limit was set. Since command format 4, as what follows.
     #[serde(default)]
     pub memory: Option<MemoryEnd>,
-    /// Who sent the signal that ended it, as far as its supervisor knows.
+    /// Who sent the signal that ended it, or, where it ended badly by itself, one of its processes before; as far as its supervisor
+    /// knows.
     #[serde(default)]
     pub sender: Option<SignalSender>,
     /// What it said about its end, for people: the telling line of its output; empty if nothing tells.
@@ -40,11 +41,12 @@ impl Exit {
         self.memory.is_some() || self.sender.is_some() || !self.evidence.is_empty()
     }
 
-    /// Whether the kernel killed it because its host, and not it itself, was out of memory.
+    /// Whether it ended badly because the kernel killed it, or what it had started, when its host, and not it itself, was out
+    /// of memory.
     #[must_use]
     pub fn was_for_hosts_memory(&self) -> bool {
-        let by_kernel = self.sender == Some(SignalSender::Kernel) && self.signal == Some(SIGKILL);
-        by_kernel && !self.out_of_memory
+        let is_bad = self.signal == Some(SIGKILL) || self.code.is_some_and(|code| code != 0);
+        is_bad && self.sender == Some(SignalSender::Kernel) && !self.out_of_memory
     }
 
     /// The same end, as readers before command format 4 know it.

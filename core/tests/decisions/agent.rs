@@ -55,6 +55,12 @@ pub(crate) enum Command {
     Exited { task: String, epoch: u64, code: i32 },
     /// A supervisor is gone.
     Vanished { task: String, epoch: u64 },
+    /// A supervisor cannot kill its task, whose main process may have ended.
+    Stuck {
+        task: String,
+        epoch: u64,
+        code: Option<i32>,
+    },
     /// Lets time pass.
     Wait { span_ms: u64 },
     /// The agent is killed and starts again; these supervisors are found: `7/0=12:running`,
@@ -134,6 +140,11 @@ impl goldenscript::Runner for AgentRunner {
             Command::Exited { task, epoch, code } => {
                 let exit = testing::exit_with(*code);
                 report(task, *epoch, SupervisorReport::Exited(exit))?
+            }
+            Command::Stuck { task, epoch, code } => {
+                let exit = code.map(testing::exit_with);
+                let detail = "it hangs".to_owned();
+                report(task, *epoch, SupervisorReport::Stuck { detail, exit })?
             }
             Command::Vanished { task, epoch } => {
                 let detail = "no supervisor".to_owned();

@@ -16,6 +16,7 @@ mod preemption;
 mod queues;
 mod replica_disk;
 mod retries;
+mod stops;
 mod suspension;
 mod systemd;
 mod task_interface;

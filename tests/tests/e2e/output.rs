@@ -1,5 +1,9 @@
 //! What tasks print, and commands beside them, through any replica.
 
+use std::fs::File;
+use std::io::{Read, Write};
+use std::sync::{Arc, Mutex};
+
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, printed, shell, with_gpus};
 use serde_json::{Value, json};
@@ -232,4 +236,102 @@ async fn a_worker_ships_what_its_tasks_printed() {
         (lines == expected).then_some(())
     })
     .await;
+}
+
+#[tokio::test]
+async fn attached_output_is_followed_and_let_go_without_harm() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let script = "for line in $(seq 30); do echo before $line; done; while [ ! -e done ]; do sleep 0.05; done; \
+                  while :; do echo after; sleep 0.05; done";
+    let id = client.submit_job(shell(script)).await.unwrap().job;
+    only_attempt(&client, id).await;
+    printed(&client, id, 30).await;
+    let job = id.to_string();
+    let seen = cluster.write("seen", "");
+    let mut attached = cluster.command(&["job", "attach", &job, "--tail", "2"]);
+    attached.stdout(std::fs::File::create(&seen).unwrap());
+    let attached = attached.kill_on_drop(true).spawn().unwrap();
+    let read = || std::fs::read_to_string(&seen).unwrap();
+    eventually("the last lines", async || {
+        read().contains("before 30").then_some(())
+    })
+    .await;
+    assert!(!read().contains("before 28"), "{}", read());
+    let done = muster(
+        &cluster,
+        &job,
+        &["job", "exec", "JOB", "--", "touch", "done"],
+    )
+    .await;
+    assert_eq!(done.code, 0, "{done:?}");
+    eventually("new lines", async || read().contains("after").then_some(())).await;
+    let pid = i32::try_from(attached.id().unwrap()).unwrap();
+    let pid = rustix::process::Pid::from_raw(pid).unwrap();
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    let detached = attached.wait_with_output().await.unwrap();
+    let said = String::from_utf8_lossy(&detached.stderr).into_owned();
+    assert!(
+        detached.status.success() && said.contains("detached"),
+        "{said}"
+    );
+    assert_eq!(only_attempt(&client, id).await.number, 1);
+}
+
+/// A terminal of 100 columns and 30 rows: its own side, and the one for a program.
+fn terminal() -> (File, File) {
+    use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+    let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&ours).unwrap();
+    unlockpt(&ours).unwrap();
+    let name = ptsname(&ours, Vec::new()).unwrap().into_string().unwrap();
+    let theirs = File::options().read(true).write(true).open(name).unwrap();
+    let size = rustix::termios::Winsize {
+        ws_col: 100,
+        ws_row: 30,
+        ws_xpixel: 0,
+        ws_ypixel: 0,
+    };
+    rustix::termios::tcsetwinsize(&theirs, size).unwrap();
+    (ours.into(), theirs)
+}
+
+#[tokio::test]
+async fn a_command_beside_a_task_has_a_terminal_like_its_users() {
+    let cluster = Cluster::start(SMALL).await;
+    let client = cluster.client().await;
+    let id = client
+        .submit_job(shell("exec sleep 1000"))
+        .await
+        .unwrap()
+        .job;
+    only_attempt(&client, id).await;
+    let job = id.to_string();
+    let (mut ours, theirs) = terminal();
+    let before = rustix::termios::tcgetattr(&theirs).unwrap();
+    let script = "stty size; read word; echo got $word; exec sleep 1000";
+    let mut command = cluster.command(&["job", "exec", &job, "--tty", "--", "sh", "-c", script]);
+    command.stdin(theirs.try_clone().unwrap());
+    command.stdout(theirs.try_clone().unwrap());
+    command.stderr(theirs.try_clone().unwrap());
+    let mut running = command.kill_on_drop(true).spawn().unwrap();
+    let seen = Arc::new(Mutex::new(String::new()));
+    let (mut screen, shown) = (ours.try_clone().unwrap(), Arc::clone(&seen));
+    std::thread::spawn(move || {
+        let mut bytes = [0; 1024];
+        // It ends with the last program that has the terminal open.
+        while let Ok(count @ 1..) = screen.read(&mut bytes) {
+            let text = String::from_utf8_lossy(&bytes[..count]).into_owned();
+            shown.lock().unwrap().push_str(&text);
+        }
+    });
+    let shows = |text: &str| seen.lock().unwrap().contains(text).then_some(());
+    eventually("the size", async || shows("30 100")).await;
+    ours.write_all(b"hello\r").unwrap();
+    eventually("what was typed", async || shows("got hello")).await;
+    // ^C goes to the command, not to the command line.
+    ours.write_all(&[3]).unwrap();
+    assert_eq!(running.wait().await.unwrap().code(), Some(130));
+    let after = rustix::termios::tcgetattr(&theirs).unwrap();
+    assert_eq!(after.local_modes, before.local_modes);
 }

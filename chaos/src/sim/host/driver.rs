@@ -251,11 +251,24 @@ impl AgentDriver {
 
     async fn heard(&mut self, owner: Owner, report: SupervisorReport) -> bool {
         let Owner { key, epoch } = owner;
+        if matches!(report, SupervisorReport::Stuck { .. }) {
+            // The GPUs first, as the real agent does it: nobody may take them for free.
+            self.look_at_gpus().await;
+        }
         self.step(Input::Supervisor { key, epoch, report }).await
     }
 
     async fn look_at_gpus(&mut self) -> bool {
-        let seen = lock(&self.host.gpus).clone();
+        let mut seen = lock(&self.host.gpus).clone();
+        for gpu in self.host.supervisors.held_gpus() {
+            let health = seen.entry(gpu).or_insert(GpuHealth::Healthy);
+            if *health == GpuHealth::Healthy {
+                *health = GpuHealth::Faulted {
+                    signal: "task-stuck".to_owned(),
+                    detail: "a task that cannot be killed".to_owned(),
+                };
+            }
+        }
         let mut changed = false;
         for (gpu, health) in seen {
             if self.known_gpus.get(&gpu) != Some(&health) {
@@ -343,5 +356,6 @@ fn behaviour(assignment: &TaskAssignment) -> Behaviour {
         run_ms: number("RUN_MS", 1_000),
         exit_code: i32::try_from(number("EXIT_CODE", 0)).unwrap_or(1),
         heeds_stop: number("HEEDS_STOP", 1) == 1,
+        hang_ms: number("HANG_MS", 0),
     }
 }

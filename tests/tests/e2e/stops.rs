@@ -1,0 +1,90 @@
+//! Work that is asked to leave: its host is drained, or its time is over.
+
+use std::path::Path;
+
+use muster_client::Client;
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+
+const TWO_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 2,
+    gpus: 1,
+};
+
+/// A task that saves where it is when it is asked to, and ends well when it has something to begin from.
+const SAVES: &str = "[ -n \"$MUSTER_CKPT_LATEST\" ] && exit 0
+    save() {
+        cat $MUSTER_CTL_DIR/preempt > $REASON
+        mkdir $MUSTER_CKPT_DIR/step_7
+        echo > $MUSTER_CKPT_DIR/step_7/_COMMITTED
+        exit 75
+    }
+    trap save TERM
+    while :; do sleep 0.05; done";
+
+/// A job of one such task on one GPU, which writes what it was told to a file.
+fn saving(reason: &Path) -> v1::JobSpec {
+    let script = format!("REASON={}; {SAVES}", reason.display());
+    let mut spec = with_gpus(shell(&script), 1);
+    spec.stop_grace_ms = Some(10_000);
+    spec
+}
+
+async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
+    eventually("the job is accepted", async || {
+        client.submit_job(spec.clone()).await.ok()
+    })
+    .await
+    .job
+}
+
+#[tokio::test]
+async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let reason = cluster.write("reason", "");
+    let job = submit(&client, saving(&reason)).await;
+    let attempt = only_attempt(&client, job).await;
+    let host = attempt.tasks[0].host.clone();
+    let words = ["host", "drain", &host, "--reason", "a new disk"];
+    let dry = cluster
+        .muster(&[&words[..], &["--dry-run"]].concat())
+        .await
+        .ok();
+    assert!(dry.contains(&job.to_string()), "{dry}");
+    assert_eq!(only_attempt(&client, job).await.epoch, attempt.epoch);
+    let wait = ["--wait", "--timeout", "60s"];
+    cluster.muster(&[&words[..], &wait].concat()).await.ok();
+    let told = std::fs::read_to_string(reason).unwrap();
+    assert!(told.contains("\"drain\""), "{told}");
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
+    let unit = &ended.units[0];
+    assert_eq!((unit.attempts, unit.failures), (2, 0));
+    assert_eq!(unit.past[0].hosts, [host.clone()]);
+    assert_ne!(unit.past[1].hosts, [host.clone()]);
+    let listed = cluster.muster(&["host", "list"]).await.ok();
+    let line = listed.lines().find(|line| line.contains(&host)).unwrap();
+    assert!(line.contains("a new disk"), "{listed}");
+}
+
+#[tokio::test]
+async fn a_job_whose_time_is_over_is_asked_to_save_and_fails_for_good() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let reason = cluster.write("reason", "");
+    let mut spec = saving(&reason);
+    let scheduling = spec.scheduling.get_or_insert_default();
+    scheduling.run_time_ms_max = Some(1_500);
+    let job = submit(&client, spec).await;
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Failed, "{ended:?}");
+    assert_eq!(ended.units[0].attempts, 1);
+    let told = std::fs::read_to_string(reason).unwrap();
+    assert!(told.contains("\"run_time\""), "{told}");
+    let shown = cluster.muster(&["job", "explain", &job.to_string()]).await;
+    let shown = shown.ok();
+    assert!(shown.contains("1.5s") || shown.contains("1500"), "{shown}");
+}
