@@ -9,6 +9,8 @@
 
 mod alarm;
 pub mod arrivals;
+#[expect(unsafe_code, reason = "the standard library has no such system call")]
+mod bpf;
 mod cgroup;
 mod checkpoint_folder;
 mod checkpoints;

@@ -5,6 +5,8 @@ use std::fmt;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use super::devices;
+
 /// Name of the directory that holds the cgroups of all our tasks, in every hierarchy.
 const PARENT: &str = "muster";
 
@@ -15,7 +17,7 @@ pub enum Controller {
     Cpu,
     /// Which CPUs and memory nodes.
     Cpuset,
-    /// Which devices; on version 1 alone.
+    /// Which devices: on version 2 by a program in the kernel, which only root may load.
     Devices,
     /// Limits of memory.
     Memory,
@@ -80,6 +82,12 @@ impl CgroupHost {
                 .into_iter()
                 .filter(|controller| passes_on(mount, parent, *controller));
             controllers.extend(passed.map(|controller| (controller, parent.clone())));
+        }
+        if let Some((_, parent)) = &unified
+            && !mounts.legacy.contains_key(Controller::Devices.word())
+            && devices::is_available()
+        {
+            controllers.insert(Controller::Devices, parent.clone());
         }
         for controller in Controller::ALL {
             let mount = mounts.legacy.get(controller.word());

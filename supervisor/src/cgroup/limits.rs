@@ -5,7 +5,7 @@ use std::io;
 use muster_core::desired::TaskAssignment;
 use serde::{Deserialize, Serialize};
 
-use super::Cgroups;
+use super::{Cgroups, devices};
 use crate::spec::{CpuPlace, TaskSpec};
 
 /// Microseconds in which a task may use its CPUs' time, where it is held to them: the kernel's own default.
@@ -163,12 +163,17 @@ impl Limits {
         cgroups.inherit("cpuset.mems")
     }
 
-    /// On version 1 alone: version 2 wants a program in the kernel for it.
     fn devices(&self, cgroups: &Cgroups) -> io::Result<()> {
+        let mut is_set = true;
         for DeviceNumber { major, minor } in &self.devices_denied {
-            cgroups.write("devices.deny", &format!("c {major}:{minor} rwm"))?;
+            is_set &= cgroups.write("devices.deny", &format!("c {major}:{minor} rwm"))?;
         }
-        Ok(())
+        match cgroups.unified().filter(|_| !is_set) {
+            Some(unified) if devices::is_available() => {
+                devices::deny(unified, &self.devices_denied)
+            }
+            _ => Ok(()),
+        }
     }
 }
 

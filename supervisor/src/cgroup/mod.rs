@@ -5,6 +5,7 @@
 //! files tell. Hosts that let us have none run tasks all the same: the supervisor finds a task's processes as their
 //! subreaper, and limits are promises that nobody enforces. What can be limited and is not fails the start.
 
+mod devices;
 mod host;
 mod limits;
 
@@ -97,6 +98,12 @@ impl Cgroups {
             }
         });
         Self(inner.collect::<io::Result<_>>()?).doors()
+    }
+
+    /// The directory among them that is of version 2, if one is.
+    fn unified(&self) -> Option<&Path> {
+        let mut paths = self.0.iter().map(PathBuf::as_path);
+        paths.find(|path| path.join("cgroup.controllers").exists())
     }
 
     /// Kills all processes in them, those started meanwhile included; no error if they are gone.
