@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, AgentTask, JournalRecord};
 use crate::beat::WorkerTaskPhase;
+use crate::command::GpuHealth;
 use crate::desired::{StopInstruction, TaskAssignment, TaskKey};
 use crate::ids::GpuUuid;
 use crate::time::MonotonicMs;
@@ -143,8 +144,8 @@ impl Agent {
         }
     }
 
-    /// Starts what may be started: under a lease from a beat of this stream that is not over, on GPUs that no living
-    /// task holds, after the older attempt of the same task. A worker that was away has the leader's wishes before its first
+    /// Starts what may be started: under a lease from a beat of this stream that is not over, on GPUs that are fit and that no
+    /// living task holds, after the older attempt of the same task. A worker that was away has the leader's wishes before its first
     /// acknowledged beat: it waits for that, or it would start a task whose lease is all but over.
     fn start_pending(&mut self, now: MonotonicMs, actions: &mut Vec<Action>) {
         let (Some(desired), Some(contact)) = (&self.desired, self.beats.contact()) else {
@@ -162,7 +163,13 @@ impl Agent {
         let mut starts = Vec::new();
         for assignment in pending {
             let deadline = lease_deadline(contact, assignment);
-            let gpus_free = assignment.gpus.iter().all(|gpu| !busy.contains(gpu));
+            let is_fit = |gpu| {
+                self.gpus
+                    .get(gpu)
+                    .is_none_or(|it| *it == GpuHealth::Healthy)
+            };
+            let gpus_free =
+                { assignment.gpus.iter() }.all(|gpu| !busy.contains(gpu) && is_fit(gpu));
             if deadline > now && gpus_free {
                 busy.extend(assignment.gpus.iter().copied());
                 starts.push((Box::new(assignment.clone()), deadline));

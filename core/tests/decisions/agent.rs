@@ -7,6 +7,7 @@ use std::fmt::Write as _;
 
 use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorReport};
 use muster_core::beat::WorkerTaskPhase;
+use muster_core::command::GpuHealth;
 use muster_core::desired::{
     CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
 };
@@ -61,6 +62,8 @@ pub(crate) enum Command {
         epoch: u64,
         code: Option<i32>,
     },
+    /// The GPU backend says that a GPU is unfit by a signal, or fit again: `gpu 1 task-stuck`, `gpu 1`.
+    Gpu { index: u128, signal: Option<String> },
     /// Lets time pass.
     Wait { span_ms: u64 },
     /// The agent is killed and starts again; these supervisors are found: `7/0=12:running`,
@@ -146,6 +149,15 @@ impl goldenscript::Runner for AgentRunner {
                 let detail = "it hangs".to_owned();
                 report(task, *epoch, SupervisorReport::Stuck { detail, exit })?
             }
+            Command::Gpu { index, signal } => Input::GpuHealth {
+                gpu: GpuUuid(*index),
+                health: signal
+                    .clone()
+                    .map_or(GpuHealth::Healthy, |signal| GpuHealth::Faulted {
+                        signal,
+                        detail: String::new(),
+                    }),
+            },
             Command::Vanished { task, epoch } => {
                 let detail = "no supervisor".to_owned();
                 report(task, *epoch, SupervisorReport::Vanished { detail })?

@@ -56,7 +56,8 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     assert!(dry.contains(&job.to_string()), "{dry}");
     assert_eq!(only_attempt(&client, job).await.epoch, attempt.epoch);
     let wait = ["--wait", "--timeout", "60s"];
-    cluster.muster(&[&words[..], &wait].concat()).await.ok();
+    let drained = cluster.muster(&[&words[..], &wait].concat()).await;
+    assert_eq!(drained.code, 0, "{drained:?}");
     let told = std::fs::read_to_string(reason).unwrap();
     assert!(told.contains("\"drain\""), "{told}");
     let ended = client.wait_job(job).await.unwrap();
