@@ -77,11 +77,19 @@ async fn plain_programs_find_each_other() {
 
 #[tokio::test]
 async fn torchrun_starts_as_one_node_of_a_gang() {
-    if !answers("python3", &["-c", "import torch.distributed"]) {
-        return skip("PyTorch cannot be imported by python3 (pip install torch)");
-    }
+    // Debian's is for the system's own Python, which need not be the first one.
+    let is_usable = |python: &&str| answers(python, &["-c", "import torch.distributed"]);
+    let Some(python) = ["python3", "/usr/bin/python3"].iter().find(is_usable) else {
+        return skip("PyTorch cannot be imported (Debian: python3-torch; or pip install torch)");
+    };
     let cluster = Cluster::start(THREE_WORKERS).await;
     let file = copied(&cluster, "torchrun");
+    if let Some(folder) = Path::new(python).parent().and_then(Path::to_str) {
+        let path = std::env::var("PATH").unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let first = format!("environment: {{PATH: '{folder}:{path}'}}\n");
+        fs::write(&file, text + if folder.is_empty() { "" } else { &first }).unwrap();
+    }
     let printed = run(&cluster, &file, 2).await.concat();
     for rank in 0..4 {
         let line = format!("rank {rank} of 4: the sum is 10\n");
