@@ -78,7 +78,7 @@ async fn plain_programs_find_each_other() {
 #[tokio::test]
 async fn torchrun_starts_as_one_node_of_a_gang() {
     // Debian's is for the system's own Python, which need not be the first one.
-    let is_usable = |python: &&str| answers(python, &["-c", "import torch.distributed"]);
+    let is_usable = |python: &&&str| answers(python, &["-c", "import torch.distributed"]);
     let Some(python) = ["python3", "/usr/bin/python3"].iter().find(is_usable) else {
         return skip("PyTorch cannot be imported (Debian: python3-torch; or pip install torch)");
     };
