@@ -7,6 +7,7 @@ if [ -n "${CUDA_VISIBLE_DEVICES:-}" ]; then
 else
     processes=2
 fi
+# Spelt with underscores, the options are known to every version.
 exec python3 -m torch.distributed.run \
-    --nnodes="$WORLD_SIZE" --node-rank="$RANK" --nproc-per-node="$processes" \
-    --master-addr="$MASTER_ADDR" --master-port="$MASTER_PORT" --max-restarts=0 "$@"
+    --nnodes="$WORLD_SIZE" --node_rank="$RANK" --nproc_per_node="$processes" \
+    --master_addr="$MASTER_ADDR" --master_port="$MASTER_PORT" --max_restarts=0 "$@"

@@ -8,6 +8,7 @@
 mod confinement;
 mod containers;
 mod conversation;
+mod drift;
 mod exec;
 mod fake_engine;
 mod fencing;

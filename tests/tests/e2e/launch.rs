@@ -90,6 +90,14 @@ async fn torchrun_starts_as_one_node_of_a_gang() {
         let first = format!("environment: {{PATH: '{folder}:{path}'}}\n");
         fs::write(&file, text + if folder.is_empty() { "" } else { &first }).unwrap();
     }
+    // Debian 12's version 1.13 stumbles under Python 3.11 unless it is told of each process that its output is to be copied.
+    let is_old = "import sys, torch; sys.exit(torch.__version__ >= '2')";
+    if answers(python, &["-c", is_old]) {
+        let launcher = file.with_file_name("launch.sh");
+        let text = fs::read_to_string(&launcher).unwrap();
+        let copying = text.replace("--max_restarts=0", "--max_restarts=0 -r 0:1,1:1 -t 0:1,1:1");
+        fs::write(&launcher, copying).unwrap();
+    }
     let printed = run(&cluster, &file, 2).await.concat();
     for rank in 0..4 {
         let line = format!("rank {rank} of 4: the sum is 10\n");

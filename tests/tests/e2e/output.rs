@@ -250,7 +250,8 @@ async fn attached_output_is_followed_and_let_go_without_harm() {
     let job = id.to_string();
     let seen = cluster.write("seen", "");
     let mut attached = cluster.command(&["job", "attach", &job, "--tail", "2"]);
-    attached.stdout(std::fs::File::create(&seen).unwrap());
+    attached.stdout(File::create(&seen).unwrap());
+    attached.stderr(std::process::Stdio::piped());
     let attached = attached.kill_on_drop(true).spawn().unwrap();
     let read = || std::fs::read_to_string(&seen).unwrap();
     eventually("the last lines", async || {

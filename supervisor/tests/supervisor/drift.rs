@@ -1,0 +1,80 @@
+//! A lease on a machine whose clock runs slow: what the kernel slews must not lengthen it.
+
+use std::time::Duration;
+
+use crate::support::{Rig, eventually, script};
+use rustix::time::{ClockId, clock_gettime};
+
+/// Microseconds that the kernel counts for a tick: what they are, and a tenth less.
+const TICK: libc::c_long = 10_000;
+const SLOW_TICK: libc::c_long = 9_000;
+/// The lease, in milliseconds; a tenth more is what a slow clock would make of it.
+const LEASE_MS: u64 = 6_000;
+/// By when the task must be dead: half way to that.
+const DEAD_BY: Duration = Duration::from_millis(LEASE_MS + LEASE_MS / 20);
+
+/// The time that nobody slews.
+fn raw() -> Duration {
+    let now = clock_gettime(ClockId::MonotonicRaw);
+    Duration::new(
+        now.tv_sec.unsigned_abs(),
+        u32::try_from(now.tv_nsec).unwrap(),
+    )
+}
+
+/// What the kernel says of its clock; it is told a tick, if one is given.
+fn clock(tick: Option<libc::c_long>) -> Option<libc::timex> {
+    // SAFETY: all-zero bytes are a valid `timex`, and the kernel reads and writes nothing but it.
+    #[expect(unsafe_code, reason = "no safe interface has this system call")]
+    unsafe {
+        let mut order: libc::timex = std::mem::zeroed();
+        if let Some(tick) = tick {
+            order.modes = libc::ADJ_TICK;
+            order.tick = tick;
+        }
+        (libc::adjtimex(&raw mut order) >= 0).then_some(order)
+    }
+}
+
+/// This machine's clock runs slow for as long as it lives, and then as much too fast until what was lost is made up for.
+struct SlowClock {
+    since: Duration,
+}
+
+impl SlowClock {
+    /// None where somebody keeps the clock, or we may not.
+    fn start() -> Option<Self> {
+        let is_kept = clock(None)?.status & libc::STA_UNSYNC == 0;
+        if is_kept {
+            return None;
+        }
+        clock(Some(SLOW_TICK))?;
+        Some(Self { since: raw() })
+    }
+}
+
+impl Drop for SlowClock {
+    fn drop(&mut self) {
+        let slow_for = raw() - self.since;
+        clock(Some(2 * TICK - SLOW_TICK));
+        std::thread::sleep(slow_for);
+        clock(Some(TICK));
+    }
+}
+
+#[test]
+fn a_slow_clock_does_not_lengthen_a_lease() {
+    let Some(slow) = SlowClock::start() else {
+        eprintln!("skipped: this machine's clock is kept by somebody, or not ours to slow down");
+        return;
+    };
+    let began = raw();
+    let mut rig = Rig::start(script("sleep 1000"), LEASE_MS);
+    let task = rig.hear_started();
+    eventually("the task's death", || !task.is_alive());
+    let lived = raw() - began;
+    drop(slow);
+    assert!(rig.hear_exit().lease_expired);
+    assert!(lived < DEAD_BY, "{lived:?}");
+    assert!(lived > DEAD_BY / 2, "{lived:?}");
+}
