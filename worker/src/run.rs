@@ -57,10 +57,7 @@ pub async fn run(
     metrics::describe();
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
-    let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
-    let memory = run_directory(&config, &data);
-    task_place::settle(&data, &memory, config.run_dir.is_some())
-        .map_err(system("making the directory of all tasks"))?;
+    let data = take_data(&config, &machine)?;
     let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
     let gpus = open_gpus(&config.gpus, &name)?;
     let addresses = gpus.pci_addresses();
@@ -121,6 +118,15 @@ pub async fn run(
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// The data directory, with a place for the tasks' directories.
+fn take_data(config: &WorkerConfig, machine: &Machine) -> Result<DataDirectory, Error> {
+    let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
+    let memory = run_directory(config, &data);
+    task_place::settle(&data, &memory, config.run_dir.is_some())
+        .map_err(system("making the directory of all tasks"))?;
+    Ok(data)
 }
 
 /// Hands the output of tasks on until `stop`, if the settings say to whom.
