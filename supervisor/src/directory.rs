@@ -324,3 +324,61 @@ impl TaskDirectory {
         }
     }
 }
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn report(step: u64) -> CheckpointReport {
+        CheckpointReport {
+            step,
+            path: format!("/step_{step}"),
+            size_bytes: 0,
+            digest: String::new(),
+            save_ms: None,
+        }
+    }
+
+    #[test]
+    fn what_must_outlive_the_kernel_does_and_goes_with_the_task() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        fs::create_dir_all(directory.path()).unwrap();
+        let exit = ExitRecord {
+            exit: Exit::default(),
+            ended_at: TimeMs(7),
+        };
+        directory.record_checkpoint(&[], &report(1)).unwrap();
+        directory
+            .record_checkpoint(&[report(1)], &report(2))
+            .unwrap();
+        directory.record_exit(&exit, true).unwrap();
+        // The kernel's memory is gone.
+        fs::remove_dir_all(home.path().join("tasks")).unwrap();
+        assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
+        assert_eq!(directory.exit().unwrap(), Some(exit));
+        directory.remove().unwrap();
+        assert_eq!(directory.exit().unwrap(), None);
+        assert_eq!(fs::read_dir(home.path().join(KEPT)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_supervisors_of_earlier_builds_left_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        fs::create_dir_all(directory.path()).unwrap();
+        let leave = |name: &str, bytes: Vec<u8>| {
+            files::replace_durably(&directory.path().join(name), &bytes).unwrap();
+        };
+        leave("checkpoint.json", files::json_bytes(&report(2)).unwrap());
+        leave("checkpoints.json", files::json_bytes(&[report(1)]).unwrap());
+        let spoiled = [SpoilReport {
+            step: 1,
+            reason: "its digest differs".to_owned(),
+        }];
+        leave("spoiled.json", files::json_bytes(&spoiled).unwrap());
+        assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
+        assert_eq!(directory.spoiled().unwrap(), spoiled);
+    }
+}
