@@ -21,6 +21,8 @@ pub(crate) struct CheckpointFolder {
     scans: bool,
     /// Whether other tasks may be about to write into it.
     is_shared: bool,
+    /// Whether the agent made it, and removes it.
+    is_agents: bool,
     /// Markers that lay there before the task began: another attempt's.
     foreign: BTreeMap<u64, SystemTime>,
 }
@@ -31,7 +33,8 @@ impl CheckpointFolder {
         let path = spec.checkpoint_directory.clone();
         let scans = spec.assignment.rank.rank == 0;
         // If it cannot be made, the task that wants it will say so better than we can.
-        let is_new = create(&path).unwrap_or(false);
+        let is_agents = spec.checkpoint_directory_is_new;
+        let is_new = is_agents || create(&path).unwrap_or(false);
         let foreign = if scans && !is_new {
             markers(&path).unwrap_or_default()
         } else {
@@ -41,6 +44,7 @@ impl CheckpointFolder {
             path,
             scans,
             is_shared: spec.assignment.rank.world_size > 1,
+            is_agents,
             foreign,
         }
     }
@@ -58,10 +62,16 @@ impl CheckpointFolder {
     /// Removes what is empty: the task's folder, and its job's if this was the last one. True if nothing is left that
     /// anybody could look for. Call it when nothing of the task lives.
     ///
+    /// One that the agent made is left to it.
+    ///
     /// A gang's folder stays: a member on another host may be about to write into it.
     pub(crate) fn tidy(&self) -> bool {
         if self.is_shared {
             return !self.scans;
+        }
+        if self.is_agents {
+            let mut names = fs::read_dir(&self.path).into_iter().flatten();
+            return names.next().is_none();
         }
         match fs::remove_dir(&self.path) {
             Ok(()) => {
@@ -105,6 +115,7 @@ mod tests {
             path: path.to_owned(),
             scans: true,
             is_shared,
+            is_agents: false,
             foreign: BTreeMap::new(),
         }
     }

@@ -1,13 +1,14 @@
 //! The directory by which an agent and a supervisor share one attempt of a task.
 
 use std::fs;
-use std::io;
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::command::Exit;
 use muster_core::desired::TaskAssignment;
 use muster_core::time::TimeMs;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::files;
@@ -15,7 +16,8 @@ use crate::process::ProcessIdentity;
 use crate::run_id::RunId;
 use crate::spec::TaskSpec;
 
-/// Paths below one task's directory.
+/// Paths below one task's directory, which may lie in memory: it is worth nothing after the kernel was started anew. What
+/// must outlive that lies on disk, in `kept/<same name>` beside the directory of all tasks, and only where there is any.
 ///
 /// | name | written by | what |
 /// |---|---|---|
@@ -24,13 +26,15 @@ use crate::spec::TaskSpec;
 /// | `process.json` | supervisor | the task's process |
 /// | `agent.sock` | supervisor | where an agent connects |
 /// | `exec.sock` | supervisor | where an agent asks for commands beside the task, once it has announced that |
-/// | `checkpoint.json` | supervisor | newest checkpoint committed |
-/// | `checkpoints.json` | supervisor | those committed before it; none before the second |
-/// | `spoiled.json` | supervisor | checkpoints that the task could not read |
-/// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives |
+/// | `exit.json` | supervisor | how the task ended: written last, when nothing of it lives; kept on disk if no agent was told |
 /// | `supervisor.err` | supervisor | why it failed, if it did |
 /// | `ctl/` | both sides | the task's control directory (`MUSTER_CTL_DIR`) |
-/// | `scratch/` | task | its working directory if it named none |
+/// | `scratch/` | task | its working directory if it named none; a link to a folder on disk |
+/// | kept: `checkpoint.json` | supervisor | newest checkpoint committed |
+/// | kept: `checkpoints.json` | supervisor | those committed before it; none before the second |
+/// | kept: `spoiled.json` | supervisor | checkpoints that the task could not read |
+///
+/// Supervisors of earlier builds kept all of it in the task's directory, where it is looked for as well.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TaskDirectory(PathBuf);
 
@@ -49,6 +53,11 @@ pub struct LogOwner {
     /// Counts the attempts of the task's unit from 1.
     pub attempt: u32,
 }
+
+/// How the task ended.
+const EXIT: &str = "exit.json";
+/// The directory on disk, beside that of all tasks, of what must outlive the tasks' directories.
+pub const KEPT: &str = "kept";
 
 impl LogOwner {
     /// The file in the directory.
@@ -92,6 +101,16 @@ impl TaskDirectory {
     #[must_use]
     pub fn run_id(&self) -> Option<RunId> {
         self.0.file_name()?.to_str()?.parse().ok()
+    }
+
+    /// Where what must outlive it lies; it is made with the first such thing.
+    #[must_use]
+    pub fn kept(&self) -> PathBuf {
+        let home = self.0.parent().and_then(Path::parent);
+        match home.zip(self.0.file_name()) {
+            Some((home, name)) => home.join(KEPT).join(name),
+            None => self.0.join(KEPT),
+        }
     }
 
     /// Its path.
@@ -173,8 +192,9 @@ impl TaskDirectory {
     /// # Errors
     /// `AlreadyExists` if there was one before; else what the file system says.
     pub fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
-        let file = fs::File::create_new(self.0.join("claim.json"))?;
-        serde_json::to_writer(file, &supervisor).map_err(io::Error::from)
+        let mut file = fs::File::create_new(self.0.join("claim.json"))?;
+        // By one write: half of it would name nobody.
+        file.write_all(&files::json_bytes(&supervisor)?)
     }
 
     /// The supervisor; `None` if none ever claimed the attempt.
@@ -211,10 +231,9 @@ impl TaskDirectory {
         report: &CheckpointReport,
     ) -> io::Result<()> {
         if !before.is_empty() {
-            let path = self.0.join("checkpoints.json");
-            files::replace_durably(&path, &files::json_bytes(&before)?)?;
+            self.keep("checkpoints.json", &files::json_bytes(&before)?)?;
         }
-        files::replace_durably(&self.0.join("checkpoint.json"), &files::json_bytes(report)?)
+        self.keep("checkpoint.json", &files::json_bytes(report)?)
     }
 
     /// The newest committed checkpoints, oldest first.
@@ -223,11 +242,11 @@ impl TaskDirectory {
     /// What the file system says, or a file that is damaged.
     pub fn checkpoints(&self) -> io::Result<Vec<CheckpointReport>> {
         // In this order: of those that are committed meanwhile, its supervisor lives to tell.
-        let newest: Option<CheckpointReport> = files::read_json(&self.0.join("checkpoint.json"))?;
+        let newest: Option<CheckpointReport> = self.read_kept("checkpoint.json")?;
         let Some(newest) = newest else {
             return Ok(Vec::new());
         };
-        let before = files::read_json::<Vec<CheckpointReport>>(&self.0.join("checkpoints.json"))?;
+        let before: Option<Vec<CheckpointReport>> = self.read_kept("checkpoints.json")?;
         let mut all = before.unwrap_or_default();
         // One that is only being recorded has its predecessor in both places.
         all.retain(|report| report.step < newest.step);
@@ -240,7 +259,7 @@ impl TaskDirectory {
     /// # Errors
     /// What the file system says.
     pub(crate) fn record_spoiled(&self, reports: &[SpoilReport]) -> io::Result<()> {
-        files::replace_durably(&self.0.join("spoiled.json"), &files::json_bytes(&reports)?)
+        self.keep("spoiled.json", &files::json_bytes(&reports)?)
     }
 
     /// The checkpoints that the task could not read.
@@ -248,7 +267,8 @@ impl TaskDirectory {
     /// # Errors
     /// What the file system says, or a file that is damaged.
     pub fn spoiled(&self) -> io::Result<Vec<SpoilReport>> {
-        files::read_json(&self.0.join("spoiled.json")).map(Option::unwrap_or_default)
+        self.read_kept("spoiled.json")
+            .map(Option::unwrap_or_default)
     }
 
     /// Where a launcher writes why it failed (`TORCHELASTIC_ERROR_FILE`).
@@ -262,11 +282,10 @@ impl TaskDirectory {
     /// # Errors
     /// What the file system says.
     pub(crate) fn record_exit(&self, record: &ExitRecord, durably: bool) -> io::Result<()> {
-        let (path, bytes) = (self.0.join("exit.json"), files::json_bytes(record)?);
-        if durably {
-            files::replace_durably(&path, &bytes)
-        } else {
-            files::replace(&path, &bytes)
+        let bytes = files::json_bytes(record)?;
+        match durably {
+            true => self.keep(EXIT, &bytes),
+            false => files::replace(&self.0.join(EXIT), &bytes),
         }
     }
 
@@ -275,14 +294,91 @@ impl TaskDirectory {
     /// # Errors
     /// What the file system says, or a file that is damaged.
     pub fn exit(&self) -> io::Result<Option<ExitRecord>> {
-        files::read_json(&self.0.join("exit.json"))
+        self.read_kept(EXIT)
     }
 
-    /// Removes the directory and all in it.
+    /// Removes the directory and all in it, and what was kept beside it.
     ///
     /// # Errors
     /// What the file system says.
     pub fn remove(&self) -> io::Result<()> {
-        files::remove_directory(&self.0)
+        files::remove_directory(&self.0)?;
+        files::remove_directory(&self.kept())
+    }
+
+    /// Keeps something on disk, durably.
+    fn keep(&self, name: &str, bytes: &[u8]) -> io::Result<()> {
+        let kept = self.kept();
+        if !kept.is_dir() {
+            fs::create_dir_all(&kept)?;
+            kept.parent().map_or(Ok(()), files::sync_directory)?;
+        }
+        files::replace_durably(&kept.join(name), bytes)
+    }
+
+    /// What was kept, or lies in the directory itself.
+    fn read_kept<T: DeserializeOwned>(&self, name: &str) -> io::Result<Option<T>> {
+        match files::read_json(&self.0.join(name))? {
+            Some(found) => Ok(Some(found)),
+            None => files::read_json(&self.kept().join(name)),
+        }
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn report(step: u64) -> CheckpointReport {
+        CheckpointReport {
+            step,
+            path: format!("/step_{step}"),
+            size_bytes: 0,
+            digest: String::new(),
+            save_ms: None,
+        }
+    }
+
+    #[test]
+    fn what_must_outlive_the_kernel_does_and_goes_with_the_task() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        fs::create_dir_all(directory.path()).unwrap();
+        let exit = ExitRecord {
+            exit: Exit::default(),
+            ended_at: TimeMs(7),
+        };
+        directory.record_checkpoint(&[], &report(1)).unwrap();
+        directory
+            .record_checkpoint(&[report(1)], &report(2))
+            .unwrap();
+        directory.record_exit(&exit, true).unwrap();
+        // The kernel's memory is gone.
+        fs::remove_dir_all(home.path().join("tasks")).unwrap();
+        assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
+        assert_eq!(directory.exit().unwrap(), Some(exit));
+        directory.remove().unwrap();
+        assert_eq!(directory.exit().unwrap(), None);
+        assert_eq!(fs::read_dir(home.path().join(KEPT)).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn what_supervisors_of_earlier_builds_left_is_read() {
+        let home = tempfile::tempdir().unwrap();
+        let directory = TaskDirectory::new(home.path().join("tasks/7-0-11"));
+        fs::create_dir_all(directory.path()).unwrap();
+        let leave = |name: &str, bytes: Vec<u8>| {
+            files::replace_durably(&directory.path().join(name), &bytes).unwrap();
+        };
+        leave("checkpoint.json", files::json_bytes(&report(2)).unwrap());
+        leave("checkpoints.json", files::json_bytes(&[report(1)]).unwrap());
+        let spoiled = [SpoilReport {
+            step: 1,
+            reason: "its digest differs".to_owned(),
+        }];
+        leave("spoiled.json", files::json_bytes(&spoiled).unwrap());
+        assert_eq!(directory.checkpoints().unwrap(), [report(1), report(2)]);
+        assert_eq!(directory.spoiled().unwrap(), spoiled);
     }
 }

@@ -64,6 +64,8 @@ pub(crate) struct Ready {
 #[derive(Debug)]
 struct Belongings {
     cgroups: Cgroups,
+    /// Whether the number of its processes is limited.
+    limits_processes: bool,
     secrets: Secrets,
 }
 
@@ -112,7 +114,11 @@ impl Family {
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
         let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
-        let belongings = Belongings { cgroups, secrets };
+        let belongings = Belongings {
+            cgroups,
+            limits_processes: spec.assignment.execution.pids_max.is_some(),
+            secrets,
+        };
         let setup = find_program(spec, directory, &belongings.secrets)
             .and_then(|()| ChildSetup::of(spec, &belongings.cgroups, getpid()))
             .inspect_err(|_| belongings.remove())?;
@@ -161,7 +167,10 @@ impl Family {
     pub(crate) fn account(&self, exit: Exit) -> Exit {
         let cgroups = &self.belongings.cgroups;
         let shortage = cgroups.memory_shortage();
-        let refused = cgroups.processes_refused();
+        let refused = match self.belongings.limits_processes {
+            true => cgroups.processes_refused(),
+            false => 0,
+        };
         let evidence = match (refused, shortage) {
             (0, Some(Shortage::OfTheHost)) => {
                 "the kernel killed a process of it because its host was out of memory".to_owned()

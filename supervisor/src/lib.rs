@@ -60,7 +60,7 @@ use std::ffi::OsString;
 use std::process::ExitCode;
 
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
-pub use directory::{ExitRecord, LogOwner, TaskDirectory};
+pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use protocol::{
     AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, Stuck,
     SupervisorMessage,

@@ -71,7 +71,12 @@ pub fn carries(pid: i32, mark: &[u8]) -> bool {
 pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
     let entries = ProcessEntry::all()?;
     let mut found = Vec::new();
-    for directory in fs::read_dir(data_directory.join("tasks"))? {
+    let directories = match fs::read_dir(data_directory.join("tasks")) {
+        // They lay in memory, and the last agent removed that.
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(found),
+        directories => directories?,
+    };
+    for directory in directories {
         let supervisor = TaskDirectory::new(directory?.path()).supervisor()?;
         if let Some(supervisor) = supervisor.filter(ProcessIdentity::is_alive) {
             found.push(supervisor);
@@ -81,6 +86,9 @@ pub fn of_host(data_directory: &Path) -> io::Result<Vec<ProcessIdentity>> {
     }
     Ok(found)
 }
+
+/// Bytes of a line of `/proc/<pid>/stat`: 52 numbers of 20 digits at most, and a name.
+const STAT_BYTES_MAX: usize = 2_048;
 
 /// One line of `/proc/<pid>/stat`, as far as we need it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -102,7 +110,11 @@ pub struct ProcessEntry {
 impl ProcessEntry {
     /// The entry of one process; `None` if there is none.
     pub(crate) fn read(pid: i32) -> Option<Self> {
-        Self::parse(&fs::read_to_string(format!("/proc/{pid}/stat")).ok()?)
+        // By one read, whatever the kernel says of its size, which is nothing.
+        let mut line = [0u8; STAT_BYTES_MAX];
+        let mut file = fs::File::open(format!("/proc/{pid}/stat")).ok()?;
+        let bytes = io::Read::read(&mut file, &mut line).ok()?;
+        Self::parse(&String::from_utf8_lossy(&line[..bytes]))
     }
 
     /// Every process of this machine that we may see.

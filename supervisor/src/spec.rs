@@ -39,6 +39,9 @@ pub struct TaskSpec {
     pub log_limits: LogLimits,
     /// `MUSTER_CKPT_DIR`.
     pub checkpoint_directory: PathBuf,
+    /// Whether the agent has made that directory for this task, and sees to it when the task is gone.
+    #[serde(default)]
+    pub checkpoint_directory_is_new: bool,
     /// Milliseconds between two looks at that directory.
     pub checkpoint_scan_ms: u64,
     /// The task's only cgroup, where an agent wrote this that knew no more of them.

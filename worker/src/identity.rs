@@ -104,9 +104,7 @@ impl DataDirectory {
             Err(TryLockError::WouldBlock) => return Err(DataDirectoryError::InUse { path }),
             Err(TryLockError::Error(error)) => return Err(disk("locking", &path)(error)),
         }
-        for directory in ["tasks", "logs"] {
-            fs::create_dir_all(path.join(directory)).map_err(disk("creating", &path))?;
-        }
+        fs::create_dir_all(path.join("logs")).map_err(disk("creating", &path))?;
         let inode = path.metadata().map_err(disk("reading", &path))?.ino();
         let before = read_identity(&path)?;
         let identity = next_incarnation(&path, before.as_ref(), boot_id)?;
@@ -152,7 +150,7 @@ impl DataDirectory {
         self.rebooted
     }
 
-    /// Where the tasks' directories are.
+    /// Where the tasks' directories are, once the agent has seen to it.
     #[must_use]
     pub fn tasks(&self) -> PathBuf {
         self.path.join("tasks")

@@ -12,6 +12,7 @@
 //! | [`gpu`] | NVML and simulated GPUs |
 //! | [`topology`] | where the host and its GPUs lie |
 //! | [`journal`], [`identity`] | what survives the agent |
+//! | `task_place` | where the tasks' directories lie: in memory, if they can |
 //! | [`logs`] | what tasks print |
 #![forbid(unsafe_code)]
 
@@ -31,6 +32,7 @@ mod metrics;
 mod run;
 mod runner;
 mod session;
+mod task_place;
 #[cfg(test)]
 mod testing;
 pub mod topology;

@@ -53,6 +53,10 @@ const _: () = assert!(
 pub const ADOPTION_MAX: Duration = Duration::from_secs(2);
 /// Tasks whose directories are made or removed at a time: each takes a thread, and more only wait for the same disk.
 pub const DIRECTORIES_AT_ONCE_MAX: usize = 8;
+/// Scratch folders kept for the next tasks of those that did not use theirs: a block of the disk each.
+pub const SCRATCH_FOLDERS_SPARE_MAX: usize = 256;
+/// Empty checkpoint folders kept for the next tasks, one for a task and one for its job.
+pub const CHECKPOINT_FOLDERS_SPARE_MAX: usize = 512;
 /// How long the agent waits for a supervisor to be forked before it starts one as a program.
 pub const FORK_MAX: Duration = Duration::from_secs(2);
 /// By how much a lease is pushed out at least, in milliseconds: beats may be acknowledged two hundred times a second, and each

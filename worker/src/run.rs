@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use futures::future::OptionFuture;
-use muster_core::agent::{Agent, Input};
+use muster_core::agent::{Agent, Found, Input, JournalRecord};
 use muster_core::command::{GpuDescription, HostRegistration};
 use muster_core::ids::GpuUuid;
 use muster_core::topology::LearntTree;
@@ -28,8 +28,9 @@ use crate::inbox::inbox;
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
-use crate::runner::{Hardware, Runner, RunnerConfig};
+use crate::runner::{self, Hardware, Runner, RunnerConfig};
 use crate::session::SessionKeeper;
+use crate::task_place;
 use crate::topology::{self, PciAddress, Sysfs};
 use crate::watchdog::Watchdog;
 use muster_supervisor::RunId;
@@ -56,7 +57,7 @@ pub async fn run(
     metrics::describe();
     let machine = Machine::inspect().map_err(system("inspecting the machine"))?;
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
-    let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
+    let data = take_data(&config, &machine)?;
     let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
     let gpus = open_gpus(&config.gpus, &name)?;
     let addresses = gpus.pci_addresses();
@@ -115,7 +116,17 @@ pub async fn run(
         _ = executor => Err(Error::Ended("executor")),
     };
     stop.cancel();
+    task_place::leave(&data);
     outcome
+}
+
+/// The data directory, with a place for the tasks' directories.
+fn take_data(config: &WorkerConfig, machine: &Machine) -> Result<DataDirectory, Error> {
+    let data = DataDirectory::take(&config.data_dir, &machine.boot_id)?;
+    let memory = run_directory(config, &data);
+    task_place::settle(&data, &memory, config.run_dir.is_some())
+        .map_err(system("making the directory of all tasks"))?;
+    Ok(data)
 }
 
 /// Hands the output of tasks on until `stop`, if the settings say to whom.
@@ -154,7 +165,7 @@ impl Driver {
 async fn recover(
     runner: &Runner,
     data: &DataDirectory,
-    records: Vec<muster_core::agent::JournalRecord>,
+    records: Vec<JournalRecord>,
 ) -> Result<(Agent, Vec<muster_core::agent::Action>, Vec<Input>), Error> {
     let adopted = runner.adopt().await.map_err(|source| Error::Adoption {
         path: data.tasks(),
@@ -166,7 +177,11 @@ async fn recover(
         incarnation = data.incarnation(),
         "the agent has found what the last one left"
     );
-    let (agent, actions) = Agent::recover(records, adopted.found);
+    let mut found = adopted.found;
+    if data.rebooted() {
+        found.extend(lost_by_reboot(&records, &found));
+    }
+    let (agent, actions) = Agent::recover(records, found);
     let checkpoints = adopted.checkpoints.into_iter();
     let checkpoints =
         checkpoints.map(|(RunId { key, epoch }, report)| Input::Checkpoint { key, epoch, report });
@@ -178,6 +193,24 @@ async fn recover(
         progress.map(|(RunId { key, epoch }, step)| Input::Progress { key, epoch, step });
     let late = checkpoints.chain(spoiled).chain(progress);
     Ok((agent, actions, late.collect()))
+}
+
+/// The attempts that the journal holds, of which nothing was found: the kernel's memory had it.
+fn lost_by_reboot(records: &[JournalRecord], found: &[Found]) -> Vec<Found> {
+    let mut held = BTreeMap::new();
+    for record in records {
+        match record {
+            JournalRecord::Starting(assignment) => held.insert(assignment.key, assignment.epoch),
+            JournalRecord::Released { key, .. } => held.remove(key),
+            _ => None,
+        };
+    }
+    let is_found =
+        |run: &RunId| { found.iter() }.any(|it| (it.key, it.epoch) == (run.key, run.epoch));
+    let lost = held.into_iter().map(|(key, epoch)| RunId { key, epoch });
+    lost.filter(|run| !is_found(run))
+        .map(runner::rebooted)
+        .collect()
 }
 
 fn registration(
@@ -230,6 +263,7 @@ fn runner_config(
         tasks: data.tasks(),
         logs: data.logs(),
         checkpoints: absolute(checkpoints)?,
+        checkpoints_are_local: config.checkpoint_root.is_none(),
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         log_limits: config.task_log_limits(),
         engine,
@@ -238,16 +272,14 @@ fn runner_config(
         hardware,
         rebooted: data.rebooted(),
         secrets: config.secrets_dir.clone(),
-        run: config
-            .run_dir
-            .clone()
-            .unwrap_or_else(|| run_directory(data)),
+        run: run_directory(config, data),
     })
 }
 
 /// A folder in memory that no other worker has.
-fn run_directory(data: &DataDirectory) -> PathBuf {
-    PathBuf::from(MEMORY).join(format!("muster-{}", data.mark()))
+fn run_directory(config: &WorkerConfig, data: &DataDirectory) -> PathBuf {
+    let chosen = config.run_dir.clone();
+    chosen.unwrap_or_else(|| PathBuf::from(MEMORY).join(format!("muster-{}", data.mark())))
 }
 
 /// Where cgroups of tasks can be made, if they are to have any.

@@ -117,21 +117,22 @@ impl Limits {
             return Ok(());
         }
         let bytes = self.memory_mib.saturating_mul(1 << 20).to_string();
-        if cgroups.write("memory.max", &bytes)? {
-            cgroups.write("memory.swap.max", "0")?;
-        } else if cgroups.write("memory.limit_in_bytes", &bytes)? {
-            cgroups.write("memory.memsw.limit_in_bytes", &bytes)?;
+        let both = [("memory.max", &*bytes), ("memory.limit_in_bytes", &*bytes)];
+        match cgroups.write_either(&both)? {
+            Some(0) => cgroups.write("memory.swap.max", "0").map(drop),
+            Some(_) => cgroups
+                .write("memory.memsw.limit_in_bytes", &bytes)
+                .map(drop),
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn cpus(&self, cgroups: &Cgroups) -> io::Result<()> {
         let Some(CpuTime { shares, quota }) = CpuTime::of(self.cpus_milli, self.cpu_quota) else {
             return Ok(());
         };
-        if !cgroups.write("cpu.weight", &weight(shares).to_string())? {
-            cgroups.write("cpu.shares", &shares.to_string())?;
-        }
+        let (weight, shares) = (weight(shares).to_string(), shares.to_string());
+        cgroups.write_either(&[("cpu.weight", &weight), ("cpu.shares", &shares)])?;
         if let Some(CpuQuota { micros, period }) = quota
             && !cgroups.write("cpu.max", &format!("{micros} {period}"))?
         {

@@ -143,23 +143,29 @@ impl Cgroups {
 
     /// Removes them, and what an engine made below them; one that still holds a dying process is removed by the next clean-up.
     pub fn remove(&self) {
-        for path in self.with_all_below().iter().rev() {
+        let remains = |path: &&PathBuf| {
+            let removed = fs::remove_dir(path);
+            removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
+        };
+        // Mostly nothing was made below them.
+        let rest = Self(self.0.iter().filter(remains).cloned().collect());
+        for path in rest.with_all_below().iter().rev() {
             drop(fs::remove_dir(path));
         }
     }
 
     /// What the memory in them came to; none if nothing counts it.
     pub(crate) fn memory(&self) -> Option<MemoryEnd> {
-        let number = |names: [&str; 2]| self.read(names)?.trim().parse().ok();
+        let number = |names: &[&str]| self.read(names)?.trim().parse().ok();
         Some(MemoryEnd {
-            limit_bytes: number(["memory.max", "memory.limit_in_bytes"])?,
-            peak_bytes: number(["memory.peak", "memory.max_usage_in_bytes"]).unwrap_or(0),
+            limit_bytes: number(&["memory.max", "memory.limit_in_bytes"])?,
+            peak_bytes: number(&["memory.peak", "memory.max_usage_in_bytes"]).unwrap_or(0),
         })
     }
 
     /// Whether the kernel killed any of their processes for want of memory: the host's, or that of their limit.
     pub(crate) fn memory_shortage(&self) -> Option<Shortage> {
-        let events = self.read(["memory.events", "memory.oom_control"])?;
+        let events = self.read(&["memory.events", "memory.oom_control"])?;
         if count(&events, "oom_kill") == 0 {
             return None;
         }
@@ -181,7 +187,7 @@ impl Cgroups {
 
     /// How often their limit of processes refused one.
     pub(crate) fn processes_refused(&self) -> u64 {
-        let events = self.read(["pids.events", "pids.events"]);
+        let events = self.read(&["pids.events"]);
         events.map_or(0, |events| count(&events, "max"))
     }
 
@@ -212,26 +218,45 @@ impl Cgroups {
         all
     }
 
-    /// What the first file of one of these names says.
-    fn read(&self, names: [&str; 2]) -> Option<String> {
-        let files = names
-            .iter()
-            .flat_map(|name| self.0.iter().map(move |path| path.join(name)));
-        files
-            .into_iter()
-            .find_map(|file| fs::read_to_string(file).ok())
+    /// What the first file of one of these names says: version 2's and version 1's.
+    fn read(&self, names: &[&str]) -> Option<String> {
+        let mut files =
+            { self.likely(names) }.flat_map(|path| names.iter().map(|it| path.join(it)));
+        files.find_map(|file| fs::read_to_string(file).ok())
     }
 
     /// Writes to the first file of this name. False if there is none.
     fn write(&self, name: &str, text: &str) -> io::Result<bool> {
-        for path in &self.0 {
-            match write_existing(&path.join(name), text) {
-                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
-                Err(error) => return Err(error),
-                Ok(()) => return Ok(true),
+        self.write_either(&[(name, text)])
+            .map(|found| found.is_some())
+    }
+
+    /// Writes to the first file of one of these names what belongs into it. Gives which it was; none if there is none.
+    fn write_either(&self, all: &[(&str, &str)]) -> io::Result<Option<usize>> {
+        let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
+        for path in self.likely(&names) {
+            for (index, (name, text)) in all.iter().enumerate() {
+                match write_existing(&path.join(name), text) {
+                    Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                    Err(error) => return Err(error),
+                    Ok(()) => return Ok(Some(index)),
+                }
             }
         }
-        Ok(false)
+        Ok(None)
+    }
+
+    /// All directories; first that of the hierarchy whose mount has its name from the controller of these files, as is the
+    /// custom with version 1: to look for a file where it is not costs the kernel more than to find it.
+    fn likely(&self, names: &[&str]) -> impl Iterator<Item = &PathBuf> {
+        let controller = { names.first() }.and_then(|name| name.split('.').next());
+        let is_named = move |path: &&PathBuf| {
+            let mount = { path.ancestors().nth(2) }.and_then(|mount| mount.file_name()?.to_str());
+            mount.is_some_and(|mount| mount.split(',').any(|word| Some(word) == controller))
+        };
+        let is_other = move |path: &&PathBuf| !is_named(path);
+        let first = self.0.iter().filter(is_named);
+        first.chain(self.0.iter().filter(is_other))
     }
 }
 

@@ -42,6 +42,7 @@ pub(crate) fn spec_in(home: &Path, assignment: TaskAssignment, lease_ms: u64) ->
         engine: None,
         confinement: Confinement::default(),
         secrets: SecretFolders::default(),
+        checkpoint_directory_is_new: false,
         lease_warning_ms: 0,
     }
 }

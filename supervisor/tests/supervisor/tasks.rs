@@ -401,7 +401,7 @@ fn commits_that_no_agent_heard_of_are_told_to_the_next_and_are_in_the_directory(
     let recorded: Vec<u64> = recorded.iter().map(|report| report.step).collect();
     assert!(recorded.ends_with(&newest), "{recorded:?}");
     // As an earlier supervisor leaves it.
-    std::fs::remove_file(rig.directory.path().join("checkpoints.json")).unwrap();
+    std::fs::remove_file(rig.directory.kept().join("checkpoints.json")).unwrap();
     let recorded = rig.directory.checkpoints().unwrap();
     assert_eq!(recorded.len(), 1);
     assert_eq!(

@@ -4,6 +4,7 @@
 //! says how), its supervisor lives and answers (it is taken over), or neither (what is left is killed, and
 //! what cannot be killed now keeps its GPUs until it is dead).
 
+use std::collections::BTreeMap;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -13,6 +14,7 @@ use std::time::Duration;
 use futures::future::join_all;
 use muster_core::agent::Found;
 use muster_core::beat::WorkerTaskPhase;
+use muster_core::time::MonotonicMs;
 
 use super::launch::Launched;
 use super::link::{Link, recorded_exit};
@@ -21,10 +23,13 @@ use crate::limits::ADOPTION_MAX;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::process::ProcessIdentity;
-use muster_supervisor::{AgentRequest, SupervisorMessage, TaskDirectory, TaskSpec};
+use muster_supervisor::{AgentRequest, KEPT, SupervisorMessage, TaskDirectory, TaskSpec};
 
 /// Pause between two attempts to reach a supervisor that is only starting.
 const RETRY: Duration = Duration::from_millis(10);
+
+/// What is said of a task that ended with the kernel.
+const REBOOTED: &str = "its host was rebooted";
 
 /// What one directory holds.
 enum Case {
@@ -69,11 +74,13 @@ impl Case {
 /// Looks at every directory, at all of them at the same time.
 pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     let directories = list(&runner.config.tasks)?;
-    let known = directories.iter().map(|(id, _)| *id).collect();
-    let config = Arc::clone(&runner.config);
-    tokio::task::spawn_blocking(move || leftovers::sweep(&config, &known))
-        .await
-        .map_err(io::Error::other)??;
+    let (config, scratch) = (Arc::clone(&runner.config), runner.scratch.clone());
+    let known = directories.clone();
+    let swept = tokio::task::spawn_blocking(move || {
+        scratch.sweep(known.values())?;
+        leftovers::sweep(&config, &known.into_keys().collect())
+    });
+    swept.await.map_err(io::Error::other)??;
     let rebooted = runner.config.rebooted;
     let examined = directories.into_iter().map(|(id, directory)| async move {
         let examining = directory.clone();
@@ -126,18 +133,42 @@ pub(super) async fn adopt(runner: &Runner) -> io::Result<Adopted> {
     Ok(adopted)
 }
 
-fn list(tasks: &Path) -> io::Result<Vec<(RunId, TaskDirectory)>> {
-    let mut directories = Vec::new();
-    for entry in std::fs::read_dir(tasks)? {
-        let directory = TaskDirectory::new(entry?.path());
-        match directory.run_id() {
-            Some(id) => directories.push((id, directory)),
-            None => {
-                tracing::warn!(path = %directory.path().display(), "not a task's directory: left alone")
+/// All that have a directory, or something kept beside it: after a reboot that is all there is.
+fn list(tasks: &Path) -> io::Result<BTreeMap<RunId, TaskDirectory>> {
+    let mut directories = BTreeMap::new();
+    for folder in [tasks.to_owned(), tasks.with_file_name(KEPT)] {
+        let entries = match std::fs::read_dir(&folder) {
+            // Nothing was ever kept.
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            entries => entries?,
+        };
+        for entry in entries {
+            let path = entry?.path();
+            match TaskDirectory::new(&path).run_id() {
+                Some(id) => {
+                    directories.insert(id, TaskDirectory::below(tasks, id));
+                }
+                None => {
+                    tracing::warn!(path = %path.display(), "not a task's directory: left alone")
+                }
             }
         }
     }
     Ok(directories)
+}
+
+/// What is to be said of an attempt that nothing is left of but its start in the journal.
+pub(crate) fn rebooted(RunId { key, epoch }: RunId) -> Found {
+    Found {
+        key,
+        epoch,
+        phase: WorkerTaskPhase::Gone {
+            detail: REBOOTED.to_owned(),
+        },
+        deadline: MonotonicMs::default(),
+        is_suspended: false,
+        assignment: None,
+    }
 }
 
 fn examine(id: RunId, directory: &TaskDirectory) -> io::Result<Case> {
@@ -245,7 +276,7 @@ fn gone() -> Case {
 fn after_reboot(directory: &TaskDirectory) -> Case {
     match recorded_exit(directory) {
         Some(exit) => Case::Over(WorkerTaskPhase::Exited(exit)),
-        None => vanished("its host was rebooted"),
+        None => vanished(REBOOTED),
     }
 }
 
@@ -299,6 +330,7 @@ mod tests {
                 ..Confinement::default()
             },
             secrets: SecretFolders::default(),
+            checkpoint_directory_is_new: false,
             lease_warning_ms: 0,
             engine: None,
         };

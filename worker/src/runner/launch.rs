@@ -11,6 +11,7 @@ use muster_core::desired::TaskAssignment;
 use muster_core::ids::{JobId, UnitIndex};
 
 use super::RunnerConfig;
+use super::scratch::ScratchFolders;
 use super::server::SupervisorServer;
 use muster_supervisor::RunId;
 use muster_supervisor::process::ProcessIdentity;
@@ -64,6 +65,7 @@ pub(super) fn spec(
         log_directory: config.logs.join(id.to_string()),
         log_limits: config.log_limits,
         checkpoint_directory,
+        checkpoint_directory_is_new: false,
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         cgroup: None,
         lease_warning_ms: lease.warning_ms,
@@ -110,12 +112,15 @@ fn confinement(
 /// standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
-    server: &SupervisorServer,
+    (server, scratch): (&SupervisorServer, &ScratchFolders),
     spec: &TaskSpec,
 ) -> io::Result<Launched> {
     let id = RunId::of(&spec.assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
-    directory.create(spec)?;
+    make(&directory, scratch, spec).or_else(|error| match error.kind() {
+        io::ErrorKind::StorageFull => make_on_disk(&directory, scratch, spec),
+        _ => Err(error),
+    })?;
     let (ours, theirs) = UnixStream::pair()?;
     match server.fork(directory.path(), theirs.as_fd()) {
         Ok(pid) => {
@@ -144,6 +149,26 @@ pub(super) fn launch(
         child: Some(child),
         stuck: None,
     })
+}
+
+fn make(directory: &TaskDirectory, scratch: &ScratchFolders, spec: &TaskSpec) -> io::Result<()> {
+    std::fs::create_dir_all(directory.path())?;
+    scratch.give(directory)?;
+    directory.create(spec)
+}
+
+/// Where the directories of tasks lie in memory, and the tasks have filled that: a link takes no room.
+fn make_on_disk(
+    directory: &TaskDirectory,
+    scratch: &ScratchFolders,
+    spec: &TaskSpec,
+) -> io::Result<()> {
+    let folder = scratch.of(directory);
+    directory.remove()?;
+    folder.map_or(Ok(()), |folder| scratch.take_back(&folder))?;
+    std::fs::create_dir_all(directory.kept())?;
+    std::os::unix::fs::symlink(directory.kept(), directory.path())?;
+    make(directory, scratch, spec)
 }
 
 /// Where a unit's checkpoints are: below its job, one directory per unit, because the tasks of an array must not share

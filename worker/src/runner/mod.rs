@@ -1,10 +1,12 @@
 //! The agent's side of its supervisors: starts them, finds them again, passes orders on, cleans up.
 
 mod adopt;
+mod checkpoint_folders;
 mod launch;
 mod leftovers;
 mod link;
 mod removal;
+mod scratch;
 mod server;
 
 use std::collections::BTreeMap;
@@ -28,6 +30,8 @@ use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
+pub(crate) use adopt::rebooted;
+use checkpoint_folders::CheckpointFolders;
 use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
@@ -36,6 +40,7 @@ use muster_supervisor::container::{self, Remains};
 use muster_supervisor::{
     AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
 };
+use scratch::ScratchFolders;
 use server::SupervisorServer;
 
 /// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
@@ -55,6 +60,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) logs: PathBuf,
     /// Directory of all checkpoints.
     pub(crate) checkpoints: PathBuf,
+    /// Whether no other host uses that.
+    pub(crate) checkpoints_are_local: bool,
     /// Milliseconds between two looks at a checkpoint directory.
     pub(crate) checkpoint_scan_ms: u64,
     /// How much output is kept.
@@ -89,6 +96,8 @@ pub(crate) struct Hardware {
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
     server: Arc<SupervisorServer>,
+    scratch: ScratchFolders,
+    checkpoint_folders: CheckpointFolders,
     hand_over: HandOver,
     /// Who may use the disk of the tasks' directories.
     disk: Arc<Semaphore>,
@@ -120,7 +129,13 @@ impl Runner {
         inbox: Outbox,
     ) -> Self {
         let server = SupervisorServer::new(config.supervisor.clone(), config.tasks.clone());
+        // Beside the tasks' directories, which may lie in memory: what tasks write does not belong there.
+        let scratch = ScratchFolders::below(config.tasks.with_file_name("scratch"));
+        let checkpoint_folders =
+            CheckpointFolders::below(&config.checkpoints, config.checkpoints_are_local);
         Self {
+            scratch,
+            checkpoint_folders,
             config: Arc::new(config),
             server: Arc::new(server),
             hand_over,
@@ -150,6 +165,7 @@ impl Runner {
         );
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
+        let (scratch, folders) = (self.scratch.clone(), self.checkpoint_folders.clone());
         let release = self.releases().remove(&id);
         let cpus = config.hardware.cpus.grant(&assignment);
         let hand_over = self.hand_over.clone();
@@ -171,8 +187,16 @@ impl Runner {
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
             let launched = tokio::task::spawn_blocking(move || {
-                let spec = launch::spec(&config, assignment, lease, place);
-                launch::launch(&config, &server, &spec)
+                let mut spec = launch::spec(&config, assignment, lease, place);
+                let folder = spec.checkpoint_directory.clone();
+                // A gang's has other members, who may have written into it.
+                spec.checkpoint_directory_is_new =
+                    spec.assignment.rank.world_size <= 1 && folders.give(&folder);
+                launch::launch(&config, (&server, &scratch), &spec).inspect_err(|_| {
+                    if spec.checkpoint_directory_is_new {
+                        folders.take_back(&folder);
+                    }
+                })
             });
             let launched = launched.await;
             drop(turn);
@@ -253,7 +277,8 @@ impl Runner {
     pub(crate) fn release(&self, id: RunId) {
         let handle = self.handles().remove(&id);
         let directory = TaskDirectory::below(&self.config.tasks, id);
-        let disk = Arc::clone(&self.disk);
+        let (disk, scratch) = (Arc::clone(&self.disk), self.scratch.clone());
+        let folders = self.checkpoint_folders.clone();
         let mut releases = self.releases();
         let earlier = releases.remove(&id);
         releases.retain(|_, release| !release.is_finished());
@@ -268,7 +293,7 @@ impl Runner {
                 return;
             }
             let _turn = disk.acquire().await;
-            clear(directory).await;
+            clear(directory, scratch, folders).await;
         });
         releases.insert(id, release);
     }
@@ -352,11 +377,14 @@ async fn ended(release: Option<JoinHandle<()>>) {
     }
 }
 
-/// Removes a task's directory, cgroups and secrets.
-async fn clear(directory: TaskDirectory) {
+/// Removes a task's directory, cgroups and secrets, and takes its scratch folder back.
+async fn clear(directory: TaskDirectory, scratch: ScratchFolders, folders: CheckpointFolders) {
     let cleared = tokio::task::spawn_blocking(move || {
         if let Ok(Some(spec)) = directory.read_spec() {
             Cgroups::at(&spec.cgroups()).remove();
+            if spec.checkpoint_directory_is_new {
+                folders.take_back(&spec.checkpoint_directory);
+            }
             if spec.assignment.execution.container.is_some() {
                 clear_container(&directory, &spec);
             }
@@ -365,8 +393,10 @@ async fn clear(directory: TaskDirectory) {
                     .map_err(|error| (directory.path().to_owned(), error))?;
             }
         }
+        let folder = scratch.of(&directory);
         directory
             .remove()
+            .and_then(|()| folder.map_or(Ok(()), |folder| scratch.take_back(&folder)))
             .map_err(|error| (directory.path().to_owned(), error))
     });
     if let Ok(Err((path, error))) = cleared.await {

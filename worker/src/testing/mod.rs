@@ -25,6 +25,7 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         tasks: home.join("tasks"),
         logs: home.join("logs"),
         checkpoints: home.join("checkpoints"),
+        checkpoints_are_local: true,
         checkpoint_scan_ms: 1_000,
         log_limits: LogLimits::default(),
         engine: tokio::sync::watch::channel(None).1,

@@ -121,6 +121,10 @@ impl Drop for Host {
         drop(self.agent.kill());
         drop(self.agent.wait());
         kill_host(&self.home.path().join("w"));
+        // An agent that is stopped does so itself.
+        if let Ok(tasks) = std::fs::read_link(self.home.path().join("w/tasks")) {
+            drop(std::fs::remove_dir_all(tasks.parent().unwrap()));
+        }
         // The last one to look would be the next agent.
         if let Some(cgroups) = self.cgroups() {
             for task in cgroups.tasks() {

@@ -1,0 +1,228 @@
+//! The checkpoint folders of tasks that may never save anything: handed on as long as they are empty, because a file system
+//! takes long to make and to remove a folder.
+//!
+//! Only where they lie on a disk of this host: then all that make and remove them are here, one at a time, and one that was
+//! looked at and is empty can be moved away. On a shared file system their supervisors make and remove them.
+
+use std::collections::BTreeMap;
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use rustix::fs::{CWD, RenameFlags, renameat_with};
+
+use crate::limits::CHECKPOINT_FOLDERS_SPARE_MAX;
+
+/// The folder, among the jobs', of those that no task has.
+const SPARE: &str = ".spare";
+
+/// The folders of one host.
+#[derive(Clone, Debug)]
+pub(super) struct CheckpointFolders {
+    /// None where it is not for us to make them.
+    root: Option<PathBuf>,
+    pool: Arc<Mutex<Pool>>,
+}
+
+#[derive(Debug, Default)]
+struct Pool {
+    spare: Vec<PathBuf>,
+    /// Those that were given, and their jobs', as they were then: names in them, rights, attributes.
+    given: BTreeMap<PathBuf, Stamp>,
+    /// Numbers given to spare ones.
+    numbers: u64,
+    is_ready: bool,
+}
+
+/// When anything about a folder changed last, and its rights: the clock of changes ticks some milliseconds apart.
+type Stamp = (i64, i64, u32);
+
+fn stamp(path: &Path) -> io::Result<Stamp> {
+    let of = |it: Metadata| (it.ctime(), it.ctime_nsec(), it.mode());
+    path.symlink_metadata().map(of)
+}
+
+impl CheckpointFolders {
+    /// Those below a folder, if it is this host's own.
+    pub(super) fn below(root: &Path, is_local: bool) -> Self {
+        Self {
+            root: is_local.then(|| root.to_owned()),
+            pool: Arc::default(),
+        }
+    }
+
+    /// Makes a unit's folder. False: it was there, or it is for its supervisor to make it and to say what is wrong.
+    pub(super) fn give(&self, folder: &Path) -> bool {
+        let (Some(root), Some(job)) = (&self.root, folder.parent()) else {
+            return false;
+        };
+        let mut pool = self.pool();
+        pool.prepare(root);
+        let is_new_job = pool.place(job).is_ok();
+        let given = pool.within(job, |pool| pool.place(folder));
+        if given.is_err() && is_new_job {
+            pool.retire(root, job);
+        }
+        given.is_ok()
+    }
+
+    /// Removes a folder that was given if it is empty, and its job's if that was the last one in it. Call it when nothing
+    /// of its task lives.
+    pub(super) fn take_back(&self, folder: &Path) {
+        let (Some(root), Some(job)) = (&self.root, folder.parent()) else {
+            return;
+        };
+        let mut pool = self.pool();
+        pool.prepare(root);
+        pool.within(job, |pool| pool.retire(root, folder));
+        pool.retire(root, job);
+        // One with checkpoints in it is not ours any more when its last task is gone.
+        let mut rest = pool.given.range(job.to_owned()..).skip(1);
+        if !rest.next().is_some_and(|(path, _)| path.starts_with(job)) {
+            pool.given.remove(job);
+        }
+    }
+
+    fn pool(&self) -> MutexGuard<'_, Pool> {
+        self.pool.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pool {
+    /// Makes the folder of spare ones anew: what an earlier agent left in it is nobody's.
+    fn prepare(&mut self, root: &Path) {
+        if !self.is_ready {
+            self.is_ready = true;
+            let spare = root.join(SPARE);
+            let made = muster_supervisor::files::remove_directory(&spare)
+                .and_then(|()| fs::create_dir(&spare));
+            if let Err(error) = made {
+                tracing::warn!(path = %spare.display(), %error, "making the spare checkpoint folders' place failed");
+            }
+        }
+    }
+
+    /// Puts an empty folder where none is.
+    fn place(&mut self, path: &Path) -> io::Result<()> {
+        match self.spare.last() {
+            Some(spare) => {
+                renameat_with(CWD, spare, CWD, path, RenameFlags::NOREPLACE)?;
+                self.spare.pop();
+            }
+            None => fs::create_dir(path)?,
+        }
+        self.given.insert(path.to_owned(), stamp(path)?);
+        Ok(())
+    }
+
+    /// Does something to what is in a folder, which is not taken for somebody else's doing.
+    fn within<T>(&mut self, folder: &Path, act: impl FnOnce(&mut Self) -> T) -> T {
+        let before = stamp(folder).ok();
+        let is_untouched = before.is_some() && before.as_ref() == self.given.get(folder);
+        let done = act(self);
+        if is_untouched && let Ok(now) = stamp(folder) {
+            self.given.insert(folder.to_owned(), now);
+        }
+        done
+    }
+
+    /// Removes a folder if it is empty; keeps it for the next task if nobody changed it.
+    fn retire(&mut self, root: &Path, path: &Path) {
+        let is_empty =
+            |path: &Path| fs::read_dir(path).is_ok_and(|mut entries| entries.next().is_none());
+        if path.exists() && !is_empty(path) {
+            // A job's that other tasks are in, or one that holds checkpoints, which outlive us.
+            if path.parent() != Some(root) {
+                self.given.remove(path);
+            }
+            return;
+        }
+        let known = self.given.remove(path);
+        let is_untouched = known.is_some() && known == stamp(path).ok();
+        if is_untouched && self.spare.len() < CHECKPOINT_FOLDERS_SPARE_MAX {
+            self.numbers += 1;
+            let spare = root.join(SPARE).join(self.numbers.to_string());
+            if fs::rename(path, &spare).is_ok() {
+                self.spare.push(spare);
+                return;
+            }
+        }
+        // No harm if it is gone, or cannot be removed.
+        drop(fs::remove_dir(path));
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn names(folder: &Path) -> Vec<String> {
+        let entries = fs::read_dir(folder).unwrap();
+        let mut names: Vec<String> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
+        names.sort();
+        names
+    }
+
+    fn inode(path: &Path) -> u64 {
+        path.metadata().unwrap().ino()
+    }
+
+    #[test]
+    fn empty_folders_go_from_job_to_job() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = CheckpointFolders::below(home.path(), true);
+        let unit = |name: &str| home.path().join(name);
+        assert!(folders.give(&unit("7/0")) && folders.give(&unit("7/1")));
+        assert!(!folders.give(&unit("7/1")), "another attempt made it");
+        let first = inode(&unit("7/0"));
+        folders.take_back(&unit("7/0"));
+        assert_eq!(names(&unit("7")), ["1"]);
+        assert!(folders.give(&unit("7/2")));
+        assert_eq!(inode(&unit("7/2")), first);
+        folders.take_back(&unit("7/1"));
+        folders.take_back(&unit("7/2"));
+        assert_eq!(names(home.path()), [SPARE]);
+        assert_eq!(names(&unit(SPARE)).len(), 3);
+        assert!(folders.give(&unit("8/0")));
+        assert_eq!(names(&unit(SPARE)).len(), 1);
+    }
+
+    #[test]
+    fn what_was_saved_stays_and_what_was_changed_is_not_handed_on() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = CheckpointFolders::below(home.path(), true);
+        let (saved, changed) = (home.path().join("7/0"), home.path().join("7/1"));
+        assert!(folders.give(&saved) && folders.give(&changed));
+        fs::create_dir(saved.join("step_1")).unwrap();
+        let before = stamp(&changed).unwrap();
+        // Until the clock of changes has ticked.
+        while stamp(&changed).unwrap() == before {
+            fs::write(changed.join("file"), "").unwrap();
+            fs::remove_file(changed.join("file")).unwrap();
+        }
+        folders.take_back(&saved);
+        folders.take_back(&changed);
+        assert!(saved.join("step_1").exists() && !changed.exists());
+        assert_eq!(names(&home.path().join(SPARE)), [""; 0]);
+        // A later agent, which gave none of them.
+        fs::remove_dir(saved.join("step_1")).unwrap();
+        CheckpointFolders::below(home.path(), true).take_back(&saved);
+        assert_eq!(names(home.path()), [SPARE]);
+    }
+
+    #[test]
+    fn a_shared_file_system_is_left_to_the_supervisors() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = CheckpointFolders::below(home.path(), false);
+        let folder = home.path().join("7/0");
+        assert!(!folders.give(&folder));
+        fs::create_dir_all(&folder).unwrap();
+        folders.take_back(&folder);
+        assert!(folder.exists());
+    }
+}
