@@ -36,7 +36,7 @@ enum Case {
     /// Nothing of it lives: it ended, or what was left is dead now.
     Over(WorkerTaskPhase),
     /// Its supervisor answers.
-    Alive(Alive),
+    Alive(Box<Alive>),
     /// No supervisor answers, and something of the task cannot be killed now.
     Unkillable(Option<ProcessIdentity>),
 }
@@ -258,13 +258,13 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
         child: None,
         stuck,
     };
-    Ok(Case::Alive(Alive {
+    Ok(Case::Alive(Box::new(Alive {
         phase,
         deadline_boottime_ms,
         progress,
         suspended,
         launched,
-    }))
+    })))
 }
 
 fn gone() -> Case {
