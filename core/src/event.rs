@@ -235,6 +235,65 @@ pub enum EventKind {
         /// How many in a row there may be.
         retries_max: u32,
     },
+    /// A member of a running gang was told to stop; the others go on.
+    MemberLeaving {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// The gang's attempt.
+        epoch: AttemptEpoch,
+        /// The member.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+        /// Why.
+        reason: StopReason,
+    },
+    /// A member of a gang is gone and gave back what it had; its place is vacant, and the others go on.
+    MemberVacated {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// The gang's attempt.
+        epoch: AttemptEpoch,
+        /// The member.
+        task: TaskIndex,
+        /// The fencing number that it had.
+        member: AttemptEpoch,
+        /// Where it was.
+        host: HostId,
+        /// Why the next one will be run.
+        reason: RestartReason,
+        /// Whether it counts as a failure of the job's own once the place is filled.
+        charged: bool,
+        /// The place is not filled before this instant.
+        not_before: TimeMs,
+        /// How the member ended, for people.
+        detail: String,
+    },
+    /// A member of a gang came in place of the one that is gone.
+    MemberSwapped {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// The gang's attempt.
+        epoch: AttemptEpoch,
+        /// The member.
+        task: TaskIndex,
+        /// Its fencing number: reports of the one before count no more.
+        member: AttemptEpoch,
+        /// Where it runs.
+        host: HostId,
+        /// Where the one before ran.
+        from: HostId,
+        /// GPUs given to it.
+        gpus: u32,
+        /// Why it is run.
+        reason: RestartReason,
+    },
     /// A host joined, or its agent started anew, or it has other GPUs.
     HostRegistered {
         /// Its id.
@@ -435,6 +494,9 @@ impl EventKind {
             | Self::AttemptEnded { job, .. }
             | Self::UnitRequeued { job, .. }
             | Self::UnitRetried { job, .. }
+            | Self::MemberLeaving { job, .. }
+            | Self::MemberVacated { job, .. }
+            | Self::MemberSwapped { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
             | Self::CheckpointsForgotten { job, .. }

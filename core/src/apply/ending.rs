@@ -48,6 +48,7 @@ impl Step<'_> {
         self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
         self.state.index.whole.remove(&(id, unit));
+        self.state.index.remove_vacancy((id, unit), &attempt);
         self.state
             .index
             .remove_deadline((id, unit), &spec, &attempt);
@@ -146,7 +147,7 @@ impl Step<'_> {
     }
 }
 
-fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobSpec) {
+pub(super) fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobSpec) {
     for gpu in &mut host.gpus {
         if gpu.holder == Some(holder) {
             gpu.holder = None;

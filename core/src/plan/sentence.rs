@@ -16,6 +16,11 @@ impl fmt::Display for Blocker {
             Self::Cancelling => formatter.write_str("it is being cancelled"),
             Self::Suspended { author, reason } => fmt_suspended(author, reason, formatter),
             Self::Dependencies { open, total } => fmt_dependencies(open, *total, formatter),
+            Self::Vacancy { task, detail, .. } => write!(
+                formatter,
+                "its gang goes on without task {task} ({detail}): it waits for a place for a new one, and is restarted \
+                 whole if there is none in time"
+            ),
             Self::TasksAtOnce { max } => write!(
                 formatter,
                 "{max} of its tasks run, as many as may at a time (tasks_at_once_max)"
