@@ -305,6 +305,7 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
         Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
         Some(Kind::Suspended(_)) => "the job was suspended".to_owned(),
+        Some(Kind::NotSwapped(_)) => "a member's place was not filled in time".to_owned(),
         None => "a reason that this version does not know".to_owned(),
     }
 }

@@ -113,10 +113,9 @@ impl Attempt {
     /// The member that came last and does not run yet.
     #[must_use]
     pub fn joining(&self) -> Option<(TaskIndex, &Joined)> {
-        let joined = self.membership.as_deref()?.joined.iter();
-        let begins = |task: TaskIndex| self.task(task).is_some_and(|run| !run.phase.has_begun());
-        let mut open = joined.filter(|(task, _)| begins(**task));
-        open.next().map(|(task, joined)| (*task, joined))
+        let mut joined = self.membership.as_deref()?.joined.iter();
+        let open = joined.find(|(_, joined)| joined.running_at.is_none());
+        open.map(|(task, joined)| (*task, joined))
     }
 
     /// Its members in order, the one whose place is vacant among them.

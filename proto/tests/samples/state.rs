@@ -186,6 +186,7 @@ fn attempt() -> Attempt {
         decisive: Some(TaskIndex(1)),
         standing: Standing::Share,
         barrier: None,
+        membership: None,
     }
 }
 
@@ -280,6 +281,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::lives::kinds());
     kinds.extend(super::barrier::kinds());
     kinds.extend(super::suspension::kinds());
+    kinds.extend(super::members::kinds());
     kinds.extend(super::retries::kinds());
     kinds
 }

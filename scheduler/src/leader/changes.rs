@@ -63,6 +63,10 @@ impl Changes {
                 ..
             } => self.add_attempt(state, *job, *unit),
             EventKind::UnitRetried { .. } => self.retried += 1,
+            EventKind::MemberLeaving { .. }
+            | EventKind::MemberVacated { .. }
+            | EventKind::MemberSwapped { .. }
+            | EventKind::TaskPrepared { .. } => self.add_member_fact(state, kind),
             EventKind::AttemptPlaced { .. }
             | EventKind::GangReleased { .. }
             | EventKind::AttemptRunning { .. }
@@ -112,7 +116,6 @@ impl Changes {
             EventKind::LeaderBegan { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
-            | EventKind::TaskPrepared { .. }
             | EventKind::JobDefaultsSet { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
@@ -148,6 +151,36 @@ impl Changes {
             } => {
                 self.preempted += u64::from(*reason == StopReason::Preempted);
                 self.add_attempt(state, *job, *unit);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_member_fact(&mut self, state: &State, kind: &EventKind) {
+        match kind {
+            EventKind::MemberLeaving { host, .. } => {
+                self.hosts.insert(*host);
+            }
+            EventKind::MemberVacated { host, .. } => {
+                // What it had is free, and its place is to be filled.
+                self.plan = true;
+                self.hosts.insert(*host);
+            }
+            // The others learn where the new member is.
+            EventKind::MemberSwapped { job, unit, .. } => self.add_attempt(state, *job, *unit),
+            EventKind::TaskPrepared {
+                job,
+                unit,
+                task,
+                host,
+                ..
+            } => {
+                let unit = state.job(*job).and_then(|job| job.unit(*unit));
+                let attempt = unit.and_then(|unit| unit.attempt.as_deref());
+                // Its gang was let go long ago: it may begin.
+                if attempt.is_some_and(|attempt| attempt.joined(*task).is_some()) {
+                    self.hosts.insert(*host);
+                }
             }
             _ => {}
         }

@@ -17,6 +17,11 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
             json!({"kind": "suspended", "author": it.author, "reason": it.reason})
         }
         Kind::Dependencies(waiting) => dependencies(waiting),
+        Kind::Vacancy(vacancy) => json!({
+            "kind": "vacancy", "task": vacancy.task, "since": instant(vacancy.since_ms),
+            "not_before": instant(vacancy.not_before_ms), "until": instant(vacancy.until_ms),
+            "detail": vacancy.detail,
+        }),
         Kind::TasksAtOnce(limit) => json!({"kind": "tasks_at_once", "max": limit.max}),
         Kind::NoSuchHost(missing) => json!({"kind": "no_such_host", "need": missing.need}),
         Kind::ExceedsCluster(size) => json!({
