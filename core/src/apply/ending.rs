@@ -72,6 +72,7 @@ impl Step<'_> {
             exit: decisive.and_then(|run| run.exit.clone()),
             hosts,
             culprit: culprit.map(|run| run.host),
+            members: attempt.late_members(),
         };
         self.carry_out((id, unit), verdict, past, again);
     }

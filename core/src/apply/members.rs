@@ -187,13 +187,17 @@ impl Step<'_> {
                 delay_ms,
                 detail,
                 ..
-            } => Some(Departure {
+            } if delay_ms < limits::VACANCY_MS_MAX => Some(Departure {
                 reason,
                 charged,
                 delay_ms,
                 detail,
             }),
-            Verdict::Succeeded | Verdict::Cancelled | Verdict::Failed { .. } => None,
+            // The others would wait for nobody.
+            Verdict::Requeued { .. }
+            | Verdict::Succeeded
+            | Verdict::Cancelled
+            | Verdict::Failed { .. } => None,
         }
     }
 

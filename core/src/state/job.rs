@@ -280,6 +280,8 @@ pub struct PastAttempt {
     pub hosts: Vec<HostId>,
     /// The host that could not start its task, if that decided the end.
     pub culprit: Option<HostId>,
+    /// Members that were there in the end under numbers of their own, by task: they came in place of others.
+    pub members: Vec<(TaskIndex, AttemptEpoch)>,
 }
 
 impl Attempt {

@@ -92,6 +92,13 @@ impl Attempt {
         self.membership.as_deref()?.joined.get(&task)
     }
 
+    /// Members that bear numbers of their own, by task.
+    #[must_use]
+    pub fn late_members(&self) -> Vec<(TaskIndex, AttemptEpoch)> {
+        let joined = self.membership.iter().flat_map(|it| &it.joined);
+        joined.map(|(task, joined)| (*task, joined.epoch)).collect()
+    }
+
     /// The member that is told to stop alone.
     #[must_use]
     pub fn leaving(&self) -> Option<&Leaving> {

@@ -1,6 +1,6 @@
 //! Jobs, units and attempts as readers see them.
 
-use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
+use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
 use muster_core::state::{
     Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, Suspension,
     TaskRun, Unit, UnitCounts, Vacancy,
@@ -160,7 +160,18 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .map(|host| host_name(state, *host))
             .collect(),
         culprit_id: past.culprit.map(HostId::get),
+        members: late_members(past),
     }
+}
+
+/// Members of an attempt that came in place of others.
+pub(crate) fn late_members(past: &PastAttempt) -> Vec<v1::LateMember> {
+    let members = past.members.iter();
+    let to_wire = |(task, epoch): &(TaskIndex, AttemptEpoch)| v1::LateMember {
+        task: task.get(),
+        epoch: epoch.get(),
+    };
+    members.map(to_wire).collect()
 }
 
 /// A host's name; empty if it is gone.

@@ -104,6 +104,9 @@ pub(crate) fn state() -> State {
             let unit = job.units.get_mut(&index).map(Arc::make_mut);
             let attempt = unit.and_then(|unit| {
                 unit.swaps = 2;
+                for past in &mut unit.past {
+                    past.members = vec![(TaskIndex(1), AttemptEpoch(22))];
+                }
                 unit.attempt.as_mut()
             });
             if let Some(attempt) = attempt.map(Arc::make_mut) {

@@ -201,6 +201,7 @@ fn past() -> PastAttempt {
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
         culprit: None,
+        members: Vec::new(),
     }
 }
 

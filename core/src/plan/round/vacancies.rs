@@ -25,12 +25,11 @@ impl Round<'_> {
                 self.plan.more = true;
                 return;
             }
-            if vacancy.not_before <= self.now {
-                self.fill((job, *unit), (attempt, vacancy));
-            }
+            self.fill((job, *unit), (attempt, vacancy));
         }
     }
 
+    /// Room for a member is taken also while it is still to wait: nobody else has it meanwhile.
     fn fill(&mut self, (job, unit): (&Job, UnitIndex), (attempt, vacancy): (&Attempt, &Vacancy)) {
         let mut trial = self.capacity.clone();
         let Some(task) = unit::place_member(&mut trial, (job, unit), (attempt, vacancy)) else {
@@ -46,6 +45,9 @@ impl Round<'_> {
             self.allowance.give(&job.spec, standing, &amounts);
         }
         self.capacity = trial;
+        if vacancy.not_before > self.now {
+            return;
+        }
         self.plan.steps.push(Command::SwapMember(MemberSwap {
             leader: self.state.leadership.epoch,
             job: job.id,

@@ -14,6 +14,7 @@ use muster_core::state::{
 use muster_core::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
+use crate::convert::job::late_members;
 use crate::convert::ledger::{ledger_from_wire, ledger_to_wire};
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
@@ -301,6 +302,7 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         host_ids: past.hosts.iter().map(|host| host.get()).collect(),
         hosts: Vec::new(),
         culprit_id: past.culprit.map(HostId::get),
+        members: late_members(past),
     }
 }
 
@@ -315,5 +317,8 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
         exit: wire.exit.map(Into::into),
         hosts: wire.host_ids.into_iter().map(HostId).collect(),
         culprit: wire.culprit_id.map(HostId),
+        members: { wire.members.into_iter() }
+            .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
+            .collect(),
     }
 }
