@@ -236,7 +236,7 @@ fn assignments(
                 } else {
                     Vec::new()
                 },
-                suspended: job.stands_still() && attempt.stop.is_none(),
+                suspended: job.stands_still() && stop_of(attempt, task).is_none(),
                 warning: job.spec.lifecycle.warning,
                 care: record.map_or_else(CheckpointCare::default, |unit| {
                     care(state, (unit, attempt), position == 0)

@@ -367,18 +367,6 @@ impl Attempt {
     }
 }
 
-impl TaskRun {
-    /// Where it is.
-    #[must_use]
-    pub fn place(&self) -> TaskPlacement {
-        TaskPlacement {
-            task: self.task,
-            host: self.host,
-            gpus: self.gpus.clone(),
-        }
-    }
-}
-
 impl Unit {
     /// Its newest past attempts in a row that ended because a task could not be started, newest first.
     pub fn start_errors(&self) -> impl Iterator<Item = &PastAttempt> {

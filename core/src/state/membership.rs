@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::command::TaskPlacement;
 use crate::ids::{AttemptEpoch, TaskIndex};
 use crate::limits;
 use crate::spec::JobSpec;
@@ -175,5 +176,17 @@ impl Attempt {
     pub(crate) fn has_others_than(&self, task: TaskIndex) -> bool {
         let mut others = self.tasks.iter().filter(|run| run.task != task);
         others.any(|run| !run.phase.is_terminal())
+    }
+}
+
+impl TaskRun {
+    /// Where it is.
+    #[must_use]
+    pub fn place(&self) -> TaskPlacement {
+        TaskPlacement {
+            task: self.task,
+            host: self.host,
+            gpus: self.gpus.clone(),
+        }
     }
 }
