@@ -164,12 +164,9 @@ impl Exclusivity {
     fn check_gang(&mut self, owner: Owner, gang: Gang) {
         let first = member(owner.key.job, 0);
         let last = member(owner.key.job, u32::MAX);
-        let other = self
-            .running
-            .range(first..=last)
-            .find(|(key, (_, of))| {
-                **key != owner.key && of.unit == gang.unit && of.number != gang.number
-            });
+        let other = self.running.range(first..=last).find(|(key, (_, of))| {
+            **key != owner.key && of.unit == gang.unit && of.number != gang.number
+        });
         if let Some((member, (epoch, _))) = other {
             self.overlaps.push(Overlap::Gang {
                 key: owner.key,

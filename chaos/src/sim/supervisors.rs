@@ -165,7 +165,8 @@ impl Supervisors {
         let waits = task.waits;
         self.lock().tasks.insert(owner, task);
         if waits {
-            self.judges.with(|seen| seen.assembly.prepared(owner, gang_of(assignment)));
+            self.judges
+                .with(|seen| seen.assembly.prepared(owner, gang_of(assignment)));
             let master_port = None;
             self.report(owner, SupervisorReport::Prepared { master_port });
         } else {
@@ -193,8 +194,10 @@ impl Supervisors {
     }
 
     fn run_process(&self, owner: Owner, assignment: &TaskAssignment) {
-        self.judges
-            .with(|seen| seen.book.started(owner, gang_of(assignment), &assignment.gpus));
+        self.judges.with(|seen| {
+            seen.book
+                .started(owner, gang_of(assignment), &assignment.gpus)
+        });
         self.report(owner, SupervisorReport::Started);
     }
 

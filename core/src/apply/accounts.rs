@@ -60,7 +60,11 @@ impl Step<'_> {
             let started_at = joined.running_at.unwrap_or(now);
             let kept_until = kept_until.max(started_at);
             [
-                (Kind::Restart, joined.reason, started_at.since(joined.placed_at)),
+                (
+                    Kind::Restart,
+                    joined.reason,
+                    started_at.since(joined.placed_at),
+                ),
                 (Kind::Kept, ended_for, kept_until.since(started_at)),
                 (Kind::Work, ended_for, now.since(kept_until)),
             ]

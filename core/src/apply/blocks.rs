@@ -138,11 +138,7 @@ impl Step<'_> {
     }
 
     /// The only member of a unit that would have to leave a place.
-    fn member_at(
-        &self,
-        (host, position): Place,
-        id: (JobId, UnitIndex),
-    ) -> Option<TaskIndex> {
+    fn member_at(&self, (host, position): Place, id: (JobId, UnitIndex)) -> Option<TaskIndex> {
         let Some(position) = position else {
             return self.only_member_on(id, host);
         };

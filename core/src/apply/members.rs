@@ -12,9 +12,7 @@ use crate::apply::ending::let_go;
 use crate::apply::placement::{assigned, hold, infeasible};
 use crate::apply::task_reports::exit_code;
 use crate::apply::verdict::{self, Circumstances, Verdict, doubled};
-use crate::command::{
-    EXIT_RUN_AGAIN, MemberSwap, Standing, StopReason, TaskPlacement, TaskReport,
-};
+use crate::command::{EXIT_RUN_AGAIN, MemberSwap, Standing, StopReason, TaskPlacement, TaskReport};
 use crate::event::EventKind;
 use crate::feasibility::{self, Asker, Freed};
 use crate::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
@@ -99,11 +97,7 @@ impl Step<'_> {
     }
 
     /// The only task of a unit on a host that has not ended.
-    pub(super) fn only_member_on(
-        &self,
-        id: (JobId, UnitIndex),
-        host: HostId,
-    ) -> Option<TaskIndex> {
+    pub(super) fn only_member_on(&self, id: (JobId, UnitIndex), host: HostId) -> Option<TaskIndex> {
         let (_, _, attempt) = attempt_of(self.state, id)?;
         let on_host = attempt.tasks.iter().filter(|run| run.host == host);
         let mut alive = on_host.filter(|run| !run.phase.is_terminal());
@@ -208,7 +202,10 @@ impl Step<'_> {
         let attempt = self.job_mut(job).attempt_mut(unit);
         let (run, epoch) = (attempt.tasks[position].clone(), attempt.epoch);
         let part = Part::held_by(attempt);
-        let is_last = { attempt.tasks.iter() }.filter(|it| it.host == run.host).count() == 1;
+        let is_last = { attempt.tasks.iter() }
+            .filter(|it| it.host == run.host)
+            .count()
+            == 1;
         let amounts = amounts_of(&self.state.hosts, &spec, &[run.place()]);
         self.state.index.remove_usage(&spec, part, &amounts);
         self.state.index.remove_tasks(run.host, 1);
@@ -297,7 +294,9 @@ impl Step<'_> {
         self.edit_host(task.host, |host| hold(host, task, holder, &spec));
         self.edit_members(id, |attempt| {
             let in_a_row = swaps_in_a_row(attempt, vacancy.since) + 1;
-            attempt.tasks.insert(attempt.place_of(task.task), assigned(task));
+            attempt
+                .tasks
+                .insert(attempt.place_of(task.task), assigned(task));
             // What it ended of is over: who ends next decides for itself.
             attempt.decisive = None;
             let membership: &mut Membership = attempt.membership.get_or_insert_default();
@@ -353,7 +352,10 @@ impl Step<'_> {
     pub(super) fn forget_leaving(&mut self, (id, unit): (JobId, UnitIndex), task: TaskIndex) {
         let attempt = self.job_mut(id).attempt_mut(unit);
         if let Some(membership) = &mut attempt.membership
-            && membership.leaving.as_ref().is_some_and(|it| it.task == task)
+            && membership
+                .leaving
+                .as_ref()
+                .is_some_and(|it| it.task == task)
         {
             membership.leaving = None;
         }

@@ -242,7 +242,9 @@ fn read_vacancy(
         epoch: member,
         ..key
     };
-    let ended = stories.get(&of_member).map(|story| story.ended.contains(&task));
+    let ended = stories
+        .get(&of_member)
+        .map(|story| story.ended.contains(&task));
     let Some(story) = stories.get_mut(&key) else {
         return;
     };
@@ -400,7 +402,10 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
         if membership.is_some_and(|membership| membership.joined.contains_key(&run.task)) {
             let ended = story.ended.contains(&run.task);
             report.require(ended, Rule::AttemptEvents, &key, || {
-                format!("somebody is there for task {}, whose end was not told", run.task)
+                format!(
+                    "somebody is there for task {}, whose end was not told",
+                    run.task
+                )
             });
         } else {
             compare_task(run, key, story, report);
@@ -409,7 +414,10 @@ fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report
     let vacancy = membership.and_then(|membership| membership.vacancy.as_ref());
     let vacant = vacancy.map(|vacancy| vacancy.run.task);
     report.require(story.vacant == vacant, Rule::AttemptEvents, &key, || {
-        format!("the place of {vacant:?} is vacant, told was {:?}", story.vacant)
+        format!(
+            "the place of {vacant:?} is vacant, told was {:?}",
+            story.vacant
+        )
     });
     let is_released = { attempt.barrier }.is_some_and(|barrier| barrier.released_at.is_some());
     report.require(

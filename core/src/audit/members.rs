@@ -15,7 +15,10 @@ pub(super) fn check_sight(state: &State, report: &mut Report) {
     let mut expected: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     for job in state.jobs.values() {
         for (index, unit) in &job.units {
-            let attempt = unit.attempt.as_deref().filter(|attempt| attempt.stop.is_none());
+            let attempt = unit
+                .attempt
+                .as_deref()
+                .filter(|attempt| attempt.stop.is_none());
             let membership = attempt.and_then(|attempt| attempt.membership.as_deref());
             if membership.is_some_and(|membership| membership.vacancy.is_some()) {
                 expected.insert((job.id, *index));
@@ -105,7 +108,12 @@ fn check_joined(
             !waits || joined.running_at.is_none(),
             Rule::Lifecycle,
             subject,
-            || format!("task {task} is {phase:?} and runs since {:?}", joined.running_at),
+            || {
+                format!(
+                    "task {task} is {phase:?} and runs since {:?}",
+                    joined.running_at
+                )
+            },
         );
     }
 }

@@ -330,7 +330,10 @@ fn check_stop(
         || format!("it is {phase:?} with stop order {:?}", attempt.stop),
     );
     let runs = |wanted: TaskPhase| {
-        let mut first = attempt.tasks.iter().filter(|run| !came_later(attempt, run.task));
+        let mut first = attempt
+            .tasks
+            .iter()
+            .filter(|run| !came_later(attempt, run.task));
         first.any(|run| run.phase == wanted)
     };
     let begun = !runs(TaskPhase::Assigned) && !runs(TaskPhase::Prepared);

@@ -245,8 +245,7 @@ fn missing_tasks(
     let mut commands = Vec::new();
     for (job, unit, attempt) in desired::units_on(state, host.id) {
         // The epoch is the revision of the placement: an older desired state does not hold it.
-        let is_known =
-            |epoch: AttemptEpoch| epoch.get() <= report.desired_revision.get();
+        let is_known = |epoch: AttemptEpoch| epoch.get() <= report.desired_revision.get();
         if !is_known(attempt.epoch) {
             continue;
         }

@@ -186,7 +186,8 @@ impl goldenscript::Runner for ReactorRunner {
                 }
                 for step in &planned.steps {
                     if let Replicated::SwapMember(swap) = step {
-                        let (unit, task) = ((swap.job, swap.unit), std::slice::from_ref(&swap.task));
+                        let (unit, task) =
+                            ((swap.job, swap.unit), std::slice::from_ref(&swap.task));
                         writeln!(text, "swap {}", self.named.describe_tasks(unit, task))?;
                     }
                 }

@@ -72,17 +72,9 @@ impl Changes {
             | EventKind::AttemptRunning { .. }
             | EventKind::AttemptStopping { .. }
             | EventKind::AttemptEnded { .. } => self.add_attempt_fact(state, kind),
-            EventKind::UnitClaimed { .. } => self.claimed += 1,
-            EventKind::UnitsMoved {
-                moved, cost_gpu_ms, ..
-            } => {
-                self.moved += moved.len() as u64;
-                self.moves_lost_gpu_ms = self.moves_lost_gpu_ms.saturating_add(*cost_gpu_ms);
-            }
-            EventKind::ClaimDropped { .. } => {
-                self.claims_dropped += 1;
-                self.plan = true;
-            }
+            EventKind::UnitClaimed { .. }
+            | EventKind::UnitsMoved { .. }
+            | EventKind::ClaimDropped { .. } => self.add_claim_fact(kind),
             EventKind::TaskExited { host, .. } | EventKind::TaskLost { host, .. } => {
                 self.hosts.insert(*host);
             }
@@ -125,6 +117,23 @@ impl Changes {
             | EventKind::CheckpointSpoiled { .. }
             | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
+        }
+    }
+
+    fn add_claim_fact(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::UnitClaimed { .. } => self.claimed += 1,
+            EventKind::UnitsMoved {
+                moved, cost_gpu_ms, ..
+            } => {
+                self.moved += moved.len() as u64;
+                self.moves_lost_gpu_ms = self.moves_lost_gpu_ms.saturating_add(*cost_gpu_ms);
+            }
+            EventKind::ClaimDropped { .. } => {
+                self.claims_dropped += 1;
+                self.plan = true;
+            }
+            _ => {}
         }
     }
 

@@ -50,7 +50,9 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
     }
     let Some(job) = known.filter(|job| job.counts.waiting > 0) else {
         return Met {
-            blocker: known.filter(|job| !is_filled(last, job, now)).and_then(vacancy),
+            blocker: known
+                .filter(|job| !is_filled(last, job, now))
+                .and_then(vacancy),
             ..nothing
         };
     };
@@ -92,7 +94,10 @@ fn suspension(job: &Job) -> Option<Blocker> {
 
 /// The member that a gang lacks while it goes on. After the last round nobody has found room for it.
 fn vacancy(job: &Job) -> Option<Blocker> {
-    let mut attempts = job.units.values().filter_map(|unit| unit.attempt.as_deref());
+    let mut attempts = job
+        .units
+        .values()
+        .filter_map(|unit| unit.attempt.as_deref());
     let (attempt, vacancy) =
         attempts.find_map(|attempt| Some((attempt, attempt.open_vacancy()?)))?;
     Some(Blocker::Vacancy {

@@ -14,7 +14,12 @@ impl Round<'_> {
     /// Puts a new member in each vacant place for which there is room.
     pub(crate) fn fill_vacancies(&mut self) {
         let state = self.state;
-        for (id, unit) in state.index.vacant.iter().take(limits::VACANCIES_PER_ROUND_MAX) {
+        for (id, unit) in state
+            .index
+            .vacant
+            .iter()
+            .take(limits::VACANCIES_PER_ROUND_MAX)
+        {
             let job = state.job(*id).filter(|job| job.suspension.is_none());
             let attempt = job.and_then(|job| job.unit(*unit)?.attempt.as_deref());
             let vacancy = attempt.and_then(Attempt::open_vacancy);
@@ -39,7 +44,11 @@ impl Round<'_> {
             let hosts = &self.state.hosts;
             let amounts = amounts_of(hosts, &job.spec, std::slice::from_ref(&task));
             let standing = &attempt.standing;
-            if self.allowance.reached(&job.spec, standing, &amounts).is_some() {
+            if self
+                .allowance
+                .reached(&job.spec, standing, &amounts)
+                .is_some()
+            {
                 return;
             }
             self.allowance.give(&job.spec, standing, &amounts);

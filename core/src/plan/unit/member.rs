@@ -121,7 +121,9 @@ impl<'a> Sought<'a> {
             })
             .min();
         let (_, preference, host) = best?;
-        let need = self.part.need(self.asker, &self.part.classes[preference], own);
+        let need = self
+            .part
+            .need(self.asker, &self.part.classes[preference], own);
         let gpus = capacity.take(host, need, 1);
         Some(TaskPlacement {
             task: self.vacancy.run.task,

@@ -45,7 +45,10 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
     found.check(
         !spec.gang || !swaps || spec.tasks() > 1,
         "lifecycle.member_swap",
-        || "is for gangs of several tasks: nobody goes on while the only one is replaced".to_owned(),
+        || {
+            "is for gangs of several tasks: nobody goes on while the only one is replaced"
+                .to_owned()
+        },
     );
     dependencies(found, lifecycle);
     found.at_most(
