@@ -192,11 +192,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::SubmitPipeline { .. } => 23,
         Command::SuspendJob { .. } => 24,
         Command::ResumeJob { .. } => 25,
+        Command::SwapMember(_) => 26,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 26;
+const COMMAND_KINDS: u32 = 27;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

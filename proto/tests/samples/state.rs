@@ -121,6 +121,7 @@ fn running_job() -> Job {
         past: vec![past()],
         moved_at: None,
         local_retries: 0,
+        swaps: 0,
         without_progress: 0,
         removals: Vec::new(),
         checkpoints: vec![Checkpoint {
