@@ -8,6 +8,7 @@ mod checkpoint;
 mod claim;
 mod defaults;
 mod exit;
+mod member;
 mod placement;
 
 use std::collections::BTreeMap;
@@ -23,6 +24,7 @@ pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, MemoryEnd, SignalSender,
 };
+pub use crate::command::member::MemberSwap;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -117,6 +119,8 @@ pub enum Command {
     },
     /// The planner's decision for one unit: all of it or nothing.
     Place(Placement),
+    /// The planner's decision for one member of a gang that goes on without it. Since command format 4.
+    SwapMember(MemberSwap),
     /// What became of one task, by its worker's word or by the leader's clock.
     ReportTask(TaskReport),
     /// All members of a gang are prepared: they begin. Since command format 4.
@@ -280,6 +284,7 @@ impl Command {
             | Self::SetJobDefaults { leader, .. }
             | Self::Prune { leader } => Some(*leader),
             Self::Place(placement) => Some(placement.leader),
+            Self::SwapMember(swap) => Some(swap.leader),
             Self::Claim(claiming) => Some(claiming.leader),
             Self::ReportTask(report) => Some(report.leader),
             Self::LeaderBegan { .. }
@@ -427,6 +432,8 @@ pub enum StopReason {
     Moved,
     /// Its job is suspended and gives its resources back meanwhile. Since command format 4.
     Suspended,
+    /// A member's place was not filled in time, or its successor did not start in time. Since command format 4.
+    NotSwapped,
 }
 
 impl fmt::Display for StopReason {
@@ -442,6 +449,7 @@ impl fmt::Display for StopReason {
             Self::Assembly => formatter.write_str("its members did not all start in time"),
             Self::Moved => formatter.write_str("it is moved to make room in one piece"),
             Self::Suspended => formatter.write_str("the job was suspended"),
+            Self::NotSwapped => formatter.write_str("a member's place was not filled in time"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! Losing or repeating one changes nothing; the worker compares it with what it has and acts on the
 //! difference. A task that is absent must not run.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
@@ -13,7 +13,7 @@ use crate::ids::{
 };
 use crate::lifecycle::TaskPhase;
 use crate::spec::{Execution, StopWarning};
-use crate::state::{Attempt, Job, RestartReason, State, Unit};
+use crate::state::{Attempt, Job, RestartReason, State, TaskRun, Unit};
 
 /// Everything one host should run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -204,7 +204,8 @@ fn assignments(
     let here = attempt.tasks.iter().enumerate();
     here.filter(|(_, task)| task.host == host)
         .zip(0u32..)
-        .filter_map(|((rank, task), local_rank)| {
+        .filter_map(|((position, task), local_rank)| {
+            let rank = attempt.rank(position);
             let (group, _) = job.spec.group_of(task.task)?;
             Some(TaskAssignment {
                 key: TaskKey {
@@ -212,9 +213,9 @@ fn assignments(
                     task: task.task,
                 },
                 unit,
-                epoch: attempt.epoch,
+                epoch: attempt.epoch_of(task.task),
                 attempt: attempt.number,
-                restart_reason: record.map_or(RestartReason::First, |unit| unit.restart_reason),
+                restart_reason: restart_reason(record, (attempt, task)),
                 acknowledged: task.phase,
                 command: group.command.clone(),
                 environment: group.environment.clone(),
@@ -227,25 +228,45 @@ fn assignments(
                 checkpoint: record.and_then(newest_checkpoint),
                 stop_grace_ms: job.spec.stop_grace_ms,
                 partition_grace_ms: job.spec.partition_grace_ms,
-                stop: attempt.stop.as_ref().map(|order| StopInstruction {
-                    reason: reason_word(&order.reason).to_owned(),
-                    grace_ms: order.grace_ms,
-                }),
+                stop: stop_of(attempt, task),
                 barrier: attempt.barrier.is_some(),
-                released: attempt.barrier.is_some_and(|it| it.released_at.is_some()),
+                released: is_released(attempt, task),
                 gang_hosts: if job.spec.gang && rank == 0 {
                     gang_hosts(state, attempt)
                 } else {
                     Vec::new()
                 },
-                suspended: job.stands_still() && attempt.stop.is_none(),
+                suspended: job.stands_still() && stop_of(attempt, task).is_none(),
                 warning: job.spec.lifecycle.warning,
                 care: record.map_or_else(CheckpointCare::default, |unit| {
-                    care(state, (unit, attempt), rank == 0)
+                    care(state, (unit, attempt), position == 0)
                 }),
             })
         })
         .collect()
+}
+
+/// Why a task is run: as its unit's attempt, unless it came in place of another member.
+fn restart_reason(record: Option<&Unit>, (attempt, task): (&Attempt, &TaskRun)) -> RestartReason {
+    let of_unit = record.map_or(RestartReason::First, |unit| unit.restart_reason);
+    { attempt.joined(task.task) }.map_or(of_unit, |joined| joined.reason)
+}
+
+/// The order to stop that a task has: its attempt's, or its own.
+fn stop_of(attempt: &Attempt, task: &TaskRun) -> Option<StopInstruction> {
+    let leaving = attempt.leaving().filter(|it| it.task == task.task);
+    let own = leaving.map(|leaving| &leaving.order);
+    attempt.stop.as_ref().or(own).map(|order| StopInstruction {
+        reason: reason_word(&order.reason).to_owned(),
+        grace_ms: order.grace_ms,
+    })
+}
+
+/// Whether a task that waits for its gang may begin. A member that came later finds the gang released: it begins once the
+/// state knows that it is prepared, and with that the port that it keeps if it is rank 0.
+fn is_released(attempt: &Attempt, task: &TaskRun) -> bool {
+    let is_prepared = attempt.joined(task.task).is_none() || task.phase != TaskPhase::Assigned;
+    is_prepared && attempt.barrier.is_some_and(|it| it.released_at.is_some())
 }
 
 fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> CheckpointCare {
@@ -292,6 +313,17 @@ fn gang_hosts(state: &State, attempt: &Attempt) -> Vec<GangHost> {
         .collect()
 }
 
+/// An attempt's hosts in the order in which the ranks first come to them; a member whose place is vacant counts where it
+/// was.
+fn nodes(attempt: &Attempt) -> Vec<HostId> {
+    if attempt.vacancy().is_none() {
+        return attempt.hosts();
+    }
+    let mut seen = BTreeSet::new();
+    let hosts = attempt.runs().map(|run| run.host);
+    hosts.filter(|host| seen.insert(*host)).collect()
+}
+
 /// What an attempt's tasks on one host have in common.
 struct Ranks {
     world_size: u32,
@@ -304,12 +336,12 @@ struct Ranks {
 impl Ranks {
     fn of(state: &State, host: HostId, attempt: &Attempt) -> Self {
         // Nodes count in the order in which the ranks first come to them, so that rank 0 is on node 0.
-        let nodes = attempt.hosts();
+        let nodes = nodes(attempt);
         let master = nodes.first().and_then(|host| state.host(*host));
         let chosen = attempt.barrier.and_then(|barrier| barrier.master_port);
         let node_rank = nodes.iter().position(|node| *node == host);
         Self {
-            world_size: as_u32(attempt.tasks.len()),
+            world_size: as_u32(attempt.runs().count()),
             node_rank: as_u32(node_rank.unwrap_or(0)),
             nodes: as_u32(nodes.len()),
             master_address: master.map(|host| host.address.clone()).unwrap_or_default(),
@@ -343,7 +375,10 @@ fn reason_word(reason: &StopReason) -> &'static str {
     match reason {
         StopReason::Cancelled => "cancel",
         StopReason::MemberFailed => "user",
-        StopReason::MemberLost | StopReason::GpuFault { .. } | StopReason::Assembly => "infra",
+        StopReason::MemberLost
+        | StopReason::GpuFault { .. }
+        | StopReason::Assembly
+        | StopReason::NotSwapped => "infra",
         StopReason::Drain { .. } => "drain",
         StopReason::Preempted | StopReason::Moved => "preempt",
         StopReason::RunTime => "run_time",

@@ -2,6 +2,8 @@
 //!
 //! All events of one revision are delivered together or not at all.
 
+mod of_job;
+
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
@@ -235,6 +237,65 @@ pub enum EventKind {
         /// How many in a row there may be.
         retries_max: u32,
     },
+    /// A member of a running gang was told to stop; the others go on.
+    MemberLeaving {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// The gang's attempt.
+        epoch: AttemptEpoch,
+        /// The member.
+        task: TaskIndex,
+        /// Where.
+        host: HostId,
+        /// Why.
+        reason: StopReason,
+    },
+    /// A member of a gang is gone and gave back what it had; its place is vacant, and the others go on.
+    MemberVacated {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// The gang's attempt.
+        epoch: AttemptEpoch,
+        /// The member.
+        task: TaskIndex,
+        /// The fencing number that it had.
+        member: AttemptEpoch,
+        /// Where it was.
+        host: HostId,
+        /// Why the next one will be run.
+        reason: RestartReason,
+        /// Whether it counts as a failure of the job's own once the place is filled.
+        charged: bool,
+        /// The place is not filled before this instant.
+        not_before: TimeMs,
+        /// How the member ended, for people.
+        detail: String,
+    },
+    /// A member of a gang came in place of the one that is gone.
+    MemberSwapped {
+        /// Whose.
+        job: JobId,
+        /// Its unit.
+        unit: UnitIndex,
+        /// The gang's attempt.
+        epoch: AttemptEpoch,
+        /// The member.
+        task: TaskIndex,
+        /// Its fencing number: reports of the one before count no more.
+        member: AttemptEpoch,
+        /// Where it runs.
+        host: HostId,
+        /// Where the one before ran.
+        from: HostId,
+        /// GPUs given to it.
+        gpus: u32,
+        /// Why it is run.
+        reason: RestartReason,
+    },
     /// A host joined, or its agent started anew, or it has other GPUs.
     HostRegistered {
         /// Its id.
@@ -411,50 +472,4 @@ pub enum EventKind {
         /// The new ground.
         standing: Standing,
     },
-}
-
-impl EventKind {
-    /// The job that the event is about, if it is about one.
-    #[must_use]
-    pub const fn job(&self) -> Option<JobId> {
-        match self {
-            Self::JobSubmitted { job, .. }
-            | Self::JobCancelRequested { job, .. }
-            | Self::JobSuspended { job, .. }
-            | Self::JobResumed { job, .. }
-            | Self::JobFinished { job, .. }
-            | Self::JobPruned { job }
-            | Self::AttemptPlaced { job, .. }
-            | Self::TaskPrepared { job, .. }
-            | Self::GangReleased { job, .. }
-            | Self::TaskStarted { job, .. }
-            | Self::AttemptRunning { job, .. }
-            | Self::TaskExited { job, .. }
-            | Self::TaskLost { job, .. }
-            | Self::AttemptStopping { job, .. }
-            | Self::AttemptEnded { job, .. }
-            | Self::UnitRequeued { job, .. }
-            | Self::UnitRetried { job, .. }
-            | Self::CheckpointCommitted { job, .. }
-            | Self::CheckpointSpoiled { job, .. }
-            | Self::CheckpointsForgotten { job, .. }
-            | Self::JobEligible { job }
-            | Self::UnitClaimed { job, .. }
-            | Self::UnitsMoved { job, .. }
-            | Self::ClaimDropped { job, .. }
-            | Self::StandingChanged { job, .. } => Some(*job),
-            Self::LeaderBegan { .. }
-            | Self::HostRegistered { .. }
-            | Self::HostHealthChanged { .. }
-            | Self::GpuHealthChanged { .. }
-            | Self::Blocked { .. }
-            | Self::Unblocked { .. }
-            | Self::JobDefaultsSet { .. }
-            | Self::QueueSet { .. }
-            | Self::QueuesConfigured { .. }
-            | Self::TopologySet { .. }
-            | Self::LevelsChanged { .. }
-            | Self::HostCellsDoubted { .. } => None,
-        }
-    }
 }

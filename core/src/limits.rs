@@ -117,6 +117,16 @@ pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;
 /// sets no limit itself (`assembly_ms_max`): longer than a large image takes to be fetched, short enough that one host
 /// that hangs does not keep the GPUs of a thousand others.
 pub const ASSEMBLY_MS_MAX: u64 = 1_800_000;
+/// How long a place in a running gang may be vacant before the gang is restarted whole: two minutes, about what a large gang
+/// takes to be placed and to load its checkpoint again. What it waits longer for costs more than a restart.
+pub const VACANCY_MS_MAX: u64 = 120_000;
+/// Members of one attempt that may be swapped one after the other while it gets nowhere (no newer checkpoint, and less than
+/// `SWAP_ROW_MS` between one swap and the next vacancy); the next loss restarts the gang whole.
+pub const SWAPS_IN_A_ROW_MAX: u32 = 3;
+/// A gang that went on for so long after a swap got somewhere, with or without a checkpoint: ten minutes.
+pub const SWAP_ROW_MS: u64 = 600_000;
+/// Gangs with a vacant place that one planning round looks at; the rest follow in the next.
+pub const VACANCIES_PER_ROUND_MAX: usize = 1_024;
 /// Gangs that a leader lets go in one batch; the rest follow in the next.
 pub const RELEASES_PER_BATCH_MAX: usize = 1_024;
 /// Untouched units that one placement may skip (those before it were refused in the same batch).

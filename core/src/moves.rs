@@ -81,7 +81,8 @@ pub fn may_move(
         return Err(Fixed::Standing);
     }
     let running_at = attempt.running_at;
-    let is_free = attempt.stop.is_none() && job.suspension.is_none();
+    let is_complete = attempt.vacancy().is_none() && attempt.leaving().is_none();
+    let is_free = is_complete && attempt.stop.is_none() && job.suspension.is_none();
     let running_at = running_at.filter(|_| is_free);
     let running_at = running_at.ok_or(Fixed::NotRunning)?;
     let now = state.time;

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 
 use muster_core::apply::{Applied, apply};
 use muster_core::audit::audit;
-use muster_core::command::Command;
+use muster_core::command::{Command, MemberSwap};
 use muster_core::event::EventKind;
-use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, UnitIndex};
+use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, RequestId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::{JobPhase, UnitPhase};
 use muster_core::spec::{Dependency, JobSpec, Pipeline};
 use muster_core::state::{Answer, State};
@@ -18,11 +18,12 @@ use proptest::prelude::*;
 /// What anybody who only watches answers and events can know.
 #[derive(Default)]
 struct Model {
-    owners: BTreeMap<GpuUuid, AttemptEpoch>,
+    owners: BTreeMap<GpuUuid, (AttemptEpoch, TaskIndex)>,
     acknowledged: BTreeMap<JobId, JobSpec>,
     finished: BTreeMap<JobId, JobPhase>,
     ended_units: BTreeMap<(JobId, UnitIndex), UnitPhase>,
     newest_epoch: BTreeMap<(JobId, UnitIndex), AttemptEpoch>,
+    newest_member: BTreeMap<(JobId, TaskIndex), AttemptEpoch>,
     answers: BTreeMap<RequestId, Answer>,
 }
 
@@ -33,8 +34,11 @@ impl Model {
             self.placed(
                 (placement.job, placement.unit),
                 epoch,
-                placement.tasks.iter().flat_map(|task| &task.gpus),
+                placement.tasks.iter().map(|task| (task.task, &task.gpus)),
             );
+        }
+        if let (Command::SwapMember(swap), Ok(_)) = (command, &applied.result) {
+            self.swapped(swap, AttemptEpoch(applied.revision.get()));
         }
         if let (Command::SubmitJob { request, spec }, Ok(answer)) = (command, &applied.result) {
             self.accepted(state, *request, spec, answer);
@@ -56,13 +60,34 @@ impl Model {
         &mut self,
         unit: (JobId, UnitIndex),
         epoch: AttemptEpoch,
-        gpus: impl Iterator<Item = &'a GpuUuid>,
+        tasks: impl Iterator<Item = (TaskIndex, &'a Vec<GpuUuid>)>,
     ) {
         let earlier = self.newest_epoch.insert(unit, epoch);
         assert!(earlier < Some(epoch), "epochs of {unit:?} increase");
+        for (task, gpus) in tasks {
+            self.begun((unit.0, task), epoch);
+            self.given((epoch, task), gpus);
+        }
+    }
+
+    /// A member comes in place of another: under a number of its own, on GPUs that count as its gang's.
+    fn swapped(&mut self, swap: &MemberSwap, epoch: AttemptEpoch) {
+        let task = swap.task.task;
+        let gang = self.newest_epoch.get(&(swap.job, swap.unit));
+        assert_eq!(gang, Some(&swap.epoch), "the gang goes on");
+        self.begun((swap.job, task), epoch);
+        self.given((swap.epoch, task), &swap.task.gpus);
+    }
+
+    fn begun(&mut self, task: (JobId, TaskIndex), epoch: AttemptEpoch) {
+        let earlier = self.newest_member.insert(task, epoch);
+        assert!(earlier < Some(epoch), "epochs of {task:?} increase");
+    }
+
+    fn given(&mut self, owner: (AttemptEpoch, TaskIndex), gpus: &[GpuUuid]) {
         for gpu in gpus {
-            let owner = self.owners.insert(*gpu, epoch);
-            assert_eq!(owner, None, "{gpu} was held when {epoch} got it");
+            let earlier = self.owners.insert(*gpu, owner);
+            assert_eq!(earlier, None, "{gpu} was held when {owner:?} got it");
         }
     }
 
@@ -118,10 +143,15 @@ impl Model {
                 self.placed(
                     (*job, *unit),
                     attempt.epoch,
-                    attempt.tasks.iter().flat_map(|run| &run.gpus),
+                    attempt.tasks.iter().map(|run| (run.task, &run.gpus)),
                 );
             }
-            EventKind::AttemptEnded { epoch, .. } => self.owners.retain(|_, owner| owner != epoch),
+            EventKind::AttemptEnded { epoch, .. } => {
+                self.owners.retain(|_, (owner, _)| owner != epoch);
+            }
+            EventKind::MemberVacated { epoch, task, .. } => {
+                self.owners.retain(|_, owner| *owner != (*epoch, *task));
+            }
             EventKind::JobFinished { job, phase, .. } => {
                 let earlier = self.finished.insert(*job, *phase);
                 assert_eq!(earlier, None, "job {job} ended twice");
@@ -140,11 +170,14 @@ impl Model {
     }
 
     fn compare(&mut self, state: &State) {
-        let held: BTreeMap<GpuUuid, AttemptEpoch> = state
+        let held: BTreeMap<GpuUuid, (AttemptEpoch, TaskIndex)> = state
             .hosts
             .values()
             .flat_map(|host| &host.gpus)
-            .filter_map(|gpu| Some((gpu.uuid, gpu.holder?.epoch)))
+            .filter_map(|gpu| {
+                let holder = gpu.holder?;
+                Some((gpu.uuid, (holder.epoch, holder.task)))
+            })
             .collect();
         assert_eq!(held, self.owners);
         for (id, spec) in &self.acknowledged {
@@ -255,6 +288,7 @@ fn random_sequences_reach_every_end() {
         }
     }
     assert!(seen.len() >= 30, "some events never happen: {seen:#?}");
+    assert!(seen.contains_key("MemberSwapped"), "no member is swapped");
     for phase in [JobPhase::Succeeded, JobPhase::Failed, JobPhase::Cancelled] {
         assert!(
             state

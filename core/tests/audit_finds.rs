@@ -11,7 +11,10 @@ use muster_core::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
-use muster_core::state::{Attempt, EventLog, Host, Job, Queue, Removal, State, StopOrder, Unit};
+use muster_core::plan::{Budget, plan};
+use muster_core::state::{
+    Attempt, EventLog, Holder, Host, Job, Membership, Queue, Removal, State, StopOrder, Unit,
+};
 use muster_core::testing::{Cluster, gang, single};
 use muster_core::topology::CellId;
 
@@ -78,6 +81,90 @@ fn a_gang_that_lacks_a_task() {
     });
     found(Rule::GangAtomicity, |state, train, _| {
         attempt(state, train).tasks[1].phase = TaskPhase::Fenced;
+    });
+}
+
+/// A gang of three on hosts 1 and 2, of which member 1 was swapped and member 2 is gone, and an empty host.
+fn with_a_vacancy() -> (State, JobId) {
+    let mut cluster = Cluster::with_hosts(3, 2);
+    let mut spec = gang("train", 3, 1);
+    spec.lifecycle.member_swap = true;
+    let train = cluster.submit(spec);
+    cluster.place_all(train);
+    cluster.start_all(train);
+    cluster.report(train, TaskIndex(1), TaskOutcome::Fenced);
+    let swap = plan(&cluster.state, cluster.now, Budget::default()).steps;
+    assert!(cluster.apply(&swap[0]).result.is_ok());
+    cluster.report(train, TaskIndex(1), TaskOutcome::Started);
+    cluster.report(train, TaskIndex(2), TaskOutcome::Fenced);
+    assert_eq!(audit(&cluster.state), []);
+    (cluster.state, train)
+}
+
+fn membership(state: &mut State, id: JobId) -> &mut Membership {
+    let membership = attempt(state, id).membership.as_deref_mut();
+    membership.expect("a member of it was swapped")
+}
+
+fn found_in_members(rule: Rule, plant: impl FnOnce(&mut State, JobId)) {
+    let (mut state, train) = with_a_vacancy();
+    plant(&mut state, train);
+    let findings = audit(&state);
+    assert!(
+        findings.iter().any(|finding| finding.rule == rule),
+        "no finding of {rule:?} among {findings:#?}"
+    );
+}
+
+#[test]
+fn a_vacant_place_that_is_none() {
+    found_in_members(Rule::GangAtomicity, |state, train| {
+        membership(state, train).vacancy = None;
+    });
+    found_in_members(Rule::GangAtomicity, |state, train| {
+        let vacancy = membership(state, train).vacancy.as_mut();
+        let run = vacancy.expect("member 2 is gone").run.clone();
+        attempt(state, train).tasks.push(run);
+    });
+    found_in_members(Rule::GangAtomicity, |state, train| {
+        let vacancy = membership(state, train).vacancy.as_mut();
+        vacancy.expect("member 2 is gone").run.phase = TaskPhase::Running;
+    });
+    found_in_members(Rule::GpuExclusivity, |state, train| {
+        let epoch = attempt(state, train).epoch;
+        host(state, 3).gpus[1].holder = Some(Holder {
+            job: train,
+            unit: UnitIndex(0),
+            epoch,
+            task: TaskIndex(2),
+        });
+    });
+    found_in_members(Rule::Limbo, |state, _| state.index.vacant.clear());
+    found_in_members(Rule::AttemptEvents, |state, train| {
+        let vacancy = membership(state, train).vacancy.as_mut();
+        vacancy.expect("member 2 is gone").run.task = TaskIndex(0);
+    });
+}
+
+#[test]
+fn members_that_do_not_fit() {
+    found_in_members(Rule::Epochs, |state, train| {
+        let first = attempt(state, train).epoch;
+        let joined = membership(state, train).joined.get_mut(&TaskIndex(1));
+        joined.expect("member 1 was swapped").epoch = first;
+    });
+    found_in_members(Rule::Epochs, |state, train| {
+        let joined = membership(state, train).joined.remove(&TaskIndex(1));
+        let joined = joined.expect("member 1 was swapped");
+        membership(state, train).joined.insert(TaskIndex(2), joined);
+    });
+    found_in_members(Rule::Limits, |state, train| {
+        membership(state, train).swaps_in_a_row = 9;
+    });
+    found_in_members(Rule::GangAtomicity, |state, train| {
+        Arc::make_mut(&mut job(state, train).spec)
+            .lifecycle
+            .member_swap = false;
     });
 }
 

@@ -89,6 +89,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),
         ("state_with_suspension", samples::suspension::state()),
+        ("state_with_members", samples::members::state()),
         ("state_with_retries", samples::retries::state()),
         (
             "state_with_culprits",
@@ -142,12 +143,16 @@ fn what_the_first_version_says_is_written_in_it() {
         "stop_attempt_suspended",
         "set_job_defaults",
         "submit_pipeline",
+        "submit_job_with_member_swap",
+        "swap_member",
+        "stop_attempt_not_swapped",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
     assert_eq!(written(&samples::lives::state())[8], 4);
     assert_eq!(written(&samples::barrier::state())[8], 4);
     assert_eq!(written(&samples::suspension::state())[8], 4);
+    assert_eq!(written(&samples::members::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);
@@ -187,11 +192,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::SubmitPipeline { .. } => 23,
         Command::SuspendJob { .. } => 24,
         Command::ResumeJob { .. } => 25,
+        Command::SwapMember(_) => 26,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 26;
+const COMMAND_KINDS: u32 = 27;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

@@ -7,12 +7,13 @@ use std::collections::{BTreeMap, BTreeSet};
 use muster_core::desired::TaskKey;
 use muster_core::ids::{AttemptEpoch, JobId, TaskIndex};
 
-use super::Owner;
+use super::{Gang, Owner};
 
 /// Which members of which attempts were prepared.
 #[derive(Clone, Debug, Default)]
 pub struct Assembly {
-    prepared: BTreeMap<(JobId, AttemptEpoch), BTreeSet<TaskIndex>>,
+    /// By attempt: who comes later finds the others prepared long ago.
+    prepared: BTreeMap<(JobId, Gang), BTreeSet<TaskIndex>>,
     begun: u64,
     found: Vec<EarlyStart>,
 }
@@ -35,15 +36,15 @@ pub struct EarlyStart {
 
 impl Assembly {
     /// A member has all that it needs, and waits.
-    pub fn prepared(&mut self, owner: Owner) {
-        let members = self.prepared.entry((owner.key.job, owner.epoch));
+    pub fn prepared(&mut self, owner: Owner, gang: Gang) {
+        let members = self.prepared.entry((owner.key.job, gang));
         members.or_default().insert(owner.key.task);
     }
 
     /// A member that waited begins; its gang has so many.
-    pub fn begun(&mut self, owner: Owner, members: u32) {
+    pub fn begun(&mut self, owner: Owner, gang: Gang, members: u32) {
         self.begun += 1;
-        let known = self.prepared.get(&(owner.key.job, owner.epoch));
+        let known = self.prepared.get(&(owner.key.job, gang));
         let prepared = known.map_or(0, BTreeSet::len);
         if prepared < members as usize {
             self.found.push(EarlyStart {
@@ -82,17 +83,24 @@ mod tests {
         }
     }
 
+    const fn gang(number: u32) -> Gang {
+        Gang {
+            unit: muster_core::ids::UnitIndex(0),
+            number,
+        }
+    }
+
     #[test]
     fn a_member_that_begins_before_the_last_one_is_prepared_is_noticed() {
         let mut assembly = Assembly::default();
-        assembly.prepared(member(0, 20));
-        assembly.prepared(member(1, 20));
-        assembly.begun(member(0, 20), 2);
-        assembly.begun(member(1, 20), 2);
+        assembly.prepared(member(0, 20), gang(1));
+        assembly.prepared(member(1, 20), gang(1));
+        assembly.begun(member(0, 20), gang(1), 2);
+        assembly.begun(member(1, 20), gang(1), 2);
         assert_eq!(assembly.found(), []);
         // What was prepared for an earlier attempt does not count.
-        assembly.prepared(member(0, 30));
-        assembly.begun(member(0, 30), 2);
+        assembly.prepared(member(0, 30), gang(2));
+        assembly.begun(member(0, 30), gang(2), 2);
         assert_eq!(assembly.found().len(), 1);
         assert_eq!(assembly.starts(), 3);
     }

@@ -74,23 +74,35 @@ pub enum Overlap {
     },
 }
 
+/// A unit's attempt by its number: what all of its members have in common, whoever of them came later under an epoch of its
+/// own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Gang {
+    /// Which unit.
+    pub unit: UnitIndex,
+    /// Counts its attempts.
+    pub number: u32,
+}
+
 /// The book.
 #[derive(Clone, Debug, Default)]
 pub struct Exclusivity {
     gpus: BTreeMap<GpuUuid, Owner>,
-    running: BTreeMap<TaskKey, (AttemptEpoch, UnitIndex)>,
+    running: BTreeMap<TaskKey, (AttemptEpoch, Gang)>,
     newest: BTreeMap<TaskKey, AttemptEpoch>,
     ended_well: BTreeSet<Owner>,
+    gangs: BTreeMap<Owner, Gang>,
     overlaps: Vec<Overlap>,
     starts: u64,
 }
 
 impl Exclusivity {
     /// A process of a unit starts and takes its GPUs.
-    pub fn started(&mut self, owner: Owner, unit: UnitIndex, gpus: &[GpuUuid]) {
+    pub fn started(&mut self, owner: Owner, gang: Gang, gpus: &[GpuUuid]) {
         self.starts += 1;
-        self.check_gang(owner, unit);
-        if let Some((first, _)) = self.running.insert(owner.key, (owner.epoch, unit)) {
+        self.check_gang(owner, gang);
+        self.gangs.insert(owner, gang);
+        if let Some((first, _)) = self.running.insert(owner.key, (owner.epoch, gang)) {
             self.overlaps.push(Overlap::Task {
                 key: owner.key,
                 first,
@@ -126,10 +138,15 @@ impl Exclusivity {
         self.gpus.retain(|_, holder| *holder != owner);
     }
 
-    /// Whether a process of this attempt ended with exit code 0.
+    /// Whether a process of a task ended with exit code 0 in this attempt of its unit.
     #[must_use]
-    pub fn ended_well(&self, owner: Owner) -> bool {
-        self.ended_well.contains(&owner)
+    pub fn ended_well(&self, key: TaskKey, gang: Gang) -> bool {
+        let at = |epoch| Owner {
+            key,
+            epoch: AttemptEpoch(epoch),
+        };
+        let mut of_task = self.ended_well.range(at(0)..=at(u64::MAX));
+        of_task.any(|owner| self.gangs.get(owner) == Some(&gang))
     }
 
     fn check_epoch(&mut self, owner: Owner) {
@@ -149,13 +166,12 @@ impl Exclusivity {
         }
     }
 
-    fn check_gang(&mut self, owner: Owner, unit: UnitIndex) {
+    fn check_gang(&mut self, owner: Owner, gang: Gang) {
         let first = member(owner.key.job, 0);
         let last = member(owner.key.job, u32::MAX);
-        let other = self
-            .running
-            .range(first..=last)
-            .find(|(key, (epoch, of))| **key != owner.key && *of == unit && *epoch != owner.epoch);
+        let other = self.running.range(first..=last).find(|(key, (_, of))| {
+            **key != owner.key && of.unit == gang.unit && of.number != gang.number
+        });
         if let Some((member, (epoch, _))) = other {
             self.overlaps.push(Overlap::Gang {
                 key: owner.key,
@@ -196,7 +212,14 @@ fn member(job: JobId, task: u32) -> TaskKey {
 mod tests {
     use super::*;
 
-    const UNIT: UnitIndex = UnitIndex(0);
+    const FIRST: Gang = gang(0, 1);
+
+    const fn gang(unit: u32, number: u32) -> Gang {
+        Gang {
+            unit: UnitIndex(unit),
+            number,
+        }
+    }
 
     fn owner(job: u64, epoch: u64) -> Owner {
         Owner {
@@ -208,25 +231,25 @@ mod tests {
     #[test]
     fn a_gpu_that_was_given_back_may_be_taken() {
         let mut book = Exclusivity::default();
-        book.started(owner(1, 10), UNIT, &[GpuUuid(7)]);
+        book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
         book.ended(owner(1, 10), None);
-        book.started(owner(2, 11), UNIT, &[GpuUuid(7)]);
+        book.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
         assert_eq!(book.overlaps(), []);
     }
 
     #[test]
     fn each_kind_of_overlap_is_noticed() {
         let mut book = Exclusivity::default();
-        book.started(owner(1, 10), UNIT, &[GpuUuid(7)]);
-        book.started(owner(2, 11), UNIT, &[GpuUuid(7)]);
+        book.started(owner(1, 10), FIRST, &[GpuUuid(7)]);
+        book.started(owner(2, 11), FIRST, &[GpuUuid(7)]);
         assert!(matches!(book.overlaps(), [Overlap::Gpu { .. }]));
-        book.started(owner(2, 12), UNIT, &[]);
+        book.started(owner(2, 12), FIRST, &[]);
         assert!(matches!(book.overlaps(), [_, Overlap::Task { .. }]));
         book.ended(owner(2, 12), None);
-        book.started(owner(2, 11), UNIT, &[]);
+        book.started(owner(2, 11), FIRST, &[]);
         assert!(matches!(book.overlaps(), [_, _, Overlap::Backwards { .. }]));
         book.ended(owner(2, 11), None);
-        book.started(owner(2, 12), UNIT, &[]);
+        book.started(owner(2, 12), FIRST, &[]);
         assert!(matches!(book.overlaps(), [_, _, _, Overlap::Again { .. }]));
     }
 
@@ -237,24 +260,29 @@ mod tests {
             epoch: AttemptEpoch(epoch),
         };
         let mut book = Exclusivity::default();
-        book.started(task(0, 10), UNIT, &[]);
-        book.started(task(1, 10), UNIT, &[]);
+        book.started(task(0, 10), FIRST, &[]);
+        book.started(task(1, 10), FIRST, &[]);
         book.ended(task(0, 10), None);
+        // Somebody comes in the place of the one that is gone.
+        book.started(task(0, 11), FIRST, &[]);
+        book.ended(task(0, 11), None);
         // A unit of its own may start whenever it likes.
-        book.started(task(2, 11), UnitIndex(2), &[]);
+        book.started(task(2, 11), gang(2, 1), &[]);
         assert_eq!(book.overlaps(), []);
-        book.started(task(0, 12), UNIT, &[]);
+        book.started(task(0, 12), gang(0, 2), &[]);
         assert!(matches!(book.overlaps(), [Overlap::Gang { .. }]));
     }
 
     #[test]
     fn only_exit_code_0_is_a_good_end() {
         let mut book = Exclusivity::default();
-        for (epoch, code) in [(1, None), (2, Some(1)), (3, Some(0))] {
-            book.started(owner(1, epoch), UNIT, &[]);
-            book.ended(owner(1, epoch), code);
+        for (number, code) in [(1, None), (2, Some(1)), (3, Some(0))] {
+            let owner = owner(1, u64::from(number));
+            book.started(owner, gang(0, number), &[]);
+            book.ended(owner, code);
         }
-        let well = [1, 2, 3].map(|epoch| book.ended_well(owner(1, epoch)));
+        let key = owner(1, 1).key;
+        let well = [1, 2, 3].map(|number| book.ended_well(key, gang(0, number)));
         assert_eq!(well, [false, false, true]);
     }
 }

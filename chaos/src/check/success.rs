@@ -5,7 +5,7 @@ use muster_core::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use muster_core::lifecycle::UnitPhase;
 use muster_core::state::{Job, State};
 
-use super::{Exclusivity, Owner};
+use super::{Exclusivity, Gang};
 
 /// The state says that a unit ended well, and no process of a task of it did.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -46,8 +46,11 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
                 job: job.id,
                 task: *task,
             };
-            let epoch = last.epoch;
-            !book.ended_well(Owner { key, epoch })
+            let gang = Gang {
+                unit: *index,
+                number: last.number,
+            };
+            !book.ended_well(key, gang)
         });
         found.extend(phantoms.map(|task| PhantomSuccess {
             job: job.id,
@@ -63,6 +66,7 @@ fn of_job(job: &Job, book: &Exclusivity) -> Vec<PhantomSuccess> {
 mod tests {
     use muster_core::testing::{Cluster, single};
 
+    use super::super::Owner;
     use super::*;
 
     #[test]
@@ -82,7 +86,11 @@ mod tests {
             key,
             epoch: found[0].epoch,
         };
-        book.started(owner, found[0].unit, &[]);
+        let gang = Gang {
+            unit: found[0].unit,
+            number: 1,
+        };
+        book.started(owner, gang, &[]);
         book.ended(owner, Some(0));
         assert_eq!(phantom_successes(&cluster.state, &book), []);
     }

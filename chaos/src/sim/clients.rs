@@ -271,7 +271,7 @@ impl SimClient {
             layout: draw_layout(random),
             execution: execution_of(run_ms),
         };
-        let lifecycle = lifecycle_of(gang, run_ms, earlier);
+        let lifecycle = lifecycle_of((gang, tasks), run_ms, earlier);
         JobSpec {
             name: "simulated".to_owned(),
             user: "user".to_owned(),
@@ -314,7 +314,7 @@ fn execution_of(run_ms: u64) -> Execution {
 }
 
 /// What a job says about its own life: it follows from its drawn running time, so that no other draw changes.
-fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
+fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     let mut lifecycle = Lifecycle::default();
     if !gang && run_ms.is_multiple_of(5) {
         lifecycle.tasks_at_once_max = Some(1);
@@ -327,6 +327,10 @@ fn lifecycle_of(gang: bool, run_ms: u64, earlier: &[JobId]) -> Lifecycle {
     }
     if run_ms.is_multiple_of(2) {
         lifecycle.local_retries_max = 1;
+    }
+    // Gangs of one task may not ask for it.
+    if gang && tasks > 1 && run_ms.is_multiple_of(3) {
+        lifecycle.member_swap = true;
     }
     if run_ms.is_multiple_of(7) {
         lifecycle.attempts_without_progress_max = Some(2);

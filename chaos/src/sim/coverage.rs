@@ -40,6 +40,8 @@ pub enum Situation {
     RunAgain,
     /// A unit was begun again in place after a failure of its own.
     RetriedInPlace,
+    /// A member of a gang was replaced while the others went on.
+    MemberSwapped,
     /// A task was given up: its lease was over, or its worker knew nothing of it.
     TaskLost,
     /// A host was declared lost.
@@ -76,6 +78,7 @@ impl Situation {
         Self::GivenBack,
         Self::RunAgain,
         Self::RetriedInPlace,
+        Self::MemberSwapped,
         Self::TaskLost,
         Self::HostLost,
         Self::GpuStopped,
@@ -103,6 +106,7 @@ impl Situation {
             Self::GivenBack => "attempts stopped because their jobs were suspended",
             Self::RunAgain => "units run again after a fault",
             Self::RetriedInPlace => "units begun again in place",
+            Self::MemberSwapped => "members of gangs replaced",
             Self::TaskLost => "tasks given up",
             Self::HostLost => "hosts declared lost",
             Self::GpuStopped => "attempts stopped for a GPU",
@@ -180,6 +184,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             ..
         } => Some(Situation::RunAgain),
         EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
+        EventKind::MemberSwapped { .. } => Some(Situation::MemberSwapped),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

@@ -18,7 +18,7 @@ use tokio::sync::{Notify, mpsc};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::judges::Judges;
-use crate::check::Owner;
+use crate::check::{Gang, Owner};
 
 /// Signal number of a kill.
 const SIGKILL: i32 = 9;
@@ -161,6 +161,14 @@ impl Supervised {
     }
 }
 
+/// What a task has in common with the other members of its gang, whoever of them came later.
+const fn gang_of(assignment: &TaskAssignment) -> Gang {
+    Gang {
+        unit: assignment.unit,
+        number: assignment.attempt,
+    }
+}
+
 impl Supervisors {
     /// No supervisors yet.
     #[must_use]
@@ -239,7 +247,8 @@ impl Supervisors {
         let waits = task.waits;
         self.lock().tasks.insert(owner, task);
         if waits {
-            self.judges.with(|seen| seen.assembly.prepared(owner));
+            self.judges
+                .with(|seen| seen.assembly.prepared(owner, gang_of(assignment)));
             let master_port = None;
             self.report(owner, SupervisorReport::Prepared { master_port });
         } else {
@@ -258,15 +267,19 @@ impl Supervisors {
         });
         if let Some(assignment) = begun {
             let members = assignment.rank.world_size;
-            self.judges.with(|seen| seen.assembly.begun(owner, members));
+            let gang = gang_of(&assignment);
+            self.judges
+                .with(|seen| seen.assembly.begun(owner, gang, members));
             self.run_process(owner, &assignment);
         }
         self.changed.notify_one();
     }
 
     fn run_process(&self, owner: Owner, assignment: &TaskAssignment) {
-        self.judges
-            .with(|seen| seen.book.started(owner, assignment.unit, &assignment.gpus));
+        self.judges.with(|seen| {
+            seen.book
+                .started(owner, gang_of(assignment), &assignment.gpus)
+        });
         self.report(owner, SupervisorReport::Started);
     }
 

@@ -42,6 +42,9 @@ pub(crate) struct LifecycleFile {
     /// The signal by which its tasks are asked to stop, before SIGTERM.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) warning: Option<WarningFile>,
+    /// Whether one member of the gang may be replaced while the others go on.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) member_swap: Option<bool>,
 }
 
 /// What becomes of a job's checkpoints.
@@ -208,6 +211,7 @@ impl From<LifecycleFile> for v1::Lifecycle {
             attempts_without_progress_max: file.attempts_without_progress_max,
             checkpoints: file.checkpoints.map(Into::into),
             warning: file.warning.map(Into::into),
+            member_swap: file.member_swap.unwrap_or(false),
         }
     }
 }
@@ -234,6 +238,7 @@ impl From<&v1::Lifecycle> for LifecycleFile {
             attempts_without_progress_max: lifecycle.attempts_without_progress_max,
             checkpoints: lifecycle.checkpoints.map(Into::into),
             warning: lifecycle.warning.map(Into::into),
+            member_swap: lifecycle.member_swap.then_some(true),
         }
     }
 }

@@ -58,8 +58,8 @@ impl JobDetailView {
         let attempts = self.unit_list.iter_mut();
         for attempt in attempts.filter_map(|unit| unit.attempt.as_mut()) {
             for task in &mut attempt.tasks {
-                let of_task =
-                    |it: &&v1::TaskProgress| (it.task, it.epoch) == (task.index, attempt.epoch);
+                let own = (task.index, task.epoch.unwrap_or(attempt.epoch));
+                let of_task = |it: &&v1::TaskProgress| (it.task, it.epoch) == own;
                 task.progress_step = said.iter().find(of_task).map(|it| it.step);
             }
         }
@@ -153,6 +153,12 @@ impl JobDetailView {
         for unit in &self.unit_list {
             if let Some(text) = unit.attempt.as_ref().and_then(|attempt| attempt.assembly()) {
                 facts.push(vec![Cell::toned("Gang", Tone::Faint), text.into()]);
+            }
+            let attempt = unit.attempt.as_ref();
+            if let Some(vacancy) = attempt.and_then(|attempt| attempt.vacancy.as_ref()) {
+                let (task, detail) = (vacancy.task, &vacancy.detail);
+                let text = format!("goes on without task {task}: {detail}");
+                facts.push(vec![Cell::toned("Gang", Tone::Waiting), text.into()]);
             }
         }
     }

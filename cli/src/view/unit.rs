@@ -37,6 +37,19 @@ pub(crate) struct AttemptView {
     pub(crate) stop_reason: Option<String>,
     pub(crate) standing: Option<StandingView>,
     pub(crate) tasks: Vec<TaskView>,
+    pub(crate) vacancy: Option<VacancyView>,
+}
+
+/// A place in a running gang that nobody fills.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct VacancyView {
+    pub(crate) task: u32,
+    pub(crate) host: String,
+    since: String,
+    not_before: String,
+    reason: String,
+    charged: bool,
+    pub(crate) detail: String,
 }
 
 /// What the members of a gang wait for.
@@ -50,6 +63,7 @@ pub(crate) struct BarrierView {
 #[derive(Clone, Debug, Serialize)]
 pub(crate) struct TaskView {
     pub(crate) index: u32,
+    pub(crate) epoch: Option<u64>,
     pub(crate) host: String,
     pub(crate) gpus: Vec<String>,
     pub(crate) phase: String,
@@ -144,6 +158,23 @@ impl From<v1::Attempt> for AttemptView {
             stop_reason: stop_reason.map(describe_stop),
             standing: attempt.standing.as_ref().map(StandingView::from),
             tasks: attempt.tasks.into_iter().map(TaskView::from).collect(),
+            vacancy: attempt.vacancy.map(VacancyView::from),
+        }
+    }
+}
+
+impl From<v1::Vacancy> for VacancyView {
+    fn from(vacancy: v1::Vacancy) -> Self {
+        let reason = word(vacancy.reason().as_str_name(), "RESTART_REASON_");
+        let run = vacancy.run.unwrap_or_default();
+        Self {
+            task: run.task,
+            host: run.host,
+            since: instant(vacancy.since_ms),
+            not_before: instant(vacancy.not_before_ms),
+            reason,
+            charged: vacancy.charged,
+            detail: vacancy.detail,
         }
     }
 }
@@ -183,6 +214,7 @@ impl From<v1::TaskRun> for TaskView {
     fn from(task: v1::TaskRun) -> Self {
         Self {
             index: task.task,
+            epoch: task.epoch,
             phase: word(task.phase().as_str_name(), "TASK_PHASE_"),
             host: task.host,
             gpus: task.gpus,
@@ -305,6 +337,7 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
         Some(Kind::Moved(_)) => "it is moved to make room in one piece".to_owned(),
         Some(Kind::Suspended(_)) => "the job was suspended".to_owned(),
+        Some(Kind::NotSwapped(_)) => "a member's place was not filled in time".to_owned(),
         None => "a reason that this version does not know".to_owned(),
     }
 }

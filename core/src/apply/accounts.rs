@@ -3,7 +3,7 @@
 use crate::apply::Step;
 use crate::apply::verdict::Verdict;
 use crate::ids::{JobId, UnitIndex};
-use crate::state::{Attempt, Entry, Job, Kind, RestartReason, Unit};
+use crate::state::{Attempt, Entry, Job, Joined, Kind, RestartReason, TaskRun, Unit, Vacancy};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -56,7 +56,78 @@ impl Step<'_> {
             reliability.host_ms = reliability.host_ms.saturating_add(ran);
             reliability.failures += u64::from(ended_for == RestartReason::Infra);
         }
-        self.write_down(id, attempt.gpus(), &times);
+        let since = |joined: &Joined| {
+            let started_at = joined.running_at.unwrap_or(now);
+            let kept_until = kept_until.max(started_at);
+            [
+                (
+                    Kind::Restart,
+                    joined.reason,
+                    started_at.since(joined.placed_at),
+                ),
+                (Kind::Kept, ended_for, kept_until.since(started_at)),
+                (Kind::Work, ended_for, now.since(kept_until)),
+            ]
+        };
+        let late: Vec<_> = attempt
+            .tasks
+            .iter()
+            .filter_map(|run| Some((count_gpus(run), since(attempt.joined(run.task)?))))
+            .collect();
+        let gpus = attempt.gpus();
+        let of_late: u32 = late.iter().map(|(gpus, _)| *gpus).sum();
+        if gpus == 0 || gpus > of_late {
+            self.write_down(id, gpus - of_late, &times);
+        }
+        for (gpus, times) in late.iter().filter(|(gpus, _)| *gpus > 0) {
+            self.write_down(id, *gpus, times);
+        }
+        if let Some(vacancy) = attempt.vacancy().cloned() {
+            self.account_for_vacancy((id, unit), &vacancy);
+        }
+    }
+
+    /// A member of an attempt is gone, and the others go on: what it did since the newest checkpoint is lost, as far as
+    /// anybody but the job's framework knows. At the member's position in the attempt's tasks.
+    pub(super) fn account_for_member(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        position: usize,
+        ended_for: RestartReason,
+    ) {
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let known = known.filter(|_| self.keeps_accounts());
+        let Some((known, attempt)) = known.and_then(|it| Some((it, it.attempt.as_deref()?))) else {
+            return;
+        };
+        let run = &attempt.tasks[position];
+        let now = self.state.time;
+        let (began_for, placed_at, running_at) = match attempt.joined(run.task) {
+            Some(joined) => (joined.reason, joined.placed_at, joined.running_at),
+            None => (known.restart_reason, attempt.placed_at, attempt.running_at),
+        };
+        let started_at = running_at.unwrap_or(now);
+        let kept_until = kept_until(known, attempt).unwrap_or(started_at);
+        let kept_until = kept_until.max(started_at);
+        let times = [
+            (Kind::Restart, began_for, started_at.since(placed_at)),
+            (Kind::Kept, ended_for, kept_until.since(started_at)),
+            (Kind::Work, ended_for, now.since(kept_until)),
+        ];
+        let gpus = count_gpus(run);
+        self.state.reliability.failures += u64::from(ended_for == RestartReason::Infra);
+        if gpus > 0 {
+            self.write_down(id, gpus, &times);
+        }
+    }
+
+    /// A place in a gang was vacant until now.
+    pub(super) fn account_for_vacancy(&mut self, (id, _): (JobId, UnitIndex), vacancy: &Vacancy) {
+        let gpus = count_gpus(&vacancy.run);
+        if gpus > 0 && self.keeps_accounts() {
+            let waited_ms = self.state.time.since(vacancy.since);
+            self.write_down(id, gpus, &[(Kind::Queue, vacancy.reason, waited_ms)]);
+        }
     }
 
     /// Builds before command format 4 keep no accounts: nobody does before all can.
@@ -78,6 +149,10 @@ impl Step<'_> {
             }
         }
     }
+}
+
+fn count_gpus(run: &TaskRun) -> u32 {
+    u32::try_from(run.gpus.len()).unwrap_or(u32::MAX)
 }
 
 /// Until when the work of an attempt is in a checkpoint that can be read; none if it has none.

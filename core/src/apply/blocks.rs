@@ -4,7 +4,7 @@ use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::{Block, BlockTarget, StopReason};
 use crate::event::EventKind;
-use crate::ids::{GpuUuid, HostId, JobId, RequestId, UnitIndex};
+use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::state::{Answer, Host};
@@ -129,10 +129,21 @@ impl Step<'_> {
     /// Moves away everything that runs at a place.
     fn drain(&mut self, place: Place, deadline: TimeMs) {
         let left_ms = deadline.since(self.state.time);
+        let reason = StopReason::Drain { host: place.0 };
         for (job, unit) in self.units_at(place) {
             let grace_ms = self.job_mut(job).spec.stop_grace_ms.min(left_ms);
-            self.order_stop(job, unit, StopReason::Drain { host: place.0 }, grace_ms);
+            let member = self.member_at(place, (job, unit));
+            self.order_stop_at((job, unit), member, reason.clone(), grace_ms);
         }
+    }
+
+    /// The only member of a unit that would have to leave a place.
+    fn member_at(&self, (host, position): Place, id: (JobId, UnitIndex)) -> Option<TaskIndex> {
+        let Some(position) = position else {
+            return self.only_member_on(id, host);
+        };
+        let gpu = self.state.host(host)?.gpus.get(position as usize)?;
+        gpu.holder.map(|holder| holder.task)
     }
 
     /// Units that hold resources at a place.

@@ -1,5 +1,7 @@
 //! Checkpoints that tasks commit: never from an attempt that is not the current one.
 
+use std::sync::Arc;
+
 use crate::apply::retention::{self, Forgotten};
 use crate::apply::{Step, invalid, require_length};
 use crate::command::CheckpointCommit;
@@ -7,7 +9,7 @@ use crate::event::EventKind;
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
-use crate::state::{Answer, Checkpoint, Unit};
+use crate::state::{Answer, Checkpoint, Job, Unit};
 
 impl Step<'_> {
     pub(super) fn commit_checkpoint(
@@ -16,8 +18,13 @@ impl Step<'_> {
         unit: UnitIndex,
         commit: &CheckpointCommit,
     ) -> Result<Answer, Rejection> {
-        let (job, _) = self.current_attempt(id, unit, commit.epoch)?;
+        let (job, epoch) = self.attempt_of_committer(id, unit, commit.epoch)?;
         check(commit)?;
+        // All members of an attempt write the same row of checkpoints, whoever came in place of whom.
+        let commit = &CheckpointCommit {
+            epoch,
+            ..commit.clone()
+        };
         let newest = job.unit(unit).and_then(|known| newest_of(known, commit));
         if let Some(newest) = newest {
             if newest.step == commit.step && newest.path == commit.path {
@@ -46,6 +53,7 @@ impl Step<'_> {
         let policy = job.spec.lifecycle.checkpoints;
         let forgotten = self.edit_attempt(id, unit, |known| {
             known.checkpoints.push(checkpoint);
+            end_row_of_swaps(known);
             let forgotten = policy.map(|policy| retention::retain(known, policy));
             if known.checkpoints.len() > limits::CHECKPOINTS_PER_JOB_MAX {
                 known.checkpoints.remove(0);
@@ -62,6 +70,28 @@ impl Step<'_> {
         });
         self.tell_forgotten((id, unit), forgotten);
         Ok(Answer::Done)
+    }
+
+    /// The attempt for which a member with this number may commit: one that the gang has now.
+    fn attempt_of_committer(
+        &self,
+        id: JobId,
+        unit: UnitIndex,
+        epoch: AttemptEpoch,
+    ) -> Result<(&Job, AttemptEpoch), Rejection> {
+        let job = self.known_job(id)?;
+        if !job.has_unit(unit) {
+            return Err(Rejection::UnknownUnit { job: id, unit });
+        }
+        let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+        let attempt = attempt.filter(|attempt| attempt.has_member_of(epoch));
+        let given = epoch;
+        let stale = Rejection::StaleAttempt {
+            job: id,
+            unit,
+            given,
+        };
+        Ok((job, attempt.ok_or(stale)?.epoch))
     }
 
     /// Tells of checkpoints that are not kept any more; a worker hears of folders to remove.
@@ -127,6 +157,19 @@ impl Step<'_> {
             reason: reason.to_owned(),
         });
         Ok(Answer::Done)
+    }
+}
+
+/// A gang that saves something newer gets somewhere, whoever of it was swapped.
+fn end_row_of_swaps(unit: &mut Unit) {
+    let has_row = unit.attempt.as_deref().is_some_and(|attempt| {
+        let membership = attempt.membership.as_deref();
+        membership.is_some_and(|membership| membership.swaps_in_a_row > 0)
+    });
+    if let Some(attempt) = unit.attempt.as_mut().filter(|_| has_row)
+        && let Some(membership) = &mut Arc::make_mut(attempt).membership
+    {
+        membership.swaps_in_a_row = 0;
     }
 }
 

@@ -48,6 +48,7 @@ impl Step<'_> {
         self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
         self.state.index.whole.remove(&(id, unit));
+        self.state.index.remove_vacancy((id, unit), &attempt);
         self.state
             .index
             .remove_deadline((id, unit), &spec, &attempt);
@@ -71,6 +72,7 @@ impl Step<'_> {
             exit: decisive.and_then(|run| run.exit.clone()),
             hosts,
             culprit: culprit.map(|run| run.host),
+            members: attempt.late_members(),
         };
         self.carry_out((id, unit), verdict, past, again);
     }
@@ -146,7 +148,7 @@ impl Step<'_> {
     }
 }
 
-fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobSpec) {
+pub(super) fn let_go(host: &mut Host, run: &TaskRun, holder: Holder, spec: &JobSpec) {
     for gpu in &mut host.gpus {
         if gpu.holder == Some(holder) {
             gpu.holder = None;

@@ -60,7 +60,8 @@ impl Step<'_> {
         if let Some(holder) = holder {
             let reason = StopReason::GpuFault { gpu: uuid };
             let grace_ms = grace_ms(&self.job_mut(holder.job).spec, &reason);
-            self.order_stop(holder.job, holder.unit, reason, grace_ms);
+            let member = Some(holder.task);
+            self.order_stop_at((holder.job, holder.unit), member, reason, grace_ms);
         }
     }
 }

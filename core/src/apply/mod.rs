@@ -25,6 +25,7 @@ mod hosts;
 mod jobs;
 mod leadership;
 mod learning;
+mod members;
 mod moves;
 mod pipelines;
 mod placement;
@@ -117,6 +118,7 @@ impl Step<'_> {
                 host, gpu, health, ..
             } => self.set_gpu_health(*host, *gpu, health),
             Command::Place(placement) => self.place(placement),
+            Command::SwapMember(swap) => self.swap_member(swap),
             Command::ReportTask(report) => self.report_task(report),
             Command::ReleaseGang {
                 job, unit, epoch, ..

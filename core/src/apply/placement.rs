@@ -113,11 +113,12 @@ impl Step<'_> {
             tasks: placement.tasks.iter().map(assigned).collect(),
             decisive: None,
             barrier: placement.barrier.then(Barrier::default),
+            membership: None,
         }
     }
 }
 
-fn assigned(task: &TaskPlacement) -> TaskRun {
+pub(super) fn assigned(task: &TaskPlacement) -> TaskRun {
     TaskRun {
         task: task.task,
         host: task.host,
@@ -137,7 +138,7 @@ fn begin(job: &mut Job, index: UnitIndex, attempt: Attempt) -> TimeMs {
     unit.not_before
 }
 
-fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: &JobSpec) {
+pub(super) fn hold(host: &mut Host, task: &TaskPlacement, holder: Holder, spec: &JobSpec) {
     for gpu in &mut host.gpus {
         if task.gpus.contains(&gpu.uuid) {
             gpu.holder = Some(holder);

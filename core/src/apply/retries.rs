@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::apply::Step;
 use crate::apply::placement;
-use crate::command::{Placement, TaskPlacement};
+use crate::command::Placement;
 use crate::event::EventKind;
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::state::{Attempt, RestartReason, TaskRun};
@@ -34,11 +34,12 @@ impl Step<'_> {
         let job = self.state.job(id)?;
         let known = job.unit(unit)?;
         let is_left = known.local_retries < job.spec.lifecycle.local_retries_max;
-        (is_left && known.claim.is_none()).then(|| Placement {
+        let is_complete = attempt.vacancy().is_none();
+        (is_left && is_complete && known.claim.is_none()).then(|| Placement {
             leader: self.state.leadership.epoch,
             job: id,
             unit,
-            tasks: attempt.tasks.iter().map(place_of).collect(),
+            tasks: attempt.tasks.iter().map(TaskRun::place).collect(),
             standing: attempt.standing.clone(),
             barrier: attempt.barrier.is_some(),
         })
@@ -81,13 +82,5 @@ impl Step<'_> {
         });
         self.give(&stay.again, by_host);
         self.job_mut(job).unit_mut(unit).local_retries = retry;
-    }
-}
-
-fn place_of(run: &TaskRun) -> TaskPlacement {
-    TaskPlacement {
-        task: run.task,
-        host: run.host,
-        gpus: run.gpus.clone(),
     }
 }

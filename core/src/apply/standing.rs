@@ -8,7 +8,7 @@ use crate::feasibility::Freed;
 use crate::ids::{AttemptEpoch, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::rejection::Rejection;
-use crate::state::{Answer, Attempt, Job, State};
+use crate::state::{Answer, Attempt, Job, State, TaskRun};
 
 impl Step<'_> {
     pub(super) fn set_standing(
@@ -30,15 +30,7 @@ impl Step<'_> {
             });
         }
         check_change(self.state, (job, attempt), standing)?;
-        let tasks: Vec<TaskPlacement> = attempt
-            .tasks
-            .iter()
-            .map(|run| TaskPlacement {
-                task: run.task,
-                host: run.host,
-                gpus: run.gpus.clone(),
-            })
-            .collect();
+        let tasks: Vec<TaskPlacement> = attempt.tasks.iter().map(TaskRun::place).collect();
         let freed = Freed::default();
         binding::check(self.state, (job, unit), (standing, &tasks), &freed)?;
         self.change_standing(id, unit, standing);

@@ -10,7 +10,7 @@ use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Answer, Attempt, Part, State, StopOrder, amounts_held};
+use crate::state::{Answer, Attempt, Job, Part, State, StopOrder, amounts_held};
 
 impl Step<'_> {
     pub(super) fn stop_attempt(
@@ -20,7 +20,11 @@ impl Step<'_> {
         epoch: AttemptEpoch,
         reason: &StopReason,
     ) -> Result<Answer, Rejection> {
-        let (job, _) = self.current_attempt(id, unit, epoch)?;
+        let (job, attempt) = self.current_attempt(id, unit, epoch)?;
+        if *reason == StopReason::NotSwapped && !is_incomplete_too_long(self.state, job, attempt) {
+            // It was told to stop when somebody had just come.
+            return Ok(Answer::Done);
+        }
         let grace_ms = grace_ms(&job.spec, reason);
         self.order_stop(id, unit, reason.clone(), grace_ms);
         Ok(Answer::Done)
@@ -56,9 +60,14 @@ impl Step<'_> {
                 };
                 self.edit_attempt(id, unit, |unit| {
                     let attempt = unit.attempt.as_mut().map(Arc::make_mut);
-                    attempt.expect("it was found above").stop = Some(order);
+                    let attempt = attempt.expect("it was found above");
+                    attempt.stop = Some(order);
+                    if let Some(membership) = &mut attempt.membership {
+                        membership.leaving = None;
+                    }
                 });
                 self.state.index.whole.remove(&(id, unit));
+                self.end_vacancy(id, unit);
                 self.recount(id, unit, |attempt| attempt.stop = None);
                 self.edit_job(id, |job| job.move_unit(unit, UnitPhase::Stopping));
                 self.emit(EventKind::AttemptStopping {
@@ -74,8 +83,18 @@ impl Step<'_> {
         }
     }
 
+    /// Nobody is looked for any more to take a place in the attempt.
+    pub(super) fn end_vacancy(&mut self, id: JobId, unit: UnitIndex) {
+        let State { jobs, index, .. } = &mut *self.state;
+        let job = jobs.get(&id);
+        let attempt = job.and_then(|job| job.unit(unit)?.attempt.as_deref());
+        if let Some(attempt) = attempt {
+            index.remove_vacancy((id, unit), attempt);
+        }
+    }
+
     /// A unit's attempt does not end by itself any more.
-    fn end_deadline(&mut self, id: JobId, unit: UnitIndex) {
+    pub(super) fn end_deadline(&mut self, id: JobId, unit: UnitIndex) {
         let State { jobs, index, .. } = &mut *self.state;
         let job = jobs.get(&id);
         let attempt = job.and_then(|job| Some((job, job.unit(unit)?.attempt.as_deref()?)));
@@ -104,6 +123,11 @@ impl Step<'_> {
     }
 }
 
+fn is_incomplete_too_long(state: &State, job: &Job, attempt: &Attempt) -> bool {
+    let until = attempt.incomplete_until(&job.spec);
+    until.is_some_and(|until| until <= state.time)
+}
+
 fn hosts_of_live_tasks(attempt: &Attempt) -> Vec<HostId> {
     let mut hosts: Vec<HostId> = attempt
         .tasks
@@ -122,7 +146,8 @@ pub(super) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
         StopReason::GpuFault { .. }
         | StopReason::MemberLost
         | StopReason::MemberFailed
-        | StopReason::Assembly => spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX),
+        | StopReason::Assembly
+        | StopReason::NotSwapped => spec.stop_grace_ms.min(limits::BROKEN_GRACE_MS_MAX),
         StopReason::Cancelled
         | StopReason::Drain { .. }
         | StopReason::Preempted

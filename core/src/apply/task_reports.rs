@@ -8,16 +8,16 @@ use crate::apply::verdict::infrastructure_took;
 use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
 use crate::event::EventKind;
 use crate::evidence;
-use crate::ids::{HostId, JobId, UnitIndex};
+use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::rejection::Rejection;
 use crate::spec::{ExitMeaning, JobSpec};
-use crate::state::{Answer, Attempt, State, TaskRun};
+use crate::state::{Answer, Attempt, State, StopOrder, TaskRun};
 
 impl Step<'_> {
     pub(super) fn report_task(&mut self, report: &TaskReport) -> Result<Answer, Rejection> {
-        let (_, attempt) = self.current_attempt(report.job, report.unit, report.epoch)?;
+        let attempt = self.attempt_of_member(report)?;
         let position = attempt
             .position(report.task)
             .ok_or(Rejection::UnknownTask {
@@ -43,13 +43,34 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
+    /// The current attempt in which a report's task has the epoch that the report names: a member that came in place of
+    /// another has one of its own.
+    fn attempt_of_member(&self, report: &TaskReport) -> Result<&Attempt, Rejection> {
+        let job = self.known_job(report.job)?;
+        let unit = report.unit;
+        if !job.has_unit(unit) {
+            return Err(Rejection::UnknownUnit {
+                job: report.job,
+                unit,
+            });
+        }
+        let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+        let is_meant = |attempt: &&Attempt| attempt.epoch_of(report.task) == report.epoch;
+        attempt.filter(is_meant).ok_or(Rejection::StaleAttempt {
+            job: report.job,
+            unit,
+            given: report.epoch,
+        })
+    }
+
     /// Writes the outcome down.
     fn record(&mut self, report: &TaskReport, position: usize) {
         let newer_rules = self.state.job_defaults.is_some();
         let job = self.job_mut(report.job);
         let spec = Arc::clone(&job.spec);
         let attempt = job.attempt_mut(report.unit);
-        let stop = attempt.stop.as_ref().map(|order| order.reason.clone());
+        let stop = told_to_stop(attempt, report.task).map(|order| order.reason.clone());
+        let is_rank_0 = attempt.rank(position) == 0;
         let run = &mut attempt.tasks[position];
         let had_begun = run.phase.has_begun();
         run.phase = phase_of(&report.outcome);
@@ -72,7 +93,7 @@ impl Step<'_> {
         match report.outcome {
             TaskOutcome::Prepared {
                 master_port: Some(port),
-            } if position == 0 => self.note_master_port(report.job, report.unit, port),
+            } if is_rank_0 => self.note_master_port(report.job, report.unit, port),
             _ => {}
         }
     }
@@ -83,17 +104,29 @@ impl Step<'_> {
         let job = self.job_mut(id);
         let spec = Arc::clone(&job.spec);
         let attempt = job.attempt_mut(unit);
+        let order = told_to_stop(attempt, report.task).cloned();
+        let run = &attempt.tasks[position];
+        let (host, terminal) = (run.host, run.phase.is_terminal());
+        let leaves = order.is_some() && attempt.stop.is_none();
+        let stop = order.as_ref().map(|order| &order.reason);
+        let is_broken = terminal && attempt.stop.is_none() && !ended_well(&spec, stop, run);
         let mut newest_first = attempt.tasks.iter().rev();
         if newest_first.all(|run| run.phase.is_terminal()) {
+            if let Some(order) = order.filter(|_| leaves && is_broken) {
+                // Nobody is left to go on without it.
+                self.order_stop(id, unit, order.reason, order.grace_ms);
+            }
             self.end_attempt(id, unit);
             return;
         }
+        if is_broken && self.vacate((id, unit), position) {
+            return;
+        }
+        let attempt = self.job_mut(id).attempt_mut(unit);
         let run = &attempt.tasks[position];
-        let (host, terminal) = (run.host, run.phase.is_terminal());
-        let is_broken = terminal && attempt.stop.is_none() && !ended_well(&spec, None, run);
-        let reason = is_broken.then(|| stop_reason(run.phase));
-        if let Some(reason) = reason {
-            let asks_again = exit_code(&attempt.tasks[position]) == Some(EXIT_RUN_AGAIN);
+        if is_broken {
+            let reason = order.map_or_else(|| stop_reason(run.phase), |order| order.reason);
+            let asks_again = exit_code(run) == Some(EXIT_RUN_AGAIN);
             let grace_ms = if asks_again {
                 spec.stop_grace_ms
             } else {
@@ -101,7 +134,11 @@ impl Step<'_> {
             };
             self.order_stop(id, unit, reason, grace_ms);
         } else {
+            if leaves && terminal {
+                self.forget_leaving((id, unit), report.task);
+            }
             self.note_running(report);
+            self.note_joined(report);
             self.note_whole(id, unit);
         }
         if terminal {
@@ -148,6 +185,13 @@ impl Step<'_> {
             index.add_deadline((id, unit), &job.spec, attempt);
         }
     }
+}
+
+/// By which order a task is to stop: its attempt's, or its own.
+fn told_to_stop(attempt: &Attempt, task: TaskIndex) -> Option<&StopOrder> {
+    let leaving = attempt.leaving().filter(|leaving| leaving.task == task);
+    let own = leaving.map(|leaving| &leaving.order);
+    attempt.stop.as_ref().or(own)
 }
 
 /// Tasks mostly start in order, so the last one is the one to look at first.
@@ -197,7 +241,7 @@ pub(super) fn ended_well(spec: &JobSpec, stop: Option<&StopReason>, run: &TaskRu
 /// Whether a task's bad end decides that of its attempt: the first one reported does, until another task says that it
 /// failed earlier, or what the first one said only followed from another's failure.
 fn decides(run: &TaskRun, attempt: &Attempt) -> bool {
-    let Some(known) = attempt.decisive.and_then(|task| attempt.task(task)) else {
+    let Some(known) = attempt.decisive.and_then(|task| attempt.run_of(task)) else {
         return true;
     };
     match (own_end(run), own_end(known)) {
@@ -218,7 +262,7 @@ fn own_end(run: &TaskRun) -> Option<&Exit> {
 /// Whether the task that decides so far may have failed only because another one was lost: peers of a dead process often say
 /// so before anybody looks for it. An exit that the job's rules name was meant.
 fn is_only_felt(spec: &JobSpec, attempt: &Attempt) -> bool {
-    let known = attempt.decisive.and_then(|task| attempt.task(task));
+    let known = attempt.decisive.and_then(|task| attempt.run_of(task));
     known.and_then(own_end).is_some_and(|exit| {
         spec.lifecycle.meaning(exit).is_none() && evidence::may_follow_a_loss(&exit.evidence)
     })

@@ -94,11 +94,11 @@ pub(super) fn judge(
     }
     let stop = attempt.stop.as_ref().map(|order| &order.reason);
     let is_well = |run: &TaskRun| ended_well(&job.spec, stop, run);
-    if attempt.tasks.iter().all(is_well) {
+    if attempt.runs().all(is_well) {
         return Verdict::Succeeded;
     }
     let refuses = |run: &&TaskRun| exit_code(run) == Some(EXIT_DO_NOT_RESTART);
-    if let Some(run) = attempt.tasks.iter().find(refuses) {
+    if let Some(run) = attempt.runs().find(refuses) {
         return Verdict::Failed {
             charged: true,
             detail: describe(run),
@@ -116,7 +116,7 @@ pub(super) fn judge(
             detail,
         };
     }
-    if let Some(run) = attempt.tasks.iter().find(|run| lease_ran_out(run)) {
+    if let Some(run) = attempt.runs().find(|run| lease_ran_out(run)) {
         return infrastructure(describe(run), delay_ms);
     }
     if let Some(verdict) = stopped_for_time(stop, delay_ms) {
@@ -144,7 +144,7 @@ pub(super) fn judge(
 
 /// The task that decided an attempt's end.
 pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
-    attempt.task(attempt.decisive?)
+    attempt.run_of(attempt.decisive?)
 }
 
 /// An end of the job's own: the job's rules come first, then its retries.
@@ -297,7 +297,7 @@ fn lease_ran_out(run: &TaskRun) -> bool {
 }
 
 /// Doubles a back-off so many times, up to `BACKOFF_MS_MAX`.
-fn doubled(backoff_ms: u64, times: u64) -> u64 {
+pub(super) fn doubled(backoff_ms: u64, times: u64) -> u64 {
     let factor = 1u64 << times.min(62);
     backoff_ms
         .saturating_mul(factor)
@@ -322,7 +322,8 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
         | StopReason::MemberFailed
         | StopReason::MemberLost
         | StopReason::RunTime
-        | StopReason::Assembly => None,
+        | StopReason::Assembly
+        | StopReason::NotSwapped => None,
     }
 }
 

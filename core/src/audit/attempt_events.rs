@@ -12,7 +12,7 @@ use crate::audit::{Report, Rule};
 use crate::event::EventKind;
 use crate::ids::{AttemptEpoch, JobId, TaskIndex, UnitIndex};
 use crate::lifecycle::TaskPhase;
-use crate::state::{Attempt, Job, State, Unit};
+use crate::state::{Attempt, Job, State, TaskRun, Unit};
 
 /// Names an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -41,6 +41,10 @@ struct Story {
     is_running: bool,
     is_stopping: bool,
     is_over: bool,
+    /// The member whose place is vacant.
+    vacant: Option<TaskIndex>,
+    /// Of a member that came in place of another: its gang's attempt, and which one it is.
+    member: Option<(AttemptEpoch, TaskIndex)>,
 }
 
 /// What an event tells of an attempt.
@@ -52,6 +56,10 @@ enum Chapter {
     Running,
     Committed(u64),
     TaskEnded(TaskIndex),
+    /// A member's place is vacant; the number that it had.
+    Vacated(TaskIndex, AttemptEpoch),
+    /// Somebody came in its place; the number that it has.
+    Swapped(TaskIndex, AttemptEpoch),
     Stopping,
     Over,
 }
@@ -130,6 +138,22 @@ fn chapter_of_a_task(kind: &EventKind) -> Option<(Key, Chapter)> {
             task,
             ..
         } => (job, unit, epoch, Chapter::TaskEnded(*task)),
+        EventKind::MemberVacated {
+            job,
+            unit,
+            epoch,
+            task,
+            member,
+            ..
+        } => (job, unit, epoch, Chapter::Vacated(*task, *member)),
+        EventKind::MemberSwapped {
+            job,
+            unit,
+            epoch,
+            task,
+            member,
+            ..
+        } => (job, unit, epoch, Chapter::Swapped(*task, *member)),
         _ => return None,
     };
     Some((key(*job, *unit, *epoch), chapter))
@@ -147,6 +171,14 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
         });
         return;
     }
+    if let Chapter::Vacated(task, member) = chapter {
+        read_vacancy(stories, (key, *member), *task, report);
+        return;
+    }
+    if let Chapter::Swapped(task, member) = chapter {
+        read_swap(stories, (key, *member), *task, report);
+        return;
+    }
     let Some(story) = stories.get_mut(&key) else {
         return;
     };
@@ -155,7 +187,7 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
     };
     require(!story.is_over, "something happened after its end");
     match chapter {
-        Chapter::Placed => {}
+        Chapter::Placed | Chapter::Vacated(..) | Chapter::Swapped(..) => {}
         Chapter::Prepared(task) => {
             require(story.prepared.insert(*task), "a task was prepared twice");
             let has_begun = story.started.contains(task) || story.ended.contains(task);
@@ -199,9 +231,74 @@ fn read(stories: &mut BTreeMap<Key, Story>, key: Key, chapter: &Chapter, report:
     }
 }
 
+/// A member's place is vacant: its end was told before, under the number that it had.
+fn read_vacancy(
+    stories: &mut BTreeMap<Key, Story>,
+    (key, member): (Key, AttemptEpoch),
+    task: TaskIndex,
+    report: &mut Report,
+) {
+    let of_member = Key {
+        epoch: member,
+        ..key
+    };
+    let ended = stories
+        .get(&of_member)
+        .map(|story| story.ended.contains(&task));
+    let Some(story) = stories.get_mut(&key) else {
+        return;
+    };
+    report.require(ended == Some(true), Rule::AttemptEvents, &key, || {
+        format!("the place of task {task} is vacant, and its end was not told")
+    });
+    let is_left_alone = !story.is_stopping && !story.is_over && story.is_running;
+    report.require(
+        story.vacant.is_none() && is_left_alone,
+        Rule::AttemptEvents,
+        &key,
+        || format!("the place of task {task} is vacant in a gang that does not go on whole"),
+    );
+    story.vacant = Some(task);
+}
+
+/// Somebody came in a member's place, which was vacant.
+fn read_swap(
+    stories: &mut BTreeMap<Key, Story>,
+    (key, member): (Key, AttemptEpoch),
+    task: TaskIndex,
+    report: &mut Report,
+) {
+    let Some(story) = stories.get_mut(&key) else {
+        return;
+    };
+    let is_vacant = story.vacant.take() == Some(task);
+    report.require(
+        is_vacant && !story.is_stopping && !story.is_over,
+        Rule::AttemptEvents,
+        &key,
+        || format!("somebody came for task {task}, whose place was not vacant"),
+    );
+    let of_member = Key {
+        epoch: member,
+        ..key
+    };
+    let begun = Story {
+        member: Some((key.epoch, task)),
+        ..Story::default()
+    };
+    let earlier = stories.insert(of_member, begun);
+    report.require(earlier.is_none(), Rule::AttemptEvents, &of_member, || {
+        "its number was given twice".to_owned()
+    });
+}
+
 /// Whether the state says the same.
 fn compare(job: &Job, key: Key, story: &Story, report: &mut Report) {
     let known = job.unit(key.unit);
+    if let Some(member) = story.member {
+        compare_member(known, (key, member), story, report);
+        return;
+    }
     compare_checkpoints(known, key, story, report);
     let current = known.and_then(|unit| unit.attempt.as_deref());
     let current = current.filter(|attempt| attempt.epoch == key.epoch);
@@ -251,29 +348,77 @@ fn tasks_of_an_attempt(job: &Job) -> RangeInclusive<u64> {
     fewest.map(u64::from).sum()..=job.spec.tasks()
 }
 
-fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report) {
-    for run in &attempt.tasks {
-        let prepared = story.prepared.contains(&run.task);
-        let started = story.started.contains(&run.task);
-        let ended = story.ended.contains(&run.task);
-        let is_as_told = match run.phase {
-            TaskPhase::Assigned => !prepared && !started && !story.is_released,
-            TaskPhase::Prepared => prepared && !started,
-            TaskPhase::Running => started,
-            _ => true,
-        };
-        report.require(
-            ended == run.phase.is_terminal() && is_as_told,
+/// Of a member that came in place of another the end was told unless it is there.
+fn compare_member(
+    unit: Option<&Unit>,
+    (key, (gang, task)): (Key, (AttemptEpoch, TaskIndex)),
+    story: &Story,
+    report: &mut Report,
+) {
+    let attempt = unit.and_then(|unit| unit.attempt.as_deref());
+    let attempt = attempt.filter(|attempt| attempt.epoch == gang);
+    let member = attempt.and_then(|attempt| {
+        let joined = attempt.membership.as_deref()?.joined.get(&task)?;
+        let run = attempt.tasks.iter().find(|run| run.task == task)?;
+        (joined.epoch == key.epoch).then_some(run)
+    });
+    match member {
+        Some(run) => compare_task(run, key, story, report),
+        None => report.require(
+            story.ended.contains(&task),
             Rule::AttemptEvents,
             &key,
-            || {
-                let (task, phase) = (run.task, run.phase);
-                format!(
-                    "task {task} is {phase:?}; told: prepared {prepared}, start {started}, end {ended}"
-                )
-            },
-        );
+            || format!("task {task} is gone, and its end was not told"),
+        ),
     }
+}
+
+fn compare_task(run: &TaskRun, key: Key, story: &Story, report: &mut Report) {
+    let prepared = story.prepared.contains(&run.task);
+    let started = story.started.contains(&run.task);
+    let ended = story.ended.contains(&run.task);
+    let is_as_told = match run.phase {
+        TaskPhase::Assigned => !prepared && !started && !story.is_released,
+        TaskPhase::Prepared => prepared && !started,
+        TaskPhase::Running => started,
+        _ => true,
+    };
+    report.require(
+        ended == run.phase.is_terminal() && is_as_told,
+        Rule::AttemptEvents,
+        &key,
+        || {
+            let (task, phase) = (run.task, run.phase);
+            format!(
+                "task {task} is {phase:?}; told: prepared {prepared}, start {started}, end {ended}"
+            )
+        },
+    );
+}
+
+fn compare_tasks(attempt: &Attempt, key: Key, story: &Story, report: &mut Report) {
+    let membership = attempt.membership.as_deref();
+    for run in &attempt.tasks {
+        if membership.is_some_and(|membership| membership.joined.contains_key(&run.task)) {
+            let ended = story.ended.contains(&run.task);
+            report.require(ended, Rule::AttemptEvents, &key, || {
+                format!(
+                    "somebody is there for task {}, whose end was not told",
+                    run.task
+                )
+            });
+        } else {
+            compare_task(run, key, story, report);
+        }
+    }
+    let vacancy = membership.and_then(|membership| membership.vacancy.as_ref());
+    let vacant = vacancy.map(|vacancy| vacancy.run.task);
+    report.require(story.vacant == vacant, Rule::AttemptEvents, &key, || {
+        format!(
+            "the place of {vacant:?} is vacant, told was {:?}",
+            story.vacant
+        )
+    });
     let is_released = { attempt.barrier }.is_some_and(|barrier| barrier.released_at.is_some());
     report.require(
         story.is_released == is_released,

@@ -33,6 +33,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("allocation", kept.allocation == rebuilt.allocation),
         ("deadlines", kept.deadlines == rebuilt.deadlines),
         ("whole", kept.whole == rebuilt.whole),
+        ("vacant", kept.vacant == rebuilt.vacant),
         ("suspended", kept.suspended == rebuilt.suspended),
         ("tree", kept.tree == rebuilt.tree),
         ("topology", state.topology == *rebuilt.tree.topology()),

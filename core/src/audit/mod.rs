@@ -11,6 +11,7 @@ mod derived;
 mod hosts;
 mod jobs;
 mod logs;
+mod members;
 mod pipelines;
 mod places;
 mod units;
@@ -95,6 +96,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     jobs::check(state, &mut report);
     hosts::check(state, &mut report);
     derived::check(state, &mut report);
+    members::check_sight(state, &mut report);
     logs::check(state, &mut report);
     pipelines::check(state, &mut report);
     attempt_events::check(state, &mut report);

@@ -2,9 +2,9 @@
 
 use std::fmt::Display;
 
-use crate::audit::{Report, Rule};
+use crate::audit::{Report, Rule, members};
 use crate::command::StopReason;
-use crate::ids::UnitIndex;
+use crate::ids::{TaskIndex, UnitIndex};
 use crate::lifecycle::{TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{ExitMatch, ExitMeaning};
@@ -32,6 +32,7 @@ pub(super) fn check(state: &State, job: &Job, index: UnitIndex, unit: &Unit, rep
         check_tasks(job, index, attempt, &subject, report);
         check_stop(job, unit.phase, attempt, &subject, report);
         check_barrier(state, job, attempt, &subject, report);
+        members::check(state, (job, unit, attempt), &subject, report);
     }
 }
 
@@ -57,7 +58,9 @@ fn check_barrier(
     let Some(released_at) = barrier.released_at else {
         return;
     };
-    let assigned = runs(TaskPhase::Assigned).map(|run| run.task).next();
+    let mut assigned = runs(TaskPhase::Assigned).map(|run| run.task);
+    // Who came later finds the gang let go.
+    let assigned = assigned.find(|task| !came_later(attempt, *task));
     report.require(assigned.is_none(), Rule::GangAtomicity, subject, || {
         format!("it was let go although task {assigned:?} was not prepared")
     });
@@ -88,10 +91,15 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
         },
     );
     report.require(
-        unit.failures <= unit.attempts,
+        unit.failures <= unit.attempts.saturating_add(unit.swaps),
         Rule::RetryBudget,
         subject,
-        || format!("{} failures in {} attempts", unit.failures, unit.attempts),
+        || {
+            format!(
+                "{} failures in {} attempts, with {} swapped members",
+                unit.failures, unit.attempts, unit.swaps
+            )
+        },
     );
     check_rows(job, unit, subject, report);
     check_retention(job, unit, subject, report);
@@ -240,7 +248,10 @@ fn check_attempt(
             attempt.epoch
         )
     });
-    let decisive = attempt.decisive.and_then(|task| attempt.task(task));
+    let vacated = vacant(attempt);
+    let members = attempt.tasks.iter().chain(vacated);
+    let decides = |run: &&TaskRun| Some(run.task) == attempt.decisive;
+    let decisive = { members }.find(decides);
     report.require(
         decisive.is_some() == attempt.decisive.is_some()
             && decisive.is_none_or(|run| terminal(run.phase) && !is_success(job, attempt, run)),
@@ -257,7 +268,11 @@ fn check_tasks(
     subject: &dyn Display,
     report: &mut Report,
 ) {
-    let tasks: Vec<u32> = attempt.tasks.iter().map(|run| run.task.get()).collect();
+    let members = attempt.tasks.iter().chain(vacant(attempt));
+    let mut tasks: Vec<u32> = members.map(|run| run.task.get()).collect();
+    let in_order = attempt.tasks.is_sorted_by_key(|run| run.task);
+    tasks.sort_unstable();
+    let tasks = if in_order { tasks } else { Vec::new() };
     let complete = if job.spec.gang {
         has_all_members(job, &tasks)
     } else {
@@ -314,7 +329,13 @@ fn check_stop(
         subject,
         || format!("it is {phase:?} with stop order {:?}", attempt.stop),
     );
-    let runs = |wanted: TaskPhase| attempt.tasks.iter().any(|run| run.phase == wanted);
+    let runs = |wanted: TaskPhase| {
+        let mut first = attempt
+            .tasks
+            .iter()
+            .filter(|run| !came_later(attempt, run.task));
+        first.any(|run| run.phase == wanted)
+    };
     let begun = !runs(TaskPhase::Assigned) && !runs(TaskPhase::Prepared);
     let fits = match phase {
         UnitPhase::Placed => !begun && attempt.running_at.is_none(),
@@ -337,6 +358,18 @@ fn check_stop(
             format!("it is {phase:?} although task {task:?} ended badly")
         },
     );
+}
+
+/// The last run of the member whose place is vacant.
+fn vacant(attempt: &Attempt) -> Option<&TaskRun> {
+    let vacancy = attempt.membership.as_deref()?.vacancy.as_ref();
+    vacancy.map(|vacancy| &vacancy.run)
+}
+
+/// Whether a member came in place of another.
+fn came_later(attempt: &Attempt, task: TaskIndex) -> bool {
+    let membership = attempt.membership.as_deref();
+    membership.is_some_and(|membership| membership.joined.contains_key(&task))
 }
 
 const fn terminal(phase: TaskPhase) -> bool {

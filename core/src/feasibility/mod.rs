@@ -13,7 +13,7 @@ pub use claims::{Asker, Freed};
 pub use ledger::Ledger;
 pub use misfit::Misfit;
 pub(crate) use room::Room;
-pub use unit::{Unfit, check};
+pub use unit::{Unfit, check, check_member};
 
 use crate::ids::{HostId, TaskIndex, UnitIndex};
 use crate::spec::TaskGroup;

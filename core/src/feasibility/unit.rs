@@ -6,7 +6,7 @@ use crate::command::TaskPlacement;
 use crate::feasibility::{Asker, Freed, Ledger, Misfit};
 use crate::ids::{HostId, TaskIndex};
 use crate::spec::{JobSpec, TaskGroup, Within};
-use crate::state::State;
+use crate::state::{Attempt, State, TaskRun};
 use crate::topology::{CellId, GpuMask};
 
 /// Why a unit cannot go where it is put.
@@ -57,6 +57,45 @@ pub fn check(
         .into_iter()
         .map(|(host, (_, positions))| (host, positions))
         .collect())
+}
+
+/// Checks where a new member of a gang is put that goes on meanwhile; the others stay where they are, whatever became of
+/// their hosts since.
+///
+/// # Errors
+/// The first reason why it may not go there.
+pub fn check_member(
+    state: &State,
+    asker: Asker<'_>,
+    (attempt, task): (&Attempt, &TaskPlacement),
+) -> Result<(), Unfit> {
+    let host = state.host(task.host).ok_or(Unfit::HostUnknown(task.host))?;
+    let spec = &asker.job.spec;
+    let (group, _) = spec
+        .group_of(task.task)
+        .ok_or(Unfit::TaskUnknown(task.task))?;
+    let nothing = Freed::default();
+    let mask = Ledger::open(state, host, asker, &nothing)
+        .take(group, &task.gpus)
+        .map_err(|misfit| Unfit::Host(task.host, misfit))?;
+    let others = attempt.tasks.iter().filter(|run| run.task != task.task);
+    let mut members: Vec<(TaskPlacement, GpuMask)> = others
+        .map(|run| (run.place(), held_mask(state, run)))
+        .collect();
+    members.push((task.clone(), mask));
+    members.sort_unstable_by_key(|(member, _)| member.task);
+    let (tasks, masks): (Vec<TaskPlacement>, Vec<GpuMask>) = members.into_iter().unzip();
+    check_gang(state, spec, &tasks, &masks)
+}
+
+/// The positions of the GPUs that a task holds.
+fn held_mask(state: &State, run: &TaskRun) -> GpuMask {
+    let gpus = state.host(run.host).map_or(&[][..], |host| &host.gpus);
+    let held = gpus.iter().enumerate();
+    held.filter(|(_, gpu)| run.gpus.contains(&gpu.uuid))
+        .fold(GpuMask::default(), |mask, (position, _)| {
+            mask.or(GpuMask::one(position))
+        })
 }
 
 /// What the tasks of a gang have in common: each group its model, and the cells that the job requires.

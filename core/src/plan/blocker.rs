@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use crate::ids::JobId;
+use crate::ids::{JobId, TaskIndex};
 use crate::plan::Reason;
 use crate::spec::Dependency;
 use crate::time::TimeMs;
@@ -33,6 +33,19 @@ pub enum Blocker {
         open: Vec<Dependency>,
         /// How many there are in all.
         total: u64,
+    },
+    /// Its gang goes on, and the place of one member is vacant: there is no room for that one, or it is to wait.
+    Vacancy {
+        /// The member.
+        task: TaskIndex,
+        /// Since when.
+        since: TimeMs,
+        /// It is not filled before then.
+        not_before: TimeMs,
+        /// The gang is restarted whole if it is not filled by then.
+        until: TimeMs,
+        /// How the member ended.
+        detail: String,
     },
     /// As many of its units hold resources as may at a time.
     TasksAtOnce {
@@ -277,6 +290,7 @@ impl Blocker {
             Self::Cancelling => Reason::Cancelling,
             Self::Suspended { .. } => Reason::Suspended,
             Self::Dependencies { .. } => Reason::Dependencies,
+            Self::Vacancy { .. } => Reason::Vacancy,
             Self::TasksAtOnce { .. } => Reason::TasksAtOnce,
             Self::NoSuchHost { .. } | Self::ExceedsCluster { .. } => Reason::Impossible,
             Self::Resources { .. } => Reason::Resources,
@@ -306,6 +320,7 @@ impl Blocker {
                 | Self::Cancelling
                 | Self::Suspended { .. }
                 | Self::Dependencies { .. }
+                | Self::Vacancy { .. }
                 | Self::TasksAtOnce { .. }
                 | Self::NoSuchHost { .. }
                 | Self::ExceedsCluster { .. }

@@ -127,10 +127,12 @@ pub fn plan_in_place(state: &State, now: TimeMs, budget: Budget) -> Plan {
     plan(&state, now, budget)
 }
 
-/// Whether a round has nothing to decide: nothing waits, and no attempt goes on outside of cells that it might get back.
+/// Whether a round has nothing to decide: nothing waits, no gang lacks a member, and no attempt goes on outside of cells that
+/// it might get back.
 #[must_use]
 pub fn is_idle(state: &State) -> bool {
-    state.index.waiting.is_empty() && state.index.allocation.guests().next().is_none()
+    let nobody_lacks = state.index.waiting.is_empty() && state.index.vacant.is_empty();
+    nobody_lacks && state.index.allocation.guests().next().is_none()
 }
 
 /// The state as it is at a time: stamps never go back, even where the wall clock does.

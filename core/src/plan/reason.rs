@@ -15,6 +15,8 @@ pub enum Reason {
     Suspended,
     /// Other jobs have to end before.
     Dependencies,
+    /// It goes on without one of its members, whose place is vacant.
+    Vacancy,
     /// As many of its units run as may at a time.
     TasksAtOnce,
     /// The cluster could never hold it.
@@ -53,11 +55,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them.
-    pub const ALL: [Self; 21] = [
+    pub const ALL: [Self; 22] = [
         Self::BackOff,
         Self::Cancelling,
         Self::Suspended,
         Self::Dependencies,
+        Self::Vacancy,
         Self::TasksAtOnce,
         Self::Impossible,
         Self::Resources,
@@ -85,6 +88,7 @@ impl Reason {
             Self::Cancelling => "cancelling",
             Self::Suspended => "suspended",
             Self::Dependencies => "dependencies",
+            Self::Vacancy => "vacancy",
             Self::TasksAtOnce => "tasks_at_once",
             Self::Impossible => "impossible",
             Self::Resources => "resources",

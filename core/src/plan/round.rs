@@ -3,6 +3,7 @@
 mod in_cells;
 mod refusal;
 mod trial;
+mod vacancies;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -129,6 +130,7 @@ impl<'a> Round<'a> {
     }
 
     pub(super) fn run(mut self) -> Ran {
+        self.fill_vacancies();
         self.place_claimed();
         while self.step().is_some() {}
         self.upgrade();

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::ids::JobId;
+use crate::ids::{JobId, TaskIndex};
 use crate::plan::{Blocker, CellsShort, LimitKind, LimitReached, RoomShort, TopologyShort};
 use crate::spec::Dependency;
 
@@ -16,6 +16,7 @@ impl fmt::Display for Blocker {
             Self::Cancelling => formatter.write_str("it is being cancelled"),
             Self::Suspended { author, reason } => fmt_suspended(author, reason, formatter),
             Self::Dependencies { open, total } => fmt_dependencies(open, *total, formatter),
+            Self::Vacancy { task, detail, .. } => fmt_vacancy(*task, detail, formatter),
             Self::TasksAtOnce { max } => write!(
                 formatter,
                 "{max} of its tasks run, as many as may at a time (tasks_at_once_max)"
@@ -76,6 +77,14 @@ impl fmt::Display for Blocker {
             }
         }
     }
+}
+
+fn fmt_vacancy(task: TaskIndex, detail: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+    write!(
+        formatter,
+        "its gang goes on without task {task} ({detail}): it waits for a place for a new one, and is restarted whole if \
+         there is none in time"
+    )
 }
 
 fn fmt_suspended(author: &str, reason: &str, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -44,7 +44,7 @@ pub(super) fn commands(
         }
         let unreadable = job
             .unit(told.unit)
-            .filter(|_| is_within_window(state, job, attempt))
+            .filter(|_| attempt.joined(run.task).is_none() && is_within_window(state, job, attempt))
             .and_then(|unit| begun_from(unit, attempt, told));
         commands.extend(unreadable.map(|checkpoint| Command::SpoilCheckpoint {
             leader,

@@ -59,7 +59,7 @@ fn checkpoints(
         for reported in unknown {
             news.entry((job.id, told.unit, reported.step))
                 .or_insert_with(|| CheckpointCommit {
-                    epoch: attempt.epoch,
+                    epoch: told.epoch,
                     step: reported.step,
                     path: reported.path.clone(),
                     size_bytes: reported.size_bytes,
@@ -87,14 +87,19 @@ fn spoiled(state: &State, leader: LeadershipEpoch, host: &Host, report: &Report)
         if told.spoiled.is_empty() {
             continue;
         }
-        let Some((job, attempt, _)) = held_here(state, host, told) else {
+        let Some((job, attempt, run)) = held_here(state, host, told) else {
             continue;
         };
+        let joined_at = attempt.joined(run.task).map(|joined| joined.placed_at);
         let known = job
             .unit(told.unit)
             .map_or(&[][..], |unit| &unit.checkpoints);
         for spoil in &told.spoiled {
-            let is_meant = |it: &&Checkpoint| it.step == spoil.step && it.epoch < attempt.epoch;
+            let is_earlier = |it: &Checkpoint| {
+                // A member that came later may begin from what its own gang has written before.
+                it.epoch < attempt.epoch || joined_at.is_some_and(|at| it.committed_at <= at)
+            };
+            let is_meant = |it: &&Checkpoint| it.step == spoil.step && is_earlier(it);
             let meant = known.iter().rev().find(is_meant);
             let Some(checkpoint) = meant.filter(|checkpoint| checkpoint.spoiled.is_none()) else {
                 continue;
@@ -203,7 +208,7 @@ fn outcomes(
             leader,
             job: job.id,
             unit: told.unit,
-            epoch: attempt.epoch,
+            epoch: attempt.epoch_of(run.task),
             task: run.task,
             outcome: outcome(run.phase, &told.phase)?,
         }))
@@ -220,7 +225,7 @@ pub(super) fn held_here<'a>(
     let job = state.job(told.key.job)?;
     let attempt = job.unit(told.unit)?.attempt.as_deref()?;
     let run = attempt.task(told.key.task)?;
-    let is_held = attempt.epoch == told.epoch && run.host == host.id;
+    let is_held = attempt.epoch_of(run.task) == told.epoch && run.host == host.id;
     is_held.then_some((job, attempt, run))
 }
 
@@ -240,20 +245,23 @@ fn missing_tasks(
     let mut commands = Vec::new();
     for (job, unit, attempt) in desired::units_on(state, host.id) {
         // The epoch is the revision of the placement: an older desired state does not hold it.
-        if attempt.epoch.get() > report.desired_revision.get() {
+        let is_known = |epoch: AttemptEpoch| epoch.get() <= report.desired_revision.get();
+        if !is_known(attempt.epoch) {
             continue;
         }
         let missing = attempt.tasks.iter().filter(|run| {
+            let epoch = attempt.epoch_of(run.task);
             run.host == host.id
                 && !run.phase.is_terminal()
-                && !told.contains(&(job.id, run.task, attempt.epoch))
+                && is_known(epoch)
+                && !told.contains(&(job.id, run.task, epoch))
         });
         commands.extend(missing.map(|run| {
             Command::ReportTask(TaskReport {
                 leader,
                 job: job.id,
                 unit,
-                epoch: attempt.epoch,
+                epoch: attempt.epoch_of(run.task),
                 task: run.task,
                 outcome: TaskOutcome::Gone {
                     detail: "its worker does not hold it".to_owned(),

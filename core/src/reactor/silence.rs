@@ -62,7 +62,7 @@ pub(super) fn fence(
                 leader,
                 job: job.id,
                 unit,
-                epoch: attempt.epoch,
+                epoch: attempt.epoch_of(task.task),
                 task: task.task,
                 outcome: TaskOutcome::Fenced,
             }));

@@ -33,6 +33,9 @@ pub struct Lifecycle {
     pub suspend: SuspendMode,
     /// The signal by which its tasks are asked to stop. SIGTERM alone if none.
     pub warning: Option<StopWarning>,
+    /// Whether its framework takes it that one member is replaced while the others go on; for gangs alone. Otherwise the
+    /// gang is restarted whole.
+    pub member_swap: bool,
 }
 
 /// A signal of a job's choice that its tasks get before SIGTERM when they are asked to stop.

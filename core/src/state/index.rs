@@ -29,7 +29,7 @@ pub struct Index {
     /// What the registered hosts have in all, whatever became of them.
     pub totals: Totals,
     /// Units that wait for the end of a back-off that is not over at `State::time`, by that end (they
-    /// are in `waiting` too).
+    /// are in `waiting` too, or in `vacant`).
     pub delayed: OrdSet<(TimeMs, JobId, UnitIndex)>,
     /// Hosts that accept work, by class and number of GPUs of that model that are free and not claimed, 0 included. A host with
     /// two models is in two classes; the class with the empty name holds every host that accepts work,
@@ -59,6 +59,8 @@ pub struct Index {
     pub deadlines: OrdSet<(TimeMs, JobId, UnitIndex)>,
     /// Gangs all of whose members are prepared, and that are not let go yet.
     pub whole: OrdSet<(JobId, UnitIndex)>,
+    /// Gangs that go on although the place of one member is vacant.
+    pub vacant: OrdSet<(JobId, UnitIndex)>,
     /// Attempts in the order in which they would be stopped for others.
     pub attempts: Attempts,
     /// What attempts in cells hold of every host.
@@ -211,6 +213,7 @@ impl Index {
                 if attempt.is_whole() {
                     self.whole.insert((job.id, *index));
                 }
+                self.add_vacancy((job.id, *index), state.time, attempt);
                 for task in &attempt.tasks {
                     self.on_host
                         .insert((task.host, job.id, *index), attempt.epoch);
@@ -281,6 +284,25 @@ impl Index {
             if *count == 0 {
                 self.tasks.remove(&host);
             }
+        }
+    }
+
+    /// A gang may have lost a member while it goes on.
+    pub(crate) fn add_vacancy(&mut self, id: (JobId, UnitIndex), now: TimeMs, attempt: &Attempt) {
+        let Some(vacancy) = attempt.open_vacancy() else {
+            return;
+        };
+        self.vacant.insert(id);
+        if vacancy.not_before > now {
+            self.delayed.insert((vacancy.not_before, id.0, id.1));
+        }
+    }
+
+    /// Nobody is looked for any more to take a member's place.
+    pub(crate) fn remove_vacancy(&mut self, id: (JobId, UnitIndex), attempt: &Attempt) {
+        if let Some(vacancy) = attempt.vacancy() {
+            self.vacant.remove(&id);
+            self.delayed.remove(&(vacancy.not_before, id.0, id.1));
         }
     }
 

@@ -14,7 +14,7 @@ use crate::ids::{
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{JobSpec, SuspendMode};
-use crate::state::{Checkpoint, Ledger, Removal, UnitCounts};
+use crate::state::{Checkpoint, Ledger, Membership, Removal, UnitCounts};
 use crate::time::TimeMs;
 
 /// A job and everything that became of it.
@@ -109,6 +109,8 @@ pub struct Unit {
     pub moved_at: Option<TimeMs>,
     /// Attempts in a row that were begun in place of one that failed; the current one is the last of them.
     pub local_retries: u32,
+    /// Members that were swapped so far, over all attempts.
+    pub swaps: u32,
     /// Attempts in a row that failed without a newer checkpoint.
     pub without_progress: u32,
     /// Checkpoints whose folders a worker is told to remove, oldest first, at most `REMOVALS_TOLD_MAX`.
@@ -130,6 +132,7 @@ impl Default for Unit {
             checkpoints: Vec::new(),
             moved_at: None,
             local_retries: 0,
+            swaps: 0,
             without_progress: 0,
             removals: Vec::new(),
         }
@@ -211,12 +214,14 @@ pub struct Attempt {
     pub standing: Standing,
     /// Why and since when it is being stopped.
     pub stop: Option<StopOrder>,
-    /// Its tasks in order; the position is the rank within the unit.
+    /// Its tasks in order; the position is the rank within the unit, as long as no place is vacant ([`Attempt::rank`]).
     pub tasks: Vec<TaskRun>,
     /// The task whose bad end was committed first: it decides what becomes of the unit.
     pub decisive: Option<TaskIndex>,
     /// What its tasks wait for before they begin; none if they begin one by one.
     pub barrier: Option<Barrier>,
+    /// What became of its members one by one; none before the first of them leaves alone.
+    pub membership: Option<Box<Membership>>,
 }
 
 /// What the members of a gang wait for: that all of them are prepared.
@@ -275,6 +280,8 @@ pub struct PastAttempt {
     pub hosts: Vec<HostId>,
     /// The host that could not start its task, if that decided the end.
     pub culprit: Option<HostId>,
+    /// Members that were there in the end under numbers of their own, by task: they came in place of others.
+    pub members: Vec<(TaskIndex, AttemptEpoch)>,
 }
 
 impl Attempt {
@@ -318,8 +325,8 @@ impl Attempt {
     }
 
     /// When it is to be stopped by itself, and why: it has run as long as its job allows (counted from its placement,
-    /// so that the end of its resources' use is known), or its members did not all start in time. None if it is being
-    /// stopped already, or its job sets no such limit.
+    /// so that the end of its resources' use is known), its members did not all start in time, or are not complete for
+    /// longer than they may be. None if it is being stopped already, or there is no such limit.
     #[must_use]
     pub fn deadline(&self, spec: &JobSpec) -> Option<(TimeMs, StopReason)> {
         if self.stop.is_some() {
@@ -337,6 +344,7 @@ impl Attempt {
         let reasons = [
             (run_time, StopReason::RunTime),
             (assembly, StopReason::Assembly),
+            (self.incomplete_until(spec), StopReason::NotSwapped),
         ];
         reasons
             .into_iter()

@@ -17,6 +17,7 @@ mod index;
 mod job;
 mod ledger;
 mod line;
+mod membership;
 mod queue;
 mod reliability;
 mod requests;
@@ -48,6 +49,7 @@ pub use job::{
 };
 pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
+pub use membership::{Joined, Leaving, Membership, Vacancy};
 pub use queue::{History, Queue};
 pub use reliability::{ADVICE_MS_MAX, Reliability, median_save_ms};
 pub use requests::{Answer, RequestLog, StoredAnswer};

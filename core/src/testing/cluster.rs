@@ -203,7 +203,8 @@ impl Cluster {
     pub fn report(&mut self, job: JobId, task: TaskIndex, outcome: TaskOutcome) -> Applied {
         let gang = self.state.job(job).is_some_and(|job| job.spec.gang);
         let unit = UnitIndex(if gang { 0 } else { task.get() });
-        let epoch = self.attempt(job, unit).map(|attempt| attempt.epoch);
+        let attempt = self.attempt(job, unit);
+        let epoch = attempt.map(|attempt| attempt.epoch_of(task));
         self.apply(&Command::ReportTask(TaskReport {
             leader: self.leader(),
             job,

@@ -5,6 +5,7 @@
 
 mod container;
 mod lifecycle;
+mod members;
 mod places;
 mod reports;
 mod scheduling;
@@ -277,6 +278,9 @@ impl<'a> Draw<'a> {
     }
 
     fn placement(&mut self) -> Command {
+        if let Some(swap) = self.swap() {
+            return swap;
+        }
         let job = self.waiting_job();
         let unit = self.waiting_unit(job);
         let mut tasks = self.tasks_of(job, unit);
@@ -344,10 +348,11 @@ impl<'a> Draw<'a> {
             || (JobId(1), UnitIndex(0), AttemptEpoch(1)),
             |(job, unit, attempt)| (job, unit, attempt.epoch),
         );
-        let reason = match self.below(4) {
+        let reason = match self.below(5) {
             0 => StopReason::MemberLost,
             1 => StopReason::MemberFailed,
             2 => StopReason::Drain { host: self.host() },
+            3 => StopReason::NotSwapped,
             _ => StopReason::Preempted,
         };
         Command::StopAttempt {

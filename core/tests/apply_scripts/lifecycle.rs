@@ -11,13 +11,14 @@ use crate::runner::{Args, Result, Runner};
 impl Runner {
     /// What a job says about its own life: `at_once=MAX`, `after_ok=JOB,...`, `after_any=`, `after_failed=`,
     /// `rules=3-5:fail,signal9:retry,oom:succeed,7:free`, `local_retries=`, `without_progress=`,
-    /// `suspend=release`.
+    /// `suspend=release`, `swap=true`.
     pub(crate) fn live(&self, args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
         let lifecycle = &mut spec.lifecycle;
         lifecycle.tasks_at_once_max = args.key("at_once")?;
         if args.key_or("suspend", "keep".to_owned())? == "release" {
             lifecycle.suspend = SuspendMode::Release;
         }
+        lifecycle.member_swap = args.key_or("swap", false)?;
         lifecycle.local_retries_max = args.key_or("local_retries", 0)?;
         lifecycle.attempts_without_progress_max = args.key("without_progress")?;
         lifecycle.checkpoints = policy(args)?;

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Context};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    MemberSwap, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -108,6 +108,7 @@ impl Runner {
                 reason: args.key_or("reason", String::new())?,
             }),
             "place" => self.place(args, leader),
+            "swap" => self.swap(args, leader),
             "release" => self.release(args, leader),
             "start" | "prepared" | "exit" | "gone" | "fenced" => self.report(name, args, leader),
             "stop" => self.stop(args, leader),
@@ -271,6 +272,22 @@ impl Runner {
         }))
     }
 
+    /// `swap JOB at=TASK@HOST:GPU+GPU [epoch=]`: a new member for a vacant place.
+    fn swap(&mut self, args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> {
+        let job = self.job(args)?;
+        let at: String = args.key("at")?.ok_or("a member is somewhere: at=")?;
+        let unit = UnitIndex(0);
+        let current = self.cluster.attempt(job, unit);
+        let epoch = current.map_or(0, |attempt| attempt.epoch.get());
+        Ok(Command::SwapMember(MemberSwap {
+            leader,
+            job,
+            unit,
+            epoch: AttemptEpoch(args.key_or("epoch", epoch)?),
+            task: task_placement(&at)?,
+        }))
+    }
+
     fn place_all(&mut self, args: &mut Args<'_>) -> Result<String> {
         let job = self.job(args)?;
         Ok(format!("{} placed", self.cluster.place_all(job)))
@@ -322,7 +339,7 @@ impl Runner {
         let gang = self.cluster.state.job(job).is_some_and(|job| job.spec.gang);
         let unit = UnitIndex(if gang { 0 } else { task.get() });
         let current = self.cluster.attempt(job, unit);
-        let epoch = current.map_or(0, |attempt| attempt.epoch.get());
+        let epoch = current.map_or(0, |attempt| attempt.epoch_of(task).get());
         Ok((unit, AttemptEpoch(args.key_or("epoch", epoch)?)))
     }
 
@@ -351,6 +368,7 @@ impl Runner {
                 "preempted" => StopReason::Preempted,
                 "lost" => StopReason::MemberLost,
                 "drain" => StopReason::Drain { host: HostId(1) },
+                "not_swapped" => StopReason::NotSwapped,
                 other => return Err(format!("no reason `{other}`").into()),
             },
         })

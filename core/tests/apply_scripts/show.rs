@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
-use muster_core::state::{Host, Job, State, TaskRun, Unit};
+use muster_core::state::{Attempt, Host, Job, State, TaskRun, Unit};
 use muster_core::time::TimeMs;
 
 /// Shows things with times counted from the script's begin.
@@ -93,8 +93,65 @@ impl Show {
         }
     }
 
+    fn member_event(&self, kind: &EventKind) -> Option<String> {
+        use EventKind as E;
+        let (job, unit, epoch, what) = match kind {
+            E::MemberLeaving {
+                job,
+                unit,
+                epoch,
+                task,
+                host,
+                reason,
+            } => {
+                let what = format!("task {task} on host {host} leaves: {reason}");
+                (job, unit, epoch, what)
+            }
+            E::MemberVacated {
+                job,
+                unit,
+                epoch,
+                task,
+                member,
+                host,
+                reason,
+                charged,
+                not_before,
+                detail,
+            } => {
+                let until = self.time(*not_before);
+                let charged = if *charged { ", charged" } else { "" };
+                let what = format!(
+                    "place of task {task} ({member} on host {host}) vacant ({reason:?}{charged}), not before {until}: {detail}"
+                );
+                (job, unit, epoch, what)
+            }
+            E::MemberSwapped {
+                job,
+                unit,
+                epoch,
+                task,
+                member,
+                host,
+                from,
+                gpus,
+                reason,
+            } => {
+                let what = format!(
+                    "task {task} is {member} now, {gpus} GPUs on host {host} after host {from} ({reason:?})"
+                );
+                (job, unit, epoch, what)
+            }
+            _ => return None,
+        };
+        Some(format!("{} {what}", attempt(*job, *unit, *epoch)))
+    }
+
     fn attempt_event(&self, kind: &EventKind) -> String {
         use EventKind as E;
+        if let Some(text) = self.member_event(kind) {
+            return text;
+        }
         match kind {
             E::AttemptPlaced {
                 job,
@@ -310,6 +367,7 @@ impl Show {
             for run in &attempt.tasks {
                 let _ = write!(text, " {}", task(run));
             }
+            let _ = write!(text, "{}", self.members(attempt));
             if attempt.standing != Standing::Share {
                 let _ = write!(text, " {:?}", attempt.standing);
             }
@@ -322,6 +380,24 @@ impl Show {
             if let Some(at) = claim.expected_at {
                 let _ = write!(text, " expected {}", self.time(at));
             }
+        }
+        text
+    }
+
+    /// What became of an attempt's members one by one.
+    fn members(&self, attempt: &Attempt) -> String {
+        let mut text = String::new();
+        for (task, joined) in attempt.membership.iter().flat_map(|it| &it.joined) {
+            let _ = write!(text, " {task}=epoch {} {:?}", joined.epoch, joined.reason);
+        }
+        if let Some(leaving) = attempt.leaving() {
+            let (task, order) = (leaving.task, &leaving.order);
+            let _ = write!(text, " {task} leaves, grace={}ms", order.grace_ms);
+        }
+        if let Some(vacancy) = attempt.vacancy() {
+            let (task, reason) = (vacancy.run.task, vacancy.reason);
+            let until = self.time(vacancy.not_before);
+            let _ = write!(text, " {task} vacant ({reason:?}), not before {until}");
         }
         text
     }

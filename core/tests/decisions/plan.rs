@@ -4,8 +4,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use muster_core::command::{Command as Replicated, JobDefaults};
+use muster_core::command::{Command as Replicated, JobDefaults, TaskOutcome};
 use muster_core::desired;
+use muster_core::ids::TaskIndex;
 use muster_core::plan::{Blocker, Budget, explain};
 use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
 use muster_core::spec::{Condition, Container, Dependency, JobSpec, Packing};
@@ -114,6 +115,9 @@ pub(crate) enum Command {
         /// Whether it wants its hosts for itself.
         #[arg(key, optional)]
         exclusive: bool,
+        /// Whether one member of its gang may be replaced.
+        #[arg(key, optional)]
+        swap: bool,
     },
     /// Plans a round and applies it.
     Plan {
@@ -130,6 +134,10 @@ pub(crate) enum Command {
     Finish { name: String },
     /// Starts all tasks of a job.
     Start { name: String },
+    /// Starts one task of a job.
+    Join { name: String, task: u32 },
+    /// The lease of a task is over.
+    Fence { name: String, task: u32 },
     /// Ends the tasks of a job that are being stopped.
     Stopped { name: String },
     /// Commits a checkpoint of a job's first unit.
@@ -222,6 +230,16 @@ impl goldenscript::Runner for PlanRunner {
             Command::Start { name } => {
                 let job = self.named.job(name)?;
                 self.named.cluster.start_all(job);
+            }
+            Command::Join { name, task } => {
+                let job = self.named.job(name)?;
+                let outcome = TaskOutcome::Started;
+                self.named.cluster.report(job, TaskIndex(*task), outcome);
+            }
+            Command::Fence { name, task } => {
+                let job = self.named.job(name)?;
+                let outcome = TaskOutcome::Fenced;
+                self.named.cluster.report(job, TaskIndex(*task), outcome);
             }
             Command::Stopped { name } => {
                 let job = self.named.job(name)?;
@@ -337,6 +355,7 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
         local_retries,
         image,
         exclusive,
+        swap,
         ..
     } = command
     else {
@@ -358,6 +377,7 @@ fn spec_of(command: &Command) -> Result<JobSpec, Box<dyn Error>> {
     spec.scheduling.run_time_ms_max = *run_ms;
     spec.scheduling.opportunistic = *opportunistic;
     spec.lifecycle.tasks_at_once_max = *at_once;
+    spec.lifecycle.member_swap = *swap;
     if *exclusive {
         spec.scheduling.packing = Packing::Exclusive;
     }
@@ -423,6 +443,11 @@ impl PlanRunner {
     fn step(&self, step: &Replicated) -> String {
         match step {
             Replicated::Place(placement) => self.named.describe(placement),
+            Replicated::SwapMember(swap) => {
+                let task = std::slice::from_ref(&swap.task);
+                let place = self.named.describe_tasks((swap.job, swap.unit), task);
+                format!("swap {place}")
+            }
             Replicated::Claim(claiming) => {
                 let now = self.named.cluster.now;
                 let when = claiming.expected_at;

@@ -47,6 +47,8 @@ pub(crate) enum Command {
         assembly_ms: Option<u64>,
         #[arg(key, optional)]
         barrier: bool,
+        #[arg(key, optional)]
+        swap: bool,
     },
     /// A new leader begins; it inherits the contacts of the one before unless `forget`.
     Lead {
@@ -141,6 +143,7 @@ impl goldenscript::Runner for ReactorRunner {
                 run_time_ms,
                 assembly_ms,
                 barrier,
+                swap,
             } => {
                 let (tasks, gpus) = (tasks.unwrap_or(1), gpus.unwrap_or(1));
                 let mut spec = if *gang {
@@ -150,6 +153,7 @@ impl goldenscript::Runner for ReactorRunner {
                 };
                 spec.scheduling.run_time_ms_max = *run_time_ms;
                 spec.scheduling.assembly_ms_max = *assembly_ms;
+                spec.lifecycle.member_swap = *swap;
                 spec.partition_grace_ms = grace_ms.unwrap_or(spec.partition_grace_ms);
                 self.named.submit(name, spec);
                 let planned = self.named.plan_with_barrier(Budget::default(), *barrier);
@@ -176,8 +180,16 @@ impl goldenscript::Runner for ReactorRunner {
                 self.beat(self.named.host(host)?, Some(status), at, &mut text);
             }
             Command::Plan => {
-                for placement in self.named.plan(Budget::default()).placements() {
+                let planned = self.named.plan(Budget::default());
+                for placement in planned.placements() {
                     writeln!(text, "{}", self.named.describe(placement))?;
+                }
+                for step in &planned.steps {
+                    if let Replicated::SwapMember(swap) = step {
+                        let (unit, task) =
+                            ((swap.job, swap.unit), std::slice::from_ref(&swap.task));
+                        writeln!(text, "swap {}", self.named.describe_tasks(unit, task))?;
+                    }
                 }
             }
             Command::Defaults => {
@@ -418,7 +430,8 @@ impl ReactorRunner {
         let job = self.named.state().job(id).ok_or("no such job")?;
         let unit = UnitIndex(if job.spec.gang { 0 } else { task });
         let attempt = job.unit(unit).and_then(|unit| unit.attempt.as_deref());
-        let current = attempt.map(|attempt| attempt.epoch).unwrap_or_default();
+        let of_task = attempt.map(|attempt| attempt.epoch_of(TaskIndex(task)));
+        let current = of_task.unwrap_or_default();
         let spoiled = said.strip_prefix("spoiled:").map(spoils).transpose()?;
         let spoiled = spoiled.unwrap_or_default();
         let (phase, checkpoints) = match said.split_once(':') {

@@ -9,7 +9,7 @@ use crate::v1;
 use crate::v1::blocker::{
     BackOff, Behind, Cells, Dependencies, ExceedsCluster, Excluded, Kind, Model, Moving, Named,
     NoSuchHost, OwnHosts, Plain, Reserved, ReservedByOthers, Resources, Room, SearchBound,
-    Suspended, TasksAtOnce, TasksPerHost, Topology, cells, named,
+    Suspended, TasksAtOnce, TasksPerHost, Topology, Vacancy, cells, named,
 };
 
 impl From<&Blocker> for v1::Blocker {
@@ -34,6 +34,19 @@ fn of_turn(blocker: &Blocker) -> Option<Kind> {
         Blocker::Dependencies { open, total } => Kind::Dependencies(Dependencies {
             open: open.iter().map(|other| (*other).into()).collect(),
             total: *total,
+        }),
+        Blocker::Vacancy {
+            task,
+            since,
+            not_before,
+            until,
+            detail,
+        } => Kind::Vacancy(Vacancy {
+            task: task.get(),
+            since_ms: since.0,
+            not_before_ms: not_before.0,
+            until_ms: until.0,
+            detail: detail.clone(),
         }),
         Blocker::TasksAtOnce { max } => Kind::TasksAtOnce(TasksAtOnce { max: *max }),
         Blocker::Limit(limit) => Kind::Limit(limit.as_ref().into()),
@@ -107,6 +120,7 @@ fn of_room(blocker: &Blocker) -> Option<Kind> {
         | Blocker::Cancelling
         | Blocker::Suspended { .. }
         | Blocker::Dependencies { .. }
+        | Blocker::Vacancy { .. }
         | Blocker::TasksAtOnce { .. }
         | Blocker::Limit(_)
         | Blocker::Reserved { .. }

@@ -33,6 +33,17 @@ twin_variants! {
         UnitRetried {
             job: job_id, unit: unit, epoch: epoch, retry: retry, retries_max: retries_max,
         },
+        MemberLeaving {
+            job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, reason: reason,
+        },
+        MemberVacated {
+            job: job_id, unit: unit, epoch: epoch, task: task, member: member_epoch, host: host_id,
+            reason: reason, charged: charged, not_before: not_before_ms, detail: detail,
+        },
+        MemberSwapped {
+            job: job_id, unit: unit, epoch: epoch, task: task, member: member_epoch, host: host_id,
+            from: from_host_id, gpus: gpus, reason: reason,
+        },
         JobDefaultsSet {
             attempts_without_progress_max: attempts_without_progress_max,
             bad_checkpoints_max: bad_checkpoints_max, restore_window_ms: restore_window_ms,
@@ -101,6 +112,9 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::AttemptEnded { .. } => Self::AttemptEnded,
             EventKind::UnitRequeued { .. } => Self::UnitRequeued,
             EventKind::UnitRetried { .. } => Self::UnitRetried,
+            EventKind::MemberLeaving { .. } => Self::MemberLeaving,
+            EventKind::MemberVacated { .. } => Self::MemberVacated,
+            EventKind::MemberSwapped { .. } => Self::MemberSwapped,
             EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
             EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,
             EventKind::HostRegistered { .. } => Self::HostRegistered,

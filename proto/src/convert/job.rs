@@ -1,9 +1,9 @@
 //! Jobs, units and attempts as readers see them.
 
-use muster_core::ids::{AttemptEpoch, HostId, UnitIndex};
+use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
 use muster_core::state::{
     Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, Suspension,
-    TaskRun, Unit, UnitCounts,
+    TaskRun, Unit, UnitCounts, Vacancy,
 };
 use muster_core::time::TimeMs;
 
@@ -101,10 +101,34 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
         tasks: attempt
             .tasks
             .iter()
-            .map(|task| task_to_wire(state, task))
+            .map(|task| {
+                let joined = attempt.joined(task.task);
+                let epoch = joined.map(|joined| joined.epoch.get());
+                v1::TaskRun {
+                    epoch,
+                    ..task_to_wire(state, task)
+                }
+            })
             .collect(),
         standing: Some(standing_to_wire(state, &attempt.standing)),
         barrier: attempt.barrier.map(Into::into),
+        vacancy: attempt
+            .vacancy()
+            .map(|vacancy| vacancy_to_wire(state, vacancy)),
+    }
+}
+
+fn vacancy_to_wire(state: &State, vacancy: &Vacancy) -> v1::Vacancy {
+    v1::Vacancy {
+        run: Some(v1::TaskRun {
+            epoch: Some(vacancy.epoch.get()),
+            ..task_to_wire(state, &vacancy.run)
+        }),
+        since_ms: vacancy.since.0,
+        not_before_ms: vacancy.not_before.0,
+        reason: v1::RestartReason::from(vacancy.reason).into(),
+        charged: vacancy.charged,
+        detail: vacancy.detail.clone(),
     }
 }
 
@@ -116,6 +140,7 @@ fn task_to_wire(state: &State, task: &TaskRun) -> v1::TaskRun {
         gpus: task.gpus.iter().map(ToString::to_string).collect(),
         phase: v1::TaskPhase::from(task.phase).into(),
         exit: task.exit.as_ref().map(Into::into),
+        epoch: None,
     }
 }
 
@@ -135,7 +160,18 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .map(|host| host_name(state, *host))
             .collect(),
         culprit_id: past.culprit.map(HostId::get),
+        members: late_members(past),
     }
+}
+
+/// Members of an attempt that came in place of others.
+pub(crate) fn late_members(past: &PastAttempt) -> Vec<v1::LateMember> {
+    let members = past.members.iter();
+    let to_wire = |(task, epoch): &(TaskIndex, AttemptEpoch)| v1::LateMember {
+        task: task.get(),
+        epoch: epoch.get(),
+    };
+    members.map(to_wire).collect()
 }
 
 /// A host's name; empty if it is gone.

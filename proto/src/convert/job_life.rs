@@ -39,6 +39,7 @@ impl TryFrom<v1::Lifecycle> for Lifecycle {
             attempts_without_progress_max: wire.attempts_without_progress_max,
             checkpoints: wire.checkpoints.map(Into::into),
             warning: wire.warning.map(Into::into),
+            member_swap: wire.member_swap,
         })
     }
 }
@@ -59,6 +60,7 @@ impl From<&Lifecycle> for v1::Lifecycle {
             attempts_without_progress_max: lifecycle.attempts_without_progress_max,
             checkpoints: lifecycle.checkpoints.map(Into::into),
             warning: lifecycle.warning.map(Into::into),
+            member_swap: lifecycle.member_swap,
         }
     }
 }

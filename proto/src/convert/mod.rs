@@ -15,7 +15,7 @@ mod execution;
 mod field;
 mod host;
 mod ids;
-mod job;
+pub(crate) mod job;
 pub(crate) mod job_life;
 pub(crate) mod learnt;
 pub(crate) mod ledger;

@@ -147,6 +147,7 @@ impl TryFrom<v1::StopReason> for StopReason {
             Kind::Assembly(_) => Self::Assembly,
             Kind::Moved(_) => Self::Moved,
             Kind::Suspended(_) => Self::Suspended,
+            Kind::NotSwapped(_) => Self::NotSwapped,
         })
     }
 }
@@ -165,6 +166,7 @@ impl From<&StopReason> for v1::StopReason {
             StopReason::Assembly => Kind::Assembly(Plain {}),
             StopReason::Moved => Kind::Moved(Plain {}),
             StopReason::Suspended => Kind::Suspended(Plain {}),
+            StopReason::NotSwapped => Kind::NotSwapped(Plain {}),
         };
         Self { kind: Some(kind) }
     }

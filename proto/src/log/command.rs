@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, defaults, pipeline, v1};
+use super::{claim, defaults, members, pipeline, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -73,10 +73,13 @@ fn tells_of_lives(command: &Command) -> bool {
             _ => false,
         },
         Command::Place(placement) => placement.barrier,
-        Command::ReleaseGang { .. } | Command::SuspendJob { .. } | Command::ResumeJob { .. } => {
-            true
+        Command::ReleaseGang { .. }
+        | Command::SwapMember(_)
+        | Command::SuspendJob { .. }
+        | Command::ResumeJob { .. } => true,
+        Command::StopAttempt { reason, .. } => {
+            matches!(reason, StopReason::Suspended | StopReason::NotSwapped)
         }
-        Command::StopAttempt { reason, .. } => *reason == StopReason::Suspended,
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
         Command::SpoilCheckpoint { .. }
         | Command::SetJobDefaults { .. }
@@ -157,6 +160,8 @@ twin_variants! {
         Kind::SubmitPipeline(wire) => pipeline::from_wire(wire)?;
         Command::Place(placement) => Kind::Place(placement_to_wire(placement)),
         Kind::Place(wire) => Command::Place(placement_from_wire(wire)?);
+        Command::SwapMember(swap) => Kind::SwapMember(members::swap_to_wire(swap)),
+        Kind::SwapMember(wire) => Command::SwapMember(members::swap_from_wire(wire)?);
         Command::Claim(claiming) => Kind::Claim(claim::to_wire(claiming)),
         Kind::Claim(wire) => Command::Claim(claim::from_wire(wire)?);
         Command::ReportTask(report) => Kind::ReportTask(report_to_wire(report)),

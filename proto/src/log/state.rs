@@ -16,6 +16,7 @@ mod read;
 mod write;
 
 pub use format::command_format_shown;
+pub(super) use job::{run_from_wire, run_to_wire};
 pub use read::read_state;
 pub use write::write_state;
 

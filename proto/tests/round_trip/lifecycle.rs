@@ -25,6 +25,7 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         option::of(any::<bool>()),
         option::of(warning()),
         mode,
+        any::<bool>(),
     );
     let said = (numbers, lists, options).prop_map(|(numbers, lists, options)| Lifecycle {
         barrier: options.1,
@@ -36,6 +37,7 @@ pub(super) fn lifecycle() -> impl Strategy<Value = Lifecycle> {
         checkpoints: options.0,
         warning: options.2,
         suspend: options.3,
+        member_swap: options.4,
     });
     prop_oneof![Just(Lifecycle::default()), said]
 }

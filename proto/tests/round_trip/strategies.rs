@@ -358,6 +358,7 @@ fn stop_reason() -> impl Strategy<Value = StopReason> {
         Just(StopReason::Assembly),
         Just(StopReason::Moved),
         Just(StopReason::Suspended),
+        Just(StopReason::NotSwapped),
     ]
 }
 

@@ -25,6 +25,7 @@ pub(crate) mod containers;
 pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod lives;
+pub(crate) mod members;
 pub(crate) mod moves;
 pub(crate) mod retries;
 pub(crate) mod state;
@@ -210,6 +211,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.push(containers::command());
     commands.extend(barrier::commands());
     commands.extend(suspension::commands());
+    commands.extend(members::commands());
     commands.extend(retries::commands());
     commands
 }

@@ -121,6 +121,7 @@ fn running_job() -> Job {
         past: vec![past()],
         moved_at: None,
         local_retries: 0,
+        swaps: 0,
         without_progress: 0,
         removals: Vec::new(),
         checkpoints: vec![Checkpoint {
@@ -186,6 +187,7 @@ fn attempt() -> Attempt {
         decisive: Some(TaskIndex(1)),
         standing: Standing::Share,
         barrier: None,
+        membership: None,
     }
 }
 
@@ -200,6 +202,7 @@ fn past() -> PastAttempt {
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
         culprit: None,
+        members: Vec::new(),
     }
 }
 
@@ -280,6 +283,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::lives::kinds());
     kinds.extend(super::barrier::kinds());
     kinds.extend(super::suspension::kinds());
+    kinds.extend(super::members::kinds());
     kinds.extend(super::retries::kinds());
     kinds
 }

@@ -63,22 +63,18 @@ impl Changes {
                 ..
             } => self.add_attempt(state, *job, *unit),
             EventKind::UnitRetried { .. } => self.retried += 1,
+            EventKind::MemberLeaving { .. }
+            | EventKind::MemberVacated { .. }
+            | EventKind::MemberSwapped { .. }
+            | EventKind::TaskPrepared { .. } => self.add_member_fact(state, kind),
             EventKind::AttemptPlaced { .. }
             | EventKind::GangReleased { .. }
             | EventKind::AttemptRunning { .. }
             | EventKind::AttemptStopping { .. }
             | EventKind::AttemptEnded { .. } => self.add_attempt_fact(state, kind),
-            EventKind::UnitClaimed { .. } => self.claimed += 1,
-            EventKind::UnitsMoved {
-                moved, cost_gpu_ms, ..
-            } => {
-                self.moved += moved.len() as u64;
-                self.moves_lost_gpu_ms = self.moves_lost_gpu_ms.saturating_add(*cost_gpu_ms);
-            }
-            EventKind::ClaimDropped { .. } => {
-                self.claims_dropped += 1;
-                self.plan = true;
-            }
+            EventKind::UnitClaimed { .. }
+            | EventKind::UnitsMoved { .. }
+            | EventKind::ClaimDropped { .. } => self.add_claim_fact(kind),
             EventKind::TaskExited { host, .. } | EventKind::TaskLost { host, .. } => {
                 self.hosts.insert(*host);
             }
@@ -112,7 +108,6 @@ impl Changes {
             EventKind::LeaderBegan { .. }
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
-            | EventKind::TaskPrepared { .. }
             | EventKind::JobDefaultsSet { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
@@ -122,6 +117,23 @@ impl Changes {
             | EventKind::CheckpointSpoiled { .. }
             | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
+        }
+    }
+
+    fn add_claim_fact(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::UnitClaimed { .. } => self.claimed += 1,
+            EventKind::UnitsMoved {
+                moved, cost_gpu_ms, ..
+            } => {
+                self.moved += moved.len() as u64;
+                self.moves_lost_gpu_ms = self.moves_lost_gpu_ms.saturating_add(*cost_gpu_ms);
+            }
+            EventKind::ClaimDropped { .. } => {
+                self.claims_dropped += 1;
+                self.plan = true;
+            }
+            _ => {}
         }
     }
 
@@ -148,6 +160,36 @@ impl Changes {
             } => {
                 self.preempted += u64::from(*reason == StopReason::Preempted);
                 self.add_attempt(state, *job, *unit);
+            }
+            _ => {}
+        }
+    }
+
+    fn add_member_fact(&mut self, state: &State, kind: &EventKind) {
+        match kind {
+            EventKind::MemberLeaving { host, .. } => {
+                self.hosts.insert(*host);
+            }
+            EventKind::MemberVacated { host, .. } => {
+                // What it had is free, and its place is to be filled.
+                self.plan = true;
+                self.hosts.insert(*host);
+            }
+            // The others learn where the new member is.
+            EventKind::MemberSwapped { job, unit, .. } => self.add_attempt(state, *job, *unit),
+            EventKind::TaskPrepared {
+                job,
+                unit,
+                task,
+                host,
+                ..
+            } => {
+                let unit = state.job(*job).and_then(|job| job.unit(*unit));
+                let attempt = unit.and_then(|unit| unit.attempt.as_deref());
+                // Its gang was let go long ago: it may begin.
+                if attempt.is_some_and(|attempt| attempt.joined(*task).is_some()) {
+                    self.hosts.insert(*host);
+                }
             }
             _ => {}
         }

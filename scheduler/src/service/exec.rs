@@ -193,7 +193,7 @@ fn place(context: &Context, state: &State, open: &v1::ExecOpen) -> Result<Place,
     });
     match run {
         Some((attempt, run)) if run.phase == TaskPhase::Running => Ok(Place {
-            epoch: attempt.epoch,
+            epoch: attempt.epoch_of(task),
             attempt: attempt.number,
             host: run.host,
             host_name: host_name(state, run.host),

@@ -73,17 +73,23 @@ pub(crate) fn unit_of(job: &Job, task: TaskIndex) -> Result<UnitIndex, Status> {
 
 /// All attempts that are remembered, oldest first.
 fn sources(unit: &Unit, task: TaskIndex) -> Vec<Source> {
-    let past = unit.past.iter().map(|past| Source {
-        attempt: past.number,
-        epoch: past.epoch,
-        hosts: past.hosts.clone(),
-        is_started: true,
+    let past = unit.past.iter().map(|past| {
+        let mut members = past.members.iter();
+        let late = members.find(|(member, _)| *member == task);
+        Source {
+            attempt: past.number,
+            epoch: late.map_or(past.epoch, |(_, epoch)| *epoch),
+            hosts: past.hosts.clone(),
+            is_started: true,
+        }
     });
     let current = unit.attempt.as_deref().and_then(|attempt| {
-        let run = attempt.tasks.iter().find(|run| run.task == task)?;
+        let run = attempt.run_of(task)?;
+        let vacancy = attempt.vacancy().filter(|it| it.run.task == task);
+        let vacated = vacancy.map(|vacancy| vacancy.epoch);
         Some(Source {
             attempt: attempt.number,
-            epoch: attempt.epoch,
+            epoch: vacated.unwrap_or_else(|| attempt.epoch_of(task)),
             hosts: vec![run.host],
             is_started: run.phase != TaskPhase::Assigned,
         })

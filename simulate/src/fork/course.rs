@@ -261,7 +261,8 @@ impl Course {
     fn decide(&mut self) -> Result<(), SimulateError> {
         for _ in 0..ROUNDS_PER_INSTANT_MAX {
             self.blocked.clear();
-            if self.engine.state.index.waiting.is_empty() {
+            let index = &self.engine.state.index;
+            if index.waiting.is_empty() && index.vacant.is_empty() {
                 return Ok(());
             }
             let plan = plan(&self.engine.state, self.engine.now, Budget::default());
@@ -287,7 +288,10 @@ impl Course {
     fn follow(&mut self) -> Result<bool, SimulateError> {
         let mut freed = false;
         while let Some(event) = self.engine.news.pop_front() {
-            freed |= matches!(event, EventKind::AttemptEnded { .. });
+            freed |= matches!(
+                event,
+                EventKind::AttemptEnded { .. } | EventKind::MemberVacated { .. }
+            );
             self.take(&event)?;
         }
         Ok(freed)
@@ -314,6 +318,30 @@ impl Course {
                     epoch: *epoch,
                 };
                 self.stopping(key, reason)?;
+            }
+            EventKind::MemberLeaving {
+                job,
+                unit,
+                epoch,
+                task,
+                ..
+            } => {
+                let key = AttemptKey {
+                    job: *job,
+                    unit: *unit,
+                    epoch: *epoch,
+                };
+                self.report(&reports::leaves(&self.engine.state, key, *task))?;
+            }
+            EventKind::MemberSwapped {
+                job, unit, epoch, ..
+            } => {
+                let key = AttemptKey {
+                    job: *job,
+                    unit: *unit,
+                    epoch: *epoch,
+                };
+                self.report(&reports::starts(&self.engine.state, key))?;
             }
             EventKind::UnitClaimed { job, victims, .. } => {
                 let claims = victims.iter().map(|victim| (*victim, *job));

@@ -3,7 +3,7 @@
 use muster_core::command::{
     CheckpointCommit, Command, Exit, HostHealth, StopReason, TaskOutcome, TaskReport,
 };
-use muster_core::ids::LeadershipEpoch;
+use muster_core::ids::{AttemptEpoch, LeadershipEpoch, TaskIndex};
 use muster_core::lifecycle::TaskPhase;
 use muster_core::state::{Attempt, State, TaskRun, Unit};
 
@@ -45,6 +45,13 @@ pub(super) fn stops(state: &State, key: AttemptKey) -> Vec<Command> {
             _ => TaskOutcome::Exited(exit(None, Some(SIGNAL_TERMINATE))),
         })
     })
+}
+
+/// Reports that one task stops because it was told to while the others go on.
+pub(super) fn leaves(state: &State, key: AttemptKey, task: TaskIndex) -> Vec<Command> {
+    let mut commands = stops(state, key);
+    commands.retain(|command| matches!(command, Command::ReportTask(told) if told.task == task));
+    commands
 }
 
 /// Concludes that the tasks of an attempt on lost hosts are gone.
@@ -108,7 +115,10 @@ fn reports(
     let meant = live.filter(|run| is_lost(state, run) == (reach == Reach::Lost));
     let leader = state.leadership.epoch;
     meant
-        .filter_map(|run| Some(report(leader, key, run, outcome(run.phase)?)))
+        .filter_map(|run| {
+            let epoch = attempt.epoch_of(run.task);
+            Some(report((leader, epoch), key, run, outcome(run.phase)?))
+        })
         .collect()
 }
 
@@ -118,7 +128,7 @@ fn is_lost(state: &State, run: &TaskRun) -> bool {
 }
 
 fn report(
-    leader: LeadershipEpoch,
+    (leader, epoch): (LeadershipEpoch, AttemptEpoch),
     key: AttemptKey,
     run: &TaskRun,
     outcome: TaskOutcome,
@@ -127,7 +137,7 @@ fn report(
         leader,
         job: key.job,
         unit: key.unit,
-        epoch: key.epoch,
+        epoch,
         task: run.task,
         outcome,
     })

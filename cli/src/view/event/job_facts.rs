@@ -178,6 +178,53 @@ fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
                 facts("unit_retried", Tone::Waiting, text, detail),
             )
         }
+        other => return member_level(other),
+    })
+}
+
+fn member_level(kind: &Kind) -> Option<(u64, Facts)> {
+    Some(match kind {
+        Kind::MemberLeaving(event) => {
+            let (unit, task) = (event.unit, event.task);
+            let why = event.reason.as_ref().map(describe_stop).unwrap_or_default();
+            let text = format!("task {task}: told to stop while the others go on ({why})");
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "task": task, "host_id": event.host_id,
+                "reason": why,
+            });
+            let facts = facts("member_leaving", Tone::Waiting, text, detail);
+            (event.job_id, facts)
+        }
+        Kind::MemberVacated(event) => {
+            let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
+            let (unit, task) = (event.unit, event.task);
+            let text = format!(
+                "task {task}: gone, its place is vacant while the others go on ({reason}): {}",
+                event.detail
+            );
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "task": task, "member_epoch": event.member_epoch,
+                "host_id": event.host_id, "reason": reason, "charged": event.charged,
+                "not_before": instant(event.not_before_ms), "detail": event.detail,
+            });
+            let facts = facts("member_vacated", Tone::Waiting, text, detail);
+            (event.job_id, facts)
+        }
+        Kind::MemberSwapped(event) => {
+            let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
+            let (unit, task) = (event.unit, event.task);
+            let text = format!(
+                "task {task}: swapped, runs on host {} with {} GPUs ({reason})",
+                event.host_id, event.gpus
+            );
+            let detail = json!({
+                "unit": unit, "epoch": event.epoch, "task": task, "member_epoch": event.member_epoch,
+                "host_id": event.host_id, "from_host_id": event.from_host_id, "gpus": event.gpus,
+                "reason": reason,
+            });
+            let facts = facts("member_swapped", Tone::Plain, text, detail);
+            (event.job_id, facts)
+        }
         _ => return None,
     })
 }

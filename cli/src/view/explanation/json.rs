@@ -17,6 +17,7 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
             json!({"kind": "suspended", "author": it.author, "reason": it.reason})
         }
         Kind::Dependencies(waiting) => dependencies(waiting),
+        Kind::Vacancy(it) => vacancy(it),
         Kind::TasksAtOnce(limit) => json!({"kind": "tasks_at_once", "max": limit.max}),
         Kind::NoSuchHost(missing) => json!({"kind": "no_such_host", "need": missing.need}),
         Kind::ExceedsCluster(size) => json!({
@@ -72,6 +73,14 @@ pub(super) fn blocker(blocker: &v1::Blocker) -> Option<Value> {
             "kind": "reserved", "victims": reserved.victims,
             "expected_at": reserved.expected_at_ms.map(instant),
         }),
+    })
+}
+
+fn vacancy(vacancy: &v1::blocker::Vacancy) -> Value {
+    json!({
+        "kind": "vacancy", "task": vacancy.task, "since": instant(vacancy.since_ms),
+        "not_before": instant(vacancy.not_before_ms), "until": instant(vacancy.until_ms),
+        "detail": vacancy.detail,
     })
 }
 

@@ -22,6 +22,7 @@ impl Fold {
             checkpoints,
             suspend,
             warning,
+            member_swap,
         } = lifecycle;
         self.number(MARK);
         if let Some(barrier) = barrier {
@@ -58,6 +59,9 @@ impl Fold {
             let signal = u64::from(warning.signal.cast_unsigned());
             self.numbers(&[9, signal, u64::from(warning.to_all)]);
             self.option(warning.lead_ms);
+        }
+        if *member_swap {
+            self.numbers(&[10, 1]);
         }
     }
 

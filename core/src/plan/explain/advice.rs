@@ -76,6 +76,7 @@ pub(super) fn find(
         Blocker::Cancelling
         | Blocker::Suspended { .. }
         | Blocker::Dependencies { .. }
+        | Blocker::Vacancy { .. }
         | Blocker::TasksAtOnce { .. } => None,
         Blocker::BackOff { until } => Some(Advice {
             remedy: wait(*until),

@@ -1,5 +1,6 @@
 //! What the planner does in a job's turn: that of the last round, which sees all that was decided before.
 
+use crate::command::Command;
 use crate::ids::UnitIndex;
 use crate::plan::Blocker;
 use crate::plan::order::Turn;
@@ -48,10 +49,16 @@ pub(super) fn of<'a>(last: &'a Last, before: &Job, now: TimeMs) -> Met<'a> {
         };
     }
     let Some(job) = known.filter(|job| job.counts.waiting > 0) else {
-        return nothing;
+        return Met {
+            blocker: known
+                .filter(|job| !is_filled(last, job, now))
+                .and_then(vacancy),
+            ..nothing
+        };
     };
     let (line, _) = Line::of(&last.state.queues, job);
     let mut round = last.round(now);
+    round.fill_vacancies();
     round.place_claimed();
     let Some(line) = round.order().position(&line) else {
         return nothing;
@@ -83,6 +90,35 @@ fn suspension(job: &Job) -> Option<Blocker> {
         author: suspension.author.clone(),
         reason: suspension.reason.clone(),
     })
+}
+
+/// The member that a gang lacks while it goes on. After the last round nobody has found room for it.
+fn vacancy(job: &Job) -> Option<Blocker> {
+    let mut attempts = job
+        .units
+        .values()
+        .filter_map(|unit| unit.attempt.as_deref());
+    let (attempt, vacancy) =
+        attempts.find_map(|attempt| Some((attempt, attempt.open_vacancy()?)))?;
+    Some(Blocker::Vacancy {
+        task: vacancy.run.task,
+        since: vacancy.since,
+        not_before: vacancy.not_before,
+        until: attempt.incomplete_until(&job.spec)?,
+        detail: vacancy.detail.clone(),
+    })
+}
+
+/// Whether the last round puts a new member in the place that a job lacks one in.
+fn is_filled(last: &Last<'_>, job: &Job, now: TimeMs) -> bool {
+    let gang = (job.id, UnitIndex(0));
+    if !last.state.index.vacant.contains(&gang) {
+        return false;
+    }
+    let mut round = last.round(now);
+    round.fill_vacancies();
+    let mut steps = round.plan().steps.iter();
+    steps.any(|step| matches!(step, Command::SwapMember(swap) if swap.job == job.id))
 }
 
 /// The jobs that a job waits for, if there are any: it has no turn before they have ended.

@@ -4,6 +4,7 @@ mod ask;
 mod exact;
 mod gang;
 mod greedy;
+mod member;
 mod shortage;
 mod single;
 
@@ -12,6 +13,7 @@ use crate::feasibility::Asker;
 use crate::ids::UnitIndex;
 use crate::plan::capacity::Capacity;
 use crate::plan::unit::ask::Ask;
+pub(crate) use crate::plan::unit::member::place_member;
 pub(crate) use crate::plan::unit::shortage::Lack;
 pub(crate) use crate::plan::unit::shortage::Shortage;
 use crate::state::Job;

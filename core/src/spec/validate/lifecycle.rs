@@ -37,6 +37,19 @@ pub(super) fn check(found: &mut Findings, spec: &JobSpec) {
         "lifecycle.barrier",
         || "is for gangs: the tasks of this job do not start together".to_owned(),
     );
+    let swaps = lifecycle.member_swap;
+    found.check(spec.gang || !swaps, "lifecycle.member_swap", || {
+        "is for gangs: the tasks of this job are placed and begun again one by one anyway"
+            .to_owned()
+    });
+    found.check(
+        !spec.gang || !swaps || spec.tasks() > 1,
+        "lifecycle.member_swap",
+        || {
+            "is for gangs of several tasks: nobody goes on while the only one is replaced"
+                .to_owned()
+        },
+    );
     dependencies(found, lifecycle);
     found.at_most(
         "lifecycle.rules",

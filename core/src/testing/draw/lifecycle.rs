@@ -48,6 +48,7 @@ impl Draw<'_> {
                 lead_ms: self.once_in(2).then_some(0),
             });
         }
+        lifecycle.member_swap = gang && !self.once_in(3);
         lifecycle
     }
 

@@ -15,7 +15,7 @@ impl Draw<'_> {
                 let (task, phase) = self
                     .pick(open)
                     .unwrap_or((TaskIndex(0), TaskPhase::Assigned));
-                (job, unit, attempt.epoch, task, phase)
+                (job, unit, attempt.epoch_of(task), task, phase)
             }
             None => {
                 let stale = AttemptEpoch(self.below(100));

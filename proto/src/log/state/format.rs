@@ -52,7 +52,11 @@ fn tells_of_lives(job: &Job) -> bool {
     let of_unit = |unit: &Unit| {
         let mut runs = unit.attempt.iter().flat_map(|attempt| &attempt.tasks);
         let waits = unit.attempt.as_ref();
-        waits.is_some_and(|attempt| attempt.barrier.is_some())
+        let swaps = waits.is_some_and(|attempt| attempt.membership.is_some());
+        swaps
+            || unit.swaps > 0
+            || unit.past.iter().any(|past| !past.members.is_empty())
+            || waits.is_some_and(|attempt| attempt.barrier.is_some())
             || runs.any(|run| detailed(run.exit.as_ref()))
             || unit.past.iter().any(|past| detailed(past.exit.as_ref()))
             || unit

@@ -14,12 +14,13 @@ use muster_core::state::{
 use muster_core::time::TimeMs;
 
 use crate::convert::claim::{WirePurpose, purpose_to_wire};
+use crate::convert::job::late_members;
 use crate::convert::ledger::{ledger_from_wire, ledger_to_wire};
 use crate::convert::packed::{pack_gpus, unpack_gpus};
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
 use crate::log::v1::unit_claim::Purpose as LoggedPurpose;
-use crate::log::{claim, v1};
+use crate::log::{claim, members, v1};
 
 /// A job without its units.
 pub(super) fn to_wire(job: &Job) -> v1::Job {
@@ -90,21 +91,37 @@ pub(super) fn unit_to_wire(index: UnitIndex, unit: &Unit, requeued: bool) -> v1:
         local_retries: unit.local_retries,
         without_progress: unit.without_progress,
         removals: unit.removals.iter().map(Into::into).collect(),
+        swaps: unit.swaps,
     }
 }
 
 /// Some tasks of an attempt.
 pub(super) fn tasks_to_wire(tasks: &[TaskRun]) -> v1::TaskRuns {
-    let tasks = tasks.iter().map(|task| v1::TaskRun {
-        task: task.task.get(),
-        host: task.host.get(),
-        gpus: pack_gpus(&task.gpus),
-        phase: crate::v1::TaskPhase::from(task.phase).into(),
-        exit: task.exit.as_ref().map(Into::into),
-    });
     v1::TaskRuns {
-        tasks: tasks.collect(),
+        tasks: tasks.iter().map(run_to_wire).collect(),
     }
+}
+
+/// One task of an attempt.
+pub(in crate::log) fn run_to_wire(run: &TaskRun) -> v1::TaskRun {
+    v1::TaskRun {
+        task: run.task.get(),
+        host: run.host.get(),
+        gpus: pack_gpus(&run.gpus),
+        phase: crate::v1::TaskPhase::from(run.phase).into(),
+        exit: run.exit.as_ref().map(Into::into),
+    }
+}
+
+/// One task of an attempt.
+pub(in crate::log) fn run_from_wire(wire: v1::TaskRun) -> Field<TaskRun> {
+    Ok(TaskRun {
+        task: TaskIndex(wire.task),
+        host: HostId(wire.host),
+        gpus: unpack_gpus("tasks.gpus", &wire.gpus)?,
+        phase: enumeration::<crate::v1::TaskPhase, _>("tasks.phase", wire.phase)?,
+        exit: wire.exit.map(Into::into),
+    })
 }
 
 /// A unit whose tasks are still being read.
@@ -141,6 +158,7 @@ impl OpenUnit {
             local_retries: wire.local_retries,
             without_progress: wire.without_progress,
             removals: wire.removals.into_iter().map(Into::into).collect(),
+            swaps: wire.swaps,
         };
         Ok(Self {
             index: UnitIndex(wire.index),
@@ -157,13 +175,7 @@ impl OpenUnit {
             .as_mut()
             .ok_or_else(|| InvalidField::new("tasks", "must follow a unit with an attempt"))?;
         for task in wire.tasks {
-            attempt.tasks.push(TaskRun {
-                task: TaskIndex(task.task),
-                host: HostId(task.host),
-                gpus: unpack_gpus("tasks.gpus", &task.gpus)?,
-                phase: enumeration::<crate::v1::TaskPhase, _>("tasks.phase", task.phase)?,
-                exit: task.exit.map(Into::into),
-            });
+            attempt.tasks.push(run_from_wire(task)?);
         }
         Ok(())
     }
@@ -204,6 +216,7 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         decisive: attempt.decisive.map(TaskIndex::get),
         standing: claim::standing_to_wire(&attempt.standing),
         barrier: attempt.barrier.map(Into::into),
+        membership: attempt.membership.as_deref().map(members::to_wire),
     }
 }
 
@@ -218,6 +231,9 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         tasks: Vec::new(),
         decisive: wire.decisive.map(TaskIndex),
         barrier: wire.barrier.map(Barrier::try_from).transpose()?,
+        membership: { wire.membership.map(members::from_wire) }
+            .transpose()?
+            .map(Box::new),
         standing: claim::standing_from_wire(wire.standing)?,
     })
 }
@@ -286,6 +302,7 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         host_ids: past.hosts.iter().map(|host| host.get()).collect(),
         hosts: Vec::new(),
         culprit_id: past.culprit.map(HostId::get),
+        members: late_members(past),
     }
 }
 
@@ -300,5 +317,8 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
         exit: wire.exit.map(Into::into),
         hosts: wire.host_ids.into_iter().map(HostId).collect(),
         culprit: wire.culprit_id.map(HostId),
+        members: { wire.members.into_iter() }
+            .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
+            .collect(),
     }
 }

@@ -81,6 +81,11 @@ impl Choice {
         if let (Some(epoch), Some(number)) = (epoch, fact("number")) {
             self.numbers.insert(epoch, number);
         }
+        // A member that came later is of the same attempt, under an epoch of its own.
+        let number = epoch.and_then(|epoch| self.numbers.get(&epoch)).copied();
+        if let (Some(member), Some(number)) = (fact("member_epoch"), number) {
+            self.numbers.insert(member, number);
+        }
         let of_kind = self.kinds.is_empty() || self.kinds.iter().any(|wanted| wanted == kind);
         let of_task = self.task.is_none_or(|task| match fact("task") {
             Some(index) => index == task.index,

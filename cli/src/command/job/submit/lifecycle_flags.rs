@@ -36,6 +36,9 @@ pub(super) struct LifecycleFlags {
     /// Fail after so many attempts in a row without a newer checkpoint; 0: never (3 once there is one)
     #[arg(long, value_name = "COUNT")]
     attempts_without_progress: Option<u32>,
+    /// Replace a member of the gang that is lost while the others go on, if the framework takes it
+    #[arg(long, requires = "gang")]
+    member_swap: bool,
     /// Ask tasks to stop by this signal before SIGTERM: USR1, or a number
     #[arg(long, value_name = "SIGNAL", value_parser = parse::signal)]
     warn_signal: Option<HumanSignal>,
@@ -49,7 +52,7 @@ pub(super) struct LifecycleFlags {
 
 impl LifecycleFlags {
     /// Each flag, and whether it is given.
-    pub(super) fn given(&self) -> [(&'static str, bool); 9] {
+    pub(super) fn given(&self) -> [(&'static str, bool); 10] {
         [
             ("--no-barrier", self.no_barrier),
             ("--suspend", self.suspend.is_some()),
@@ -58,6 +61,7 @@ impl LifecycleFlags {
             ("--after-any", !self.after_any.is_empty()),
             ("--after-failed", !self.after_failed.is_empty()),
             ("--warn-signal", self.warn_signal.is_some()),
+            ("--member-swap", self.member_swap),
             ("--local-retries", self.local_retries.is_some()),
             (
                 "--attempts-without-progress",
@@ -80,6 +84,7 @@ impl LifecycleFlags {
             attempts_without_progress_max: self.attempts_without_progress,
             checkpoints: None,
             warning: self.warning(),
+            member_swap: self.member_swap.then_some(true),
         }
         .into()
     }
@@ -112,6 +117,7 @@ pub(super) fn flag_of(field: &str) -> Option<&'static str> {
             "lifecycle.attempts_without_progress_max",
             "--attempts-without-progress",
         ),
+        ("lifecycle.member_swap", "--member-swap"),
         ("lifecycle.warning.signal", "--warn-signal"),
         ("lifecycle.warning.lead_ms", "--warn-lead"),
     ];

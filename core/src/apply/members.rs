@@ -1,0 +1,485 @@
+//! Members of a running gang that are replaced one by one while the others go on: for jobs whose framework takes it.
+//!
+//! A member leaves (it failed, was lost, or was told to), and its place is vacant once nothing of it can run any more: by the
+//! same reports that end whole attempts, so a lost host's lease is waited for here as there. Then the planner fills the place
+//! by a command of its own, which is checked as placements are. Where that cannot be, the gang is restarted whole.
+
+use std::sync::Arc;
+
+use crate::apply::Step;
+use crate::apply::admission::{self, Asking};
+use crate::apply::ending::let_go;
+use crate::apply::placement::{assigned, hold, infeasible};
+use crate::apply::task_reports::exit_code;
+use crate::apply::verdict::{self, Circumstances, Verdict, doubled};
+use crate::command::{EXIT_RUN_AGAIN, MemberSwap, Standing, StopReason, TaskPlacement, TaskReport};
+use crate::event::EventKind;
+use crate::feasibility::{self, Asker, Freed};
+use crate::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use crate::lifecycle::UnitPhase;
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::state::{
+    Answer, Attempt, Holder, Job, Joined, Leaving, Membership, Part, RestartReason, State,
+    StopOrder, TaskRun, Unit, Vacancy, amounts_of,
+};
+use crate::time::TimeMs;
+
+/// Why a member's place is vacant, and what its end means.
+struct Departure {
+    reason: RestartReason,
+    charged: bool,
+    delay_ms: u64,
+    detail: String,
+}
+
+impl Step<'_> {
+    /// Tells one member to stop if the others can go on without it, else the whole attempt.
+    pub(super) fn order_stop_at(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        member: Option<TaskIndex>,
+        reason: StopReason,
+        grace_ms: u64,
+    ) {
+        match member.filter(|task| self.may_leave((id, unit), *task)) {
+            Some(task) => self.order_leave((id, unit), task, reason, grace_ms),
+            None => self.order_stop(id, unit, reason, grace_ms),
+        }
+    }
+
+    fn may_leave(&self, id: (JobId, UnitIndex), task: TaskIndex) -> bool {
+        let Some((job, unit, attempt)) = attempt_of(self.state, id) else {
+            return false;
+        };
+        let is_alive = { attempt.task(task) }.is_some_and(|run| !run.phase.is_terminal());
+        is_alive && may_go_on_without((job, unit, attempt), task, self.state.time)
+    }
+
+    /// Of several orders the first one's reason stands, and the earliest end of the grace.
+    fn order_leave(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        task: TaskIndex,
+        reason: StopReason,
+        grace_ms: u64,
+    ) {
+        let at = self.state.time;
+        let attempt = self.job_mut(id).attempt_mut(unit);
+        let epoch = attempt.epoch;
+        let Some(host) = attempt.task(task).map(|run| run.host) else {
+            return;
+        };
+        let membership = attempt.membership.get_or_insert_default();
+        let is_new = membership.leaving.is_none();
+        let leaving = membership.leaving.get_or_insert_with(|| Leaving {
+            task,
+            order: StopOrder {
+                reason: reason.clone(),
+                at,
+                grace_ms,
+            },
+        });
+        let order = &mut leaving.order;
+        let kill_at = at.after(grace_ms).min(order.at.after(order.grace_ms));
+        order.grace_ms = kill_at.since(order.at);
+        self.touch_desired(host);
+        if is_new {
+            self.emit(EventKind::MemberLeaving {
+                job: id,
+                unit,
+                epoch,
+                task,
+                host,
+                reason,
+            });
+        }
+    }
+
+    /// The only task of a unit on a host that has not ended.
+    pub(super) fn only_member_on(&self, id: (JobId, UnitIndex), host: HostId) -> Option<TaskIndex> {
+        let (_, _, attempt) = attempt_of(self.state, id)?;
+        let on_host = attempt.tasks.iter().filter(|run| run.host == host);
+        let mut alive = on_host.filter(|run| !run.phase.is_terminal());
+        let only = alive.next()?.task;
+        alive.next().is_none().then_some(only)
+    }
+
+    /// A task of an attempt ended badly while the attempt was left alone: its place is vacant from now on if the others go on
+    /// without it. Returns whether they do.
+    pub(super) fn vacate(&mut self, id: (JobId, UnitIndex), position: usize) -> bool {
+        let Some(departure) = self.departure(id, position) else {
+            return false;
+        };
+        let (job, unit) = id;
+        let time = self.state.time;
+        let spec = Arc::clone(&self.job_mut(job).spec);
+        self.settle_histories(&spec);
+        self.account_for_member(id, position, departure.reason);
+        let run = self.release_member(id, position);
+        let (task, host) = (run.task, run.host);
+        let (attempt, member, not_before) = self.edit_members(id, |attempt| {
+            let member = attempt.epoch_of(task);
+            attempt.tasks.remove(position);
+            let in_a_row = swaps_in_a_row(attempt, time);
+            let delay_ms = departure.delay_ms.max(pause_ms(in_a_row));
+            let not_before = time.after(delay_ms);
+            let membership = attempt.membership.get_or_insert_default();
+            membership.joined.remove(&task);
+            membership.leaving = None;
+            membership.vacancy = Some(Vacancy {
+                run,
+                epoch: member,
+                since: time,
+                not_before,
+                reason: departure.reason,
+                charged: departure.charged,
+                detail: departure.detail.clone(),
+            });
+            (attempt.epoch, member, not_before)
+        });
+        self.note_vacancy(id);
+        self.emit(EventKind::MemberVacated {
+            job,
+            unit,
+            epoch: attempt,
+            task,
+            member,
+            host,
+            reason: departure.reason,
+            charged: departure.charged,
+            not_before,
+            detail: departure.detail,
+        });
+        true
+    }
+
+    /// What the end of a member means for its place; none if its gang has to end with it.
+    fn departure(&self, id: (JobId, UnitIndex), position: usize) -> Option<Departure> {
+        let (job, unit, attempt) = attempt_of(self.state, id)?;
+        let run = attempt.tasks.get(position)?;
+        let leaving = attempt.leaving().filter(|leaving| leaving.task == run.task);
+        let wants_all_again = leaving.is_none() && exit_code(run) == Some(EXIT_RUN_AGAIN);
+        if wants_all_again || !may_go_on_without((job, unit, attempt), run.task, self.state.time) {
+            return None;
+        }
+        // The same verdict as if the gang had ended with it.
+        let trial = Attempt {
+            stop: leaving.map(|leaving| leaving.order.clone()),
+            decisive: Some(run.task),
+            ..attempt.clone()
+        };
+        let circumstances = Circumstances {
+            hosts: &self.state.hosts,
+            now: self.state.time,
+            newer_rules: self.state.job_defaults.is_some(),
+        };
+        match verdict::judge(&circumstances, job, unit, &trial) {
+            Verdict::Requeued {
+                reason,
+                charged,
+                delay_ms,
+                detail,
+                ..
+            } if delay_ms < limits::VACANCY_MS_MAX => Some(Departure {
+                reason,
+                charged,
+                delay_ms,
+                detail,
+            }),
+            // The others would wait for nobody.
+            Verdict::Requeued { .. }
+            | Verdict::Succeeded
+            | Verdict::Cancelled
+            | Verdict::Failed { .. } => None,
+        }
+    }
+
+    /// Gives back what one member of an attempt holds; returns its run.
+    fn release_member(&mut self, id: (JobId, UnitIndex), position: usize) -> TaskRun {
+        let (job, unit) = id;
+        let spec = Arc::clone(&self.job_mut(job).spec);
+        let attempt = self.job_mut(job).attempt_mut(unit);
+        let (run, epoch) = (attempt.tasks[position].clone(), attempt.epoch);
+        let part = Part::held_by(attempt);
+        let is_last = { attempt.tasks.iter() }
+            .filter(|it| it.host == run.host)
+            .count()
+            == 1;
+        let amounts = amounts_of(&self.state.hosts, &spec, &[run.place()]);
+        self.state.index.remove_usage(&spec, part, &amounts);
+        self.state.index.remove_tasks(run.host, 1);
+        if is_last {
+            self.state.index.on_host.remove(&(run.host, job, unit));
+        }
+        let revision = self.state.revision;
+        let holder = holder(id, epoch, run.task);
+        self.edit_host(run.host, |host| {
+            host.desired_revision = revision;
+            let_go(host, &run, holder, &spec);
+        });
+        run
+    }
+
+    /// Changes the members of an attempt, with all that is derived from them.
+    fn edit_members<R>(
+        &mut self,
+        (id, unit): (JobId, UnitIndex),
+        change: impl FnOnce(&mut Attempt) -> R,
+    ) -> R {
+        self.end_deadline(id, unit);
+        let result = self.edit_attempt(id, unit, |unit| {
+            let attempt = unit.attempt.as_mut().map(Arc::make_mut);
+            change(attempt.expect("members belong to an attempt"))
+        });
+        let State { jobs, index, .. } = &mut *self.state;
+        let job = jobs.get(&id);
+        let attempt = job.and_then(|job| Some((job, job.unit(unit)?.attempt.as_deref()?)));
+        if let Some((job, attempt)) = attempt {
+            index.add_deadline((id, unit), &job.spec, attempt);
+        }
+        result
+    }
+
+    fn note_vacancy(&mut self, id: (JobId, UnitIndex)) {
+        let State {
+            jobs, index, time, ..
+        } = &mut *self.state;
+        let job = jobs.get(&id.0);
+        let attempt = job.and_then(|job| job.unit(id.1)?.attempt.as_deref());
+        if let Some(attempt) = attempt {
+            index.add_vacancy(id, *time, attempt);
+        }
+    }
+
+    /// Puts a new member in the place that is vacant.
+    pub(super) fn swap_member(&mut self, swap: &MemberSwap) -> Result<Answer, Rejection> {
+        let vacancy = check_swap(self.state, swap)?;
+        let id = (swap.job, swap.unit);
+        let spec = Arc::clone(&self.job_mut(swap.job).spec);
+        self.settle_histories(&spec);
+        self.account_for_vacancy(id, &vacancy);
+        self.take_place(id, swap, &vacancy);
+        let known = self.job_mut(swap.job).unit_mut(swap.unit);
+        known.swaps += 1;
+        known.failures += u32::from(vacancy.charged);
+        self.emit(EventKind::MemberSwapped {
+            job: swap.job,
+            unit: swap.unit,
+            epoch: swap.epoch,
+            task: swap.task.task,
+            member: AttemptEpoch(self.state.revision.get()),
+            host: swap.task.host,
+            from: vacancy.run.host,
+            gpus: u32::try_from(swap.task.gpus.len()).unwrap_or(u32::MAX),
+            reason: vacancy.reason,
+        });
+        // The others learn where the new member is.
+        self.touch_hosts_of_unit(id);
+        Ok(Answer::Done)
+    }
+
+    fn take_place(&mut self, id: (JobId, UnitIndex), swap: &MemberSwap, vacancy: &Vacancy) {
+        let (time, revision) = (self.state.time, self.state.revision);
+        let spec = Arc::clone(&self.job_mut(id.0).spec);
+        let task = &swap.task;
+        let part = Part::held_by(self.job_mut(id.0).attempt_mut(id.1));
+        let holder = holder(id, swap.epoch, task.task);
+        self.end_vacancy(id.0, id.1);
+        let amounts = amounts_of(&self.state.hosts, &spec, std::slice::from_ref(task));
+        self.state.index.add_usage(&spec, part, &amounts);
+        self.state.index.add_tasks(task.host, 1);
+        let on_host = (task.host, id.0, id.1);
+        self.state.index.on_host.insert(on_host, swap.epoch);
+        self.edit_host(task.host, |host| hold(host, task, holder, &spec));
+        self.edit_members(id, |attempt| {
+            let in_a_row = swaps_in_a_row(attempt, vacancy.since) + 1;
+            attempt
+                .tasks
+                .insert(attempt.place_of(task.task), assigned(task));
+            // What it ended of is over: who ends next decides for itself.
+            attempt.decisive = None;
+            let membership: &mut Membership = attempt.membership.get_or_insert_default();
+            membership.vacancy = None;
+            membership.swaps_in_a_row = in_a_row;
+            membership.swapped_at = Some(time);
+            membership.joined.insert(
+                task.task,
+                Joined {
+                    epoch: AttemptEpoch(revision.get()),
+                    placed_at: time,
+                    running_at: None,
+                    reason: vacancy.reason,
+                },
+            );
+        });
+    }
+
+    fn touch_hosts_of_unit(&mut self, id: (JobId, UnitIndex)) {
+        let attempt = attempt_of(self.state, id);
+        let hosts = attempt.map_or_else(Vec::new, |(_, _, attempt)| attempt.hosts());
+        for host in hosts {
+            self.touch_desired(host);
+        }
+    }
+
+    /// A member that came in place of another is a step further.
+    pub(super) fn note_joined(&mut self, report: &TaskReport) {
+        let id = (report.job, report.unit);
+        let time = self.state.time;
+        let attempt = self.job_mut(id.0).attempt_mut(id.1);
+        let run = attempt.task(report.task);
+        let Some((phase, host)) = run.map(|run| (run.phase, run.host)) else {
+            return;
+        };
+        let is_open = { attempt.joined(report.task) }.is_some_and(|it| it.running_at.is_none());
+        if !is_open {
+            return;
+        }
+        if phase.has_begun() {
+            self.edit_members(id, |attempt| {
+                let membership: &mut Membership = attempt.membership.get_or_insert_default();
+                if let Some(joined) = membership.joined.get_mut(&report.task) {
+                    joined.running_at = Some(time);
+                }
+            });
+        }
+        // It waits to be told that it may begin.
+        self.touch_desired(host);
+    }
+
+    /// A member that was told to leave has done its work instead.
+    pub(super) fn forget_leaving(&mut self, (id, unit): (JobId, UnitIndex), task: TaskIndex) {
+        let attempt = self.job_mut(id).attempt_mut(unit);
+        if let Some(membership) = &mut attempt.membership
+            && membership
+                .leaving
+                .as_ref()
+                .is_some_and(|it| it.task == task)
+        {
+            membership.leaving = None;
+        }
+    }
+}
+
+fn attempt_of(state: &State, (id, unit): (JobId, UnitIndex)) -> Option<(&Job, &Unit, &Attempt)> {
+    let job = state.job(id)?;
+    let known = job.unit(unit)?;
+    Some((job, known, known.attempt.as_deref()?))
+}
+
+/// By whom a member's GPUs are held: by the gang's attempt, whoever of its members it is.
+const fn holder((job, unit): (JobId, UnitIndex), epoch: AttemptEpoch, task: TaskIndex) -> Holder {
+    Holder {
+        job,
+        unit,
+        epoch,
+        task,
+    }
+}
+
+/// Whether the others of a gang may go on without one of its members.
+///
+/// Cells that are bound to a virtual cluster belong to the gang as it was placed: who holds such is restarted whole.
+fn may_go_on_without(
+    (job, unit, attempt): (&Job, &Unit, &Attempt),
+    task: TaskIndex,
+    now: TimeMs,
+) -> bool {
+    let lets_it = job.spec.gang && job.spec.lifecycle.member_swap;
+    let is_left_alone = job.cancel.is_none()
+        && job.suspension.is_none()
+        && unit.claim.is_none()
+        && unit.phase == UnitPhase::Running
+        && attempt.stop.is_none();
+    let is_free = match &attempt.standing {
+        Standing::Share | Standing::Opportunistic => true,
+        Standing::Cells(cells) => cells.is_empty(),
+    };
+    let is_only = |other: TaskIndex| other == task;
+    let is_complete = attempt.vacancy().is_none()
+        && { attempt.leaving() }.is_none_or(|leaving| is_only(leaving.task))
+        && { attempt.joining() }.is_none_or(|(joining, _)| is_only(joining));
+    lets_it
+        && is_left_alone
+        && is_free
+        && is_complete
+        && swaps_in_a_row(attempt, now) < limits::SWAPS_IN_A_ROW_MAX
+        && attempt.has_others_than(task)
+}
+
+/// Swaps that followed each other up to now without the gang getting anywhere.
+fn swaps_in_a_row(attempt: &Attempt, now: TimeMs) -> u32 {
+    let Some(membership) = &attempt.membership else {
+        return 0;
+    };
+    let went_on = { membership.swapped_at }.is_some_and(|at| now.since(at) >= limits::SWAP_ROW_MS);
+    if went_on {
+        return 0;
+    }
+    membership.swaps_in_a_row
+}
+
+/// How long a place is kept vacant after so many swaps in a row.
+fn pause_ms(in_a_row: u32) -> u64 {
+    let further = in_a_row.checked_sub(1);
+    further.map_or(0, |times| {
+        doubled(limits::NOWHERE_BACKOFF_MS, u64::from(times))
+    })
+}
+
+/// The place is vacant, may be filled now, and there is room where the new member is put; returns the vacancy.
+fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
+    let MemberSwap {
+        job: id,
+        unit,
+        ref task,
+        ..
+    } = *swap;
+    let stale = Rejection::StaleAttempt {
+        job: id,
+        unit,
+        given: swap.epoch,
+    };
+    let job = state.job(id).ok_or(Rejection::UnknownJob(id))?;
+    let attempt = job.unit(unit).and_then(|known| known.attempt.as_deref());
+    let attempt = attempt.filter(|attempt| attempt.epoch == swap.epoch);
+    let attempt = attempt.ok_or(stale)?;
+    let refused = |detail: String| Rejection::PlacementShape {
+        job: id,
+        unit,
+        detail,
+    };
+    if attempt.stop.is_some() {
+        return Err(refused("its gang is being stopped".to_owned()));
+    }
+    let vacancy = { attempt.vacancy() }.filter(|vacancy| vacancy.run.task == task.task);
+    let vacancy =
+        vacancy.ok_or_else(|| refused(format!("the place of task {} is not vacant", task.task)))?;
+    if job.suspension.is_some() {
+        let detail = "is suspended".to_owned();
+        return Err(Rejection::Suspension { job: id, detail });
+    }
+    if vacancy.not_before > state.time {
+        let until = vacancy.not_before;
+        return Err(refused(format!("its back-off ends at {until}")));
+    }
+    let asker = Asker {
+        job,
+        unit,
+        now: state.time,
+    };
+    feasibility::check_member(state, asker, (attempt, task))
+        .map_err(|unfit| infeasible(id, unfit))?;
+    let tasks: &[TaskPlacement] = std::slice::from_ref(task);
+    let freed = Freed::default();
+    let asking = Asking {
+        job,
+        unit,
+        standing: &attempt.standing,
+        tasks,
+        freed: &freed,
+    };
+    admission::check(state, asking)?;
+    Ok(vacancy.clone())
+}

@@ -1,0 +1,68 @@
+//! Vacant places of gangs that go on: filled before anybody else has a turn, because a whole gang waits for one task.
+//!
+//! Nobody is preempted for them: a gang for which nobody makes room is restarted whole in the end, and asks for room as any.
+
+use crate::command::{Command, MemberSwap};
+use crate::ids::UnitIndex;
+use crate::limits;
+use crate::plan::allowance::is_limited;
+use crate::plan::round::Round;
+use crate::plan::unit;
+use crate::state::{Attempt, Job, Vacancy, amounts_of};
+
+impl Round<'_> {
+    /// Puts a new member in each vacant place for which there is room.
+    pub(crate) fn fill_vacancies(&mut self) {
+        let state = self.state;
+        for (id, unit) in state
+            .index
+            .vacant
+            .iter()
+            .take(limits::VACANCIES_PER_ROUND_MAX)
+        {
+            let job = state.job(*id).filter(|job| job.suspension.is_none());
+            let attempt = job.and_then(|job| job.unit(*unit)?.attempt.as_deref());
+            let vacancy = attempt.and_then(Attempt::open_vacancy);
+            let (Some(job), Some(attempt), Some(vacancy)) = (job, attempt, vacancy) else {
+                continue;
+            };
+            if self.is_over_budget() {
+                self.plan.more = true;
+                return;
+            }
+            self.fill((job, *unit), (attempt, vacancy));
+        }
+    }
+
+    /// Room for a member is taken also while it is still to wait: nobody else has it meanwhile.
+    fn fill(&mut self, (job, unit): (&Job, UnitIndex), (attempt, vacancy): (&Attempt, &Vacancy)) {
+        let mut trial = self.capacity.clone();
+        let Some(task) = unit::place_member(&mut trial, (job, unit), (attempt, vacancy)) else {
+            return;
+        };
+        if is_limited(self.state, &job.spec.queue) {
+            let hosts = &self.state.hosts;
+            let amounts = amounts_of(hosts, &job.spec, std::slice::from_ref(&task));
+            let standing = &attempt.standing;
+            if self
+                .allowance
+                .reached(&job.spec, standing, &amounts)
+                .is_some()
+            {
+                return;
+            }
+            self.allowance.give(&job.spec, standing, &amounts);
+        }
+        self.capacity = trial;
+        if vacancy.not_before > self.now {
+            return;
+        }
+        self.plan.steps.push(Command::SwapMember(MemberSwap {
+            leader: self.state.leadership.epoch,
+            job: job.id,
+            unit,
+            epoch: attempt.epoch,
+            task,
+        }));
+    }
+}

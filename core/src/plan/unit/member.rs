@@ -1,0 +1,164 @@
+//! One new member of a gang that goes on: where its group allows it, beside the others, by best fit.
+
+use crate::command::TaskPlacement;
+use crate::feasibility::{Asker, check_member};
+use crate::ids::{HostId, UnitIndex};
+use crate::plan::capacity::{Capacity, Masks, uuids};
+use crate::plan::unit::ask::{Ask, Part, Shared};
+use crate::spec::TaskGroup;
+use crate::state::{Attempt, HostClass, Job, State, TaskRun, Vacancy};
+use crate::topology::{GpuMask, Own};
+
+/// Finds and takes room for whoever takes a vacant place, elsewhere than where the member before was lost if there is room
+/// elsewhere; none if there is none.
+pub(crate) fn place_member(
+    capacity: &mut Capacity<'_>,
+    (job, unit): (&Job, UnitIndex),
+    (attempt, vacancy): (&Attempt, &Vacancy),
+) -> Option<TaskPlacement> {
+    let asker = capacity.asker(job, unit);
+    let sought = Sought::of(capacity, asker, (attempt, vacancy))?;
+    let found = { sought.elsewhere(capacity) }.or_else(|| sought.anywhere(capacity))?;
+    check_member(capacity.state(), asker, (attempt, &found)).ok()?;
+    capacity.commit(asker, std::slice::from_ref(&found));
+    Some(found)
+}
+
+/// A place for one member.
+struct Sought<'a> {
+    asker: Asker<'a>,
+    attempt: &'a Attempt,
+    vacancy: &'a Vacancy,
+    part: Part<'a>,
+    /// The cell that all members share.
+    shared: Option<Shared>,
+    spreads: bool,
+}
+
+impl<'a> Sought<'a> {
+    fn of(
+        capacity: &Capacity<'_>,
+        asker: Asker<'a>,
+        (attempt, vacancy): (&'a Attempt, &'a Vacancy),
+    ) -> Option<Self> {
+        let ask = Ask::of(capacity, asker);
+        let (spreads, shared) = (ask.spreads(), ask.shared);
+        let task = vacancy.run.task.get();
+        let holds = |part: &Part<'_>| {
+            let tasks = part.first_task..part.first_task + part.group.count;
+            tasks.contains(&task)
+        };
+        let mut part = ask.parts.into_iter().find(holds)?;
+        if let Some(model) = model_of(capacity.state(), asker.job, attempt, part.group) {
+            part.classes.retain(|class| *class == model);
+        }
+        Some(Self {
+            asker,
+            attempt,
+            vacancy,
+            part,
+            shared,
+            spreads,
+        })
+    }
+
+    /// Not where the member before could not start, or was lost: what failed there may fail again.
+    fn elsewhere(&self, capacity: &Capacity<'_>) -> Option<TaskPlacement> {
+        let mut fork = capacity.without_hosts(&[self.vacancy.run.host]);
+        self.find(&mut fork)
+    }
+
+    fn anywhere(&self, capacity: &Capacity<'_>) -> Option<TaskPlacement> {
+        self.find(&mut capacity.clone())
+    }
+
+    /// With all that the gang prefers, then with what it requires.
+    fn find(&self, capacity: &mut Capacity<'_>) -> Option<TaskPlacement> {
+        let preferred = self.find_in(capacity, true);
+        preferred.or_else(|| self.find_in(capacity, false))
+    }
+
+    fn find_in(&self, capacity: &Capacity<'_>, preferred: bool) -> Option<TaskPlacement> {
+        let mut region = capacity.clone();
+        let of_gang: Vec<&TaskRun> = self.attempt.tasks.iter().collect();
+        let own = match preferred {
+            true => self.part.own_preferred,
+            false => self.part.own,
+        };
+        for (shared, peers) in [(self.shared, of_gang), (self.part.shared, self.subgroup())] {
+            let counts = |shared: &Shared| shared.required || preferred;
+            if let Some(shared) = shared.filter(counts)
+                && let Some(peer) = peers.first()
+            {
+                region = region.within(around(region.state(), shared, peer)?);
+            }
+        }
+        self.best_fit(&mut region, own)
+    }
+
+    /// The members that have to share a cell with the one that is missing.
+    fn subgroup(&self) -> Vec<&'a TaskRun> {
+        let (first, size) = (self.part.first_task, self.part.subgroup);
+        let end = first + self.part.group.count;
+        let number = |run: &TaskRun| (run.task.get() - first) / size;
+        let own = number(&self.vacancy.run);
+        let of_group = self.attempt.tasks.iter();
+        let of_group = of_group.filter(|run| (first..end).contains(&run.task.get()));
+        of_group.filter(|run| number(run) == own).collect()
+    }
+
+    fn best_fit(&self, capacity: &mut Capacity<'_>, own: Own) -> Option<TaskPlacement> {
+        let classes = self.part.classes.iter().enumerate();
+        let best: Option<(u32, usize, HostId)> = classes
+            .filter_map(|(preference, class)| {
+                let need = self.part.need(self.asker, class, own);
+                let (free, host) = match self.spreads {
+                    true => capacity.emptiest_fit(need)?,
+                    false => capacity.best_fit(need)?,
+                };
+                let order = if self.spreads { u32::MAX - free } else { free };
+                Some((order, preference, host))
+            })
+            .min();
+        let (_, preference, host) = best?;
+        let need = self
+            .part
+            .need(self.asker, &self.part.classes[preference], own);
+        let gpus = capacity.take(host, need, 1);
+        Some(TaskPlacement {
+            task: self.vacancy.run.task,
+            host,
+            gpus: uuids(
+                capacity.state().host(host)?,
+                gpus.first().copied().unwrap_or_default(),
+            ),
+        })
+    }
+}
+
+/// The model of a group's GPUs, if others of it hold some.
+fn model_of(state: &State, job: &Job, attempt: &Attempt, group: &TaskGroup) -> Option<HostClass> {
+    let is_own = |run: &&TaskRun| {
+        let of_run = job.spec.group_of(run.task);
+        of_run.is_some_and(|(known, _)| known.name == group.name)
+    };
+    attempt.tasks.iter().filter(is_own).find_map(|run| {
+        let uuid = run.gpus.first()?;
+        let gpus = &state.host(run.host)?.gpus;
+        let gpu = gpus.iter().find(|gpu| gpu.uuid == *uuid)?;
+        Some(gpu.model.clone())
+    })
+}
+
+/// The hosts of the cell of a level around a member; none if it lies in no such cell. Inside of hosts it is the host: which
+/// of its GPUs do is looked at when one is found.
+fn around(state: &State, shared: Shared, peer: &TaskRun) -> Option<Masks> {
+    let level = shared.level?;
+    let whole = |host: HostId| (host, GpuMask(u128::MAX));
+    if level >= state.topology.host_level() {
+        return Some(Masks::from([whole(peer.host)]));
+    }
+    let cells = state.index.host_cells.get(&peer.host)?;
+    let path = cells.above.get(usize::from(level.0))?;
+    Some(state.index.cells.hosts(path).map(whole).collect())
+}

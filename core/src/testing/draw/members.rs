@@ -1,0 +1,31 @@
+//! Draws of new members for gangs that lack one.
+
+use crate::command::{Command, MemberSwap};
+use crate::ids::AttemptEpoch;
+use crate::testing::draw::Draw;
+
+impl Draw<'_> {
+    /// Mostly a member of the right gang where it fits; none if no gang lacks one.
+    pub(super) fn swap(&mut self) -> Option<Command> {
+        let vacant: Vec<_> = self.state.index.vacant.iter().copied().collect();
+        if vacant.is_empty() || self.once_in(4) {
+            return None;
+        }
+        let (job, unit) = self.pick(vacant)?;
+        let known = self.state.job(job)?.unit(unit)?;
+        let attempt = known.attempt.as_deref()?;
+        let lacks = attempt.vacancy()?.run.task;
+        let mut tasks = self.tasks_of(job, unit);
+        if !self.once_in(10) {
+            tasks.retain(|task| task.task == lacks);
+        }
+        let stale = u64::from(self.once_in(20));
+        Some(Command::SwapMember(MemberSwap {
+            leader: self.leader(),
+            job,
+            unit,
+            epoch: AttemptEpoch(attempt.epoch.get().saturating_sub(stale)),
+            task: self.pick(tasks)?,
+        }))
+    }
+}
