@@ -1,10 +1,12 @@
 //! Gangs begin together, know each other, and are not hurt by a member that cannot be prepared.
 
+use std::path::Path;
+
 use muster_client::{Client, WatchFilter, WatchUpdate};
 use muster_core::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::event::Kind;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, shell};
+use muster_tests::{Cluster, Shape, eventually, is_alive, kill, only_attempt, shell};
 
 const THREE_WORKERS: Shape = Shape {
     replicas: 3,
@@ -138,4 +140,91 @@ async fn a_gang_may_begin_one_by_one() {
     let kinds = history(&client, job).await;
     let waits = |kind: &Kind| matches!(kind, Kind::TaskPrepared(_) | Kind::GangReleased(_));
     assert!(!kinds.iter().any(waits), "{kinds:?}");
+}
+
+/// A member that says who it is, again and again, until there is a file `done`.
+const LIVES: &str = "while [ ! -e FOLDER/done ]; do
+    echo $MUSTER_EPOCH $$ > FOLDER/life-$RANK.new; mv FOLDER/life-$RANK.new FOLDER/life-$RANK; sleep 0.05
+done";
+
+/// The member's epoch and process, as it says itself.
+fn life(folder: &Path, rank: u32) -> Option<(u64, i32)> {
+    let text = std::fs::read_to_string(folder.join(format!("life-{rank}"))).ok()?;
+    let (epoch, pid) = text.trim().split_once(' ')?;
+    Some((epoch.parse().ok()?, pid.parse().ok()?))
+}
+
+#[tokio::test]
+async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_leader() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 4,
+        ..THREE_WORKERS
+    })
+    .await;
+    let client = cluster.client().await;
+    let folder = cluster.write("out", "");
+    let folder = folder.parent().unwrap().to_owned();
+    let mut spec = gang(&LIVES.replace("FOLDER", folder.to_str().unwrap()));
+    spec.partition_grace_ms = Some(10_000);
+    spec.lifecycle.get_or_insert_default().member_swap = true;
+    spec.retry = Some(v1::RetryPolicy {
+        retries_max: 2,
+        backoff_ms: 1,
+    });
+    let job = submit(&client, spec).await;
+    let attempt = only_attempt(&client, job).await;
+    let [first, second, third] = {
+        let lives = eventually("all members", async || {
+            let lives = (0..3).map(|rank| life(&folder, rank));
+            lives.collect::<Option<Vec<_>>>()
+        });
+        <[_; 3]>::try_from(lives.await).unwrap()
+    };
+    assert_eq!((first.0, second.0), (attempt.epoch, attempt.epoch));
+
+    // One fails, and another leader has to see to it.
+    let leader = cluster.leader(&client).await;
+    kill(second.1);
+    cluster.replicas[leader].kill();
+    let successor = eventually("a new member", async || {
+        life(&folder, 1).filter(|it| it.0 > second.0)
+    })
+    .await;
+    assert_ne!(successor.1, second.1);
+    // The others are the same processes, and the attempt is the same.
+    for (rank, before) in [(0, first), (2, third)] {
+        assert_eq!(life(&folder, rank), Some(before));
+        assert!(is_alive(before.1));
+    }
+    cluster.replicas[leader].start();
+    let now = only_attempt(&client, job).await;
+    assert_eq!((now.epoch, now.number), (attempt.epoch, 1));
+    let epochs: Vec<Option<u64>> = now.tasks.iter().map(|run| run.epoch).collect();
+    assert_eq!(epochs, [None, Some(successor.0), None]);
+
+    // A host that dies takes its member along; it is replaced on the host that is left.
+    let lost = &now.tasks[2].host;
+    let worker = { cluster.workers.iter() }.position(|it| it.name == *lost);
+    let worker = worker.unwrap();
+    cluster.workers[worker].kill();
+    for pid in cluster.processes_on(worker) {
+        kill(pid);
+    }
+    let third_now = eventually("a member for the lost host's", async || {
+        life(&folder, 2).filter(|it| it.0 > successor.0)
+    })
+    .await;
+    assert_eq!(life(&folder, 0), Some(first));
+    assert_eq!(life(&folder, 1), Some(successor));
+    assert!(!is_alive(third.1) && is_alive(third_now.1));
+
+    std::fs::write(folder.join("done"), "").unwrap();
+    let kinds = history(&client, job).await;
+    let count = |wanted: fn(&Kind) -> bool| kinds.iter().filter(|kind| wanted(kind)).count();
+    assert_eq!(count(|kind| matches!(kind, Kind::MemberVacated(_))), 2);
+    assert_eq!(count(|kind| matches!(kind, Kind::MemberSwapped(_))), 2);
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
+    // The first was its own failure, the second infrastructure's.
+    assert_eq!((ended.units[0].attempts, ended.units[0].failures), (1, 1));
 }
