@@ -62,7 +62,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 23] = [
+    pub const ALL: [Self; 24] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
