@@ -13,7 +13,7 @@ use crate::run_id::RunId;
 
 /// How long an engine may be silent while it answers: starting and removing a container takes seconds where its disk is
 /// slow.
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// How long an engine may be silent when it is asked who it is.
 const GREETING_MAX: Duration = Duration::from_secs(30);
 /// How long an engine may be silent while it fetches an image: it unpacks a layer of many GB without a word.
@@ -68,7 +68,7 @@ impl EngineError {
         matches!(self, Self::Absent { .. })
     }
 
-    fn broken(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn broken(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Broken { operation, source }
     }
 }
@@ -124,8 +124,8 @@ struct MessageAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct IdAnswer {
-    id: String,
+pub(super) struct IdAnswer {
+    pub(super) id: String,
 }
 
 #[derive(Deserialize)]
@@ -342,7 +342,7 @@ impl Engine {
         Ok(listed.collect())
     }
 
-    fn ask(
+    pub(super) fn ask(
         &self,
         operation: &'static str,
         request: (&'static str, &str),
@@ -368,7 +368,7 @@ impl Engine {
         self.send(operation, &request, silence_max)
     }
 
-    fn send(
+    pub(super) fn send(
         &self,
         operation: &'static str,
         request: &Request<'_>,
@@ -387,6 +387,11 @@ impl Engine {
 /// The whole answer, if it is not a refusal.
 fn accepted(operation: &'static str, exchange: Exchange) -> Result<Reply, EngineError> {
     let reply = exchange.finish().map_err(EngineError::broken(operation))?;
+    granted(operation, reply)
+}
+
+/// An answer, if it is not a refusal.
+pub(super) fn granted(operation: &'static str, reply: Reply) -> Result<Reply, EngineError> {
     match reply.status {
         200..400 => Ok(reply),
         status => Err(EngineError::Refused {
@@ -417,7 +422,10 @@ fn words(body: &[u8]) -> String {
     }
 }
 
-fn read<T: DeserializeOwned>(operation: &'static str, reply: &Reply) -> Result<T, EngineError> {
+pub(super) fn read<T: DeserializeOwned>(
+    operation: &'static str,
+    reply: &Reply,
+) -> Result<T, EngineError> {
     serde_json::from_slice(&reply.body).map_err(|error| EngineError::Broken {
         operation,
         source: io::Error::new(ErrorKind::InvalidData, error),

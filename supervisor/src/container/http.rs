@@ -2,6 +2,7 @@
 //! in chunks or to the end, and connections that become a stream.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
@@ -132,6 +133,37 @@ impl Exchange {
             Err(error) => return Err(error),
         }
         Ok(!self.decoder.is_done())
+    }
+
+    /// The whole answer, if it has come by now: for one that waits for nothing.
+    pub(super) fn finished(&mut self) -> io::Result<Option<Reply>> {
+        while !self.decoder.is_done() {
+            match self.read() {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Reply {
+            status: self.decoder.status.unwrap_or_default(),
+            headers: std::mem::take(&mut self.decoder.headers),
+            body: self.take(),
+        }))
+    }
+
+    /// The status, if the head has come by now.
+    pub(super) const fn status_so_far(&self) -> Option<u16> {
+        self.decoder.status
+    }
+
+    /// Sends more, once the connection is a stream; gives how much of it was taken.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    /// Says that nothing more will be sent. What comes is read on.
+    pub(super) fn end_input(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
     }
 
     /// What has come of the body since the last call.

@@ -19,9 +19,9 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 const SIGUSR1: i32 = 10;
 /// The worker of these tests.
-const WORKER: &str = "worker-of-tests";
+pub(crate) const WORKER: &str = "worker-of-tests";
 
-fn access(socket: &Path) -> EngineAccess {
+pub(crate) fn access(socket: &Path) -> EngineAccess {
     EngineAccess {
         socket: socket.to_owned(),
         worker: WORKER.to_owned(),
@@ -30,7 +30,7 @@ fn access(socket: &Path) -> EngineAccess {
 }
 
 /// A shell script in a container.
-fn contained(text: &str) -> TaskAssignment {
+pub(crate) fn contained(text: &str) -> TaskAssignment {
     let mut task = script(text);
     // Podman asks for more than every host allows unless it is told.
     let limit = Ulimit {
@@ -45,11 +45,11 @@ fn contained(text: &str) -> TaskAssignment {
     task
 }
 
-fn container(task: &mut TaskAssignment) -> &mut Container {
+pub(crate) fn container(task: &mut TaskAssignment) -> &mut Container {
     task.execution.container.as_mut().unwrap()
 }
 
-fn start(task: TaskAssignment, socket: &Path) -> Rig {
+pub(crate) fn start(task: TaskAssignment, socket: &Path) -> Rig {
     start_leased(task, socket, LONG_LEASE_MS)
 }
 
@@ -57,7 +57,7 @@ fn start_leased(task: TaskAssignment, socket: &Path, lease_ms: u64) -> Rig {
     Rig::start_spec(task, lease_ms, |spec| spec.engine = Some(access(socket)))
 }
 
-fn text_of(rig: &Rig) -> String {
+pub(crate) fn text_of(rig: &Rig) -> String {
     String::from_utf8(rig.output()).unwrap()
 }
 
