@@ -10,6 +10,8 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one secret: a key, a token, a certificate with its chain.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the file with the logins at registries.
+pub const REGISTRY_AUTH_BYTES_MAX: u64 = 1 << 20;
 /// Connections of a task to its control socket at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Bytes of one segment of a log.

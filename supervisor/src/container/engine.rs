@@ -9,6 +9,7 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::http::{Exchange, Reply, Request, encoded};
+use super::login::Login;
 use crate::run_id::RunId;
 
 /// How long an engine may be silent while it answers: starting and removing a container takes seconds where its disk is
@@ -209,13 +210,20 @@ impl Engine {
         }
     }
 
-    /// Begins to fetch an image: the answer is a stream of JSON objects.
-    pub(super) fn pull(&self, name: &str) -> Result<Exchange, EngineError> {
+    /// Begins to fetch an image, without a login as far as the engine has none itself: the answer is a stream of JSON objects.
+    pub(super) fn pull(&self, name: &str, login: Option<&Login>) -> Result<Exchange, EngineError> {
         let operation = "fetching the image";
         // Without a tag, docker would fetch all there are.
         let tag = if is_tagged(name) { "" } else { "&tag=latest" };
         let target = format!("/images/create?fromImage={}{tag}", encoded(name, false));
-        let mut exchange = self.begin(operation, ("POST", &target), None, PULL_SILENCE_MAX)?;
+        let request = Request {
+            method: "POST",
+            target: &target,
+            body: None,
+            upgrade: false,
+            login,
+        };
+        let mut exchange = self.send(operation, &request, PULL_SILENCE_MAX)?;
         match exchange.status().map_err(EngineError::broken(operation))? {
             200..300 => Ok(exchange),
             _ => Err(refused(operation, exchange)),
@@ -239,6 +247,7 @@ impl Engine {
             target: &target,
             body: None,
             upgrade: true,
+            login: None,
         };
         let mut exchange = self.send(operation, &request, ANSWER_MAX)?;
         match exchange.status().map_err(EngineError::broken(operation))? {
@@ -364,6 +373,7 @@ impl Engine {
             target,
             body,
             upgrade: false,
+            login: None,
         };
         self.send(operation, &request, silence_max)
     }

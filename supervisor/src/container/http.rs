@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use httparse::{EMPTY_HEADER, Status};
 
+use super::login::Login;
+
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// Headers of an answer.
@@ -30,6 +32,8 @@ pub(super) struct Request<'a> {
     pub(super) body: Option<&'a [u8]>,
     /// Whether the connection becomes a stream with the answer.
     pub(super) upgrade: bool,
+    /// For a registry, by way of the engine.
+    pub(super) login: Option<&'a Login>,
 }
 
 /// A whole answer.
@@ -75,8 +79,11 @@ impl Exchange {
             true => "Connection: Upgrade\r\nUpgrade: tcp\r\n",
             false => "Connection: close\r\n",
         };
+        let login = request.login.map_or_else(String::new, |login| {
+            format!("X-Registry-Auth: {}\r\n", login.header())
+        });
         let head = format!(
-            "{} {} HTTP/1.1\r\nHost: engine\r\n{connection}Content-Type: application/json\r\n\
+            "{} {} HTTP/1.1\r\nHost: engine\r\n{connection}{login}Content-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n",
             request.method,
             request.target,

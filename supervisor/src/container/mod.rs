@@ -14,6 +14,7 @@ mod frames;
 mod hold;
 mod http;
 mod image;
+mod login;
 mod pipes;
 mod plan;
 mod progress;

@@ -91,6 +91,7 @@ impl Engine {
             target: &format!("/exec/{}/start", encoded(exec, false)),
             body: Some(body.as_bytes()),
             upgrade: true,
+            login: None,
         };
         self.send("starting the command", &request, ANSWER_MAX)
     }
@@ -120,6 +121,7 @@ impl Errand {
             target: &target,
             body: None,
             upgrade: false,
+            login: None,
         };
         let mut exchange = engine.send(purpose.operation(), &request, ANSWER_MAX)?;
         { exchange.never_wait() }.map_err(EngineError::broken(purpose.operation()))?;
