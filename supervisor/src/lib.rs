@@ -73,8 +73,8 @@ pub use spec::{
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of
 /// all tasks>` is a [`server`], which forks a supervisor for every request on its standard input; the directory only
-/// says in the list of processes whose they are. `supervise container <action> <task directory>` is a part of
-/// [`container`].
+/// says in the list of processes whose they are. `supervise container <action> <task directory> [<request>]` is a
+/// part of [`container`].
 ///
 /// Call it before any thread or runtime is started: a task's life is bound to the thread that started it.
 /// What goes wrong is said on standard error, which the agent points to the task's directory.
@@ -84,8 +84,11 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
         [verb, directory] if verb == "supervise" => {
             Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
         }
-        [verb, word, action, directory] if verb == "supervise" && word == "container" => {
-            container::act(action, &TaskDirectory::new(directory))
+        [verb, word, action, directory, rest @ ..]
+            if verb == "supervise" && word == "container" && rest.len() <= 1 =>
+        {
+            let request = rest.first().map(OsString::as_os_str);
+            container::act(action, &TaskDirectory::new(directory), request)
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,

@@ -10,6 +10,8 @@ pub const LINE_BYTES_MAX: usize = 64 << 10;
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one secret: a key, a token, a certificate with its chain.
 pub const SECRET_BYTES_MAX: usize = 64 << 10;
+/// Bytes of the file with the logins at registries.
+pub const REGISTRY_AUTH_BYTES_MAX: u64 = 1 << 20;
 /// Connections of a task to its control socket at a time.
 pub const CONTROL_CONNECTIONS_MAX: usize = 32;
 /// Bytes of one segment of a log.
@@ -71,5 +73,8 @@ pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
 pub const EXEC_SESSIONS_MAX: usize = 4;
 /// How long such a command has to end after its user went away before it is killed, in milliseconds.
 pub const EXEC_HANGUP_MS: u64 = 900;
+/// How long such a command in a container has to end then, in milliseconds: who stands in for it must have killed it before
+/// being killed in turn, after `EXEC_HANGUP_MS`.
+pub const EXEC_HANGUP_INSIDE_MS: u64 = 500;
 /// How long a supervisor whose task is over waits until users were told how their commands ended.
 pub const EXEC_ANSWER_MAX: Duration = Duration::from_millis(500);

@@ -70,6 +70,10 @@ pub struct EngineAccess {
     pub worker: String,
     /// Whether the GPUs of the host are real: simulated ones are no devices.
     pub has_real_gpus: bool,
+    /// The file with logins at registries, if the host has one: what it holds is read when it is needed, and goes to the
+    /// engine alone.
+    #[serde(default)]
+    pub registry_auth_file: Option<PathBuf>,
 }
 
 impl TaskSpec {

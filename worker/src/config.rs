@@ -54,6 +54,9 @@ pub struct WorkerConfig {
     pub gpu_memory_wait_ms: u64,
     /// What makes the containers of tasks that run in one.
     pub container_engine: ContainerEngineConfig,
+    /// The file with this host's logins at registries, as `podman login` and `docker login` write it; the engine's own count
+    /// without it.
+    pub registry_auth_file: Option<PathBuf>,
     /// How much of one task's output is kept, for each of its two streams.
     pub log_limits: LogLimits,
     /// What is kept of the output of attempts that have ended.
@@ -84,6 +87,7 @@ impl Default for WorkerConfig {
             run_dir: None,
             gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
             container_engine: ContainerEngineConfig::Auto,
+            registry_auth_file: None,
             log_limits: LogLimits::default(),
             log_retention: LogRetention::default(),
             log_shipping: None,
@@ -201,6 +205,9 @@ impl WorkerConfig {
                 "must be `auto`, `none` or an absolute path",
             );
         }
+        if { self.registry_auth_file.as_ref() }.is_some_and(|path| path.is_relative()) {
+            return broken("registry_auth_file", "must be an absolute path");
+        }
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);
         }
@@ -243,6 +250,11 @@ mod tests {
             ..WorkerConfig::default()
         };
         assert!({ bad.validate() }.is_err_and(|error| error.field == "container_engine"));
+        let bad = WorkerConfig {
+            registry_auth_file: Some("auth.json".into()),
+            ..WorkerConfig::default()
+        };
+        assert!({ bad.validate() }.is_err_and(|error| error.field == "registry_auth_file"));
         let bad = WorkerConfig {
             gpus: GpuConfig::Simulated {
                 count: 1_000,

@@ -57,13 +57,14 @@ pub(crate) struct EngineFinder {
     sockets: Vec<PathBuf>,
     worker: String,
     has_real_gpus: bool,
+    registry_auth_file: Option<PathBuf>,
     /// The directory of all tasks' directories.
     tasks: PathBuf,
 }
 
 impl EngineFinder {
     pub(crate) fn new(
-        config: &ContainerEngineConfig,
+        (config, registry_auth_file): (&ContainerEngineConfig, Option<PathBuf>),
         worker: String,
         has_real_gpus: bool,
         tasks: PathBuf,
@@ -77,6 +78,7 @@ impl EngineFinder {
             sockets,
             worker,
             has_real_gpus,
+            registry_auth_file,
             tasks,
         }
     }
@@ -99,6 +101,7 @@ impl EngineFinder {
             socket: socket.to_owned(),
             worker: self.worker.clone(),
             has_real_gpus: self.has_real_gpus,
+            registry_auth_file: self.registry_auth_file.clone(),
         };
         match Engine::at(socket).identify() {
             Ok(identity) => Some(FoundEngine {

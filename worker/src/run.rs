@@ -237,7 +237,7 @@ fn registration(
 fn engine_finder(config: &WorkerConfig, data: &DataDirectory) -> EngineFinder {
     let has_real_gpus = !matches!(config.gpus, GpuConfig::Simulated { .. });
     EngineFinder::new(
-        &config.container_engine,
+        (&config.container_engine, config.registry_auth_file.clone()),
         data.mark(),
         has_real_gpus,
         data.tasks(),

@@ -9,11 +9,12 @@ use serde::de::DeserializeOwned;
 use serde_json::Value;
 
 use super::http::{Exchange, Reply, Request, encoded};
+use super::login::Login;
 use crate::run_id::RunId;
 
 /// How long an engine may be silent while it answers: starting and removing a container takes seconds where its disk is
 /// slow.
-const ANSWER_MAX: Duration = Duration::from_secs(120);
+pub(super) const ANSWER_MAX: Duration = Duration::from_secs(120);
 /// How long an engine may be silent when it is asked who it is.
 const GREETING_MAX: Duration = Duration::from_secs(30);
 /// How long an engine may be silent while it fetches an image: it unpacks a layer of many GB without a word.
@@ -68,7 +69,7 @@ impl EngineError {
         matches!(self, Self::Absent { .. })
     }
 
-    fn broken(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
+    pub(super) fn broken(operation: &'static str) -> impl FnOnce(io::Error) -> Self {
         move |source| Self::Broken { operation, source }
     }
 }
@@ -124,8 +125,8 @@ struct MessageAnswer {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "PascalCase")]
-struct IdAnswer {
-    id: String,
+pub(super) struct IdAnswer {
+    pub(super) id: String,
 }
 
 #[derive(Deserialize)]
@@ -209,13 +210,20 @@ impl Engine {
         }
     }
 
-    /// Begins to fetch an image: the answer is a stream of JSON objects.
-    pub(super) fn pull(&self, name: &str) -> Result<Exchange, EngineError> {
+    /// Begins to fetch an image, without a login as far as the engine has none itself: the answer is a stream of JSON objects.
+    pub(super) fn pull(&self, name: &str, login: Option<&Login>) -> Result<Exchange, EngineError> {
         let operation = "fetching the image";
         // Without a tag, docker would fetch all there are.
         let tag = if is_tagged(name) { "" } else { "&tag=latest" };
         let target = format!("/images/create?fromImage={}{tag}", encoded(name, false));
-        let mut exchange = self.begin(operation, ("POST", &target), None, PULL_SILENCE_MAX)?;
+        let request = Request {
+            method: "POST",
+            target: &target,
+            body: None,
+            upgrade: false,
+            login,
+        };
+        let mut exchange = self.send(operation, &request, PULL_SILENCE_MAX)?;
         match exchange.status().map_err(EngineError::broken(operation))? {
             200..300 => Ok(exchange),
             _ => Err(refused(operation, exchange)),
@@ -239,6 +247,7 @@ impl Engine {
             target: &target,
             body: None,
             upgrade: true,
+            login: None,
         };
         let mut exchange = self.send(operation, &request, ANSWER_MAX)?;
         match exchange.status().map_err(EngineError::broken(operation))? {
@@ -342,7 +351,7 @@ impl Engine {
         Ok(listed.collect())
     }
 
-    fn ask(
+    pub(super) fn ask(
         &self,
         operation: &'static str,
         request: (&'static str, &str),
@@ -364,11 +373,12 @@ impl Engine {
             target,
             body,
             upgrade: false,
+            login: None,
         };
         self.send(operation, &request, silence_max)
     }
 
-    fn send(
+    pub(super) fn send(
         &self,
         operation: &'static str,
         request: &Request<'_>,
@@ -387,6 +397,11 @@ impl Engine {
 /// The whole answer, if it is not a refusal.
 fn accepted(operation: &'static str, exchange: Exchange) -> Result<Reply, EngineError> {
     let reply = exchange.finish().map_err(EngineError::broken(operation))?;
+    granted(operation, reply)
+}
+
+/// An answer, if it is not a refusal.
+pub(super) fn granted(operation: &'static str, reply: Reply) -> Result<Reply, EngineError> {
     match reply.status {
         200..400 => Ok(reply),
         status => Err(EngineError::Refused {
@@ -417,7 +432,10 @@ fn words(body: &[u8]) -> String {
     }
 }
 
-fn read<T: DeserializeOwned>(operation: &'static str, reply: &Reply) -> Result<T, EngineError> {
+pub(super) fn read<T: DeserializeOwned>(
+    operation: &'static str,
+    reply: &Reply,
+) -> Result<T, EngineError> {
     serde_json::from_slice(&reply.body).map_err(|error| EngineError::Broken {
         operation,
         source: io::Error::new(ErrorKind::InvalidData, error),

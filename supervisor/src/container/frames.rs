@@ -1,4 +1,5 @@
-//! What a container prints, as engines send it: pieces of both streams, each with a head of eight bytes.
+//! What a container prints, as engines send it: pieces of both streams, each with a head of eight bytes; from a terminal,
+//! which has one stream, as it is.
 
 use std::io::{self, ErrorKind};
 
@@ -12,11 +13,21 @@ const STDERR: u8 = 2;
 /// Pieces that were read and not yet written.
 #[derive(Debug, Default)]
 pub(super) struct Frames {
+    /// Whether there are no heads: all is standard output.
+    is_bare: bool,
     raw: Vec<u8>,
     current: Option<(OutputStream, usize)>,
 }
 
 impl Frames {
+    /// What a terminal prints.
+    pub(super) fn bare() -> Self {
+        Self {
+            is_bare: true,
+            ..Self::default()
+        }
+    }
+
     /// Takes what was read.
     pub(super) fn push(&mut self, bytes: &[u8]) {
         self.raw.extend_from_slice(bytes);
@@ -51,6 +62,9 @@ impl Frames {
 
     /// The piece that is being written, or the next one.
     fn piece(&mut self) -> Option<(OutputStream, usize)> {
+        if self.is_bare {
+            return (!self.raw.is_empty()).then_some((OutputStream::Stdout, self.raw.len()));
+        }
         if self.current.is_none() {
             let head: [u8; HEAD_BYTES] = self.raw.get(..HEAD_BYTES)?.try_into().ok()?;
             let [number, _, _, _, length @ ..] = head;
@@ -103,6 +117,22 @@ mod tests {
             }
             assert_eq!((&*out, &*errors), (&b"out!"[..], &b"error"[..]), "{size}");
         }
+    }
+
+    #[test]
+    fn what_a_terminal_prints_has_no_heads() {
+        let mut frames = Frames::bare();
+        let mut out = Vec::new();
+        for bytes in [&piece(2, b"a")[..], b"bc"] {
+            frames.push(bytes);
+            let blocked = frames.write(|stream, bytes| {
+                assert_eq!(stream, OutputStream::Stdout);
+                out.push(bytes[0]);
+                Ok(1)
+            });
+            assert_eq!(blocked.unwrap(), None);
+        }
+        assert_eq!(out, [&piece(2, b"a")[..], b"bc"].concat());
     }
 
     #[test]

@@ -2,12 +2,15 @@
 //! in chunks or to the end, and connections that become a stream.
 
 use std::io::{self, ErrorKind, Read, Write};
+use std::net::Shutdown;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::time::Duration;
 
 use httparse::{EMPTY_HEADER, Status};
+
+use super::login::Login;
 
 /// Bytes of the head of an answer.
 const HEAD_BYTES_MAX: usize = 64 << 10;
@@ -29,6 +32,8 @@ pub(super) struct Request<'a> {
     pub(super) body: Option<&'a [u8]>,
     /// Whether the connection becomes a stream with the answer.
     pub(super) upgrade: bool,
+    /// For a registry, by way of the engine.
+    pub(super) login: Option<&'a Login>,
 }
 
 /// A whole answer.
@@ -74,8 +79,11 @@ impl Exchange {
             true => "Connection: Upgrade\r\nUpgrade: tcp\r\n",
             false => "Connection: close\r\n",
         };
+        let login = request.login.map_or_else(String::new, |login| {
+            format!("X-Registry-Auth: {}\r\n", login.header())
+        });
         let head = format!(
-            "{} {} HTTP/1.1\r\nHost: engine\r\n{connection}Content-Type: application/json\r\n\
+            "{} {} HTTP/1.1\r\nHost: engine\r\n{connection}{login}Content-Type: application/json\r\n\
              Content-Length: {}\r\n\r\n",
             request.method,
             request.target,
@@ -132,6 +140,37 @@ impl Exchange {
             Err(error) => return Err(error),
         }
         Ok(!self.decoder.is_done())
+    }
+
+    /// The whole answer, if it has come by now: for one that waits for nothing.
+    pub(super) fn finished(&mut self) -> io::Result<Option<Reply>> {
+        while !self.decoder.is_done() {
+            match self.read() {
+                Ok(_) => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(None),
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(Some(Reply {
+            status: self.decoder.status.unwrap_or_default(),
+            headers: std::mem::take(&mut self.decoder.headers),
+            body: self.take(),
+        }))
+    }
+
+    /// The status, if the head has come by now.
+    pub(super) const fn status_so_far(&self) -> Option<u16> {
+        self.decoder.status
+    }
+
+    /// Sends more, once the connection is a stream; gives how much of it was taken.
+    pub(super) fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.stream.write(bytes)
+    }
+
+    /// Says that nothing more will be sent. What comes is read on.
+    pub(super) fn end_input(&self) -> io::Result<()> {
+        self.stream.shutdown(Shutdown::Write)
     }
 
     /// What has come of the body since the last call.

@@ -1,9 +1,12 @@
 //! The image of a task's container: there before the container is made.
 
+use std::path::Path;
+
 use muster_core::spec::{Container, PullPolicy};
 use serde::Deserialize;
 
 use super::engine::{Engine, EngineError};
+use super::login::login;
 use super::progress::Progress;
 use crate::clock::boottime_ms;
 use crate::output::complain;
@@ -49,7 +52,11 @@ pub(super) struct PullAmounts {
 
 /// Has an image on this host by the container's policy; gives the engine's name for it. How it goes is said on standard
 /// error, which is the task's.
-pub(super) fn obtain(engine: &Engine, container: &Container) -> Result<String, ImageUnavailable> {
+pub(super) fn obtain(
+    engine: &Engine,
+    container: &Container,
+    auth_file: Option<&Path>,
+) -> Result<String, ImageUnavailable> {
     let unavailable = |why: String| ImageUnavailable {
         image: container.image.clone(),
         why,
@@ -72,7 +79,7 @@ pub(super) fn obtain(engine: &Engine, container: &Container) -> Result<String, I
     }
     complain(&format!("fetching the image {}", container.image));
     let began_ms = boottime_ms();
-    pull(engine, &container.image).map_err(unavailable)?;
+    pull(engine, &container.image, auth_file).map_err(unavailable)?;
     let id = look()?;
     let took_ms = boottime_ms() - began_ms;
     complain(&format!(
@@ -83,8 +90,10 @@ pub(super) fn obtain(engine: &Engine, container: &Container) -> Result<String, I
 }
 
 /// Fetches an image, or says why it cannot be fetched.
-fn pull(engine: &Engine, image: &str) -> Result<(), String> {
-    let mut exchange = engine.pull(image).map_err(|error| error.to_string())?;
+fn pull(engine: &Engine, image: &str, auth_file: Option<&Path>) -> Result<(), String> {
+    let login = auth_file.map(|file| login(file, image)).transpose();
+    let login = login.map_err(|error| error.to_string())?.flatten();
+    let mut exchange = { engine.pull(image, login.as_ref()) }.map_err(|error| error.to_string())?;
     let broken = |source| {
         let operation = "fetching the image";
         EngineError::Broken { operation, source }.to_string()

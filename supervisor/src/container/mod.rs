@@ -3,14 +3,19 @@
 //! A container's processes are the engine's children, not ours. So that all else stays as it is, a small process stands
 //! in for them as the task's main process, the *runner*: it makes the container, copies its output, passes signals on, has it
 //! stand still and go on, waits for its end and ends the same way. Where the runner cannot see to the end itself because it was killed, its supervisor
-//! starts another one that only removes, and an agent that finds no supervisor does the same.
+//! starts another one that only removes, and an agent that finds no supervisor does the same. A command beside the task has
+//! such a stand-in as well.
 
+mod beside;
 mod end;
+mod ending;
 mod engine;
 mod frames;
 mod hold;
 mod http;
 mod image;
+mod login;
+mod pipes;
 mod plan;
 mod progress;
 mod record;
@@ -24,9 +29,10 @@ use std::path::Path;
 use std::process::{Command, ExitCode, Stdio};
 use std::time::Duration;
 
+pub(crate) use beside::{END_NOW, stand_in};
 pub use end::{Remains, end};
 pub use engine::{Engine, EngineError, EngineIdentity, Listed};
-pub(crate) use record::{ContainerEnd, container_name};
+pub(crate) use record::ContainerEnd;
 pub(crate) use removal::Removal;
 
 use rustix::process::Signal;
@@ -47,12 +53,17 @@ const VARIABLE_PREFIX: &str = "container:";
 /// Pause between two attempts to remove a container.
 const REMOVE_RETRY: Duration = Duration::from_millis(200);
 
-/// What `supervise container <action> <task directory>` does; none if there is no such action.
-pub(crate) fn act(action: &OsStr, directory: &TaskDirectory) -> Option<ExitCode> {
-    match action.to_str()? {
-        "prepare" => Some(run::prepare(directory)),
-        "run" => Some(run::run(directory, variables())),
-        "remove" => Some(remove(directory)),
+/// What `supervise container <action> <task directory> [<request>]` does; none if there is no such action.
+pub(crate) fn act(
+    action: &OsStr,
+    directory: &TaskDirectory,
+    request: Option<&OsStr>,
+) -> Option<ExitCode> {
+    match (action.to_str()?, request) {
+        ("prepare", None) => Some(run::prepare(directory)),
+        ("run", None) => Some(run::run(directory, variables())),
+        ("remove", None) => Some(remove(directory)),
+        ("exec", Some(request)) => beside::run(directory, request),
         _ => None,
     }
 }

@@ -2,17 +2,18 @@
 
 use std::collections::BTreeMap;
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, OwnedFd};
 use std::process::ExitCode;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::Signal;
 use serde::Deserialize;
 
+use super::ending::{FAILED, end_like};
 use super::engine::{Engine, EngineError};
 use super::frames::Frames;
 use super::http::Exchange;
+use super::pipes::{own, span};
 use super::plan::Plan;
 use super::record::{ContainerEnd, ContainerRecord};
 use super::task::{RunError, Task, during};
@@ -24,12 +25,6 @@ use crate::process::ProcessIdentity;
 use crate::segments::OutputStream;
 use crate::sys;
 
-/// The exit code of a runner that did not see a container to its end, as docker's has it.
-const FAILED: u8 = 125;
-/// Above it, a container's exit code means the signal that ended its first process.
-const SIGNAL_BASE: i32 = 128;
-/// Signals lie within this.
-const SIGNAL_MAX: i32 = 64;
 /// Pause between two looks for an engine that went away, in milliseconds.
 const ENGINE_RETRY_MS: u64 = 1_000;
 /// How long an engine that went away is waited for to say how a container ended, in milliseconds.
@@ -37,7 +32,6 @@ const ENGINE_AWAY_MS_MAX: u64 = 60_000;
 /// How long the rest of a container's output is waited for once it has ended, in milliseconds.
 const OUTPUT_DRAIN_MS_MAX: u64 = 5_000;
 const MS_PER_SECOND: u64 = 1_000;
-const NS_PER_MS: u64 = 1_000_000;
 
 /// Has the image of a task's container on the host.
 pub(super) fn prepare(directory: &TaskDirectory) -> ExitCode {
@@ -72,15 +66,6 @@ fn give_up(directory: &TaskDirectory, error: &RunError) -> ExitCode {
         complain(&format!("writing down why failed: {error}"));
     }
     ExitCode::from(FAILED)
-}
-
-/// Ends as the container did: with its code, or by the signal that the code stands for.
-fn end_like(code: i32) -> ExitCode {
-    let signal = code - SIGNAL_BASE;
-    if (1..=SIGNAL_MAX).contains(&signal) {
-        sys::die_by(signal);
-    }
-    ExitCode::from(u8::try_from(code).unwrap_or(FAILED))
 }
 
 /// Makes and starts the container. Until it is made, signals end this process: nothing is left behind.
@@ -331,10 +316,7 @@ impl<'a> Runner<'a> {
             (None, Some(_)) if !self.stance.is_held() => Some(ENGINE_RETRY_MS),
             (None, Some(_)) => None,
         };
-        let timeout = timeout.map(|span_ms| Timespec {
-            tv_sec: (span_ms / MS_PER_SECOND).cast_signed(),
-            tv_nsec: (span_ms % MS_PER_SECOND * NS_PER_MS).cast_signed(),
-        });
+        let timeout = timeout.map(span);
         match poll(&mut polled, timeout.as_ref()) {
             Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
             Err(error) => Err(during("polling")(error.into())),
@@ -491,10 +473,4 @@ fn pipe_of([stdout, stderr]: &[OwnedFd; 2], stream: OutputStream) -> &OwnedFd {
         OutputStream::Stdout => stdout,
         OutputStream::Stderr => stderr,
     }
-}
-
-/// A pipe of ours that never lets us wait.
-fn own(pipe: BorrowedFd<'_>) -> io::Result<OwnedFd> {
-    fcntl_setfl(pipe, fcntl_getfl(pipe)? | OFlags::NONBLOCK)?;
-    pipe.try_clone_to_owned()
 }

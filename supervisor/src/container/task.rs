@@ -73,7 +73,11 @@ impl Task {
         if let Some(prepared) = prepared {
             return Ok(prepared.id);
         }
-        let id = obtain(&self.engine, &self.container)?;
+        let id = obtain(
+            &self.engine,
+            &self.container,
+            self.access.registry_auth_file.as_deref(),
+        )?;
         let record = ImageRecord { id };
         record
             .write(directory)

@@ -8,14 +8,13 @@
 //! told on the same socket what became of it. If it hangs up, the command is ended. While the task stands still, commands go
 //! on: somebody may want to look at it. What they leave when they have ended is the task's.
 
+mod beside;
 mod client;
 mod request;
 
 use std::collections::BTreeMap;
-use std::ffi::{OsStr, OsString};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
-use std::process::{Command, Stdio};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread;
@@ -28,24 +27,18 @@ use rustix::net::{
     AddressFamily, SendFlags, SocketAddrUnix, SocketFlags, SocketType, accept_with, bind, listen,
     send, socket_with,
 };
-use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, getpid, pidfd_open};
+use rustix::process::{Pid, PidfdFlags, Signal, WaitStatus, pidfd_open};
 
-use crate::cgroup::Cgroups;
-use crate::child::ChildSetup;
 use crate::clock::LeaseClock;
-use crate::container::container_name;
 use crate::directory::TaskDirectory;
-use crate::environment;
 use crate::family::Family;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
-use crate::program;
-use crate::run_id::RunId;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
-use crate::sys;
 use crate::wake::Wake;
+use beside::Beside;
 pub use client::{ask, hear};
 pub use request::{ExecAnswer, ExecRequest};
 use request::{FILES, receive};
@@ -59,13 +52,6 @@ pub(crate) struct Execs {
     /// The task as it was started; none before.
     task: Option<Beside>,
     thread: Option<ExecThread>,
-}
-
-/// A task as it was started, with what it was given.
-#[derive(Clone, Debug)]
-struct Beside {
-    spec: TaskSpec,
-    secrets: Secrets,
 }
 
 #[derive(Debug)]
@@ -97,7 +83,7 @@ struct Table {
 impl Execs {
     /// The task was started so.
     pub(crate) fn started(&mut self, spec: TaskSpec, secrets: Secrets) {
-        self.task = Some(Beside { spec, secrets });
+        self.task = Some(Beside::new(spec, secrets));
     }
 
     /// Begins to take requests; no more than once, and not before the task was started.
@@ -375,7 +361,7 @@ impl Server {
             (None, _) => drop(self.sessions.remove(index)),
             (Some(pid), _) => {
                 session.kill_at = Some(self.clock.now().after(EXEC_HANGUP_MS));
-                for signal in [Signal::HUP, Signal::CONT] {
+                for signal in [self.task.goodbye(), Signal::CONT] {
                     signal_group(pid, signal);
                 }
             }
@@ -393,7 +379,7 @@ impl Server {
                 "{EXEC_SESSIONS_MAX} commands run beside this task already (EXEC_SESSIONS_MAX)"
             ));
         }
-        let mut command = self.command(request, files)?;
+        let mut command = self.task.command(&self.directory, request, files)?;
         {
             let mut table = self.shared.table();
             if table.is_closed {
@@ -415,46 +401,6 @@ impl Server {
             signal_group(pid, Signal::KILL);
         }
         Ok(pid)
-    }
-
-    /// The command as a process beside those of the task.
-    fn command(&self, request: &ExecRequest, files: [OwnedFd; FILES]) -> Result<Command, String> {
-        let Beside { spec, secrets } = &self.task;
-        if spec.assignment.execution.container.is_some() {
-            let name = container_name(RunId::of(&spec.assignment));
-            return Err(format!(
-                "the task is in a container: on its host, `podman exec {name}` (or docker's) enters that"
-            ));
-        }
-        let (program, arguments) = request
-            .command
-            .split_first()
-            .ok_or("the command is empty")?;
-        let environment = environment::of_task(spec, &self.directory, secrets);
-        let place = self.directory.working_directory(spec);
-        let path = environment.get(OsStr::new("PATH"));
-        // Said in the words of a task's own start.
-        program::find(program.as_ref(), path.map(OsString::as_os_str), &place)
-            .map_err(|error| format!("starting `{program}` failed: {error}"))?;
-        let mut command = Command::new(program);
-        let [input, output, errors] = files;
-        command
-            .args(arguments)
-            .env_clear()
-            .envs(environment)
-            .current_dir(place)
-            .stdin(Stdio::from(input))
-            .stdout(Stdio::from(output))
-            .stderr(Stdio::from(errors));
-        if let Some(terminal) = &request.terminal {
-            command.env("TERM", terminal);
-        }
-        let cgroups = Cgroups::at(&spec.cgroups());
-        sys::set_up_in_child(&mut command, ChildSetup::of(spec, &cgroups, getpid())?);
-        if request.terminal.is_some() {
-            sys::with_controlling_terminal(&mut command);
-        }
-        Ok(command)
     }
 
     /// Tells agents of commands that ended.

@@ -19,18 +19,19 @@ const SIGTERM: i32 = 15;
 const SIGKILL: i32 = 9;
 const SIGUSR1: i32 = 10;
 /// The worker of these tests.
-const WORKER: &str = "worker-of-tests";
+pub(crate) const WORKER: &str = "worker-of-tests";
 
-fn access(socket: &Path) -> EngineAccess {
+pub(crate) fn access(socket: &Path) -> EngineAccess {
     EngineAccess {
         socket: socket.to_owned(),
         worker: WORKER.to_owned(),
         has_real_gpus: true,
+        registry_auth_file: None,
     }
 }
 
 /// A shell script in a container.
-fn contained(text: &str) -> TaskAssignment {
+pub(crate) fn contained(text: &str) -> TaskAssignment {
     let mut task = script(text);
     // Podman asks for more than every host allows unless it is told.
     let limit = Ulimit {
@@ -45,11 +46,11 @@ fn contained(text: &str) -> TaskAssignment {
     task
 }
 
-fn container(task: &mut TaskAssignment) -> &mut Container {
+pub(crate) fn container(task: &mut TaskAssignment) -> &mut Container {
     task.execution.container.as_mut().unwrap()
 }
 
-fn start(task: TaskAssignment, socket: &Path) -> Rig {
+pub(crate) fn start(task: TaskAssignment, socket: &Path) -> Rig {
     start_leased(task, socket, LONG_LEASE_MS)
 }
 
@@ -57,7 +58,7 @@ fn start_leased(task: TaskAssignment, socket: &Path, lease_ms: u64) -> Rig {
     Rig::start_spec(task, lease_ms, |spec| spec.engine = Some(access(socket)))
 }
 
-fn text_of(rig: &Rig) -> String {
+pub(crate) fn text_of(rig: &Rig) -> String {
     String::from_utf8(rig.output()).unwrap()
 }
 
@@ -448,6 +449,62 @@ fn an_image_that_cannot_be_had_is_named_with_the_engines_words() {
 }
 
 #[test]
+fn an_engine_is_given_the_login_for_the_registry_of_an_image() {
+    let engine = FakeEngine::start(|request, stream| match request {
+        request if request.starts_with("POST /images/create") => {
+            json(stream, 200, "{\"error\": \"denied\"}\n");
+        }
+        request if request.starts_with("GET /images/") => {
+            json(stream, 404, r#"{"message": "no such image"}"#);
+        }
+        request => ordinary(request, stream),
+    });
+    let home = tempfile::tempdir().unwrap();
+    let file = home.path().join("auth.json");
+    // user:password
+    let text = r#"{"auths": {"r.example.com": {"auth": "dXNlcjpwYXNzd29yZA=="}}}"#;
+    std::fs::write(&file, text).unwrap();
+    let pull = |image: &str, file: &Path| {
+        let mut task = contained("true");
+        container(&mut task).image = image.to_owned();
+        let mut rig = Rig::start_spec(task, LONG_LEASE_MS, |spec| {
+            spec.engine = Some(EngineAccess {
+                registry_auth_file: Some(file.to_owned()),
+                ..access(&engine.socket())
+            });
+        });
+        let error = rig.hear_exit().start_error.unwrap();
+        // Neither in words nor on disk.
+        for entry in std::fs::read_dir(rig.directory.path()).unwrap() {
+            let text = std::fs::read(entry.unwrap().path()).unwrap_or_default();
+            assert!(!String::from_utf8_lossy(&text).contains("cGFzc3dvcmQ"));
+        }
+        error
+    };
+    assert!(pull("r.example.com/team/train:1", &file).contains("denied"));
+    let pulled = "POST /images/create?fromImage=r.example.com%2Fteam%2Ftrain%3A1";
+    let header = engine.header_of(pulled, "X-Registry-Auth");
+    // {"password":"password","username":"user"}, as base64 for addresses.
+    let login = "eyJwYXNzd29yZCI6InBhc3N3b3JkIiwidXNlcm5hbWUiOiJ1c2VyIn0=";
+    assert_eq!(header.as_deref(), Some(login));
+    // Others are none of its business.
+    assert!(pull("train:1", &file).contains("denied"));
+    let pulled = "POST /images/create?fromImage=train%3A1";
+    assert_eq!(engine.header_of(pulled, "X-Registry-Auth"), None);
+    let missing = home.path().join("none.json");
+    let error = pull("r.example.com/team/other:1", &missing);
+    let words = format!(
+        "the login at the registry `r.example.com` cannot be read from {}: No such file",
+        missing.display()
+    );
+    assert!(
+        error.starts_with("IMAGE_UNAVAILABLE") && error.contains(&words),
+        "{error}"
+    );
+    assert!(!engine.was_asked("POST /images/create?fromImage=r.example.com%2Fteam%2Fother"));
+}
+
+#[test]
 fn a_slow_pull_can_be_stopped_and_leaves_nothing() {
     let engine = FakeEngine::start(|request, stream| match request {
         request if request.starts_with("POST /images/create") => {
@@ -489,6 +546,24 @@ fn what_an_engine_refuses_is_told_in_its_words() {
         .unwrap();
     let words = "CONTAINER_FAILED: making the container: the container engine says: unresolvable CDI devices (500)";
     assert_eq!(error, words);
+}
+
+#[test]
+fn an_exit_code_that_stands_for_a_stop_ends_the_task_like_any_other() {
+    let engine = FakeEngine::start(|request, stream| match request {
+        request if request.starts_with("POST /containers/create") => {
+            json(stream, 201, r#"{"Id": "c1"}"#);
+        }
+        request if request.starts_with("POST /containers/c1/attach") => {
+            drop(stream.write_all(b"HTTP/1.1 101 UPGRADED\r\n\r\n"));
+        }
+        "POST /containers/c1/start" => json(stream, 204, ""),
+        // 128 and SIGSTOP.
+        "POST /containers/c1/wait" => json(stream, 200, r#"{"StatusCode": 147}"#),
+        request => ordinary(request, stream),
+    });
+    let mut rig = start(contained("true"), &engine.socket());
+    assert_eq!(rig.hear_exit(), ended(Some(147), None));
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::{File, Permissions};
 use std::io::{self, Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 
 use crate::support::{LONG_LEASE_MS, PATIENCE_MS, Rig, eventually, is_gone, script};
@@ -26,25 +26,19 @@ struct Beside {
 
 impl Beside {
     fn start(rig: &mut Rig, text: &str) -> Self {
-        rig.say(&AgentRequest::OpenExec);
         let request = ExecRequest {
             command: ["sh", "-c", text].map(str::to_owned).to_vec(),
             terminal: None,
         };
         let (their_input, input) = io::pipe().unwrap();
         let (output, their_output) = io::pipe().unwrap();
-        let mut socket = None;
-        eventually("the socket for commands", || {
-            let files = [
-                their_input.as_fd(),
-                their_output.as_fd(),
-                their_output.as_fd(),
-            ];
-            socket = exec::ask(&rig.directory, &request, files).ok();
-            socket.is_some()
-        });
+        let files = [
+            their_input.as_fd(),
+            their_output.as_fd(),
+            their_output.as_fd(),
+        ];
         Self {
-            socket: socket.unwrap(),
+            socket: ask(rig, &request, files),
             input: Some(File::from(OwnedFd::from(input))),
             output: File::from(OwnedFd::from(output)),
         }
@@ -57,13 +51,7 @@ impl Beside {
     }
 
     fn hear(&self) -> Option<ExecAnswer> {
-        let mut polled = [PollFd::new(&self.socket, PollFlags::IN)];
-        let limit = Timespec {
-            tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
-            tv_nsec: 0,
-        };
-        assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "no answer");
-        exec::hear(self.socket.as_fd()).unwrap()
+        hear(&self.socket)
     }
 
     /// All that it prints until its end.
@@ -74,7 +62,29 @@ impl Beside {
     }
 }
 
-const fn ended(code: Option<i32>, signal: Option<i32>) -> Option<ExecAnswer> {
+/// Asks for a command, once the supervisor takes any.
+pub(crate) fn ask(rig: &mut Rig, request: &ExecRequest, files: [BorrowedFd<'_>; 3]) -> OwnedFd {
+    rig.say(&AgentRequest::OpenExec);
+    let mut socket = None;
+    eventually("the socket for commands", || {
+        socket = exec::ask(&rig.directory, request, files).ok();
+        socket.is_some()
+    });
+    socket.unwrap()
+}
+
+/// The next answer; none if the supervisor hung up.
+pub(crate) fn hear(socket: &OwnedFd) -> Option<ExecAnswer> {
+    let mut polled = [PollFd::new(socket, PollFlags::IN)];
+    let limit = Timespec {
+        tv_sec: i64::try_from(PATIENCE_MS / 1_000).unwrap(),
+        tv_nsec: 0,
+    };
+    assert_eq!(poll(&mut polled, Some(&limit)).unwrap(), 1, "no answer");
+    exec::hear(socket.as_fd()).unwrap()
+}
+
+pub(crate) const fn ended(code: Option<i32>, signal: Option<i32>) -> Option<ExecAnswer> {
     Some(ExecAnswer::Ended { code, signal })
 }
 

@@ -11,8 +11,8 @@ type Answer = dyn Fn(&str, &mut UnixStream) + Send + Sync;
 /// An engine that answers as a function says. It ends with the test program.
 pub(crate) struct FakeEngine {
     home: tempfile::TempDir,
-    /// What it was asked for, with the bodies.
-    asked: Arc<Mutex<Vec<(String, String)>>>,
+    /// What it was asked for, with the heads and the bodies.
+    asked: Arc<Mutex<Vec<(String, String, String)>>>,
 }
 
 impl FakeEngine {
@@ -29,8 +29,8 @@ impl FakeEngine {
                 let Ok(mut stream) = stream else { return };
                 let (asked, answer) = (Arc::clone(&asked), Arc::clone(&answer));
                 std::thread::spawn(move || {
-                    let (request, body) = read_request(&mut stream);
-                    asked.lock().unwrap().push((request.clone(), body));
+                    let (request, head, body) = read_request(&mut stream);
+                    asked.lock().unwrap().push((request.clone(), head, body));
                     answer(&request, &mut stream);
                 });
             }
@@ -48,20 +48,31 @@ impl FakeEngine {
         let asked = self.asked.lock().unwrap();
         asked
             .iter()
-            .any(|(request, _)| request.starts_with(beginning))
+            .any(|(request, ..)| request.starts_with(beginning))
     }
 
     /// The body of the first request that begins like this.
     pub(crate) fn body_of(&self, beginning: &str) -> serde_json::Value {
         let asked = self.asked.lock().unwrap();
         let mut asked = asked.iter();
-        let (_, body) = asked.find(|(it, _)| it.starts_with(beginning)).unwrap();
+        let (.., body) = asked.find(|(it, ..)| it.starts_with(beginning)).unwrap();
         serde_json::from_str(body).unwrap()
+    }
+
+    /// A header of the first request that begins like this.
+    pub(crate) fn header_of(&self, beginning: &str, name: &str) -> Option<String> {
+        let asked = self.asked.lock().unwrap();
+        let mut asked = asked.iter();
+        let (_, head, _) = asked.find(|(it, ..)| it.starts_with(beginning)).unwrap();
+        let mut headers = head.lines().filter_map(|line| line.split_once(": "));
+        headers
+            .find(|(found, _)| *found == name)
+            .map(|(_, value)| value.to_owned())
     }
 }
 
-/// Method and target of a request, and its body.
-fn read_request(stream: &mut UnixStream) -> (String, String) {
+/// Method and target of a request, its head and its body.
+fn read_request(stream: &mut UnixStream) -> (String, String, String) {
     let mut read = Vec::new();
     let mut bytes = [0u8; 4_096];
     loop {
@@ -74,12 +85,12 @@ fn read_request(stream: &mut UnixStream) -> (String, String) {
             if body.len() >= length {
                 let line = head.lines().next().unwrap();
                 let request = line.trim_end_matches(" HTTP/1.1");
-                return (request.to_owned(), body.to_owned());
+                return (request.to_owned(), head.to_owned(), body.to_owned());
             }
         }
         let count = stream.read(&mut bytes).unwrap();
         if count == 0 {
-            return (String::new(), String::new());
+            return Default::default();
         }
         read.extend(&bytes[..count]);
     }

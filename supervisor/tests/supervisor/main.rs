@@ -14,6 +14,7 @@ mod fake_engine;
 mod fencing;
 mod forked;
 mod gangs;
+mod inside;
 mod podman;
 mod support;
 mod suspension;

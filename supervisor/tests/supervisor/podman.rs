@@ -13,8 +13,8 @@ use crate::support::eventually;
 /// The image of all tests: busybox and nothing else.
 pub(crate) const IMAGE: &str = "localhost/muster-test:1";
 /// Programs of busybox that tests use.
-const PROGRAMS: [&str; 9] = [
-    "sh", "env", "sleep", "cat", "echo", "id", "df", "kill", "touch",
+const PROGRAMS: [&str; 11] = [
+    "sh", "env", "sleep", "cat", "echo", "id", "df", "kill", "touch", "stty", "pwd",
 ];
 
 /// A running service of podman.

@@ -1,0 +1,60 @@
+//! A command's process in its container, as the host sees it.
+
+use std::fs;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::PathBuf;
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open};
+
+use super::super::pipes::span;
+use crate::process::{ProcessEntry, ProcessIdentity, signal_group, signal_pid};
+
+/// A process that the engine started for a command.
+#[derive(Debug)]
+pub(super) struct Inside {
+    identity: ProcessIdentity,
+    /// Readable once it has ended.
+    ended: OwnedFd,
+}
+
+impl Inside {
+    /// The process of this number, if it is in the container whose first process is `first`: what the engine says may be
+    /// over by now, and the number another's.
+    pub(super) fn of(pid: i32, first: &ProcessIdentity) -> Option<Self> {
+        let ended = pidfd_open(Pid::from_raw(pid)?, PidfdFlags::NONBLOCK).ok()?;
+        let identity = ProcessIdentity::of(pid)?;
+        let is_inside = first.is_alive() && namespace(pid)? == namespace(first.pid)?;
+        is_inside.then_some(Self { identity, ended })
+    }
+
+    /// Whether it has ended.
+    pub(super) fn has_ended(&self) -> bool {
+        let mut polled = [PollFd::new(&self.ended, PollFlags::IN)];
+        poll(&mut polled, Some(&span(0))).is_ok_and(|ready| ready > 0)
+    }
+
+    /// Sends a signal to it and to what it started, as far as that is in its process group.
+    pub(super) fn signal(&self, signal: Signal) {
+        let pid = self.identity.pid;
+        let Some(entry) = ProcessEntry::read(pid).filter(|_| self.identity.is_alive()) else {
+            return;
+        };
+        if entry.group == pid {
+            signal_group(pid, signal);
+        } else {
+            signal_pid(pid, signal);
+        }
+    }
+}
+
+impl AsFd for Inside {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.ended.as_fd()
+    }
+}
+
+/// What tells a process namespace from others.
+fn namespace(pid: i32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/ns/pid")).ok()
+}

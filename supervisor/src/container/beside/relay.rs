@@ -1,0 +1,453 @@
+//! Sees to a command in a container from its start to its end.
+
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::Signal;
+use rustix::termios::{Winsize, tcgetwinsize};
+
+use super::super::engine::{Engine, EngineError, granted};
+use super::super::http::Exchange;
+use super::super::pipes::span;
+use super::calls::{Errand, ExecStanding, News, Purpose, is_some_size};
+use super::files::{Input, Output};
+use super::inside::Inside;
+use super::{BesideError, not_started};
+use crate::clock::boottime_ms;
+use crate::limits::EXEC_HANGUP_INSIDE_MS;
+use crate::process::ProcessIdentity;
+use crate::sys;
+
+/// Pause before the second look at a command, in milliseconds; it doubles from one to the next.
+const LOOK_RETRY_MS: u64 = 10;
+/// Longest pause between two looks, in milliseconds.
+const LOOK_RETRY_MS_MAX: u64 = 1_000;
+/// Looks in a row by which a command has ended although its stream goes on: one that is about to start may look like it.
+const LOOKS_OF_AN_END: u32 = 6;
+/// How long an engine that went away is waited for, in milliseconds.
+const ENGINE_AWAY_MS_MAX: u64 = 5_000;
+/// What an ended command has left running may hold its output open: then it is over once nothing has come for so long, in
+/// milliseconds.
+const QUIET_MS: u64 = 300;
+/// The exit code of what was killed.
+const KILLED: i32 = 128 + libc::SIGKILL;
+/// Attempts to tell the engine of one size: the terminal inside may not be there yet, or no more.
+const RESIZES_MAX: u32 = 8;
+
+/// A command that the engine was told to start.
+#[derive(Debug)]
+pub(super) struct Session {
+    pub(super) engine: Engine,
+    /// The engine's name for it.
+    pub(super) exec: String,
+    /// The container's first process.
+    pub(super) first: ProcessIdentity,
+    pub(super) is_terminal: bool,
+}
+
+/// A command in a container and what is known of it. All times are milliseconds of `CLOCK_BOOTTIME`.
+#[derive(Debug)]
+pub(super) struct Relay {
+    session: Session,
+    signals: OwnedFd,
+    /// None once it has ended.
+    stream: Option<Exchange>,
+    /// Whether the connection has become a stream.
+    has_begun: bool,
+    /// When something came last.
+    heard_ms: u64,
+    input: Input,
+    output: Output,
+    process: Process,
+    /// Its exit code, once it has ended.
+    code: Option<i32>,
+    errand: Option<Errand>,
+    looks: Looks,
+    size: Size,
+    /// Signals for a process that is not known yet.
+    owed: Vec<Signal>,
+    kill_at_ms: Option<u64>,
+}
+
+/// The command's process.
+#[derive(Debug)]
+enum Process {
+    Unknown,
+    Runs(Inside),
+    Ended,
+}
+
+/// Looks at how the command stands.
+#[derive(Debug, Default)]
+struct Looks {
+    /// How many there were since there was reason for them.
+    count: u32,
+    due_ms: u64,
+    /// Since when the engine has not answered.
+    failing_since_ms: Option<u64>,
+}
+
+impl Looks {
+    /// There is a new reason: the next one is at once.
+    fn hurry(&mut self) {
+        self.count = 0;
+        self.due_ms = 0;
+    }
+
+    fn done(&mut self, now_ms: u64) {
+        let pause_ms = LOOK_RETRY_MS << self.count.min(16);
+        self.count += 1;
+        self.due_ms = now_ms + pause_ms.min(LOOK_RETRY_MS_MAX);
+    }
+}
+
+/// The size of the user's terminal.
+#[derive(Debug, Default)]
+struct Size {
+    /// What the engine is still to be told.
+    wanted: Option<Winsize>,
+    attempts: u32,
+    due_ms: u64,
+}
+
+impl Size {
+    /// It is another one now, or may be.
+    fn changed(&mut self) {
+        self.wanted = tcgetwinsize(io::stdin()).ok().filter(is_some_size);
+        (self.attempts, self.due_ms) = (0, 0);
+    }
+
+    /// It was told, unless it is another one by now.
+    fn told(&mut self, size: Winsize) {
+        let is_told =
+            |wanted: &Winsize| (wanted.ws_row, wanted.ws_col) == (size.ws_row, size.ws_col);
+        self.wanted = self.wanted.filter(|wanted| !is_told(wanted));
+    }
+
+    fn failed(&mut self, now_ms: u64) {
+        self.due_ms = now_ms + (LOOK_RETRY_MS << self.attempts.min(16));
+        self.attempts += 1;
+        self.wanted = self.wanted.filter(|_| self.attempts < RESIZES_MAX);
+    }
+}
+
+impl Relay {
+    pub(super) fn new(
+        session: Session,
+        signals: OwnedFd,
+        mut stream: Exchange,
+    ) -> io::Result<Self> {
+        stream.never_wait()?;
+        let mut size = Size::default();
+        if session.is_terminal {
+            size.changed();
+        }
+        Ok(Self {
+            input: Input::new()?,
+            output: Output::new(session.is_terminal)?,
+            session,
+            signals,
+            stream: Some(stream),
+            has_begun: false,
+            heard_ms: 0,
+            process: Process::Unknown,
+            code: None,
+            errand: None,
+            looks: Looks::default(),
+            size,
+            owed: Vec::new(),
+            kill_at_ms: None,
+        })
+    }
+
+    /// Copies its input and output until it has ended; gives its exit code by a shell's conventions.
+    pub(super) fn see_to_its_end(mut self) -> Result<i32, BesideError> {
+        loop {
+            self.copy();
+            if let Some(code) = self.code.filter(|_| self.is_said()) {
+                return Ok(code);
+            }
+            self.pursue();
+            self.await_news().map_err(lost)?;
+            self.hear_signals().map_err(lost)?;
+            self.hear_stream()?;
+            self.hear_input();
+            self.hear_process();
+            self.hear_errand()?;
+            self.miss_engine()?;
+        }
+    }
+
+    /// Whether all that it printed was written.
+    fn is_said(&self) -> bool {
+        let is_quiet = self.stream.is_none() || boottime_ms() >= self.heard_ms + QUIET_MS;
+        self.output.blocked().is_none() && is_quiet
+    }
+
+    fn copy(&mut self) {
+        let was_blocked = self.output.blocked().is_some();
+        if !self.output.write() {
+            self.hang_up();
+        }
+        if was_blocked && self.output.blocked().is_none() {
+            // What came meanwhile was not listened to.
+            self.heard_ms = boottime_ms();
+        }
+        if let Some(stream) = self.stream.as_mut().filter(|_| self.has_begun) {
+            self.input.hand_on(stream);
+        }
+    }
+
+    /// Waits until anything can be done.
+    fn await_news(&self) -> io::Result<()> {
+        let readable = |fd| PollFd::from_borrowed_fd(fd, PollFlags::IN);
+        let mut polled = vec![readable(self.signals.as_fd())];
+        let blocked = self.output.blocked();
+        polled.extend(blocked.map(|pipe| PollFd::new(pipe, PollFlags::OUT)));
+        if let Some(stream) = &self.stream {
+            let mut flags = PollFlags::empty();
+            flags.set(PollFlags::IN, blocked.is_none());
+            flags.set(PollFlags::OUT, self.input.waits());
+            // Without any of them it would still tell that the other side has hung up, again and again.
+            let wanted = (!flags.is_empty()).then(|| PollFd::new(stream, flags));
+            polled.extend(wanted);
+            let input = self.input.wanted().filter(|_| self.has_begun);
+            polled.extend(input.map(|file| readable(file.as_fd())));
+        }
+        if let Process::Runs(inside) = &self.process {
+            polled.push(readable(inside.as_fd()));
+        }
+        polled.extend(self.errand.iter().map(|errand| readable(errand.as_fd())));
+        let due = self.next_due();
+        let timeout = due.map(|due_ms| span(due_ms.saturating_sub(boottime_ms())));
+        match poll(&mut polled, timeout.as_ref()) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// When something is to be done at the latest.
+    fn next_due(&self) -> Option<u64> {
+        let quiet = { self.code }.map(|_| self.heard_ms + QUIET_MS);
+        let quiet = quiet.filter(|_| self.output.blocked().is_none());
+        let errands = match &self.errand {
+            Some(errand) => [Some(errand.until_ms), None],
+            None => [
+                self.wants_look().then_some(self.looks.due_ms),
+                self.wants_size().then_some(self.size.due_ms),
+            ],
+        };
+        let dues = errands.into_iter().chain([self.kill_at_ms, quiet]);
+        dues.flatten().min()
+    }
+
+    /// Whether there is something to be asked about the command: who it is, or how it ended.
+    const fn wants_look(&self) -> bool {
+        // Without a stream, the engine itself may be gone.
+        let is_watched = matches!(self.process, Process::Runs(_)) && self.stream.is_some();
+        self.has_begun && self.code.is_none() && !is_watched
+    }
+
+    const fn wants_size(&self) -> bool {
+        self.has_begun && self.code.is_none() && self.size.wanted.is_some()
+    }
+
+    /// Kills what did not end in time, and asks the engine what is to be asked.
+    fn pursue(&mut self) {
+        let now_ms = boottime_ms();
+        if self
+            .kill_at_ms
+            .is_some_and(|kill_at_ms| now_ms >= kill_at_ms)
+        {
+            self.kill_at_ms = None;
+            self.signal(Signal::KILL);
+        }
+        if self.errand.is_some() {
+            return;
+        }
+        let purpose = match self.size.wanted {
+            _ if self.wants_look() && now_ms >= self.looks.due_ms => Purpose::Look,
+            Some(size) if self.wants_size() && now_ms >= self.size.due_ms => Purpose::Resize(size),
+            _ => return,
+        };
+        match Errand::begin(&self.session.engine, &self.session.exec, purpose) {
+            Ok(errand) => self.errand = Some(errand),
+            Err(_) => self.failed(purpose),
+        }
+    }
+
+    /// The user is gone: the command is asked to end, and killed if it does not.
+    fn hang_up(&mut self) {
+        if self.kill_at_ms.is_none() {
+            self.kill_at_ms = Some(boottime_ms() + EXEC_HANGUP_INSIDE_MS);
+            self.input.close();
+            self.signal(Signal::HUP);
+        }
+    }
+
+    /// Signals the command, now or once its process is known.
+    fn signal(&mut self, signal: Signal) {
+        match &self.process {
+            Process::Unknown => {
+                self.owed.push(signal);
+                self.looks.hurry();
+            }
+            Process::Runs(inside) => {
+                inside.signal(signal);
+                // What was stopped acts on no other signal.
+                inside.signal(Signal::CONT);
+            }
+            Process::Ended => {}
+        }
+    }
+
+    fn hear_signals(&mut self) -> io::Result<()> {
+        while let Some(signal) = sys::next_signal(self.signals.as_fd())? {
+            match signal {
+                libc::SIGWINCH => self.size.changed(),
+                libc::SIGHUP => self.signal(Signal::HUP),
+                _ => self.hang_up(),
+            }
+        }
+        Ok(())
+    }
+
+    fn hear_stream(&mut self) -> Result<(), BesideError> {
+        if self.output.blocked().is_some() {
+            return Ok(());
+        }
+        let Some(stream) = &mut self.stream else {
+            return Ok(());
+        };
+        let goes_on = match stream.read() {
+            Ok(goes_on) => goes_on,
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(()),
+            Err(error) if !self.has_begun => {
+                let operation = "starting the command";
+                return Err(not_started(EngineError::broken(operation)(error)));
+            }
+            Err(_) => false,
+        };
+        match stream.status_so_far() {
+            Some(101 | 200) if !self.has_begun => {
+                self.has_begun = true;
+                self.looks.hurry();
+            }
+            Some(101 | 200) => {}
+            Some(_) if !goes_on => return Err(refusal(stream)),
+            Some(_) | None => return Ok(()),
+        }
+        self.heard_ms = boottime_ms();
+        self.output.push(&stream.take());
+        if !goes_on {
+            self.stream = None;
+            self.looks.hurry();
+        }
+        Ok(())
+    }
+
+    fn hear_input(&mut self) {
+        // The end of a terminal is that of its user.
+        if self.has_begun && self.input.read() && self.session.is_terminal {
+            self.hang_up();
+        }
+    }
+
+    fn hear_process(&mut self) {
+        let Process::Runs(inside) = &self.process else {
+            return;
+        };
+        if inside.has_ended() {
+            self.process = Process::Ended;
+            self.looks.hurry();
+        }
+    }
+
+    fn hear_errand(&mut self) -> Result<(), BesideError> {
+        let Some(news) = self.errand.as_mut().and_then(Errand::news) else {
+            return Ok(());
+        };
+        self.errand = None;
+        match news {
+            News::Stands(standing) => self.note(standing),
+            // It was killed with its container.
+            News::Gone if !self.session.first.is_alive() => self.has_ended(KILLED),
+            News::Gone => return Err(lost("the engine knows nothing of it any more")),
+            News::Resized(size) => self.size.told(size),
+            News::Failed(purpose) => self.failed(purpose),
+        }
+        Ok(())
+    }
+
+    /// Gives the command up that has no stream any more if its engine does not come back.
+    fn miss_engine(&self) -> Result<(), BesideError> {
+        let away_ms = { self.looks.failing_since_ms }.map(|since_ms| boottime_ms() - since_ms);
+        if self.stream.is_none() && away_ms.is_some_and(|it| it >= ENGINE_AWAY_MS_MAX) {
+            if let Process::Runs(inside) = &self.process {
+                inside.signal(Signal::KILL);
+            }
+            return Err(lost("the container engine is gone"));
+        }
+        Ok(())
+    }
+
+    /// Takes note of how the command stands, as the engine says.
+    fn note(&mut self, standing: ExecStanding) {
+        let now_ms = boottime_ms();
+        self.looks.failing_since_ms = None;
+        self.looks.done(now_ms);
+        let pid = standing
+            .pid
+            .filter(|_| standing.running)
+            .unwrap_or_default();
+        if pid > 0 && matches!(self.process, Process::Unknown) {
+            if let Some(inside) = Inside::of(pid, &self.session.first) {
+                self.process = Process::Runs(inside);
+                for signal in std::mem::take(&mut self.owed) {
+                    self.signal(signal);
+                }
+            }
+            return;
+        }
+        let is_over = self.stream.is_none()
+            || matches!(self.process, Process::Ended)
+            || self.looks.count >= LOOKS_OF_AN_END;
+        if let Some(code) = standing.exit_code.filter(|_| is_over && !standing.running) {
+            self.has_ended(code);
+        }
+    }
+
+    fn has_ended(&mut self, code: i32) {
+        self.code = Some(code);
+        self.heard_ms = boottime_ms();
+    }
+
+    fn failed(&mut self, purpose: Purpose) {
+        let now_ms = boottime_ms();
+        match purpose {
+            Purpose::Look => {
+                self.looks.done(now_ms);
+                self.looks.failing_since_ms.get_or_insert(now_ms);
+            }
+            Purpose::Resize(_) => self.size.failed(now_ms),
+        }
+    }
+}
+
+/// What an engine says instead of starting a command.
+fn refusal(stream: &mut Exchange) -> BesideError {
+    let operation = "starting the command";
+    match stream.finished() {
+        Ok(Some(reply)) => match granted(operation, reply) {
+            Err(error) => not_started(error),
+            Ok(reply) => not_started(format!("the engine answers {}", reply.status)),
+        },
+        Ok(None) => not_started("the engine does not say why"),
+        Err(error) => not_started(EngineError::broken(operation)(error)),
+    }
+}
+
+fn lost(why: impl std::fmt::Display) -> BesideError {
+    BesideError::Lost(why.to_string())
+}

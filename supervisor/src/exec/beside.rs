@@ -1,0 +1,95 @@
+//! What a command beside a task is made of.
+
+use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
+use std::process::{Command, Stdio};
+
+use rustix::process::{Signal, getpid};
+
+use super::request::{ExecRequest, FILES};
+use crate::cgroup::Cgroups;
+use crate::child::ChildSetup;
+use crate::container::{END_NOW, stand_in};
+use crate::directory::TaskDirectory;
+use crate::environment;
+use crate::program;
+use crate::secrets::Secrets;
+use crate::spec::TaskSpec;
+use crate::sys;
+
+/// A task as it was started, with what it was given.
+#[derive(Clone, Debug)]
+pub(super) struct Beside {
+    spec: TaskSpec,
+    secrets: Secrets,
+}
+
+impl Beside {
+    pub(super) const fn new(spec: TaskSpec, secrets: Secrets) -> Self {
+        Self { spec, secrets }
+    }
+
+    /// The command as a process beside those of the task, or what stands in for it in the task's container.
+    ///
+    /// # Errors
+    /// Why it cannot be started, in words for the user.
+    pub(super) fn command(
+        &self,
+        directory: &TaskDirectory,
+        request: &ExecRequest,
+        [input, output, errors]: [OwnedFd; FILES],
+    ) -> Result<Command, String> {
+        let words = { request.command.split_first() }.ok_or("the command is empty")?;
+        let mut command = match self.is_contained() {
+            true => stand_in(directory, request).map_err(|error| error.to_string())?,
+            false => self.process(directory, words)?,
+        };
+        if let Some(terminal) = &request.terminal {
+            command.env("TERM", terminal);
+        }
+        command
+            .stdin(Stdio::from(input))
+            .stdout(Stdio::from(output))
+            .stderr(Stdio::from(errors));
+        let cgroups = Cgroups::at(&self.spec.cgroups());
+        let setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
+        sys::set_up_in_child(&mut command, setup);
+        if request.terminal.is_some() {
+            sys::with_controlling_terminal(&mut command);
+        }
+        Ok(command)
+    }
+
+    /// What asks a command to end whose user went away.
+    pub(super) const fn goodbye(&self) -> Signal {
+        match self.is_contained() {
+            true => END_NOW,
+            false => Signal::HUP,
+        }
+    }
+
+    const fn is_contained(&self) -> bool {
+        self.spec.assignment.execution.container.is_some()
+    }
+
+    /// The command as a process of the host.
+    fn process(
+        &self,
+        directory: &TaskDirectory,
+        (program, arguments): (&String, &[String]),
+    ) -> Result<Command, String> {
+        let environment = environment::of_task(&self.spec, directory, &self.secrets);
+        let place = directory.working_directory(&self.spec);
+        let path = environment.get(OsStr::new("PATH"));
+        // Said in the words of a task's own start.
+        program::find(program.as_ref(), path.map(OsString::as_os_str), &place)
+            .map_err(|error| format!("starting `{program}` failed: {error}"))?;
+        let mut command = Command::new(program);
+        command
+            .args(arguments)
+            .env_clear()
+            .envs(environment)
+            .current_dir(place);
+        Ok(command)
+    }
+}
