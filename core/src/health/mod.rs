@@ -5,6 +5,7 @@
 //! day ([`evaluate::Xids`], [`attribution`], [`lemons`]); `apply` checks [`component`]'s transitions and the
 //! [`guard_rails`] once more. Whole numbers only, and time comes in.
 
+pub mod attribution;
 pub mod component;
 pub mod evaluate;
 pub mod kernel_log;
