@@ -8,7 +8,9 @@
 pub mod attribution;
 pub mod component;
 pub mod evaluate;
+pub mod guard_rails;
 pub mod kernel_log;
+pub mod lemons;
 pub mod rules;
 mod words;
 
