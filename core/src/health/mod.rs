@@ -11,6 +11,7 @@ pub mod evaluate;
 pub mod guard_rails;
 pub mod kernel_log;
 pub mod lemons;
+pub mod outbox;
 pub mod rules;
 mod words;
 
@@ -32,7 +33,7 @@ pub const HOUR_MS: u64 = 60 * MINUTE_MS;
 /// One day, in milliseconds.
 pub const DAY_MS: u64 = 24 * HOUR_MS;
 
-/// Findings that a worker reports with one beat, the worst first; the rest waits for the next one.
+/// Findings that a worker reports with one beat, in the order of their numbers; the rest waits for the next one.
 pub const FINDINGS_PER_REPORT_MAX: usize = 64;
 /// Bytes of the raw line that a finding carries: what a kernel's record holds.
 pub const EVIDENCE_BYTES_MAX: usize = 1_024;

@@ -3,6 +3,7 @@
 use super::bursts::{GPUS_MAX, OCCURRENCES_PER_GPU_MAX};
 use super::readings::TRACKS_MAX;
 use super::*;
+use crate::health::kernel_log::{BusMap, Cursor, Event, Scanner, Trust};
 use crate::health::rules::{Codes, DeviceAction, Hold, RuleSet};
 use crate::health::{Component, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
 use crate::ids::{GpuUuid, HostId, JobId};
@@ -430,4 +431,140 @@ fn what_is_remembered_of_xids_is_bounded() {
     }
     assert_eq!(player.xids.of(GpuUuid(1)), []);
     assert_eq!(HOUR_MS, 60 * MINUTE_MS);
+}
+
+/// What a line of the kernel's log is judged to be.
+fn judged(line: &str, release: Option<u32>) -> String {
+    let codes = RuleSet::shipped().expect("the shipped rules parse").codes;
+    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let scanned = scanner.read("boot", &format!("3,1,1,-;{line}"));
+    let judged = match scanned.expect("a record").event.expect("it says something") {
+        Event::Xid { xid, .. } => judge_xid(&codes, &xid, release),
+        Event::Sxid { sxid, .. } => judge_sxid(&codes, &sxid),
+        Event::Host(_) => panic!("not about a device"),
+    };
+    let Judged {
+        severity,
+        block,
+        task,
+        device,
+        action,
+        charge,
+        reading,
+    } = judged;
+    let action = action.map_or_else(String::new, |action| format!(" {action}"));
+    format!("{severity} {block} {task} {device}{action} {charge} {reading}")
+        .trim_end()
+        .to_owned()
+}
+
+#[test]
+fn errors_are_judged_by_code_registers_and_text() {
+    let xid = |rest: &str| format!("NVRM: Xid (PCI:0000:18:00): {rest}");
+    let old = Some(570);
+    for (line, expected) in [
+        (
+            xid("79, GPU has fallen off the bus."),
+            "fatal host kill reboot infra",
+        ),
+        (xid("48, pid=7, name=x, DBE"), "fatal gpu kill reset infra"),
+        (
+            xid("94, pid=7, name=x, Contained"),
+            "degraded gpu_at_task_end restart reset_idle infra",
+        ),
+        (
+            xid("31, pid=7, name=x, MMU Fault"),
+            "warn none restart none user",
+        ),
+        (
+            xid("63, Row Remapper"),
+            "degraded gpu_at_task_end none reset_idle none",
+        ),
+        (
+            xid("43, pid=7, Ch 1"),
+            "info none restart_if_died none user",
+        ),
+        (
+            xid("999, new"),
+            "warn none restart_if_died none infra an unknown code",
+        ),
+        (
+            xid(
+                "74, NVLink: fatal error detected on link 6(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+            ),
+            "fatal gpu kill reset infra look at how boards and cables are seated",
+        ),
+        (
+            xid("74, NVLink: error on link 6(0x800001, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
+            "warn none restart_if_died none infra registers that mean nothing",
+        ),
+        (
+            xid("74, NVLink: error on link 6(0x100002, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"),
+            "warn none restart_if_died none infra the other end of the link failed",
+        ),
+        (
+            xid("74, NVLink: error on link 6(0x100002, 0x0, 0x4, 0x0, 0x0, 0x0, 0x0)"),
+            "fatal gpu kill reset infra",
+        ),
+        (xid("74, NVLink: error"), "fatal gpu kill reset infra"),
+        (
+            xid("149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x004505c6 0x00000000)"),
+            "fatal gpu kill reset infra netir_link_down",
+        ),
+        (
+            xid("149, NETIR_LINK_EVT Fatal XC0 i0 Link 08 (0x020005c6 0x00000000)"),
+            "fatal gpu kill reset infra netir_link_down: look at the other end first",
+        ),
+        (
+            xid("144, SAW_MVB Nonfatal XC0 i0 Link 01 (0x00000021 0x00000004)"),
+            "warn none restart_if_died none infra saw_mvb",
+        ),
+        (
+            xid("145, RLW_REMAP Nonfatal XC0 i0 Link 01 (0x00000082 0x00000001)"),
+            "warn none restart_if_died none infra rlw_remap: XID 154 tells",
+        ),
+        (
+            xid("147, NEW Fatal XC0 i0 Link 01 (0xffffffff 0x00000001)"),
+            "fatal gpu kill reset infra fatal by its line",
+        ),
+        (
+            xid("147, NEW Nonfatal XC0 i0 Link 01 (0xffffffff 0x00000001)"),
+            "warn none restart_if_died none infra registers that are not known",
+        ),
+        (
+            xid("154, GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)"),
+            "info none restart_if_died none infra None",
+        ),
+        (
+            xid("154, GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"),
+            "fatal host kill reboot infra Node Reboot Required",
+        ),
+        (
+            xid("154, GPU recovery action changed from 0x0 (None) to 0x3 (Drain P2P)"),
+            "degraded none restart_if_died none no_peer_gang infra Drain P2P",
+        ),
+        (
+            xid("154, GPU recovery action changed from 0x0 (None) to 0x4 (Drain and Reset)"),
+            "degraded gpu_at_task_end restart_if_died reset_idle infra Drain and Reset",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 20034, Fatal, Link 30 LTSSM Fault Up"
+                .to_owned(),
+            "fatal host kill reboot infra ltssm_fault_up",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 11012, Non-fatal, Link 30 x".to_owned(),
+            "warn none restart_if_died none infra single_bit_ecc_errors",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 10004, Host_thermal_event_start".to_owned(),
+            "warn none restart_if_died none no_new_task infra host_thermal_event_start",
+        ),
+        (
+            "nvidia-nvswitch0: SXid (PCI:0000:a9:00.0): 99999, Fatal, Link 30 new".to_owned(),
+            "fatal host kill reboot infra fatal by its line",
+        ),
+    ] {
+        assert_eq!(judged(&line, old), expected, "{line}");
+    }
 }
