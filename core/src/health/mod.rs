@@ -6,6 +6,7 @@
 //! [`guard_rails`] once more. Whole numbers only, and time comes in.
 
 pub mod attribution;
+pub mod checks;
 pub mod component;
 pub mod evaluate;
 pub mod guard_rails;

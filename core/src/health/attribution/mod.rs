@@ -7,6 +7,7 @@ mod ends;
 mod gang;
 mod hard;
 mod history;
+mod retries;
 
 use crate::command::{Exit, StopReason};
 use crate::health::rules::RuleSet;
@@ -28,6 +29,7 @@ pub const WINDOW_AFTER_MS: u64 = 5 * MINUTE_MS;
 pub const EVIDENCE_LINES_MAX: usize = 8;
 /// A GPU whose memory held more than this before a task began had leftovers of another one (NVRx: 512 MB).
 const LEFTOVER_MIB: u64 = 512;
+pub use self::retries::{Retry, Spent, retry};
 
 words! {
     /// Whose fault it was.

@@ -128,6 +128,33 @@ impl Event {
     }
 }
 
+/// What somebody wants to place on a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Whether it is more than one task.
+    pub is_gang: bool,
+    /// GPUs of one task.
+    pub gpus_per_task: u32,
+    /// Whether it may be preempted, and saves its work when it is.
+    pub is_preemptible: bool,
+    /// Whether it has a retry left.
+    pub has_retry: bool,
+}
+
+impl Phase {
+    /// Whether a component takes this work. In probation only what can be lost: preemptible, or one task on one GPU that can be
+    /// tried again.
+    #[must_use]
+    pub const fn takes(self, work: Work) -> bool {
+        let is_small = !work.is_gang && work.gpus_per_task <= 1 && work.has_retry;
+        match self {
+            Self::Healthy | Self::Suspect => true,
+            Self::Probation => work.is_preemptible || is_small,
+            _ => false,
+        }
+    }
+}
+
 /// Who makes a change.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Actor {

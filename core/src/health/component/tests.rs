@@ -369,3 +369,98 @@ fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
         DeviceAction::Reset
     );
 }
+
+#[test]
+fn probation_takes_only_work_that_can_be_lost() {
+    let gang = Work {
+        is_gang: true,
+        gpus_per_task: 8,
+        is_preemptible: false,
+        has_retry: true,
+    };
+    let small = Work {
+        is_gang: false,
+        gpus_per_task: 1,
+        ..gang
+    };
+    assert!(!Phase::Probation.takes(gang) && Phase::Probation.takes(small));
+    assert!(Phase::Probation.takes(Work {
+        is_preemptible: true,
+        ..gang
+    }));
+    assert!(!Phase::Probation.takes(Work {
+        has_retry: false,
+        ..small
+    }));
+    for phase in Phase::ALL {
+        assert_eq!(
+            phase.takes(Work {
+                is_preemptible: true,
+                ..small
+            }),
+            phase.accepts_work()
+        );
+    }
+}
+
+/// A generator of its own: the same walks on every machine.
+fn draw(seed: &mut u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+/// Whatever happens, in whatever order: a fault leads back only by proof, a person or a person's time; an admin's word stands;
+/// every block has a cause and a way out.
+#[test]
+fn no_walk_breaks_a_promise() {
+    for start in 0..2_000 {
+        let mut seed = start;
+        let mut gpu = Condition::new(TimeMs(0));
+        let mut now = 0;
+        let mut has_proof = true;
+        for _ in 0..60 {
+            let event = Event::ALL[draw(&mut seed) as usize % Event::ALL.len()];
+            now += draw(&mut seed) % 200;
+            let mut wanted = by_rule(
+                event,
+                ["ecc", "xid"][draw(&mut seed) as usize % 2],
+                minute(now),
+            );
+            wanted.is_strike = draw(&mut seed) % 4 > 0;
+            if matches!(event, Event::AdminBlock | Event::AdminDrain) && draw(&mut seed) % 2 == 0 {
+                wanted.expires_at = Some(minute(now + 100));
+            }
+            let before = gpu.clone();
+            let outcome = gpu.change(wanted);
+            if outcome != Ok(Outcome::Changed) {
+                let is_remembered = outcome == Ok(Outcome::Remembered);
+                assert!(gpu == before || is_remembered && gpu.phase == before.phase);
+                continue;
+            }
+            if event == Event::Block {
+                has_proof = false;
+            }
+            let by_person = event.is_admins() || event == Event::Expired;
+            has_proof |= event == Event::CheckPassed || by_person;
+            let context = format!("start {start}: {} {event} {}", before.phase, gpu.phase);
+            if gpu.phase.accepts_work() && !before.phase.accepts_work() {
+                let undone = before.phase == Phase::Draining;
+                assert!(has_proof || undone, "{context}");
+            }
+            if before.phase.is_admins() && !gpu.phase.is_admins() {
+                assert!(by_person, "{context}");
+            }
+            if gpu.phase != Phase::Healthy {
+                let cause = gpu.cause().expect("it has one");
+                assert!(!cause.evidence.is_empty(), "{context}");
+            }
+            let has_way_out = TRANSITIONS
+                .iter()
+                .any(|row| row.0 == gpu.phase && row.2 != gpu.phase);
+            assert!(has_way_out, "{context}");
+            assert!(gpu.history.len() <= HISTORY_MAX && gpu.mutes.len() <= MUTES_MAX);
+        }
+    }
+}

@@ -374,3 +374,59 @@ fn groups_are_bounded() {
         assert_eq!(incidents.see(TimeMs(name), HostId(1), &groups), None);
     }
 }
+
+/// A generator of its own: the same numbers on every machine.
+fn draw(seed: &mut u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+/// Whatever is proposed, soft evidence keeps no more out than its rails say, and never the last host.
+#[test]
+fn no_mix_of_proposals_exceeds_a_rail() {
+    for start in 0..200 {
+        let mut seed = start;
+        let hosts = 1 + draw(&mut seed) as u32 % 200;
+        let mut rails = Rails::default();
+        let mut view = PoolView {
+            gpus: hosts * 8,
+            hosts,
+            hosts_in_service: hosts,
+            ..PoolView::default()
+        };
+        let mut blocked = std::collections::BTreeMap::new();
+        let mut now = 0;
+        for _ in 0..400 {
+            now += draw(&mut seed) % (10 * MINUTE_MS);
+            // What was blocked for a while comes back.
+            blocked.retain(|_, at| now - *at < 12 * HOUR_MS);
+            let host = draw(&mut seed) as u32 % hosts;
+            view.gpus_blocked_soft = blocked.len() as u32 * 8;
+            view.hosts_in_service = hosts - blocked.len() as u32;
+            if blocked.contains_key(&host) {
+                continue;
+            }
+            let mut proposal = soft(host, 8, now);
+            if draw(&mut seed) % 2 == 0 {
+                proposal.job = Some(JobId(draw(&mut seed) % 20));
+                proposal.tenant = Some(["ann", "bob", "eve"][draw(&mut seed) as usize % 3]);
+                proposal.users = 1 + draw(&mut seed) as u32 % 3;
+            }
+            if rails.admit(&proposal, &view) == Verdict::Allowed {
+                blocked.insert(host, now);
+            }
+            let in_an_hour = blocked.values().filter(|at| now - **at <= HOUR_MS).count() as u32;
+            let context = format!(
+                "start {start}: {in_an_hour} of {hosts} hosts, {} in all",
+                blocked.len()
+            );
+            assert!(
+                in_an_hour <= 2 || in_an_hour * 1_000 <= hosts * 50,
+                "{context}"
+            );
+            assert!(blocked.len() < hosts as usize || hosts == 0, "{context}");
+        }
+    }
+}
