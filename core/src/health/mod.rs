@@ -2,10 +2,11 @@
 //!
 //! Pure like all of the core, and used in three places (`docs/adr/0017`): workers read [`kernel_log`] and evaluate
 //! thresholds ([`evaluate::Readings`]) by the replicated [`rules`]; the leader weighs what needs more than one host, job or
-//! day ([`evaluate::Xids`], [`attribution`], [`lemons`]); `apply` checks [`component`]'s transitions and the
-//! [`guard_rails`] once more. Whole numbers only, and time comes in.
+//! day ([`attribution`], [`lemons`]); `apply` has the last word through [`book::Book`], which holds all that is replicated and
+//! asks [`component`]'s transitions and the [`guard_rails`]. Whole numbers only, and time comes in.
 
 pub mod attribution;
+pub mod book;
 pub mod checks;
 pub mod component;
 pub mod evaluate;

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::strikes::MANUAL_STRIKES;
 use super::transitions::next;
 use super::{Actor, Change, Event, Phase, Strikes, probation_ms, wait_ms};
-use crate::health::DAY_MS;
+use crate::health::{DAY_MS, MINUTE_MS};
 use crate::time::TimeMs;
 
 /// Changes that a component remembers, newest last.
@@ -16,6 +16,9 @@ pub(super) const HISTORY_MAX: usize = 32;
 pub(super) const MUTES_MAX: usize = 16;
 /// How long an admin's unblock silences the rule that blocked: 24 h.
 const MUTE_MS: u64 = DAY_MS;
+
+/// How long after a block an incident may take it back: the span in which hosts go together.
+const FORGIVEN_MS: u64 = MINUTE_MS;
 
 /// A rule that an admin overruled.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -257,6 +260,23 @@ impl Condition {
             // A fault is legal where the end of a block leads to.
             let _ = self.change(pending);
         }
+    }
+
+    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. Whether it
+    /// was struck.
+    pub fn forgive(&mut self, rule: &str, now: TimeMs) -> bool {
+        let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
+        let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
+        if !is_struck || !self.cause().is_some_and(is_its) {
+            return false;
+        }
+        if self.phase == Phase::Blocked && self.cause().is_some_and(|cause| cause.is_strike) {
+            self.strikes.take_back();
+        }
+        self.history.pop_back();
+        self.phase = Phase::Healthy;
+        self.since = now;
+        true
     }
 
     fn remember(&mut self, change: Change) {

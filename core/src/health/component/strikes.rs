@@ -48,6 +48,13 @@ impl Strikes {
     }
 }
 
+impl Strikes {
+    /// The last one was none.
+    pub(super) const fn take_back(&mut self) {
+        self.count = self.count.saturating_sub(1);
+    }
+}
+
 /// Milliseconds from a block until its check may readmit: `15 min * 4^(strikes - 1)`, at most a day.
 #[must_use]
 pub fn wait_ms(strikes: u32) -> u64 {

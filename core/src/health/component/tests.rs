@@ -428,8 +428,10 @@ fn no_walk_breaks_a_promise() {
                 ["ecc", "xid"][draw(&mut seed) as usize % 2],
                 minute(now),
             );
-            wanted.is_strike = draw(&mut seed) % 4 > 0;
-            if matches!(event, Event::AdminBlock | Event::AdminDrain) && draw(&mut seed) % 2 == 0 {
+            wanted.is_strike = !draw(&mut seed).is_multiple_of(4);
+            if matches!(event, Event::AdminBlock | Event::AdminDrain)
+                && draw(&mut seed).is_multiple_of(2)
+            {
                 wanted.expires_at = Some(minute(now + 100));
             }
             let before = gpu.clone();

@@ -409,7 +409,7 @@ fn no_mix_of_proposals_exceeds_a_rail() {
                 continue;
             }
             let mut proposal = soft(host, 8, now);
-            if draw(&mut seed) % 2 == 0 {
+            if draw(&mut seed).is_multiple_of(2) {
                 proposal.job = Some(JobId(draw(&mut seed) % 20));
                 proposal.tenant = Some(["ann", "bob", "eve"][draw(&mut seed) as usize % 3]);
                 proposal.users = 1 + draw(&mut seed) as u32 % 3;
