@@ -17,6 +17,7 @@ pub mod effects;
 pub mod event;
 pub mod evidence;
 pub mod feasibility;
+pub mod health;
 pub mod ids;
 pub mod lifecycle;
 pub mod limits;

@@ -1,0 +1,192 @@
+//! What exit codes, signals and last words tell: two tables.
+
+use super::{Attribution, Class, Ended, LEFTOVER_MIB, Measure, Step, TaskEnd};
+use crate::command::{Exit, SignalSender};
+use crate::evidence::{self, Cause};
+use crate::health::{Charge, Component, Finding, MINUTE_MS, Severity};
+use crate::ids::HostId;
+use crate::spec::ExitMeaning;
+
+/// From here on an end speaks for itself; below, the history is asked first.
+pub(super) const CERTAIN_PERMILLE: u16 = 700;
+/// A driver's complaint within this time of the start is the host's.
+const START_MS: u64 = MINUTE_MS;
+/// Added to a signal by shells and engines.
+const SIGNAL_BASE: i32 = 128;
+
+/// Rules by which a host tells that its files are at fault.
+const STORAGE_RULES: &[&str] = &[
+    "mount_missing",
+    "nfs_hang",
+    "fs_readonly",
+    "block_io_error",
+    "nvme",
+    "raid",
+];
+
+/// What the decisive end tells; none if nothing.
+pub(super) fn told(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
+    let exit = culprit.exit?;
+    let line = exit.evidence.lines().next().unwrap_or_default();
+    let how = describe(exit);
+    by_contract(ended)
+        .or_else(|| by_start_error(culprit, exit))
+        .or_else(|| by_memory(culprit, exit))
+        .or_else(|| by_words(ended, culprit, &exit.evidence))
+        .or_else(|| by_exit(ended, culprit, exit))
+        .map(|found| found.because(line).because(how))
+}
+
+fn user(confidence_permille: u16) -> Attribution {
+    Attribution::new(Step::Telling, Class::User, confidence_permille)
+}
+
+fn no_retry(confidence_permille: u16) -> Attribution {
+    user(confidence_permille).then(&[Measure::NoRetry])
+}
+
+fn host(culprit: &TaskEnd<'_>, confidence_permille: u16) -> Attribution {
+    Attribution::new(Step::Telling, Class::Host, confidence_permille)
+        .of(Component::Host(culprit.host))
+        .then(&[Measure::Requeue, Measure::Avoid])
+}
+
+/// The job's own rules say what the end means.
+fn by_contract(ended: &Ended<'_>) -> Option<Attribution> {
+    match ended.meaning? {
+        ExitMeaning::RetryFree | ExitMeaning::Succeed => Some(user(1_000).charged_to(Charge::None)),
+        ExitMeaning::Fail => Some(no_retry(1_000)),
+        ExitMeaning::Retry => None,
+    }
+}
+
+/// It could not be started: the host's, as long as others can.
+fn by_start_error(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
+    let error = exit.start_error.as_ref()?;
+    Some(host(culprit, 700).because(error))
+}
+
+/// Memory: the task's own limit is its own affair, the host's is not.
+fn by_memory(culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
+    if exit.out_of_memory {
+        let told = exit.memory.map(|memory| {
+            const MIB: u64 = 1 << 20;
+            let (limit, peak) = (memory.limit_bytes / MIB, memory.peak_bytes / MIB);
+            format!("its memory limit of {limit} MiB was reached (it had {peak} MiB)")
+        });
+        return Some(user(900).because(told.unwrap_or_default()));
+    }
+    exit.was_for_hosts_memory().then(|| host(culprit, 900))
+}
+
+/// The table of last words.
+fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attribution> {
+    let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
+    Some(match evidence::cause(text)? {
+        Cause::Gpu => match culprit.gpus {
+            [gpu] => found(Class::Gpu, 900).of(Component::Gpu(*gpu)),
+            _ => found(Class::Gpu, 800).of(Component::Host(culprit.host)),
+        }
+        .then(&[Measure::Requeue, Measure::Avoid, Measure::CheckIdle]),
+        // The same texts come from a broken GPU: others that failed on it are asked first.
+        Cause::Kernel => user(600),
+        Cause::Driver if culprit.ran_ms <= START_MS => host(culprit, 900),
+        Cause::Driver => host(culprit, 500).charged_to(Charge::User),
+        Cause::GpuMemory if culprit.held_before_mib > LEFTOVER_MIB => {
+            let gpu = culprit.gpus.first().copied();
+            let component = gpu.map_or(Component::Host(culprit.host), Component::Gpu);
+            let held = format!(
+                "{} MiB were in use before it began",
+                culprit.held_before_mib
+            );
+            found(Class::Gpu, 900).of(component).because(held).then(&[
+                Measure::Requeue,
+                Measure::Avoid,
+                Measure::Clean,
+            ])
+        }
+        Cause::GpuMemory => user(900),
+        Cause::Numbers => user(300),
+        Cause::Consequence | Cause::Hang | Cause::Cuda | Cause::Other => return None,
+        Cause::Network => found(Class::Nic, 500).of(Component::Host(culprit.host)),
+        Cause::Program => match storage_at(ended, culprit.host) {
+            Some(finding) => storage(finding),
+            None => no_retry(900),
+        },
+        Cause::DiskFull if text.contains("quota") => user(900),
+        Cause::DiskFull => host(culprit, 900),
+        Cause::Storage => found(Class::Storage, 900).then(&[Measure::BackOff]),
+        Cause::SharedMemory => match storage_at(ended, culprit.host) {
+            Some(finding) => storage(finding),
+            None => user(700),
+        },
+        Cause::Checkpoint => found(Class::Storage, 900)
+            .charged_to(Charge::None)
+            .then(&[Measure::PreviousCheckpoint]),
+        Cause::Rendezvous => {
+            let missing = ended.tasks.iter().find(|task| !task.has_begun)?;
+            host(missing, 700).because(format!("task {} never began", missing.task))
+        }
+    })
+}
+
+/// The table of codes and signals, for ends without words.
+fn by_exit(ended: &Ended<'_>, culprit: &TaskEnd<'_>, exit: &Exit) -> Option<Attribution> {
+    let found = |class, confidence| Attribution::new(Step::Telling, class, confidence);
+    if culprit.crashed_in_nccl {
+        return Some(found(Class::Software, 800).because("segmentation fault in NCCL"));
+    }
+    let by_supervisor = exit.sender == Some(SignalSender::Supervisor);
+    Some(match signal(exit) {
+        // Asked to stop, and nothing else is known of why.
+        Some(9 | 15) if by_supervisor => found(Class::Scheduler, 900),
+        Some(4) => user(600),
+        Some(7) => match storage_at(ended, culprit.host) {
+            Some(finding) => storage(finding),
+            None => user(700),
+        },
+        Some(8) => user(800),
+        Some(11) => user(600),
+        Some(_) => return None,
+        None => match exit.code? {
+            2 | 126 | 127 => no_retry(900),
+            _ => return None,
+        },
+    })
+}
+
+fn storage(finding: &Finding) -> Attribution {
+    Attribution::new(Step::Telling, Class::Storage, 800)
+        .of(finding.component.clone())
+        .because(format!("{}: {}", finding.rule, finding.evidence))
+        .then(&[Measure::Requeue, Measure::Avoid])
+}
+
+/// What says that a host's files are at fault.
+fn storage_at<'a>(ended: &Ended<'a>, host: HostId) -> Option<&'a Finding> {
+    ended.findings.iter().find(|finding| {
+        STORAGE_RULES.contains(&finding.rule.as_str())
+            && finding.component == Component::Host(host)
+            && finding.severity >= Severity::Degraded
+            && ended.at.since(finding.at) <= super::WINDOW_BEFORE_MS
+            && finding.at.since(ended.at) <= super::WINDOW_AFTER_MS
+    })
+}
+
+/// The signal that ended it, also as a shell tells it.
+pub(super) fn signal(exit: &Exit) -> Option<i32> {
+    let by_code = exit
+        .code
+        .filter(|code| (SIGNAL_BASE + 1..SIGNAL_BASE + 65).contains(code));
+    exit.signal
+        .or_else(|| by_code.map(|code| code - SIGNAL_BASE))
+}
+
+/// How it ended, for people.
+pub(super) fn describe(exit: &Exit) -> String {
+    match (signal(exit), exit.code) {
+        (Some(signal), _) => format!("signal {signal}"),
+        (None, Some(code)) => format!("exit code {code}"),
+        (None, None) => "no exit code".to_owned(),
+    }
+}

@@ -1,0 +1,93 @@
+//! Which task of a gang is to be believed.
+
+use super::{Attribution, Class, Ended, Step, Suspicion, TaskEnd};
+use crate::evidence::{self, Cause};
+use crate::health::Component;
+use crate::ids::HostId;
+
+/// Suspicion of the host that stands out in a hang, in thousandths.
+const ODD_MILLI: u32 = 1_000;
+/// Suspicion of each other one.
+const REST_MILLI: u32 = 100;
+/// A GPU that is busier than this works; one below the other bound does not.
+const BUSY_PERMILLE: u16 = 900;
+const IDLE_PERMILLE: u16 = 100;
+
+/// The task that failed first: of those that failed, the one whose error is no consequence and was raised earliest.
+pub(super) fn culprit<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<&'a TaskEnd<'a>> {
+    let failed = tasks.iter().filter(|task| has_failed(task));
+    failed.min_by_key(|task| {
+        let text = task.exit.map_or("", |exit| exit.evidence.as_str());
+        let is_consequence = evidence::cause(text) == Some(Cause::Consequence);
+        // Without a time, an end that tells something is taken before one that does not.
+        let raised_at_s = evidence::raised_at_s(text).unwrap_or(u64::MAX);
+        let says_nothing = evidence::cause(text).is_none() && !was_killed(task);
+        (is_consequence, raised_at_s, says_nothing, task.task)
+    })
+}
+
+fn has_failed(task: &TaskEnd<'_>) -> bool {
+    let is_bad = |exit: &crate::command::Exit| exit.code != Some(0);
+    task.exit.is_some_and(is_bad)
+}
+
+fn was_killed(task: &TaskEnd<'_>) -> bool {
+    task.exit.is_some_and(|exit| exit.signal.is_some())
+}
+
+/// A collective operation that did not end: who says so is usually well. The rank with the fewest completed operations
+/// stands out, or else the one whose GPU alone is idle, or alone is busy. Nobody is blocked for it.
+pub(super) fn hang(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
+    let exit = culprit?.exit?;
+    if evidence::cause(&exit.evidence) != Some(Cause::Hang) {
+        return None;
+    }
+    let line = exit.evidence.lines().next().unwrap_or_default();
+    let found = Attribution::new(Step::Hang, Class::Unknown, 300).because(line);
+    let Some((odd, why)) = odd_one(ended.tasks) else {
+        return Some(found.then(&[super::Measure::RetryElsewhere]));
+    };
+    let mut hosts: Vec<HostId> = ended.tasks.iter().map(|task| task.host).collect();
+    hosts.sort_unstable();
+    hosts.dedup();
+    let suspicions = hosts.into_iter().map(|host| Suspicion {
+        component: Component::Host(host),
+        milli: if host == odd.host {
+            ODD_MILLI
+        } else {
+            REST_MILLI
+        },
+    });
+    let mut found = found
+        .of(Component::Host(odd.host))
+        .because(format!("task {} {why}", odd.task))
+        .then(&[super::Measure::RetryElsewhere]);
+    found.suspicions = suspicions.collect();
+    Some(found)
+}
+
+/// The task that stands out, and how.
+fn odd_one<'a>(tasks: &'a [TaskEnd<'a>]) -> Option<(&'a TaskEnd<'a>, &'static str)> {
+    let never = tasks.iter().find(|task| !task.has_begun);
+    if let Some(task) = never {
+        return Some((task, "never began"));
+    }
+    if tasks.iter().all(|task| task.collectives.is_some()) {
+        let least = tasks.iter().min_by_key(|task| task.collectives)?;
+        let same = tasks
+            .iter()
+            .filter(|task| task.collectives == least.collectives);
+        return (same.count() == 1)
+            .then_some((least, "completed the fewest collective operations"));
+    }
+    let busy = |task: &&TaskEnd<'_>| task.busy_permille.is_some_and(|it| it >= BUSY_PERMILLE);
+    let idle = |task: &&TaskEnd<'_>| task.busy_permille.is_some_and(|it| it <= IDLE_PERMILLE);
+    let count = |is: &dyn Fn(&&TaskEnd<'_>) -> bool| tasks.iter().filter(is).count();
+    if tasks.len() > 2 && count(&idle) == 1 && count(&busy) == tasks.len() - 1 {
+        return tasks.iter().find(idle).map(|task| (task, "alone was idle"));
+    }
+    if tasks.len() > 2 && count(&busy) == 1 && count(&idle) == tasks.len() - 1 {
+        return tasks.iter().find(busy).map(|task| (task, "alone was busy"));
+    }
+    None
+}

@@ -1,0 +1,137 @@
+//! Components that say themselves that they are broken.
+
+use std::cmp::Reverse;
+
+use super::{Attribution, Class, Ended, Measure, Step, WINDOW_AFTER_MS, WINDOW_BEFORE_MS};
+use crate::command::StopReason;
+use crate::health::rules::{TaskAction, XidPolicy};
+use crate::health::{Charge, Component, Finding, MINUTE_MS, Scope, Severity, Weight};
+use crate::ids::{GpuUuid, HostId};
+
+/// Findings that lie closer together than this began together: who is to blame then follows from what they are.
+const TOGETHER_MS: u64 = 5_000;
+/// An NVLink error within this span of another fault of the host follows from it.
+const FOLLOWS_MS: u64 = MINUTE_MS;
+/// NVLink errors: a dead GPU makes its peers report them.
+const NVLINK: u32 = 74;
+
+/// What is blamed, if anything on the attempt's hosts says that it is broken.
+pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
+    let mut hard: Vec<&Finding> = ended
+        .findings
+        .iter()
+        .filter(|finding| is_in_window(ended, finding) && concerns(ended, &finding.component))
+        .filter(|finding| is_hard(ended, finding))
+        .collect();
+    drop_sympathy(&mut hard);
+    let first = hard.iter().map(|finding| finding.at).min();
+    let Some(first) = first else {
+        return stopped_for(ended);
+    };
+    let together = hard.iter().filter(|it| it.at.since(first) <= TOGETHER_MS);
+    let guilty = together.min_by_key(|it| (Reverse(rank(it)), it.at, it.sequence))?;
+    let class = match guilty.component {
+        Component::Gpu(_) => Class::Gpu,
+        Component::Nic { .. } => Class::Nic,
+        Component::Host(_) | Component::Rack(_) => Class::Host,
+    };
+    let mut found = Attribution::new(Step::Hard, class, 950)
+        .of(guilty.component.clone())
+        .because(format!("{}: {}", guilty.rule, guilty.evidence))
+        .then(&[Measure::Requeue, Measure::Avoid])
+        .charged_to(Charge::Infra);
+    for other in hard
+        .iter()
+        .filter(|other| other.sequence != guilty.sequence)
+    {
+        found = found.because(format!("{}: {}", other.rule, other.evidence));
+    }
+    Some(found)
+}
+
+/// The attempt was stopped for a GPU that is unfit, whatever the reason for that was.
+fn stopped_for(ended: &Ended<'_>) -> Option<Attribution> {
+    let Some(StopReason::GpuFault { gpu }) = ended.stop else {
+        return None;
+    };
+    let found = Attribution::new(Step::Hard, Class::Gpu, 950).of(Component::Gpu(*gpu));
+    Some(
+        found
+            .because(format!("{gpu} is unfit"))
+            .then(&[Measure::Requeue, Measure::Avoid]),
+    )
+}
+
+fn is_in_window(ended: &Ended<'_>, finding: &Finding) -> bool {
+    ended.at.since(finding.at) <= WINDOW_BEFORE_MS && finding.at.since(ended.at) <= WINDOW_AFTER_MS
+}
+
+/// Whether a component was the attempt's.
+fn concerns(ended: &Ended<'_>, component: &Component) -> bool {
+    let has_host = |host: HostId| ended.tasks.iter().any(|task| task.host == host);
+    match component {
+        Component::Gpu(gpu) => has_gpu(ended, *gpu),
+        Component::Nic { host, .. } | Component::Host(host) => has_host(*host),
+        Component::Rack(_) => false,
+    }
+}
+
+fn has_gpu(ended: &Ended<'_>, gpu: GpuUuid) -> bool {
+    ended.tasks.iter().any(|task| task.gpus.contains(&gpu))
+}
+
+/// Whether a finding proves a fault: its rule blocks and is sure, and an XID is the hardware's to answer for.
+fn is_hard(ended: &Ended<'_>, finding: &Finding) -> bool {
+    let Some(rule) = ended.rules.rule(&finding.rule) else {
+        return false;
+    };
+    if finding.severity < Severity::Degraded || rule.weight != Weight::Hard {
+        return false;
+    }
+    let policy = finding.code.and_then(|code| ended.rules.codes.xid(code));
+    match (rule.id == "xid", policy) {
+        (true, Some(policy)) => {
+            finding.severity == Severity::Fatal && !is_shared(policy) || killed_its_task(policy)
+        }
+        (true, None) => finding.severity == Severity::Fatal,
+        (false, _) => {
+            finding.severity == Severity::Fatal && rule.block(Severity::Fatal) != Scope::None
+        }
+    }
+}
+
+/// Whether a fatal XID may as well be the program's: it then counts once it was repeated.
+const fn is_shared(policy: &XidPolicy) -> bool {
+    policy.infra_if_repeated
+}
+
+/// Whether an XID that leaves the GPU going ends the task that ran into it: a contained memory error.
+fn killed_its_task(policy: &XidPolicy) -> bool {
+    policy.charge == Charge::Infra
+        && !policy.infra_if_repeated
+        && matches!(policy.task, TaskAction::Restart | TaskAction::Kill)
+}
+
+/// NVLink errors beside another fault follow from it.
+fn drop_sympathy(hard: &mut Vec<&Finding>) {
+    let others: Vec<_> = hard
+        .iter()
+        .filter(|it| it.code != Some(NVLINK))
+        .map(|it| it.at)
+        .collect();
+    hard.retain(|it| {
+        let follows = |at| it.at.since(at) <= FOLLOWS_MS && at.since(it.at) <= FOLLOWS_MS;
+        it.code != Some(NVLINK) || !others.iter().copied().any(follows)
+    });
+}
+
+/// What is rather the cause of what began with it, the higher the more.
+const fn rank(finding: &Finding) -> u32 {
+    match finding.code {
+        Some(79) => 4,
+        Some(48 | 64 | 95) => 3,
+        Some(119 | 120) => 2,
+        Some(NVLINK) => 0,
+        _ => 1,
+    }
+}

@@ -1,0 +1,244 @@
+//! What went before: the same job elsewhere, others on the same GPU, others with the same image.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::ends::{describe, signal};
+use super::{Attribution, Class, Ended, Measure, Step, Suspicion, TaskEnd};
+use crate::command::Exit;
+use crate::evidence::{self, Cause};
+use crate::health::{Charge, Component, DAY_MS};
+use crate::ids::{GpuUuid, HostId, JobId};
+use crate::time::TimeMs;
+
+/// Disjoint sets of hosts on which a job that fails is to blame itself.
+const SETS_MIN: usize = 2;
+/// Jobs and users that must have failed on a GPU before it is blamed.
+const JOBS_MIN: usize = 2;
+const USERS_MIN: usize = 2;
+/// Jobs and hosts with the same image or driver before that is blamed.
+const SPREAD_JOBS_MIN: u32 = 3;
+const SPREAD_HOSTS_MIN: u32 = 3;
+/// Jobs whose losses were no numbers on a GPU before it is suspected to calculate wrongly.
+const WRONG_NUMBERS_JOBS_MIN: usize = 3;
+
+/// How an attempt failed, so far as two can be compared.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Signature {
+    /// Exit code.
+    pub code: Option<i32>,
+    /// Signal.
+    pub signal: Option<i32>,
+    /// What its last words were about.
+    pub cause: Option<Cause>,
+}
+
+impl Signature {
+    /// Of an end.
+    #[must_use]
+    pub fn of(exit: &Exit) -> Self {
+        let signal = signal(exit);
+        Self {
+            code: exit.code.filter(|_| signal.is_none()),
+            signal,
+            cause: evidence::cause(&exit.evidence),
+        }
+    }
+}
+
+/// An earlier attempt of the same job that failed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PastFailure {
+    /// Where it ran.
+    pub hosts: BTreeSet<HostId>,
+    /// How it failed.
+    pub signature: Signature,
+}
+
+/// A failure on a GPU that nobody could explain.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Ambiguous {
+    /// Whose.
+    pub job: JobId,
+    /// Whose job.
+    pub user: String,
+    /// When.
+    pub at: TimeMs,
+    /// What its last words were about.
+    pub cause: Option<Cause>,
+    /// Whether the same user's image has since run well on other GPUs.
+    pub runs_elsewhere: bool,
+}
+
+/// How far failures with the same image or driver are spread, within a day.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spread {
+    /// Jobs.
+    pub jobs: u32,
+    /// Hosts.
+    pub hosts: u32,
+}
+
+/// What went before an end.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct History {
+    /// Failures of the same job since it last saved anything, oldest first.
+    pub attempts: Vec<PastFailure>,
+    /// Failures on the attempt's GPUs.
+    pub gpus: BTreeMap<GpuUuid, Vec<Ambiguous>>,
+    /// Others with the same image.
+    pub image: Spread,
+    /// Others with the same driver.
+    pub driver: Spread,
+    /// Whether the user's image runs well on other GPUs.
+    pub runs_elsewhere: bool,
+    /// Whether the job has had its one retry on other hosts.
+    pub was_retried_elsewhere: bool,
+}
+
+/// A job that fails the same way wherever it runs is to blame itself, and takes back what it has cast on others.
+pub(super) fn fails_everywhere(
+    ended: &Ended<'_>,
+    culprit: Option<&TaskEnd<'_>>,
+) -> Option<Attribution> {
+    let signature = Signature::of(culprit?.exit?);
+    let mut seen: Vec<BTreeSet<HostId>> = vec![hosts(ended)];
+    for past in ended.history.attempts.iter().rev() {
+        let is_apart = seen.iter().all(|set| set.is_disjoint(&past.hosts));
+        if past.signature == signature && is_apart {
+            seen.push(past.hosts.clone());
+        }
+    }
+    if seen.len() < SETS_MIN {
+        return None;
+    }
+    let mut found = Attribution::new(Step::Everywhere, Class::User, 900)
+        .because(format!(
+            "it failed the same way on {} sets of hosts",
+            seen.len()
+        ))
+        .then(&[Measure::BackOff]);
+    found.takes_back = true;
+    Some(found)
+}
+
+/// Others failed on the same GPU, or with the same image or driver.
+pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
+    let culprit = culprit?;
+    on_gpu(ended, culprit).or_else(|| {
+        let History { image, driver, .. } = ended.history;
+        let is_wide =
+            |spread: &Spread| spread.jobs >= SPREAD_JOBS_MIN && spread.hosts >= SPREAD_HOSTS_MIN;
+        let what = [(image, "image"), (driver, "driver")];
+        let (spread, what) = what.into_iter().find(|(spread, _)| is_wide(spread))?;
+        let told = format!(
+            "{} jobs with this {what} failed on {} hosts",
+            spread.jobs, spread.hosts
+        );
+        let found = Attribution::new(Step::Pattern, Class::Software, 600);
+        Some(
+            found
+                .because(told)
+                .charged_to(Charge::User)
+                .then(&[Measure::BackOff]),
+        )
+    })
+}
+
+fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
+    let cause = culprit
+        .exit
+        .and_then(|exit| evidence::cause(&exit.evidence));
+    culprit.gpus.iter().find_map(|gpu| {
+        let past = ended.history.gpus.get(gpu).map_or(&[][..], Vec::as_slice);
+        let recent = past.iter().filter(|it| ended.at.since(it.at) <= DAY_MS);
+        let recent: Vec<&Ambiguous> = recent.collect();
+        let mut jobs: BTreeSet<JobId> = recent.iter().map(|it| it.job).collect();
+        let mut users: BTreeSet<&str> = recent.iter().map(|it| it.user.as_str()).collect();
+        jobs.insert(ended.job);
+        users.insert(ended.user);
+        let told = || {
+            let (jobs, users) = (jobs.len(), users.len());
+            format!("{jobs} jobs of {users} users failed on {gpu} within 24 h")
+        };
+        let found = |confidence| {
+            let found = Attribution::new(Step::Pattern, Class::Gpu, confidence);
+            found.of(Component::Gpu(*gpu)).because(told())
+        };
+        let wrong: BTreeSet<JobId> = recent
+            .iter()
+            .filter(|it| it.cause == Some(Cause::Numbers))
+            .map(|it| it.job)
+            .collect();
+        if cause == Some(Cause::Numbers) {
+            let is_suspect =
+                wrong.len() + usize::from(!wrong.contains(&ended.job)) >= WRONG_NUMBERS_JOBS_MIN;
+            let measures = [Measure::Requeue, Measure::Avoid, Measure::CheckIdle];
+            return is_suspect.then(|| found(500).then(&measures));
+        }
+        if jobs.len() < JOBS_MIN {
+            return None;
+        }
+        // The users' programs run well where the GPU is another one: otherwise they may share a fault.
+        let run_well = ended.history.runs_elsewhere && recent.iter().all(|it| it.runs_elsewhere);
+        if users.len() < USERS_MIN || !run_well {
+            let measures = [Measure::BackOff, Measure::CheckIdle];
+            return Some(found(400).charged_to(Charge::User).then(&measures));
+        }
+        let measures = [Measure::Requeue, Measure::Avoid, Measure::BlockForCheck];
+        Some(found(700).then(&measures))
+    })
+}
+
+/// Nothing tells: the user pays, and one retry on other hosts decides.
+pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Attribution {
+    let how = culprit.and_then(|culprit| culprit.exit).map(describe);
+    let measure = if ended.history.was_retried_elsewhere {
+        Measure::BackOff
+    } else {
+        Measure::RetryElsewhere
+    };
+    Attribution::new(Step::Open, Class::Unknown, 200)
+        .because(how.unwrap_or_default())
+        .then(&[measure])
+}
+
+fn hosts(ended: &Ended<'_>) -> BTreeSet<HostId> {
+    ended.tasks.iter().map(|task| task.host).collect()
+}
+
+/// What the one retry on other hosts has shown.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum RetryVerdict {
+    /// It failed the same way: it is the program's, and suspicion is taken back.
+    User,
+    /// It ran well: the first hosts are suspected.
+    Suspect(Vec<Suspicion>),
+    /// It failed in another way, or on hosts that overlap: nothing is shown.
+    Nothing,
+}
+
+/// Compares a failed attempt with its retry: on which hosts, how the retry failed (none if it ran well), and which of the
+/// first hosts stood out.
+#[must_use]
+pub fn judge_retry(
+    first: &PastFailure,
+    retried_on: &BTreeSet<HostId>,
+    failed: Option<Signature>,
+    odd: Option<HostId>,
+) -> RetryVerdict {
+    if !first.hosts.is_disjoint(retried_on) {
+        return RetryVerdict::Nothing;
+    }
+    match failed {
+        Some(signature) if signature == first.signature => RetryVerdict::User,
+        Some(_) => RetryVerdict::Nothing,
+        None => {
+            let share = 1_000 / u32::try_from(first.hosts.len().max(1)).unwrap_or(u32::MAX);
+            let suspicion = |host: &HostId| Suspicion {
+                component: Component::Host(*host),
+                milli: if odd == Some(*host) { 1_000 } else { share },
+            };
+            RetryVerdict::Suspect(first.hosts.iter().map(suspicion).collect())
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Whose fault an attempt's end was: a fixed order of questions, the first that has an answer decides.
+//!
+//! Most failures are the program's own, so the user is blamed unless there is proof. Of a gang, the earliest error counts
+//! and consequences are dropped. What stays open is tried once more on other hosts.
+
+mod ends;
+mod gang;
+mod hard;
+mod history;
+mod retries;
+
+use crate::command::{Exit, StopReason};
+use crate::health::rules::RuleSet;
+use crate::health::words::words;
+use crate::health::{Charge, Component, Finding, MINUTE_MS};
+use crate::ids::{GpuUuid, HostId, JobId, TaskIndex};
+use crate::spec::ExitMeaning;
+use crate::time::TimeMs;
+
+pub use self::history::{
+    Ambiguous, History, PastFailure, RetryVerdict, Signature, Spread, judge_retry,
+};
+
+/// Findings so long before an end may explain it (Meta RSC: 10 minutes).
+pub const WINDOW_BEFORE_MS: u64 = 10 * MINUTE_MS;
+/// And so long after it (Meta RSC: 5 minutes).
+pub const WINDOW_AFTER_MS: u64 = 5 * MINUTE_MS;
+/// Lines of evidence that an attribution carries.
+pub const EVIDENCE_LINES_MAX: usize = 8;
+/// A GPU whose memory held more than this before a task began had leftovers of another one (NVRx: 512 MB).
+const LEFTOVER_MIB: u64 = 512;
+pub use self::retries::{Retry, Spent, retry};
+
+words! {
+    /// Whose fault it was.
+    Class {
+        /// The program's.
+        User = "user",
+        /// A library's, an image's or a driver release's.
+        Software = "software",
+        /// A GPU's.
+        Gpu = "gpu",
+        /// A host's.
+        Host = "host",
+        /// A network adapter's.
+        Nic = "nic",
+        /// A file system's.
+        Storage = "storage",
+        /// The scheduler's own doing.
+        Scheduler = "scheduler",
+        /// Nobody knows.
+        Unknown = "unknown",
+    }
+}
+
+words! {
+    /// What follows for the job and for what is blamed.
+    Measure {
+        /// Run again.
+        Requeue = "requeue",
+        /// Run again, and not on what is blamed.
+        Avoid = "avoid",
+        /// Not run again by itself.
+        NoRetry = "no_retry",
+        /// Run again later, ever more so.
+        BackOff = "back_off",
+        /// Run again once, on hosts that it has not failed on.
+        RetryElsewhere = "retry_elsewhere",
+        /// Blocked until an active check has passed.
+        BlockForCheck = "block_for_check",
+        /// Checked once nothing runs there.
+        CheckIdle = "check_idle",
+        /// Begun from the checkpoint before the newest.
+        PreviousCheckpoint = "previous_checkpoint",
+        /// What dead tasks left is removed.
+        Clean = "clean",
+    }
+}
+
+words! {
+    /// Which question decided, in their order.
+    Step {
+        /// Did the scheduler end it?
+        Scheduler = "scheduler",
+        /// Is its host gone?
+        HostGone = "host_gone",
+        /// Does a component say that it is broken?
+        Hard = "hard_evidence",
+        /// Has it failed the same way elsewhere?
+        Everywhere = "fails_everywhere",
+        /// Does the end itself tell?
+        Telling = "telling_end",
+        /// Does it hang?
+        Hang = "hang",
+        /// Did others fail on the same GPU, or with the same image?
+        Pattern = "history",
+        /// Nothing tells.
+        Open = "open",
+    }
+}
+
+/// One task of an attempt that ended.
+#[derive(Clone, Copy, Debug)]
+pub struct TaskEnd<'a> {
+    /// Which.
+    pub task: TaskIndex,
+    /// Where it ran.
+    pub host: HostId,
+    /// On which GPUs.
+    pub gpus: &'a [GpuUuid],
+    /// How it ended; none if nobody could tell because its worker is lost.
+    pub exit: Option<&'a Exit>,
+    /// Whether its process ever began.
+    pub has_begun: bool,
+    /// Milliseconds that it ran.
+    pub ran_ms: u64,
+    /// Collective operations that it completed, if it tells.
+    pub collectives: Option<u64>,
+    /// How busy its GPUs were at the end, per mille, if that was read.
+    pub busy_permille: Option<u16>,
+    /// Memory in use on its GPUs before it began, in MiB.
+    pub held_before_mib: u64,
+    /// Whether the kernel reported a segmentation fault inside NCCL.
+    pub crashed_in_nccl: bool,
+}
+
+/// An attempt that ended badly.
+#[derive(Clone, Copy, Debug)]
+pub struct Ended<'a> {
+    /// Whose.
+    pub job: JobId,
+    /// Whose job.
+    pub user: &'a str,
+    /// Its tasks.
+    pub tasks: &'a [TaskEnd<'a>],
+    /// Why it was told to stop, if it was, before any of its tasks had failed.
+    pub stop: Option<&'a StopReason>,
+    /// A host whose lease ran out or that was rebooted.
+    pub gone_host: Option<HostId>,
+    /// What the job itself says that its decisive end means.
+    pub meaning: Option<ExitMeaning>,
+    /// When it ended.
+    pub at: TimeMs,
+    /// What was found on its hosts; only what lies in the window is looked at.
+    pub findings: &'a [Finding],
+    /// The rules that count.
+    pub rules: &'a RuleSet,
+    /// What went before.
+    pub history: &'a History,
+}
+
+/// A suspicion to add to a component, in thousandths.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Suspicion {
+    /// Of whom.
+    pub component: Component,
+    /// How much: 1,000 is one failure that was certainly there.
+    pub milli: u32,
+}
+
+/// Whose fault an end was, how sure that is, and what follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribution {
+    /// Whose fault.
+    pub class: Class,
+    /// Which one, if it is one.
+    pub component: Option<Component>,
+    /// How sure, per mille.
+    pub confidence_permille: u16,
+    /// What it rests on.
+    pub evidence: Vec<String>,
+    /// Who pays.
+    pub charge: Charge,
+    /// What follows.
+    pub measures: Vec<Measure>,
+    /// Who is suspected from now on.
+    pub suspicions: Vec<Suspicion>,
+    /// Whether all suspicion that the job has caused is taken back.
+    pub takes_back: bool,
+    /// Which question decided.
+    pub step: Step,
+}
+
+impl Attribution {
+    fn new(step: Step, class: Class, confidence_permille: u16) -> Self {
+        let charge = match class {
+            Class::User | Class::Unknown => Charge::User,
+            Class::Scheduler => Charge::None,
+            Class::Software | Class::Gpu | Class::Host | Class::Nic | Class::Storage => {
+                Charge::Infra
+            }
+        };
+        Self {
+            class,
+            component: None,
+            confidence_permille,
+            evidence: Vec::new(),
+            charge,
+            measures: vec![Measure::Requeue],
+            suspicions: Vec::new(),
+            takes_back: false,
+            step,
+        }
+    }
+
+    fn of(mut self, component: Component) -> Self {
+        self.component = Some(component);
+        self
+    }
+
+    fn because(mut self, evidence: impl Into<String>) -> Self {
+        let evidence = evidence.into();
+        if !evidence.is_empty() && self.evidence.len() < EVIDENCE_LINES_MAX {
+            self.evidence.push(evidence);
+        }
+        self
+    }
+
+    fn then(mut self, measures: &[Measure]) -> Self {
+        self.measures = measures.to_vec();
+        self
+    }
+
+    fn charged_to(mut self, charge: Charge) -> Self {
+        self.charge = charge;
+        self
+    }
+}
+
+/// Says whose fault an end was.
+#[must_use]
+pub fn attribute(ended: &Ended<'_>) -> Attribution {
+    let by_rule = scheduler(ended).or_else(|| host_gone(ended));
+    if let Some(found) = by_rule.or_else(|| hard::find(ended)) {
+        return found;
+    }
+    let culprit = gang::culprit(ended.tasks);
+    if let Some(found) = history::fails_everywhere(ended, culprit) {
+        return found;
+    }
+    let told = culprit.and_then(|culprit| ends::told(ended, culprit));
+    // What is said in a low voice gives way to what others went through.
+    match told {
+        Some(told) if told.confidence_permille >= ends::CERTAIN_PERMILLE => told,
+        told => gang::hang(ended, culprit)
+            .or_else(|| history::pattern(ended, culprit))
+            .or(told)
+            .unwrap_or_else(|| history::open(ended, culprit)),
+    }
+}
+
+/// The scheduler's own doing: nobody pays.
+fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
+    let reason = ended.stop?;
+    let found = || Attribution::new(Step::Scheduler, Class::Scheduler, 1_000);
+    match reason {
+        StopReason::Cancelled | StopReason::RunTime => {
+            Some(found().then(&[]).because(reason.to_string()))
+        }
+        StopReason::Drain { .. }
+        | StopReason::Preempted
+        | StopReason::Moved
+        | StopReason::Suspended
+        | StopReason::Assembly => Some(found().because(reason.to_string())),
+        StopReason::MemberFailed | StopReason::MemberLost | StopReason::GpuFault { .. } => None,
+    }
+}
+
+/// A host that is gone took the attempt with it.
+fn host_gone(ended: &Ended<'_>) -> Option<Attribution> {
+    let is_lost = |task: &&TaskEnd<'_>| task.exit.is_none_or(|exit| exit.lease_expired);
+    let lost = ended.tasks.iter().find(is_lost).map(|task| task.host);
+    let host = ended.gone_host.or(lost)?;
+    let found = Attribution::new(Step::HostGone, Class::Host, 950).of(Component::Host(host));
+    Some(
+        found
+            .because(format!("host {host} was lost"))
+            .then(&[Measure::Requeue, Measure::Avoid]),
+    )
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Words of admins, results of repairs and checks, and the passing of time.
+
+use super::{Book, Effect};
+use crate::health::Component;
+use crate::health::component::{Actor, Change, Event, Phase};
+use crate::health::guard_rails::{PoolView, Rails, Refused};
+use crate::health::rules::DeviceAction;
+use crate::time::TimeMs;
+
+impl Book {
+    /// An admin's word. Taking the last hosts of a pool out must be forced.
+    ///
+    /// # Errors
+    /// It would leave the pool without a host, and is not forced.
+    pub fn admin(
+        &mut self,
+        component: &Component,
+        change: Change,
+        is_forced: bool,
+        view: &PoolView,
+    ) -> Result<Vec<Effect>, Refused> {
+        let takes_host = matches!(component, Component::Host(_))
+            && self.phase(component).accepts_work()
+            && matches!(change.event, Event::AdminBlock | Event::AdminDrain);
+        if takes_host {
+            Rails::admit_admin(1, is_forced, view)?;
+        }
+        Ok(self.change(component, change))
+    }
+
+    /// A repair or a check began, passed or failed.
+    pub fn work(
+        &mut self,
+        component: &Component,
+        event: Event,
+        by: &str,
+        now: TimeMs,
+    ) -> Vec<Effect> {
+        self.change(
+            component,
+            automatic(event, Actor::Check(by.to_owned()), by, now),
+        )
+    }
+
+    /// A repair is done: it counts on the ladder, and the component waits for its check.
+    pub fn repaired(
+        &mut self,
+        component: &Component,
+        action: DeviceAction,
+        now: TimeMs,
+    ) -> Vec<Effect> {
+        self.repairs
+            .entry(component.clone())
+            .or_default()
+            .complete(now, action);
+        self.work(component, Event::RepairDone, action.word(), now)
+    }
+
+    /// A task ended well on a component: after a first strike that ends its probation.
+    pub fn succeeded(&mut self, component: &Component, now: TimeMs) -> Vec<Effect> {
+        let Some(condition) = self.conditions.get_mut(component) else {
+            return Vec::new();
+        };
+        if !condition.may_leave_probation(now, true) {
+            return Vec::new();
+        }
+        condition.shorten_probation(now);
+        self.change(
+            component,
+            automatic(
+                Event::ProbationPassed,
+                Actor::Time,
+                "a task ended well",
+                now,
+            ),
+        )
+    }
+
+    /// Lets time pass: blocks of admins and probations end, breakers close, incidents are over.
+    pub fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
+        let mut effects: Vec<Effect> = self
+            .incidents
+            .over(now)
+            .into_iter()
+            .map(Effect::IncidentOver)
+            .collect();
+        effects.extend(self.rails.tick(now).into_iter().map(Effect::BreakerClosed));
+        let due: Vec<(Component, Event)> = self
+            .conditions
+            .iter()
+            .filter_map(|(component, condition)| {
+                let is_over = condition.expires_at.is_some_and(|at| now >= at);
+                let event = match condition.phase {
+                    phase if phase.is_admins() && is_over => Event::Expired,
+                    Phase::Probation if now >= condition.ready_at => Event::ProbationPassed,
+                    _ => return None,
+                };
+                Some((component.clone(), event))
+            })
+            .collect();
+        for (component, event) in due {
+            effects.extend(self.change(
+                &component,
+                automatic(event, Actor::Time, "its time is over", now),
+            ));
+        }
+        effects
+    }
+}
+
+fn automatic(event: Event, actor: Actor, evidence: &str, at: TimeMs) -> Change {
+    Change {
+        event,
+        actor,
+        rule: String::new(),
+        evidence: evidence.to_owned(),
+        at,
+        is_strike: true,
+        expires_at: None,
+    }
+}

@@ -1,0 +1,239 @@
+//! What workers found.
+
+use super::propose::Wish;
+use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
+use crate::health::component::Event;
+use crate::health::evaluate::{Escalation, XidSeen};
+use crate::health::rules::{
+    Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
+};
+use crate::health::{Action, Component, Finding, Scope, Severity, Weight};
+use crate::ids::HostId;
+
+impl Book {
+    /// Takes a worker's finding in; nothing follows from one that was heard before.
+    pub fn hear(
+        &mut self,
+        rules: &RuleSet,
+        incarnation: u64,
+        finding: &Finding,
+        place: &Place<'_>,
+    ) -> Vec<Effect> {
+        let heard = self.heard.entry(place.host).or_default();
+        if !heard.is_new(incarnation, finding.sequence) {
+            return Vec::new();
+        }
+        if self.findings.len() >= FINDINGS_KEPT_MAX {
+            self.findings.pop_front();
+        }
+        self.findings.push_back(finding.clone());
+        let Some(rule) = rules.rule(&finding.rule) else {
+            let reason = format!("no rule is called {}", finding.rule);
+            return vec![Effect::Alert(finding.component.clone(), reason)];
+        };
+        if finding.severity == Severity::Healthy {
+            return self.over(rule, finding, place.host);
+        }
+        let policy = finding.code.and_then(|code| rules.codes.xid(code));
+        match (&finding.component, policy) {
+            (Component::Gpu(_), Some(policy)) if rule.id == "xid" => {
+                self.hear_xid(rules, rule, policy, (finding, place))
+            }
+            _ => self.hear_reading(rule, finding, place),
+        }
+    }
+
+    /// What a rule found is over: suspicion ends, and a block whose rule asks for no more comes to its check.
+    fn over(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
+        // A rule about a GPU may have blocked its host.
+        let places = [finding.component.clone(), Component::Host(host)];
+        let is_its = |of: &&Component| {
+            let cause = self.conditions.get(*of).and_then(|it| it.cause());
+            cause.is_some_and(|cause| cause.rule == rule.id)
+        };
+        let Some(component) = places.iter().find(is_its).cloned() else {
+            return Vec::new();
+        };
+        let may = rule.clears == Clears::Reading || self.phase(&component).accepts_work();
+        if !may || !self.has(&component, Event::Clear) {
+            return Vec::new();
+        }
+        let wish = wish(rule, finding, Scope::None);
+        self.change(&component, wish.change(Event::Clear, false))
+    }
+
+    fn hear_reading(&mut self, rule: &Rule, finding: &Finding, place: &Place<'_>) -> Vec<Effect> {
+        let side = rule.side(finding.severity);
+        let actions = side.map_or(&[][..], |side| &side.actions);
+        let scope = rule.block(finding.severity);
+        let wish = Wish {
+            kills: actions.contains(&Action::Kill),
+            device: device(actions),
+            ..wish(rule, finding, scope)
+        };
+        let mut effects = self.propose(&wish, place);
+        if scope == Scope::None && rule.mode == Mode::Enforce {
+            if finding.severity >= Severity::Degraded
+                && !matches!(finding.component, Component::Rack(_))
+            {
+                effects.extend(self.suspect(&wish, &finding.component));
+            }
+            if actions.contains(&Action::Check) {
+                effects.push(Effect::CheckIdle(finding.component.clone()));
+            }
+        }
+        if actions.contains(&Action::Alert) {
+            let reason = format!("{}: {}", rule.id, finding.evidence);
+            effects.push(Effect::Alert(finding.component.clone(), reason));
+        }
+        effects
+    }
+
+    fn hear_xid(
+        &mut self,
+        rules: &RuleSet,
+        rule: &Rule,
+        policy: &XidPolicy,
+        (finding, place): (&Finding, &Place<'_>),
+    ) -> Vec<Effect> {
+        let Component::Gpu(gpu) = finding.component else {
+            return Vec::new();
+        };
+        let seen = XidSeen {
+            gpu,
+            code: policy.code,
+            cluster: finding.cluster,
+            job: place.job,
+            user: place.user.map(str::to_owned),
+            at: finding.at,
+            is_ours: place.is_ours,
+        };
+        let outcome = self.xids.see(&rules.codes, &seen);
+        if outcome.is_folded || outcome.is_jobs_own {
+            return Vec::new();
+        }
+        if !matches!(policy.blame, Blame::User | Blame::Nothing) {
+            self.records
+                .entry(place.host)
+                .or_default()
+                .code(finding.at, policy.code);
+        }
+        let mut worst = by_policy(rule, policy, finding);
+        let mut effects = Vec::new();
+        for escalation in &outcome.escalations {
+            let by = rules.rule(escalation.rule).unwrap_or(rule);
+            if !escalation.blocks {
+                effects.push(Effect::CheckIdle(finding.component.clone()));
+                continue;
+            }
+            if by.mode == Mode::Observe {
+                continue;
+            }
+            let repeated = escalate(&worst, by, escalation);
+            if escalation.then == DeviceAction::Rma {
+                // The GPU goes back; what its last fault asks of the host is done as well.
+                effects.extend(self.propose(&repeated, place));
+            } else {
+                worst = repeated;
+            }
+        }
+        effects.extend(self.propose(&worst, place));
+        effects
+    }
+}
+
+/// What repetition wants beyond what the XID wants by itself.
+fn escalate<'a>(single: &Wish<'a>, by: &'a Rule, escalation: &'a Escalation) -> Wish<'a> {
+    let is_gpus = escalation.rule != "xid";
+    let scope = match escalation.then {
+        DeviceAction::Rma => {
+            return Wish {
+                rule: &by.id,
+                scope: Scope::Gpu,
+                device: DeviceAction::Rma,
+                evidence: &escalation.evidence,
+                by_hand: true,
+                ..single.clone()
+            };
+        }
+        DeviceAction::Inspect if !is_gpus => Scope::Host,
+        DeviceAction::Reboot => Scope::HostAtTaskEnd,
+        _ => Scope::Gpu,
+    };
+    Wish {
+        rule: &by.id,
+        scope: single.scope.max(scope),
+        // What only history speaks for needs room in every budget.
+        weight: if single.scope == Scope::None {
+            SOFT
+        } else {
+            single.weight
+        },
+        device: escalation.then.max(single.device),
+        evidence: &escalation.evidence,
+        by_hand: single.by_hand || by.clears == Clears::Manual,
+        ..single.clone()
+    }
+}
+
+/// What a finding's rule wants, without anything that ends or repairs.
+fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> Wish<'a> {
+    Wish {
+        rule: &rule.id,
+        component: &finding.component,
+        scope,
+        weight: rule.weight,
+        kills: false,
+        device: DeviceAction::None,
+        evidence: &finding.evidence,
+        users: None,
+        by_hand: rule.clears == Clears::Manual,
+        at: finding.at,
+    }
+}
+
+/// What an XID wants by itself. Where its registers or its text tell, the worker has read them into the severity.
+fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Wish<'a> {
+    let by_rule = rule.block(finding.severity);
+    let is_told = matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text);
+    let scope = match by_rule {
+        Scope::None => Scope::None,
+        _ if is_told => by_rule,
+        _ => policy.block,
+    };
+    let is_fatal = finding.severity == Severity::Fatal;
+    Wish {
+        kills: scope != Scope::None && (policy.task == TaskAction::Kill || is_told && is_fatal),
+        device: match (is_told, is_fatal) {
+            (true, true) => DeviceAction::Reset,
+            (true, false) => DeviceAction::ResetIdle,
+            (false, _) => policy.device,
+        },
+        by_hand: policy.by_hand,
+        ..wish(rule, finding, scope)
+    }
+}
+
+/// The first repair among actions.
+fn device(actions: &[Action]) -> DeviceAction {
+    let of = |action: &Action| match action {
+        Action::Rma => Some(DeviceAction::Rma),
+        Action::Inspect => Some(DeviceAction::Inspect),
+        Action::Reboot => Some(DeviceAction::Reboot),
+        Action::Reset => Some(DeviceAction::Reset),
+        Action::ResetIdle => Some(DeviceAction::ResetIdle),
+        Action::Check => Some(DeviceAction::Check),
+        _ => None,
+    };
+    let found: Vec<DeviceAction> = actions.iter().filter_map(of).collect();
+    // Both a look and an exchange: the exchange decides.
+    found
+        .iter()
+        .copied()
+        .find(|it| *it == DeviceAction::Rma)
+        .or(found.first().copied())
+        .unwrap_or(DeviceAction::None)
+}
+
+/// The weight of what history alone speaks for.
+pub(super) const SOFT: Weight = Weight::Soft;

@@ -1,0 +1,190 @@
+//! Everything that the cluster remembers of health, and the only ways in which it changes.
+//!
+//! One value of the replicated state. `apply` hands findings, ends of attempts, words of admins and the time in, with what it
+//! knows of the place, and gets back what follows; it decides nothing of health itself.
+
+mod admin;
+mod ended;
+mod hear;
+mod propose;
+
+use std::collections::{BTreeMap, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::component::{Change, Condition, Event, Phase, Refusal, Repairs};
+use super::evaluate::Xids;
+use super::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
+use super::lemons::HostRecord;
+use super::outbox::HeardUpTo;
+use super::rules::DeviceAction;
+use super::{Component, Finding};
+use crate::ids::{HostId, JobId};
+use crate::time::TimeMs;
+
+pub use self::ended::EndedOn;
+
+/// Findings that are kept for dry runs and for people, newest last.
+pub const FINDINGS_KEPT_MAX: usize = 4_096;
+
+/// Where a component is, as the rest of the state has it.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// Its host.
+    pub host: HostId,
+    /// GPUs of the host.
+    pub gpus: u32,
+    /// The pool of the host.
+    pub pool: &'a str,
+    /// How the pool is.
+    pub view: PoolView,
+    /// What the host has in common with others, and with how many.
+    pub groups: &'a [(Group, u32)],
+    /// The job whose task has the component.
+    pub job: Option<JobId>,
+    /// Whose job.
+    pub user: Option<&'a str>,
+    /// Whether the scheduler is ending that task.
+    pub is_ours: bool,
+}
+
+/// What follows from a change, for `apply` to do and to tell.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect {
+    /// A component stands elsewhere.
+    Changed {
+        /// Which.
+        component: Component,
+        /// From where.
+        from: Phase,
+        /// To where.
+        to: Phase,
+    },
+    /// What runs there is ended and begun again elsewhere, at nobody's cost.
+    Kill(Component),
+    /// A repair may begin.
+    Repair(Component, DeviceAction),
+    /// A check is due once nothing runs there.
+    CheckIdle(Component),
+    /// A rail refused something, or all but the end of placement.
+    Railed(Component, Refused),
+    /// The component's own state refused it.
+    Refused(Component, Refusal),
+    /// Many hosts at once: nothing is held against them.
+    Incident(Incident),
+    /// An incident is over: its work is placed again in one batch.
+    IncidentOver(Incident),
+    /// A breaker closed.
+    BreakerClosed(String),
+    /// People should look, for the reason that is given.
+    Alert(Component, String),
+}
+
+/// Everything that is remembered of health.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Book {
+    /// Components that are or were not healthy.
+    conditions: BTreeMap<Component, Condition>,
+    repairs: BTreeMap<Component, Repairs>,
+    records: BTreeMap<HostId, HostRecord>,
+    heard: BTreeMap<HostId, HeardUpTo>,
+    findings: VecDeque<Finding>,
+    xids: Xids,
+    rails: Rails,
+    incidents: Incidents,
+}
+
+impl Book {
+    /// Where a component stands; healthy, if nothing is known.
+    #[must_use]
+    pub fn phase(&self, component: &Component) -> Phase {
+        self.conditions
+            .get(component)
+            .map_or(Phase::Healthy, |it| it.phase)
+    }
+
+    /// What is known of a component.
+    #[must_use]
+    pub fn condition(&self, component: &Component) -> Option<&Condition> {
+        self.conditions.get(component)
+    }
+
+    /// All that is known of components.
+    pub fn conditions(&self) -> impl Iterator<Item = (&Component, &Condition)> {
+        self.conditions.iter()
+    }
+
+    /// The findings that are kept, oldest first: what a dry run is made on.
+    pub fn findings(&self) -> impl Iterator<Item = &Finding> {
+        self.findings.iter()
+    }
+
+    /// The rails.
+    #[must_use]
+    pub const fn rails(&self) -> &Rails {
+        &self.rails
+    }
+
+    /// The incident that a host is part of.
+    #[must_use]
+    pub fn incident(&self, host: HostId, now: TimeMs) -> Option<&Incident> {
+        self.incidents.of(host, now)
+    }
+
+    /// Up to where a worker's findings were heard, to acknowledge.
+    #[must_use]
+    pub fn acknowledged(&self, host: HostId, incarnation: u64) -> u64 {
+        self.heard
+            .get(&host)
+            .map_or(0, |heard| heard.acknowledged(incarnation))
+    }
+
+    /// Forgets a host with all that is known of it and its adapters; its GPUs are forgotten one by one.
+    pub fn forget(&mut self, component: &Component) {
+        self.conditions.remove(component);
+        self.repairs.remove(component);
+        match component {
+            Component::Gpu(gpu) => self.xids.forget(*gpu),
+            Component::Host(host) => {
+                self.records.remove(host);
+                self.heard.remove(host);
+                let is_its =
+                    |of: &Component| matches!(of, Component::Nic { host: at, .. } if at == host);
+                self.conditions.retain(|of, _| !is_its(of));
+            }
+            Component::Nic { .. } | Component::Rack(_) => {}
+        }
+    }
+
+    /// Changes a component and says what became of it.
+    fn change(&mut self, component: &Component, change: Change) -> Vec<Effect> {
+        let at = change.at;
+        let is_new = !self.conditions.contains_key(component);
+        let condition = self
+            .conditions
+            .entry(component.clone())
+            .or_insert_with(|| Condition::new(at));
+        let from = condition.phase;
+        match condition.change(change) {
+            Ok(_) if condition.phase != from => vec![Effect::Changed {
+                component: component.clone(),
+                from,
+                to: condition.phase,
+            }],
+            Ok(_) => Vec::new(),
+            Err(refusal) => {
+                if is_new {
+                    self.conditions.remove(component);
+                }
+                vec![Effect::Refused(component.clone(), refusal)]
+            }
+        }
+    }
+
+    fn has(&self, component: &Component, event: Event) -> bool {
+        super::component::next(self.phase(component), event).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,169 @@
+//! From what was found to what is done: incident, rails, the component's own table, then kills and repairs.
+
+use super::{Book, Effect, Place};
+use crate::health::component::{Actor, Change, Event};
+use crate::health::guard_rails::{Proposal, Verdict};
+use crate::health::rules::DeviceAction;
+use crate::health::{Component, Scope, Weight};
+use crate::time::TimeMs;
+
+/// What a rule wants.
+#[derive(Clone, Debug)]
+pub(super) struct Wish<'a> {
+    pub(super) rule: &'a str,
+    /// What was found ill; what is blocked follows from the scope.
+    pub(super) component: &'a Component,
+    pub(super) scope: Scope,
+    pub(super) weight: Weight,
+    /// Whether what runs there is ended.
+    pub(super) kills: bool,
+    pub(super) device: DeviceAction,
+    pub(super) evidence: &'a str,
+    /// Whether a job's failures speak for it, and of how many users: budgets of jobs and tenants then hold.
+    pub(super) users: Option<u32>,
+    /// Whether only a person gives back what is blocked.
+    pub(super) by_hand: bool,
+    pub(super) at: TimeMs,
+}
+
+impl Book {
+    /// Does what a rule wants, as far as it may.
+    pub(super) fn propose(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Vec<Effect> {
+        let target = match wish.scope {
+            Scope::None => return Vec::new(),
+            Scope::Host | Scope::HostAtTaskEnd => Component::Host(place.host),
+            Scope::Gpu | Scope::GpuAtTaskEnd => wish.component.clone(),
+        };
+        let event = match (wish.device, wish.scope) {
+            (DeviceAction::Rma, _) => Event::Condemn,
+            (_, Scope::GpuAtTaskEnd | Scope::HostAtTaskEnd) => Event::Drain,
+            _ => Event::Block,
+        };
+        let is_host = matches!(target, Component::Host(_));
+        if let Some(effects) = self.incident_of(wish, place, is_host) {
+            return effects;
+        }
+        if !self.has(&target, event) && !self.phase(&target).is_admins() {
+            return Vec::new();
+        }
+        let proposal = Proposal {
+            component: &target,
+            host: place.host,
+            scope: wish.scope,
+            gpus: if is_host { place.gpus } else { 1 },
+            weight: wish.weight,
+            pool: place.pool,
+            job: place.job.filter(|_| wish.users.is_some()),
+            tenant: place.user,
+            users: wish.users.unwrap_or_default(),
+            attempt_has_blocked: false,
+            at: wish.at,
+        };
+        let verdict = self.rails.admit(&proposal, &place.view);
+        if let Verdict::Refused(refused) = verdict {
+            let mut effects = vec![Effect::Railed(target.clone(), refused)];
+            effects.extend(self.suspect(wish, &target));
+            return effects;
+        }
+        let mut effects = self.change(&target, wish.change(event, true));
+        let is_done = effects
+            .iter()
+            .any(|it| matches!(it, Effect::Changed { .. }));
+        if !is_done {
+            return effects;
+        }
+        if let Some(condition) = self.conditions.get_mut(&target) {
+            condition.by_hand |= wish.by_hand;
+        }
+        self.records.entry(place.host).or_default().block(wish.at);
+        if let Verdict::PlacementOnly(refused) = verdict {
+            effects.push(Effect::Railed(target, refused));
+            return effects;
+        }
+        if wish.kills {
+            effects.push(Effect::Kill(target.clone()));
+        }
+        effects.extend(self.repair(wish, &target, place));
+        effects
+    }
+
+    /// The component is watched from now on.
+    pub(super) fn suspect(&mut self, wish: &Wish<'_>, target: &Component) -> Vec<Effect> {
+        if self.has(target, Event::Suspect) {
+            self.change(target, wish.change(Event::Suspect, false))
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// If many hosts went bad together: one incident, and nothing is held against any of them.
+    fn incident_of(
+        &mut self,
+        wish: &Wish<'_>,
+        place: &Place<'_>,
+        is_host: bool,
+    ) -> Option<Vec<Effect>> {
+        if !is_host {
+            return None;
+        }
+        let was_open = self.incidents.of(place.host, wish.at).is_some();
+        let incident = self
+            .incidents
+            .see(wish.at, place.host, place.groups)?
+            .clone();
+        let is_new = !was_open && incident.since == wish.at;
+        if !is_new {
+            return Some(Vec::new());
+        }
+        let mut effects = Vec::new();
+        for host in &incident.hosts {
+            let component = Component::Host(*host);
+            if let Some(condition) = self.conditions.get_mut(&component) {
+                let from = condition.phase;
+                if condition.forgive(wish.rule, wish.at) {
+                    let to = condition.phase;
+                    effects.push(Effect::Changed {
+                        component,
+                        from,
+                        to,
+                    });
+                }
+            }
+        }
+        effects.push(Effect::Incident(incident));
+        Some(effects)
+    }
+
+    /// The repair that comes next on the ladder, if one may begin now.
+    fn repair(&self, wish: &Wish<'_>, target: &Component, place: &Place<'_>) -> Vec<Effect> {
+        let known = self.repairs.get(target);
+        let device = known.map_or(wish.device, |repairs| repairs.next(wish.at, wish.device));
+        match device {
+            DeviceAction::None | DeviceAction::Decode | DeviceAction::Text => Vec::new(),
+            DeviceAction::Inspect | DeviceAction::Rma => {
+                vec![Effect::Alert(target.clone(), wish.evidence.to_owned())]
+            }
+            DeviceAction::Check => vec![Effect::CheckIdle(target.clone())],
+            DeviceAction::Reset | DeviceAction::ResetIdle | DeviceAction::Reboot => {
+                match self.rails.admit_repair(&place.view) {
+                    Ok(()) => vec![Effect::Repair(target.clone(), device)],
+                    Err(refused) => vec![Effect::Railed(target.clone(), refused)],
+                }
+            }
+        }
+    }
+}
+
+impl Wish<'_> {
+    pub(super) fn change(&self, event: Event, is_strike: bool) -> Change {
+        Change {
+            event,
+            actor: Actor::Rule(self.rule.to_owned()),
+            rule: self.rule.to_owned(),
+            evidence: self.evidence.to_owned(),
+            at: self.at,
+            is_strike,
+            expires_at: None,
+        }
+    }
+}

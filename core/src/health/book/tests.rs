@@ -1,0 +1,702 @@
+//! Faults of the catalogue, from the finding to what follows.
+
+use super::*;
+use crate::health::attribution::{Attribution, Class, Measure, Step, Suspicion};
+use crate::health::component::Actor;
+use crate::health::guard_rails::{GroupKind, Rail};
+use crate::health::rules::{Mode, RuleSet};
+use crate::health::{Charge, DAY_MS, HOUR_MS, MINUTE_MS, SECOND_MS, Severity};
+use crate::ids::GpuUuid;
+
+/// A cluster of 100 hosts with eight GPUs, in racks of ten.
+struct Site {
+    rules: RuleSet,
+    book: Book,
+    sequences: BTreeMap<HostId, u64>,
+    job: Option<(u64, &'static str)>,
+    view: PoolView,
+}
+
+fn gpu(host: u32, index: u32) -> Component {
+    Component::Gpu(GpuUuid(u128::from(host * 8 + index)))
+}
+
+fn host(host: u32) -> Component {
+    Component::Host(HostId(host))
+}
+
+impl Site {
+    fn new() -> Self {
+        Self {
+            rules: RuleSet::shipped().expect("the shipped rules parse"),
+            book: Book::default(),
+            sequences: BTreeMap::new(),
+            job: None,
+            view: PoolView {
+                gpus: 800,
+                hosts: 100,
+                hosts_in_service: 100,
+                ..PoolView::default()
+            },
+        }
+    }
+
+    fn with_place<T>(
+        &mut self,
+        of: u32,
+        act: impl FnOnce(&mut Book, &RuleSet, &Place<'_>) -> T,
+    ) -> T {
+        let rack = Group {
+            kind: GroupKind::Rack,
+            name: format!("r{}", of / 10),
+        };
+        let cluster = Group {
+            kind: GroupKind::Cluster,
+            name: String::new(),
+        };
+        let groups = [(rack, 10), (cluster, 100)];
+        let place = Place {
+            host: HostId(of),
+            gpus: 8,
+            pool: "all",
+            view: self.view,
+            groups: &groups,
+            job: self.job.map(|(job, _)| JobId(job)),
+            user: self.job.map(|(_, user)| user),
+            is_ours: false,
+        };
+        act(&mut self.book, &self.rules, &place)
+    }
+
+    fn hear(&mut self, of: u32, mut finding: Finding) -> Vec<Effect> {
+        let sequence = self.sequences.entry(HostId(of)).or_default();
+        *sequence += 1;
+        finding.sequence = *sequence;
+        self.with_place(of, |book, rules, place| {
+            book.hear(rules, 1, &finding, place)
+        })
+    }
+
+    /// A reading of a rule, told in words.
+    fn reading(&mut self, rule: &str, component: Component, severity: Severity, at: u64) -> String {
+        let of = match &component {
+            Component::Gpu(gpu) => gpu.0 as u32 / 8,
+            Component::Host(host) | Component::Nic { host, .. } => host.0,
+            Component::Rack(_) => 0,
+        };
+        let finding = finding(rule, component, severity, at);
+        told(&self.hear(of, finding))
+    }
+
+    /// An XID of a GPU, as bad as its code says.
+    fn xid(&mut self, code: u32, component: Component, at: u64) -> String {
+        let policy = self.rules.codes.xid(code).expect("it is known").severity;
+        let severity = Severity::of(policy.word()).unwrap_or(Severity::Fatal);
+        let mut finding = finding("xid", component.clone(), severity, at);
+        finding.code = Some(code);
+        let Component::Gpu(gpu) = component else {
+            panic!("XIDs are of GPUs");
+        };
+        told(&self.hear(gpu.0 as u32 / 8, finding))
+    }
+}
+
+fn finding(rule: &str, component: Component, severity: Severity, at: u64) -> Finding {
+    Finding {
+        sequence: 0,
+        rule: rule.to_owned(),
+        component,
+        severity,
+        metric: String::new(),
+        measured: 1,
+        code: None,
+        cluster: None,
+        evidence: format!("{rule} seen"),
+        at: TimeMs(at),
+    }
+}
+
+/// A component in a word: `g` host and index, or `h` and host.
+fn name(component: &Component) -> String {
+    match component {
+        Component::Gpu(gpu) => format!("g{}.{}", gpu.0 / 8, gpu.0 % 8),
+        Component::Host(host) => format!("h{host}"),
+        other => other.to_string(),
+    }
+}
+
+fn told(effects: &[Effect]) -> String {
+    let one = |effect: &Effect| match effect {
+        Effect::Changed { component, to, .. } => format!("{} {to}", name(component)),
+        Effect::Kill(component) => format!("kill {}", name(component)),
+        Effect::Repair(component, action) => format!("{action} {}", name(component)),
+        Effect::CheckIdle(component) => format!("check {}", name(component)),
+        Effect::Railed(component, refused) => format!("{} on {}", refused.rail, name(component)),
+        Effect::Refused(component, refusal) => format!("{}: {refusal}", name(component)),
+        Effect::Incident(incident) => format!(
+            "incident of {} {}",
+            incident.hosts.len(),
+            incident.group.kind
+        ),
+        Effect::IncidentOver(incident) => format!("over of {}", incident.hosts.len()),
+        Effect::BreakerClosed(pool) => format!("closed {pool}"),
+        Effect::Alert(component, _) => format!("alert {}", name(component)),
+    };
+    effects.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+fn admin(event: Event, reason: &str, at: u64, expires_at: Option<u64>) -> Change {
+    Change {
+        event,
+        actor: Actor::Admin("ann".to_owned()),
+        rule: String::new(),
+        evidence: reason.to_owned(),
+        at: TimeMs(at),
+        is_strike: false,
+        expires_at: expires_at.map(TimeMs),
+    }
+}
+
+/// Single findings and what follows at once.
+#[test]
+fn a_fault_takes_out_what_is_broken_and_no_more() {
+    use Severity::{Degraded, Fatal};
+    for (name, play, expected) in [
+        (
+            "1: XID 79",
+            Site::new().xid(79, gpu(1, 0), 0),
+            "h1 blocked(auto), kill h1, reboot h1",
+        ),
+        (
+            "3: XID 48",
+            Site::new().xid(48, gpu(1, 0), 0),
+            "g1.0 blocked(auto), kill g1.0, reset g1.0",
+        ),
+        (
+            "3: XID 63",
+            Site::new().xid(63, gpu(1, 0), 0),
+            "g1.0 draining, reset_idle g1.0",
+        ),
+        (
+            "4: XID 94",
+            Site::new().xid(94, gpu(1, 0), 0),
+            "g1.0 draining, reset_idle g1.0",
+        ),
+        ("5: XID 31", Site::new().xid(31, gpu(1, 0), 0), ""),
+        (
+            "XID 74 by registers of NVLink 5",
+            Site::new().xid(149, gpu(1, 0), 0),
+            "g1.0 blocked(auto), kill g1.0, reset g1.0",
+        ),
+        (
+            "12: uncorrected ECC",
+            Site::new().reading("ecc_unc_volatile", gpu(1, 0), Fatal, 0),
+            "g1.0 blocked(auto), kill g1.0, reset g1.0",
+        ),
+        (
+            "13: corrected ECC",
+            Site::new().reading("ecc_cor_dram", gpu(1, 0), Degraded, 0),
+            "g1.0 draining, reset_idle g1.0",
+        ),
+        (
+            "14: remap failure",
+            Site::new().reading("remap_failure", gpu(1, 0), Fatal, 0),
+            "g1.0 rma, alert g1.0",
+        ),
+        (
+            "15: GPU lost",
+            Site::new().reading("gpu_lost", gpu(1, 2), Fatal, 0),
+            "h1 blocked(auto), kill h1, reboot h1",
+        ),
+        (
+            "16: hung NVML",
+            Site::new().reading("nvml_latency", host(1), Fatal, 0),
+            "h1 blocked(auto), reboot h1",
+        ),
+        (
+            "18: recovery action 3",
+            Site::new().reading("gpu_recovery_action", gpu(1, 0), Degraded, 0),
+            "g1.0 draining, reset_idle g1.0",
+        ),
+        (
+            "19: straggler",
+            Site::new().reading("straggler", gpu(1, 0), Degraded, 0),
+            "g1.0 suspect, check g1.0",
+        ),
+        (
+            "20: throttled",
+            Site::new().reading("hw_slowdown", gpu(1, 0), Degraded, 0),
+            "g1.0 suspect",
+        ),
+        (
+            "21: power brake",
+            Site::new().reading("power_brake", Component::Rack("r1".to_owned()), Fatal, 0),
+            "alert rack r1",
+        ),
+        (
+            "22: NVLink down",
+            Site::new().reading("nvlink_down", gpu(1, 0), Fatal, 0),
+            "g1.0 blocked(auto), kill g1.0, reset g1.0",
+        ),
+        (
+            "31: read-only",
+            Site::new().reading("fs_readonly", host(1), Fatal, 0),
+            "h1 blocked(auto), reboot h1",
+        ),
+        (
+            "55: SXid",
+            Site::new().reading("sxid_fatal", host(1), Fatal, 0),
+            "h1 blocked(auto), kill h1, reboot h1",
+        ),
+        (
+            "57: driver and library",
+            Site::new().reading("driver_lib_mismatch", host(1), Degraded, 0),
+            "h1 draining, reboot h1",
+        ),
+        (
+            "58: adapter down",
+            Site::new().reading(
+                "ib_state",
+                Component::Nic {
+                    host: HostId(1),
+                    name: "mlx5_0/1".to_owned(),
+                },
+                Fatal,
+                0,
+            ),
+            "h1 blocked(auto), alert h1",
+        ),
+        (
+            "59: clock",
+            Site::new().reading("clock_skew", host(1), Fatal, 0),
+            "",
+        ),
+        (
+            "observed only",
+            Site::new().reading("pcie_fatal", gpu(1, 0), Fatal, 0),
+            "",
+        ),
+        (
+            "no rule",
+            Site::new().reading("unheard_of", gpu(1, 0), Fatal, 0),
+            "alert g1.0",
+        ),
+    ] {
+        assert_eq!(play, expected, "{name}");
+    }
+}
+
+#[test]
+fn findings_that_are_told_again_count_once() {
+    let mut site = Site::new();
+    let mut finding = finding("ecc_unc_volatile", gpu(1, 0), Severity::Fatal, 0);
+    finding.sequence = 7;
+    let mut hear = |incarnation| {
+        site.with_place(1, |book, rules, place| {
+            told(&book.hear(rules, incarnation, &finding, place))
+        })
+    };
+    assert_eq!(hear(1), "g1.0 blocked(auto), kill g1.0, reset g1.0");
+    assert_eq!(hear(1), "");
+    let book = &site.book;
+    assert_eq!(
+        (book.acknowledged(HostId(1), 1), book.findings().count()),
+        (7, 1)
+    );
+    assert_eq!(
+        book.condition(&gpu(1, 0))
+            .expect("it is known")
+            .strikes
+            .at(TimeMs(0)),
+        1
+    );
+}
+
+#[test]
+fn page_faults_of_two_users_block_the_gpu_and_a_buggy_job_none() {
+    let mut site = Site::new();
+    site.job = Some((1, "ann"));
+    assert_eq!(site.xid(31, gpu(1, 0), 0), "");
+    site.job = Some((2, "bob"));
+    assert_eq!(
+        site.xid(31, gpu(1, 0), HOUR_MS),
+        "g1.0 blocked(auto), check g1.0"
+    );
+    let mut site = Site::new();
+    site.job = Some((1, "ann"));
+    for of in 0..4 {
+        assert_eq!(site.xid(31, gpu(of, 0), u64::from(of) * MINUTE_MS), "");
+        assert_eq!(site.xid(45, gpu(of, 0), u64::from(of) * MINUTE_MS + 1), "");
+    }
+    assert_eq!(site.book.conditions().count(), 0);
+}
+
+#[test]
+fn a_gpu_that_falls_off_twice_in_a_week_goes_back() {
+    let mut site = Site::new();
+    site.xid(79, gpu(1, 0), 0);
+    let second = site.xid(79, gpu(1, 0), 2 * DAY_MS);
+    assert_eq!(second, "g1.0 rma, kill g1.0, alert g1.0");
+}
+
+#[test]
+fn the_way_back_is_repair_check_and_probation() {
+    let mut site = Site::new();
+    let one = gpu(1, 0);
+    site.xid(48, one.clone(), 0);
+    let book = &mut site.book;
+    let at = |minutes: u64| TimeMs(minutes * MINUTE_MS);
+    assert_eq!(
+        told(&book.work(&one, Event::RepairBegan, "reset", at(1))),
+        "g1.0 repairing"
+    );
+    assert_eq!(
+        told(&book.repaired(&one, DeviceAction::Reset, at(2))),
+        "g1.0 checking"
+    );
+    assert_eq!(
+        told(&book.work(&one, Event::CheckPassed, "gemm", at(3))),
+        "g1.0: not before 900000ms"
+    );
+    assert_eq!(
+        told(&book.work(&one, Event::CheckPassed, "gemm", at(15))),
+        "g1.0 probation"
+    );
+    assert_eq!(told(&book.tick(at(20))), "");
+    assert_eq!(told(&book.succeeded(&one, at(20))), "g1.0 healthy");
+    // The second time a success is not enough.
+    assert_eq!(
+        site.xid(62, gpu(1, 0), 30 * MINUTE_MS),
+        "g1.0 blocked(auto), kill g1.0, reset g1.0"
+    );
+    let book = &mut site.book;
+    book.work(&one, Event::CheckBegan, "gemm", at(95));
+    assert_eq!(
+        told(&book.work(&one, Event::CheckPassed, "gemm", at(95))),
+        "g1.0 probation"
+    );
+    assert_eq!(told(&book.succeeded(&one, at(100))), "");
+    assert_eq!(told(&book.tick(at(95 + 360))), "g1.0 healthy");
+}
+
+#[test]
+fn what_a_reading_blocked_a_reading_ends() {
+    let mut site = Site::new();
+    let nic = Component::Nic {
+        host: HostId(1),
+        name: "mlx5_0/1".to_owned(),
+    };
+    site.reading("ib_state", nic.clone(), Severity::Fatal, 0);
+    assert_eq!(
+        site.reading("ib_state", nic, Severity::Healthy, HOUR_MS),
+        "h1 checking"
+    );
+    site.reading("hw_slowdown", gpu(2, 0), Severity::Degraded, 0);
+    assert_eq!(
+        site.reading("hw_slowdown", gpu(2, 0), Severity::Healthy, 1),
+        "g2.0 healthy"
+    );
+    // What asks for a check is not over because the counter stands still.
+    site.reading("ecc_unc_volatile", gpu(3, 0), Severity::Fatal, 0);
+    assert_eq!(
+        site.reading("ecc_unc_volatile", gpu(3, 0), Severity::Healthy, 1),
+        ""
+    );
+    // Nor does one host's reading end another's block.
+    site.reading("nvml_latency", host(4), Severity::Fatal, 0);
+    assert_eq!(
+        site.reading("nvml_latency", host(5), Severity::Healthy, 1),
+        ""
+    );
+}
+
+#[test]
+fn a_rack_that_goes_at_once_keeps_no_strike() {
+    let mut site = Site::new();
+    let mut all = Vec::new();
+    for of in 10..20 {
+        all.push(site.reading(
+            "fs_readonly",
+            host(of),
+            Severity::Fatal,
+            u64::from(of) * SECOND_MS,
+        ));
+    }
+    // Four hosts were blocked before half of the rack was seen.
+    assert_eq!(all[3], "h13 blocked(auto), reboot h13");
+    assert_eq!(
+        all[4],
+        "h10 healthy, h11 healthy, h12 healthy, h13 healthy, incident of 5 rack"
+    );
+    assert!(all[5..].iter().all(String::is_empty), "{all:?}");
+    for of in 10..20 {
+        assert_eq!(site.book.phase(&host(of)), Phase::Healthy);
+        let strikes = site
+            .book
+            .condition(&host(of))
+            .map_or(0, |it| it.strikes.at(TimeMs(20_000)));
+        assert_eq!(strikes, 0, "{of}");
+    }
+    let over = site.book.tick(TimeMs(14 * SECOND_MS + 120 * SECOND_MS));
+    assert_eq!(told(&over), "over of 10");
+}
+
+#[test]
+fn a_bad_soft_rule_blocks_a_twentieth_and_alerts() {
+    let mut site = Site::new();
+    let mut railed = 0;
+    for of in 0..60 {
+        for index in 0..8 {
+            let at = u64::from(of) * 90 * SECOND_MS / 8;
+            let found = site.reading("straggler", gpu(of, index), Severity::Fatal, at);
+            site.view.gpus_blocked_soft += u32::from(found.contains("blocked"));
+            railed += u32::from(found.contains("breaker on"));
+        }
+    }
+    assert_eq!(site.view.gpus_blocked_soft, 40);
+    assert!(railed > 400);
+    // The rest is watched, and goes on.
+    assert_eq!(site.book.phase(&gpu(59, 7)), Phase::Suspect);
+    // A copy of the state, as a new leader has it, refuses as well.
+    let book = site.book.clone();
+    assert!(
+        book.rails()
+            .breaker("all")
+            .expect("it was needed")
+            .is_tripped()
+    );
+}
+
+#[test]
+fn an_admins_word_stands_above_everything() {
+    let mut site = Site::new();
+    let view = site.view;
+    site.xid(48, gpu(1, 0), 0);
+    let unblock = admin(Event::AdminUnblock, "it is fine", 1_000, None);
+    let effects = site
+        .book
+        .admin(&gpu(1, 0), unblock, false, &view)
+        .expect("it may");
+    assert_eq!(told(&effects), "g1.0 healthy");
+    let muted = site.xid(95, gpu(1, 0), HOUR_MS);
+    assert!(
+        muted.starts_with("g1.0: rule xid does nothing here until"),
+        "{muted}"
+    );
+    // Blocked by a person, found ill meanwhile, given back by time: blocked for what was found.
+    let block = admin(Event::AdminBlock, "cabling", 0, Some(HOUR_MS));
+    site.book
+        .admin(&gpu(2, 0), block, false, &view)
+        .expect("it may");
+    assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "");
+    assert_eq!(told(&site.book.tick(TimeMs(HOUR_MS))), "g2.0 blocked(auto)");
+    // The last host of a pool must be forced.
+    let last = PoolView {
+        hosts: 1,
+        hosts_in_service: 1,
+        gpus: 8,
+        ..PoolView::default()
+    };
+    let block = admin(Event::AdminBlock, "move", 0, None);
+    let refused = site
+        .book
+        .admin(&host(9), block.clone(), false, &last)
+        .expect_err("the last");
+    assert_eq!(refused.rail, Rail::LastHost);
+    assert_eq!(
+        told(
+            &site
+                .book
+                .admin(&host(9), block, true, &last)
+                .expect("forced")
+        ),
+        "h9 blocked(admin)"
+    );
+}
+
+#[test]
+fn repairs_wait_for_each_other_and_end_with_a_person() {
+    let mut site = Site::new();
+    site.view.repairs = 10;
+    assert_eq!(
+        site.xid(48, gpu(1, 0), 0),
+        "g1.0 blocked(auto), kill g1.0, repairs on g1.0"
+    );
+    site.view.repairs = 0;
+    let mut at = DAY_MS;
+    for _ in 0..2 {
+        assert_eq!(
+            site.reading("fs_readonly", host(2), Severity::Fatal, at),
+            "h2 blocked(auto), reboot h2"
+        );
+        let book = &mut site.book;
+        book.work(&host(2), Event::RepairBegan, "reboot", TimeMs(at));
+        book.repaired(&host(2), DeviceAction::Reboot, TimeMs(at));
+        book.work(
+            &host(2),
+            Event::CheckPassed,
+            "gemm",
+            TimeMs(at + 2 * HOUR_MS),
+        );
+        book.tick(TimeMs(at + 10 * HOUR_MS));
+        at += 11 * HOUR_MS;
+    }
+    assert_eq!(
+        site.reading("fs_readonly", host(2), Severity::Fatal, at),
+        "h2 blocked(auto), alert h2"
+    );
+}
+
+fn found(class: Class, component: Component, measure: Measure) -> Attribution {
+    Attribution {
+        class,
+        component: Some(component),
+        confidence_permille: 700,
+        evidence: vec!["2 jobs of 2 users failed".to_owned()],
+        charge: Charge::Infra,
+        measures: vec![measure],
+        suspicions: Vec::new(),
+        takes_back: false,
+        step: Step::Pattern,
+    }
+}
+
+#[test]
+fn an_attributed_end_blocks_for_a_check_within_its_budgets() {
+    let mut site = Site::new();
+    let mut blocked = 0;
+    for job in 0..10u32 {
+        site.job = Some((u64::from(job), "eve"));
+        let on = EndedOn {
+            hosts: &[HostId(job)],
+            users: 2,
+            at: TimeMs(u64::from(job)),
+        };
+        let found = found(Class::Gpu, gpu(job, 0), Measure::BlockForCheck);
+        let effects = site.with_place(job, |book, _, place| told(&book.ended(&found, &on, place)));
+        blocked += u32::from(effects == format!("g{job}.0 blocked(auto), check g{job}.0"));
+        if job > 3 {
+            assert_eq!(effects, format!("tenant on g{job}.0, g{job}.0 suspect"));
+        }
+    }
+    assert_eq!(blocked, 3);
+    let on = EndedOn {
+        hosts: &[HostId(50)],
+        users: 1,
+        at: TimeMs(99),
+    };
+    let idle = found(Class::Gpu, gpu(50, 0), Measure::CheckIdle);
+    let effects = site.with_place(50, |book, _, place| told(&book.ended(&idle, &on, place)));
+    assert_eq!(effects, "g50.0 suspect, check g50.0");
+}
+
+#[test]
+fn a_lemon_is_drained_for_a_check() {
+    let mut site = Site::new();
+    let now = TimeMs(DAY_MS);
+    for of in 0..100u32 {
+        for task in 0..40u32 {
+            site.book.started(HostId(of), now);
+            let fails = if of == 7 {
+                task.is_multiple_of(4)
+            } else {
+                of.is_multiple_of(3) && task == 5
+            };
+            if fails {
+                let mut open = found(Class::Unknown, host(of), Measure::RetryElsewhere);
+                open.charge = Charge::User;
+                let on = EndedOn {
+                    hosts: &[HostId(of)],
+                    users: 1,
+                    at: now,
+                };
+                site.with_place(of, |book, _, place| book.ended(&open, &on, place));
+            }
+        }
+    }
+    let lemons: Vec<HostId> = site
+        .book
+        .lemons(now)
+        .into_iter()
+        .map(|(host, _)| host)
+        .collect();
+    assert_eq!(lemons, [HostId(7)]);
+    let effects = site.with_place(7, |book, _, place| {
+        told(&book.drain_lemon(HostId(7), place, now))
+    });
+    assert_eq!(effects, "h7 draining, check h7");
+    let effects = site.with_place(8, |book, _, place| {
+        told(&book.drain_lemon(HostId(8), place, now))
+    });
+    assert_eq!(effects, "");
+}
+
+#[test]
+fn suspicion_of_gangs_adds_up() {
+    let mut site = Site::new();
+    for at in 0..4 {
+        let mut hang = found(Class::Unknown, host(1), Measure::RetryElsewhere);
+        hang.suspicions = vec![
+            Suspicion {
+                component: host(1),
+                milli: 1_000,
+            },
+            Suspicion {
+                component: host(2),
+                milli: 100,
+            },
+        ];
+        let on = EndedOn {
+            hosts: &[HostId(1), HostId(2)],
+            users: 1,
+            at: TimeMs(at),
+        };
+        site.with_place(1, |book, _, place| book.ended(&hang, &on, place));
+    }
+    let lemons: Vec<HostId> = site
+        .book
+        .lemons(TimeMs(9))
+        .into_iter()
+        .map(|(host, _)| host)
+        .collect();
+    assert_eq!(lemons, [HostId(1)]);
+}
+
+#[test]
+fn an_observed_rule_blocks_once_it_is_enforced() {
+    let mut site = Site::new();
+    assert_eq!(
+        site.reading("pcie_fatal", gpu(1, 0), Severity::Fatal, 0),
+        ""
+    );
+    let rule = site
+        .rules
+        .rules
+        .iter_mut()
+        .find(|rule| rule.id == "pcie_fatal");
+    rule.expect("it is shipped").mode = Mode::Enforce;
+    assert_eq!(
+        site.reading("pcie_fatal", gpu(1, 0), Severity::Fatal, 1),
+        "h1 blocked(auto), reboot h1"
+    );
+}
+
+#[test]
+fn what_is_gone_is_forgotten() {
+    let mut site = Site::new();
+    site.xid(48, gpu(1, 0), 0);
+    let nic = Component::Nic {
+        host: HostId(1),
+        name: "mlx5_0/1".to_owned(),
+    };
+    site.reading("ib_state", nic.clone(), Severity::Degraded, 0);
+    assert_eq!(site.book.phase(&nic), Phase::Suspect);
+    for component in [gpu(1, 0), host(1)] {
+        site.book.forget(&component);
+    }
+    assert_eq!(site.book.conditions().count(), 0);
+    for at in 0..FINDINGS_KEPT_MAX as u64 + 5 {
+        site.reading("hw_slowdown", gpu(3, 0), Severity::Degraded, at);
+    }
+    assert_eq!(site.book.findings().count(), FINDINGS_KEPT_MAX);
+}

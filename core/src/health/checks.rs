@@ -1,0 +1,146 @@
+//! Checks that sites bring along: scripts with the exit codes of Nagios, and node health checks as Slurm runs them.
+
+use super::{Severity, raw_evidence};
+
+/// A finding of a site's own check names the rule `check:` and the check's name.
+pub const RULE_PREFIX: &str = "check:";
+
+/// How a check is understood.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Dialect {
+    /// 0 is well, 1 a warning, 2 critical, anything else unknown; one line, and figures behind `|`.
+    Nagios,
+    /// 0 is well, anything else is not; a line says why, as LBNL's node health check and Slurm's `HealthCheckProgram` do.
+    NodeHealthCheck,
+}
+
+/// How a check's process ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckEnd {
+    /// With this exit code.
+    Exited(i32),
+    /// By a signal.
+    Killed(i32),
+    /// It did not end in time.
+    TimedOut,
+    /// It could not be started.
+    NotStarted,
+}
+
+/// What a check says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CheckResult {
+    /// How bad it is; none if nobody knows: that is never taken for healthy.
+    pub severity: Option<Severity>,
+    /// Its line, without figures.
+    pub text: String,
+    /// Figures: name and value as written.
+    pub figures: Vec<(String, String)>,
+}
+
+/// Figures that one check may tell.
+const FIGURES_MAX: usize = 32;
+
+/// Reads what a check said and how it ended.
+#[must_use]
+pub fn read(dialect: Dialect, end: CheckEnd, output: &str) -> CheckResult {
+    let severity = match (end, dialect) {
+        (CheckEnd::Exited(0), _) => Some(Severity::Healthy),
+        (CheckEnd::Exited(1), Dialect::Nagios) => Some(Severity::Degraded),
+        (CheckEnd::Exited(2), Dialect::Nagios) => Some(Severity::Fatal),
+        (CheckEnd::Exited(_) | CheckEnd::Killed(_), Dialect::Nagios) => None,
+        (CheckEnd::Exited(_), Dialect::NodeHealthCheck) => Some(Severity::Fatal),
+        (CheckEnd::Killed(_), Dialect::NodeHealthCheck) => None,
+        // A check that hangs found something that hangs.
+        (CheckEnd::TimedOut, _) => Some(Severity::Fatal),
+        (CheckEnd::NotStarted, _) => None,
+    };
+    let line = match dialect {
+        Dialect::Nagios => output.lines().next(),
+        Dialect::NodeHealthCheck => {
+            let error = output.lines().find(|line| line.starts_with("ERROR"));
+            error.or_else(|| output.lines().next())
+        }
+    };
+    let line = line.unwrap_or_default();
+    let (text, figures) = match dialect {
+        Dialect::Nagios => line.split_once('|').unwrap_or((line, "")),
+        Dialect::NodeHealthCheck => (line, ""),
+    };
+    let said = raw_evidence(text.trim());
+    let text = match end {
+        CheckEnd::TimedOut => format!("it did not end in time {said}"),
+        CheckEnd::NotStarted => format!("it could not be started {said}"),
+        CheckEnd::Killed(signal) => format!("signal {signal} ended it {said}"),
+        CheckEnd::Exited(_) => said,
+    };
+    let figure = |word: &str| {
+        let (name, value) = word.split_once('=')?;
+        let value = value.split(';').next()?;
+        Some((name.trim_matches('\'').to_owned(), value.to_owned()))
+    };
+    let figures = figures.split_whitespace().filter_map(figure);
+    CheckResult {
+        severity,
+        text: text.trim_end().to_owned(),
+        figures: figures.take(FIGURES_MAX).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn told(dialect: Dialect, end: CheckEnd, output: &str) -> String {
+        let CheckResult {
+            severity,
+            text,
+            figures,
+        } = read(dialect, end, output);
+        let severity = severity.map_or("unknown", Severity::word);
+        let figures: Vec<String> = figures
+            .iter()
+            .map(|(name, value)| format!(" {name}={value}"))
+            .collect();
+        format!("{severity}: {text}{}", figures.concat())
+    }
+
+    #[test]
+    fn nagios_codes_are_understood_and_unknown_is_not_healthy() {
+        let nagios = |end, output| told(Dialect::Nagios, end, output);
+        let disk = "DISK WARNING - 5% free|/=95%;90;98 'inodes'=7\nmore";
+        assert_eq!(nagios(CheckEnd::Exited(0), "OK"), "healthy: OK");
+        assert_eq!(
+            nagios(CheckEnd::Exited(1), disk),
+            "degraded: DISK WARNING - 5% free /=95% inodes=7"
+        );
+        assert_eq!(nagios(CheckEnd::Exited(2), "CRITICAL"), "fatal: CRITICAL");
+        assert_eq!(nagios(CheckEnd::Exited(3), "?"), "unknown: ?");
+        assert_eq!(nagios(CheckEnd::Exited(127), ""), "unknown: ");
+        assert_eq!(
+            nagios(CheckEnd::Killed(11), ""),
+            "unknown: signal 11 ended it"
+        );
+        assert_eq!(
+            nagios(CheckEnd::TimedOut, ""),
+            "fatal: it did not end in time"
+        );
+        assert_eq!(
+            nagios(CheckEnd::NotStarted, ""),
+            "unknown: it could not be started"
+        );
+    }
+
+    #[test]
+    fn a_node_health_check_says_why_somewhere() {
+        let output = "nhc: running\nERROR:  nhc:  Health check failed:  check_fs_mount:  /data not mounted\n";
+        assert_eq!(
+            told(Dialect::NodeHealthCheck, CheckEnd::Exited(1), output),
+            "fatal: ERROR:  nhc:  Health check failed:  check_fs_mount:  /data not mounted"
+        );
+        assert_eq!(
+            told(Dialect::NodeHealthCheck, CheckEnd::Exited(0), ""),
+            "healthy: "
+        );
+    }
+}

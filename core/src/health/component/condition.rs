@@ -1,0 +1,308 @@
+//! What is known of one component, and how it changes.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::strikes::MANUAL_STRIKES;
+use super::transitions::next;
+use super::{Actor, Change, Event, Phase, Strikes, probation_ms, wait_ms};
+use crate::health::{DAY_MS, MINUTE_MS};
+use crate::time::TimeMs;
+
+/// Changes that a component remembers, newest last.
+pub(super) const HISTORY_MAX: usize = 32;
+/// Rules that one component may have muted.
+pub(super) const MUTES_MAX: usize = 16;
+/// How long an admin's unblock silences the rule that blocked: 24 h.
+const MUTE_MS: u64 = DAY_MS;
+
+/// How long after a block an incident may take it back: the span in which hosts go together.
+const FORGIVEN_MS: u64 = MINUTE_MS;
+
+/// A rule that an admin overruled.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mute {
+    /// Which.
+    pub rule: String,
+    /// Until when it does nothing here.
+    pub until: TimeMs,
+}
+
+/// What became of a change that was allowed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// The component stands elsewhere now, or anew at the same place.
+    Changed,
+    /// An admin holds the component: the fault counts once that is over.
+    Remembered,
+    /// It changes nothing: the component is already there, or worse.
+    Known,
+}
+
+/// Why a change is not allowed.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refusal {
+    /// No row of the table.
+    #[error("a component that is {from} knows no {event}")]
+    Illegal {
+        /// Where it stands.
+        from: Phase,
+        /// What was asked for.
+        event: Event,
+    },
+    /// A person's event by something automatic, or the other way round.
+    #[error("{0} is not for this actor")]
+    NotTheirs(Event),
+    /// An admin gave the component back and overruled this rule.
+    #[error("rule {rule} does nothing here until {until}: an admin gave the component back")]
+    Muted {
+        /// Which rule.
+        rule: String,
+        /// Until when.
+        until: TimeMs,
+    },
+    /// Its wait or its probation is not over.
+    #[error("not before {0}")]
+    TooEarly(TimeMs),
+    /// It failed so often that only a person gives it back.
+    #[error("it has {0} strikes: only an admin gives it back")]
+    ByHand(u32),
+}
+
+/// What is known of one component.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Condition {
+    /// Where it stands.
+    pub phase: Phase,
+    /// Since when.
+    pub since: TimeMs,
+    /// From when on a passed check may readmit it; while in probation, from when on that is over.
+    pub ready_at: TimeMs,
+    /// When an admin's block ends by itself.
+    pub expires_at: Option<TimeMs>,
+    /// How often it failed.
+    pub strikes: Strikes,
+    /// Whether only a person ends its block: its rule says so.
+    pub by_hand: bool,
+    /// A fault that was found while an admin held it.
+    pub pending: Option<Change>,
+    /// Rules that an admin overruled.
+    pub mutes: Vec<Mute>,
+    /// How it came here, newest last.
+    pub history: VecDeque<Change>,
+}
+
+impl Condition {
+    /// A component that nothing is known of.
+    #[must_use]
+    pub const fn new(since: TimeMs) -> Self {
+        Self {
+            phase: Phase::Healthy,
+            since,
+            ready_at: since,
+            expires_at: None,
+            strikes: Strikes::none(),
+            by_hand: false,
+            pending: None,
+            mutes: Vec::new(),
+            history: VecDeque::new(),
+        }
+    }
+
+    /// The change that it stands where it stands for.
+    #[must_use]
+    pub fn cause(&self) -> Option<&Change> {
+        self.history.back()
+    }
+
+    /// Changes it, or says why not. Nothing is changed by what is refused.
+    ///
+    /// # Errors
+    /// The change is not legal, not the actor's, muted, too early, or for a person alone.
+    pub fn change(&mut self, change: Change) -> Result<Outcome, Refusal> {
+        let Change { event, at, .. } = change;
+        if event.is_admins() != change.actor.is_admin() {
+            return Err(Refusal::NotTheirs(event));
+        }
+        if let Some(mute) = self.mute(&change) {
+            return Err(Refusal::Muted {
+                rule: mute.rule.clone(),
+                until: mute.until,
+            });
+        }
+        if self.phase.is_admins() && event.is_fault() {
+            self.pending = Some(change);
+            return Ok(Outcome::Remembered);
+        }
+        if self.is_known(event) {
+            return Ok(Outcome::Known);
+        }
+        let Some(to) = next(self.phase, event) else {
+            let from = self.phase;
+            return Err(Refusal::Illegal { from, event });
+        };
+        self.check_patience(event, at)?;
+        if event == Event::AdminUnblock {
+            self.mute_cause(at);
+        }
+        self.count_strike(&change);
+        self.enter(to, at);
+        self.expires_at = change.expires_at.filter(|_| to.is_admins());
+        self.remember(change);
+        self.take_up_pending(event);
+        Ok(Outcome::Changed)
+    }
+
+    /// The mute that silences a change.
+    fn mute(&self, change: &Change) -> Option<&Mute> {
+        let silences = |mute: &&Mute| mute.rule == change.rule && mute.until > change.at;
+        let is_accusation = change.event.is_accusation();
+        self.mutes.iter().find(silences).filter(|_| is_accusation)
+    }
+
+    /// Whether an accusation says no more than where the component already stands.
+    fn is_known(&self, event: Event) -> bool {
+        match event {
+            Event::Suspect => self.phase != Phase::Healthy,
+            Event::Drain => !self.phase.accepts_work(),
+            Event::Block => matches!(self.phase, Phase::Repairing | Phase::Rma),
+            Event::Condemn => self.phase == Phase::Rma,
+            _ => false,
+        }
+    }
+
+    /// Whether the way back is open already.
+    fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), Refusal> {
+        match event {
+            Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
+                let strikes = self.strikes.at(at);
+                let is_out = !self.phase.accepts_work() && self.phase != Phase::Draining;
+                if is_out && (strikes >= MANUAL_STRIKES || self.by_hand) {
+                    return Err(Refusal::ByHand(strikes));
+                }
+                if event == Event::CheckPassed && at < self.ready_at {
+                    return Err(Refusal::TooEarly(self.ready_at));
+                }
+                Ok(())
+            }
+            Event::ProbationPassed if at < self.ready_at => Err(Refusal::TooEarly(self.ready_at)),
+            Event::Expired => match self.expires_at {
+                Some(expires_at) if at >= expires_at => Ok(()),
+                Some(expires_at) => Err(Refusal::TooEarly(expires_at)),
+                None => Err(Refusal::ByHand(self.strikes.at(at))),
+            },
+            _ => Ok(()),
+        }
+    }
+
+    /// An admin gave it back: whatever accused it does nothing for a day.
+    fn mute_cause(&mut self, at: TimeMs) {
+        let accuses = |change: &&Change| change.event.is_accusation() && !change.rule.is_empty();
+        let newest = self.history.iter().rev().find(accuses);
+        let overruled = newest.into_iter().chain(&self.pending);
+        let rules: Vec<String> = overruled.map(|change| change.rule.clone()).collect();
+        self.mutes
+            .retain(|mute| mute.until > at && !rules.contains(&mute.rule));
+        for rule in rules {
+            if self.mutes.iter().any(|mute| mute.rule == rule) {
+                continue;
+            }
+            if self.mutes.len() >= MUTES_MAX {
+                self.mutes.remove(0);
+            }
+            self.mutes.push(Mute {
+                rule,
+                until: at.after(MUTE_MS),
+            });
+        }
+        self.pending = None;
+        self.by_hand = false;
+    }
+
+    fn count_strike(&mut self, change: &Change) {
+        let in_probation = self.phase == Phase::Probation;
+        let leaves_work = self.phase.accepts_work() || self.phase == Phase::Draining;
+        match change.event {
+            Event::ProbationFailed | Event::Block | Event::Condemn
+                if change.is_strike && leaves_work =>
+            {
+                self.strikes
+                    .add(change.at, if in_probation { 2 } else { 1 });
+            }
+            Event::Drained if change.is_strike => self.strikes.add(change.at, 1),
+            _ => {}
+        }
+    }
+
+    fn enter(&mut self, to: Phase, at: TimeMs) {
+        let strikes = self.strikes.at(at);
+        match to {
+            // The wait begins with the block; a failed check or repair begins it anew.
+            Phase::Blocked => self.ready_at = at.after(wait_ms(strikes)),
+            Phase::Probation => self.ready_at = at.after(probation_ms(strikes)),
+            _ => {}
+        }
+        if to.accepts_work() {
+            self.by_hand = false;
+        }
+        self.phase = to;
+        self.since = at;
+    }
+
+    /// A fault that was found while an admin held the component counts once the admin's time is over.
+    fn take_up_pending(&mut self, event: Event) {
+        if event != Event::Expired {
+            return;
+        }
+        if let Some(mut pending) = self.pending.take() {
+            pending.at = self.since;
+            // A fault is legal where the end of a block leads to.
+            let _ = self.change(pending);
+        }
+    }
+
+    /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. Whether it
+    /// was struck.
+    pub fn forgive(&mut self, rule: &str, now: TimeMs) -> bool {
+        let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
+        let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
+        if !is_struck || !self.cause().is_some_and(is_its) {
+            return false;
+        }
+        if self.phase == Phase::Blocked && self.cause().is_some_and(|cause| cause.is_strike) {
+            self.strikes.take_back();
+        }
+        self.history.pop_back();
+        self.phase = Phase::Healthy;
+        self.since = now;
+        true
+    }
+
+    fn remember(&mut self, change: Change) {
+        if self.history.len() >= HISTORY_MAX {
+            self.history.pop_front();
+        }
+        self.history.push_back(change);
+    }
+
+    /// Whether its probation is over early: after the first strike, one task that ended well is enough.
+    #[must_use]
+    pub fn may_leave_probation(&self, now: TimeMs, has_succeeded: bool) -> bool {
+        let is_early = has_succeeded && self.strikes.at(now) <= 1;
+        self.phase == Phase::Probation && (is_early || now >= self.ready_at)
+    }
+
+    /// Ends its probation at once, because [`Self::may_leave_probation`] says so.
+    pub fn shorten_probation(&mut self, now: TimeMs) {
+        if self.phase == Phase::Probation {
+            self.ready_at = self.ready_at.min(now);
+        }
+    }
+
+    /// Who it stands where it stands for.
+    #[must_use]
+    pub fn actor(&self) -> Option<&Actor> {
+        self.cause().map(|change| &change.actor)
+    }
+}

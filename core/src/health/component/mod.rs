@@ -1,0 +1,199 @@
+//! Where a GPU, an adapter or a host stands: one table of legal transitions, strikes, waits and probation.
+//!
+//! What the cluster decided, as opposed to what a worker sees. Every change carries who made it, by which rule, on which
+//! evidence and when.
+
+mod condition;
+mod ladder;
+mod strikes;
+mod transitions;
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::words::words;
+use crate::time::TimeMs;
+
+pub use self::condition::{Condition, Mute, Outcome, Refusal};
+pub use self::ladder::Repairs;
+pub use self::strikes::{Strikes, probation_ms, wait_ms};
+pub use self::transitions::{TRANSITIONS, next};
+
+words! {
+    /// Where a component stands.
+    Phase {
+        /// In use.
+        Healthy = "healthy",
+        /// In use, and watched.
+        Suspect = "suspect",
+        /// Nothing new is placed; what runs may end.
+        Draining = "draining",
+        /// The same, by an admin.
+        DrainingAdmin = "draining(admin)",
+        /// Out of placement by a rule.
+        Blocked = "blocked(auto)",
+        /// Out of placement by an admin.
+        BlockedAdmin = "blocked(admin)",
+        /// Being reset, rebooted or worked on.
+        Repairing = "repairing",
+        /// Waits for an active check to pass.
+        Checking = "checking",
+        /// Takes only work that can be lost.
+        Probation = "probation",
+        /// Goes back to its vendor.
+        Rma = "rma",
+    }
+}
+
+impl Phase {
+    /// Whether anything may be placed there.
+    #[must_use]
+    pub const fn accepts_work(self) -> bool {
+        matches!(self, Self::Healthy | Self::Suspect | Self::Probation)
+    }
+
+    /// Whether an admin put it there: nothing automatic leads out.
+    #[must_use]
+    pub const fn is_admins(self) -> bool {
+        matches!(self, Self::DrainingAdmin | Self::BlockedAdmin)
+    }
+}
+
+words! {
+    /// What may happen to a component.
+    Event {
+        /// A rule suspects it.
+        Suspect = "suspect",
+        /// What was found is over.
+        Clear = "clear",
+        /// A rule wants it empty once its tasks have ended.
+        Drain = "drain",
+        /// A rule takes it out of placement.
+        Block = "block",
+        /// A rule finds that nothing but an exchange helps.
+        Condemn = "condemn",
+        /// Nothing runs on it any more.
+        Drained = "drained",
+        /// A repair began.
+        RepairBegan = "repair_began",
+        /// A repair is done.
+        RepairDone = "repair_done",
+        /// A repair failed.
+        RepairFailed = "repair_failed",
+        /// An active check began.
+        CheckBegan = "check_began",
+        /// An active check passed.
+        CheckPassed = "check_passed",
+        /// An active check failed, or did not end in time.
+        CheckFailed = "check_failed",
+        /// Probation is over.
+        ProbationPassed = "probation_passed",
+        /// It failed in probation.
+        ProbationFailed = "probation_failed",
+        /// An admin's block is over by its time.
+        Expired = "expired",
+        /// An admin takes it out of placement.
+        AdminBlock = "admin_block",
+        /// An admin wants it empty.
+        AdminDrain = "admin_drain",
+        /// An admin gives it back.
+        AdminUnblock = "admin_unblock",
+        /// An admin sends it back to its vendor.
+        AdminCondemn = "admin_condemn",
+    }
+}
+
+impl Event {
+    /// Whether only a person makes it happen.
+    #[must_use]
+    pub const fn is_admins(self) -> bool {
+        matches!(
+            self,
+            Self::AdminBlock | Self::AdminDrain | Self::AdminUnblock | Self::AdminCondemn
+        )
+    }
+
+    /// Whether it says that something is wrong.
+    #[must_use]
+    pub const fn is_accusation(self) -> bool {
+        matches!(
+            self,
+            Self::Suspect | Self::Drain | Self::Block | Self::Condemn | Self::ProbationFailed
+        )
+    }
+
+    /// Whether it takes out of placement for a fault.
+    #[must_use]
+    pub const fn is_fault(self) -> bool {
+        self.is_accusation() && !matches!(self, Self::Suspect)
+    }
+}
+
+/// What somebody wants to place on a component.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Whether it is more than one task.
+    pub is_gang: bool,
+    /// GPUs of one task.
+    pub gpus_per_task: u32,
+    /// Whether it may be preempted, and saves its work when it is.
+    pub is_preemptible: bool,
+    /// Whether it has a retry left.
+    pub has_retry: bool,
+}
+
+impl Phase {
+    /// Whether a component takes this work. In probation only what can be lost: preemptible, or one task on one GPU that can be
+    /// tried again.
+    #[must_use]
+    pub const fn takes(self, work: Work) -> bool {
+        let is_small = !work.is_gang && work.gpus_per_task <= 1 && work.has_retry;
+        match self {
+            Self::Healthy | Self::Suspect => true,
+            Self::Probation => work.is_preemptible || is_small,
+            _ => false,
+        }
+    }
+}
+
+/// Who makes a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Actor {
+    /// A rule of the set.
+    Rule(String),
+    /// A check or a repair, by its name.
+    Check(String),
+    /// The passing of time.
+    Time,
+    /// A person.
+    Admin(String),
+}
+
+impl Actor {
+    /// Whether it is a person.
+    #[must_use]
+    pub const fn is_admin(&self) -> bool {
+        matches!(self, Self::Admin(_))
+    }
+}
+
+/// A change, as it is asked for and as it is kept.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Change {
+    /// What happens.
+    pub event: Event,
+    /// By whom.
+    pub actor: Actor,
+    /// By which rule; empty for people and repairs.
+    pub rule: String,
+    /// The raw line, the reading, or a person's reason.
+    pub evidence: String,
+    /// When.
+    pub at: TimeMs,
+    /// Whether it counts as a strike; incidents of a rack or of storage do not.
+    pub is_strike: bool,
+    /// When an admin's block ends by itself.
+    pub expires_at: Option<TimeMs>,
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,468 @@
+//! Components through days of faults, repairs and admins.
+
+use super::condition::{HISTORY_MAX, MUTES_MAX};
+use super::*;
+use crate::health::rules::DeviceAction;
+use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS};
+
+fn minute(minutes: u64) -> TimeMs {
+    TimeMs(minutes * MINUTE_MS)
+}
+
+fn by_rule(event: Event, rule: &str, at: TimeMs) -> Change {
+    Change {
+        event,
+        actor: if event.is_admins() {
+            Actor::Admin("ann".to_owned())
+        } else {
+            Actor::Rule(rule.to_owned())
+        },
+        rule: if event.is_admins() {
+            String::new()
+        } else {
+            rule.to_owned()
+        },
+        evidence: format!("because of {rule}"),
+        at,
+        is_strike: true,
+        expires_at: None,
+    }
+}
+
+fn change(condition: &mut Condition, event: Event, minutes: u64) -> Result<Outcome, Refusal> {
+    condition.change(by_rule(event, "ecc", minute(minutes)))
+}
+
+/// Plays events at minutes, all of which are allowed.
+fn play(events: &[(Event, u64)]) -> Condition {
+    let mut condition = Condition::new(TimeMs(0));
+    for (event, at) in events {
+        let outcome = change(&mut condition, *event, *at);
+        assert!(outcome.is_ok(), "{event} at {at}: {outcome:?}");
+    }
+    condition
+}
+
+#[test]
+fn the_table_has_one_row_for_each_way_and_none_that_undoes_an_admin() {
+    for (at, row) in TRANSITIONS.iter().enumerate() {
+        let same = TRANSITIONS
+            .iter()
+            .filter(|other| (other.0, other.1) == (row.0, row.1));
+        assert_eq!(same.count(), 1, "row {at}: {row:?}");
+    }
+    for (from, event, to) in TRANSITIONS {
+        if from.is_admins() && !event.is_admins() {
+            let stays = to.is_admins();
+            assert!(stays || *event == Event::Expired, "{from} {event} {to}");
+        }
+        // Back into placement: by proof, by a person, by the end of a person's time, or because nothing was done yet.
+        if !from.accepts_work() && to.accepts_work() {
+            let proof = [Event::CheckPassed, Event::AdminUnblock, Event::Expired];
+            let untouched = (*from, *event) == (Phase::Draining, Event::Clear);
+            assert!(proof.contains(event) || untouched, "{from} {event} {to}");
+        }
+        if *from == Phase::Rma {
+            assert!(event.is_admins());
+        }
+    }
+    // A person always gets through.
+    for phase in Phase::ALL {
+        assert!(next(*phase, Event::AdminBlock).is_some(), "{phase}");
+        let is_free = *phase == Phase::Healthy;
+        assert_eq!(
+            next(*phase, Event::AdminUnblock).is_none(),
+            is_free,
+            "{phase}"
+        );
+    }
+    // Every phase can be left and reached.
+    for phase in Phase::ALL {
+        assert!(
+            TRANSITIONS
+                .iter()
+                .any(|row| row.0 == *phase && row.2 != *phase)
+        );
+        assert!(
+            TRANSITIONS
+                .iter()
+                .any(|row| row.2 == *phase && row.0 != *phase)
+        );
+    }
+}
+
+#[test]
+fn a_fault_is_repaired_checked_and_proven() {
+    let mut gpu = play(&[
+        (Event::Block, 0),
+        (Event::RepairBegan, 1),
+        (Event::RepairDone, 3),
+    ]);
+    assert_eq!((gpu.phase, gpu.strikes.at(minute(3))), (Phase::Checking, 1));
+    assert_eq!(
+        change(&mut gpu, Event::CheckPassed, 5),
+        Err(Refusal::TooEarly(minute(15)))
+    );
+    assert_eq!(
+        change(&mut gpu, Event::CheckPassed, 15),
+        Ok(Outcome::Changed)
+    );
+    assert_eq!(gpu.phase, Phase::Probation);
+    assert_eq!(
+        change(&mut gpu, Event::ProbationPassed, 20),
+        Err(Refusal::TooEarly(minute(75)))
+    );
+    assert!(
+        gpu.may_leave_probation(minute(20), true) && !gpu.may_leave_probation(minute(20), false)
+    );
+    assert_eq!(
+        change(&mut gpu, Event::ProbationPassed, 75),
+        Ok(Outcome::Changed)
+    );
+    assert_eq!((gpu.phase, gpu.since), (Phase::Healthy, minute(75)));
+    let told: Vec<&str> = gpu.history.iter().map(|it| it.event.word()).collect();
+    assert_eq!(
+        told,
+        [
+            "block",
+            "repair_began",
+            "repair_done",
+            "check_passed",
+            "probation_passed"
+        ]
+    );
+}
+
+#[test]
+fn a_repair_without_a_passed_check_never_readmits() {
+    let mut gpu = play(&[
+        (Event::Block, 0),
+        (Event::RepairBegan, 1),
+        (Event::RepairDone, 3),
+    ]);
+    assert_eq!(
+        change(&mut gpu, Event::ProbationPassed, 100),
+        Err(Refusal::Illegal {
+            from: Phase::Checking,
+            event: Event::ProbationPassed
+        })
+    );
+    assert_eq!(
+        change(&mut gpu, Event::CheckFailed, 100),
+        Ok(Outcome::Changed)
+    );
+    // The wait begins anew.
+    assert_eq!((gpu.phase, gpu.ready_at), (Phase::Blocked, minute(115)));
+}
+
+#[test]
+fn waits_grow_and_the_fourth_strike_is_for_a_person() {
+    let waits: Vec<u64> = (0..=6)
+        .map(|strikes| wait_ms(strikes) / MINUTE_MS)
+        .collect();
+    assert_eq!(waits, [0, 15, 60, 240, 960, 1_440, 1_440]);
+    let probations: Vec<u64> = (1..=4)
+        .map(|strikes| probation_ms(strikes) / HOUR_MS)
+        .collect();
+    assert_eq!(probations, [1, 6, 24, 24]);
+    let mut gpu = Condition::new(TimeMs(0));
+    let mut at = 0;
+    for strike in 1..=3 {
+        change(&mut gpu, Event::Block, at).expect("legal");
+        assert_eq!(gpu.strikes.at(minute(at)), strike);
+        at += 24 * 60;
+        for event in [Event::CheckBegan, Event::CheckPassed] {
+            change(&mut gpu, event, at).expect("legal");
+        }
+        at += 24 * 60;
+        change(&mut gpu, Event::ProbationPassed, at).expect("legal");
+    }
+    change(&mut gpu, Event::Block, at).expect("legal");
+    for event in [Event::RepairBegan, Event::CheckBegan, Event::Clear] {
+        assert_eq!(
+            change(&mut gpu, event, at + 10_000),
+            Err(Refusal::ByHand(4))
+        );
+    }
+    change(&mut gpu, Event::AdminUnblock, at + 10_000).expect("a person may");
+    assert_eq!(gpu.phase, Phase::Healthy);
+    // Strikes stay after a pass and after a person, until 30 clean days.
+    assert_eq!(gpu.strikes.at(minute(at + 10_000)), 4);
+    assert_eq!(gpu.strikes.at(minute(at).after(30 * DAY_MS)), 0);
+}
+
+#[test]
+fn a_failure_in_probation_counts_double() {
+    let mut gpu = play(&[
+        (Event::Block, 0),
+        (Event::CheckBegan, 15),
+        (Event::CheckPassed, 15),
+    ]);
+    change(&mut gpu, Event::ProbationFailed, 20).expect("legal");
+    assert_eq!((gpu.phase, gpu.strikes.at(minute(20))), (Phase::Blocked, 3));
+}
+
+#[test]
+fn an_incident_is_no_strike() {
+    let mut host = Condition::new(TimeMs(0));
+    let mut incident = by_rule(Event::Block, "mount_missing", minute(1));
+    incident.is_strike = false;
+    host.change(incident).expect("legal");
+    assert_eq!(
+        (host.phase, host.strikes.at(minute(1))),
+        (Phase::Blocked, 0)
+    );
+    assert_eq!(host.ready_at, minute(1));
+}
+
+#[test]
+fn a_drain_ends_by_itself_if_nothing_was_done() {
+    let mut gpu = play(&[(Event::Drain, 0)]);
+    assert!(!gpu.phase.accepts_work());
+    change(&mut gpu, Event::Clear, 1).expect("legal");
+    assert_eq!(gpu.phase, Phase::Healthy);
+    let gpu = play(&[(Event::Drain, 0), (Event::Drained, 60)]);
+    assert_eq!((gpu.phase, gpu.strikes.at(minute(60))), (Phase::Blocked, 1));
+}
+
+#[test]
+fn an_admins_block_stands_above_repairs_rules_and_checks() {
+    let mut gpu = play(&[
+        (Event::Block, 0),
+        (Event::RepairBegan, 1),
+        (Event::AdminBlock, 2),
+    ]);
+    for event in [
+        Event::RepairDone,
+        Event::CheckPassed,
+        Event::Clear,
+        Event::ProbationPassed,
+    ] {
+        assert_eq!(
+            change(&mut gpu, event, 3),
+            Err(Refusal::Illegal {
+                from: Phase::BlockedAdmin,
+                event
+            })
+        );
+    }
+    assert_eq!(change(&mut gpu, Event::Block, 4), Ok(Outcome::Remembered));
+    assert_eq!(gpu.phase, Phase::BlockedAdmin);
+    // A rule in a person's clothes, and the other way round.
+    let mut forged = by_rule(Event::AdminUnblock, "ecc", minute(5));
+    forged.actor = Actor::Rule("ecc".to_owned());
+    assert_eq!(
+        gpu.change(forged),
+        Err(Refusal::NotTheirs(Event::AdminUnblock))
+    );
+}
+
+#[test]
+fn an_admins_unblock_silences_the_rule_for_a_day() {
+    let mut gpu = play(&[(Event::Block, 0), (Event::AdminUnblock, 10)]);
+    let until = minute(10).after(DAY_MS);
+    let muted = Refusal::Muted {
+        rule: "ecc".to_owned(),
+        until,
+    };
+    assert_eq!(change(&mut gpu, Event::Block, 11), Err(muted.clone()));
+    assert_eq!(change(&mut gpu, Event::Suspect, 12), Err(muted));
+    // Another rule still counts, and so does this one a day later.
+    let other = by_rule(Event::Block, "xid", minute(13));
+    assert_eq!(gpu.change(other), Ok(Outcome::Changed));
+    change(&mut gpu, Event::AdminUnblock, 14).expect("legal");
+    assert_eq!(
+        change(&mut gpu, Event::Block, 14 + 24 * 60),
+        Ok(Outcome::Changed)
+    );
+}
+
+#[test]
+fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
+    let mut gpu = Condition::new(TimeMs(0));
+    let mut block = by_rule(Event::AdminBlock, "", minute(0));
+    block.expires_at = Some(minute(60));
+    gpu.change(block.clone()).expect("legal");
+    assert_eq!(change(&mut gpu, Event::Block, 5), Ok(Outcome::Remembered));
+    assert_eq!(
+        change(&mut gpu, Event::Expired, 59),
+        Err(Refusal::TooEarly(minute(60)))
+    );
+    assert_eq!(change(&mut gpu, Event::Expired, 60), Ok(Outcome::Changed));
+    assert_eq!(
+        (gpu.phase, gpu.since, gpu.pending.clone()),
+        (Phase::Blocked, minute(60), None)
+    );
+    // Without a fault it is simply over; without an end it never is.
+    let mut free = Condition::new(TimeMs(0));
+    free.change(block).expect("legal");
+    change(&mut free, Event::Expired, 60).expect("legal");
+    assert_eq!(free.phase, Phase::Healthy);
+    let mut kept = play(&[(Event::AdminBlock, 0)]);
+    assert_eq!(
+        change(&mut kept, Event::Expired, 60),
+        Err(Refusal::ByHand(0))
+    );
+}
+
+#[test]
+fn what_is_told_again_changes_nothing() {
+    let mut gpu = play(&[(Event::Block, 0), (Event::RepairBegan, 1)]);
+    let before = gpu.clone();
+    for event in [Event::Suspect, Event::Drain, Event::Block] {
+        assert_eq!(change(&mut gpu, event, 2), Ok(Outcome::Known));
+    }
+    assert_eq!(gpu, before);
+    assert_eq!(change(&mut gpu, Event::Condemn, 3), Ok(Outcome::Changed));
+    assert_eq!(change(&mut gpu, Event::Block, 4), Ok(Outcome::Known));
+    assert_eq!(gpu.phase, Phase::Rma);
+}
+
+#[test]
+fn what_a_component_remembers_is_bounded() {
+    let mut gpu = Condition::new(TimeMs(0));
+    for round in 0..100 {
+        let rule = format!("rule{round}");
+        gpu.change(by_rule(Event::Block, &rule, minute(round)))
+            .expect("legal");
+        change(&mut gpu, Event::AdminUnblock, round).expect("legal");
+    }
+    assert_eq!(
+        (gpu.history.len(), gpu.mutes.len()),
+        (HISTORY_MAX, MUTES_MAX)
+    );
+}
+
+#[test]
+fn a_reboot_that_did_not_help_twice_is_not_tried_again() {
+    let mut repairs = Repairs::default();
+    let day = |days: u64| TimeMs(days * DAY_MS);
+    for at in [0, 1] {
+        assert_eq!(
+            repairs.next(day(at), DeviceAction::Reboot),
+            DeviceAction::Reboot
+        );
+        repairs.complete(day(at), DeviceAction::Reboot);
+    }
+    assert_eq!(
+        repairs.next(day(2), DeviceAction::Reboot),
+        DeviceAction::Inspect
+    );
+    assert_eq!(
+        repairs.next(day(2), DeviceAction::Reset),
+        DeviceAction::Reset
+    );
+    assert_eq!(
+        repairs.next(day(5), DeviceAction::Reboot),
+        DeviceAction::Reboot
+    );
+    for _ in 0..3 {
+        repairs.complete(day(5), DeviceAction::Reset);
+    }
+    assert_eq!(
+        repairs.next(day(5), DeviceAction::Reset),
+        DeviceAction::Inspect
+    );
+    assert_eq!(repairs.next(day(5), DeviceAction::Rma), DeviceAction::Rma);
+    assert_eq!(
+        repairs.next(day(13), DeviceAction::Reset),
+        DeviceAction::Reset
+    );
+}
+
+#[test]
+fn probation_takes_only_work_that_can_be_lost() {
+    let gang = Work {
+        is_gang: true,
+        gpus_per_task: 8,
+        is_preemptible: false,
+        has_retry: true,
+    };
+    let small = Work {
+        is_gang: false,
+        gpus_per_task: 1,
+        ..gang
+    };
+    assert!(!Phase::Probation.takes(gang) && Phase::Probation.takes(small));
+    assert!(Phase::Probation.takes(Work {
+        is_preemptible: true,
+        ..gang
+    }));
+    assert!(!Phase::Probation.takes(Work {
+        has_retry: false,
+        ..small
+    }));
+    for phase in Phase::ALL {
+        assert_eq!(
+            phase.takes(Work {
+                is_preemptible: true,
+                ..small
+            }),
+            phase.accepts_work()
+        );
+    }
+}
+
+/// A generator of its own: the same walks on every machine.
+fn draw(seed: &mut u64) -> u64 {
+    *seed = seed
+        .wrapping_mul(6_364_136_223_846_793_005)
+        .wrapping_add(1_442_695_040_888_963_407);
+    *seed >> 33
+}
+
+/// Whatever happens, in whatever order: a fault leads back only by proof, a person or a person's time; an admin's word stands;
+/// every block has a cause and a way out.
+#[test]
+fn no_walk_breaks_a_promise() {
+    for start in 0..2_000 {
+        let mut seed = start;
+        let mut gpu = Condition::new(TimeMs(0));
+        let mut now = 0;
+        let mut has_proof = true;
+        for _ in 0..60 {
+            let event = Event::ALL[draw(&mut seed) as usize % Event::ALL.len()];
+            now += draw(&mut seed) % 200;
+            let mut wanted = by_rule(
+                event,
+                ["ecc", "xid"][draw(&mut seed) as usize % 2],
+                minute(now),
+            );
+            wanted.is_strike = !draw(&mut seed).is_multiple_of(4);
+            if matches!(event, Event::AdminBlock | Event::AdminDrain)
+                && draw(&mut seed).is_multiple_of(2)
+            {
+                wanted.expires_at = Some(minute(now + 100));
+            }
+            let before = gpu.clone();
+            let outcome = gpu.change(wanted);
+            if outcome != Ok(Outcome::Changed) {
+                let is_remembered = outcome == Ok(Outcome::Remembered);
+                assert!(gpu == before || is_remembered && gpu.phase == before.phase);
+                continue;
+            }
+            if event == Event::Block {
+                has_proof = false;
+            }
+            let by_person = event.is_admins() || event == Event::Expired;
+            has_proof |= event == Event::CheckPassed || by_person;
+            let context = format!("start {start}: {} {event} {}", before.phase, gpu.phase);
+            if gpu.phase.accepts_work() && !before.phase.accepts_work() {
+                let undone = before.phase == Phase::Draining;
+                assert!(has_proof || undone, "{context}");
+            }
+            if before.phase.is_admins() && !gpu.phase.is_admins() {
+                assert!(by_person, "{context}");
+            }
+            if gpu.phase != Phase::Healthy {
+                let cause = gpu.cause().expect("it has one");
+                assert!(!cause.evidence.is_empty(), "{context}");
+            }
+            let has_way_out = TRANSITIONS
+                .iter()
+                .any(|row| row.0 == gpu.phase && row.2 != gpu.phase);
+            assert!(has_way_out, "{context}");
+            assert!(gpu.history.len() <= HISTORY_MAX && gpu.mutes.len() <= MUTES_MAX);
+        }
+    }
+}

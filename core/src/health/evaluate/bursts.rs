@@ -1,0 +1,331 @@
+//! XIDs of GPUs over hours: bursts, consequences, and repetitions across jobs and users. Replicated.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::rules::{
+    Blame, Codes, DeviceAction, Distinct, RepeatPolicy, XidPolicy, XidSeverity,
+};
+use crate::health::{DAY_MS, HOUR_MS, MINUTE_MS};
+use crate::ids::{GpuUuid, JobId};
+use crate::time::TimeMs;
+
+/// XIDs of a GPU that lie closer together than this are one burst (NVSentinel: 3 minutes).
+const BURST_MS: u64 = 3 * MINUTE_MS;
+/// How long a sticky XID belongs to the burst that it was first seen in (NVSentinel: 3 hours).
+const STICKY_MS: u64 = 3 * HOUR_MS;
+/// How long after another XID of its GPU a consequence is folded into it: 60 s.
+const CONSEQUENCE_MS: u64 = MINUTE_MS;
+/// Occurrences that a GPU remembers: the newest ones.
+pub(super) const OCCURRENCES_PER_GPU_MAX: usize = 64;
+/// How long they are remembered: longer than any repeat policy looks.
+const OCCURRENCE_KEPT_MS: u64 = 7 * DAY_MS;
+/// GPUs with occurrences; beyond, the one whose last occurrence is oldest is forgotten.
+pub(super) const GPUS_MAX: usize = 16_384;
+/// Jobs whose XIDs are followed over GPUs; beyond, the oldest is forgotten.
+const JOBS_MAX: usize = 4_096;
+/// Bursts of fatal XIDs in a day after which only a person gives a GPU back (NVSentinel: 5).
+const REPEATED_BURSTS: usize = 5;
+/// The XID that never counts as a repeated fatal one.
+const PAGE_FAULT: u32 = 31;
+
+/// An XID as it is told.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct XidSeen {
+    /// Of which GPU.
+    pub gpu: GpuUuid,
+    /// Which.
+    pub code: u32,
+    /// The graphics and texture cluster that it names.
+    pub cluster: Option<(u16, u16)>,
+    /// The job whose task had the GPU.
+    pub job: Option<JobId>,
+    /// Whose job.
+    pub user: Option<String>,
+    /// When.
+    pub at: TimeMs,
+    /// Whether the scheduler was ending the task at the time.
+    pub is_ours: bool,
+}
+
+/// The first XID of its code in a burst.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Occurrence {
+    /// Which.
+    pub code: u32,
+    /// The cluster that it names.
+    pub cluster: Option<(u16, u16)>,
+    /// Whose task.
+    pub job: Option<JobId>,
+    /// Whose job.
+    pub user: Option<String>,
+    /// When it was first seen.
+    pub at: TimeMs,
+    /// When it was last seen.
+    pub last: TimeMs,
+    /// Which burst of the GPU.
+    pub burst: u64,
+    /// Whether it says by itself that the GPU does not work.
+    pub is_fatal: bool,
+}
+
+/// What a repetition leads to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Escalation {
+    /// Which rule.
+    pub rule: &'static str,
+    /// What is done to the GPU.
+    pub then: DeviceAction,
+    /// Whether it is blocked: otherwise it is looked at once nothing runs on it.
+    pub blocks: bool,
+    /// What was counted.
+    pub evidence: String,
+}
+
+/// What an XID meant.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct XidOutcome {
+    /// Whether it follows from another one, or was our own doing: it is dropped.
+    pub is_folded: bool,
+    /// Whether it is the first of its code in a burst.
+    pub is_new: bool,
+    /// Whether its job had it on several GPUs: it is the job's own, and its GPUs are as if it had not been.
+    pub is_jobs_own: bool,
+    /// What follows from repetition.
+    pub escalations: Vec<Escalation>,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct GpuXids {
+    occurrences: Vec<Occurrence>,
+    burst: u64,
+    last: TimeMs,
+    /// When a code that is no consequence was last seen.
+    root_at: Option<TimeMs>,
+}
+
+/// Where a job had a code.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Spread {
+    gpu: GpuUuid,
+    at: TimeMs,
+    is_wide: bool,
+}
+
+/// The XIDs of all GPUs of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Xids {
+    gpus: BTreeMap<GpuUuid, GpuXids>,
+    jobs: BTreeMap<(JobId, u32), Spread>,
+}
+
+impl Xids {
+    /// Takes an XID in. Times never go back.
+    pub fn see(&mut self, codes: &Codes, seen: &XidSeen) -> XidOutcome {
+        let Some(policy) = codes.xid(seen.code) else {
+            return XidOutcome::default();
+        };
+        self.make_room(seen.gpu);
+        let gpu = self.gpus.entry(seen.gpu).or_default();
+        if policy.consequence && (seen.is_ours || gpu.follows(seen.at)) {
+            return XidOutcome {
+                is_folded: true,
+                ..XidOutcome::default()
+            };
+        }
+        if !gpu.add(policy, seen) {
+            return XidOutcome::default();
+        }
+        let mut outcome = XidOutcome {
+            is_new: true,
+            ..XidOutcome::default()
+        };
+        if may_be_jobs_own(policy) && self.is_wide(seen) {
+            self.take_back(seen);
+            outcome.is_jobs_own = true;
+            return outcome;
+        }
+        if let Some(gpu) = self.gpus.get(&seen.gpu) {
+            outcome.escalations.extend(gpu.repeated(policy, seen));
+            outcome.escalations.extend(gpu.often_fatal(policy, seen.at));
+        }
+        outcome
+    }
+
+    /// Forgets all of a GPU: it was given back by hand, or is gone.
+    pub fn forget(&mut self, gpu: GpuUuid) {
+        self.gpus.remove(&gpu);
+    }
+
+    /// What a GPU remembers, oldest first.
+    #[must_use]
+    pub fn of(&self, gpu: GpuUuid) -> &[Occurrence] {
+        self.gpus.get(&gpu).map_or(&[], |gpu| &gpu.occurrences)
+    }
+
+    /// Whether the job of an XID has had it on another GPU within a day.
+    fn is_wide(&mut self, seen: &XidSeen) -> bool {
+        let Some(job) = seen.job else {
+            return false;
+        };
+        self.jobs
+            .retain(|_, spread| seen.at.since(spread.at) <= DAY_MS);
+        if self.jobs.len() >= JOBS_MAX && !self.jobs.contains_key(&(job, seen.code)) {
+            let oldest = self.jobs.iter().min_by_key(|(_, spread)| spread.at);
+            if let Some(key) = oldest.map(|(key, _)| *key) {
+                self.jobs.remove(&key);
+            }
+        }
+        let spread = self.jobs.entry((job, seen.code)).or_insert(Spread {
+            gpu: seen.gpu,
+            at: seen.at,
+            is_wide: false,
+        });
+        spread.is_wide |= spread.gpu != seen.gpu;
+        spread.at = seen.at;
+        spread.is_wide
+    }
+
+    /// Forgets a job's occurrences of a code on all GPUs.
+    fn take_back(&mut self, seen: &XidSeen) {
+        let is_its = |it: &Occurrence| it.code == seen.code && it.job == seen.job;
+        for gpu in self.gpus.values_mut() {
+            gpu.occurrences.retain(|it| !is_its(it));
+        }
+    }
+
+    fn make_room(&mut self, gpu: GpuUuid) {
+        if self.gpus.len() < GPUS_MAX || self.gpus.contains_key(&gpu) {
+            return;
+        }
+        let oldest = self.gpus.iter().min_by_key(|(_, gpu)| gpu.last);
+        if let Some(gpu) = oldest.map(|(gpu, _)| *gpu) {
+            self.gpus.remove(&gpu);
+        }
+    }
+}
+
+/// Whether an XID is the job's own if the job has it on several GPUs.
+fn may_be_jobs_own(policy: &XidPolicy) -> bool {
+    let is_open = matches!(policy.blame, Blame::User | Blame::Ambiguous);
+    is_open && policy.severity != XidSeverity::Fatal
+}
+
+impl GpuXids {
+    /// Whether another XID came just before.
+    fn follows(&self, at: TimeMs) -> bool {
+        self.root_at
+            .is_some_and(|root| at.since(root) <= CONSEQUENCE_MS)
+    }
+
+    /// Adds an XID; whether it is the first of its code in a burst.
+    fn add(&mut self, policy: &XidPolicy, seen: &XidSeen) -> bool {
+        let XidSeen { code, at, .. } = *seen;
+        self.occurrences
+            .retain(|it| at.since(it.last) <= OCCURRENCE_KEPT_MS);
+        if at.since(self.last) > BURST_MS || self.burst == 0 {
+            self.burst += 1;
+        }
+        self.last = at;
+        if !policy.consequence {
+            self.root_at = Some(at);
+            // A consequence may be told before what it follows from.
+            self.occurrences
+                .retain(|it| !(is_consequence(it.code) && at.since(it.at) <= CONSEQUENCE_MS));
+        }
+        let burst = self.burst;
+        // The same code elsewhere on the GPU, or of another job, is another occurrence.
+        let is_same = |it: &&mut Occurrence| {
+            it.code == code
+                && it.cluster == seen.cluster
+                && it.job == seen.job
+                && (it.burst == burst || policy.sticky && at.since(it.at) <= STICKY_MS)
+        };
+        if let Some(known) = self.occurrences.iter_mut().rev().find(is_same) {
+            known.last = at;
+            return false;
+        }
+        if self.occurrences.len() >= OCCURRENCES_PER_GPU_MAX {
+            self.occurrences.remove(0);
+        }
+        self.occurrences.push(Occurrence {
+            code,
+            cluster: seen.cluster,
+            job: seen.job,
+            user: seen.user.clone(),
+            at,
+            last: at,
+            burst,
+            is_fatal: policy.severity == XidSeverity::Fatal,
+        });
+        true
+    }
+
+    /// Whether the XID came often enough for its policy.
+    fn repeated(&self, policy: &XidPolicy, seen: &XidSeen) -> Option<Escalation> {
+        let repeat = policy.repeat?;
+        let counts = |it: &&Occurrence| {
+            it.code == policy.code
+                && it.cluster == seen.cluster
+                && seen.at.since(it.at) <= repeat.span_ms
+        };
+        let found: Vec<&Occurrence> = self.occurrences.iter().filter(counts).collect();
+        let jobs: BTreeSet<JobId> = found.iter().filter_map(|it| it.job).collect();
+        let users: BTreeSet<&str> = found.iter().filter_map(|it| it.user.as_deref()).collect();
+        if found.len() < repeat.count as usize {
+            return None;
+        }
+        let blocks = is_of_enough(repeat, jobs.len(), users.len());
+        // One user's jobs alone put no block on a GPU; it is looked at when nobody needs it.
+        if !blocks && repeat.then != DeviceAction::Check {
+            return None;
+        }
+        let hours = repeat.span_ms / HOUR_MS;
+        Some(Escalation {
+            rule: match (policy.code, seen.cluster) {
+                (PAGE_FAULT, _) => "xid31_same_gpu",
+                (13, Some(_)) => "xid13_same_tpc",
+                _ => "xid",
+            },
+            then: repeat.then,
+            blocks,
+            evidence: format!(
+                "XID {} in {} bursts of {} jobs of {} users within {hours} h",
+                policy.code,
+                found.len(),
+                jobs.len(),
+                users.len()
+            ),
+        })
+    }
+
+    /// Whether fatal XIDs of any code came so often that a person must look.
+    fn often_fatal(&self, policy: &XidPolicy, at: TimeMs) -> Option<Escalation> {
+        let counts =
+            |it: &&Occurrence| it.is_fatal && it.code != PAGE_FAULT && at.since(it.at) <= DAY_MS;
+        let found = self.occurrences.iter().filter(counts);
+        let bursts: BTreeSet<u64> = found.map(|it| it.burst).collect();
+        let is_fatal = policy.severity == XidSeverity::Fatal;
+        (is_fatal && bursts.len() >= REPEATED_BURSTS).then(|| Escalation {
+            rule: "xid_repeat",
+            then: DeviceAction::Inspect,
+            blocks: true,
+            evidence: format!("{} bursts of fatal XIDs within 24 h", bursts.len()),
+        })
+    }
+}
+
+/// Whether repetitions are of as many jobs and users as a policy asks for.
+fn is_of_enough(repeat: RepeatPolicy, jobs: usize, users: usize) -> bool {
+    match repeat.distinct {
+        Distinct::Any => true,
+        Distinct::Jobs => jobs >= 2,
+        Distinct::Users => jobs >= 2 && users >= 2,
+    }
+}
+
+/// Codes that are folded, for occurrences whose policy is not at hand.
+const fn is_consequence(code: u32) -> bool {
+    matches!(code, 45 | 154 | 159 | 171 | 172)
+}

@@ -1,0 +1,64 @@
+//! Equal lines within a moment are one: a worker's guard against floods.
+
+use std::collections::BTreeMap;
+
+use crate::ids::GpuUuid;
+use crate::time::TimeMs;
+
+/// Equal XIDs of a GPU within this span are one (NCSA Delta: 5 s).
+const SPAN_MS: u64 = 5_000;
+/// Pairs of GPU and code that are remembered: all codes of 16 GPUs at once.
+const PAIRS_MAX: usize = 4_096;
+
+/// What a line is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The first of its kind in a while. So many equal ones came before it since it was last told.
+    New {
+        /// Equal ones that were not told.
+        untold: u64,
+    },
+    /// One more of what was told a moment ago.
+    Again,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Pair {
+    last: TimeMs,
+    untold: u64,
+}
+
+/// Remembers which code of which GPU was seen when. What is not about a known GPU has none.
+#[derive(Clone, Debug, Default)]
+pub struct Coalescer {
+    pairs: BTreeMap<(Option<GpuUuid>, u32), Pair>,
+}
+
+impl Coalescer {
+    /// Takes a line in. Each further one within five seconds of the last belongs to it, and so does whatever follows it as
+    /// closely: a flood is told once.
+    pub fn see(&mut self, now: TimeMs, gpu: Option<GpuUuid>, code: u32) -> Seen {
+        if let Some(pair) = self.pairs.get_mut(&(gpu, code)) {
+            let is_same = now.since(pair.last) < SPAN_MS;
+            pair.last = now;
+            if is_same {
+                pair.untold += 1;
+                return Seen::Again;
+            }
+            let untold = std::mem::take(&mut pair.untold);
+            return Seen::New { untold };
+        }
+        if self.pairs.len() >= PAIRS_MAX {
+            let oldest = self.pairs.iter().min_by_key(|(_, pair)| pair.last);
+            if let Some(key) = oldest.map(|(key, _)| *key) {
+                self.pairs.remove(&key);
+            }
+        }
+        let pair = Pair {
+            last: now,
+            untold: 0,
+        };
+        self.pairs.insert((gpu, code), pair);
+        Seen::New { untold: 0 }
+    }
+}

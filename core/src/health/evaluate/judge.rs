@@ -1,0 +1,184 @@
+//! What one XID or SXid means by itself: by its code, its registers or its text.
+
+use crate::health::kernel_log::{Recovery, Sxid, Xid};
+use crate::health::rules::{Codes, DeviceAction, Link5Then, SxidReach, TaskAction, XidSeverity};
+use crate::health::{Action, Charge, Scope, Severity};
+
+/// NVLink errors of links before NVLink 5; what newer ones are judged like.
+const NVLINK: u32 = 74;
+/// Bits of the first register of an XID 74 that mean nothing, and that follow from the other end (NVIDIA's guide).
+const MEANINGLESS: u32 = 1 | 1 << 23 | 1 << 30;
+const SYMPATHETIC: u32 = 1 << 1 | 1 << 20;
+/// Bits for which the seating of boards and cables is looked at.
+const SEATING: u32 = 1 << 8 | 1 << 9 | 1 << 12 | 1 << 16 | 1 << 17 | 1 << 24 | 1 << 28;
+/// Bits for which the signal of the link is looked at.
+const SIGNAL: u32 = 1 << 21 | 1 << 22;
+/// Registers of an XID 74, counted from 0, that decide: the first, third, fourth and fifth.
+const DECIDING: [usize; 4] = [0, 2, 3, 4];
+
+/// What is done for an error of a device.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Judged {
+    /// How bad it is.
+    pub severity: Severity,
+    /// What is blocked.
+    pub block: Scope,
+    /// What becomes of tasks on it.
+    pub task: TaskAction,
+    /// What becomes of it.
+    pub device: DeviceAction,
+    /// What else holds while it lasts.
+    pub action: Option<Action>,
+    /// Who pays.
+    pub charge: Charge,
+    /// What it was read from, for people; empty if the code says all.
+    pub reading: String,
+}
+
+impl Judged {
+    /// It is counted, and no more.
+    fn counted(reading: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Warn,
+            block: Scope::None,
+            task: TaskAction::RestartIfDied,
+            device: DeviceAction::None,
+            action: None,
+            charge: Charge::Infra,
+            reading: reading.into(),
+        }
+    }
+
+    /// The GPU does not work until it was reset, or its host rebooted.
+    fn broken(device: DeviceAction, block: Scope, reading: impl Into<String>) -> Self {
+        Self {
+            severity: Severity::Fatal,
+            block,
+            task: TaskAction::Kill,
+            device,
+            ..Self::counted(reading)
+        }
+    }
+}
+
+/// Judges an XID. The release of the driver says how registers of NVLink 5 are read; an XID that nobody knows is counted.
+#[must_use]
+pub fn judge_xid(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
+    let Some(policy) = codes.xid(xid.code) else {
+        return Judged::counted("an unknown code");
+    };
+    let severity = match policy.severity {
+        XidSeverity::Decode => return judge_link5(codes, xid, release),
+        XidSeverity::Text => return judge_recovery(xid.recovery),
+        XidSeverity::Info => Severity::Info,
+        XidSeverity::Warn | XidSeverity::Detail => Severity::Warn,
+        XidSeverity::Degraded => Severity::Degraded,
+        XidSeverity::Fatal => Severity::Fatal,
+    };
+    let judged = Judged {
+        severity,
+        block: policy.block,
+        task: policy.task,
+        device: policy.device,
+        action: None,
+        charge: policy.charge,
+        reading: String::new(),
+    };
+    if xid.code == NVLINK {
+        judge_link(judged, &xid.words)
+    } else {
+        judged
+    }
+}
+
+/// XID 74 by its registers; without them it is what its code says.
+fn judge_link(judged: Judged, words: &[u32]) -> Judged {
+    let deciding: Vec<u32> = DECIDING
+        .iter()
+        .filter_map(|at| words.get(*at).copied())
+        .collect();
+    let [first, others @ ..] = &deciding[..] else {
+        return judged;
+    };
+    let nothing_else = others.iter().all(|word| *word == 0);
+    if *first != 0 && nothing_else && first & !MEANINGLESS == 0 {
+        return Judged::counted("registers that mean nothing");
+    }
+    if *first != 0 && nothing_else && first & !(MEANINGLESS | SYMPATHETIC) == 0 {
+        return Judged::counted("the other end of the link failed");
+    }
+    let reading = if first & SEATING != 0 {
+        "look at how boards and cables are seated"
+    } else if first & SIGNAL != 0 {
+        "look at the signal of the link"
+    } else {
+        ""
+    };
+    Judged {
+        reading: reading.to_owned(),
+        ..judged
+    }
+}
+
+/// NVLink 5 by its registers; what they do not tell, the line does.
+fn judge_link5(codes: &Codes, xid: &Xid, release: Option<u32>) -> Judged {
+    let row = match xid.words[..] {
+        [first, second, ..] => codes.link(xid.code, (first, second), release),
+        _ => None,
+    };
+    let broken = |reading: String| Judged::broken(DeviceAction::Reset, Scope::Gpu, reading);
+    match row {
+        Some(row) => match row.then {
+            Link5Then::Ignore => Judged::counted(row.unit.as_str()),
+            Link5Then::Text => Judged::counted(format!("{}: XID 154 tells", row.unit)),
+            Link5Then::Reset => broken(row.unit.clone()),
+            Link5Then::Peer => broken(format!("{}: look at the other end first", row.unit)),
+        },
+        None if xid.is_fatal == Some(true) => broken("fatal by its line".to_owned()),
+        None => Judged::counted("registers that are not known"),
+    }
+}
+
+/// XID 154 and the driver's recovery action by what would bring the GPU back.
+#[must_use]
+pub fn judge_recovery(recovery: Option<Recovery>) -> Judged {
+    let Some(recovery) = recovery else {
+        return Judged::counted("no recovery is named");
+    };
+    let reading = recovery.word();
+    match recovery {
+        Recovery::None => Judged {
+            severity: Severity::Info,
+            ..Judged::counted(reading)
+        },
+        Recovery::Reset => Judged::broken(DeviceAction::Reset, Scope::Gpu, reading),
+        Recovery::Reboot => Judged::broken(DeviceAction::Reboot, Scope::Host, reading),
+        Recovery::DrainPeers => Judged {
+            severity: Severity::Degraded,
+            action: Some(Action::NoPeerGang),
+            ..Judged::counted(reading)
+        },
+        Recovery::DrainAndReset => Judged {
+            severity: Severity::Degraded,
+            block: Scope::GpuAtTaskEnd,
+            device: DeviceAction::ResetIdle,
+            ..Judged::counted(reading)
+        },
+    }
+}
+
+/// Judges an SXid; one that nobody knows is what its line calls it.
+#[must_use]
+pub fn judge_sxid(codes: &Codes, sxid: &Sxid) -> Judged {
+    let broken = |reading| Judged::broken(DeviceAction::Reboot, Scope::Host, reading);
+    match codes.sxid(sxid.code) {
+        Some(policy) if policy.severity == Severity::Fatal => broken(policy.name.clone()),
+        Some(policy) if policy.reach == SxidReach::Heat => Judged {
+            action: Some(Action::NoNewTask),
+            ..Judged::counted(policy.name.as_str())
+        },
+        Some(policy) => Judged::counted(policy.name.as_str()),
+        None if sxid.is_fatal == Some(true) => broken("fatal by its line".to_owned()),
+        None => Judged::counted("an unknown code"),
+    }
+}

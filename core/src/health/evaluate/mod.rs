@@ -1,0 +1,18 @@
+//! From readings to findings, and from findings to repetitions: state machines over whole numbers and given times.
+
+mod bursts;
+mod coalesce;
+mod counter;
+mod judge;
+mod readings;
+mod window;
+
+pub use self::bursts::{Escalation, Occurrence, XidOutcome, XidSeen, Xids};
+pub use self::coalesce::{Coalescer, Seen};
+pub use self::counter::{Counter, pcie_replay_limit_per_minute};
+pub use self::judge::{Judged, judge_recovery, judge_sxid, judge_xid};
+pub use self::readings::{Reading, Readings, Transition};
+pub use self::window::Window;
+
+#[cfg(test)]
+mod tests;

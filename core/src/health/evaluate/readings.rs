@@ -1,0 +1,227 @@
+//! Thresholds of single components, with their confirmation and their way back.
+
+use std::collections::BTreeMap;
+
+use crate::health::rules::{Condition, Hold, Rule};
+use crate::health::{Component, HOUR_MS, Severity};
+use crate::time::TimeMs;
+
+use super::window::Window;
+
+/// Pairs of rule and component that are remembered: 128 GPUs and 16 adapters with all shipped rules fit.
+pub(super) const TRACKS_MAX: usize = 16_384;
+/// How long nothing of it may happen before something that only happens counts as over, if its rule names no longer span.
+const QUIET_MS: u64 = HOUR_MS;
+
+/// What was read of a component for one rule.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading<'a> {
+    /// Of what.
+    pub component: &'a Component,
+    /// The GPU's model; empty for others.
+    pub model: &'a str,
+    /// Metrics and their values. What is missing was not read, and changes nothing.
+    pub metrics: &'a [(&'a str, i64)],
+}
+
+/// A component reached another severity of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Transition {
+    /// How bad it is now.
+    pub severity: Severity,
+    /// The metric that decided; empty if it is over.
+    pub metric: String,
+    /// Its value.
+    pub measured: i64,
+    /// The condition that decided, as it is written; empty if it is over.
+    pub condition: String,
+}
+
+/// One rule on one component.
+#[derive(Debug)]
+struct Track {
+    /// The rule that the windows belong to.
+    rule: Rule,
+    healthy: Vec<Window>,
+    degraded: Vec<Window>,
+    fatal: Vec<Window>,
+    severity: Severity,
+    /// When a condition of either side was last met.
+    met_at: TimeMs,
+}
+
+/// All rules on all components of a host. A worker's memory: after a restart, windows begin anew.
+#[derive(Debug, Default)]
+pub struct Readings {
+    tracks: BTreeMap<(String, Component), Track>,
+}
+
+impl Readings {
+    /// Takes a reading in; says so if the component reached another severity.
+    pub fn read(&mut self, now: TimeMs, rule: &Rule, reading: &Reading<'_>) -> Option<Transition> {
+        let key = (rule.id.clone(), reading.component.clone());
+        if self.tracks.len() >= TRACKS_MAX && !self.tracks.contains_key(&key) {
+            self.make_room();
+        }
+        let track = self.tracks.entry(key).or_insert_with(|| Track::new(rule));
+        if track.rule != *rule {
+            // Another set of rules: what was confirmed by the old one stays, the windows begin anew.
+            let severity = track.severity;
+            *track = Track::new(rule);
+            track.severity = severity;
+        }
+        track.read(now, reading)
+    }
+
+    /// What is over because nothing of it happened for long enough, for rules that only ever hear of events.
+    pub fn quiet(&mut self, now: TimeMs) -> Vec<(String, Component)> {
+        let mut over = Vec::new();
+        for ((id, component), track) in &mut self.tracks {
+            if track.is_quiet(now) {
+                track.severity = Severity::Healthy;
+                over.push((id.clone(), component.clone()));
+            }
+        }
+        over
+    }
+
+    /// Begins anew with a component: it was repaired.
+    pub fn forget(&mut self, component: &Component) {
+        self.tracks.retain(|(_, of), _| of != component);
+    }
+
+    /// Drops one that says nothing; if all say something, the one that was met longest ago.
+    fn make_room(&mut self) {
+        let least = self
+            .tracks
+            .iter()
+            .min_by_key(|(_, it)| (it.severity, it.met_at));
+        if let Some((key, _)) = least {
+            let key = key.clone();
+            self.tracks.remove(&key);
+        }
+    }
+}
+
+impl Track {
+    fn new(rule: &Rule) -> Self {
+        let windows = |conditions: &[Condition]| -> Vec<Window> {
+            conditions.iter().map(|it| Window::new(it.hold)).collect()
+        };
+        Self {
+            healthy: windows(&rule.healthy),
+            degraded: windows(&rule.degraded.when),
+            fatal: windows(&rule.fatal.when),
+            rule: rule.clone(),
+            severity: Severity::Healthy,
+            met_at: TimeMs(0),
+        }
+    }
+
+    fn read(&mut self, now: TimeMs, reading: &Reading<'_>) -> Option<Transition> {
+        let Rule {
+            healthy,
+            degraded,
+            fatal,
+            ..
+        } = &self.rule;
+        let well = observe(&mut self.healthy, healthy, now, reading);
+        let bad = observe(&mut self.degraded, &degraded.when, now, reading);
+        let worst = observe(&mut self.fatal, &fatal.when, now, reading);
+        if bad.any_met || worst.any_met {
+            self.met_at = now;
+        }
+        let found = match (worst.holding, bad.holding) {
+            (Some(at), _) => Some((Severity::Fatal, &fatal.when[at])),
+            (None, Some(at)) => Some((Severity::Degraded, &degraded.when[at])),
+            (None, None) => None,
+        };
+        match found {
+            Some((severity, condition)) if severity > self.severity => {
+                self.severity = severity;
+                Some(Transition {
+                    severity,
+                    metric: condition.metric.clone(),
+                    measured: value(reading, &condition.metric).unwrap_or(condition.value),
+                    condition: condition.to_string(),
+                })
+            }
+            Some(_) => None,
+            None if self.severity == Severity::Healthy || !well.all_hold => None,
+            None if healthy.is_empty() && happens(&self.rule) => None,
+            None => {
+                self.severity = Severity::Healthy;
+                Some(Transition {
+                    severity: Severity::Healthy,
+                    metric: String::new(),
+                    measured: 0,
+                    condition: String::new(),
+                })
+            }
+        }
+    }
+
+    fn is_quiet(&self, now: TimeMs) -> bool {
+        let conditions = self.rule.degraded.when.iter().chain(&self.rule.fatal.when);
+        let span_ms = conditions.filter_map(|it| match it.hold {
+            Hold::Within { span_ms, .. } => Some(span_ms),
+            _ => None,
+        });
+        let span_ms = span_ms.max().unwrap_or(QUIET_MS);
+        self.severity != Severity::Healthy
+            && self.rule.healthy.is_empty()
+            && happens(&self.rule)
+            && now.since(self.met_at) > span_ms
+    }
+}
+
+/// Whether a rule hears of events rather than of a level that is read again and again.
+fn happens(rule: &Rule) -> bool {
+    let conditions = rule.degraded.when.iter().chain(&rule.fatal.when);
+    let is_event =
+        |it: &Condition| matches!(it.hold, Hold::Within { .. }) || it.metric.ends_with("_increase");
+    rule.source == "kernel_log" || conditions.clone().any(is_event)
+}
+
+/// What a reading did to one side's windows.
+struct Observed {
+    /// The first condition that holds.
+    holding: Option<usize>,
+    /// Whether all hold; so without any.
+    all_hold: bool,
+    /// Whether this reading met one.
+    any_met: bool,
+}
+
+fn observe(
+    windows: &mut [Window],
+    conditions: &[Condition],
+    now: TimeMs,
+    reading: &Reading<'_>,
+) -> Observed {
+    let mut observed = Observed {
+        holding: None,
+        all_hold: true,
+        any_met: false,
+    };
+    for (at, (window, condition)) in windows.iter_mut().zip(conditions).enumerate() {
+        let holds = match value(reading, &condition.metric) {
+            Some(value) if condition.is_about(reading.model) => {
+                let is_met = condition.operator.holds(value, condition.value);
+                observed.any_met |= is_met;
+                window.observe(now, is_met)
+            }
+            _ => window.holds(now),
+        };
+        observed.all_hold &= holds;
+        if holds && observed.holding.is_none() {
+            observed.holding = Some(at);
+        }
+    }
+    observed
+}
+
+fn value(reading: &Reading<'_>, metric: &str) -> Option<i64> {
+    let found = reading.metrics.iter().find(|(name, _)| *name == metric);
+    found.map(|(_, value)| *value)
+}

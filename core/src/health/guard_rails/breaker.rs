@@ -1,0 +1,84 @@
+//! The breaker of a pool: who wants to block too much blocks nothing more until the wave is over, or a person has looked.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::MINUTE_MS;
+use crate::time::TimeMs;
+
+/// How long a tripped breaker waits, and the span over which proposals are counted.
+const SPAN_MS: u64 = 30 * MINUTE_MS;
+/// Proposals that are remembered: more are as many.
+const PROPOSALS_KEPT_MAX: usize = 1_024;
+
+/// A pool's breaker. Replicated, so that a new leader does not begin with a whole one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Breaker {
+    /// When soft blocks were proposed, allowed or not.
+    proposals: VecDeque<TimeMs>,
+    /// Present while it is tripped.
+    tripped: Option<Trip>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Trip {
+    since: TimeMs,
+    /// Proposals within the span before.
+    rate: usize,
+}
+
+impl Breaker {
+    /// Whether it refuses soft blocks.
+    #[must_use]
+    pub const fn is_tripped(&self) -> bool {
+        self.tripped.is_some()
+    }
+
+    /// Since when it is tripped.
+    #[must_use]
+    pub fn tripped_since(&self) -> Option<TimeMs> {
+        self.tripped.map(|trip| trip.since)
+    }
+
+    /// Counts a proposal.
+    pub(super) fn count(&mut self, now: TimeMs) {
+        self.tick(now);
+        if self.proposals.len() >= PROPOSALS_KEPT_MAX {
+            self.proposals.pop_front();
+        }
+        self.proposals.push_back(now);
+    }
+
+    /// Trips it.
+    pub(super) fn trip(&mut self, now: TimeMs) {
+        let rate = self.rate(now);
+        self.tripped.get_or_insert(Trip { since: now, rate });
+    }
+
+    /// Lets time pass: it closes again after half an hour, once fewer than half as many proposals come as when it tripped.
+    /// Whether it did.
+    pub fn tick(&mut self, now: TimeMs) -> bool {
+        while self
+            .proposals
+            .front()
+            .is_some_and(|at| now.since(*at) > SPAN_MS)
+        {
+            self.proposals.pop_front();
+        }
+        let rate = self.rate(now);
+        let is_over = |trip: &Trip| now.since(trip.since) >= SPAN_MS && 2 * rate < trip.rate.max(1);
+        self.tripped.take_if(|trip| is_over(trip)).is_some()
+    }
+
+    /// A person has looked.
+    pub fn reset(&mut self) {
+        self.tripped = None;
+        self.proposals.clear();
+    }
+
+    fn rate(&self, now: TimeMs) -> usize {
+        let is_recent = |at: &&TimeMs| now.since(**at) <= SPAN_MS;
+        self.proposals.iter().filter(is_recent).count()
+    }
+}

@@ -1,0 +1,143 @@
+//! Many hosts at once: one incident, and not as many faults.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::words::words;
+use crate::health::{MINUTE_MS, SECOND_MS};
+use crate::ids::HostId;
+use crate::time::TimeMs;
+
+/// Hosts that go bad within this span went together.
+const TOGETHER_MS: u64 = MINUTE_MS;
+/// How long an incident keeps its hosts from being judged and their work from being placed again.
+const HOLD_MS: u64 = 120 * SECOND_MS;
+/// Groups that are looked at; beyond, the one with the oldest event is forgotten.
+pub(super) const GROUPS_MAX: usize = 4_096;
+
+words! {
+    /// What hosts may have in common.
+    GroupKind {
+        /// All of them.
+        Cluster = "cluster",
+        /// A rack.
+        Rack = "rack",
+        /// A switch.
+        Switch = "switch",
+        /// A storage system.
+        Storage = "storage",
+        /// A release of the driver.
+        Driver = "driver",
+    }
+}
+
+impl GroupKind {
+    /// Hosts that make an incident: at least so many, and so many per mille of the group. Storage is gpud's and our own; the
+    /// rest are proposals after Kubernetes, which stops evictions when whole zones fail.
+    const fn threshold(self) -> (usize, u32) {
+        match self {
+            Self::Cluster => (5, 100),
+            Self::Rack | Self::Switch => (3, 500),
+            Self::Storage => (3, 300),
+            Self::Driver => (5, 500),
+        }
+    }
+}
+
+/// Hosts with something in common.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Group {
+    /// What.
+    pub kind: GroupKind,
+    /// Its name.
+    pub name: String,
+}
+
+/// Hosts that went bad together.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incident {
+    /// What they have in common.
+    pub group: Group,
+    /// When it was recognised.
+    pub since: TimeMs,
+    /// Until when nothing is judged or placed again.
+    pub until: TimeMs,
+    /// Which hosts: what was held against them for it is taken back.
+    pub hosts: BTreeSet<HostId>,
+}
+
+/// Who went bad when, and what of it is an incident. Replicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Incidents {
+    groups: BTreeMap<Group, BTreeMap<HostId, TimeMs>>,
+    open: Vec<Incident>,
+}
+
+impl Incidents {
+    /// A host went bad. Groups come with their number of hosts. The incident that it makes or joins, if it is one; of several
+    /// groups, the smallest kind that explains it.
+    pub fn see(&mut self, now: TimeMs, host: HostId, groups: &[(Group, u32)]) -> Option<&Incident> {
+        let joined = self.open.iter().position(|incident| {
+            now < incident.until && groups.iter().any(|(group, _)| *group == incident.group)
+        });
+        for (group, _) in groups {
+            self.make_room(group);
+            let hosts = self.groups.entry(group.clone()).or_default();
+            hosts.retain(|_, at| now.since(*at) <= TOGETHER_MS);
+            hosts.insert(host, now);
+        }
+        if let Some(at) = joined {
+            self.open[at].hosts.insert(host);
+            return self.open.get(at);
+        }
+        let is_incident = |(group, size): &&(Group, u32)| {
+            let bad = self.groups.get(group).map_or(0, BTreeMap::len);
+            let (least, permille) = group.kind.threshold();
+            bad >= least && bad as u64 * 1_000 >= u64::from(*size) * u64::from(permille)
+        };
+        let found = groups
+            .iter()
+            .filter(is_incident)
+            .max_by_key(|(group, size)| {
+                // The cluster as a whole explains least.
+                (group.kind != GroupKind::Cluster, std::cmp::Reverse(*size))
+            });
+        let group = found?.0.clone();
+        let hosts = self.groups.get(&group)?.keys().copied().collect();
+        self.open.push(Incident {
+            group,
+            since: now,
+            until: now.after(HOLD_MS),
+            hosts,
+        });
+        self.open.last()
+    }
+
+    /// The incident that a host is part of.
+    #[must_use]
+    pub fn of(&self, host: HostId, now: TimeMs) -> Option<&Incident> {
+        let holds = |it: &&Incident| now < it.until && it.hosts.contains(&host);
+        self.open.iter().find(holds)
+    }
+
+    /// Incidents whose time is over: all their work is placed again in one batch.
+    pub fn over(&mut self, now: TimeMs) -> Vec<Incident> {
+        let (over, open) = std::mem::take(&mut self.open)
+            .into_iter()
+            .partition(|incident| now >= incident.until);
+        self.open = open;
+        over
+    }
+
+    fn make_room(&mut self, group: &Group) {
+        if self.groups.len() < GROUPS_MAX || self.groups.contains_key(group) {
+            return;
+        }
+        let newest = |hosts: &BTreeMap<HostId, TimeMs>| hosts.values().max().copied();
+        let oldest = self.groups.iter().min_by_key(|(_, hosts)| newest(hosts));
+        if let Some(group) = oldest.map(|(group, _)| group.clone()) {
+            self.groups.remove(&group);
+        }
+    }
+}

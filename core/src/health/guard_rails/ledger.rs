@@ -1,0 +1,314 @@
+//! Who has blocked how much, and whether more is allowed.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use super::{Breaker, PoolView, Proposal, Rail, Refused, Verdict};
+use crate::health::{DAY_MS, HOUR_MS, Weight};
+use crate::ids::{HostId, JobId};
+use crate::time::TimeMs;
+
+/// Blocks of the last hour that a pool remembers.
+const RECENT_MAX: usize = 4_096;
+/// Jobs, and as many tenants, whose blocks of a day are remembered; beyond, the oldest is forgotten.
+pub(super) const CAUSERS_MAX: usize = 4_096;
+/// Pools.
+const POOLS_MAX: usize = 1_024;
+
+/// How much is allowed. Parts of a pool are per mille.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RailsLimits {
+    /// GPUs of a pool that soft evidence may newly block in an hour.
+    pub soft_hour_permille: u32,
+    /// And keep out at a time.
+    pub soft_outstanding_permille: u32,
+    /// Hosts of a pool that it may block in an hour, however small the pool.
+    pub hosts_always: u32,
+    /// GPUs of a pool beyond which hard evidence kills nothing and repairs nothing.
+    pub hard_permille: u32,
+    /// Soft blocks in a day that one job may cause.
+    pub per_job: u32,
+    /// And one tenant.
+    pub per_tenant: u32,
+    /// Users whose failures must speak for a soft block.
+    pub users_min: u32,
+    /// Hosts of a pool that may be in repair at a time, but always one.
+    pub repairs_permille: u32,
+    /// Repairs at a time in one rack.
+    pub repairs_per_rack: u32,
+}
+
+impl Default for RailsLimits {
+    /// Our proposals; NVSentinel trips at 50 % in 5 minutes, EKS stops at 20 %, Kubernetes slows down at 55 % of a zone.
+    fn default() -> Self {
+        Self {
+            soft_hour_permille: 50,
+            soft_outstanding_permille: 100,
+            hosts_always: 2,
+            hard_permille: 200,
+            per_job: 2,
+            per_tenant: 3,
+            users_min: 2,
+            repairs_permille: 100,
+            repairs_per_rack: 1,
+        }
+    }
+}
+
+/// A block that was put.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Put {
+    at: TimeMs,
+    host: HostId,
+    gpus: u32,
+}
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Pool {
+    recent: VecDeque<Put>,
+    breaker: Breaker,
+}
+
+/// All budgets and breakers of a cluster.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rails {
+    limits: RailsLimits,
+    pools: BTreeMap<String, Pool>,
+    jobs: BTreeMap<JobId, VecDeque<TimeMs>>,
+    tenants: BTreeMap<String, VecDeque<TimeMs>>,
+}
+
+impl Rails {
+    /// Budgets of other sizes.
+    #[must_use]
+    pub fn with_limits(limits: RailsLimits) -> Self {
+        Self {
+            limits,
+            ..Self::default()
+        }
+    }
+
+    /// Whether a block is allowed, and if so, counts it. What is refused counts towards the breaker alone.
+    pub fn admit(&mut self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
+        match proposal.weight {
+            Weight::Hard => self.judge_hard(proposal, view),
+            Weight::Soft => match self.judge_soft(proposal, view) {
+                Ok(()) => {
+                    self.count(proposal);
+                    Verdict::Allowed
+                }
+                Err(refused) => Verdict::Refused(refused),
+            },
+        }
+    }
+
+    /// Whether a repair may begin on a host of a pool, which itself takes no work any more.
+    ///
+    /// # Errors
+    /// The rail that refuses.
+    pub fn admit_repair(&self, view: &PoolView) -> Result<(), Refused> {
+        let limit = (view.hosts * self.limits.repairs_permille / 1_000).max(1);
+        if view.hosts_in_service == 0 {
+            return refuse(Rail::LastHost, 0u32, 1);
+        }
+        if view.repairs >= limit {
+            return refuse(Rail::Repairs, view.repairs + 1, limit);
+        }
+        let limit = self.limits.repairs_per_rack;
+        if view.repairs_in_rack >= limit {
+            return refuse(Rail::RackRepair, view.repairs_in_rack + 1, limit);
+        }
+        Ok(())
+    }
+
+    /// Whether a person may take so many hosts of a pool out of placement without forcing it: not the last ones.
+    ///
+    /// # Errors
+    /// The rail that refuses.
+    pub fn admit_admin(hosts: u32, is_forced: bool, view: &PoolView) -> Result<(), Refused> {
+        if is_forced || hosts < view.hosts_in_service || view.hosts_in_service == 0 {
+            return Ok(());
+        }
+        refuse(Rail::LastHost, hosts, view.hosts_in_service - 1)
+    }
+
+    /// The breaker of a pool, if it was ever needed.
+    #[must_use]
+    pub fn breaker(&self, pool: &str) -> Option<&Breaker> {
+        self.pools.get(pool).map(|pool| &pool.breaker)
+    }
+
+    /// A person has looked at a pool's breaker.
+    pub fn reset_breaker(&mut self, pool: &str) {
+        if let Some(pool) = self.pools.get_mut(pool) {
+            pool.breaker.reset();
+        }
+    }
+
+    /// Lets time pass: which breakers closed.
+    pub fn tick(&mut self, now: TimeMs) -> Vec<String> {
+        let pools = self.pools.iter_mut();
+        let closed = pools.filter_map(|(name, pool)| pool.breaker.tick(now).then_some(name));
+        closed.cloned().collect()
+    }
+
+    /// What cannot work is out of placement whatever the rails say; beyond a part of the pool that is all.
+    fn judge_hard(&self, proposal: &Proposal<'_>, view: &PoolView) -> Verdict {
+        let would_be = permille(view.gpus_blocked_hard + proposal.gpus, view.gpus);
+        let limit = u64::from(self.limits.hard_permille);
+        // In a small pool one host is more than its part.
+        let is_few = view.gpus_blocked_hard == 0;
+        if would_be <= limit || is_few {
+            return Verdict::Allowed;
+        }
+        Verdict::PlacementOnly(Refused {
+            rail: Rail::Hard,
+            would_be,
+            limit,
+        })
+    }
+
+    fn judge_soft(&mut self, proposal: &Proposal<'_>, view: &PoolView) -> Result<(), Refused> {
+        self.judge_causer(proposal)?;
+        let RailsLimits {
+            soft_hour_permille,
+            soft_outstanding_permille,
+            hosts_always,
+            ..
+        } = self.limits;
+        let pool = self.pool(proposal.pool);
+        pool.breaker.count(proposal.at);
+        if pool.breaker.is_tripped() {
+            return refuse(Rail::Breaker, 1u32, 0);
+        }
+        if view.hosts_in_service <= 1 {
+            return refuse(Rail::LastHost, 1u32, 0);
+        }
+        pool.recent
+            .retain(|put| proposal.at.since(put.at) <= HOUR_MS);
+        let mut hosts: BTreeSet<HostId> = pool.recent.iter().map(|put| put.host).collect();
+        hosts.insert(proposal.host);
+        let is_few = hosts.len() <= hosts_always as usize;
+        let new: u32 = pool.recent.iter().map(|put| put.gpus).sum();
+        let checks = [
+            (Rail::Hour, new, soft_hour_permille),
+            (
+                Rail::Outstanding,
+                view.gpus_blocked_soft,
+                soft_outstanding_permille,
+            ),
+        ];
+        for (rail, so_far, limit) in checks {
+            let would_be = permille(so_far + proposal.gpus, view.gpus);
+            if would_be > u64::from(limit) && !is_few {
+                pool.breaker.trip(proposal.at);
+                return refuse(rail, would_be, limit);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether one attempt, job or tenant wants too much.
+    fn judge_causer(&self, proposal: &Proposal<'_>) -> Result<(), Refused> {
+        let Some(job) = proposal.job else {
+            return Ok(());
+        };
+        if proposal.attempt_has_blocked {
+            return refuse(Rail::Attempt, 2u32, 1);
+        }
+        let users_min = self.limits.users_min;
+        if proposal.users < users_min {
+            return refuse(Rail::Users, proposal.users, users_min);
+        }
+        let of_a_day = |times: Option<&VecDeque<TimeMs>>| {
+            let recent = times.into_iter().flatten();
+            let recent = recent
+                .filter(|at| proposal.at.since(**at) <= DAY_MS)
+                .count();
+            u32::try_from(recent).unwrap_or(u32::MAX)
+        };
+        let by_job = of_a_day(self.jobs.get(&job));
+        if by_job >= self.limits.per_job {
+            return refuse(Rail::Job, by_job + 1, self.limits.per_job);
+        }
+        let by_tenant = of_a_day(proposal.tenant.and_then(|tenant| self.tenants.get(tenant)));
+        if by_tenant >= self.limits.per_tenant {
+            return refuse(Rail::Tenant, by_tenant + 1, self.limits.per_tenant);
+        }
+        Ok(())
+    }
+
+    fn count(&mut self, proposal: &Proposal<'_>) {
+        let pool = self.pool(proposal.pool);
+        if pool.recent.len() >= RECENT_MAX {
+            pool.recent.pop_front();
+        }
+        pool.recent.push_back(Put {
+            at: proposal.at,
+            host: proposal.host,
+            gpus: proposal.gpus,
+        });
+        if let Some(job) = proposal.job {
+            remember(&mut self.jobs, job, proposal.at, self.limits.per_job);
+        }
+        if let (Some(_), Some(tenant)) = (proposal.job, proposal.tenant) {
+            let tenants = &mut self.tenants;
+            remember(
+                tenants,
+                tenant.to_owned(),
+                proposal.at,
+                self.limits.per_tenant,
+            );
+        }
+    }
+
+    fn pool(&mut self, name: &str) -> &mut Pool {
+        if !self.pools.contains_key(name) && self.pools.len() >= POOLS_MAX {
+            let quiet = self
+                .pools
+                .iter()
+                .find(|(_, pool)| !pool.breaker.is_tripped());
+            if let Some(name) = quiet.map(|(name, _)| name.clone()) {
+                self.pools.remove(&name);
+            }
+        }
+        self.pools.entry(name.to_owned()).or_default()
+    }
+}
+
+/// Keeps the newest times of a causer.
+fn remember<K: Ord + Clone>(
+    causers: &mut BTreeMap<K, VecDeque<TimeMs>>,
+    causer: K,
+    at: TimeMs,
+    kept: u32,
+) {
+    causers.retain(|_, times| times.back().is_some_and(|last| at.since(*last) <= DAY_MS));
+    if causers.len() >= CAUSERS_MAX && !causers.contains_key(&causer) {
+        let oldest = causers
+            .iter()
+            .min_by_key(|(_, times)| times.back().copied());
+        if let Some(key) = oldest.map(|(key, _)| key.clone()) {
+            causers.remove(&key);
+        }
+    }
+    let times = causers.entry(causer).or_default();
+    if times.len() >= kept.max(1) as usize {
+        times.pop_front();
+    }
+    times.push_back(at);
+}
+
+/// A part of a whole in thousandths, rounded up.
+fn permille(part: u32, whole: u32) -> u64 {
+    (u64::from(part) * 1_000).div_ceil(u64::from(whole.max(1)))
+}
+
+fn refuse(rail: Rail, would_be: impl Into<u64>, limit: u32) -> Result<(), Refused> {
+    Err(Refused {
+        rail,
+        would_be: would_be.into(),
+        limit: u64::from(limit),
+    })
+}

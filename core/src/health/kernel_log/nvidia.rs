@@ -1,0 +1,249 @@
+//! XIDs and SXids in the lines of NVIDIA's drivers.
+
+use crate::health::words::words;
+use crate::ids::GpuUuid;
+
+use super::bus::BusId;
+
+/// Registers that a line may carry.
+const WORDS_MAX: usize = 8;
+
+words! {
+    /// What the driver says would bring a GPU back (XID 154).
+    Recovery {
+        /// Nothing is needed.
+        None = "None",
+        /// A reset of the GPU.
+        Reset = "GPU Reset Required",
+        /// A reboot.
+        Reboot = "Node Reboot Required",
+        /// Work that talks from GPU to GPU must leave.
+        DrainPeers = "Drain P2P",
+        /// All work must leave, then a reset.
+        DrainAndReset = "Drain and Reset",
+    }
+}
+
+/// Which process an XID names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Its number.
+    pub pid: u32,
+    /// Its name, if the line has one.
+    pub name: Option<String>,
+}
+
+/// Where on the GPU an XID 13 happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// Graphics processing cluster.
+    pub gpc: u16,
+    /// Texture processing cluster in it.
+    pub tpc: u16,
+    /// Multiprocessor in it.
+    pub sm: u16,
+}
+
+/// An error of a GPU.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Xid {
+    /// Its number.
+    pub code: u32,
+    /// Whose work it was.
+    pub process: Option<Process>,
+    /// Where on the GPU.
+    pub place: Option<Place>,
+    /// Which link.
+    pub link: Option<u32>,
+    /// What the line calls it: fatal, or not; none if it says neither.
+    pub is_fatal: Option<bool>,
+    /// Registers in brackets.
+    pub words: Vec<u32>,
+    /// What would bring the GPU back.
+    pub recovery: Option<Recovery>,
+}
+
+/// An error of an NVSwitch.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Sxid {
+    /// Its number.
+    pub code: u32,
+    /// Which port.
+    pub link: Option<u32>,
+    /// What the line calls it.
+    pub is_fatal: Option<bool>,
+}
+
+/// What a line of the GPU driver says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Line {
+    /// An XID of the GPU at a place.
+    Xid(BusId, Xid),
+    /// An SXid of the switch at a place.
+    Sxid(BusId, Sxid),
+    /// The GPU at a place has this identity.
+    Identity(BusId, GpuUuid),
+    /// The first of three lines that say that this GPU is gone.
+    Names(BusId),
+    /// The last of them.
+    FallenOff,
+}
+
+/// Reads a line of NVIDIA's drivers.
+pub(super) fn parse(line: &str) -> Option<Line> {
+    let line = line.trim();
+    if let Some(said) = line.strip_prefix("NVRM: ") {
+        return parse_driver(said.trim_start());
+    }
+    let switch = ["nvidia-nvswitch", "[nvidia-nvswitch"];
+    if switch.iter().any(|start| line.starts_with(start)) {
+        let (_, said) = line.split_once("SXid (")?;
+        return parse_sxid(said);
+    }
+    None
+}
+
+fn parse_driver(said: &str) -> Option<Line> {
+    if let Some(rest) = said.strip_prefix("Xid (") {
+        let (bus, rest) = rest.split_once("):")?;
+        return Some(Line::Xid(BusId::parse(bus)?, parse_xid(rest.trim())?));
+    }
+    if said.starts_with("fallen off the bus and is not responding") {
+        return Some(Line::FallenOff);
+    }
+    let gone = || Xid {
+        code: 79,
+        ..Xid::default()
+    };
+    if let Some(rest) = said.strip_prefix("The NVIDIA GPU ") {
+        let bus = BusId::parse(rest.split_whitespace().next()?)?;
+        // Some kernels hand the lines out as one.
+        return Some(if rest.contains("fallen off the bus") {
+            Line::Xid(bus, gone())
+        } else {
+            Line::Names(bus)
+        });
+    }
+    let rest = said.strip_prefix("GPU ")?;
+    let rest = rest.strip_prefix("at ").unwrap_or(rest);
+    let (place, rest) = rest.split_once(' ')?;
+    let bus = BusId::parse(place.trim_end_matches(':'))?;
+    let rest = rest.trim_start_matches("GPU ").trim();
+    if rest.starts_with("has fallen off the bus") {
+        return Some(Line::Xid(bus, gone()));
+    }
+    Some(Line::Identity(bus, rest.parse().ok()?))
+}
+
+fn parse_xid(text: &str) -> Option<Xid> {
+    let digits = text.len()
+        - text
+            .trim_start_matches(|it: char| it.is_ascii_digit())
+            .len();
+    let (code, rest) = text.split_at(digits);
+    if !(rest.is_empty() || rest.starts_with([',', ' '])) {
+        return None;
+    }
+    let (process, said) = split_process(rest.trim_start_matches([',', ' ']));
+    Some(Xid {
+        code: code.parse().ok()?,
+        process,
+        place: find_place(said),
+        link: find_link(said),
+        is_fatal: says_fatal(said),
+        words: find_words(said),
+        recovery: find_recovery(said),
+    })
+}
+
+/// `pid=7, name=python, ` at the beginning, and what follows it. A name is what its process calls itself, so nothing else
+/// is read from it; it ends with the first comma.
+fn split_process(text: &str) -> (Option<Process>, &str) {
+    let mut rest = text;
+    let mut pid = None;
+    let mut name = None;
+    while let Some((field, after)) = rest.split_once(',').or(Some((rest, ""))) {
+        let field = field.trim();
+        if let Some(value) = field.strip_prefix("pid=") {
+            pid = unquoted(value).parse().ok();
+        } else if let Some(value) = field.strip_prefix("name=") {
+            let value = unquoted(value);
+            name = (value != "<unknown>" && !value.is_empty()).then(|| value.to_owned());
+        } else {
+            break;
+        }
+        rest = after.trim_start();
+        if rest.is_empty() {
+            break;
+        }
+    }
+    (pid.map(|pid| Process { pid, name }), rest)
+}
+
+fn unquoted(text: &str) -> &str {
+    text.trim_matches(['\'', '"'])
+}
+
+/// `(GPC 1, TPC 3, SM 0)`.
+fn find_place(text: &str) -> Option<Place> {
+    let (_, rest) = text.split_once("(GPC ")?;
+    let inside = rest.split(')').next()?;
+    let mut parts = inside.split(',').map(str::trim);
+    let gpc = parts.next()?.parse().ok()?;
+    let tpc = parts.next()?.strip_prefix("TPC ")?.parse().ok()?;
+    let sm = parts.next()?.strip_prefix("SM ")?.parse().ok()?;
+    Some(Place { gpc, tpc, sm })
+}
+
+/// `Link 08` or `link 6(0x10000, ...)`.
+fn find_link(text: &str) -> Option<u32> {
+    let at = text.find("Link ").or_else(|| text.find("link "))?;
+    let rest = text[at + 5..].trim_start();
+    let end = rest
+        .find(|it: char| !it.is_ascii_digit())
+        .unwrap_or(rest.len());
+    rest[..end].parse().ok()
+}
+
+fn says_fatal(text: &str) -> Option<bool> {
+    let lower = text.to_ascii_lowercase();
+    if lower.contains("non-fatal") || lower.contains("nonfatal") {
+        Some(false)
+    } else {
+        lower.contains("fatal").then_some(true)
+    }
+}
+
+/// Numbers in the last brackets, if they are hexadecimal.
+fn find_words(text: &str) -> Vec<u32> {
+    let inside = text.rsplit_once("(0x").map_or("", |(_, rest)| rest);
+    let inside = inside.split(')').next().unwrap_or_default();
+    let digits = inside.split([',', ' ']).filter(|word| !word.is_empty());
+    let words = digits
+        .map_while(|word| u32::from_str_radix(word.strip_prefix("0x").unwrap_or(word), 16).ok());
+    words.take(WORDS_MAX).collect()
+}
+
+/// `GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)`.
+fn find_recovery(text: &str) -> Option<Recovery> {
+    let (_, new) = text.split_once("ecovery action changed")?;
+    let (_, new) = new.rsplit_once(" to ")?;
+    let (_, word) = new.split_once('(')?;
+    Recovery::of(word.split(')').next()?.trim())
+}
+
+fn parse_sxid(said: &str) -> Option<Line> {
+    let (bus, rest) = said.split_once("):")?;
+    let (code, rest) = rest.trim().split_once(',').unwrap_or((rest.trim(), ""));
+    let rest = rest.trim();
+    // Lines that follow an error with its registers.
+    if rest.starts_with("Severity ") || rest.starts_with("Data {") {
+        return None;
+    }
+    let sxid = Sxid {
+        code: code.trim().parse().ok()?,
+        link: find_link(rest),
+        is_fatal: says_fatal(rest),
+    };
+    Some(Line::Sxid(BusId::parse(bus)?, sxid))
+}

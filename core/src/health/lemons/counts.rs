@@ -1,0 +1,132 @@
+//! What a host went through in four weeks, the older the less.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::DAY_MS;
+use crate::time::TimeMs;
+
+/// A week: the half-life of what speaks against a host.
+const WEEK_MS: u64 = 7 * DAY_MS;
+/// Weeks that count (Meta: 28 days).
+const WEEKS: usize = 4;
+/// Kinds of XIDs that are told apart.
+const CODES_MAX: usize = 32;
+
+/// One week.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+struct Week {
+    began: TimeMs,
+    starts: u32,
+    failures: u32,
+    single: u32,
+    shared_milli: u32,
+    blocks: u32,
+    codes: BTreeMap<u32, u32>,
+}
+
+/// What is known of a host. Replicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HostRecord {
+    /// Newest last.
+    weeks: VecDeque<Week>,
+}
+
+/// A record summed up at one moment. What comes in thousandths has aged: half of it each week.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counts {
+    /// Tasks that began.
+    pub starts: u32,
+    /// Of those that ran on it alone, the ones that failed without the program being to blame.
+    pub failures: u32,
+    /// Failures for certain of the infrastructure, of tasks that ran on it alone.
+    pub single_milli: u32,
+    /// Its shares of failures of gangs.
+    pub shared_milli: u32,
+    /// How often it was blocked or repaired.
+    pub blocks_milli: u32,
+    /// Kinds of XIDs that are not the program's.
+    pub codes: u32,
+    /// Users who exclude it.
+    pub excludes: u32,
+}
+
+impl HostRecord {
+    /// A task began.
+    pub fn start(&mut self, now: TimeMs) {
+        self.week(now).starts += 1;
+    }
+
+    /// A task that ran on it alone failed, and the program is not known to be to blame.
+    pub fn fail(&mut self, now: TimeMs, is_infra: bool) {
+        let week = self.week(now);
+        week.failures += 1;
+        week.single += u32::from(is_infra);
+    }
+
+    /// The program was to blame after all.
+    pub fn take_back(&mut self, now: TimeMs) {
+        let week = self.week(now);
+        week.failures = week.failures.saturating_sub(1);
+    }
+
+    /// A gang failed that it was part of.
+    pub fn share(&mut self, now: TimeMs, milli: u32) {
+        let week = self.week(now);
+        week.shared_milli = week.shared_milli.saturating_add(milli);
+    }
+
+    /// It was blocked or repaired.
+    pub fn block(&mut self, now: TimeMs) {
+        self.week(now).blocks += 1;
+    }
+
+    /// A GPU of it raised an XID that is not the program's.
+    pub fn code(&mut self, now: TimeMs, code: u32) {
+        let week = self.week(now);
+        if week.codes.len() < CODES_MAX || week.codes.contains_key(&code) {
+            *week.codes.entry(code).or_default() += 1;
+        }
+    }
+
+    /// Sums up what still counts.
+    #[must_use]
+    pub fn counts(&self, now: TimeMs, excludes: u32) -> Counts {
+        let mut counts = Counts {
+            excludes,
+            ..Counts::default()
+        };
+        let mut codes: BTreeSet<u32> = BTreeSet::new();
+        for week in &self.weeks {
+            let age = now.since(week.began) / WEEK_MS;
+            if age >= WEEKS as u64 {
+                continue;
+            }
+            let aged = |milli: u32| milli >> age;
+            counts.starts += week.starts;
+            counts.failures += week.failures;
+            counts.single_milli += aged(week.single.saturating_mul(1_000));
+            counts.shared_milli += aged(week.shared_milli);
+            counts.blocks_milli += aged(week.blocks.saturating_mul(1_000));
+            codes.extend(week.codes.keys());
+        }
+        counts.codes = u32::try_from(codes.len()).unwrap_or(u32::MAX);
+        counts
+    }
+
+    fn week(&mut self, now: TimeMs) -> &mut Week {
+        let is_over = |week: &Week| now.since(week.began) >= WEEK_MS;
+        if self.weeks.back().is_none_or(is_over) {
+            if self.weeks.len() >= WEEKS {
+                self.weeks.pop_front();
+            }
+            self.weeks.push_back(Week {
+                began: now,
+                ..Week::default()
+            });
+        }
+        let at = self.weeks.len() - 1;
+        &mut self.weeks[at]
+    }
+}

@@ -1,0 +1,191 @@
+//! What a worker found and the state has not heard yet, and what the state has heard of each worker.
+//!
+//! Findings travel in the order of their numbers and are repeated until they are acknowledged; the state takes each number
+//! once. So a lost beat, a new leader or a restarted agent neither loses a finding nor counts it twice.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use super::{FINDINGS_PER_REPORT_MAX, Finding};
+
+/// Findings that wait: beyond, the least bad of them is dropped, the oldest first.
+pub const FINDINGS_WAITING_MAX: usize = 1_024;
+
+/// A worker's findings that wait for their acknowledgement.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outbox {
+    waiting: VecDeque<Finding>,
+    last: u64,
+    dropped: u64,
+}
+
+impl Outbox {
+    /// Numbers a finding and has it wait.
+    pub fn push(&mut self, mut finding: Finding) {
+        self.last += 1;
+        finding.sequence = self.last;
+        if self.waiting.len() >= FINDINGS_WAITING_MAX {
+            // That something is over is dropped first: it delays a way back, and never hides a fault.
+            let kept = self.waiting.iter().enumerate();
+            let least = kept.map(|(at, it)| (it.severity, at)).min();
+            if let Some((severity, at)) = least {
+                self.dropped += 1;
+                if severity > finding.severity {
+                    return;
+                }
+                self.waiting.remove(at);
+            }
+        }
+        self.waiting.push_back(finding);
+    }
+
+    /// What goes with the next beat: the oldest ones, at most `FINDINGS_PER_REPORT_MAX`.
+    pub fn report(&self) -> impl Iterator<Item = &Finding> {
+        self.waiting.iter().take(FINDINGS_PER_REPORT_MAX)
+    }
+
+    /// The state has heard all up to this number.
+    pub fn acknowledge(&mut self, sequence: u64) {
+        while self
+            .waiting
+            .front()
+            .is_some_and(|it| it.sequence <= sequence)
+        {
+            self.waiting.pop_front();
+        }
+    }
+
+    /// Findings that nobody will hear of.
+    #[must_use]
+    pub const fn dropped(&self) -> u64 {
+        self.dropped
+    }
+
+    /// Findings that wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting.is_empty()
+    }
+}
+
+/// Up to where the state has heard a worker.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HeardUpTo {
+    incarnation: u64,
+    sequence: u64,
+}
+
+impl HeardUpTo {
+    /// Whether a finding is new; it counts as heard from now on. An agent that was restarted counts from 1 again.
+    pub fn is_new(&mut self, incarnation: u64, sequence: u64) -> bool {
+        if incarnation < self.incarnation {
+            return false;
+        }
+        if incarnation > self.incarnation {
+            *self = Self {
+                incarnation,
+                sequence: 0,
+            };
+        }
+        if sequence <= self.sequence {
+            return false;
+        }
+        self.sequence = sequence;
+        true
+    }
+
+    /// What to acknowledge to this incarnation.
+    #[must_use]
+    pub const fn acknowledged(&self, incarnation: u64) -> u64 {
+        if self.incarnation == incarnation {
+            self.sequence
+        } else {
+            0
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::{Component, Severity};
+    use crate::ids::HostId;
+    use crate::time::TimeMs;
+
+    fn finding(severity: Severity) -> Finding {
+        Finding {
+            sequence: 0,
+            rule: "xid".to_owned(),
+            component: Component::Host(HostId(1)),
+            severity,
+            metric: String::new(),
+            measured: 0,
+            code: None,
+            cluster: None,
+            evidence: String::new(),
+            at: TimeMs(0),
+        }
+    }
+
+    fn numbers(outbox: &Outbox) -> Vec<u64> {
+        outbox.report().map(|it| it.sequence).collect()
+    }
+
+    #[test]
+    fn findings_are_repeated_until_they_are_heard_and_count_once() {
+        let mut outbox = Outbox::default();
+        let mut heard = HeardUpTo::default();
+        for _ in 0..3 {
+            outbox.push(finding(Severity::Fatal));
+        }
+        assert_eq!(numbers(&outbox), [1, 2, 3]);
+        let news = |heard: &mut HeardUpTo, outbox: &Outbox| {
+            numbers(outbox)
+                .into_iter()
+                .filter(|it| heard.is_new(5, *it))
+                .count()
+        };
+        assert_eq!(news(&mut heard, &outbox), 3);
+        // The acknowledgement was lost.
+        assert_eq!(news(&mut heard, &outbox), 0);
+        outbox.push(finding(Severity::Warn));
+        assert_eq!(news(&mut heard, &outbox), 1);
+        outbox.acknowledge(heard.acknowledged(5));
+        assert!(outbox.is_empty());
+    }
+
+    #[test]
+    fn a_restarted_agent_counts_anew_and_its_predecessor_no_more() {
+        let mut heard = HeardUpTo::default();
+        assert!(heard.is_new(1, 7));
+        assert!(heard.is_new(2, 1));
+        assert!(!heard.is_new(1, 8));
+        assert_eq!((heard.acknowledged(1), heard.acknowledged(2)), (0, 1));
+    }
+
+    #[test]
+    fn a_full_outbox_keeps_what_is_worst() {
+        let mut outbox = Outbox::default();
+        outbox.push(finding(Severity::Warn));
+        outbox.push(finding(Severity::Info));
+        for _ in 2..FINDINGS_WAITING_MAX {
+            outbox.push(finding(Severity::Fatal));
+        }
+        outbox.push(finding(Severity::Degraded));
+        assert_eq!((outbox.len(), outbox.dropped()), (FINDINGS_WAITING_MAX, 1));
+        assert_eq!(numbers(&outbox)[..2], [1, 3]);
+        assert_eq!(numbers(&outbox).len(), FINDINGS_PER_REPORT_MAX);
+        // Only worse ones wait: the new one is dropped.
+        outbox.acknowledge(1);
+        outbox.push(finding(Severity::Degraded));
+        outbox.push(finding(Severity::Warn));
+        assert_eq!((outbox.len(), outbox.dropped()), (FINDINGS_WAITING_MAX, 2));
+    }
+}

@@ -1,0 +1,139 @@
+//! What a set of rules would have done: the findings of some days, judged anew.
+
+use std::collections::BTreeMap;
+
+use super::{Condition, Hold, Rule, RuleSet, XidSeverity};
+use crate::health::{Component, Finding, Scope, Severity};
+use crate::time::TimeMs;
+
+/// A block that a set of rules would have put.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WouldBlock {
+    /// Of what.
+    pub component: Component,
+    /// By which rule.
+    pub rule: String,
+    /// How much.
+    pub scope: Scope,
+    /// When it would first have been put.
+    pub at: TimeMs,
+    /// How many findings would have led to it.
+    pub findings: u32,
+    /// The raw line of the first.
+    pub evidence: String,
+}
+
+/// How two sets of rules differ on the same findings.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DryRun {
+    /// Findings that were judged.
+    pub findings: usize,
+    /// Findings of rules that the new set does not have.
+    pub without_rule: usize,
+    /// Blocks by the new set that the old one did not put.
+    pub added: Vec<WouldBlock>,
+    /// Blocks by the old set that the new one would not have put.
+    pub dropped: Vec<WouldBlock>,
+    /// Blocks by both.
+    pub kept: usize,
+}
+
+/// Judges a history of findings by two sets of rules. It knows what was found and no more: a new rule's threshold that is
+/// stricter than what a worker ever told shows nothing here.
+#[must_use]
+pub fn dry_run(old: &RuleSet, new: &RuleSet, findings: &[Finding]) -> DryRun {
+    let mut before = blocks(old, findings);
+    let mut result = DryRun {
+        findings: findings.len(),
+        without_rule: findings
+            .iter()
+            .filter(|finding| new.rule(&finding.rule).is_none())
+            .count(),
+        ..DryRun::default()
+    };
+    for (key, block) in blocks(new, findings) {
+        match before.remove(&key) {
+            Some(same) if same.scope >= block.scope => result.kept += 1,
+            _ => result.added.push(block),
+        }
+    }
+    result.dropped = before.into_values().collect();
+    result
+}
+
+/// All blocks by component and rule.
+fn blocks(set: &RuleSet, findings: &[Finding]) -> BTreeMap<(Component, String), WouldBlock> {
+    let mut blocks: BTreeMap<(Component, String), WouldBlock> = BTreeMap::new();
+    for (index, finding) in findings.iter().enumerate() {
+        let Some(rule) = set.rule(&finding.rule) else {
+            continue;
+        };
+        let scope = scope(set, rule, &findings[..=index], finding);
+        if scope == Scope::None {
+            continue;
+        }
+        let key = (finding.component.clone(), rule.id.clone());
+        let block = blocks.entry(key).or_insert_with(|| WouldBlock {
+            component: finding.component.clone(),
+            rule: rule.id.clone(),
+            scope,
+            at: finding.at,
+            findings: 0,
+            evidence: finding.evidence.clone(),
+        });
+        block.findings += 1;
+        block.scope = block.scope.max(scope);
+    }
+    blocks
+}
+
+/// What a set would have blocked for a finding, with all that came before it.
+fn scope(set: &RuleSet, rule: &Rule, until: &[Finding], finding: &Finding) -> Scope {
+    if finding.severity == Severity::Healthy {
+        return Scope::None;
+    }
+    let by_code = finding.code.and_then(|code| set.codes.xid(code));
+    if let (true, Some(policy)) = (rule.id == "xid", by_code) {
+        let severity = match policy.severity {
+            XidSeverity::Fatal => Severity::Fatal,
+            XidSeverity::Degraded => Severity::Degraded,
+            // What registers and texts told is in the finding.
+            XidSeverity::Decode | XidSeverity::Text => finding.severity,
+            XidSeverity::Info | XidSeverity::Warn | XidSeverity::Detail => Severity::Warn,
+        };
+        let block = rule.block(severity);
+        return if block == Scope::None || policy.block == Scope::None {
+            block
+        } else {
+            policy.block
+        };
+    }
+    let holds = |condition: &Condition| holds(condition, until, finding);
+    if rule.fatal.when.iter().any(holds) {
+        rule.block(Severity::Fatal)
+    } else if rule.degraded.when.iter().any(holds) {
+        rule.block(Severity::Degraded)
+    } else {
+        Scope::None
+    }
+}
+
+/// Whether a condition holds at a finding. That readings met it for long enough was seen by who found it.
+fn holds(condition: &Condition, until: &[Finding], finding: &Finding) -> bool {
+    let meets = |it: &Finding| {
+        it.metric == condition.metric && condition.operator.holds(it.measured, condition.value)
+    };
+    if !meets(finding) {
+        return false;
+    }
+    let Hold::Within { times, span_ms } = condition.hold else {
+        return true;
+    };
+    let counts = |it: &&Finding| {
+        it.component == finding.component
+            && it.rule == finding.rule
+            && finding.at.since(it.at) <= span_ms
+            && meets(it)
+    };
+    until.iter().filter(counts).count() >= times as usize
+}

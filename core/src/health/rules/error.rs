@@ -1,0 +1,63 @@
+//! What is wrong with a rule file.
+
+/// What is wrong with a rule file, where, and the way out.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{place}: {problem}; {way_out}", place = self.place())]
+pub struct RuleError {
+    /// Line in the file, from 1; 0 if it is about the whole file.
+    pub line: usize,
+    /// Which rule; empty outside of all.
+    pub rule: String,
+    /// Which field; empty if it is about the whole rule.
+    pub field: String,
+    /// What is wrong.
+    pub problem: String,
+    /// What would be right.
+    pub way_out: String,
+}
+
+impl RuleError {
+    /// An error at a line.
+    #[must_use]
+    pub fn at(line: usize, problem: impl Into<String>, way_out: impl Into<String>) -> Self {
+        Self {
+            line,
+            rule: String::new(),
+            field: String::new(),
+            problem: problem.into(),
+            way_out: way_out.into(),
+        }
+    }
+
+    /// The same error, of this rule.
+    #[must_use]
+    pub fn of_rule(mut self, rule: &str) -> Self {
+        rule.clone_into(&mut self.rule);
+        self
+    }
+
+    /// The same error, of this field.
+    #[must_use]
+    pub fn of_field(mut self, field: &str) -> Self {
+        field.clone_into(&mut self.field);
+        self
+    }
+
+    fn place(&self) -> String {
+        let mut parts = Vec::new();
+        if !self.rule.is_empty() {
+            parts.push(format!("rule `{}`", self.rule));
+        }
+        if !self.field.is_empty() {
+            parts.push(format!("field `{}`", self.field));
+        }
+        if self.line > 0 {
+            parts.push(format!("line {}", self.line));
+        }
+        if parts.is_empty() {
+            "rules".to_owned()
+        } else {
+            parts.join(", ")
+        }
+    }
+}

@@ -1,0 +1,174 @@
+//! Rules as data: which reading of which component means what.
+//!
+//! One set counts for the whole cluster. It is replicated whole and replaced whole; what ships is in `default.toml`,
+//! written from named sources, with the tables of XIDs and SXids beside it.
+
+mod codes;
+mod condition;
+mod dry_run;
+mod error;
+mod parse;
+mod text;
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::words::words;
+use crate::health::{Action, Charge, ComponentKind, Scope, Severity, Weight};
+
+pub use self::codes::{
+    Blame, Codes, DeviceAction, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach,
+    TaskAction, XidPolicy, XidSeverity,
+};
+pub use self::condition::{Condition, Hold, Operator};
+pub use self::dry_run::{DryRun, WouldBlock, dry_run};
+pub use self::error::RuleError;
+
+/// The format of rule files that this build reads.
+pub const FORMAT: i64 = 1;
+/// Rules in one set.
+pub const RULES_MAX: usize = 512;
+/// Conditions on one side of a rule.
+pub const CONDITIONS_PER_SIDE_MAX: usize = 16;
+/// Readings or occurrences that one condition may ask for: they fit the bits of a machine word.
+pub const COUNT_MAX: u32 = 64;
+/// Longest span of a condition: 30 days, after which strikes are forgotten as well.
+pub const SPAN_MS_MAX: u64 = 30 * crate::health::DAY_MS;
+
+words! {
+    /// What a rule's findings lead to.
+    Mode {
+        /// They are counted and shown, and nothing else.
+        Observe = "observe",
+        /// They are acted upon.
+        Enforce = "enforce",
+    }
+}
+
+words! {
+    /// Where a rule's figure is from.
+    Origin {
+        /// The named source has it.
+        Sourced = "sourced",
+        /// Part of it is ours; `figure` says which.
+        Mixed = "mixed",
+        /// It follows from the named source.
+        Derived = "derived",
+        /// Ours, untested.
+        Proposed = "proposed",
+    }
+}
+
+words! {
+    /// What ends a block by this rule.
+    Clears {
+        /// A healthy reading is enough.
+        Reading = "reading",
+        /// A reset.
+        Reset = "reset",
+        /// A passed active check.
+        Check = "check",
+        /// A person.
+        Manual = "manual",
+    }
+}
+
+/// One side of a rule: from when on it holds, and what follows.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Side {
+    /// Any one of these is enough; never if there is none.
+    pub when: Vec<Condition>,
+    /// What is done.
+    pub actions: Vec<Action>,
+    /// What is taken out of placement.
+    pub block: Scope,
+}
+
+/// What one signal of one component means.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rule {
+    /// Its name, unique in its set.
+    pub id: String,
+    /// What kind of thing it judges.
+    pub component: ComponentKind,
+    /// Where its readings come from.
+    pub source: String,
+    /// All of these must hold for it to be over; without any it is over once neither side holds.
+    pub healthy: Vec<Condition>,
+    /// It works badly.
+    pub degraded: Side,
+    /// It does not work.
+    pub fatal: Side,
+    /// What ends a block.
+    pub clears: Clears,
+    /// Who pays for attempts that end for it.
+    pub charge: Charge,
+    /// How sure it is.
+    pub weight: Weight,
+    /// Whether anything follows.
+    pub mode: Mode,
+    /// Where its figure is from.
+    pub origin: Origin,
+    /// The source of its figure, by name.
+    pub figure: String,
+}
+
+impl Rule {
+    /// What follows from a severity.
+    #[must_use]
+    pub const fn side(&self, severity: Severity) -> Option<&Side> {
+        match severity {
+            Severity::Degraded => Some(&self.degraded),
+            Severity::Fatal => Some(&self.fatal),
+            Severity::Healthy | Severity::Info | Severity::Warn => None,
+        }
+    }
+
+    /// What a severity takes out of placement, as long as the rule is enforced.
+    #[must_use]
+    pub fn block(&self, severity: Severity) -> Scope {
+        match self.mode {
+            Mode::Observe => Scope::None,
+            Mode::Enforce => self.side(severity).map_or(Scope::None, |side| side.block),
+        }
+    }
+}
+
+/// All rules of a cluster.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RuleSet {
+    /// The rules, by name.
+    pub rules: Vec<Rule>,
+    /// What XIDs and SXids mean.
+    pub codes: Codes,
+}
+
+impl RuleSet {
+    /// The rules that ship with Muster.
+    ///
+    /// # Errors
+    /// None in a build that passed its tests: they parse the same text.
+    pub fn shipped() -> Result<Self, RuleError> {
+        Self::parse(include_str!("default.toml"))
+    }
+
+    /// Reads a rule file; the tables of codes are the shipped ones.
+    ///
+    /// # Errors
+    /// What is wrong, where, and what would be right.
+    pub fn parse(text: &str) -> Result<Self, RuleError> {
+        Ok(Self {
+            rules: parse::rules(text)?,
+            codes: Codes::shipped()?,
+        })
+    }
+
+    /// The rule of this name.
+    #[must_use]
+    pub fn rule(&self, id: &str) -> Option<&Rule> {
+        let at = self.rules.binary_search_by(|rule| rule.id.as_str().cmp(id));
+        self.rules.get(at.ok()?)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,226 @@
+//! From a file's tables to rules, with every mistake named.
+
+use super::text::{self, Entry, Table, Value};
+use super::{
+    CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Origin, RULES_MAX, Rule,
+    RuleError, Side,
+};
+use crate::health::{Action, Charge, ComponentKind, Scope, Weight};
+use crate::limits;
+
+/// Fields of a rule, in the order in which they are written.
+const FIELDS: &[&str] = &[
+    "component",
+    "source",
+    "healthy",
+    "degraded",
+    "fatal",
+    "degraded_actions",
+    "fatal_actions",
+    "degraded_block",
+    "fatal_block",
+    "clears",
+    "charge",
+    "evidence",
+    "mode",
+    "origin",
+    "figure",
+];
+
+/// All rules of a file, by name.
+pub(super) fn rules(text: &str) -> Result<Vec<Rule>, RuleError> {
+    let tables = text::read(text)?;
+    let mut tables = tables.iter();
+    check_head(tables.next())?;
+    let mut rules: Vec<Rule> = Vec::new();
+    for table in tables {
+        let rule = read_rule(table).map_err(|error| error.of_rule(&table.name))?;
+        if rules.iter().any(|known| known.id == rule.id) {
+            let error = RuleError::at(table.line, "it is there twice", "rename or remove one");
+            return Err(error.of_rule(&rule.id));
+        }
+        if rules.len() >= RULES_MAX {
+            let problem = format!("there are more than {RULES_MAX} rules (RULES_MAX)");
+            return Err(RuleError::at(table.line, problem, "remove some"));
+        }
+        rules.push(rule);
+    }
+    rules.sort_by(|one, other| one.id.cmp(&other.id));
+    Ok(rules)
+}
+
+/// What stands before the first rule: the format, and nothing else.
+fn check_head(head: Option<&Table>) -> Result<(), RuleError> {
+    let entries = head.map_or(&[][..], |head| &head.entries);
+    let way_out = format!("write `format = {FORMAT}` before the first rule");
+    match entries {
+        [entry] if entry.name == "format" && entry.value == Value::Number(FORMAT) => Ok(()),
+        [] => Err(RuleError::at(0, "the file names no format", way_out)),
+        [entry, ..] => {
+            let problem = "only the format that this build reads may stand here";
+            Err(RuleError::at(entry.line, problem, way_out).of_field(&entry.name))
+        }
+    }
+}
+
+fn read_rule(table: &Table) -> Result<Rule, RuleError> {
+    let fields = Fields::of(table)?;
+    let side = |when: &str, actions: &str, block: &str| -> Result<Side, RuleError> {
+        Ok(Side {
+            when: fields.conditions(when)?,
+            actions: fields.actions(actions)?,
+            block: fields.word(block, Scope::of, Scope::all_words, Some(Scope::None))?,
+        })
+    };
+    let rule = Rule {
+        id: table.name.clone(),
+        component: fields.word(
+            "component",
+            ComponentKind::of,
+            ComponentKind::all_words,
+            None,
+        )?,
+        source: fields.text("source")?.to_owned(),
+        healthy: fields.conditions("healthy")?,
+        degraded: side("degraded", "degraded_actions", "degraded_block")?,
+        fatal: side("fatal", "fatal_actions", "fatal_block")?,
+        clears: fields.word("clears", Clears::of, Clears::all_words, None)?,
+        charge: fields.word("charge", Charge::of, Charge::all_words, None)?,
+        weight: fields.word("evidence", Weight::of, Weight::all_words, None)?,
+        mode: fields.word("mode", Mode::of, Mode::all_words, None)?,
+        origin: fields.word("origin", Origin::of, Origin::all_words, None)?,
+        figure: fields.text("figure")?.to_owned(),
+    };
+    check_sense(&rule, &fields)?;
+    Ok(rule)
+}
+
+/// What each field may say on its own, and not together with another.
+fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
+    for (side, name) in [(&rule.degraded, "degraded"), (&rule.fatal, "fatal")] {
+        let block = format!("{name}_block");
+        if side.when.is_empty() && (side.block != Scope::None || !side.actions.is_empty()) {
+            let problem = format!("it says what follows, and `{name}` says not when");
+            let way_out = format!("give `{name}` a condition, or remove what follows");
+            return Err(fields.error(&block, problem, way_out));
+        }
+        let of_gpu = matches!(side.block, Scope::Gpu | Scope::GpuAtTaskEnd);
+        if of_gpu && rule.component != ComponentKind::Gpu {
+            let problem = format!("a {} has no GPU to block", rule.component);
+            return Err(fields.error(&block, problem, "block the host, or nothing"));
+        }
+        let is_group = matches!(rule.component, ComponentKind::Rack | ComponentKind::Task);
+        if is_group && side.block != Scope::None {
+            let problem = format!("a {} is not blocked", rule.component);
+            return Err(fields.error(&block, problem, "let it alert, or name the host's rule"));
+        }
+    }
+    let is_span = |condition: &&Condition| matches!(condition.hold, Hold::Within { .. });
+    if let Some(condition) = rule.healthy.iter().find(is_span) {
+        let problem = format!("`{condition}` counts occurrences of being well");
+        let way_out = "ask for a number of readings in a row, or a span (`for 10m`)";
+        return Err(fields.error("healthy", problem, way_out));
+    }
+    Ok(())
+}
+
+/// A rule's fields by name.
+struct Fields<'a> {
+    table: &'a Table,
+}
+
+impl<'a> Fields<'a> {
+    fn of(table: &'a Table) -> Result<Self, RuleError> {
+        for (index, entry) in table.entries.iter().enumerate() {
+            if !FIELDS.contains(&entry.name.as_str()) {
+                let way_out = format!("fields are {}", FIELDS.join(", "));
+                let error = RuleError::at(entry.line, "no rule has this field", way_out);
+                return Err(error.of_field(&entry.name));
+            }
+            let before = &table.entries[..index];
+            if before.iter().any(|other| other.name == entry.name) {
+                let error = RuleError::at(entry.line, "it is there twice", "remove one");
+                return Err(error.of_field(&entry.name));
+            }
+        }
+        Ok(Self { table })
+    }
+
+    fn entry(&self, name: &str) -> Option<&'a Entry> {
+        self.table.entries.iter().find(|entry| entry.name == name)
+    }
+
+    fn error(
+        &self,
+        name: &str,
+        problem: impl Into<String>,
+        way_out: impl Into<String>,
+    ) -> RuleError {
+        let line = self.entry(name).map_or(self.table.line, |entry| entry.line);
+        RuleError::at(line, problem, way_out).of_field(name)
+    }
+
+    /// A text that must be there.
+    fn text(&self, name: &str) -> Result<&'a str, RuleError> {
+        let limit = limits::TEXT_BYTES_MAX;
+        match self.entry(name).map(|entry| &entry.value) {
+            Some(Value::Text(text)) if !text.is_empty() && text.len() <= limit => Ok(text),
+            Some(_) => {
+                let problem = "it is no text, or none of a reasonable length";
+                let way_out = format!("write 1 to {limit} bytes (TEXT_BYTES_MAX) in quotes");
+                Err(self.error(name, problem, way_out))
+            }
+            None => Err(self.error(name, "it is missing", format!("write `{name} = \"...\"`"))),
+        }
+    }
+
+    /// One of some words; what is missing is the default, if there is one.
+    fn word<T>(
+        &self,
+        name: &str,
+        of: fn(&str) -> Option<T>,
+        all_words: fn() -> String,
+        default: Option<T>,
+    ) -> Result<T, RuleError> {
+        if let (None, Some(default)) = (self.entry(name), default) {
+            return Ok(default);
+        }
+        let choice = || format!("write one of {}", all_words());
+        let text = self.text(name).map_err(|error| RuleError {
+            way_out: choice(),
+            ..error
+        })?;
+        of(text).ok_or_else(|| self.error(name, format!("there is no `{text}`"), choice()))
+    }
+
+    /// A list; empty if it is not there.
+    fn list(&self, name: &str) -> Result<&'a [String], RuleError> {
+        match self.entry(name).map(|entry| &entry.value) {
+            None => Ok(&[]),
+            Some(Value::Texts(texts)) if texts.len() <= CONDITIONS_PER_SIDE_MAX => Ok(texts),
+            Some(_) => {
+                let problem = "it is no list, or too long";
+                let way_out = format!(
+                    "write [\"...\"] with at most {CONDITIONS_PER_SIDE_MAX} texts (CONDITIONS_PER_SIDE_MAX)"
+                );
+                Err(self.error(name, problem, way_out))
+            }
+        }
+    }
+
+    fn conditions(&self, name: &str) -> Result<Vec<Condition>, RuleError> {
+        let read = |text: &String| {
+            Condition::parse(text).map_err(|(problem, way_out)| self.error(name, problem, way_out))
+        };
+        self.list(name)?.iter().map(read).collect()
+    }
+
+    fn actions(&self, name: &str) -> Result<Vec<Action>, RuleError> {
+        let read = |text: &String| {
+            let way_out = || format!("actions are {}", Action::all_words());
+            Action::of(text)
+                .ok_or_else(|| self.error(name, format!("there is no `{text}`"), way_out()))
+        };
+        self.list(name)?.iter().map(read).collect()
+    }
+}

@@ -1,0 +1,382 @@
+//! The shipped rules against the facts they were written from, and what a wrong file gets.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use super::*;
+use crate::health::{Component, Finding, HOUR_MS};
+use crate::ids::GpuUuid;
+use crate::time::TimeMs;
+
+fn shipped() -> RuleSet {
+    RuleSet::shipped().expect("the shipped rules parse")
+}
+
+/// Rows of a table of the facts by their first column; none where they are not beside the repository.
+fn facts(name: &str) -> Option<BTreeMap<String, BTreeMap<String, String>>> {
+    let above = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors();
+    let paths = above.map(|folder| folder.join("shared/data/health").join(name));
+    let text = paths
+        .filter_map(|path| std::fs::read_to_string(path).ok())
+        .next();
+    let Some(text) = text else {
+        let mut notice = std::io::stderr();
+        let _ = std::io::Write::write_all(
+            &mut notice,
+            format!("skipped: there is no {name} beside the repository\n").as_bytes(),
+        );
+        return None;
+    };
+    let mut rows = csv(&text).into_iter();
+    let head = rows.next()?;
+    let row = |cells: Vec<String>| {
+        let key = cells[0].clone();
+        (key, head.iter().cloned().zip(cells).collect())
+    };
+    Some(rows.map(row).collect())
+}
+
+/// Cells of a table whose quoted cells may hold commas.
+fn csv(text: &str) -> Vec<Vec<String>> {
+    let read = |line: &str| {
+        let mut cells = vec![String::new()];
+        let mut inside = false;
+        for letter in line.chars() {
+            match letter {
+                '"' => inside = !inside,
+                ',' if !inside => cells.push(String::new()),
+                _ => cells.last_mut().expect("there is one").push(letter),
+            }
+        }
+        cells
+    };
+    text.lines().map(read).collect()
+}
+
+#[test]
+fn every_rule_of_the_facts_is_shipped_with_its_block_and_its_origin() {
+    let set = shipped();
+    let Some(facts) = facts("health_rules.csv") else {
+        return;
+    };
+    assert_eq!(facts.len(), 89);
+    for (id, fact) in &facts {
+        let rule = set.rule(id).unwrap_or_else(|| panic!("no rule {id}"));
+        assert_eq!(rule.component.word(), fact["scope"], "{id}");
+        assert_eq!(rule.origin.word(), fact["origin"], "{id}");
+        let blocks = [rule.degraded.block.word(), rule.fatal.block.word()];
+        let expected = fact["auto_block"].split(' ').next().expect("a word");
+        if expected != "see" {
+            assert!(blocks.contains(&expected), "{id}: {blocks:?}, {expected}");
+        }
+    }
+}
+
+#[test]
+fn every_xid_of_the_facts_has_its_policy() {
+    let codes = shipped().codes;
+    assert_eq!(codes.xids.len(), 173);
+    let Some(facts) = facts("xid.csv") else {
+        return;
+    };
+    for (code, fact) in &facts {
+        let policy = codes
+            .xid(code.parse().expect("a number"))
+            .expect("a policy");
+        let severity = fact["sched_severity"].trim_start_matches("by_");
+        assert!(severity.starts_with(policy.severity.word()), "{code}");
+        let block = fact["sched_auto_block"].as_str();
+        if !block.starts_with("by_") {
+            assert_eq!(policy.block.word(), block, "{code}");
+        }
+        let charge = fact["sched_retry_charged_to"].as_str();
+        assert_eq!(
+            policy.infra_if_repeated,
+            charge == "infra_if_repeat",
+            "{code}"
+        );
+        if !policy.infra_if_repeated {
+            assert_eq!(policy.charge.word(), charge, "{code}");
+        }
+        assert_eq!(policy.sticky, fact["nvsentinel_sticky"] == "Y", "{code}");
+        let unused = fact["meaning"].starts_with("Unused");
+        assert_eq!(policy.unused, unused, "{code}");
+    }
+}
+
+#[test]
+fn every_sxid_of_the_facts_has_its_policy() {
+    let codes = shipped().codes;
+    assert_eq!(codes.sxids.len(), 92);
+    let Some(facts) = facts("sxid.csv") else {
+        return;
+    };
+    for (code, fact) in &facts {
+        let policy = codes
+            .sxid(code.parse().expect("a number"))
+            .expect("a policy");
+        assert_eq!(policy.severity.word(), fact["sched_severity"], "{code}");
+        assert_eq!(policy.block.word(), fact["sched_auto_block"], "{code}");
+        let is_port = fact["class"] == "fatal_port";
+        assert_eq!(policy.reach == SxidReach::Port, is_port, "{code}");
+        let is_fabric = fact["class"] == "always_fatal";
+        assert_eq!(policy.reach == SxidReach::Fabric, is_fabric, "{code}");
+    }
+}
+
+#[test]
+fn errors_of_nvlink_5_are_read_by_the_form_of_the_driver() {
+    let codes = shipped().codes;
+    // `NETIR_LINK_EVT Fatal`, as a driver before release 575 writes it.
+    let words = (0x0045_05c6, 0);
+    let found = codes.link(149, words, Some(570)).expect("a row");
+    assert_eq!(
+        (found.unit.as_str(), found.then),
+        ("netir_link_down", Link5Then::Reset)
+    );
+    assert!(found.is_fatal);
+    assert_eq!(codes.link(149, words, Some(580)), None);
+    assert_eq!(codes.link(149, words, None), Some(found));
+    let newer = codes
+        .link(145, (0b000_0100, 0x40), Some(580))
+        .expect("a row");
+    assert_eq!(
+        (newer.unit.as_str(), newer.then),
+        ("rlw_remap", Link5Then::Reset)
+    );
+    assert_eq!(codes.link(144, (0xffff_ffff, 1), None), None);
+}
+
+#[test]
+fn what_is_our_own_figure_is_only_observed_and_every_figure_has_a_source() {
+    for rule in &shipped().rules {
+        assert_eq!(
+            rule.mode == Mode::Observe,
+            rule.origin == Origin::Proposed,
+            "{}",
+            rule.id
+        );
+        assert!(!rule.figure.is_empty(), "{}", rule.id);
+        if rule.mode == Mode::Observe {
+            assert_eq!(rule.block(Severity::Fatal), Scope::None, "{}", rule.id);
+        }
+    }
+}
+
+#[test]
+fn a_condition_is_written_as_it_was_read() {
+    for rule in &shipped().rules {
+        let sides = rule
+            .healthy
+            .iter()
+            .chain(&rule.degraded.when)
+            .chain(&rule.fatal.when);
+        for condition in sides {
+            assert_eq!(
+                Condition::parse(&condition.to_string()).as_ref(),
+                Ok(condition)
+            );
+        }
+    }
+    let condition = Condition::parse("a_c >= -5, 6 of 10, on H100").expect("it is right");
+    assert_eq!(condition.to_string(), "a_c >= -5, 6 of 10, on H100");
+    assert!(condition.is_about("NVIDIA H100 80GB HBM3") && !condition.is_about("NVIDIA A100"));
+}
+
+const RULE: &str = r#"format = 1
+[gpu_odd]
+component = "gpu"
+source = "nvml"
+fatal = [
+    "errors >= 3, 2 in 24h", # twice
+    "lost = 1",
+]
+fatal_actions = ["kill"]
+fatal_block = "gpu"
+clears = "check"
+charge = "infra"
+evidence = "hard"
+mode = "enforce"
+origin = "proposed"
+figure = "ours"
+"#;
+
+#[test]
+fn a_wrong_file_is_told_where_and_what_would_be_right() {
+    assert_eq!(parse::rules(RULE).expect("it is right").len(), 1);
+    for (from, to, told) in [
+        (
+            "format = 1",
+            "format = 2",
+            "field `format`, line 1: only the format that this build reads may stand here; write `format = 1` before the first rule",
+        ),
+        (
+            "format = 1",
+            "",
+            "rules: the file names no format; write `format = 1` before the first rule",
+        ),
+        (
+            "\"gpu\"\nsource",
+            "\"board\"\nsource",
+            "rule `gpu_odd`, field `component`, line 3: there is no `board`; write one of gpu, nic, host, rack, task",
+        ),
+        (
+            "clears = \"check\"\n",
+            "",
+            "rule `gpu_odd`, field `clears`, line 2: it is missing; write one of reading, reset, check, manual",
+        ),
+        (
+            "errors >= 3",
+            "errors => 3",
+            "rule `gpu_odd`, field `fatal`, line 5: `=>` is not understood; compare with one of >, >=, <, <=, =, !=",
+        ),
+        (
+            "errors >= 3",
+            "errors >= 0.5",
+            "rule `gpu_odd`, field `fatal`, line 5: `0.5` is not understood; write a whole number; parts are per mille",
+        ),
+        (
+            "2 in 24h",
+            "2 in 24 hours",
+            "rule `gpu_odd`, field `fatal`, line 5: `2 in 24 hours` is not understood; write `3 in a row`, `6 of 10`, `2 in 24h` or `for 60s` (s, m, h or d)",
+        ),
+        (
+            "2 in 24h",
+            "65 in a row",
+            "rule `gpu_odd`, field `fatal`, line 5: `65 in a row` is not understood; count from 1 to 64 (COUNT_MAX)",
+        ),
+        (
+            "2 in 24h",
+            "for 31d",
+            "rule `gpu_odd`, field `fatal`, line 5: `for 31d` is not understood; name a span of at least 1s and at most 30d (SPAN_MS_MAX)",
+        ),
+        (
+            "mode =",
+            "modus =",
+            "rule `gpu_odd`, field `modus`, line 14: no rule has this field; fields are component, source, healthy, degraded, fatal, degraded_actions, fatal_actions, degraded_block, fatal_block, clears, charge, evidence, mode, origin, figure",
+        ),
+        (
+            "\"kill\"",
+            "\"ending\"",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, no_new_task, no_gang, no_peer_gang, slow, clean, check, probation, restart_service, reset_idle, kill, reset, reboot, inspect, rma",
+        ),
+        (
+            "component = \"gpu\"",
+            "component = \"nic\"",
+            "rule `gpu_odd`, field `fatal_block`, line 10: a nic has no GPU to block; block the host, or nothing",
+        ),
+        (
+            "\"lost = 1\",\n]",
+            "\"lost = 1\",",
+            "rule `gpu_odd`, field `fatal`, line 5: `[ \"errors >= 3, 2 in 24h\", \"lost = 1\", fatal_actions = [\"kill\"]` is no value",
+        ),
+        (
+            "figure = \"ours\"",
+            "figure = \"\"",
+            "rule `gpu_odd`, field `figure`, line 16: it is no text, or none of a reasonable length; write 1 to 4096 bytes (TEXT_BYTES_MAX) in quotes",
+        ),
+        (
+            "mode = ",
+            "charge = ",
+            "rule `gpu_odd`, field `charge`, line 14: it is there twice; remove one",
+        ),
+        (
+            "[gpu_odd]",
+            "[GPU odd]",
+            "line 2: `[GPU odd]` is not understood; write `[rule_name]` or `field = \"text\"`, with names of small letters, digits and `_`",
+        ),
+    ] {
+        let text = RULE.replacen(from, to, 1);
+        assert_ne!(text, RULE, "{from}");
+        let error = parse::rules(&text).expect_err(to).to_string();
+        assert!(error.contains(told), "{error}\nshould be\n{told}");
+    }
+    let twice = format!("{RULE}{}", RULE.replacen("format = 1", "", 1));
+    let error = parse::rules(&twice).expect_err("twice").to_string();
+    assert_eq!(
+        error,
+        "rule `gpu_odd`, line 18: it is there twice; rename or remove one"
+    );
+}
+
+fn finding(rule: &str, metric: &str, measured: i64, hours: u64) -> Finding {
+    Finding {
+        sequence: hours + 1,
+        rule: rule.to_owned(),
+        component: Component::Gpu(GpuUuid(7)),
+        severity: Severity::Fatal,
+        metric: metric.to_owned(),
+        measured,
+        code: None,
+        cluster: None,
+        evidence: format!("{metric} {measured}"),
+        at: TimeMs(hours * HOUR_MS),
+    }
+}
+
+#[test]
+fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
+    let old = shipped();
+    let mut new = old.clone();
+    let change = |set: &mut RuleSet, id: &str, edit: fn(&mut Rule)| {
+        let rule = set
+            .rules
+            .iter_mut()
+            .find(|rule| rule.id == id)
+            .expect("it is there");
+        edit(rule);
+    };
+    change(&mut new, "ecc_unc_volatile", |rule| {
+        rule.fatal.when[0].value = 5
+    });
+    change(&mut new, "pcie_fatal", |rule| rule.mode = Mode::Enforce);
+    new.rules.retain(|rule| rule.id != "raid");
+    let mut xid = finding("xid", "policy", 3, 4);
+    xid.code = Some(79);
+    let mut over = finding("remap_failure", "failure", 0, 5);
+    over.severity = Severity::Healthy;
+    let history = [
+        finding("ecc_unc_volatile", "errors_increase", 2, 1),
+        finding("pcie_fatal", "fatal_increase", 1, 2),
+        finding("raid", "failures", 1, 3),
+        xid,
+        over,
+    ];
+    let result = dry_run(&old, &new, &history);
+    let told = |blocks: &[WouldBlock]| -> Vec<String> {
+        blocks
+            .iter()
+            .map(|it| format!("{} {}", it.rule, it.scope))
+            .collect()
+    };
+    assert_eq!(told(&result.added), ["pcie_fatal host"]);
+    assert_eq!(told(&result.dropped), ["ecc_unc_volatile gpu", "raid host"]);
+    assert_eq!(
+        (result.kept, result.without_rule, result.findings),
+        (1, 1, 5)
+    );
+}
+
+#[test]
+fn a_dry_run_counts_occurrences_over_the_history() {
+    let set = parse::rules(&RULE.replacen("\"lost = 1\",", "", 1)).expect("it is right");
+    let new = RuleSet {
+        rules: set,
+        codes: shipped().codes,
+    };
+    let old = RuleSet {
+        rules: Vec::new(),
+        codes: shipped().codes,
+    };
+    let apart = [
+        finding("gpu_odd", "errors", 3, 0),
+        finding("gpu_odd", "errors", 3, 25),
+    ];
+    assert_eq!(dry_run(&old, &new, &apart).added, []);
+    let near = [
+        finding("gpu_odd", "errors", 3, 0),
+        finding("gpu_odd", "errors", 9, 23),
+    ];
+    let added = dry_run(&old, &new, &near).added;
+    assert_eq!((added[0].at, added[0].findings), (TimeMs(23 * HOUR_MS), 1));
+}

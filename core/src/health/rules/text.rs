@@ -1,0 +1,181 @@
+//! Reads the part of TOML that rule files use: tables of strings, whole numbers and lists of strings.
+//!
+//! Every such file is TOML to any other tool. Ours reads no more than it needs, and knows the line of every value.
+
+use super::RuleError;
+
+/// A value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    /// `"text"`.
+    Text(String),
+    /// `7`.
+    Number(i64),
+    /// `["text", "text"]`.
+    Texts(Vec<String>),
+}
+
+/// `name = value`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) line: usize,
+    pub(super) name: String,
+    pub(super) value: Value,
+}
+
+/// `[name]` and what follows; the one before all others has no name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Table {
+    pub(super) line: usize,
+    pub(super) name: String,
+    pub(super) entries: Vec<Entry>,
+}
+
+/// Reads all tables in order.
+pub(super) fn read(text: &str) -> Result<Vec<Table>, RuleError> {
+    let mut tables = vec![Table {
+        line: 0,
+        name: String::new(),
+        entries: Vec::new(),
+    }];
+    let mut lines = text.lines().enumerate();
+    while let Some((index, line)) = lines.next() {
+        let (at, line) = (index + 1, line.trim());
+        if line.is_empty() || line.starts_with('#') {
+            continue;
+        }
+        if let Some(name) = line.strip_prefix('[') {
+            let name = name.strip_suffix(']').map(str::trim);
+            let name = name.filter(|name| is_name(name));
+            let name = name.ok_or_else(|| not_understood(at, line))?;
+            tables.push(Table {
+                line: at,
+                name: name.to_owned(),
+                entries: Vec::new(),
+            });
+            continue;
+        }
+        let (name, value) = line
+            .split_once('=')
+            .ok_or_else(|| not_understood(at, line))?;
+        let (name, mut value) = (name.trim(), without_comment(value).to_owned());
+        if !is_name(name) {
+            return Err(not_understood(at, line));
+        }
+        // A list may go on over several lines.
+        while value.starts_with('[') && !ends_list(&value) {
+            let Some((_, more)) = lines.next() else {
+                let problem = "its list has no end";
+                let error = RuleError::at(at, problem, "close it with `]`");
+                return Err(error.of_field(name));
+            };
+            value.push(' ');
+            value.push_str(without_comment(more));
+        }
+        let rule = tables.last().map_or("", |table| table.name.as_str());
+        let value = read_value(at, &value);
+        let value = value.map_err(|error| error.of_field(name).of_rule(rule))?;
+        if let Some(table) = tables.last_mut() {
+            table.entries.push(Entry {
+                line: at,
+                name: name.to_owned(),
+                value,
+            });
+        }
+    }
+    Ok(tables)
+}
+
+/// Small letters, digits and `_`, as rules and fields are named.
+fn is_name(text: &str) -> bool {
+    let is_letter = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'_';
+    !text.is_empty() && text.bytes().all(is_letter)
+}
+
+fn not_understood(line: usize, text: &str) -> RuleError {
+    let shown: String = text.chars().take(60).collect();
+    let way_out =
+        "write `[rule_name]` or `field = \"text\"`, with names of small letters, digits and `_`";
+    RuleError::at(line, format!("`{shown}` is not understood"), way_out)
+}
+
+/// A line's text before its comment.
+fn without_comment(line: &str) -> &str {
+    let end = outside_strings(line).find(|(_, letter)| *letter == '#');
+    line[..end.map_or(line.len(), |(at, _)| at)].trim()
+}
+
+/// Whether a list's text has its closing bracket.
+fn ends_list(text: &str) -> bool {
+    outside_strings(text).any(|(_, letter)| letter == ']')
+}
+
+/// Letters that are in no string, with their places.
+fn outside_strings(text: &str) -> impl Iterator<Item = (usize, char)> {
+    let mut inside = false;
+    let mut escaped = false;
+    text.char_indices().filter(move |(_, letter)| {
+        let was_inside = inside;
+        match letter {
+            _ if escaped => escaped = false,
+            '\\' if inside => escaped = true,
+            '"' => inside = !inside,
+            _ => {}
+        }
+        !was_inside && !inside
+    })
+}
+
+fn read_value(line: usize, text: &str) -> Result<Value, RuleError> {
+    let wrong = || {
+        let way_out = "write \"text\", a whole number, or [\"text\", \"text\"]";
+        RuleError::at(line, format!("`{text}` is no value"), way_out)
+    };
+    if text.starts_with('"') {
+        let (value, rest) = read_string(text).ok_or_else(wrong)?;
+        return rest
+            .is_empty()
+            .then_some(Value::Text(value))
+            .ok_or_else(wrong);
+    }
+    if let Some(list) = text.strip_prefix('[') {
+        let mut rest = list.trim_start();
+        let mut values = Vec::new();
+        while rest.starts_with('"') {
+            let (value, after) = read_string(rest).ok_or_else(wrong)?;
+            values.push(value);
+            let after = after.trim_start();
+            match after.strip_prefix(',') {
+                Some(next) => rest = next.trim_start(),
+                None => {
+                    rest = after;
+                    break;
+                }
+            }
+        }
+        let rest = rest.strip_prefix(']').ok_or_else(wrong)?;
+        return rest
+            .is_empty()
+            .then_some(Value::Texts(values))
+            .ok_or_else(wrong);
+    }
+    text.parse().map(Value::Number).map_err(|_| wrong())
+}
+
+/// The string at the beginning of a text, and what follows it.
+fn read_string(text: &str) -> Option<(String, &str)> {
+    let inside = text.strip_prefix('"')?;
+    let mut value = String::new();
+    let mut letters = inside.char_indices();
+    while let Some((at, letter)) = letters.next() {
+        match letter {
+            '"' => return Some((value, &inside[at + 1..])),
+            '\\' => match letters.next()?.1 {
+                escaped @ ('"' | '\\') => value.push(escaped),
+                _ => return None,
+            },
+            _ => value.push(letter),
+        }
+    }
+    None
+}

@@ -1,0 +1,50 @@
+//! Enumerations that have a word each, in files, events and tables.
+
+/// Declares an enumeration whose variants have words, in the order in which they compare.
+macro_rules! words {
+    ($(#[$doc:meta])* $name:ident { $($(#[$variant_doc:meta])* $variant:ident = $word:literal,)+ }) => {
+        $(#[$doc])*
+        #[derive(
+            Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash,
+            serde::Serialize, serde::Deserialize,
+        )]
+        #[serde(rename_all = "snake_case")]
+        pub enum $name {
+            $($(#[$variant_doc])* $variant,)+
+        }
+
+        impl $name {
+            /// All of them, in order.
+            pub const ALL: &'static [Self] = &[$(Self::$variant),+];
+
+            /// Its word.
+            #[must_use]
+            pub const fn word(self) -> &'static str {
+                match self {
+                    $(Self::$variant => $word,)+
+                }
+            }
+
+            /// The one with this word.
+            #[must_use]
+            pub fn of(word: &str) -> Option<Self> {
+                Self::ALL.iter().copied().find(|it| it.word() == word)
+            }
+
+            /// All words, for errors that say what would have been understood.
+            #[must_use]
+            pub fn all_words() -> String {
+                let words: Vec<&str> = Self::ALL.iter().map(|it| it.word()).collect();
+                words.join(", ")
+            }
+        }
+
+        impl std::fmt::Display for $name {
+            fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                formatter.write_str(self.word())
+            }
+        }
+    };
+}
+
+pub(crate) use words;
