@@ -262,7 +262,11 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
         | StopReason::Moved
         | StopReason::Suspended
         | StopReason::Assembly => Some(found().because(reason.to_string())),
-        StopReason::MemberFailed | StopReason::MemberLost | StopReason::GpuFault { .. } => None,
+        // Their cause lies in how a member ended.
+        StopReason::MemberFailed
+        | StopReason::MemberLost
+        | StopReason::NotSwapped
+        | StopReason::GpuFault { .. } => None,
     }
 }
 
