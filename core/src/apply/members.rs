@@ -392,6 +392,8 @@ fn may_go_on_without(
         && unit.claim.is_none()
         && unit.phase == UnitPhase::Running
         && attempt.stop.is_none();
+    // One that was not let go yet is given back whole: nothing of it has begun, whatever its workers say.
+    let has_begun = { attempt.barrier }.is_none_or(|it| it.released_at.is_some());
     let is_free = match &attempt.standing {
         Standing::Share | Standing::Opportunistic => true,
         Standing::Cells(cells) => cells.is_empty(),
@@ -402,6 +404,7 @@ fn may_go_on_without(
         && { attempt.joining() }.is_none_or(|(joining, _)| is_only(joining));
     lets_it
         && is_left_alone
+        && has_begun
         && is_free
         && is_complete
         && swaps_in_a_row(attempt, now) < limits::SWAPS_IN_A_ROW_MAX

@@ -64,8 +64,8 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
     let unit = &ended.units[0];
     assert_eq!((unit.attempts, unit.failures), (2, 0));
-    assert_eq!(unit.past[0].hosts, [host.clone()]);
-    assert_ne!(unit.past[1].hosts, [host.clone()]);
+    assert_eq!(unit.past[0].hosts, std::slice::from_ref(&host));
+    assert_ne!(unit.past[1].hosts, std::slice::from_ref(&host));
     let listed = cluster.muster(&["host", "list"]).await.ok();
     let line = listed.lines().find(|line| line.contains(&host)).unwrap();
     assert!(line.contains("a new disk"), "{listed}");

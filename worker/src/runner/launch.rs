@@ -9,6 +9,8 @@ use std::process::{Command, Stdio};
 
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::{JobId, UnitIndex};
+use rustix::fs::statvfs;
+use rustix::io::Errno;
 
 use super::RunnerConfig;
 use super::scratch::ScratchFolders;
@@ -117,6 +119,10 @@ pub(super) fn launch(
 ) -> io::Result<Launched> {
     let id = RunId::of(&spec.assignment);
     let directory = TaskDirectory::below(&config.tasks, id);
+    // Its directory may need nothing of the disk, but what it prints does.
+    if statvfs(&config.logs)?.f_bavail == 0 {
+        return Err(Errno::NOSPC.into());
+    }
     make(&directory, scratch, spec).or_else(|error| match error.kind() {
         io::ErrorKind::StorageFull => make_on_disk(&directory, scratch, spec),
         _ => Err(error),

@@ -11,7 +11,7 @@ use crate::testing::draw::{Draw, REQUESTS};
 impl Draw<'_> {
     pub(super) fn lifecycle(&mut self, gang: bool) -> Lifecycle {
         let mut lifecycle = Lifecycle::default();
-        if gang && self.once_in(4) {
+        if gang && !self.once_in(4) {
             lifecycle.barrier = Some(self.once_in(2));
         }
         if self.once_in(3) {
