@@ -1,9 +1,20 @@
-//! A lease on a machine whose clock runs slow: what the kernel slews must not lengthen it.
+//! A lease on a machine whose clock runs slow: what the kernel slews must not lengthen it. A program of its own, which runs
+//! beside no other tests: they would measure by that clock.
+#![expect(clippy::unwrap_used, reason = "a failed test should panic")]
 
+#[path = "../supervisor/support.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "most of it serves the tests of supervisors"
+)]
+mod support;
+
+use std::io::Write as _;
 use std::time::Duration;
 
-use crate::support::{Rig, eventually, script};
 use rustix::time::{ClockId, clock_gettime};
+use support::{Rig, eventually, script};
 
 /// Microseconds that the kernel counts for a tick: what they are, and a tenth less.
 const TICK: libc::c_long = 10_000;
@@ -57,7 +68,8 @@ impl Drop for SlowClock {
     fn drop(&mut self) {
         let slow_for = raw() - self.since;
         clock(Some(2 * TICK - SLOW_TICK));
-        std::thread::sleep(slow_for);
+        // Nobody unparks it; should somebody, the clock is a little off.
+        std::thread::park_timeout(slow_for);
         clock(Some(TICK));
     }
 }
@@ -65,7 +77,8 @@ impl Drop for SlowClock {
 #[test]
 fn a_slow_clock_does_not_lengthen_a_lease() {
     let Some(slow) = SlowClock::start() else {
-        eprintln!("skipped: this machine's clock is kept by somebody, or not ours to slow down");
+        let why = "skipped: this machine's clock is kept by somebody, or not ours to slow down";
+        drop(writeln!(std::io::stderr(), "{why}"));
         return;
     };
     let began = raw();
