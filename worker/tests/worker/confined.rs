@@ -1,5 +1,6 @@
 //! Agents that hold their tasks to what they were given, and clear away what dead ones leave.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -255,7 +256,8 @@ async fn hanging_task(
     let folder = match HangingFolder::mount(&path) {
         Ok(folder) => folder,
         Err(error) => {
-            eprintln!("skipped: no file system can be mounted that hangs: {error}");
+            let why = format!("skipped: no file system can be mounted that hangs: {error}");
+            drop(writeln!(std::io::stderr(), "{why}"));
             return None;
         }
     };
