@@ -8,7 +8,6 @@
 mod confinement;
 mod containers;
 mod conversation;
-mod drift;
 mod exec;
 mod fake_engine;
 mod fencing;

@@ -1,10 +1,20 @@
-//! A lease on a machine whose clock runs slow: what the kernel slews must not lengthen it.
+//! A lease on a machine whose clock runs slow: what the kernel slews must not lengthen it. A program of its own, which runs
+//! beside no other tests: they would measure by that clock.
+#![expect(clippy::unwrap_used, reason = "a failed test should panic")]
+
+#[path = "../supervisor/support.rs"]
+#[expect(
+    dead_code,
+    unused_imports,
+    reason = "most of it serves the tests of supervisors"
+)]
+mod support;
 
 use std::io::Write as _;
 use std::time::Duration;
 
-use crate::support::{Rig, eventually, script};
 use rustix::time::{ClockId, clock_gettime};
+use support::{Rig, eventually, script};
 
 /// Microseconds that the kernel counts for a tick: what they are, and a tenth less.
 const TICK: libc::c_long = 10_000;
