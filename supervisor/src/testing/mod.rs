@@ -18,7 +18,7 @@ use crate::clock::boottime_ms;
 use crate::process::{self, ProcessIdentity};
 
 /// How long anything in tests may take, in milliseconds.
-pub const PATIENCE_MS: u64 = 20_000;
+pub const PATIENCE_MS: u64 = 60_000;
 /// Pause between two looks at a condition.
 const LOOK: Duration = Duration::from_millis(5);
 

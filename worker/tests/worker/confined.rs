@@ -269,38 +269,6 @@ async fn hanging_task(
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_task_that_cannot_be_killed_ends_for_the_leader_and_keeps_its_gpu() {
-    let leader = Leader::start(3).await;
-    let mut host = Host::start(&[&leader]);
-    let text = "echo begins > begins; exec cat HANGING";
-    let Some((folder, task)) = hanging_task(&leader, &host, text).await else {
-        return;
-    };
-    let gpu = task.gpus[0];
-    // Not wanted any more: it is killed at once, in vain.
-    leader.want([]);
-    eventually_unfit(&leader, gpu, "task-stuck").await;
-    leader
-        .eventually("its end", |inner| {
-            inner.status.as_ref()?.tasks.is_empty().then_some(())
-        })
-        .await;
-    let main = host.directory(&task).process().unwrap().unwrap();
-    assert!(main.is_alive());
-    // A later agent knows it too, and says nothing of a task.
-    host.kill_agent();
-    leader.inner().status = None;
-    host.restart_agent();
-    eventually_unfit(&leader, gpu, "task-stuck").await;
-    assert!(main.is_alive());
-    drop(folder);
-    eventually_healthy(&leader, gpu).await;
-    assert!(!main.is_alive());
-    let directory = host.directory(&task);
-    eventually("nothing is left of it", || !directory.path().exists());
-}
-
-#[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_ended_well_and_left_a_hanging_process_has_ended_well() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
