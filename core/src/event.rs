@@ -2,32 +2,27 @@
 //!
 //! All events of one revision are delivered together or not at all.
 
+mod fact;
+mod note;
 mod of_job;
 
 use serde::{Deserialize, Serialize};
 
+pub use fact::Event;
+pub use note::HealthNote;
+
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
 };
+use crate::health::Component;
+use crate::health::component::Phase;
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::JobPhase;
 use crate::spec::SuspendMode;
 use crate::state::RestartReason;
 use crate::time::TimeMs;
-
-/// One fact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// The command that made it true.
-    pub revision: Revision,
-    /// When, by the leader's stamp.
-    pub time: TimeMs,
-    /// What.
-    pub kind: EventKind,
-}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -380,6 +375,32 @@ pub enum EventKind {
         bad_checkpoints_max: u32,
         /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
         restore_window_ms: u64,
+    },
+    /// By its health, a component stands elsewhere. What admins do is told as `Blocked` and `Unblocked`.
+    HealthChanged {
+        /// Which.
+        component: Component,
+        /// Its host.
+        host: HostId,
+        /// The host's name.
+        host_name: String,
+        /// Where it stood.
+        from: Phase,
+        /// Where it stands.
+        to: Phase,
+        /// By which rule; empty where time, a check or a repair did it.
+        rule: String,
+        /// What was seen or done.
+        evidence: String,
+    },
+    /// Something about health that people should know.
+    HealthNoted {
+        /// What kind of thing.
+        note: HealthNote,
+        /// About what, as people call it.
+        subject: String,
+        /// What.
+        detail: String,
     },
     /// Older checkpoints of a unit are not kept any more.
     CheckpointsForgotten {

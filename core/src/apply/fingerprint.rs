@@ -34,6 +34,8 @@ pub(super) enum Request<'a> {
     SetQueue(&'a str, u64),
     ConfigureQueues(&'a str, &'a QueueTree),
     SetTopology(&'a str, &'a Topology),
+    SetHealthRules(&'a str, &'a str),
+    ResetBreaker(&'a str, &'a str),
 }
 
 impl Request<'_> {
@@ -91,6 +93,8 @@ impl Request<'_> {
                 fold.text(author);
                 fold.tree(tree);
             }
+            Self::SetHealthRules(author, text) => fold.plain(10, [author, text]),
+            Self::ResetBreaker(author, pool) => fold.plain(11, [author, pool]),
             Self::SetTopology(author, topology) => {
                 fold.number(7);
                 fold.text(author);
@@ -106,6 +110,14 @@ impl Request<'_> {
 struct Fold(Vec<u8>);
 
 impl Fold {
+    /// A kind of request that is nothing but texts.
+    fn plain(&mut self, kind: u64, texts: [&str; 2]) {
+        self.number(kind);
+        for text in texts {
+            self.text(text);
+        }
+    }
+
     fn number(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }

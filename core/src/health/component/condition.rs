@@ -4,9 +4,8 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::strikes::MANUAL_STRIKES;
 use super::transitions::next;
-use super::{Actor, Change, Event, Phase, Strikes, probation_ms, wait_ms};
+use super::{Actor, Change, Event, Patience, Phase, Strikes};
 use crate::health::{DAY_MS, MINUTE_MS};
 use crate::time::TimeMs;
 
@@ -120,7 +119,7 @@ impl Condition {
     ///
     /// # Errors
     /// The change is not legal, not the actor's, muted, too early, or for a person alone.
-    pub fn change(&mut self, change: Change) -> Result<Outcome, Refusal> {
+    pub fn change(&mut self, change: Change, patience: Patience) -> Result<Outcome, Refusal> {
         let Change { event, at, .. } = change;
         if event.is_admins() != change.actor.is_admin() {
             return Err(Refusal::NotTheirs(event));
@@ -147,10 +146,15 @@ impl Condition {
             self.mute_cause(at);
         }
         self.count_strike(&change);
-        self.enter(to, at);
-        self.expires_at = change.expires_at.filter(|_| to.is_admins());
+        self.enter(to, at, patience);
+        // What an admin drained ends when the admin said.
+        let expires_at = match event {
+            Event::Drained => self.expires_at,
+            _ => change.expires_at,
+        };
+        self.expires_at = expires_at.filter(|_| to.is_admins());
         self.remember(change);
-        self.take_up_pending(event);
+        self.take_up_pending(event, patience);
         Ok(Outcome::Changed)
     }
 
@@ -176,10 +180,9 @@ impl Condition {
     fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), Refusal> {
         match event {
             Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
-                let strikes = self.strikes.at(at);
                 let is_out = !self.phase.accepts_work() && self.phase != Phase::Draining;
-                if is_out && (strikes >= MANUAL_STRIKES || self.by_hand) {
-                    return Err(Refusal::ByHand(strikes));
+                if is_out && self.is_for_a_person(at) {
+                    return Err(Refusal::ByHand(self.strikes.at(at)));
                 }
                 if event == Event::CheckPassed && at < self.ready_at {
                     return Err(Refusal::TooEarly(self.ready_at));
@@ -230,17 +233,20 @@ impl Condition {
                 self.strikes
                     .add(change.at, if in_probation { 2 } else { 1 });
             }
-            Event::Drained if change.is_strike => self.strikes.add(change.at, 1),
+            // What an admin drained has done nothing wrong.
+            Event::Drained if change.is_strike && self.phase == Phase::Draining => {
+                self.strikes.add(change.at, 1);
+            }
             _ => {}
         }
     }
 
-    fn enter(&mut self, to: Phase, at: TimeMs) {
+    fn enter(&mut self, to: Phase, at: TimeMs, patience: Patience) {
         let strikes = self.strikes.at(at);
         match to {
             // The wait begins with the block; a failed check or repair begins it anew.
-            Phase::Blocked => self.ready_at = at.after(wait_ms(strikes)),
-            Phase::Probation => self.ready_at = at.after(probation_ms(strikes)),
+            Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
+            Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
             _ => {}
         }
         if to.accepts_work() {
@@ -251,14 +257,14 @@ impl Condition {
     }
 
     /// A fault that was found while an admin held the component counts once the admin's time is over.
-    fn take_up_pending(&mut self, event: Event) {
+    fn take_up_pending(&mut self, event: Event, patience: Patience) {
         if event != Event::Expired {
             return;
         }
         if let Some(mut pending) = self.pending.take() {
             pending.at = self.since;
             // A fault is legal where the end of a block leads to.
-            let _ = self.change(pending);
+            let _ = self.change(pending, patience);
         }
     }
 
@@ -291,6 +297,12 @@ impl Condition {
     pub fn may_leave_probation(&self, now: TimeMs, has_succeeded: bool) -> bool {
         let is_early = has_succeeded && self.strikes.at(now) <= 1;
         self.phase == Phase::Probation && (is_early || now >= self.ready_at)
+    }
+
+    /// Whether nothing automatic gives it back.
+    #[must_use]
+    pub const fn is_for_a_person(&self, now: TimeMs) -> bool {
+        self.by_hand || self.strikes.are_for_a_person(now)
     }
 
     /// Ends its probation at once, because [`Self::may_leave_probation`] says so.

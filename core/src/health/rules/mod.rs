@@ -12,6 +12,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::health::component::Patience;
 use crate::health::words::words;
 use crate::health::{Action, Charge, ComponentKind, Scope, Severity, Weight};
 
@@ -138,17 +139,22 @@ impl Rule {
 pub struct RuleSet {
     /// The rules, by name.
     pub rules: Vec<Rule>,
+    /// How long what failed must wait and prove itself.
+    pub patience: Patience,
     /// What XIDs and SXids mean.
     pub codes: Codes,
 }
 
 impl RuleSet {
+    /// The rule file that ships with Muster.
+    pub const SHIPPED_TEXT: &'static str = include_str!("default.toml");
+
     /// The rules that ship with Muster.
     ///
     /// # Errors
     /// None in a build that passed its tests: they parse the same text.
     pub fn shipped() -> Result<Self, RuleError> {
-        Self::parse(include_str!("default.toml"))
+        Self::parse(Self::SHIPPED_TEXT)
     }
 
     /// Reads a rule file; the tables of codes are the shipped ones.
@@ -156,8 +162,10 @@ impl RuleSet {
     /// # Errors
     /// What is wrong, where, and what would be right.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let (rules, patience) = parse::rules(text)?;
         Ok(Self {
-            rules: parse::rules(text)?,
+            rules,
+            patience,
             codes: Codes::shipped()?,
         })
     }
