@@ -29,6 +29,7 @@ const LOOK: Duration = Duration::from_millis(5);
 pub struct HangingFolder {
     path: PathBuf,
     ends: Arc<AtomicBool>,
+    hangs: Arc<AtomicBool>,
     server: Option<JoinHandle<()>>,
 }
 
@@ -57,15 +58,24 @@ impl HangingFolder {
             return Err(io::Error::other(complaint.trim().to_owned()));
         }
         let ends = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ends);
+        let hangs = Arc::new(AtomicBool::new(false));
+        let (seen, told) = (Arc::clone(&ends), Arc::clone(&hangs));
         let server = std::thread::Builder::new()
             .name("hanging".to_owned())
-            .spawn(move || serve(device, &seen))?;
+            .spawn(move || serve(device, &seen, &told))?;
         Ok(Self {
             path: path.to_owned(),
             ends,
+            hangs,
             server: Some(server),
         })
+    }
+
+    /// Whether somebody hangs in it. Only from then on does no signal end the request: one that has not been taken can be
+    /// withdrawn.
+    #[must_use]
+    pub fn hangs(&self) -> bool {
+        self.hangs.load(Ordering::Relaxed)
     }
 }
 
@@ -80,7 +90,7 @@ impl Drop for HangingFolder {
 }
 
 /// Takes requests, and answers the one by which the kernel begins.
-fn serve(mut device: File, ends: &AtomicBool) {
+fn serve(mut device: File, ends: &AtomicBool, hangs: &AtomicBool) {
     let mut request = vec![0; REQUEST_BYTES_MIN];
     while !ends.load(Ordering::Relaxed) {
         match device.read(&mut request) {
@@ -90,7 +100,7 @@ fn serve(mut device: File, ends: &AtomicBool) {
                     return;
                 }
             }
-            Ok(_) => {}
+            Ok(_) => hangs.store(true, Ordering::Relaxed),
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 std::thread::park_timeout(LOOK);
             }

@@ -264,18 +264,51 @@ async fn hanging_task(
     let mut task = script(&text.replace("HANGING", path.join("file").to_str().unwrap()));
     task.gpus = vec![first_gpu(leader).await];
     leader.want([task.clone()]);
-    host.scratch_file(&task, "begins");
+    eventually("somebody hangs", || folder.hangs());
     Some((folder, task))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_task_that_cannot_be_killed_ends_for_the_leader_and_keeps_its_gpu() {
+    let leader = Leader::start(3).await;
+    let mut host = Host::start(&[&leader]);
+    let text = "echo $$ > pid; exec cat HANGING";
+    let Some((folder, task)) = hanging_task(&leader, &host, text).await else {
+        return;
+    };
+    let gpu = task.gpus[0];
+    let main = host.scratch_file(&task, "pid");
+    // Not wanted any more: it is killed at once, in vain.
+    leader.want([]);
+    eventually_unfit(&leader, gpu, "task-stuck").await;
+    leader
+        .eventually("its end", |inner| {
+            inner.status.as_ref()?.tasks.is_empty().then_some(())
+        })
+        .await;
+    assert!(!is_gone(&main));
+    // A later agent knows it too, and says nothing of a task.
+    host.kill_agent();
+    leader.inner().status = None;
+    host.restart_agent();
+    eventually_unfit(&leader, gpu, "task-stuck").await;
+    assert!(!is_gone(&main));
+    drop(folder);
+    eventually_healthy(&leader, gpu).await;
+    assert!(is_gone(&main));
+    let directory = host.directory(&task);
+    eventually("nothing is left of it", || !directory.path().exists());
 }
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_task_that_ended_well_and_left_a_hanging_process_has_ended_well() {
     let leader = Leader::start(3).await;
     let host = Host::start(&[&leader]);
-    let text = "cat HANGING & echo begins > begins; sleep 0.2; exit 0";
+    let text = "cat HANGING & while [ ! -e go ]; do sleep 0.02; done";
     let Some((folder, task)) = hanging_task(&leader, &host, text).await else {
         return;
     };
+    std::fs::write(host.directory(&task).scratch().join("go"), "").unwrap();
     eventually_unfit(&leader, task.gpus[0], "task-stuck").await;
     let exit = leader.eventually_task("the end", exited).await;
     assert_eq!(exit.code, Some(0));
