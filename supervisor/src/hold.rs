@@ -3,6 +3,7 @@
 use std::os::fd::AsFd;
 
 use muster_core::command::Exit;
+use muster_core::desired::{MASTER_PORT_MIN, MASTER_PORTS};
 
 use crate::connections::Incoming;
 use crate::guard::Pulse;
@@ -25,6 +26,14 @@ impl Prepared {
     }
 }
 
+/// The port from which on a free one is looked for. It is let go a moment before the task listens on it: supervisors of two
+/// clusters on one machine, whose epochs count alike, must not all wait for the same.
+fn scattered(port: u16) -> u16 {
+    let offset = u32::from(port) + std::process::id();
+    let offset = u16::try_from(offset % u32::from(MASTER_PORTS)).unwrap_or(0);
+    MASTER_PORT_MIN + offset
+}
+
 impl Supervisor<'_> {
     /// Waits until the task's gang is released; gives the port that the gang meets on. Until then rank 0 keeps one free.
     ///
@@ -34,7 +43,7 @@ impl Supervisor<'_> {
         self.fetch_image()?;
         let rank = &self.spec.assignment.rank;
         let port = match rank.rank {
-            0 => Some(ReservedPort::from(rank.master_port).map_err(|error| {
+            0 => Some(ReservedPort::from(scattered(rank.master_port)).map_err(|error| {
                 not_started(&format!("no port is free for its gang to meet on: {error}"))
             })?),
             _ => None,

@@ -114,11 +114,17 @@ impl Answer {
         if request.timed {
             return timed_output::answer(self, request).await;
         }
-        let range = match self.range(&request).await {
-            Ok(range) => range,
+        let (range, first) = match self.range(&request).await {
+            Ok(found) => found,
             Err(error) => return self.end(0, Some(error)).await,
         };
         let mut offset = range.start;
+        if first.offset < range.end && !first.data.is_empty() {
+            offset = first.end();
+            if !self.send(first, None).await {
+                return;
+            }
+        }
         loop {
             // Asked before reading: what was written before the end is read after it is known.
             let ended = !request.follow || self.has_ended().await;
@@ -150,14 +156,20 @@ impl Answer {
         Ok(())
     }
 
-    /// The positions that are asked for, of what is there now.
-    async fn range(&self, request: &v1::LogRequest) -> Result<Range<u64>, String> {
+    /// The positions that are asked for, of what is there now, and what was read of them already.
+    async fn range(&self, request: &v1::LogRequest) -> Result<(Range<u64>, LogPiece), String> {
         let reader = self.reader.clone();
         let start = request.start;
+        let unread = |range: Range<u64>| {
+            let (offset, data) = (range.start, Vec::new());
+            (range, LogPiece { offset, data })
+        };
         blocking(move || match start {
-            None => Ok(0..reader.end()?),
-            Some(Start::OffsetBytes(offset)) => Ok(offset..reader.end()?),
-            Some(Start::TailLines(lines)) => reader.last_lines(lines.min(LOG_TAIL_LINES_MAX)),
+            None => Ok(unread(0..reader.end()?)),
+            Some(Start::OffsetBytes(offset)) => Ok(unread(offset..reader.end()?)),
+            Some(Start::TailLines(lines)) => {
+                reader.tail(lines.min(LOG_TAIL_LINES_MAX), LOG_CHUNK_BYTES)
+            }
             Some(Start::Position(_)) => Err(std::io::Error::other("two positions for one output")),
         })
         .await

@@ -10,6 +10,9 @@ use muster_supervisor::segments::{OutputStream, Segment, list};
 /// Bytes read backwards at a time when looking for the last lines.
 const TAIL_BLOCK_BYTES: u64 = 64 << 10;
 
+/// How often the last lines are looked for while they are rotated away.
+const TAIL_TRIES_MAX: u32 = 16;
+
 /// One attempt's output on one stream.
 #[derive(Clone, Debug)]
 pub(crate) struct LogReader {
@@ -135,6 +138,24 @@ impl LogReader {
             }
         }
         Ok(begin..end)
+    }
+
+    /// Where the last `lines` lines begin and end, with the first of their bytes, at most `limit`: a task that prints without
+    /// end may have rotated them away before somebody else could read them.
+    ///
+    /// # Errors
+    /// What the file system says.
+    pub(crate) fn tail(&self, lines: u64, limit: usize) -> io::Result<(Range<u64>, LogPiece)> {
+        let mut tries = TAIL_TRIES_MAX;
+        loop {
+            let range = self.last_lines(lines)?;
+            let wanted = usize::try_from(range.end - range.start).unwrap_or(usize::MAX);
+            let piece = self.read(range.start, limit.min(wanted))?;
+            tries -= 1;
+            if piece.offset == range.start || tries == 0 {
+                return Ok((range, piece));
+            }
+        }
     }
 
     /// Position behind the last byte that is there now.
