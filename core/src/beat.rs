@@ -4,6 +4,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, GpuHealth};
 use crate::desired::TaskKey;
+use crate::health::Finding;
+use crate::health::book::Order;
 use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
 
 /// A heartbeat. Never in the log: it touches the leader's memory only.
@@ -28,6 +30,23 @@ pub struct WorkerStatus {
     pub tasks: Vec<TaskStatus>,
     /// Every GPU with its health.
     pub gpus: Vec<(GpuUuid, GpuHealth)>,
+    /// What it found and nobody acknowledged yet, in the order of their numbers, at most `FINDINGS_PER_REPORT_MAX`.
+    #[serde(default)]
+    pub findings: Vec<Finding>,
+    /// Repairs and checks that came to their end, until they are not ordered any more.
+    #[serde(default)]
+    pub health_work: Vec<WorkDone>,
+}
+
+/// What became of a repair or a check.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkDone {
+    /// What was ordered.
+    pub order: Order,
+    /// Whether it did what it should.
+    pub passed: bool,
+    /// What was done or seen, for people.
+    pub evidence: String,
 }
 
 /// What a worker knows of one task.

@@ -8,6 +8,7 @@ mod checkpoint;
 mod claim;
 mod defaults;
 mod exit;
+mod health;
 mod member;
 mod placement;
 
@@ -24,6 +25,7 @@ pub use crate::command::defaults::JobDefaults;
 pub use crate::command::exit::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, MemoryEnd, SignalSender,
 };
+pub use crate::command::health::HealthCommand;
 pub use crate::command::member::MemberSwap;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
 use crate::ids::{
@@ -259,6 +261,8 @@ pub enum Command {
         /// What counts from now on.
         defaults: JobDefaults,
     },
+    /// What is found, decided, repaired and configured about health. Since command format 4.
+    Health(HealthCommand),
     /// Forgets what has outlived its keeping (answers, finished jobs), a bounded number at a time.
     Prune {
         /// The leader that noticed.
@@ -283,6 +287,7 @@ impl Command {
             | Self::SetStanding { leader, .. }
             | Self::SetJobDefaults { leader, .. }
             | Self::Prune { leader } => Some(*leader),
+            Self::Health(command) => command.leader(),
             Self::Place(placement) => Some(placement.leader),
             Self::SwapMember(swap) => Some(swap.leader),
             Self::Claim(claiming) => Some(claiming.leader),
@@ -412,6 +417,11 @@ pub enum StopReason {
     MemberFailed,
     /// A task of the gang was lost with its host.
     MemberLost,
+    /// A host of the attempt cannot work. Since command format 4.
+    HostFault {
+        /// Which one.
+        host: HostId,
+    },
     /// A GPU of the attempt is unfit.
     GpuFault {
         /// Which one.
@@ -442,6 +452,7 @@ impl fmt::Display for StopReason {
             Self::Cancelled => formatter.write_str("the job was cancelled"),
             Self::MemberFailed => formatter.write_str("a task of the gang failed"),
             Self::MemberLost => formatter.write_str("a task of the gang was lost"),
+            Self::HostFault { host } => write!(formatter, "host {host} cannot work"),
             Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
             Self::Drain { host } => write!(formatter, "host {host} is drained"),
             Self::Preempted => formatter.write_str("a higher priority needs the resources"),

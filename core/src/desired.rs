@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use crate::command::StopReason;
+use crate::health::book::Order;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
 };
@@ -26,6 +27,20 @@ pub struct DesiredState {
     pub host: HostId,
     /// Its tasks, ordered by job and task.
     pub tasks: Vec<TaskAssignment>,
+    /// What is to be done about its health.
+    #[serde(default)]
+    pub health: HealthDuties,
+}
+
+/// What a worker is told about health.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct HealthDuties {
+    /// Up to which number its findings were heard: it need not repeat them.
+    pub heard: u64,
+    /// Which rules are in force, by the revision that set them; 0 for those that ship with Muster.
+    pub rules: Revision,
+    /// Repairs and checks that it is to carry out.
+    pub orders: Vec<Order>,
 }
 
 /// A task on one host, whatever its attempt.
@@ -172,6 +187,19 @@ pub fn of_host(state: &State, host: HostId) -> DesiredState {
         revision: state.revision,
         host,
         tasks,
+        health: health_duties(state, host),
+    }
+}
+
+fn health_duties(state: &State, id: HostId) -> HealthDuties {
+    let Some(host) = state.host(id) else {
+        return HealthDuties::default();
+    };
+    let gpus = host.gpus.iter().map(|gpu| gpu.uuid);
+    HealthDuties {
+        heard: state.health.acknowledged(id, host.incarnation),
+        rules: state.health_rules.revision,
+        orders: state.health.orders(id, gpus).collect(),
     }
 }
 
@@ -377,6 +405,7 @@ fn reason_word(reason: &StopReason) -> &'static str {
         StopReason::MemberFailed => "user",
         StopReason::MemberLost
         | StopReason::GpuFault { .. }
+        | StopReason::HostFault { .. }
         | StopReason::Assembly
         | StopReason::NotSwapped => "infra",
         StopReason::Drain { .. } => "drain",

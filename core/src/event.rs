@@ -9,6 +9,9 @@ use serde::{Deserialize, Serialize};
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
 };
+use crate::health::Component;
+use crate::health::component::Phase;
+use crate::health::words::words;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision, TaskIndex,
     UnitIndex,
@@ -27,6 +30,24 @@ pub struct Event {
     pub time: TimeMs,
     /// What.
     pub kind: EventKind,
+}
+
+words! {
+    /// What kind of thing is to be known about health.
+    HealthNote {
+        /// People should look.
+        Alert = "alert",
+        /// A rail or an admin's word kept a rule from doing what it wanted.
+        Refused = "refused",
+        /// A repair is due.
+        Repair = "repair",
+        /// Many hosts went bad together, or that is over.
+        Incident = "incident",
+        /// A breaker closed or was reset.
+        Breaker = "breaker",
+        /// The rules were replaced.
+        Rules = "rules",
+    }
 }
 
 /// What happened.
@@ -380,6 +401,32 @@ pub enum EventKind {
         bad_checkpoints_max: u32,
         /// Milliseconds within which a failure to read a checkpoint marks it spoiled.
         restore_window_ms: u64,
+    },
+    /// By its health, a component stands elsewhere. What admins do is told as `Blocked` and `Unblocked`.
+    HealthChanged {
+        /// Which.
+        component: Component,
+        /// Its host.
+        host: HostId,
+        /// The host's name.
+        host_name: String,
+        /// Where it stood.
+        from: Phase,
+        /// Where it stands.
+        to: Phase,
+        /// By which rule; empty where time, a check or a repair did it.
+        rule: String,
+        /// What was seen or done.
+        evidence: String,
+    },
+    /// Something about health that people should know.
+    HealthNoted {
+        /// What kind of thing.
+        note: HealthNote,
+        /// About what, as people call it.
+        subject: String,
+        /// What.
+        detail: String,
     },
     /// Older checkpoints of a unit are not kept any more.
     CheckpointsForgotten {

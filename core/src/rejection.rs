@@ -22,6 +22,20 @@ pub enum Rejection {
         /// Epoch of the state.
         current: LeadershipEpoch,
     },
+    /// No such component, or it is not the host's that reports it.
+    #[error("{0} is no component of the host that reports it, or does not exist")]
+    UnknownComponent(String),
+    /// A repair or a check cannot begin or end now.
+    #[error("{component}: {why}")]
+    HealthWork {
+        /// Of what.
+        component: String,
+        /// Why not.
+        why: String,
+    },
+    /// There is no tripped breaker to reset.
+    #[error("the breaker of pool `{0}` is not tripped; `muster health` shows those that are")]
+    BreakerWhole(String),
     /// The specification breaks rules.
     #[error("the job is not valid: {}", join(.0))]
     InvalidSpec(Vec<Violation>),

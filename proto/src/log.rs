@@ -8,6 +8,7 @@ mod claim;
 mod command;
 mod defaults;
 mod error;
+mod health;
 mod members;
 mod pipeline;
 mod state;

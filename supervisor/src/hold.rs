@@ -43,9 +43,11 @@ impl Supervisor<'_> {
         self.fetch_image()?;
         let rank = &self.spec.assignment.rank;
         let port = match rank.rank {
-            0 => Some(ReservedPort::from(scattered(rank.master_port)).map_err(|error| {
-                not_started(&format!("no port is free for its gang to meet on: {error}"))
-            })?),
+            0 => Some(
+                ReservedPort::from(scattered(rank.master_port)).map_err(|error| {
+                    not_started(&format!("no port is free for its gang to meet on: {error}"))
+                })?,
+            ),
             _ => None,
         };
         let prepared = Prepared { port };

@@ -5,6 +5,7 @@
 //! what counts as newest.
 
 mod beats;
+mod duties;
 mod journal;
 mod reconcile;
 mod started;
@@ -20,10 +21,16 @@ pub use started::RELEASED_REMEMBERED_MAX;
 pub use task::AgentTask;
 
 use crate::agent::beats::Beats;
+use crate::agent::duties::Duties;
 use crate::agent::started::Started;
-use crate::beat::{Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase};
+use crate::beat::{
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
+};
 use crate::command::{Exit, GpuHealth};
 use crate::desired::{DesiredState, TaskAssignment, TaskKey};
+use crate::health::Finding;
+use crate::health::book::Order;
+use crate::health::outbox::Outbox;
 use crate::ids::{AttemptEpoch, GpuUuid, LeadershipEpoch, Revision, UnitIndex};
 use crate::time::MonotonicMs;
 
@@ -89,6 +96,10 @@ pub enum Input {
         /// Now.
         health: GpuHealth,
     },
+    /// The health of this host, or of a part of it, is not what it was; the numbers of findings are given here.
+    Found(Vec<Finding>),
+    /// A repair or a check came to its end.
+    HealthWorkDone(WorkDone),
     /// Time passed.
     Tick,
 }
@@ -189,6 +200,8 @@ pub enum Action {
         /// Checkpoints that stay.
         kept: Vec<String>,
     },
+    /// Carry out a repair or a check.
+    HealthWork(Order),
     /// The worker's state changed: send a beat with the whole status now.
     SendStatus,
 }
@@ -254,6 +267,8 @@ pub struct Agent {
     started: Started,
     /// Health of every GPU.
     gpus: BTreeMap<GpuUuid, GpuHealth>,
+    /// Findings, repairs and checks.
+    health: Duties,
     /// Beats and their acknowledgements.
     beats: Beats,
 }
@@ -342,6 +357,20 @@ impl Agent {
                 .iter()
                 .map(|(gpu, health)| (*gpu, health.clone()))
                 .collect(),
+            findings: self.health.findings(),
+            health_work: self.health.done().to_vec(),
         }
+    }
+
+    /// Findings that nobody acknowledged yet.
+    #[must_use]
+    pub const fn findings(&self) -> &Outbox {
+        self.health.waiting()
+    }
+
+    /// Which health rules are in force, by the revision that set them; 0 for those that ship with Muster.
+    #[must_use]
+    pub const fn health_rules(&self) -> Revision {
+        self.health.rules()
     }
 }

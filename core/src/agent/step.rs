@@ -30,6 +30,8 @@ impl Agent {
             Input::Progress { key, epoch, step } => self.progress(key, epoch, step, &mut actions),
             Input::Spoiled { key, epoch, report } => self.spoiled(key, epoch, report, &mut actions),
             Input::GpuHealth { gpu, health } => self.gpu_health(gpu, health, &mut actions),
+            Input::Found(findings) => self.health.found(findings, &mut actions),
+            Input::HealthWorkDone(done) => self.health.work_done(done, &mut actions),
             Input::Tick => self.reconcile(now, &mut actions),
         }
         actions
@@ -42,6 +44,7 @@ impl Agent {
         if outdated || !self.accept_leader(desired.leader, actions) {
             return;
         }
+        self.health.told(desired.health, actions);
         let tasks = desired.tasks.into_iter();
         self.desired = Some(Desired {
             leader: desired.leader,

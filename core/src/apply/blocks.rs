@@ -4,6 +4,9 @@ use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::{Block, BlockTarget, StopReason};
 use crate::event::EventKind;
+use crate::health::Component;
+use crate::health::component::{self, Actor, Change};
+use crate::health::guard_rails::PoolView;
 use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -32,6 +35,7 @@ impl Step<'_> {
                 ..block.clone()
             };
             step.set_block(place, Some(block.clone()));
+            step.admins_word(place, &block);
             step.give_up_broken_claims(place.0);
             let deadline = block.drain_deadline;
             step.emit(EventKind::Blocked {
@@ -54,12 +58,14 @@ impl Step<'_> {
         require_author(author)?;
         self.once(request, &Request::Unblock(target, author), |step| {
             let place = step.find(target)?;
-            if !step.set_block(place, None) {
+            if !step.is_blocked(place) {
                 return Err(Rejection::NotBlocked(match target {
                     BlockTarget::Host(name) => format!("host `{name}`"),
                     BlockTarget::Gpu(uuid) => uuid.to_string(),
                 }));
             }
+            step.set_block(place, None);
+            step.admin_gives_back(place, author);
             step.emit(EventKind::Unblocked {
                 target: target.clone(),
                 author: author.to_owned(),
@@ -79,6 +85,7 @@ impl Step<'_> {
                 break;
             }
             self.set_block((host, position), None);
+            self.block_expired((host, position));
             let target = self.target_at((host, position));
             self.emit(EventKind::Unblocked {
                 target,
@@ -87,6 +94,66 @@ impl Step<'_> {
             count += 1;
         }
         Answer::Count(count as u64)
+    }
+
+    /// What an admin takes out of placement stays out until an admin gives it back, or its time is over.
+    fn admins_word(&mut self, place: Place, block: &Block) {
+        let component = self.component_at(place);
+        let phase = self.state.health.phase(&component);
+        let drains = block.drain_deadline.is_some();
+        let drains = drains && component::next(phase, component::Event::AdminDrain).is_some();
+        let event = if drains {
+            component::Event::AdminDrain
+        } else {
+            component::Event::AdminBlock
+        };
+        let change = Change {
+            event,
+            actor: Actor::Admin(block.author.clone()),
+            rule: String::new(),
+            evidence: block.reason.clone(),
+            at: self.state.time,
+            is_strike: false,
+            expires_at: block.expires_at,
+        };
+        self.say(&component, change);
+    }
+
+    fn admin_gives_back(&mut self, place: Place, author: &str) {
+        let component = self.component_at(place);
+        let change = Change {
+            event: component::Event::AdminUnblock,
+            actor: Actor::Admin(author.to_owned()),
+            rule: String::new(),
+            evidence: String::new(),
+            at: self.state.time,
+            is_strike: false,
+            expires_at: None,
+        };
+        self.say(&component, change);
+    }
+
+    fn say(&mut self, component: &Component, change: Change) {
+        // An admin's decision always wins: what it would leave of the pool is for the dry run to say.
+        let effects = self
+            .state
+            .health
+            .admin(component, change, true, &PoolView::default());
+        self.follow(effects.unwrap_or_default());
+    }
+
+    /// An admin's time is over: what was found meanwhile counts now.
+    fn block_expired(&mut self, place: Place) {
+        let component = self.component_at(place);
+        let effects = self.state.health.expired(&component, self.state.time);
+        self.follow(effects);
+    }
+
+    fn component_at(&self, place: Place) -> Component {
+        match self.target_at(place) {
+            BlockTarget::Host(_) => Component::Host(place.0),
+            BlockTarget::Gpu(uuid) => Component::Gpu(uuid),
+        }
     }
 
     fn find(&self, target: &BlockTarget) -> Result<Place, Rejection> {
@@ -115,15 +182,25 @@ impl Step<'_> {
         }
     }
 
-    /// Puts a block or takes it away; true if there was one before.
-    fn set_block(&mut self, (host, position): Place, block: Option<Block>) -> bool {
+    fn is_blocked(&self, (host, position): Place) -> bool {
+        let Some(host) = self.state.host(host) else {
+            return false;
+        };
+        match position {
+            None => host.block.is_some(),
+            Some(position) => host.gpus[position as usize].block.is_some(),
+        }
+    }
+
+    /// Puts a block or takes it away.
+    fn set_block(&mut self, (host, position): Place, block: Option<Block>) {
         self.edit_host(host, |host| {
             let slot = match position {
                 None => &mut host.block,
                 Some(position) => &mut host.gpus[position as usize].block,
             };
-            std::mem::replace(slot, block).is_some()
-        })
+            *slot = block;
+        });
     }
 
     /// Moves away everything that runs at a place.
@@ -146,15 +223,18 @@ impl Step<'_> {
         gpu.holder.map(|holder| holder.task)
     }
 
-    /// Units that hold resources at a place.
-    fn units_at(&self, (host, position): Place) -> Vec<(JobId, UnitIndex)> {
+    /// Units that hold resources of a host.
+    pub(super) fn units_on(&self, host: HostId) -> Vec<(JobId, UnitIndex)> {
         let first = (host, JobId(0), UnitIndex(0));
         let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+        let units = self.state.index.on_host.range(first..=last);
+        units.map(|((_, job, unit), _)| (*job, *unit)).collect()
+    }
+
+    /// Units that hold resources at a place.
+    fn units_at(&self, (host, position): Place) -> Vec<(JobId, UnitIndex)> {
         match position {
-            None => {
-                let units = self.state.index.on_host.range(first..=last);
-                units.map(|((_, job, unit), _)| (*job, *unit)).collect()
-            }
+            None => self.units_on(host),
             Some(position) => {
                 let host = self.state.host(host);
                 let gpu = host.and_then(|host| host.gpus.get(position as usize));

@@ -45,6 +45,9 @@ impl Step<'_> {
             .may_stay()
             .then(|| self.same_place((id, unit), &attempt))
             .flatten();
+        if matches!(verdict, Verdict::Succeeded) {
+            self.note_success(&attempt);
+        }
         self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
         self.state.index.whole.remove(&(id, unit));
@@ -107,6 +110,7 @@ impl Step<'_> {
                 }
             });
             self.state.index.on_host.remove(&(host, id, unit));
+            self.note_release(host);
         }
     }
 

@@ -34,6 +34,8 @@ pub(super) enum Request<'a> {
     SetQueue(&'a str, u64),
     ConfigureQueues(&'a str, &'a QueueTree),
     SetTopology(&'a str, &'a Topology),
+    SetHealthRules(&'a str, &'a str),
+    ResetBreaker(&'a str, &'a str),
 }
 
 impl Request<'_> {
@@ -90,6 +92,16 @@ impl Request<'_> {
                 fold.number(6);
                 fold.text(author);
                 fold.tree(tree);
+            }
+            Self::SetHealthRules(author, text) => {
+                fold.number(10);
+                fold.text(author);
+                fold.text(text);
+            }
+            Self::ResetBreaker(author, pool) => {
+                fold.number(11);
+                fold.text(author);
+                fold.text(pool);
             }
             Self::SetTopology(author, topology) => {
                 fold.number(7);

@@ -3,9 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use crate::apply::{Step, violation};
+use crate::apply::{Step, is_idle_component, violation};
 use crate::command::{GpuDescription, GpuHealth, HostHealth, HostRegistration};
 use crate::event::EventKind;
+use crate::health::Component;
 use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -71,7 +72,12 @@ impl Step<'_> {
         }
         self.check_gpus(known, registration)?;
         let id = known.unwrap_or_else(|| self.add_host(registration));
+        let has_booted =
+            { self.state.host(id) }.is_some_and(|host| host.boot_id != registration.boot_id);
         self.update_host(id, known.is_none(), registration);
+        if has_booted {
+            self.note_reboot(id);
+        }
         Ok(Answer::Host(id))
     }
 
@@ -104,14 +110,7 @@ impl Step<'_> {
     }
 
     fn is_idle(&self, id: HostId) -> bool {
-        let first = (id, JobId(0), UnitIndex(0));
-        let last = (id, JobId(u64::MAX), UnitIndex(u32::MAX));
-        self.state
-            .index
-            .on_host
-            .range(first..=last)
-            .next()
-            .is_none()
+        is_idle_component(self.state, id, &Component::Host(id))
     }
 
     /// A GPU belongs to one host; it may change to another (a card moved, a host renamed) once its old
@@ -153,6 +152,7 @@ impl Step<'_> {
             health: HostHealth::Lost,
             health_since: self.state.time,
             block: None,
+            on_probation: false,
             gpus: Vec::new(),
             cpus_milli: 0,
             memory_mib: 0,
@@ -183,6 +183,7 @@ impl Step<'_> {
         let (gpus, dropped) = self.merged_gpus(id, registration, moved);
         for uuid in dropped {
             self.state.gpu_hosts.remove(&uuid);
+            self.state.health.forget(&Component::Gpu(uuid));
         }
         for gpu in &gpus {
             self.state.gpu_hosts.insert(gpu.uuid, id);

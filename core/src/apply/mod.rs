@@ -20,6 +20,7 @@ mod edit;
 mod ending;
 mod fingerprint;
 mod gpus;
+mod health;
 mod history;
 mod hosts;
 mod jobs;
@@ -47,6 +48,8 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
+pub use crate::apply::health::{POOL_LABEL, pool_of};
+pub(crate) use crate::apply::health::{is_idle_component, is_on_probation, repair_view};
 use crate::apply::retries::Stay;
 use crate::command::Command;
 use crate::event::{Event, EventKind};
@@ -159,6 +162,7 @@ impl Step<'_> {
                 standing,
                 ..
             } => self.set_standing(*job, *unit, *epoch, standing),
+            Command::Health(command) => self.health(command),
             Command::Prune { .. } => Ok(self.prune()),
         }
     }

@@ -144,6 +144,7 @@ fn hosts_of_live_tasks(attempt: &Attempt) -> Vec<HostId> {
 pub(super) fn grace_ms(spec: &JobSpec, reason: &StopReason) -> u64 {
     match reason {
         StopReason::GpuFault { .. }
+        | StopReason::HostFault { .. }
         | StopReason::MemberLost
         | StopReason::MemberFailed
         | StopReason::Assembly

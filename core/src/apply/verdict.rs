@@ -318,6 +318,10 @@ fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReas
         )),
         StopReason::Suspended => Some((RestartReason::Preempt, "its job was suspended".to_owned())),
         StopReason::GpuFault { gpu } => Some((RestartReason::Infra, format!("{gpu} is unfit"))),
+        StopReason::HostFault { host } => {
+            let host = host_name(*host, hosts);
+            Some((RestartReason::Infra, format!("host {host} cannot work")))
+        }
         StopReason::Cancelled
         | StopReason::MemberFailed
         | StopReason::MemberLost

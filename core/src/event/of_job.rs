@@ -42,6 +42,8 @@ impl EventKind {
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
+            | Self::HealthChanged { .. }
+            | Self::HealthNoted { .. }
             | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }

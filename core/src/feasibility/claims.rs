@@ -88,7 +88,7 @@ impl<'a> Asker<'a> {
         self.job.spec.scheduling.packing == Packing::Exclusive
     }
 
-    /// Why the job may not be on a host for its name.
+    /// Why the job may not be on a host for its name, or for what the host has to prove.
     #[must_use]
     pub fn named_out(&self, host: &Host) -> Option<Misfit> {
         let scheduling = &self.job.spec.scheduling;
@@ -96,7 +96,11 @@ impl<'a> Asker<'a> {
         if !scheduling.hosts.is_empty() && !names(&scheduling.hosts) {
             return Some(Misfit::HostNotNamed);
         }
-        names(&scheduling.hosts_excluded).then_some(Misfit::HostExcluded)
+        if names(&scheduling.hosts_excluded) {
+            return Some(Misfit::HostExcluded);
+        }
+        let is_taken = !host.on_probation || self.job.spec.may_be_lost();
+        (!is_taken).then_some(Misfit::OnProbation)
     }
 
     /// Why the job may not be on a host for those who are there, or are to be.

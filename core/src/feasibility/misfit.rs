@@ -13,6 +13,8 @@ pub enum Misfit {
     HostHealth(HostHealth),
     /// It is out of placement.
     HostBlocked,
+    /// It, or a GPU of it, was repaired and has to prove itself: until then it takes only work that can be lost.
+    OnProbation,
     /// It has too few free CPUs.
     Cpus {
         /// Thousandths of CPUs asked for.
@@ -82,6 +84,9 @@ impl fmt::Display for Misfit {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::HostHealth(health) => write!(formatter, "it is {health:?}"),
+            Self::OnProbation => formatter.write_str(
+                "it is on probation, for single tasks with a retry left and for preemptible work",
+            ),
             Self::HostBlocked => formatter.write_str("it is blocked"),
             Self::Cpus {
                 need_milli,

@@ -15,7 +15,7 @@ pub mod kernel_log;
 pub mod lemons;
 pub mod outbox;
 pub mod rules;
-mod words;
+pub(crate) mod words;
 
 use std::fmt;
 

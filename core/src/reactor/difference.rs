@@ -9,15 +9,16 @@ use crate::ids::{AttemptEpoch, JobId, LeadershipEpoch, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::reactor::contact::Report;
-use crate::reactor::damage;
+use crate::reactor::{damage, health};
 use crate::state::{Attempt, Checkpoint, Host, Job, State, TaskRun};
+use crate::time::TimeMs;
 
 /// The commands that bring the state to what the worker of `host` reports; none if it says the same.
 ///
 /// Only tasks count that the state has on this very host in this very attempt: whatever else a worker
 /// claims changes nothing.
 pub(super) fn commands(
-    state: &State,
+    (state, now): (&State, TimeMs),
     leader: LeadershipEpoch,
     host: &Host,
     report: &Report,
@@ -30,6 +31,8 @@ pub(super) fn commands(
     commands.extend(damage::commands(state, leader, host, report));
     // A task that died of its GPU is to be judged by it.
     commands.extend(gpus(leader, host, report));
+    commands.extend(health::findings(leader, (state, host), report));
+    commands.extend(health::ended(leader, state, report, now));
     commands.extend(ended_tasks(state, leader, host, report));
     commands.extend(missing_tasks(state, leader, host, report));
     commands

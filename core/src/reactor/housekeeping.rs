@@ -3,7 +3,7 @@
 use crate::command::Command;
 use crate::ids::{JobId, LeadershipEpoch, UnitIndex};
 use crate::limits;
-use crate::reactor::{Reaction, SETTLE_MS};
+use crate::reactor::{Reaction, SETTLE_MS, health};
 use crate::state::State;
 use crate::time::{MonotonicMs, TimeMs};
 
@@ -14,6 +14,9 @@ const PRUNE_AGAIN_MS: u64 = 50;
 /// Commands of one round at most; each forgets up to `PRUNED_PER_COMMAND_MAX` things.
 const PRUNES_PER_ROUND_MAX: usize = 64;
 
+/// Between two looks at components that wait for a repair or a check, in milliseconds.
+const HEALTH_PERIOD_MS: u64 = 1_000;
+
 /// The leader's memory of what it looked after.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Housekeeping {
@@ -23,6 +26,10 @@ pub(super) struct Housekeeping {
     prunes: usize,
     /// No round of forgetting before then.
     prune_at: MonotonicMs,
+    /// Repairs and checks are not looked at before then.
+    health_at: MonotonicMs,
+    /// The newest stamped time that was heard of.
+    time: TimeMs,
     wake_at: Option<MonotonicMs>,
     has_ticked: bool,
 }
@@ -48,13 +55,43 @@ impl Housekeeping {
         // Stamps never go back, even where the wall clock does.
         let time = time.max(state.time);
         self.has_ticked = true;
+        self.time = time;
         let expiry = expire_blocks((state, leader), time, &mut reaction.commands);
         let expiry = expiry.map(|at| now.after(at.since(time).max(SETTLE_MS)));
         let deadline = stop_overdue((state, leader), time, &mut reaction.commands);
         let deadline = deadline.map(|at| now.after(at.since(time).max(SETTLE_MS)));
         let prune = self.prune((state, leader), time, now, &mut reaction.commands);
-        self.wake_at = [expiry, deadline, prune].into_iter().flatten().min();
+        let health = self.look_after_health((state, leader), time, now, &mut reaction.commands);
+        let dates = [expiry, deadline, prune, health];
+        self.wake_at = dates.into_iter().flatten().min();
         reaction.plan_at = self.back_off_end(state, time);
+    }
+
+    /// The stamped time, as far as it is known.
+    pub(super) fn now(&self, state: &State) -> TimeMs {
+        self.time.max(state.time)
+    }
+
+    /// Begins what is due of repairs and checks, and lets time pass there; returns when to look again.
+    fn look_after_health(
+        &mut self,
+        (state, leader): (&State, LeadershipEpoch),
+        time: TimeMs,
+        now: MonotonicMs,
+        commands: &mut Vec<Command>,
+    ) -> Option<MonotonicMs> {
+        if !state.health.has_conditions() {
+            return None;
+        }
+        if now < self.health_at {
+            return Some(self.health_at);
+        }
+        let (due, next) = health::due(leader, state, time);
+        commands.extend(due);
+        // What waits for the end of a task, or for a rail, has no date.
+        let pause_ms = next.map_or(HEALTH_PERIOD_MS, |at| at.since(time));
+        self.health_at = now.after(pause_ms.clamp(SETTLE_MS, HEALTH_PERIOD_MS));
+        Some(self.health_at)
     }
 
     /// The end of the first back-off whose end was not told before.

@@ -13,6 +13,7 @@
 mod contact;
 mod damage;
 mod difference;
+mod health;
 mod housekeeping;
 mod silence;
 
@@ -179,7 +180,12 @@ impl Reactor {
             });
         }
         if let Some(mut report) = watch.unsettled.take() {
-            let differences = difference::commands(state, self.epoch, known, &report);
+            let differences = difference::commands(
+                (state, self.housekeeping.now(state)),
+                self.epoch,
+                known,
+                &report,
+            );
             if !differences.is_empty() && report.try_again() {
                 watch.unsettled = Some(report);
                 reaction.commands.extend(differences);

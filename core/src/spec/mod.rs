@@ -12,6 +12,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::health::component::{Phase, Work};
+
 pub use container::{Container, GPU_DEVICE, GPU_PLACEHOLDER, Mount, PullPolicy};
 pub use execution::{CpuBinding, Execution, Secret, SecretForm, Ulimit, UlimitKind, UnknownUlimit};
 pub use layout::{Layout, Packing, Scheduling, Within};
@@ -121,6 +123,18 @@ impl Resources {
 }
 
 impl JobSpec {
+    /// Whether a place that has to prove itself may have its tasks: they can be lost without much harm.
+    #[must_use]
+    pub fn may_be_lost(&self) -> bool {
+        let gpus = self.groups.iter().map(|group| group.resources.gpus);
+        Phase::Probation.takes(Work {
+            is_gang: self.gang && self.tasks() > 1,
+            gpus_per_task: gpus.max().unwrap_or(0),
+            is_preemptible: self.scheduling.opportunistic,
+            has_retry: self.retry.retries_max > 0,
+        })
+    }
+
     /// Number of tasks over all groups.
     #[must_use]
     pub fn tasks(&self) -> u64 {

@@ -29,6 +29,10 @@ impl State {
         chain.add(&(self.history_half_life_ms, self.configured_topology.as_ref()));
         chain.add(&(&self.defragment, self.job_defaults));
         chain.add(&(self.reliability, self.ledger));
+        chain.add(&(self.health_rules.revision, &self.health_rules.text));
+        for part in self.health.parts() {
+            chain.add(&part);
+        }
         chain.add_all(self.jobs.values());
         chain.add_all(self.hosts.values());
         chain.add_all(self.queues.values());

@@ -34,6 +34,9 @@ pub struct Host {
     pub health_since: TimeMs,
     /// Present while it is out of placement.
     pub block: Option<Block>,
+    /// Whether it, or a GPU of it, has to prove itself: it takes only work that can be lost. Derived from the health.
+    #[serde(skip)]
+    pub on_probation: bool,
     /// Its GPUs in index order.
     pub gpus: Vec<Gpu>,
     /// Thousandths of CPUs that tasks may use.

@@ -22,6 +22,7 @@ mod queue;
 mod reliability;
 mod requests;
 mod restore;
+mod rules;
 mod run_times;
 mod shape;
 mod totals;
@@ -54,6 +55,7 @@ pub use queue::{History, Queue};
 pub use reliability::{ADVICE_MS_MAX, Reliability, median_save_ms};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
+pub use rules::HealthRules;
 pub use run_times::RunTimes;
 pub use shape::Shape;
 pub use totals::Totals;
@@ -62,6 +64,7 @@ pub(crate) use usage::{Part, add as add_usage, remove as remove_usage};
 pub use usage::{QueueUsage, Usage, UsageByQueue, amounts_held, amounts_of};
 
 use crate::command::JobDefaults;
+use crate::health::book::Book;
 use crate::ids::{GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, Revision};
 use crate::quota::Defragment;
 use crate::time::TimeMs;
@@ -107,6 +110,10 @@ pub struct State {
     pub reliability: Reliability,
     /// Where the time of all jobs with GPUs went, of those that are forgotten too; counted once there are defaults.
     pub ledger: Ledger,
+    /// What is remembered of the health of hosts and GPUs.
+    pub health: Book,
+    /// The health rules in force.
+    pub health_rules: HealthRules,
     /// The topology as it was configured; hosts that it does not name lie where their workers say.
     pub configured_topology: Arc<Topology>,
     /// The configured topology with all levels of cells that there are: those that workers name, too. Derived.
@@ -139,6 +146,8 @@ impl Default for State {
             job_defaults: None,
             reliability: Reliability::default(),
             ledger: Ledger::default(),
+            health: Book::default(),
+            health_rules: HealthRules::default(),
             configured_topology: Arc::default(),
             topology: Arc::default(),
             requests: RequestLog::default(),

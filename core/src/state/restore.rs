@@ -2,12 +2,15 @@
 
 use std::sync::Arc;
 
-use crate::command::JobDefaults;
-use crate::ids::{RequestId, Revision};
+use crate::apply::is_on_probation;
+use crate::command::{Block, JobDefaults};
+use crate::health::Component;
+use crate::health::book::{Book, Part};
+use crate::ids::{HostId, RequestId, Revision};
 use crate::quota::Defragment;
 use crate::state::{
-    EventLog, Host, Index, Job, Leadership, Ledger, Queue, Reliability, RequestLog, State,
-    StoredAnswer,
+    EventLog, HealthRules, Host, Index, Job, Leadership, Ledger, Queue, Reliability, RequestLog,
+    State, StoredAnswer,
 };
 use crate::time::TimeMs;
 use crate::topology::Topology;
@@ -37,6 +40,10 @@ pub struct StateParts {
     pub reliability: Reliability,
     /// Where the time of all jobs with GPUs went.
     pub ledger: Ledger,
+    /// What is remembered of the health of hosts and GPUs.
+    pub health: Book,
+    /// The health rules in force.
+    pub health_rules: HealthRules,
     /// The topology as it was configured.
     pub configured_topology: Arc<Topology>,
     /// Answers by request id, in any order.
@@ -46,6 +53,49 @@ pub struct StateParts {
 }
 
 impl State {
+    /// The pieces of the health that a snapshot keeps: what only says that an admin blocked something follows from the block.
+    pub fn health_to_keep(&self) -> impl Iterator<Item = Part> + '_ {
+        let follows = |part: &Part| {
+            let Part::Condition(component, condition) = part else {
+                return false;
+            };
+            let block = self.block_of(component);
+            block.is_some_and(|block| Book::of_block(block).as_ref() == Some(condition))
+        };
+        self.health.parts().filter(move |part| !follows(part))
+    }
+
+    fn block_of(&self, component: &Component) -> Option<&Block> {
+        match component {
+            Component::Host(id) => self.host(*id)?.block.as_ref(),
+            Component::Gpu(uuid) => self.gpu(*uuid)?.1.block.as_ref(),
+            Component::Nic { .. } | Component::Rack(_) => None,
+        }
+    }
+
+    /// What the health of hosts and GPUs means for their records; and what was blocked before anything was kept of health
+    /// counts as an admin's doing.
+    fn take_over_blocks(&mut self) {
+        let State { health, hosts, .. } = self;
+        for host in hosts.values() {
+            let gpus = host.gpus.iter();
+            let blocks = gpus.map(|gpu| (Component::Gpu(gpu.uuid), &gpu.block));
+            let of_host = (Component::Host(host.id), &host.block);
+            for (component, block) in blocks.chain([of_host]) {
+                if let Some(block) = block {
+                    health.take_over(&component, block);
+                }
+            }
+        }
+        let ids: Vec<HostId> = hosts.keys().copied().collect();
+        for id in ids {
+            let is_on_probation = hosts.get(&id).is_some_and(|it| is_on_probation(health, it));
+            if is_on_probation && let Some(host) = hosts.get_mut(&id) {
+                Arc::make_mut(host).on_probation = true;
+            }
+        }
+    }
+
     /// Builds the state of which a snapshot holds the parts.
     #[must_use]
     pub fn restore(parts: StateParts) -> Self {
@@ -81,12 +131,15 @@ impl State {
             job_defaults: parts.job_defaults,
             reliability: parts.reliability,
             ledger: parts.ledger,
+            health: parts.health,
+            health_rules: parts.health_rules,
             configured_topology: parts.configured_topology,
             topology: Arc::default(),
             requests: RequestLog::restore(parts.requests),
             events: parts.events,
             index: Index::default(),
         };
+        state.take_over_blocks();
         state.index = Index::rebuild(&state);
         state.topology = Arc::clone(state.index.tree.topology());
         state

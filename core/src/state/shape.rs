@@ -143,6 +143,7 @@ fn constraints(spec: &JobSpec) -> impl Ord + '_ {
     (
         (asked.opportunistic, asked.packing, &asked.within),
         (&asked.hosts, &asked.hosts_excluded, &asked.pinned_cell),
+        spec.may_be_lost(),
     )
 }
 

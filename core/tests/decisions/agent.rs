@@ -9,7 +9,8 @@ use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorR
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::command::GpuHealth;
 use muster_core::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, RankInfo, StopInstruction, TaskAssignment, TaskKey,
+    CheckpointCare, CheckpointRef, DesiredState, HealthDuties, RankInfo, StopInstruction,
+    TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, Revision, TaskIndex, UnitIndex,
@@ -113,6 +114,7 @@ impl goldenscript::Runner for AgentRunner {
                 leader,
                 tasks,
             } => Input::Desired(DesiredState {
+                health: HealthDuties::default(),
                 leader: LeadershipEpoch(leader.unwrap_or(10)),
                 revision: Revision(*revision),
                 host: HostId(1),
@@ -345,6 +347,7 @@ fn phase(phase: &WorkerTaskPhase) -> String {
 
 fn describe(action: &Action) -> String {
     match action {
+        Action::HealthWork(order) => format!("{} of {}", order.action, order.component),
         Action::Journal(JournalRecord::Leader(leader)) => format!("journal: leader {leader}"),
         Action::Journal(JournalRecord::Starting(task)) => {
             format!("journal: starting {} epoch {}", name(task.key), task.epoch)

@@ -1,7 +1,7 @@
 //! Heartbeats and the state they carry.
 
 use muster_core::beat::{
-    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkerStatus, WorkerTaskPhase,
+    Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use muster_core::command::GpuHealth;
 use muster_core::desired::TaskKey;
@@ -13,7 +13,7 @@ use muster_core::limits::{
 };
 
 use super::job::port;
-use super::{InvalidField, gpu_uuid, required};
+use super::{InvalidField, gpu_uuid, health, required};
 use crate::v1;
 
 impl TryFrom<v1::Beat> for Beat {
@@ -79,7 +79,18 @@ impl TryFrom<v1::WorkerStatus> for WorkerStatus {
                 gpu_status(gpu).map_err(|invalid| invalid.within_item("gpus", position))
             })
             .collect::<Result<_, _>>()?;
-        Ok(Self { tasks, gpus })
+        let health_work = wire.health_work.into_iter().enumerate();
+        let health_work = health_work
+            .map(|(at, done)| {
+                WorkDone::try_from(done).map_err(|invalid| invalid.within_item("health_work", at))
+            })
+            .collect::<Result<_, _>>()?;
+        Ok(Self {
+            tasks,
+            gpus,
+            findings: health::findings(wire.findings)?,
+            health_work,
+        })
     }
 }
 
@@ -105,6 +116,8 @@ impl From<&WorkerStatus> for v1::WorkerStatus {
         Self {
             tasks: status.tasks.iter().map(Into::into).collect(),
             gpus: gpus.collect(),
+            findings: status.findings.iter().map(Into::into).collect(),
+            health_work: status.health_work.iter().map(Into::into).collect(),
         }
     }
 }

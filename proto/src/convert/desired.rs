@@ -10,7 +10,7 @@ use muster_core::ids::{
 
 use muster_core::spec::Execution;
 
-use super::{InvalidField, enumeration, gpu_uuid, required};
+use super::{InvalidField, enumeration, gpu_uuid, health, required};
 use crate::v1;
 
 impl TryFrom<v1::DesiredState> for DesiredState {
@@ -31,6 +31,7 @@ impl TryFrom<v1::DesiredState> for DesiredState {
             revision: Revision(wire.revision),
             host: HostId(wire.host_id),
             tasks,
+            health: health::duties_from_wire(wire.health)?,
         })
     }
 }
@@ -42,6 +43,7 @@ impl From<&DesiredState> for v1::DesiredState {
             revision: desired.revision.get(),
             host_id: desired.host.get(),
             tasks: desired.tasks.iter().map(Into::into).collect(),
+            health: health::duties_to_wire(&desired.health),
         }
     }
 }

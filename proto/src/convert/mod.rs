@@ -13,6 +13,7 @@ mod effect;
 mod event;
 mod execution;
 mod field;
+pub(crate) mod health;
 mod host;
 mod ids;
 pub(crate) mod job;

@@ -148,6 +148,7 @@ impl TryFrom<v1::StopReason> for StopReason {
             Kind::Moved(_) => Self::Moved,
             Kind::Suspended(_) => Self::Suspended,
             Kind::NotSwapped(_) => Self::NotSwapped,
+            Kind::HostFaultId(host) => Self::HostFault { host: HostId(host) },
         })
     }
 }
@@ -167,6 +168,7 @@ impl From<&StopReason> for v1::StopReason {
             StopReason::Moved => Kind::Moved(Plain {}),
             StopReason::Suspended => Kind::Suspended(Plain {}),
             StopReason::NotSwapped => Kind::NotSwapped(Plain {}),
+            StopReason::HostFault { host } => Kind::HostFaultId(host.get()),
         };
         Self { kind: Some(kind) }
     }

@@ -238,3 +238,13 @@ impl Twin<Bytes> for RequestId {
         unpack_request(field, &wire)
     }
 }
+
+impl Twin<String> for Arc<str> {
+    fn to_wire(&self) -> String {
+        self.to_string()
+    }
+
+    fn from_wire(_: &str, wire: String) -> Result<Self, InvalidField> {
+        Ok(wire.into())
+    }
+}

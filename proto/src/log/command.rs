@@ -10,7 +10,7 @@ use prost::Message;
 use super::error::{Field, LogError};
 use super::v1::command::Kind;
 use super::v1::report_task::{Gone, Outcome, Plain, Prepared};
-use super::{claim, defaults, members, pipeline, v1};
+use super::{claim, defaults, health, members, pipeline, v1};
 use crate::convert::{port, required, twin_variants};
 
 /// Newest format version: this build reads it and older ones. A command is written in the oldest version whose readers
@@ -75,10 +75,14 @@ fn tells_of_lives(command: &Command) -> bool {
         Command::Place(placement) => placement.barrier,
         Command::ReleaseGang { .. }
         | Command::SwapMember(_)
+        | Command::Health(_)
         | Command::SuspendJob { .. }
         | Command::ResumeJob { .. } => true,
         Command::StopAttempt { reason, .. } => {
-            matches!(reason, StopReason::Suspended | StopReason::NotSwapped)
+            matches!(
+                reason,
+                StopReason::Suspended | StopReason::NotSwapped | StopReason::HostFault { .. }
+            )
         }
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
         Command::SpoilCheckpoint { .. }
@@ -169,6 +173,8 @@ twin_variants! {
         Command::CommitCheckpoint { leader, job, unit, checkpoint } =>
             Kind::CommitCheckpoint(checkpoint_to_wire(*leader, *job, *unit, checkpoint)),
         Kind::CommitCheckpoint(wire) => checkpoint_from_wire(wire);
+        Command::Health(command) => Kind::Health(health::to_wire(command)),
+        Kind::Health(wire) => Command::Health(health::from_wire(wire)?);
         Command::SetJobDefaults { leader, defaults } => Kind::SetJobDefaults(v1::SetJobDefaults {
             leader: leader.get(),
             defaults: Some(defaults::to_wire(*defaults)),

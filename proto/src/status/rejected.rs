@@ -78,6 +78,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::UnknownTask { .. }
         | Rejection::UnknownCheckpoint { .. }
         | Rejection::UnknownHost(_)
+        | Rejection::UnknownComponent(_)
         | Rejection::UnknownGpu(_) => Code::NotFound,
         Rejection::RequestReused
         | Rejection::HostIdentityTaken(_)
@@ -95,6 +96,8 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::PlacementInfeasible { .. }
         | Rejection::StaleIncarnation { .. }
         | Rejection::NotBlocked(_)
+        | Rejection::HealthWork { .. }
+        | Rejection::BreakerWhole(_)
         | Rejection::QueueHasChildren { .. }
         | Rejection::QueueRetired(_)
         | Rejection::OverLimit { .. }
@@ -124,6 +127,9 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::PlacementInfeasible { .. } => "PLACEMENT_INFEASIBLE",
         Rejection::UnknownHost(_) => "UNKNOWN_HOST",
         Rejection::UnknownGpu(_) => "UNKNOWN_GPU",
+        Rejection::UnknownComponent(_) => "UNKNOWN_COMPONENT",
+        Rejection::HealthWork { .. } => "HEALTH_WORK",
+        Rejection::BreakerWhole(_) => "BREAKER_WHOLE",
         Rejection::HostIdentityTaken(_) => "HOST_IDENTITY_TAKEN",
         Rejection::StaleIncarnation { .. } => "STALE_INCARNATION",
         Rejection::GpuClaimedTwice { .. } => "GPU_CLAIMED_TWICE",
@@ -207,6 +213,10 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
         Rejection::NotBlocked(target) => texts(&[("target", target)]),
+        Rejection::UnknownComponent(component) | Rejection::HealthWork { component, .. } => {
+            texts(&[("component", component)])
+        }
+        Rejection::BreakerWhole(pool) => texts(&[("pool", pool)]),
         Rejection::ClusterFull {
             limit_name, limit, ..
         } => texts(&[("limit_name", limit_name), ("limit", limit)]),

@@ -49,15 +49,18 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     Some(found)
 }
 
-/// The attempt was stopped for a GPU that is unfit, whatever the reason for that was.
+/// The attempt was stopped for a GPU or a host that is unfit, whatever the reason for that was.
 fn stopped_for(ended: &Ended<'_>) -> Option<Attribution> {
-    let Some(StopReason::GpuFault { gpu }) = ended.stop else {
-        return None;
+    let (class, component) = match ended.stop? {
+        StopReason::GpuFault { gpu } => (Class::Gpu, Component::Gpu(*gpu)),
+        StopReason::HostFault { host } => (Class::Host, Component::Host(*host)),
+        _ => return None,
     };
-    let found = Attribution::new(Step::Hard, Class::Gpu, 950).of(Component::Gpu(*gpu));
+    let reason = format!("{component} is unfit");
+    let found = Attribution::new(Step::Hard, class, 950).of(component);
     Some(
         found
-            .because(format!("{gpu} is unfit"))
+            .because(reason)
             .then(&[Measure::Requeue, Measure::Avoid]),
     )
 }

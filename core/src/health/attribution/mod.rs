@@ -266,6 +266,7 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
         StopReason::MemberFailed
         | StopReason::MemberLost
         | StopReason::NotSwapped
+        | StopReason::HostFault { .. }
         | StopReason::GpuFault { .. } => None,
     }
 }

@@ -1,8 +1,11 @@
 //! Words of admins, results of repairs and checks, and the passing of time.
 
+use std::sync::Arc;
+
 use super::{Book, Effect};
+use crate::command::Block;
 use crate::health::Component;
-use crate::health::component::{Actor, Change, Event, Phase};
+use crate::health::component::{Actor, Change, Condition, Event, Phase};
 use crate::health::guard_rails::{PoolView, Rails, Refused};
 use crate::health::rules::DeviceAction;
 use crate::time::TimeMs;
@@ -26,6 +29,41 @@ impl Book {
             Rails::admit_admin(1, is_forced, view)?;
         }
         Ok(self.change(component, change))
+    }
+
+    /// A block from before anything was kept of health: an admin's.
+    pub fn take_over(&mut self, component: &Component, block: &Block) {
+        if !self.conditions.contains_key(component)
+            && let Some(condition) = Self::of_block(block)
+        {
+            self.conditions.insert(component.clone(), condition);
+        }
+    }
+
+    /// What is known of a component of which nothing is known but that somebody blocked it.
+    #[must_use]
+    pub fn of_block(block: &Block) -> Option<Condition> {
+        let mut condition = Condition::new(block.since);
+        let change = Change {
+            event: Event::AdminBlock,
+            actor: Actor::Admin(block.author.clone()),
+            rule: String::new(),
+            evidence: block.reason.clone(),
+            at: block.since,
+            is_strike: false,
+            expires_at: block.expires_at,
+        };
+        condition.change(change).ok()?;
+        Some(condition)
+    }
+
+    /// The time of an admin's block is over.
+    pub fn expired(&mut self, component: &Component, now: TimeMs) -> Vec<Effect> {
+        if !self.phase(component).is_admins() {
+            return Vec::new();
+        }
+        let change = automatic(Event::Expired, Actor::Time, "its time is over", now);
+        self.change(component, change)
     }
 
     /// A repair or a check began, passed or failed.
@@ -76,22 +114,20 @@ impl Book {
         )
     }
 
-    /// Lets time pass: blocks of admins and probations end, breakers close, incidents are over.
+    /// Lets time pass: probations end, breakers close, incidents are over.
     pub fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
-        let mut effects: Vec<Effect> = self
-            .incidents
+        let mut effects: Vec<Effect> = Arc::make_mut(&mut self.incidents)
             .over(now)
             .into_iter()
             .map(Effect::IncidentOver)
             .collect();
-        effects.extend(self.rails.tick(now).into_iter().map(Effect::BreakerClosed));
+        let closed = Arc::make_mut(&mut self.rails).tick(now);
+        effects.extend(closed.into_iter().map(Effect::BreakerClosed));
         let due: Vec<(Component, Event)> = self
             .conditions
             .iter()
             .filter_map(|(component, condition)| {
-                let is_over = condition.expires_at.is_some_and(|at| now >= at);
                 let event = match condition.phase {
-                    phase if phase.is_admins() && is_over => Event::Expired,
                     Phase::Probation if now >= condition.ready_at => Event::ProbationPassed,
                     _ => return None,
                 };

@@ -1,5 +1,7 @@
 //! What workers found.
 
+use std::sync::Arc;
+
 use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
 use crate::health::component::Event;
@@ -26,7 +28,7 @@ impl Book {
         if self.findings.len() >= FINDINGS_KEPT_MAX {
             self.findings.pop_front();
         }
-        self.findings.push_back(finding.clone());
+        self.findings.push_back(Arc::new(finding.clone()));
         let Some(rule) = rules.rule(&finding.rule) else {
             let reason = format!("no rule is called {}", finding.rule);
             return vec![Effect::Alert(finding.component.clone(), reason)];
@@ -108,7 +110,7 @@ impl Book {
             at: finding.at,
             is_ours: place.is_ours,
         };
-        let outcome = self.xids.see(&rules.codes, &seen);
+        let outcome = Arc::make_mut(&mut self.xids).see(&rules.codes, &seen);
         if outcome.is_folded || outcome.is_jobs_own {
             return Vec::new();
         }

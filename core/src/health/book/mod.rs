@@ -6,11 +6,13 @@
 mod admin;
 mod ended;
 mod hear;
+mod parts;
 mod propose;
+mod work;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use imbl::{OrdMap, Vector};
 
 use super::component::{Change, Condition, Event, Phase, Refusal, Repairs};
 use super::evaluate::Xids;
@@ -23,6 +25,8 @@ use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
 pub use self::ended::EndedOn;
+pub use self::parts::Part;
+pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
 /// Findings that are kept for dry runs and for people, newest last.
 pub const FINDINGS_KEPT_MAX: usize = 4_096;
@@ -80,18 +84,20 @@ pub enum Effect {
     Alert(Component, String),
 }
 
-/// Everything that is remembered of health.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+/// Everything that is remembered of health. A clone is cheap, as that of the state that it is part of.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {
     /// Components that are or were not healthy.
-    conditions: BTreeMap<Component, Condition>,
-    repairs: BTreeMap<Component, Repairs>,
-    records: BTreeMap<HostId, HostRecord>,
-    heard: BTreeMap<HostId, HeardUpTo>,
-    findings: VecDeque<Finding>,
-    xids: Xids,
-    rails: Rails,
-    incidents: Incidents,
+    conditions: OrdMap<Component, Condition>,
+    /// What is to be done to components that are out of placement, once nothing runs there.
+    wanted: OrdMap<Component, DeviceAction>,
+    repairs: OrdMap<Component, Repairs>,
+    records: OrdMap<HostId, HostRecord>,
+    heard: OrdMap<HostId, HeardUpTo>,
+    findings: Vector<Arc<Finding>>,
+    xids: Arc<Xids>,
+    rails: Arc<Rails>,
+    incidents: Arc<Incidents>,
 }
 
 impl Book {
@@ -114,15 +120,31 @@ impl Book {
         self.conditions.iter()
     }
 
+    /// Whether anything is known of any component.
+    #[must_use]
+    pub fn has_conditions(&self) -> bool {
+        !self.conditions.is_empty()
+    }
+
     /// The findings that are kept, oldest first: what a dry run is made on.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
-        self.findings.iter()
+        self.findings.iter().map(Arc::as_ref)
     }
 
     /// The rails.
     #[must_use]
-    pub const fn rails(&self) -> &Rails {
+    pub fn rails(&self) -> &Rails {
         &self.rails
+    }
+
+    /// A person has looked at a pool's breaker. Whether there was anything to reset.
+    pub fn reset_breaker(&mut self, pool: &str) -> bool {
+        let breaker = self.rails.breaker(pool);
+        let is_tripped = breaker.is_some_and(|breaker| breaker.tripped_since().is_some());
+        if is_tripped {
+            Arc::make_mut(&mut self.rails).reset_breaker(pool);
+        }
+        is_tripped
     }
 
     /// The incident that a host is part of.
@@ -142,18 +164,34 @@ impl Book {
     /// Forgets a host with all that is known of it and its adapters; its GPUs are forgotten one by one.
     pub fn forget(&mut self, component: &Component) {
         self.conditions.remove(component);
+        self.wanted.remove(component);
         self.repairs.remove(component);
         match component {
-            Component::Gpu(gpu) => self.xids.forget(*gpu),
+            Component::Gpu(gpu) => Arc::make_mut(&mut self.xids).forget(*gpu),
             Component::Host(host) => {
                 self.records.remove(host);
                 self.heard.remove(host);
-                let is_its =
-                    |of: &Component| matches!(of, Component::Nic { host: at, .. } if at == host);
-                self.conditions.retain(|of, _| !is_its(of));
+                for adapter in self.adapters_of(*host) {
+                    self.conditions.remove(&adapter);
+                    self.wanted.remove(&adapter);
+                    self.repairs.remove(&adapter);
+                }
             }
             Component::Nic { .. } | Component::Rack(_) => {}
         }
+    }
+
+    /// Adapters of a host of which something is known.
+    fn adapters_of(&self, host: HostId) -> Vec<Component> {
+        let first = Component::Nic {
+            host,
+            name: String::new(),
+        };
+        let known = self.conditions.range(first..).map(|(of, _)| of);
+        known
+            .take_while(|of| matches!(of, Component::Nic { host: at, .. } if *at == host))
+            .cloned()
+            .collect()
     }
 
     /// Changes a component and says what became of it.
@@ -166,11 +204,17 @@ impl Book {
             .or_insert_with(|| Condition::new(at));
         let from = condition.phase;
         match condition.change(change) {
-            Ok(_) if condition.phase != from => vec![Effect::Changed {
-                component: component.clone(),
-                from,
-                to: condition.phase,
-            }],
+            Ok(_) if condition.phase != from => {
+                let to = condition.phase;
+                if to.accepts_work() || to.is_admins() {
+                    self.wanted.remove(component);
+                }
+                vec![Effect::Changed {
+                    component: component.clone(),
+                    from,
+                    to,
+                }]
+            }
             Ok(_) => Vec::new(),
             Err(refusal) => {
                 if is_new {

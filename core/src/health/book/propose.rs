@@ -1,5 +1,7 @@
 //! From what was found to what is done: incident, rails, the component's own table, then kills and repairs.
 
+use std::sync::Arc;
+
 use super::{Book, Effect, Place};
 use crate::health::component::{Actor, Change, Event};
 use crate::health::guard_rails::{Proposal, Verdict};
@@ -59,7 +61,7 @@ impl Book {
             attempt_has_blocked: false,
             at: wish.at,
         };
-        let verdict = self.rails.admit(&proposal, &place.view);
+        let verdict = Arc::make_mut(&mut self.rails).admit(&proposal, &place.view);
         if let Verdict::Refused(refused) = verdict {
             let mut effects = vec![Effect::Railed(target.clone(), refused)];
             effects.extend(self.suspect(wish, &target));
@@ -107,8 +109,7 @@ impl Book {
             return None;
         }
         let was_open = self.incidents.of(place.host, wish.at).is_some();
-        let incident = self
-            .incidents
+        let incident = Arc::make_mut(&mut self.incidents)
             .see(wish.at, place.host, place.groups)?
             .clone();
         let is_new = !was_open && incident.since == wish.at;

@@ -1,5 +1,7 @@
 //! Faults of the catalogue, from the finding to what follows.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::health::attribution::{Attribution, Class, Measure, Step, Suspicion};
 use crate::health::component::Actor;

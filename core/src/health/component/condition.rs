@@ -4,7 +4,6 @@ use std::collections::VecDeque;
 
 use serde::{Deserialize, Serialize};
 
-use super::strikes::MANUAL_STRIKES;
 use super::transitions::next;
 use super::{Actor, Change, Event, Phase, Strikes, probation_ms, wait_ms};
 use crate::health::{DAY_MS, MINUTE_MS};
@@ -176,10 +175,9 @@ impl Condition {
     fn check_patience(&self, event: Event, at: TimeMs) -> Result<(), Refusal> {
         match event {
             Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
-                let strikes = self.strikes.at(at);
                 let is_out = !self.phase.accepts_work() && self.phase != Phase::Draining;
-                if is_out && (strikes >= MANUAL_STRIKES || self.by_hand) {
-                    return Err(Refusal::ByHand(strikes));
+                if is_out && self.is_for_a_person(at) {
+                    return Err(Refusal::ByHand(self.strikes.at(at)));
                 }
                 if event == Event::CheckPassed && at < self.ready_at {
                     return Err(Refusal::TooEarly(self.ready_at));
@@ -291,6 +289,12 @@ impl Condition {
     pub fn may_leave_probation(&self, now: TimeMs, has_succeeded: bool) -> bool {
         let is_early = has_succeeded && self.strikes.at(now) <= 1;
         self.phase == Phase::Probation && (is_early || now >= self.ready_at)
+    }
+
+    /// Whether nothing automatic gives it back.
+    #[must_use]
+    pub const fn is_for_a_person(&self, now: TimeMs) -> bool {
+        self.by_hand || self.strikes.are_for_a_person(now)
     }
 
     /// Ends its probation at once, because [`Self::may_leave_probation`] says so.

@@ -12,7 +12,7 @@ const WAIT_MS_MAX: u64 = DAY_MS;
 /// After so many days without a strike all are forgotten.
 const CLEAN_MS: u64 = 30 * DAY_MS;
 /// Strikes from which on only a person gives a component back.
-pub(super) const MANUAL_STRIKES: u32 = 4;
+const MANUAL_STRIKES: u32 = 4;
 
 /// How often a component failed within its last 30 clean days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -39,6 +39,12 @@ impl Strikes {
         } else {
             self.count
         }
+    }
+
+    /// Whether there are so many that only a person gives the component back.
+    #[must_use]
+    pub const fn are_for_a_person(self, now: TimeMs) -> bool {
+        self.at(now) >= MANUAL_STRIKES
     }
 
     /// Adds so many: a failure in probation counts double.

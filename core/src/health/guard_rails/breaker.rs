@@ -41,6 +41,15 @@ impl Breaker {
         self.tripped.map(|trip| trip.since)
     }
 
+    /// When it may close, at the earliest: half an hour after it tripped, or when the oldest proposal that keeps it from that
+    /// is forgotten.
+    pub(super) fn closes_at(&self) -> Option<TimeMs> {
+        let trip = self.tripped?;
+        let over = trip.since.after(SPAN_MS);
+        let oldest = self.proposals.front().map(|at| at.after(SPAN_MS + 1));
+        Some(over.max(oldest.unwrap_or(over)))
+    }
+
     /// Counts a proposal.
     pub(super) fn count(&mut self, now: TimeMs) {
         self.tick(now);

@@ -121,6 +121,11 @@ impl Incidents {
         self.open.iter().find(holds)
     }
 
+    /// When the incidents that are open will be over.
+    pub fn ends(&self) -> impl Iterator<Item = TimeMs> + '_ {
+        self.open.iter().map(|incident| incident.until)
+    }
+
     /// Incidents whose time is over: all their work is placed again in one batch.
     pub fn over(&mut self, now: TimeMs) -> Vec<Incident> {
         let (over, open) = std::mem::take(&mut self.open)

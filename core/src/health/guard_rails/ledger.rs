@@ -139,6 +139,12 @@ impl Rails {
         self.pools.get(pool).map(|pool| &pool.breaker)
     }
 
+    /// When breakers that are tripped may close, at the earliest.
+    pub fn breakers_due(&self) -> impl Iterator<Item = TimeMs> + '_ {
+        let breakers = self.pools.values().map(|pool| &pool.breaker);
+        breakers.filter_map(Breaker::closes_at)
+    }
+
     /// A person has looked at a pool's breaker.
     pub fn reset_breaker(&mut self, pool: &str) {
         if let Some(pool) = self.pools.get_mut(pool) {

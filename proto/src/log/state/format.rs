@@ -2,6 +2,7 @@
 
 use muster_core::command::{Exit, Standing};
 use muster_core::event::EventKind;
+use muster_core::ids::Revision;
 use muster_core::state::{Job, State, Unit};
 use muster_core::topology::Topology;
 
@@ -27,7 +28,9 @@ pub fn command_format_shown(state: &State) -> u8 {
 pub(super) fn format_of(state: &State) -> u32 {
     let has_lives = state.job_defaults.is_some()
         || state.jobs.values().any(|job| tells_of_lives(job))
-        || has_detailed_ends(state);
+        || has_detailed_ends(state)
+        || state.health_rules.revision > Revision::default()
+        || state.health_to_keep().next().is_some();
     if has_lives {
         return STATE_FORMAT;
     }

@@ -54,6 +54,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
 
 pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
     Ok(Host {
+        on_probation: false,
         id: HostId(wire.id),
         name: wire.name.into(),
         address: wire.address,

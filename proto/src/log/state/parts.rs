@@ -1,13 +1,17 @@
 //! From records to a state, and the records that are neither hosts nor jobs.
 
+use std::io;
 use std::sync::Arc;
 
 use muster_core::event::{Event, EventKind};
+use muster_core::health::book::Part;
+use muster_core::health::rules::RuleError;
 use muster_core::ids::{
     HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
 };
 use muster_core::state::{
-    Answer, EventLog, Job, Leadership, Reliability, State, StateParts, StoredAnswer, Unit,
+    Answer, EventLog, HealthRules, Job, Leadership, Reliability, State, StateParts, StoredAnswer,
+    Unit,
 };
 use muster_core::time::TimeMs;
 
@@ -93,6 +97,13 @@ impl Builder {
                 .as_mut()
                 .ok_or_else(|| InvalidField::new("claimed_tasks", "must follow their unit"))?
                 .add_claimed_tasks(wire)?,
+            Kind::Health(wire) => self.parts.health.restore(part_from_wire(&wire)?),
+            Kind::HealthRules(wire) => {
+                let rules = HealthRules::read(Revision(wire.revision), &wire.text.into());
+                let problem =
+                    |error: RuleError| InvalidField::new("health_rules", error.to_string());
+                self.parts.health_rules = rules.map_err(problem)?;
+            }
             Kind::Answer(wire) => self.parts.requests.push(answer_from_wire(wire)?),
             Kind::Event(wire) => self.add_event(event_from_wire(wire)?),
         }
@@ -202,4 +213,16 @@ fn event_from_wire(wire: v1::Event) -> Field<Event> {
         time: TimeMs(wire.time_ms),
         kind,
     })
+}
+
+/// A piece of the book of health.
+pub(super) fn part_to_wire(part: &Part) -> io::Result<v1::HealthPart> {
+    let mut cbor = Vec::new();
+    ciborium::into_writer(part, &mut cbor).map_err(io::Error::other)?;
+    Ok(v1::HealthPart { cbor: cbor.into() })
+}
+
+fn part_from_wire(wire: &v1::HealthPart) -> Field<Part> {
+    ciborium::from_reader(&*wire.cbor)
+        .map_err(|error| InvalidField::new("health", error.to_string()))
 }

@@ -2,12 +2,13 @@
 
 use std::io::{self, Write};
 
+use muster_core::ids::Revision;
 use muster_core::state::{Job, State};
 use muster_core::topology::Topology;
 use prost::Message;
 
 use super::format::format_of;
-use super::parts::{answer_to_wire, event_to_wire};
+use super::parts::{answer_to_wire, event_to_wire, part_to_wire};
 use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::convert::ledger::ledger_to_wire;
 use crate::log::v1::state_record::Kind;
@@ -43,6 +44,15 @@ pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
     }
     for record in state.hosts.values() {
         writer.record(Kind::Host(host::to_wire(record)))?;
+    }
+    if state.health_rules.revision > Revision::default() {
+        writer.record(Kind::HealthRules(v1::HealthRules {
+            revision: state.health_rules.revision.get(),
+            text: state.health_rules.text.to_string(),
+        }))?;
+    }
+    for part in state.health_to_keep() {
+        writer.record(Kind::Health(part_to_wire(&part)?))?;
     }
     for record in state.jobs.values() {
         writer.job(record)?;

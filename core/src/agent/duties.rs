@@ -1,0 +1,70 @@
+//! What a worker owes the cluster about health: findings until they are heard, repairs and checks that are ordered.
+
+use crate::agent::Action;
+use crate::beat::WorkDone;
+use crate::desired::HealthDuties;
+use crate::health::Finding;
+use crate::health::book::Order;
+use crate::health::outbox::Outbox;
+use crate::ids::Revision;
+
+/// A worker's duties about health.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Duties {
+    waiting: Outbox,
+    rules: Revision,
+    /// Orders that are being carried out, or were.
+    begun: Vec<Order>,
+    /// Those of them that came to their end.
+    done: Vec<WorkDone>,
+}
+
+impl Duties {
+    pub(super) fn found(&mut self, findings: Vec<Finding>, actions: &mut Vec<Action>) {
+        if findings.is_empty() {
+            return;
+        }
+        for finding in findings {
+            self.waiting.push(finding);
+        }
+        actions.push(Action::SendStatus);
+    }
+
+    /// The leader has said what it heard and what is to be done.
+    pub(super) fn told(&mut self, duties: HealthDuties, actions: &mut Vec<Action>) {
+        self.waiting.acknowledge(duties.heard);
+        self.rules = duties.rules;
+        self.begun.retain(|order| duties.orders.contains(order));
+        self.done.retain(|done| duties.orders.contains(&done.order));
+        for order in duties.orders {
+            if !self.begun.contains(&order) {
+                self.begun.push(order.clone());
+                actions.push(Action::HealthWork(order));
+            }
+        }
+    }
+
+    pub(super) fn work_done(&mut self, done: WorkDone, actions: &mut Vec<Action>) {
+        let is_new = !self.done.iter().any(|known| known.order == done.order);
+        if is_new && self.begun.contains(&done.order) {
+            self.done.push(done);
+            actions.push(Action::SendStatus);
+        }
+    }
+
+    pub(super) fn findings(&self) -> Vec<Finding> {
+        self.waiting.report().cloned().collect()
+    }
+
+    pub(super) const fn waiting(&self) -> &Outbox {
+        &self.waiting
+    }
+
+    pub(super) const fn rules(&self) -> Revision {
+        self.rules
+    }
+
+    pub(super) fn done(&self) -> &[WorkDone] {
+        &self.done
+    }
+}

@@ -1,0 +1,185 @@
+//! What follows from a decision about health.
+
+use super::deed;
+use crate::apply::Step;
+use crate::apply::stopping::grace_ms;
+use crate::command::{Block, StopReason};
+use crate::event::{EventKind, HealthNote};
+use crate::health::Component;
+use crate::health::book::{Book, Effect};
+use crate::health::component::{Condition, Phase, Refusal};
+use crate::health::rules::DeviceAction;
+use crate::ids::HostId;
+use crate::state::Host;
+
+impl Step<'_> {
+    /// Does what follows.
+    pub(in crate::apply) fn follow(&mut self, effects: Vec<Effect>) {
+        for effect in effects {
+            match effect {
+                Effect::Changed {
+                    component,
+                    from,
+                    to,
+                } => self.component_changed(&component, from, to),
+                Effect::Kill(component) => self.kill(&component),
+                Effect::Repair(component, action) => self.want(&component, action),
+                Effect::CheckIdle(component) => self.want(&component, DeviceAction::Check),
+                Effect::Railed(component, refused) => {
+                    self.note(HealthNote::Refused, &component, refused.to_string());
+                }
+                Effect::Refused(component, refusal @ Refusal::Muted { .. }) => {
+                    self.note(HealthNote::Refused, &component, refusal.to_string());
+                }
+                // Somebody else was quicker.
+                Effect::Refused(..) => {}
+                Effect::Alert(component, reason) => {
+                    self.note(HealthNote::Alert, &component, reason);
+                }
+                Effect::Incident(incident) => {
+                    let (group, hosts) = (&incident.group, incident.hosts.len());
+                    self.emit(EventKind::HealthNoted {
+                        note: HealthNote::Incident,
+                        subject: format!("{} {}", group.kind, group.name),
+                        detail: format!(
+                            "{hosts} hosts went bad together: it is not held against them"
+                        ),
+                    });
+                }
+                Effect::IncidentOver(incident) => {
+                    let group = &incident.group;
+                    self.emit(EventKind::HealthNoted {
+                        note: HealthNote::Incident,
+                        subject: format!("{} {}", group.kind, group.name),
+                        detail: "it is over".to_owned(),
+                    });
+                }
+                Effect::BreakerClosed(pool) => self.emit(EventKind::HealthNoted {
+                    note: HealthNote::Breaker,
+                    subject: format!("pool {pool}"),
+                    detail: "the breaker closed: the wave is over".to_owned(),
+                }),
+            }
+        }
+    }
+
+    /// A component stands elsewhere: placement sees it, and people are told.
+    fn component_changed(&mut self, component: &Component, from: Phase, to: Phase) {
+        let Some(host) = self.host_of(component) else {
+            return;
+        };
+        let Some(condition) = self.state.health.condition(component).cloned() else {
+            return;
+        };
+        if !to.is_admins() {
+            self.show_to_placement(host, component, &condition);
+        }
+        let is_told_otherwise = to.is_admins() || from.is_admins() && to.accepts_work();
+        if !is_told_otherwise {
+            let cause = condition.cause().cloned();
+            self.emit(EventKind::HealthChanged {
+                component: component.clone(),
+                host,
+                host_name: self.host_name(host),
+                from,
+                to,
+                rule: cause
+                    .as_ref()
+                    .map_or_else(String::new, |it| it.rule.clone()),
+                evidence: cause.map_or_else(String::new, |it| it.evidence),
+            });
+        }
+        self.give_up_broken_claims(host);
+        let waits = matches!(to, Phase::Draining | Phase::DrainingAdmin);
+        if waits && self.is_idle_component(host, component) {
+            let effects = self.state.health.drained(component, self.state.time);
+            self.follow(effects);
+        }
+    }
+
+    /// Takes a component out of placement, or back in, as it stands. Adapters are not placed; what their faults mean for
+    /// their host is the rules' to say.
+    fn show_to_placement(&mut self, host: HostId, component: &Component, condition: &Condition) {
+        let block = (!condition.phase.accepts_work()).then(|| automatic_block(condition));
+        let on_probation =
+            { self.state.host(host) }.is_some_and(|host| is_on_probation(&self.state.health, host));
+        self.edit_host(host, |host| {
+            host.on_probation = on_probation;
+            match component {
+                Component::Host(_) => host.block = block,
+                Component::Gpu(uuid) => {
+                    for gpu in host.gpus.iter_mut().filter(|gpu| gpu.uuid == *uuid) {
+                        gpu.block.clone_from(&block);
+                    }
+                }
+                Component::Nic { .. } | Component::Rack(_) => {}
+            }
+        });
+    }
+
+    /// Ends what runs on a component, at nobody's cost.
+    fn kill(&mut self, component: &Component) {
+        let Some(host) = self.host_of(component) else {
+            return;
+        };
+        if let Component::Gpu(uuid) = component {
+            self.stop_holder(*uuid);
+            return;
+        }
+        let reason = StopReason::HostFault { host };
+        for (job, unit) in self.units_on(host) {
+            let grace_ms = grace_ms(&self.job_mut(job).spec, &reason);
+            let member = self.only_member_on((job, unit), host);
+            self.order_stop_at((job, unit), member, reason.clone(), grace_ms);
+        }
+    }
+
+    fn want(&mut self, component: &Component, action: DeviceAction) {
+        self.state.health.want(component, action);
+        if self.state.health.wants_repair(component) {
+            let detail = format!("{} is due once nothing runs there", deed(action));
+            self.note(HealthNote::Repair, component, detail);
+        }
+    }
+
+    fn note(&mut self, note: HealthNote, component: &Component, detail: String) {
+        let host = self.host_of(component).map(|host| self.host_name(host));
+        let subject = match (component, host) {
+            (Component::Host(_), Some(name)) => format!("host {name}"),
+            (_, Some(name)) => format!("{component} on host {name}"),
+            (_, None) => component.to_string(),
+        };
+        self.emit(EventKind::HealthNoted {
+            note,
+            subject,
+            detail,
+        });
+    }
+
+    fn host_name(&self, host: HostId) -> String {
+        let host = self.state.host(host);
+        host.map_or_else(String::new, |host| host.name.to_string())
+    }
+}
+
+/// Whether a host, or a GPU of it, has to prove itself.
+pub(crate) fn is_on_probation(book: &Book, host: &Host) -> bool {
+    let gpus = host.gpus.iter().map(|gpu| Component::Gpu(gpu.uuid));
+    let mut places = gpus.chain([Component::Host(host.id)]);
+    book.has_conditions() && places.any(|component| book.phase(&component) == Phase::Probation)
+}
+
+/// A block that nobody put by hand, as placement and people see it.
+fn automatic_block(condition: &Condition) -> Block {
+    let mut accusations = condition.history.iter().rev();
+    let accusation = accusations.find(|change| change.event.is_fault());
+    let rule = accusation.map_or("", |change| &change.rule);
+    Block {
+        reason: format!("{} by rule {rule}", condition.phase),
+        author: format!("rule:{rule}"),
+        evidence: accusation.map_or_else(String::new, |change| change.evidence.clone()),
+        since: accusation.map_or(condition.since, |change| change.at),
+        expires_at: None,
+        drain_deadline: None,
+    }
+}

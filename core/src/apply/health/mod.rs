@@ -1,0 +1,282 @@
+//! Health: what workers found, what is repaired and checked, and the rules for it.
+//!
+//! The decisions are the book's (`health::book`); here it is told what it must know of the place, and what follows is done.
+
+mod effects;
+mod place;
+
+pub(crate) use effects::is_on_probation;
+pub use place::{POOL_LABEL, pool_of};
+pub(crate) use place::{is_idle_component, repair_view};
+
+use std::sync::Arc;
+
+use crate::apply::fingerprint::Request;
+use crate::apply::{Step, invalid, require_length};
+use crate::command::HealthCommand;
+use crate::event::{EventKind, HealthNote};
+use crate::health::book::WorkStep;
+use crate::health::rules::DeviceAction;
+use crate::health::{Component, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding};
+use crate::ids::{HostId, RequestId};
+use crate::limits;
+use crate::rejection::Rejection;
+use crate::state::{Answer, Attempt, HealthRules, Host};
+use crate::time::TimeMs;
+
+impl Step<'_> {
+    pub(super) fn health(&mut self, command: &HealthCommand) -> Result<Answer, Rejection> {
+        match command {
+            HealthCommand::Report {
+                host,
+                incarnation,
+                findings,
+                ..
+            } => self.hear(*host, *incarnation, findings),
+            HealthCommand::Work {
+                component,
+                step,
+                since,
+                evidence,
+                ..
+            } => self.health_work(component, *step, *since, evidence),
+            HealthCommand::Tick { .. } => {
+                let effects = self.state.health.tick(self.state.time);
+                self.follow(effects);
+                Ok(Answer::Done)
+            }
+            HealthCommand::SetRules {
+                request,
+                author,
+                text,
+            } => self.set_health_rules(*request, author, text),
+            HealthCommand::ResetBreaker {
+                request,
+                author,
+                pool,
+            } => self.reset_breaker(*request, author, pool),
+        }
+    }
+
+    fn hear(
+        &mut self,
+        id: HostId,
+        incarnation: u64,
+        findings: &[Finding],
+    ) -> Result<Answer, Rejection> {
+        let host = self
+            .state
+            .host(id)
+            .ok_or_else(|| Rejection::UnknownHost(id.to_string()))?;
+        if incarnation != host.incarnation {
+            return Err(Rejection::StaleIncarnation {
+                name: host.name.to_string(),
+                given: incarnation,
+                current: host.incarnation,
+            });
+        }
+        check_findings(host, findings)?;
+        let rules = Arc::clone(&self.state.health_rules.set);
+        for finding in findings {
+            let finding = Finding {
+                at: self.state.time,
+                ..finding.clone()
+            };
+            let place = self.place_of(id, &finding.component);
+            let effects =
+                self.state
+                    .health
+                    .hear(&rules, incarnation, &finding, &place.as_the_book_has_it());
+            self.follow(effects);
+        }
+        // What was heard is acknowledged with the desired state.
+        self.touch_desired(id);
+        Ok(Answer::Done)
+    }
+
+    fn health_work(
+        &mut self,
+        component: &Component,
+        step: WorkStep,
+        since: TimeMs,
+        evidence: &str,
+    ) -> Result<Answer, Rejection> {
+        require_length(
+            "evidence",
+            evidence,
+            "EVIDENCE_BYTES_MAX",
+            EVIDENCE_BYTES_MAX,
+        )?;
+        let host = self
+            .host_of(component)
+            .ok_or_else(|| Rejection::UnknownComponent(component.to_string()))?;
+        let is_meant =
+            { self.state.health.condition(component) }.is_some_and(|it| it.since == since);
+        if !is_meant {
+            return Err(Rejection::HealthWork {
+                component: component.to_string(),
+                why: "it is about what was over before".to_owned(),
+            });
+        }
+        let begins = step == WorkStep::Began;
+        if begins && !self.is_idle_component(host, component) {
+            return Err(Rejection::HealthWork {
+                component: component.to_string(),
+                why: "something runs there".to_owned(),
+            });
+        }
+        let place = self.place_of(host, component);
+        if begins && self.state.health.wants_repair(component) {
+            let admitted = self.state.health.rails().admit_repair(&place.view);
+            admitted.map_err(|refused| Rejection::HealthWork {
+                component: component.to_string(),
+                why: refused.to_string(),
+            })?;
+        }
+        let now = self.state.time;
+        let effects = self.state.health.step(component, step, evidence, now);
+        let effects = effects.map_err(|refused| Rejection::HealthWork {
+            component: component.to_string(),
+            why: refused.to_string(),
+        })?;
+        self.follow(effects);
+        self.touch_desired(host);
+        Ok(Answer::Done)
+    }
+
+    fn set_health_rules(
+        &mut self,
+        request: RequestId,
+        author: &str,
+        text: &Arc<str>,
+    ) -> Result<Answer, Rejection> {
+        check_author(author)?;
+        let limit = limits::CONFIGURATION_BYTES_MAX;
+        require_length("rules", text, "CONFIGURATION_BYTES_MAX", limit)?;
+        self.once(request, &Request::SetHealthRules(author, text), |step| {
+            let read = HealthRules::read(step.state.revision, text);
+            let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
+            let count = rules.set.rules.len();
+            step.state.health_rules = rules;
+            let hosts: Vec<HostId> = step.state.hosts.keys().copied().collect();
+            for host in hosts {
+                step.touch_desired(host);
+            }
+            step.emit(EventKind::HealthNoted {
+                note: HealthNote::Rules,
+                subject: "health rules".to_owned(),
+                detail: format!("{author} set {count} rules"),
+            });
+            Ok(Answer::Done)
+        })
+    }
+
+    fn reset_breaker(
+        &mut self,
+        request: RequestId,
+        author: &str,
+        pool: &str,
+    ) -> Result<Answer, Rejection> {
+        check_author(author)?;
+        self.once(request, &Request::ResetBreaker(author, pool), |step| {
+            if !step.state.health.reset_breaker(pool) {
+                return Err(Rejection::BreakerWhole(pool.to_owned()));
+            }
+            step.emit(EventKind::HealthNoted {
+                note: HealthNote::Breaker,
+                subject: format!("pool {pool}"),
+                detail: format!("{author} reset the breaker"),
+            });
+            Ok(Answer::Done)
+        })
+    }
+
+    /// An attempt ended well: after a first strike, that is proof enough for where it ran.
+    pub(super) fn note_success(&mut self, attempt: &Attempt) {
+        if !self.state.health.has_conditions() {
+            return;
+        }
+        let now = self.state.time;
+        for run in &attempt.tasks {
+            let gpus = run.gpus.iter().map(|gpu| Component::Gpu(*gpu));
+            for component in gpus.chain([Component::Host(run.host)]) {
+                let effects = self.state.health.succeeded(&component, now);
+                self.follow(effects);
+            }
+        }
+    }
+
+    /// A host has booted: what a reboot repairs is repaired.
+    pub(super) fn note_reboot(&mut self, id: HostId) {
+        let gpus = self.state.host(id).map(|host| host.gpus.clone());
+        let gpus = gpus.into_iter().flatten().map(|gpu| gpu.uuid);
+        let now = self.state.time;
+        let effects = self.state.health.rebooted(id, gpus, now);
+        self.follow(effects);
+    }
+
+    /// Resources of a host were given back: what waited for that may be repaired.
+    pub(super) fn note_release(&mut self, id: HostId) {
+        if !self.state.health.has_conditions() {
+            return;
+        }
+        let gpus = self.state.host(id).map(|host| host.gpus.clone());
+        let gpus = gpus.into_iter().flatten();
+        let places = gpus.map(|gpu| Component::Gpu(gpu.uuid));
+        for component in places.chain([Component::Host(id)]) {
+            if self.is_idle_component(id, &component) {
+                let now = self.state.time;
+                let effects = self.state.health.drained(&component, now);
+                self.follow(effects);
+            }
+        }
+    }
+}
+
+fn check_author(author: &str) -> Result<(), Rejection> {
+    if author.is_empty() {
+        return Err(invalid("author", "must not be empty".to_owned()));
+    }
+    require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
+}
+
+/// A worker speaks of its own host only, and no more than it may.
+fn check_findings(host: &Host, findings: &[Finding]) -> Result<(), Rejection> {
+    if findings.len() > FINDINGS_PER_REPORT_MAX {
+        let given = findings.len();
+        let limit = FINDINGS_PER_REPORT_MAX;
+        return Err(invalid(
+            "findings",
+            format!("{given} entries are over the limit of {limit} (FINDINGS_PER_REPORT_MAX)"),
+        ));
+    }
+    for finding in findings {
+        let is_its_own = match &finding.component {
+            Component::Gpu(uuid) => host.gpus.iter().any(|gpu| gpu.uuid == *uuid),
+            Component::Nic { host: of, name } => *of == host.id && !name.is_empty(),
+            Component::Host(of) => *of == host.id,
+            Component::Rack(_) => false,
+        };
+        if !is_its_own {
+            return Err(Rejection::UnknownComponent(finding.component.to_string()));
+        }
+        for (field, text) in [("rule", &finding.rule), ("metric", &finding.metric)] {
+            require_length(field, text, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)?;
+        }
+        let (text, limit) = (&finding.evidence, EVIDENCE_BYTES_MAX);
+        require_length("evidence", text, "EVIDENCE_BYTES_MAX", limit)?;
+    }
+    Ok(())
+}
+
+/// What is done, for people.
+const fn deed(action: DeviceAction) -> &'static str {
+    match action {
+        DeviceAction::Reset | DeviceAction::ResetIdle => "a reset",
+        DeviceAction::Reboot => "a reboot",
+        DeviceAction::Check => "an active check",
+        DeviceAction::Inspect => "a person's look",
+        DeviceAction::Rma => "an exchange",
+        DeviceAction::None | DeviceAction::Decode | DeviceAction::Text => "nothing",
+    }
+}

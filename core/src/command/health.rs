@@ -1,0 +1,76 @@
+//! What is found, decided, repaired and configured about health.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::book::WorkStep;
+use crate::health::{Component, Finding};
+use crate::ids::{HostId, LeadershipEpoch, RequestId};
+use crate::time::TimeMs;
+
+/// A command about health. Since command format 4.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum HealthCommand {
+    /// A worker reported what it found.
+    Report {
+        /// The leader that received it.
+        leader: LeadershipEpoch,
+        /// Whose.
+        host: HostId,
+        /// Counts the starts of the agent that found it: findings are numbered within one.
+        incarnation: u64,
+        /// In the order of their numbers, at most `FINDINGS_PER_REPORT_MAX`. Those that were heard before do nothing.
+        findings: Vec<Finding>,
+    },
+    /// A repair or a check begins, or came to its end.
+    Work {
+        /// The leader that began it or heard of it.
+        leader: LeadershipEpoch,
+        /// Of what.
+        component: Component,
+        /// What became of it.
+        step: WorkStep,
+        /// Since when the component has been where this is about; another one is refused: it is about something that is
+        /// over.
+        since: TimeMs,
+        /// What was done or seen, for people.
+        evidence: String,
+    },
+    /// Time has brought something: probations, incidents and tripped breakers end.
+    Tick {
+        /// The leader that noticed.
+        leader: LeadershipEpoch,
+    },
+    /// Replaces the rules.
+    SetRules {
+        /// Idempotency key.
+        request: RequestId,
+        /// Who changes them.
+        author: String,
+        /// A rule file; empty: the rules that ship with Muster.
+        text: Arc<str>,
+    },
+    /// A person has looked at a pool whose breaker is tripped.
+    ResetBreaker {
+        /// Idempotency key.
+        request: RequestId,
+        /// Who.
+        author: String,
+        /// Which pool.
+        pool: String,
+    },
+}
+
+impl HealthCommand {
+    /// The leadership that gives it; `None` for those that people give.
+    #[must_use]
+    pub const fn leader(&self) -> Option<LeadershipEpoch> {
+        match self {
+            Self::Report { leader, .. } | Self::Work { leader, .. } | Self::Tick { leader } => {
+                Some(*leader)
+            }
+            Self::SetRules { .. } | Self::ResetBreaker { .. } => None,
+        }
+    }
+}

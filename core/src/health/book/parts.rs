@@ -1,0 +1,78 @@
+//! The book in pieces, as a snapshot keeps it.
+
+use std::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::Book;
+use crate::health::component::{Condition, Repairs};
+use crate::health::evaluate::Xids;
+use crate::health::guard_rails::{Incidents, Rails};
+use crate::health::lemons::HostRecord;
+use crate::health::outbox::HeardUpTo;
+use crate::health::rules::DeviceAction;
+use crate::health::{Component, Finding};
+use crate::ids::HostId;
+
+/// A piece of the book. Written with the names of its fields, so that an older one can be read: a field that is added
+/// later has a default.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Part {
+    /// What is known of a component.
+    Condition(Component, Condition),
+    /// What is to be done to it.
+    Wanted(Component, DeviceAction),
+    /// What was done to it.
+    Repairs(Component, Repairs),
+    /// What a host went through.
+    Record(HostId, HostRecord),
+    /// Up to where its worker was heard.
+    Heard(HostId, HeardUpTo),
+    /// A finding, the oldest first.
+    Finding(Finding),
+    /// XIDs of all GPUs.
+    Xids(Xids),
+    /// Budgets and breakers.
+    Rails(Rails),
+    /// Incidents.
+    Incidents(Incidents),
+}
+
+impl Book {
+    /// All pieces; none of a book that nothing was written into.
+    pub fn parts(&self) -> impl Iterator<Item = Part> + '_ {
+        let conditions = self.conditions.iter();
+        let wanted = self.wanted.iter();
+        let repairs = self.repairs.iter();
+        let records = self.records.iter();
+        let heard = self.heard.iter();
+        let findings = self.findings.iter();
+        let xids = (*self.xids != Xids::default()).then(|| Part::Xids((*self.xids).clone()));
+        let rails = (*self.rails != Rails::default()).then(|| Part::Rails((*self.rails).clone()));
+        let incidents = (*self.incidents != Incidents::default())
+            .then(|| Part::Incidents((*self.incidents).clone()));
+        conditions
+            .map(|(of, it)| Part::Condition(of.clone(), it.clone()))
+            .chain(wanted.map(|(of, it)| Part::Wanted(of.clone(), *it)))
+            .chain(repairs.map(|(of, it)| Part::Repairs(of.clone(), it.clone())))
+            .chain(records.map(|(of, it)| Part::Record(*of, it.clone())))
+            .chain(heard.map(|(of, it)| Part::Heard(*of, *it)))
+            .chain(findings.map(|it| Part::Finding((**it).clone())))
+            .chain([xids, rails, incidents].into_iter().flatten())
+    }
+
+    /// Puts a piece back.
+    pub fn restore(&mut self, part: Part) {
+        match part {
+            Part::Condition(of, it) => drop(self.conditions.insert(of, it)),
+            Part::Wanted(of, it) => drop(self.wanted.insert(of, it)),
+            Part::Repairs(of, it) => drop(self.repairs.insert(of, it)),
+            Part::Record(of, it) => drop(self.records.insert(of, it)),
+            Part::Heard(of, it) => drop(self.heard.insert(of, it)),
+            Part::Finding(it) => self.findings.push_back(Arc::new(it)),
+            Part::Xids(it) => self.xids = Arc::new(it),
+            Part::Rails(it) => self.rails = Arc::new(it),
+            Part::Incidents(it) => self.incidents = Arc::new(it),
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! Repairs and checks: which are due, which a worker is to carry out, and what became of them.
+
+use serde::{Deserialize, Serialize};
+
+use super::{Book, Effect};
+use crate::health::Component;
+use crate::health::component::{Event, Phase};
+use crate::health::rules::DeviceAction;
+use crate::health::words::words;
+use crate::ids::{GpuUuid, HostId};
+use crate::time::TimeMs;
+
+/// A repair or a check that a worker is to carry out.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Order {
+    /// On what.
+    pub component: Component,
+    /// What: `Check`, `Reset` or `Reboot`.
+    pub action: DeviceAction,
+    /// When it was given: tells it from one that was given before.
+    pub since: TimeMs,
+}
+
+words! {
+    /// What becomes of the repair or check of a component that is out of placement; which of the two follows from its phase.
+    WorkStep {
+        /// It begins.
+        Began = "begun",
+        /// It did what it should: the repair is done, the check is passed.
+        Passed = "passed",
+        /// It did not.
+        Failed = "failed",
+    }
+}
+
+/// Why a repair or a check cannot begin or end.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{component} is {phase}: no repair or check of it is {step}")]
+pub struct WorkRefused {
+    /// Of what.
+    pub component: Component,
+    /// Where it stands.
+    pub phase: Phase,
+    /// What was to become of it.
+    pub step: WorkStep,
+}
+
+/// What time has brought.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Due {
+    /// Components whose repair or check may begin, if nothing runs on them.
+    pub work: Vec<Component>,
+    /// Whether [`Book::tick`] would change something.
+    pub ticks: bool,
+    /// When to ask again, if nothing happens before.
+    pub next: Option<TimeMs>,
+}
+
+impl Due {
+    fn at(&mut self, when: TimeMs) {
+        self.next = Some(self.next.map_or(when, |next| next.min(when)));
+    }
+
+    fn tick_at(&mut self, when: TimeMs, now: TimeMs) {
+        if when <= now {
+            self.ticks = true;
+        } else {
+            self.at(when);
+        }
+    }
+}
+
+impl Book {
+    /// Something is to be done to a component once nothing runs there. Of several things, the one that reaches farthest.
+    pub fn want(&mut self, component: &Component, action: DeviceAction) {
+        let is_out = matches!(self.phase(component), Phase::Blocked | Phase::Draining);
+        if is_out {
+            let wanted = self.wanted.entry(component.clone()).or_insert(action);
+            if !is_repair(*wanted) {
+                *wanted = action;
+            }
+        }
+    }
+
+    /// What a host's worker is to do now.
+    pub fn orders<'a>(
+        &'a self,
+        host: HostId,
+        gpus: impl Iterator<Item = GpuUuid> + 'a,
+    ) -> impl Iterator<Item = Order> + 'a {
+        let of_gpus = gpus.map(Component::Gpu);
+        let of_adapters = self.adapters_of(host).into_iter();
+        let places = std::iter::once(Component::Host(host))
+            .chain(of_gpus)
+            .chain(of_adapters);
+        places.filter_map(|component| {
+            let condition = self.conditions.get(&component)?;
+            let action = match condition.phase {
+                Phase::Checking => DeviceAction::Check,
+                Phase::Repairing => *self.wanted.get(&component)?,
+                _ => return None,
+            };
+            Some(Order {
+                since: condition.since,
+                component,
+                action,
+            })
+        })
+    }
+
+    /// What time has brought by now, and when it will bring more.
+    #[must_use]
+    pub fn due(&self, now: TimeMs) -> Due {
+        let mut due = Due::default();
+        for (component, condition) in &self.conditions {
+            match condition.phase {
+                Phase::Blocked if condition.is_for_a_person(now) => {}
+                Phase::Blocked if self.wants_repair(component) => due.work.push(component.clone()),
+                Phase::Blocked if condition.ready_at <= now => due.work.push(component.clone()),
+                Phase::Blocked => due.at(condition.ready_at),
+                Phase::Probation => due.tick_at(condition.ready_at, now),
+                _ => {}
+            }
+        }
+        for until in self.incidents.ends() {
+            due.tick_at(until, now);
+        }
+        for at in self.rails.breakers_due() {
+            due.tick_at(at, now);
+        }
+        due
+    }
+
+    /// A repair or a check began, or came to its end.
+    ///
+    /// # Errors
+    /// The component does not stand where that may happen.
+    pub fn step(
+        &mut self,
+        component: &Component,
+        step: WorkStep,
+        by: &str,
+        now: TimeMs,
+    ) -> Result<Vec<Effect>, WorkRefused> {
+        let phase = self.phase(component);
+        let wanted = self.wanted.get(component).copied();
+        let action = wanted.filter(|action| is_repair(*action));
+        Ok(match (phase, step) {
+            (Phase::Blocked, WorkStep::Began) => {
+                let event = action.map_or(Event::CheckBegan, |_| Event::RepairBegan);
+                self.work(component, event, by, now)
+            }
+            (Phase::Repairing, WorkStep::Passed) => {
+                self.wanted.remove(component);
+                let done = action.unwrap_or(DeviceAction::Reset);
+                self.repaired(component, done, now)
+            }
+            (Phase::Repairing, WorkStep::Failed) => {
+                self.wanted.remove(component);
+                self.work(component, Event::RepairFailed, by, now)
+            }
+            (Phase::Checking, WorkStep::Passed) => {
+                self.work(component, Event::CheckPassed, by, now)
+            }
+            (Phase::Checking, WorkStep::Failed) => {
+                self.work(component, Event::CheckFailed, by, now)
+            }
+            _ => {
+                return Err(WorkRefused {
+                    component: component.clone(),
+                    phase,
+                    step,
+                });
+            }
+        })
+    }
+
+    /// Nothing runs any more on a component that waited for that.
+    pub fn drained(&mut self, component: &Component, now: TimeMs) -> Vec<Effect> {
+        if matches!(
+            self.phase(component),
+            Phase::Draining | Phase::DrainingAdmin
+        ) {
+            self.work(
+                component,
+                Event::Drained,
+                "nothing runs there any more",
+                now,
+            )
+        } else {
+            Vec::new()
+        }
+    }
+
+    /// The host has booted: what a reboot repairs is done.
+    pub fn rebooted(
+        &mut self,
+        host: HostId,
+        gpus: impl Iterator<Item = GpuUuid>,
+        now: TimeMs,
+    ) -> Vec<Effect> {
+        let places = std::iter::once(Component::Host(host)).chain(gpus.map(Component::Gpu));
+        let mut effects = Vec::new();
+        for component in places {
+            if self.phase(&component) == Phase::Repairing {
+                self.wanted.remove(&component);
+                effects.extend(self.repaired(&component, DeviceAction::Reboot, now));
+            }
+        }
+        effects
+    }
+
+    /// Whether a component waits for a repair, or is in one.
+    #[must_use]
+    pub fn wants_repair(&self, component: &Component) -> bool {
+        let wanted = self.wanted.get(component);
+        wanted.is_some_and(|action| is_repair(*action))
+    }
+}
+
+const fn is_repair(action: DeviceAction) -> bool {
+    matches!(
+        action,
+        DeviceAction::Reset | DeviceAction::ResetIdle | DeviceAction::Reboot
+    )
+}

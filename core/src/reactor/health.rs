@@ -1,0 +1,129 @@
+//! Health: findings that the state has not heard, repairs and checks that ended or may begin, and what time brings.
+
+use crate::apply::{is_idle_component, repair_view};
+use crate::command::{Command, HealthCommand, HostHealth};
+use crate::health::Component;
+use crate::health::book::WorkStep;
+use crate::health::component::Phase;
+use crate::ids::LeadershipEpoch;
+use crate::reactor::contact::Report;
+use crate::state::{Host, State};
+use crate::time::TimeMs;
+
+/// Repairs and checks that begin at one look; the rest follow at the next.
+const BEGUN_PER_LOOK_MAX: usize = 64;
+
+/// What a worker found and the state has not heard.
+pub(super) fn findings(
+    leader: LeadershipEpoch,
+    (state, host): (&State, &Host),
+    report: &Report,
+) -> Option<Command> {
+    let heard = state.health.acknowledged(host.id, host.incarnation);
+    let told = report.status.findings.iter();
+    let findings: Vec<_> = told.filter(|it| it.sequence > heard).cloned().collect();
+    (!findings.is_empty()).then(|| {
+        Command::Health(HealthCommand::Report {
+            leader,
+            host: host.id,
+            incarnation: host.incarnation,
+            findings,
+        })
+    })
+}
+
+/// Repairs and checks of which a worker says that they ended. A check that was passed too early is told again until its
+/// component's wait is over.
+pub(super) fn ended(
+    leader: LeadershipEpoch,
+    state: &State,
+    report: &Report,
+    now: TimeMs,
+) -> Vec<Command> {
+    let told = report.status.health_work.iter();
+    let news = told.filter(|done| {
+        let condition = state.health.condition(&done.order.component);
+        condition.is_some_and(|condition| {
+            let is_early = condition.phase == Phase::Checking && now < condition.ready_at;
+            condition.since == done.order.since && !(done.passed && is_early)
+        })
+    });
+    news.map(|done| {
+        let step = if done.passed {
+            WorkStep::Passed
+        } else {
+            WorkStep::Failed
+        };
+        work(
+            leader,
+            done.order.component.clone(),
+            step,
+            done.order.since,
+            &done.evidence,
+        )
+    })
+    .collect()
+}
+
+/// Repairs and checks that may begin, and what time has brought; when to look again.
+pub(super) fn due(
+    leader: LeadershipEpoch,
+    state: &State,
+    now: TimeMs,
+) -> (Vec<Command>, Option<TimeMs>) {
+    let due = state.health.due(now);
+    let mut commands = Vec::new();
+    if due.ticks {
+        commands.push(Command::Health(HealthCommand::Tick { leader }));
+    }
+    let may_begin = due
+        .work
+        .into_iter()
+        .filter(|component| may_begin(state, component));
+    for component in may_begin.take(BEGUN_PER_LOOK_MAX) {
+        let since = { state.health.condition(&component) }.map_or(now, |it| it.since);
+        commands.push(work(
+            leader,
+            component,
+            WorkStep::Began,
+            since,
+            "nothing runs there",
+        ));
+    }
+    (commands, due.next)
+}
+
+/// Whether nothing runs on a component, its worker is there to be told, and the rails allow it.
+fn may_begin(state: &State, component: &Component) -> bool {
+    let host = match component {
+        Component::Gpu(gpu) => state.gpu_hosts.get(gpu).and_then(|host| state.host(*host)),
+        Component::Host(host) | Component::Nic { host, .. } => state.host(*host),
+        Component::Rack(_) => None,
+    };
+    let Some(host) = host.filter(|host| host.health == HostHealth::Up) else {
+        return false;
+    };
+    is_idle_component(state, host.id, component)
+        && (!state.health.wants_repair(component)
+            || state
+                .health
+                .rails()
+                .admit_repair(&repair_view(state, host))
+                .is_ok())
+}
+
+fn work(
+    leader: LeadershipEpoch,
+    component: Component,
+    step: WorkStep,
+    since: TimeMs,
+    evidence: &str,
+) -> Command {
+    Command::Health(HealthCommand::Work {
+        leader,
+        component,
+        step,
+        since,
+        evidence: evidence.to_owned(),
+    })
+}

@@ -1,0 +1,218 @@
+//! Health: components, findings, and what is to be done about them.
+
+use muster_core::beat::WorkDone;
+use muster_core::desired::HealthDuties;
+use muster_core::event::HealthNote;
+use muster_core::health::book::{Order, WorkStep};
+use muster_core::health::component::Phase;
+use muster_core::health::rules::DeviceAction;
+use muster_core::health::{Component, FINDINGS_PER_REPORT_MAX, Finding, Severity};
+use muster_core::ids::{HostId, Revision};
+use muster_core::time::TimeMs;
+
+use super::twin::Twin;
+use super::{InvalidField, gpu_uuid, required};
+use crate::v1;
+
+/// Bits of the second half of a cluster's number.
+const CLUSTER_BITS: u32 = 16;
+
+/// Values that travel as their words.
+macro_rules! words {
+    ($($kind:ty),+) => {$(
+        impl Twin<String> for $kind {
+            fn to_wire(&self) -> String {
+                self.word().to_owned()
+            }
+
+            fn from_wire(field: &str, wire: String) -> Result<Self, InvalidField> {
+                Self::of(&wire).ok_or_else(|| {
+                    let rule = format!("`{wire}` is none of {}", Self::all_words());
+                    InvalidField::new(field, rule)
+                })
+            }
+        }
+    )+};
+}
+
+words!(Severity, Phase, DeviceAction, HealthNote, WorkStep);
+
+impl Twin<Option<v1::Component>> for Component {
+    fn to_wire(&self) -> Option<v1::Component> {
+        Some(self.into())
+    }
+
+    fn from_wire(field: &str, wire: Option<v1::Component>) -> Result<Self, InvalidField> {
+        Self::try_from(required(field, wire)?).map_err(|invalid| invalid.within(field))
+    }
+}
+
+impl Twin<Vec<v1::Finding>> for Vec<Finding> {
+    fn to_wire(&self) -> Vec<v1::Finding> {
+        self.iter().map(Into::into).collect()
+    }
+
+    fn from_wire(_: &str, wire: Vec<v1::Finding>) -> Result<Self, InvalidField> {
+        findings(wire)
+    }
+}
+
+impl From<&Component> for v1::Component {
+    fn from(component: &Component) -> Self {
+        use v1::component::{Kind, Nic};
+        let kind = match component {
+            Component::Gpu(uuid) => Kind::Gpu(uuid.to_string()),
+            Component::Nic { host, name } => Kind::Nic(Nic {
+                host_id: host.get(),
+                name: name.clone(),
+            }),
+            Component::Host(host) => Kind::HostId(host.get()),
+            Component::Rack(name) => Kind::Rack(name.clone()),
+        };
+        Self { kind: Some(kind) }
+    }
+}
+
+impl TryFrom<v1::Component> for Component {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::Component) -> Result<Self, InvalidField> {
+        use v1::component::Kind;
+        Ok(match required("kind", wire.kind)? {
+            Kind::Gpu(uuid) => Self::Gpu(gpu_uuid("gpu", &uuid)?),
+            Kind::Nic(nic) => Self::Nic {
+                host: HostId(nic.host_id),
+                name: nic.name,
+            },
+            Kind::HostId(host) => Self::Host(HostId(host)),
+            Kind::Rack(name) => Self::Rack(name),
+        })
+    }
+}
+
+impl From<&Finding> for v1::Finding {
+    fn from(finding: &Finding) -> Self {
+        let packed =
+            |(first, second): (u16, u16)| (u32::from(first) << CLUSTER_BITS) | u32::from(second);
+        Self {
+            sequence: finding.sequence,
+            rule: finding.rule.clone(),
+            component: finding.component.to_wire(),
+            severity: finding.severity.to_wire(),
+            metric: finding.metric.clone(),
+            measured: finding.measured,
+            code: finding.code,
+            cluster: finding.cluster.map(packed),
+            evidence: finding.evidence.clone(),
+            at_ms: finding.at.0,
+        }
+    }
+}
+
+impl TryFrom<v1::Finding> for Finding {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::Finding) -> Result<Self, InvalidField> {
+        let half = |bits: u32| u16::try_from(bits & u32::from(u16::MAX)).unwrap_or(u16::MAX);
+        let unpacked = |packed: u32| (half(packed >> CLUSTER_BITS), half(packed));
+        Ok(Self {
+            sequence: wire.sequence,
+            rule: wire.rule,
+            component: Twin::from_wire("component", wire.component)?,
+            severity: Twin::from_wire("severity", wire.severity)?,
+            metric: wire.metric,
+            measured: wire.measured,
+            code: wire.code,
+            cluster: wire.cluster.map(unpacked),
+            evidence: wire.evidence,
+            at: TimeMs(wire.at_ms),
+        })
+    }
+}
+
+/// Findings of one report.
+pub(crate) fn findings(wire: Vec<v1::Finding>) -> Result<Vec<Finding>, InvalidField> {
+    if wire.len() > FINDINGS_PER_REPORT_MAX {
+        let (count, limit) = (wire.len(), FINDINGS_PER_REPORT_MAX);
+        let rule =
+            format!("{count} entries are over the limit of {limit} (FINDINGS_PER_REPORT_MAX)");
+        return Err(InvalidField::new("findings", rule));
+    }
+    let numbered = wire.into_iter().enumerate();
+    numbered
+        .map(|(at, finding)| {
+            Finding::try_from(finding).map_err(|invalid| invalid.within_item("findings", at))
+        })
+        .collect()
+}
+
+impl From<&Order> for v1::HealthOrder {
+    fn from(order: &Order) -> Self {
+        Self {
+            component: order.component.to_wire(),
+            action: order.action.to_wire(),
+            since_ms: order.since.0,
+        }
+    }
+}
+
+impl TryFrom<v1::HealthOrder> for Order {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::HealthOrder) -> Result<Self, InvalidField> {
+        Ok(Self {
+            component: Twin::from_wire("component", wire.component)?,
+            action: Twin::from_wire("action", wire.action)?,
+            since: TimeMs(wire.since_ms),
+        })
+    }
+}
+
+impl From<&WorkDone> for v1::HealthWorkDone {
+    fn from(done: &WorkDone) -> Self {
+        Self {
+            order: Some((&done.order).into()),
+            passed: done.passed,
+            evidence: done.evidence.clone(),
+        }
+    }
+}
+
+impl TryFrom<v1::HealthWorkDone> for WorkDone {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::HealthWorkDone) -> Result<Self, InvalidField> {
+        let order = Order::try_from(required("order", wire.order)?);
+        Ok(Self {
+            order: order.map_err(|invalid| invalid.within("order"))?,
+            passed: wire.passed,
+            evidence: wire.evidence,
+        })
+    }
+}
+
+/// What a worker is told about health; nothing if there is nothing to tell.
+pub(crate) fn duties_to_wire(duties: &HealthDuties) -> Option<v1::HealthDuties> {
+    (*duties != HealthDuties::default()).then(|| v1::HealthDuties {
+        heard: duties.heard,
+        rules_revision: duties.rules.get(),
+        orders: duties.orders.iter().map(Into::into).collect(),
+    })
+}
+
+/// The other way; an older leader tells nothing.
+pub(crate) fn duties_from_wire(
+    wire: Option<v1::HealthDuties>,
+) -> Result<HealthDuties, InvalidField> {
+    let wire = wire.unwrap_or_default();
+    let orders = wire.orders.into_iter().enumerate();
+    Ok(HealthDuties {
+        heard: wire.heard,
+        rules: Revision(wire.rules_revision),
+        orders: orders
+            .map(|(at, order)| {
+                Order::try_from(order).map_err(|invalid| invalid.within_item("health.orders", at))
+            })
+            .collect::<Result<_, _>>()?,
+    })
+}

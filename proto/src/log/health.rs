@@ -1,0 +1,29 @@
+//! Commands about health.
+
+use muster_core::command::HealthCommand;
+use v1::health::Kind;
+
+use super::error::Field;
+use super::v1;
+use super::v1::health;
+use crate::convert::{required, twin_variants};
+
+twin_variants! {
+    kind_to_wire, kind_from_wire: HealthCommand <=> Kind in health {
+        Report { leader: leader, host: host, incarnation: incarnation, findings: findings },
+        Work { leader: leader, component: component, step: step, since: since_ms, evidence: evidence },
+        Tick { leader: leader },
+        SetRules { request: request, author: author, text: text },
+        ResetBreaker { request: request, author: author, pool: pool },
+    }
+}
+
+pub(super) fn to_wire(command: &HealthCommand) -> v1::Health {
+    v1::Health {
+        kind: Some(kind_to_wire(command)),
+    }
+}
+
+pub(super) fn from_wire(wire: v1::Health) -> Field<HealthCommand> {
+    kind_from_wire(required("health.kind", wire.kind)?)
+}
