@@ -39,6 +39,9 @@ enum Noun {
     /// Accelerators
     #[command(subcommand)]
     Gpu(command::gpu::Verb),
+    /// What is wrong with GPUs and hosts, by which rule, and how it comes back
+    #[command(subcommand)]
+    Health(command::health::Verb),
     /// From inside a task: register checkpoints, hear when to stop
     #[command(subcommand)]
     Task(command::task::Verb),
@@ -161,6 +164,7 @@ impl Noun {
             Self::Gpu(verb) => verb.run(options).await,
             Self::Queue(verb) => verb.run(options).await,
             Self::Topology(verb) => verb.run(options).await,
+            Self::Health(verb) => verb.run(options).await,
             Self::Cluster(verb) => verb.run(options).await,
             Self::BlockHost(block) => block.run(options).await,
             Self::UnblockHost(unblock) => unblock.run(options).await,

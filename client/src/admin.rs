@@ -103,6 +103,58 @@ impl Client {
         .await
     }
 
+    /// What is known of the health of GPUs, adapters and hosts, and the rules for it.
+    ///
+    /// # Errors
+    /// Those of a call.
+    pub async fn health(
+        &self,
+        consistency: v1::Consistency,
+    ) -> Result<v1::GetHealthResponse, ClientError> {
+        let request = v1::GetHealthRequest {
+            consistency: consistency.into(),
+        };
+        self.call(self.operation("read the health"), |channel| async move {
+            admin(channel).get_health(request).await
+        })
+        .await
+    }
+
+    /// Replaces the health rules, or (`dry_run`) tells what they would have blocked. An empty `request_id` is filled in.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `INVALID_REQUEST`, the line, what is wrong there and what would be right.
+    pub async fn set_health_rules(
+        &self,
+        mut request: v1::SetHealthRulesRequest,
+    ) -> Result<v1::SetHealthRulesResponse, ClientError> {
+        identify(&mut request.request_id);
+        self.call(self.operation("set the health rules"), |channel| {
+            let request = request.clone();
+            async move { admin(channel).set_health_rules(request).await }
+        })
+        .await
+    }
+
+    /// Closes the breaker of a pool, because a person has looked.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `BREAKER_WHOLE`.
+    pub async fn reset_breaker(&self, pool: &str, author: &str) -> Result<Revision, ClientError> {
+        let request = v1::ResetBreakerRequest {
+            request_id: new_request_id(),
+            author: author.to_owned(),
+            pool: pool.to_owned(),
+        };
+        let answer = self
+            .call(self.operation("reset the breaker"), |channel| {
+                let request = request.clone();
+                async move { admin(channel).reset_breaker(request).await }
+            })
+            .await?;
+        Ok(Revision(answer.revision))
+    }
+
     /// Makes another replica lead: this one, or any that is up to date. Answers which was asked to.
     ///
     /// # Errors

@@ -34,7 +34,7 @@ pub enum Rejection {
         why: String,
     },
     /// There is no tripped breaker to reset.
-    #[error("the breaker of pool `{0}` is not tripped; `muster health` shows those that are")]
+    #[error("the breaker of pool `{0}` is not tripped; `muster health list` shows those that are")]
     BreakerWhole(String),
     /// The specification breaks rules.
     #[error("the job is not valid: {}", join(.0))]

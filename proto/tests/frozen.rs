@@ -91,6 +91,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_suspension", samples::suspension::state()),
         ("state_with_members", samples::members::state()),
         ("state_with_retries", samples::retries::state()),
+        ("state_with_health", samples::health::state()),
         (
             "state_with_culprits",
             samples::retries::state_with_culprits(),
@@ -193,11 +194,12 @@ fn kind_of(command: &Command) -> u32 {
         Command::SuspendJob { .. } => 24,
         Command::ResumeJob { .. } => 25,
         Command::SwapMember(_) => 26,
+        Command::Health(_) => 27,
     }
 }
 
 /// Kinds of commands.
-const COMMAND_KINDS: u32 = 27;
+const COMMAND_KINDS: u32 = 28;
 
 /// Kinds of events have numbers below this; some numbers are kept for kinds to come.
 const EVENT_KINDS_END: i32 = 1_000;

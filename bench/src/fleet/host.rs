@@ -141,6 +141,7 @@ impl SimulatedHost {
         v1::WorkerStatus {
             tasks: tasks.collect(),
             gpus: gpus.collect(),
+            ..v1::WorkerStatus::default()
         }
     }
 }

@@ -347,7 +347,10 @@ fn lifecycle_of((gang, tasks): (bool, u32), run_ms: u64, earlier: &[JobId]) -> L
 }
 
 /// The answer; none if the command was refused (the job ended before its cancel came).
-async fn propose(handle: Handle<State>, command: Command) -> Result<Option<Answer>, ProposeError> {
+pub(super) async fn propose(
+    handle: Handle<State>,
+    command: Command,
+) -> Result<Option<Answer>, ProposeError> {
     let applied = handle.propose(vec![command]).await?;
     Ok(applied
         .into_iter()

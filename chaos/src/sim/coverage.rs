@@ -5,6 +5,7 @@ use std::fmt;
 
 use muster_core::command::{HostHealth, StopReason};
 use muster_core::event::EventKind;
+use muster_core::health::component::Phase;
 use muster_core::state::{RestartReason, State};
 
 /// A situation that the checks are there for.
@@ -56,13 +57,21 @@ pub enum Situation {
     GraceRanOut,
     /// A task that hung in the kernel was given up while it kept its GPUs.
     Hung,
+    /// A GPU or a host was taken out of placement by a rule.
+    BlockedByRule,
+    /// A repair was carried out.
+    Repaired,
+    /// An active check was passed.
+    CheckPassed,
+    /// An active check was not passed.
+    CheckFailed,
     /// An old order arrived once more, and the agent did not act on it.
     OldOrderRefused,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 24] = [
+    pub const ALL: [Self; 28] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -86,6 +95,10 @@ impl Situation {
         Self::LeaseRanOut,
         Self::GraceRanOut,
         Self::Hung,
+        Self::BlockedByRule,
+        Self::Repaired,
+        Self::CheckPassed,
+        Self::CheckFailed,
         Self::OldOrderRefused,
     ];
 
@@ -114,6 +127,10 @@ impl Situation {
             Self::LeaseRanOut => "tasks killed at the end of a lease",
             Self::GraceRanOut => "tasks killed at the end of a grace",
             Self::Hung => "tasks that could not be killed",
+            Self::BlockedByRule => "blocked by a rule",
+            Self::Repaired => "repairs carried out",
+            Self::CheckPassed => "active checks passed",
+            Self::CheckFailed => "active checks not passed",
             Self::OldOrderRefused => "old orders refused",
         }
     }
@@ -185,6 +202,9 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
         } => Some(Situation::RunAgain),
         EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::MemberSwapped { .. } => Some(Situation::MemberSwapped),
+        EventKind::HealthChanged {
+            to: Phase::Blocked, ..
+        } => Some(Situation::BlockedByRule),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

@@ -3,10 +3,11 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::ids::{JobId, ReplicaId};
+use muster_core::command::{BlockTarget, Command};
+use muster_core::ids::{JobId, ReplicaId, RequestId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, blocker};
-use muster_core::state::{Job, State};
+use muster_core::state::{Host, Job, State};
 use muster_core::timings::Timings;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
@@ -18,7 +19,7 @@ use tokio::sync::mpsc;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::clients::{SimClient, draws};
+use super::clients::{SimClient, draws, propose};
 use super::clock::SimClock;
 use super::coverage::Situation;
 use super::gateway::Gateway;
@@ -43,6 +44,10 @@ const TIMINGS: Timings = Timings {
 const PARTITION_GRACE_MS: u64 = 6_000;
 /// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
 const QUIET_MAX: Duration = Duration::from_secs(600);
+/// Ids of the requests by which an operator gives things back; those of users are drawn.
+const OPERATORS_REQUESTS: u128 = 1 << 100;
+/// How long giving one thing back may take.
+const UNBLOCK_TIMEOUT: Duration = Duration::from_secs(2);
 /// First node number of users.
 const CLIENT_NODES: u32 = 900;
 
@@ -320,7 +325,9 @@ impl World {
                 return;
             }
         }
+        let mut unblocked = 0;
         while !self.settled() && self.goes_on() {
+            self.give_back(&mut unblocked).await;
             if Instant::now() > deadline {
                 self.judges.violate(Violation::Stuck(describe_stuck(self)));
                 return;
@@ -329,6 +336,23 @@ impl World {
         }
         // Followers apply what they have once they hear the next heartbeat.
         tokio::time::sleep(Duration::from_secs(2)).await;
+    }
+
+    /// All is repaired: an operator gives back what rules still keep out of placement.
+    async fn give_back(&self, unblocked: &mut u128) {
+        for (_, handle) in self.replicas.registry.up() {
+            let targets = handle.with_state(blocked);
+            for target in targets {
+                *unblocked += 1;
+                let unblock = Command::Unblock {
+                    request: RequestId(OPERATORS_REQUESTS + *unblocked),
+                    target,
+                    author: "operator".to_owned(),
+                };
+                // Who does not lead says so, and the next one is asked; what was given back before is refused.
+                drop(tokio::time::timeout(UNBLOCK_TIMEOUT, propose(handle.clone(), unblock)).await);
+            }
+        }
     }
 
     fn settled(&self) -> bool {
@@ -387,6 +411,24 @@ impl World {
             }
         })
     }
+}
+
+/// What is out of placement.
+fn blocked(state: &State) -> Vec<BlockTarget> {
+    let of_host = |host: &Host| {
+        let gpus = host.gpus.iter().filter(|gpu| gpu.block.is_some());
+        let gpus = gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid));
+        let itself = host
+            .block
+            .is_some()
+            .then(|| BlockTarget::Host(host.name.to_string()));
+        gpus.chain(itself).collect::<Vec<_>>()
+    };
+    state
+        .hosts
+        .values()
+        .flat_map(|host| of_host(host))
+        .collect()
 }
 
 fn has_ended_or_never_can(state: &State, job: JobId) -> bool {

@@ -7,6 +7,7 @@ pub(crate) mod completion;
 mod configuration;
 pub(crate) mod demo;
 pub(crate) mod gpu;
+pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod job;
 mod listing;

@@ -331,6 +331,7 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::MemberFailed(_)) => "a task of the gang failed".to_owned(),
         Some(Kind::MemberLost(_)) => "a task of the gang was lost".to_owned(),
         Some(Kind::GpuFault(gpu)) => format!("{gpu} is unfit"),
+        Some(Kind::HostFaultId(host)) => format!("host {host} cannot work"),
         Some(Kind::DrainHostId(host)) => format!("host {host} is drained"),
         Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
         Some(Kind::RunTime(_)) => "it ran as long as its job allows".to_owned(),

@@ -36,6 +36,18 @@ pub(crate) fn block_target(target: Option<&v1::BlockTarget>) -> String {
     }
 }
 
+/// A GPU, an adapter or a host that health is about: `GPU-... on node01`, `host node01`.
+pub(crate) fn component(component: Option<&v1::Component>, host: &str) -> String {
+    use v1::component::Kind;
+    match component.and_then(|component| component.kind.as_ref()) {
+        Some(Kind::Gpu(uuid)) => format!("{uuid} on {host}"),
+        Some(Kind::Nic(nic)) => format!("{} on {host}", nic.name),
+        Some(Kind::HostId(_)) => format!("host {host}"),
+        Some(Kind::Rack(name)) => format!("rack {name}"),
+        None => "something".to_owned(),
+    }
+}
+
 /// The counts that are not zero, with their names: `3 running, 1 waiting`.
 pub(super) fn counted<N: Copy + Into<u64>>(counts: &[(N, &str)]) -> String {
     let named = counts.iter().map(|(count, name)| ((*count).into(), name));

@@ -208,6 +208,7 @@ impl Step<'_> {
             (news, returned)
         });
         self.count_usage(&revalued, true);
+        self.refresh_probation(id);
         self.learn(id, &learnt_before);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
@@ -294,6 +295,7 @@ impl Step<'_> {
                     moved.extend::<Vec<Gpu>>(taken);
                 });
                 self.replace_cells(owner);
+                self.refresh_probation(owner);
             }
         }
         moved

@@ -218,6 +218,7 @@ impl Step<'_> {
             host.desired_revision = revision;
             let_go(host, &run, holder, &spec);
         });
+        self.note_release(run.host);
         run
     }
 

@@ -8,6 +8,7 @@ mod attempt_events;
 mod cells;
 mod claims;
 mod derived;
+mod health;
 mod hosts;
 mod jobs;
 mod logs;
@@ -62,6 +63,8 @@ pub enum Rule {
     Retention,
     /// I26: jobs of a pipeline were accepted together and wait for none after them.
     Pipelines,
+    /// I28: health and placement say the same, and nothing runs where something is repaired or checked.
+    Health,
     /// Names and keys lead to the things that bear them.
     Identity,
     /// Every list is within its limit.
@@ -104,6 +107,7 @@ pub fn audit(state: &State) -> Vec<Finding> {
     claims::check(state, &mut report);
     places::check(state, &mut report);
     cells::check(state, &mut report);
+    health::check(state, &mut report);
     report.0
 }
 

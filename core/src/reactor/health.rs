@@ -19,17 +19,17 @@ pub(super) fn findings(
     (state, host): (&State, &Host),
     report: &Report,
 ) -> Option<Command> {
+    // Replicas of the build before know no such command.
+    state.job_defaults?;
     let heard = state.health.acknowledged(host.id, host.incarnation);
     let told = report.status.findings.iter();
     let findings: Vec<_> = told.filter(|it| it.sequence > heard).cloned().collect();
-    (!findings.is_empty()).then(|| {
-        Command::Health(HealthCommand::Report {
-            leader,
-            host: host.id,
-            incarnation: host.incarnation,
-            findings,
-        })
-    })
+    (!findings.is_empty()).then_some(Command::Health(HealthCommand::Report {
+        leader,
+        host: host.id,
+        incarnation: host.incarnation,
+        findings,
+    }))
 }
 
 /// Repairs and checks of which a worker says that they ended. A check that was passed too early is told again until its

@@ -4,6 +4,7 @@
 //! a plausible sequence of commands.
 
 mod container;
+mod health;
 mod lifecycle;
 mod members;
 mod places;
@@ -44,6 +45,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         12..25 => draw.submission(),
         25..26 => draw.pipeline(),
         26..28 => draw.cancellation(),
+        28 if draw.once_in(2) => draw.health(),
         28 => draw.suspension(),
         29..44 => draw.placement(),
         44..48 => draw.claim(),
@@ -54,7 +56,8 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         80..82 => draw.stop(),
         82..83 => draw.release(),
         83..86 => draw.host_health(),
-        86..89 => draw.gpu_health(),
+        86..88 => draw.gpu_health(),
+        88 => draw.health(),
         89..92 => draw.block(),
         92..94 => draw.unblock(),
         94..95 => Command::ExpireBlocks {

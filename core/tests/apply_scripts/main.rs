@@ -3,6 +3,7 @@
 //! `UPDATE_GOLDENFILES=1 cargo test -p muster-core --test apply_scripts` writes the outputs anew; review
 //! them as you would review code.
 
+mod health;
 mod lifecycle;
 mod pipelines;
 mod runner;
@@ -44,6 +45,11 @@ scripts! {
     gang_barrier,
     gang_lifecycle,
     gpu_fault,
+    health_admin,
+    health_gpu,
+    health_host,
+    health_incident,
+    health_refused,
     host_identity,
     host_lost,
     hot_loop,

@@ -59,6 +59,7 @@ impl goldenscript::Runner for Runner {
             "state" => Ok(self.show.state(&self.cluster.state)),
             "queues" => Ok(self.queues()),
             "pipelines" => Ok(self.pipelines()),
+            "health" => Ok(self.health()),
             "ledger" => self.ledger(&mut args),
             "wait" => {
                 self.cluster.wait(args.positional()?);
@@ -134,6 +135,11 @@ impl Runner {
             "claim" => self.claim(args, leader),
             "drop_claim" => self.drop_claim(args, leader),
             "stand" => self.stand(args, leader),
+            "found" => self.found(args, leader),
+            "work" => self.work(args, leader),
+            "health_rules" | "reset_breaker" | "health_tick" => {
+                self.health_word(name, args, leader)
+            }
             "prune" => Ok(Command::Prune { leader }),
             other => Err(format!("no command `{other}`").into()),
         }
@@ -521,7 +527,7 @@ fn exit(args: &mut Args<'_>) -> Result<Exit> {
     })
 }
 
-fn gpu(text: &str) -> Result<GpuUuid> {
+pub(crate) fn gpu(text: &str) -> Result<GpuUuid> {
     let (host, index) = text.split_once('/').ok_or("a GPU is HOST/INDEX")?;
     Ok(gpu_uuid(host.parse()?, index.parse()?))
 }

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 
+use crate::health::called;
 use muster_core::command::{Block, BlockTarget, Exit, GpuHealth, Standing};
 use muster_core::event::EventKind;
 use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
@@ -46,6 +47,22 @@ impl Show {
             E::Unblocked { target, author } => {
                 format!("{} unblocked by {author}", target_of(target))
             }
+            E::HealthChanged {
+                component,
+                from,
+                to,
+                rule,
+                evidence,
+                ..
+            } => format!(
+                "{}: {from} -> {to} by {rule:?}: {evidence}",
+                called(component)
+            ),
+            E::HealthNoted {
+                note,
+                subject,
+                detail,
+            } => format!("{note}: {subject}: {detail}"),
             E::QueuesConfigured { author, queues } => {
                 format!("queues configured by {author}: {}", queues.join(", "))
             }

@@ -4,10 +4,11 @@ use muster_core::beat::WorkDone;
 use muster_core::desired::HealthDuties;
 use muster_core::event::HealthNote;
 use muster_core::health::book::{Order, WorkStep};
-use muster_core::health::component::Phase;
-use muster_core::health::rules::DeviceAction;
+use muster_core::health::component::{Actor, Change, Condition, Phase};
+use muster_core::health::rules::{DeviceAction, RuleSet, WouldBlock};
 use muster_core::health::{Component, FINDINGS_PER_REPORT_MAX, Finding, Severity};
 use muster_core::ids::{HostId, Revision};
+use muster_core::state::State;
 use muster_core::time::TimeMs;
 
 use super::twin::Twin;
@@ -215,4 +216,105 @@ pub(crate) fn duties_from_wire(
             })
             .collect::<Result<_, _>>()?,
     })
+}
+
+/// All that is known of components, with the breakers that are tripped and the rules.
+#[must_use]
+pub fn health_to_wire(state: &State) -> v1::GetHealthResponse {
+    let conditions = state.health.conditions();
+    let components =
+        conditions.map(|(component, condition)| component_to_wire(state, component, condition));
+    let breakers = state.health.rails().tripped();
+    let rules = &state.health_rules;
+    let text = if rules.text.is_empty() {
+        RuleSet::SHIPPED_TEXT
+    } else {
+        &rules.text
+    };
+    v1::GetHealthResponse {
+        revision: state.revision.get(),
+        components: components.collect(),
+        breakers: breakers
+            .map(|(pool, since)| v1::TrippedBreaker {
+                pool: pool.to_owned(),
+                since_ms: since.0,
+            })
+            .collect(),
+        rules: text.to_owned(),
+        rules_revision: rules.revision.get(),
+    }
+}
+
+fn component_to_wire(
+    state: &State,
+    component: &Component,
+    condition: &Condition,
+) -> v1::ComponentHealth {
+    let (host, gpu_index) = place_of(state, component);
+    let phase = condition.phase;
+    let waits = !phase.accepts_work() && !phase.is_admins() || phase == Phase::Probation;
+    let mutes = condition.mutes.iter();
+    let mutes = mutes.filter(|mute| mute.until > state.time);
+    let wanted = state.health.wanted(component);
+    v1::ComponentHealth {
+        component: Some(component.into()),
+        host,
+        gpu_index,
+        phase: phase.to_wire(),
+        since_ms: condition.since.0,
+        ready_at_ms: waits.then_some(condition.ready_at.0),
+        strikes: condition.strikes.at(state.time),
+        by_hand: waits && condition.is_for_a_person(state.time),
+        wanted: wanted.map_or_else(String::new, |action| action.to_wire()),
+        muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),
+        history: condition.history.iter().map(Into::into).collect(),
+    }
+}
+
+/// The name of a component's host, and its index there if it is a GPU.
+fn place_of(state: &State, component: &Component) -> (String, Option<u32>) {
+    let host = match component {
+        Component::Gpu(uuid) => {
+            let place = state.gpu(*uuid);
+            let named = place.map(|(host, gpu)| (host.name.to_string(), Some(gpu.index)));
+            return named.unwrap_or_default();
+        }
+        Component::Host(host) | Component::Nic { host, .. } => state.host(*host),
+        Component::Rack(_) => None,
+    };
+    (
+        host.map_or_else(String::new, |host| host.name.to_string()),
+        None,
+    )
+}
+
+impl From<&Change> for v1::HealthChange {
+    fn from(change: &Change) -> Self {
+        let actor = match &change.actor {
+            Actor::Rule(rule) => format!("rule {rule}"),
+            Actor::Check(_) => "check".to_owned(),
+            Actor::Time => "time".to_owned(),
+            Actor::Admin(name) => name.clone(),
+        };
+        Self {
+            event: change.event.word().to_owned(),
+            actor,
+            evidence: change.evidence.clone(),
+            at_ms: change.at.0,
+        }
+    }
+}
+
+/// A block that a set of rules would have put.
+#[must_use]
+pub fn would_block_to_wire(state: &State, block: &WouldBlock) -> v1::WouldBlock {
+    v1::WouldBlock {
+        component: Some((&block.component).into()),
+        host: place_of(state, &block.component).0,
+        rule: block.rule.clone(),
+        scope: block.scope.word().to_owned(),
+        at_ms: block.at.0,
+        findings: block.findings,
+        evidence: block.evidence.clone(),
+    }
 }

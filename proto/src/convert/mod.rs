@@ -34,13 +34,15 @@ mod topology;
 mod twin;
 
 pub use field::InvalidField;
+pub use health::{health_to_wire, would_block_to_wire};
 pub use host::{gpu_to_wire, host_to_wire, queue_to_wire};
 pub use ids::{gpu_uuid, request_id};
 pub use job::{gpus_held, job_to_wire, unit_to_wire};
 pub use pipeline::{pipeline_to_wire, pipeline_with_jobs, submit_pipeline_command};
 pub use request::{
-    block_command, cancel_command, configure_queues_command, resume_command, set_queue_command,
-    set_topology_command, submit_command, suspend_command, unblock_command,
+    block_command, cancel_command, configure_queues_command, reset_breaker_command, resume_command,
+    set_health_rules_command, set_queue_command, set_topology_command, submit_command,
+    suspend_command, unblock_command,
 };
 
 pub(crate) use field::{enumeration, required};

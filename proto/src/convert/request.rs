@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, Command};
+use muster_core::command::{Block, BlockTarget, Command, HealthCommand};
 use muster_core::ids::JobId;
 use muster_core::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
 use muster_core::quota::QueueTree;
@@ -167,6 +167,35 @@ pub fn set_topology_command(request: v1::SetTopologyRequest) -> Result<Command, 
         author: request.author,
         topology: Arc::new(Topology::from(topology)),
     })
+}
+
+/// New health rules as a command; `apply` reads them.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id or a missing author.
+pub fn set_health_rules_command(request: v1::SetHealthRulesRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    not_empty("author", &request.author)?;
+    Ok(Command::Health(HealthCommand::SetRules {
+        request: id,
+        author: request.author,
+        text: request.rules.into(),
+    }))
+}
+
+/// The reset of a breaker as a command.
+///
+/// # Errors
+/// `InvalidRequest` for a bad request id, a missing author or a missing pool.
+pub fn reset_breaker_command(request: v1::ResetBreakerRequest) -> Result<Command, Rejection> {
+    let id = request_id("request_id", &request.request_id)?;
+    not_empty("author", &request.author)?;
+    not_empty("pool", &request.pool)?;
+    Ok(Command::Health(HealthCommand::ResetBreaker {
+        request: id,
+        author: request.author,
+        pool: request.pool,
+    }))
 }
 
 /// A configuration that is there and not too large for one record of the log.

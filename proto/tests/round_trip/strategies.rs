@@ -43,6 +43,8 @@ use proptest::collection::{btree_map, vec};
 use proptest::option;
 use proptest::prelude::*;
 
+use crate::health;
+
 use claiming::standing;
 use execution::execution;
 use layout::{layout, scheduling};
@@ -50,7 +52,7 @@ use lifecycle::lifecycle;
 
 const MODEL: &str = "H100";
 
-fn text() -> impl Strategy<Value = String> {
+pub(crate) fn text() -> impl Strategy<Value = String> {
     "\\PC{0,12}"
 }
 
@@ -58,15 +60,15 @@ fn texts() -> impl Strategy<Value = BTreeMap<String, String>> {
     btree_map(text(), text(), 0..3)
 }
 
-fn gpu() -> impl Strategy<Value = GpuUuid> {
+pub(crate) fn gpu() -> impl Strategy<Value = GpuUuid> {
     any::<u128>().prop_map(GpuUuid)
 }
 
-fn request() -> impl Strategy<Value = RequestId> {
+pub(crate) fn request() -> impl Strategy<Value = RequestId> {
     any::<u128>().prop_map(RequestId)
 }
 
-fn leader() -> impl Strategy<Value = LeadershipEpoch> {
+pub(crate) fn leader() -> impl Strategy<Value = LeadershipEpoch> {
     // Small ones meet the leader of a story, so that some commands take effect.
     prop_oneof![
         Just(LeadershipEpoch(1)),
@@ -78,7 +80,7 @@ fn job() -> impl Strategy<Value = JobId> {
     prop_oneof![(1..20u64).prop_map(JobId), any::<u64>().prop_map(JobId)]
 }
 
-fn host() -> impl Strategy<Value = HostId> {
+pub(crate) fn host() -> impl Strategy<Value = HostId> {
     (0..6u32).prop_map(HostId)
 }
 
@@ -392,6 +394,7 @@ pub(crate) fn command() -> impl Strategy<Value = Command> {
         attempt_command(),
         configuration::command(),
         claiming::command(),
+        health::command().prop_map(Command::Health),
         (any::<u64>(), leader(), 0..3u8).prop_map(|(replica, leader, kind)| match kind {
             0 => Command::LeaderBegan {
                 replica: ReplicaId(replica)
@@ -624,7 +627,15 @@ fn task_status() -> impl Strategy<Value = TaskStatus> {
 /// Any beat.
 pub(crate) fn beat() -> impl Strategy<Value = Beat> {
     let status = (vec(task_status(), 0..4), vec((gpu(), gpu_health()), 0..4))
-        .prop_map(|(tasks, gpus)| WorkerStatus { tasks, gpus });
+        .prop_map(|(tasks, gpus)| (tasks, gpus));
+    let health = (vec(health::finding(), 0..3), vec(health::work_done(), 0..3));
+    let status =
+        (status, health).prop_map(|((tasks, gpus), (findings, health_work))| WorkerStatus {
+            tasks,
+            gpus,
+            findings,
+            health_work,
+        });
     let numbers = (any::<u64>(), any::<u64>(), any::<u64>());
     (numbers, leader(), option::of(status)).prop_map(|(numbers, leader, status)| Beat {
         sequence: numbers.0,
@@ -741,8 +752,10 @@ fn gang_host() -> impl Strategy<Value = GangHost> {
 
 /// Any desired state.
 pub(crate) fn desired() -> impl Strategy<Value = DesiredState> {
-    (leader(), any::<u64>(), host(), vec(assignment(), 0..4)).prop_map(
-        |(leader, revision, host, tasks)| DesiredState {
+    let tasks = vec(assignment(), 0..4);
+    (leader(), any::<u64>(), host(), tasks, health::duties()).prop_map(
+        |(leader, revision, host, tasks, health)| DesiredState {
+            health,
             leader,
             revision: Revision(revision),
             host,

@@ -22,6 +22,7 @@ use muster_core::topology::LearntTree;
 pub(crate) mod barrier;
 pub(crate) mod cells;
 pub(crate) mod containers;
+pub(crate) mod health;
 pub(crate) mod histories;
 pub(crate) mod learnt;
 pub(crate) mod lives;
@@ -212,6 +213,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(barrier::commands());
     commands.extend(suspension::commands());
     commands.extend(members::commands());
+    commands.extend(health::commands());
     commands.extend(retries::commands());
     commands
 }

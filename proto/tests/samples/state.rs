@@ -5,15 +5,16 @@ use std::sync::Arc;
 
 use muster_core::command::{BlockTarget, GpuHealth, HostHealth, Standing, StopReason};
 use muster_core::event::{Event, EventKind};
+use muster_core::health::book::Book;
 use muster_core::ids::{
     AttemptEpoch, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, Revision, TaskIndex,
     UnitIndex,
 };
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_core::state::{
-    Answer, Attempt, CancelRequest, Checkpoint, EventLog, Gpu, Holder, Host, Job, Leadership,
-    Ledger, PastAttempt, Queue, Reliability, RestartReason, State, StateParts, StopOrder,
-    StoredAnswer, TaskRun, Unit, UnitCounts,
+    Answer, Attempt, CancelRequest, Checkpoint, EventLog, Gpu, HealthRules, Holder, Host, Job,
+    Leadership, Ledger, PastAttempt, Queue, Reliability, RestartReason, State, StateParts,
+    StopOrder, StoredAnswer, TaskRun, Unit, UnitCounts,
 };
 use muster_core::time::TimeMs;
 
@@ -47,6 +48,8 @@ pub(crate) fn parts() -> StateParts {
         job_defaults: None,
         reliability: Reliability::default(),
         ledger: Ledger::default(),
+        health: Book::default(),
+        health_rules: HealthRules::default(),
         configured_topology: Arc::default(),
     }
 }
@@ -60,6 +63,7 @@ fn queue(name: &str, live_jobs: u64) -> Queue {
 
 fn host(id: HostId, first_gpu: u128) -> Host {
     Host {
+        on_probation: false,
         id,
         name: format!("node{id}").into(),
         address: format!("10.0.0.{id}"),
@@ -284,6 +288,7 @@ pub(crate) fn all_kinds() -> Vec<EventKind> {
     kinds.extend(super::barrier::kinds());
     kinds.extend(super::suspension::kinds());
     kinds.extend(super::members::kinds());
+    kinds.extend(super::health::kinds());
     kinds.extend(super::retries::kinds());
     kinds
 }

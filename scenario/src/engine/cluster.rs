@@ -192,6 +192,8 @@ fn parts(state: &State) -> StateParts {
         job_defaults: state.job_defaults,
         reliability: state.reliability,
         ledger: state.ledger,
+        health: state.health.clone(),
+        health_rules: state.health_rules.clone(),
         configured_topology: state.configured_topology.clone(),
         requests: requests.map(|(id, answer)| (id, answer.clone())).collect(),
         events: state.events.clone(),

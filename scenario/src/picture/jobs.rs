@@ -185,6 +185,7 @@ fn stop_text(state: &State, reason: &StopReason) -> String {
             Some((host, gpu)) => format!("gpu {}:{} is unfit", host.name, gpu.index),
             None => reason.to_string(),
         },
+        StopReason::HostFault { host } => format!("host {} cannot work", host_name(state, *host)),
         StopReason::Drain { host } => format!("host {} is drained", host_name(state, *host)),
         other => other.to_string(),
     }

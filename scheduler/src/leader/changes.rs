@@ -78,6 +78,10 @@ impl Changes {
             EventKind::TaskExited { host, .. } | EventKind::TaskLost { host, .. } => {
                 self.hosts.insert(*host);
             }
+            EventKind::HealthChanged { host, to, .. } => {
+                self.plan |= to.accepts_work();
+                self.hosts.insert(*host);
+            }
             EventKind::HostRegistered { host, .. } => {
                 self.plan = true;
                 self.hosts.insert(*host);
@@ -109,6 +113,7 @@ impl Changes {
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
+            | EventKind::HealthNoted { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }

@@ -97,6 +97,7 @@ mod tests {
         WorkerStatus {
             tasks: said.iter().map(task).collect(),
             gpus: Vec::new(),
+            ..WorkerStatus::default()
         }
     }
 

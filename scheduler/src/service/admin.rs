@@ -1,5 +1,6 @@
 //! `AdminService`.
 
+use muster_proto::convert::health_to_wire;
 use muster_proto::v1;
 use muster_proto::v1::admin_service_server::AdminService;
 use muster_proto::v1::write::Kind;
@@ -10,6 +11,7 @@ use crate::service::context::Context;
 use crate::service::deadline;
 use crate::service::jobs::mismatched;
 use crate::service::local_write::membership_status;
+use crate::service::read;
 use crate::service::write::write;
 
 /// `AdminService` of one replica.
@@ -63,6 +65,30 @@ impl AdminService for Admin {
         request: Request<v1::SetTopologyRequest>,
     ) -> Result<Response<v1::SetTopologyResponse>, Status> {
         write!(self, request, SetTopology)
+    }
+
+    async fn get_health(
+        &self,
+        request: Request<v1::GetHealthRequest>,
+    ) -> Result<Response<v1::GetHealthResponse>, Status> {
+        let _place = self.0.admit()?;
+        let deadline = deadline::of(request.metadata(), self.0.config.limits.request_ms_default);
+        let state = read::state(&self.0, request.into_inner().consistency, deadline).await?;
+        Ok(Response::new(health_to_wire(&state)))
+    }
+
+    async fn set_health_rules(
+        &self,
+        request: Request<v1::SetHealthRulesRequest>,
+    ) -> Result<Response<v1::SetHealthRulesResponse>, Status> {
+        write!(self, request, SetHealthRules)
+    }
+
+    async fn reset_breaker(
+        &self,
+        request: Request<v1::ResetBreakerRequest>,
+    ) -> Result<Response<v1::ResetBreakerResponse>, Status> {
+        write!(self, request, ResetBreaker)
     }
 
     async fn transfer_leader(

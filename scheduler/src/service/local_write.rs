@@ -8,9 +8,9 @@ use muster_core::spec::{JobSpec, Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
-    block_command, cancel_command, configure_queues_command, gpu_uuid, resume_command,
-    set_queue_command, set_topology_command, submit_command, submit_pipeline_command,
-    suspend_command, unblock_command,
+    block_command, cancel_command, configure_queues_command, gpu_uuid, reset_breaker_command,
+    resume_command, set_health_rules_command, set_queue_command, set_topology_command,
+    submit_command, submit_pipeline_command, suspend_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -24,7 +24,7 @@ use crate::leader::feature_level;
 use crate::service::context::Context;
 use crate::service::replies::inject;
 use crate::service::write::propose_status;
-use crate::service::{configuration, impact, pipelines};
+use crate::service::{configuration, health, impact, pipelines};
 
 /// Checks everything that needs no state, so that a bad request is refused by the replica that got it.
 pub(crate) fn check(write: &Kind) -> Result<(), Status> {
@@ -39,6 +39,8 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
         Kind::SetQueue(request) => drop(command(set_queue_command(request))?),
         Kind::ConfigureQueues(request) => drop(command(configure_queues_command(request))?),
         Kind::SetTopology(request) => drop(command(set_topology_command(request))?),
+        Kind::SetHealthRules(request) => drop(command(set_health_rules_command(request))?),
+        Kind::ResetBreaker(request) => drop(command(reset_breaker_command(request))?),
         Kind::InjectGpuFault(request) => drop(gpu_uuid("gpu", &request.gpu)?),
         Kind::TransferLeader(_) => {}
     }
@@ -93,6 +95,12 @@ pub(crate) async fn execute(
         Kind::SetTopology(request) => configuration::set_topology(context, request)
             .await
             .map(Outcome::SetTopology),
+        Kind::SetHealthRules(request) => health::set_rules(context, request)
+            .await
+            .map(Outcome::SetHealthRules),
+        Kind::ResetBreaker(request) => health::reset_breaker(context, request)
+            .await
+            .map(Outcome::ResetBreaker),
         Kind::TransferLeader(request) => transfer(context, request)
             .await
             .map(Outcome::TransferLeader),

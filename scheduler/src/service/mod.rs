@@ -12,6 +12,7 @@ mod exec;
 mod explain;
 mod export;
 mod forward;
+mod health;
 mod impact;
 mod jobs;
 mod local_write;

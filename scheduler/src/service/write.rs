@@ -97,7 +97,9 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::Unblock(_)
         | Kind::SetQueue(_)
         | Kind::ConfigureQueues(_)
-        | Kind::SetTopology(_) => true,
+        | Kind::SetTopology(_)
+        | Kind::SetHealthRules(_)
+        | Kind::ResetBreaker(_) => true,
         Kind::TransferLeader(_) | Kind::InjectGpuFault(_) => false,
     };
     has_request_id || ErrorReport::of(status).reason == NOT_LEADER
@@ -138,6 +140,8 @@ const fn name(write: &Kind) -> &'static str {
         Kind::SetQueue(_) => "SetQueue",
         Kind::ConfigureQueues(_) => "ConfigureQueues",
         Kind::SetTopology(_) => "SetTopology",
+        Kind::SetHealthRules(_) => "SetHealthRules",
+        Kind::ResetBreaker(_) => "ResetBreaker",
         Kind::TransferLeader(_) => "TransferLeader",
         Kind::InjectGpuFault(_) => "InjectGpuFault",
     }

@@ -264,6 +264,7 @@ impl Session {
             status: Some(v1::WorkerStatus {
                 tasks: tasks.collect(),
                 gpus: gpus.collect(),
+                ..v1::WorkerStatus::default()
             }),
         }
     }

@@ -202,6 +202,7 @@ async fn lies_in_heartbeats_change_nothing_of_others() {
     let status = v1::WorkerStatus {
         tasks: vec![finished],
         gpus: vec![faulted(theirs), faulted(never)],
+        ..v1::WorkerStatus::default()
     };
     for _ in 0..3 {
         if !liar.beat(status.clone()).await {

@@ -204,6 +204,7 @@ impl Executor {
                 kept,
             } => self.runner.remove_checkpoint((key.job, unit), path, kept),
             Action::SendStatus => self.shared.status_due.notify_one(),
+            Action::HealthWork(_) => {}
             // Taken out before.
             Action::Journal(_) => {}
         }
@@ -283,7 +284,9 @@ impl Executor {
                     key: *key,
                     epoch: *epoch,
                 }),
-                Action::RemoveCheckpoint { .. } | Action::SendStatus => false,
+                Action::RemoveCheckpoint { .. } | Action::HealthWork(_) | Action::SendStatus => {
+                    false
+                }
             };
             if must_wait {
                 left.push(action);

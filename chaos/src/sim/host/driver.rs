@@ -4,10 +4,14 @@ use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
 
 use muster_core::agent::{Action, Agent, Input, SupervisorReport};
+use muster_core::beat::WorkDone;
 use muster_core::command::GpuHealth;
 use muster_core::desired::{DesiredState, TaskAssignment};
+use muster_core::health::book::Order;
+use muster_core::health::rules::DeviceAction;
+use muster_core::health::{Component, Finding, Severity};
 use muster_core::ids::GpuUuid;
-use muster_core::time::MonotonicMs;
+use muster_core::time::{MonotonicMs, TimeMs};
 use muster_scheduler::leader::{CloseReason, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -31,6 +35,8 @@ const UNANSWERED_BEATS_MAX: u64 = 4;
 /// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
 const REPORTS_MAX: usize = 1_024;
 
+/// How long a repair or a check takes.
+const HEALTH_WORK: Duration = Duration::from_secs(3);
 /// Orders that may arrive once more.
 const OLD_ORDERS_MAX: usize = 8;
 
@@ -39,6 +45,8 @@ pub(super) struct AgentDriver {
     host: SimHost,
     reports: mpsc::Receiver<(Owner, SupervisorReport)>,
     known_gpus: BTreeMap<GpuUuid, GpuHealth>,
+    /// Repairs and checks that are under way, and when they end.
+    health_work: Vec<(Order, Instant)>,
     pending: Vec<Action>,
     next_replica: usize,
     /// The last orders, oldest first.
@@ -72,6 +80,7 @@ impl AgentDriver {
             pending,
             next_replica,
             old_orders: VecDeque::new(),
+            health_work: Vec::new(),
         }
     }
 
@@ -160,6 +169,7 @@ impl AgentDriver {
                 Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
                 () = tokio::time::sleep_until(next_beat) => {
                     whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
+                    whole |= self.work_on_health().await;
                     whole |= self.hear_old_order().await;
                     if sequence > acknowledged + UNANSWERED_BEATS_MAX {
                         return Ended::Closed;
@@ -258,6 +268,42 @@ impl AgentDriver {
         self.step(Input::Supervisor { key, epoch, report }).await
     }
 
+    /// Repairs and checks that have taken their time: a reset and a reboot work, a check is passed by what is healthy.
+    async fn work_on_health(&mut self) -> bool {
+        let now = Instant::now();
+        let (over, left) = std::mem::take(&mut self.health_work)
+            .into_iter()
+            .partition(|(_, ends)| *ends <= now);
+        self.health_work = left;
+        let mut changed = false;
+        let over: Vec<(Order, Instant)> = over;
+        for (order, _) in over {
+            let passed = order.action != DeviceAction::Check || self.is_healthy(&order.component);
+            self.host.reached(match (order.action, passed) {
+                (DeviceAction::Check, true) => Situation::CheckPassed,
+                (DeviceAction::Check, false) => Situation::CheckFailed,
+                _ => Situation::Repaired,
+            });
+            let evidence = "simulated".to_owned();
+            let done = WorkDone {
+                order,
+                passed,
+                evidence,
+            };
+            changed |= self.step(Input::HealthWorkDone(done)).await;
+        }
+        changed
+    }
+
+    fn is_healthy(&self, component: &Component) -> bool {
+        let gpus = lock(&self.host.gpus);
+        let is_well = |(gpu, health): (&GpuUuid, &GpuHealth)| {
+            let is_meant = !matches!(component, Component::Gpu(of) if of != gpu);
+            !is_meant || *health == GpuHealth::Healthy
+        };
+        gpus.iter().all(is_well)
+    }
+
     async fn look_at_gpus(&mut self) -> bool {
         let mut seen = lock(&self.host.gpus).clone();
         for gpu in self.host.supervisors.held_gpus() {
@@ -273,6 +319,7 @@ impl AgentDriver {
         for (gpu, health) in seen {
             if self.known_gpus.get(&gpu) != Some(&health) {
                 self.known_gpus.insert(gpu, health.clone());
+                changed |= self.step(Input::Found(findings(gpu, &health))).await;
                 changed |= self.step(Input::GpuHealth { gpu, health }).await;
             }
         }
@@ -335,10 +382,35 @@ impl AgentDriver {
                     supervisors.extend(Owner { key, epoch }, deadline);
                 }
                 Action::Release { key, epoch } => supervisors.release(Owner { key, epoch }),
+                Action::HealthWork(order) => {
+                    self.health_work.push((order, Instant::now() + HEALTH_WORK));
+                }
                 Action::RemoveCheckpoint { .. } | Action::SendStatus => {}
             }
         }
     }
+}
+
+/// What a GPU's fault is to the rules; that it is over is no news to them: an XID's block ends with a check.
+fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
+    let GpuHealth::Faulted { signal, detail } = health else {
+        return Vec::new();
+    };
+    let Some(code) = signal.strip_prefix("xid-").and_then(|it| it.parse().ok()) else {
+        return Vec::new();
+    };
+    vec![Finding {
+        sequence: 0,
+        rule: "xid".to_owned(),
+        component: Component::Gpu(gpu),
+        severity: Severity::Fatal,
+        metric: "xid".to_owned(),
+        measured: i64::from(code),
+        code: Some(code),
+        cluster: None,
+        evidence: detail.clone(),
+        at: TimeMs(0),
+    }]
 }
 
 fn stretched(clock: &SimClock, deadline: MonotonicMs, stretch: u64) -> MonotonicMs {

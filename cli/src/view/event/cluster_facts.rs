@@ -10,7 +10,9 @@ use crate::view::word;
 
 /// What an event about the cluster says; none if it is about a job.
 pub(super) fn of(kind: &Kind) -> Option<Facts> {
-    machines(kind).or_else(|| decisions(kind))
+    machines(kind)
+        .or_else(|| health(kind))
+        .or_else(|| decisions(kind))
 }
 
 fn facts(kind: &'static str, tone: Tone, text: String, detail: serde_json::Value) -> Facts {
@@ -62,6 +64,43 @@ fn machines(kind: &Kind) -> Option<Facts> {
                 "detail": fault.map(|fault| &fault.detail),
             });
             facts("gpu_health_changed", tone, text, detail)
+        }
+        _ => return None,
+    })
+}
+
+fn health(kind: &Kind) -> Option<Facts> {
+    Some(match kind {
+        Kind::HealthChanged(event) => {
+            let component = word::component(event.component.as_ref(), &event.host);
+            let tone = match event.to.as_str() {
+                "healthy" => Tone::Good,
+                "suspect" | "probation" | "checking" | "repairing" => Tone::Waiting,
+                _ => Tone::Bad,
+            };
+            let why = match (event.rule.as_str(), event.evidence.as_str()) {
+                ("", evidence) => evidence.to_owned(),
+                (rule, "") => format!("rule {rule}"),
+                (rule, evidence) => format!("rule {rule}: {evidence}"),
+            };
+            let text = format!("{component}: {} -> {} ({why})", event.from, event.to);
+            let detail = json!({
+                "component": component, "host": event.host, "from": event.from, "to": event.to,
+                "rule": event.rule, "evidence": event.evidence,
+            });
+            facts("health_changed", tone, text, detail)
+        }
+        Kind::HealthNoted(event) => {
+            let tone = match event.note.as_str() {
+                "alert" | "incident" => Tone::Bad,
+                "rules" => Tone::Plain,
+                _ => Tone::Waiting,
+            };
+            let text = format!("{}: {}: {}", event.note, event.subject, event.detail);
+            let detail = json!({
+                "note": event.note, "subject": event.subject, "detail": event.detail,
+            });
+            facts("health_noted", tone, text, detail)
         }
         _ => return None,
     })

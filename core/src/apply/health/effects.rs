@@ -117,6 +117,15 @@ impl Step<'_> {
         });
     }
 
+    /// Other GPUs are a host's from now on.
+    pub(in crate::apply) fn refresh_probation(&mut self, id: HostId) {
+        if self.state.health.has_conditions() {
+            let host = self.state.host(id);
+            let is = host.is_some_and(|host| is_on_probation(&self.state.health, host));
+            self.edit_host(id, |host| host.on_probation = is);
+        }
+    }
+
     /// Ends what runs on a component, at nobody's cost.
     fn kill(&mut self, component: &Component) {
         let Some(host) = self.host_of(component) else {

@@ -123,6 +123,7 @@ impl Book {
                 let from = condition.phase;
                 if condition.forgive(wish.rule, wish.at) {
                     let to = condition.phase;
+                    self.wanted.remove(&component);
                     effects.push(Effect::Changed {
                         component,
                         from,

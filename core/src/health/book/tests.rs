@@ -491,7 +491,8 @@ fn an_admins_word_stands_above_everything() {
         .admin(&gpu(2, 0), block, false, &view)
         .expect("it may");
     assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "");
-    assert_eq!(told(&site.book.tick(TimeMs(HOUR_MS))), "g2.0 blocked(auto)");
+    let over = site.book.expired(&gpu(2, 0), TimeMs(HOUR_MS));
+    assert_eq!(told(&over), "g2.0 blocked(auto)");
     // The last host of a pool must be forced.
     let last = PoolView {
         hosts: 1,

@@ -210,6 +210,12 @@ impl Book {
         effects
     }
 
+    /// What a component waits for, or is in.
+    #[must_use]
+    pub fn wanted(&self, component: &Component) -> Option<DeviceAction> {
+        self.wanted.get(component).copied()
+    }
+
     /// Whether a component waits for a repair, or is in one.
     #[must_use]
     pub fn wants_repair(&self, component: &Component) -> bool {

@@ -147,7 +147,12 @@ impl Condition {
         }
         self.count_strike(&change);
         self.enter(to, at);
-        self.expires_at = change.expires_at.filter(|_| to.is_admins());
+        // What an admin drained ends when the admin said.
+        let expires_at = match event {
+            Event::Drained => self.expires_at,
+            _ => change.expires_at,
+        };
+        self.expires_at = expires_at.filter(|_| to.is_admins());
         self.remember(change);
         self.take_up_pending(event);
         Ok(Outcome::Changed)
@@ -228,7 +233,10 @@ impl Condition {
                 self.strikes
                     .add(change.at, if in_probation { 2 } else { 1 });
             }
-            Event::Drained if change.is_strike => self.strikes.add(change.at, 1),
+            // What an admin drained has done nothing wrong.
+            Event::Drained if change.is_strike && self.phase == Phase::Draining => {
+                self.strikes.add(change.at, 1);
+            }
             _ => {}
         }
     }

@@ -139,6 +139,12 @@ impl Rails {
         self.pools.get(pool).map(|pool| &pool.breaker)
     }
 
+    /// Pools whose breaker is tripped, and since when.
+    pub fn tripped(&self) -> impl Iterator<Item = (&str, TimeMs)> {
+        let pools = self.pools.iter();
+        pools.filter_map(|(name, pool)| Some((name.as_str(), pool.breaker.tripped_since()?)))
+    }
+
     /// When breakers that are tripped may close, at the earliest.
     pub fn breakers_due(&self) -> impl Iterator<Item = TimeMs> + '_ {
         let breakers = self.pools.values().map(|pool| &pool.breaker);

@@ -143,12 +143,15 @@ pub struct RuleSet {
 }
 
 impl RuleSet {
+    /// The rule file that ships with Muster.
+    pub const SHIPPED_TEXT: &'static str = include_str!("default.toml");
+
     /// The rules that ship with Muster.
     ///
     /// # Errors
     /// None in a build that passed its tests: they parse the same text.
     pub fn shipped() -> Result<Self, RuleError> {
-        Self::parse(include_str!("default.toml"))
+        Self::parse(Self::SHIPPED_TEXT)
     }
 
     /// Reads a rule file; the tables of codes are the shipped ones.

@@ -166,6 +166,7 @@ impl Inner {
 
     fn send_desired(&mut self) {
         let desired = DesiredState {
+            health: muster_core::desired::HealthDuties::default(),
             leader: LeadershipEpoch(self.epoch),
             revision: Revision(self.revision),
             host: HOST,

@@ -1,0 +1,187 @@
+//! `muster health`.
+
+use clap::{Args, Subcommand};
+use muster_core::health::rules::RuleSet;
+use muster_core::ids::Revision;
+use muster_core::limits::CONFIGURATION_BYTES_MAX;
+use muster_proto::v1;
+
+use super::configuration::read_file;
+use super::listing::show;
+use crate::connection::{Freshness, Options, current_user};
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, note, render_document, render_rows};
+use crate::view::{ComponentView, RulesEffectView};
+
+/// What to do with what is known of health.
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Show GPUs, adapters and hosts that are not healthy, and breakers that are tripped
+    List(List),
+    /// Show how a GPU or a host came where it stands
+    History(History),
+    /// Print the rules, in the form that `apply` reads
+    Rules(Rules),
+    /// Replace the rules; `--dry-run` tells what they would have blocked
+    Apply(Apply),
+    /// Let rules block again in a pool, because you have looked
+    ResetBreaker(ResetBreaker),
+}
+
+/// `muster health list`
+#[derive(Debug, Args)]
+pub(crate) struct List {
+    /// What is healthy now and was not always, too
+    #[arg(short, long)]
+    all: bool,
+    /// Show the list again whenever something changes
+    #[arg(short, long)]
+    watch: bool,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster health history`
+#[derive(Debug, Args)]
+pub(crate) struct History {
+    /// A host, or a GPU by UUID or as HOST:INDEX
+    component: String,
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster health rules`
+#[derive(Debug, Args)]
+pub(crate) struct Rules {
+    #[command(flatten)]
+    freshness: Freshness,
+}
+
+/// `muster health apply`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "muster health rules > rules.toml; muster health apply rules.toml --dry-run"
+)]
+pub(crate) struct Apply {
+    /// The whole rule file, `-` for standard input
+    #[arg(required_unless_present = "shipped")]
+    file: Option<String>,
+    /// The rules that ship with Muster
+    #[arg(long, conflicts_with = "file")]
+    shipped: bool,
+    /// Change nothing; print what would have been blocked
+    #[arg(long)]
+    dry_run: bool,
+}
+
+/// `muster health reset-breaker`
+#[derive(Debug, Args)]
+pub(crate) struct ResetBreaker {
+    /// The pool: the hosts' label `muster.pool`, or the model of their GPUs
+    pool: String,
+}
+
+impl Verb {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        match self {
+            Self::List(list) => list.run(options).await,
+            Self::History(history) => history.run(options).await,
+            Self::Rules(rules) => rules.run(options).await,
+            Self::Apply(apply) => apply.run(options).await,
+            Self::ResetBreaker(reset) => reset.run(options).await,
+        }
+    }
+}
+
+impl List {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let consistency = self.freshness.consistency();
+        let screen = options.screen();
+        show(&client, &screen, self.watch, async || {
+            let health = client.health(consistency).await?;
+            for breaker in &health.breakers {
+                note(&format!(
+                    "the breaker of pool {} is tripped: rules block nothing more there on suspicion \
+                     (muster health reset-breaker {})",
+                    breaker.pool, breaker.pool
+                ));
+            }
+            let all = health.components.into_iter().map(ComponentView::from);
+            let shown = all.filter(|view| self.all || !view.is_healthy());
+            Ok((Revision(health.revision), shown.collect()))
+        })
+        .await?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl History {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let health = client.health(self.freshness.consistency()).await?;
+        let mut all = health.components.into_iter().map(ComponentView::from);
+        let found = all.find(|view| view.is_called(&self.component));
+        let screen = options.screen();
+        let Some(found) = found else {
+            note(&format!(
+                "nothing was ever wrong with {}, or it does not exist (muster health list --all)",
+                self.component
+            ));
+            return Ok(Exit::Ok);
+        };
+        let changes = found.into_history();
+        screen.data(&render_rows(&screen, health.revision, &changes)?)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Rules {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let health = client.health(self.freshness.consistency()).await?;
+        options.screen().data(&health.rules)?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl Apply {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let rules = match &self.file {
+            Some(file) => {
+                let (name, text) = read_file(file, CONFIGURATION_BYTES_MAX as u64)?;
+                RuleSet::parse(&text)
+                    .map_err(|error| Failure::usage(format!("{name}: {error}")))?;
+                text
+            }
+            None => String::new(),
+        };
+        let client = options.connect().await?;
+        let answer = client
+            .set_health_rules(v1::SetHealthRulesRequest {
+                request_id: String::new(),
+                author: current_user(),
+                rules,
+                dry_run: self.dry_run,
+            })
+            .await?;
+        let screen = options.screen();
+        let effect = RulesEffectView::new(self.dry_run, answer);
+        screen.data(&match screen.format {
+            Format::Table | Format::Wide | Format::Name => effect.render(),
+            format => render_document(format, &effect)?,
+        })?;
+        Ok(Exit::Ok)
+    }
+}
+
+impl ResetBreaker {
+    async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        client.reset_breaker(&self.pool, &current_user()).await?;
+        note(&format!("the breaker of pool {} is reset", self.pool));
+        Ok(Exit::Ok)
+    }
+}

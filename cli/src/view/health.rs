@@ -1,0 +1,254 @@
+//! What is known of the health of GPUs, adapters and hosts.
+
+use jiff::Timestamp;
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::word;
+use crate::output::{Cell, Column, Row, Tone, ago, counted, instant, until};
+
+/// A component of which something is known.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ComponentView {
+    component: String,
+    host: String,
+    gpu_index: Option<u32>,
+    phase: String,
+    since: String,
+    ready_at: Option<String>,
+    strikes: u32,
+    by_hand: bool,
+    wanted: String,
+    muted_rules: Vec<String>,
+    history: Vec<ChangeView>,
+    #[serde(skip)]
+    since_ms: u64,
+    #[serde(skip)]
+    ready_at_ms: Option<u64>,
+}
+
+/// How a component came where it stands.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct ChangeView {
+    event: String,
+    actor: String,
+    evidence: String,
+    at: String,
+    #[serde(skip)]
+    at_ms: u64,
+}
+
+impl From<v1::ComponentHealth> for ComponentView {
+    fn from(wire: v1::ComponentHealth) -> Self {
+        Self {
+            component: word::component(wire.component.as_ref(), &wire.host),
+            host: wire.host,
+            gpu_index: wire.gpu_index,
+            phase: wire.phase,
+            since: instant(wire.since_ms),
+            ready_at: wire.ready_at_ms.map(instant),
+            strikes: wire.strikes,
+            by_hand: wire.by_hand,
+            wanted: wire.wanted,
+            muted_rules: wire.muted_rules,
+            history: wire.history.into_iter().map(Into::into).collect(),
+            since_ms: wire.since_ms,
+            ready_at_ms: wire.ready_at_ms,
+        }
+    }
+}
+
+impl From<v1::HealthChange> for ChangeView {
+    fn from(wire: v1::HealthChange) -> Self {
+        Self {
+            event: wire.event,
+            actor: wire.actor,
+            evidence: wire.evidence,
+            at: instant(wire.at_ms),
+            at_ms: wire.at_ms,
+        }
+    }
+}
+
+impl ComponentView {
+    /// Whether it is as if nothing had ever been.
+    pub(crate) fn is_healthy(&self) -> bool {
+        self.phase == "healthy"
+    }
+
+    /// Whether it is the one that somebody means: a host, a GPU by `HOST:INDEX`, or by its UUID.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        let as_gpu = self.gpu_index.map(|index| format!("{}:{index}", self.host));
+        let as_host = format!("host {name}");
+        let uuid = self.component.split(' ').next();
+        as_gpu.as_deref() == Some(name) || self.component == as_host || uuid == Some(name)
+    }
+
+    /// How it came where it stands, oldest first.
+    pub(crate) fn into_history(self) -> Vec<ChangeView> {
+        self.history
+    }
+
+    fn tone(&self) -> Tone {
+        match self.phase.as_str() {
+            "healthy" => Tone::Good,
+            "suspect" | "checking" | "repairing" | "probation" => Tone::Waiting,
+            _ => Tone::Bad,
+        }
+    }
+
+    /// What must happen before it is as before.
+    fn next(&self, now: Timestamp) -> String {
+        let wanted = (!self.wanted.is_empty()).then(|| self.wanted.clone());
+        let wait = self.ready_at_ms.map(|at| match self.phase.as_str() {
+            "probation" => format!("healthy {}", until(now, at)),
+            _ => format!("check passes from {}", until(now, at)),
+        });
+        if self.by_hand {
+            return "only an admin gives it back".to_owned();
+        }
+        let parts: Vec<String> = wanted.into_iter().chain(wait).collect();
+        parts.join(", ")
+    }
+}
+
+impl Row for ComponentView {
+    const COLUMNS: &'static [Column] = &[
+        Column::new("COMPONENT"),
+        Column::new("PHASE"),
+        Column::new("SINCE"),
+        Column::new("STRIKES"),
+        Column::new("NEXT"),
+        Column::wide("MUTED"),
+        Column::new("CAUSE"),
+    ];
+    const KEY: &'static str = "components";
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        let cause = self.history.last();
+        vec![
+            (*self.component).into(),
+            Cell::toned(&*self.phase, self.tone()),
+            Cell::toned(ago(now, self.since_ms), Tone::Faint),
+            self.strikes.to_string().into(),
+            self.next(now).into(),
+            self.muted_rules.join(",").into(),
+            cause
+                .map(|cause| format!("{} by {}: {}", cause.event, cause.actor, cause.evidence))
+                .unwrap_or_default()
+                .into(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.component.clone()
+    }
+}
+
+impl Row for ChangeView {
+    const COLUMNS: &'static [Column] = &[
+        Column::new("WHEN"),
+        Column::new("EVENT"),
+        Column::new("BY"),
+        Column::new("EVIDENCE"),
+    ];
+    const KEY: &'static str = "changes";
+
+    fn cells(&self, now: Timestamp) -> Vec<Cell> {
+        vec![
+            Cell::toned(ago(now, self.at_ms), Tone::Faint),
+            (*self.event).into(),
+            (*self.actor).into(),
+            (*self.evidence).into(),
+        ]
+    }
+
+    fn name(&self) -> String {
+        self.event.clone()
+    }
+}
+
+/// What new rules are, or would be, to what was found lately.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct RulesEffectView {
+    revision: u64,
+    dry_run: bool,
+    rules: u32,
+    findings: u32,
+    findings_without_rule: u32,
+    added: Vec<WouldBlockView>,
+    dropped: Vec<WouldBlockView>,
+    kept: u32,
+}
+
+/// A block that rules would have put.
+#[derive(Clone, Debug, Serialize)]
+struct WouldBlockView {
+    component: String,
+    rule: String,
+    scope: String,
+    at: String,
+    findings: u32,
+    evidence: String,
+}
+
+impl From<v1::WouldBlock> for WouldBlockView {
+    fn from(wire: v1::WouldBlock) -> Self {
+        Self {
+            component: word::component(wire.component.as_ref(), &wire.host),
+            rule: wire.rule,
+            scope: wire.scope,
+            at: instant(wire.at_ms),
+            findings: wire.findings,
+            evidence: wire.evidence,
+        }
+    }
+}
+
+impl RulesEffectView {
+    /// The cluster's answer.
+    pub(crate) fn new(dry_run: bool, answer: v1::SetHealthRulesResponse) -> Self {
+        Self {
+            revision: answer.revision,
+            dry_run,
+            rules: answer.rules,
+            findings: answer.findings,
+            findings_without_rule: answer.findings_without_rule,
+            added: answer.added.into_iter().map(Into::into).collect(),
+            dropped: answer.dropped.into_iter().map(Into::into).collect(),
+            kept: answer.kept,
+        }
+    }
+
+    /// A few lines for people.
+    pub(crate) fn render(&self) -> String {
+        let done = if self.dry_run {
+            "would be in force (dry run, nothing was changed)"
+        } else {
+            "are in force"
+        };
+        let mut text = format!(
+            "{} {done}; on the last {}: {} blocks more, {} fewer, {} as before\n",
+            counted(self.rules, "rule"),
+            counted(self.findings, "finding"),
+            self.added.len(),
+            self.dropped.len(),
+            self.kept,
+        );
+        if self.findings_without_rule > 0 {
+            text.push_str(&format!(
+                "  {} of rules that are not there any more\n",
+                counted(self.findings_without_rule, "finding")
+            ));
+        }
+        for (word, blocks) in [("more", &self.added), ("fewer", &self.dropped)] {
+            for block in blocks {
+                text.push_str(&format!(
+                    "  {word}: {} ({}) by {} at {}: {}\n",
+                    block.component, block.scope, block.rule, block.at, block.evidence
+                ));
+            }
+        }
+        text
+    }
+}

@@ -1,0 +1,127 @@
+//! What is remembered of health, and what placement sees of it: they say the same, and nothing runs where a repair or a check
+//! is under way.
+
+use std::collections::BTreeSet;
+
+use crate::audit::{Report, Rule};
+use crate::command::Block;
+use crate::health::Component;
+use crate::health::component::Phase;
+use crate::ids::{GpuUuid, HostId};
+use crate::state::{Host, State};
+
+/// How the author of a block begins that a rule put.
+const RULES_AUTHOR: &str = "rule:";
+
+pub(super) fn check(state: &State, report: &mut Report) {
+    for host in state.hosts.values() {
+        let of_host = Component::Host(host.id);
+        check_block(state, &of_host, host.block.as_ref(), report);
+        for gpu in &host.gpus {
+            let of_gpu = Component::Gpu(gpu.uuid);
+            check_block(state, &of_gpu, gpu.block.as_ref(), report);
+        }
+        check_probation(state, host, report);
+    }
+    let held = if state.health.has_conditions() {
+        Held::of(state)
+    } else {
+        Held::default()
+    };
+    for (component, condition) in state.health.conditions() {
+        let place = place_of(state, component);
+        report.require(place.is_some(), Rule::Health, component, || {
+            "something is known of its health, and it does not exist".to_owned()
+        });
+        let Some(runs) = place.map(|host| held.has(host, component)) else {
+            continue;
+        };
+        let phase = condition.phase;
+        let must_be_empty = matches!(phase, Phase::Repairing | Phase::Checking);
+        report.require(!(must_be_empty && runs), Rule::Health, component, || {
+            format!("it is {phase} while something runs there")
+        });
+        let waits = matches!(phase, Phase::Draining | Phase::DrainingAdmin);
+        report.require(!waits || runs, Rule::Health, component, || {
+            format!("it is {phase} and nothing runs there")
+        });
+        let is_repaired = phase == Phase::Repairing;
+        let wants = state.health.wants_repair(component);
+        report.require(!is_repaired || wants, Rule::Health, component, || {
+            "it is being repaired, and nobody says how".to_owned()
+        });
+        let may_want = is_repaired || matches!(phase, Phase::Blocked | Phase::Draining);
+        report.require(!wants || may_want, Rule::Health, component, || {
+            format!("it is {phase} and waits for a repair")
+        });
+    }
+}
+
+/// What is out of placement by its health is blocked, and nothing else is; people's blocks are people's.
+fn check_block(state: &State, component: &Component, block: Option<&Block>, report: &mut Report) {
+    let phase = state.health.phase(component);
+    let is_out = !phase.accepts_work();
+    report.require(is_out == block.is_some(), Rule::Health, component, || {
+        format!("it is {phase}, and its block is {block:?}")
+    });
+    if let Some(block) = block {
+        let is_rules = block.author.starts_with(RULES_AUTHOR);
+        report.require(
+            is_rules != phase.is_admins(),
+            Rule::Health,
+            component,
+            || format!("it is {phase} by {}", block.author),
+        );
+    }
+}
+
+fn check_probation(state: &State, host: &Host, report: &mut Report) {
+    let gpus = host.gpus.iter().map(|gpu| Component::Gpu(gpu.uuid));
+    let places = gpus.chain([Component::Host(host.id)]);
+    let mut phases = places.map(|component| state.health.phase(&component));
+    let expected = phases.any(|phase| phase == Phase::Probation);
+    let subject = format!("host {}", host.id);
+    report.require(
+        host.on_probation == expected,
+        Rule::Health,
+        &subject,
+        || format!("on_probation is {}", host.on_probation),
+    );
+}
+
+fn place_of(state: &State, component: &Component) -> Option<HostId> {
+    match component {
+        Component::Gpu(uuid) => state.gpu(*uuid).map(|(host, _)| host.id),
+        Component::Host(host) | Component::Nic { host, .. } => {
+            state.hosts.contains_key(host).then_some(*host)
+        }
+        Component::Rack(_) => None,
+    }
+}
+
+/// Where attempts hold something, as the jobs say.
+#[derive(Default)]
+struct Held {
+    hosts: BTreeSet<HostId>,
+    gpus: BTreeSet<GpuUuid>,
+}
+
+impl Held {
+    fn of(state: &State) -> Self {
+        let units = state.jobs.values().flat_map(|job| job.units.values());
+        let attempts = units.filter_map(|unit| unit.attempt.as_deref());
+        let mut held = Self::default();
+        for run in attempts.flat_map(|attempt| &attempt.tasks) {
+            held.hosts.insert(run.host);
+            held.gpus.extend(&run.gpus);
+        }
+        held
+    }
+
+    fn has(&self, host: HostId, component: &Component) -> bool {
+        match component {
+            Component::Gpu(uuid) => self.gpus.contains(uuid),
+            _ => self.hosts.contains(&host),
+        }
+    }
+}

@@ -1,0 +1,95 @@
+//! Draws of what workers find, what becomes of repairs and checks, and what people say of rules and breakers.
+
+use std::sync::Arc;
+
+use crate::command::{Command, HealthCommand};
+use crate::health::book::WorkStep;
+use crate::health::{Component, Finding, Severity};
+use crate::ids::HostId;
+use crate::testing::draw::{Draw, REQUESTS, request_id};
+use crate::time::TimeMs;
+
+/// XIDs that each ask for something else.
+const XIDS: [u32; 8] = [13, 31, 48, 63, 74, 79, 94, 119];
+/// Rules that are about hosts, and one that does not exist.
+const RULES: [&str; 4] = ["disk_full", "host_mce", "nic_down", "nobody"];
+
+impl Draw<'_> {
+    /// Something about health.
+    pub(super) fn health(&mut self) -> Command {
+        Command::Health(match self.below(12) {
+            0..5 => self.findings(),
+            5..9 => self.health_work(),
+            9 => HealthCommand::SetRules {
+                request: request_id(self.below(REQUESTS)),
+                author: "ada".to_owned(),
+                text: Arc::from(if self.once_in(2) { "" } else { "format = 2" }),
+            },
+            10 => HealthCommand::ResetBreaker {
+                request: request_id(self.below(REQUESTS)),
+                author: "ada".to_owned(),
+                pool: "H100".to_owned(),
+            },
+            _ => HealthCommand::Tick {
+                leader: self.leader(),
+            },
+        })
+    }
+
+    fn findings(&mut self) -> HealthCommand {
+        let host = self.host();
+        let incarnation = self.state.host(host).map_or(1, |host| host.incarnation);
+        let heard = self.state.health.acknowledged(host, incarnation);
+        let count = 1 + self.below(3);
+        // Some come once more.
+        let first = heard + 1 - heard.min(self.below(2));
+        let findings = (0..count)
+            .map(|at| self.finding(host, first + at))
+            .collect();
+        HealthCommand::Report {
+            leader: self.leader(),
+            host,
+            incarnation: incarnation.saturating_sub(u64::from(self.once_in(20))),
+            findings,
+        }
+    }
+
+    fn finding(&mut self, host: HostId, sequence: u64) -> Finding {
+        let gpus = self.state.host(host).map(|host| host.gpus.clone());
+        let gpus = gpus.into_iter().flatten().map(|gpu| gpu.uuid).collect();
+        let gpu = self.pick(gpus).filter(|_| !self.once_in(3));
+        let code = self.pick(XIDS.to_vec());
+        let rule = self.pick(RULES.to_vec()).unwrap_or_default();
+        let severity = self.pick(Severity::ALL.to_vec());
+        Finding {
+            sequence,
+            rule: gpu.map_or(rule, |_| "xid").to_owned(),
+            component: gpu.map_or(Component::Host(host), Component::Gpu),
+            severity: severity.unwrap_or(Severity::Fatal),
+            metric: "xid".to_owned(),
+            measured: 1,
+            code: code.filter(|_| gpu.is_some()),
+            cluster: None,
+            evidence: "drawn".to_owned(),
+            at: TimeMs(0),
+        }
+    }
+
+    /// Mostly about a component that something is known of, since when it is so.
+    fn health_work(&mut self) -> HealthCommand {
+        let conditions = self.state.health.conditions();
+        let known = conditions
+            .map(|(component, condition)| (component.clone(), condition.since))
+            .collect();
+        let nothing = (Component::Host(HostId(1)), TimeMs(0));
+        let (component, since) = self.pick(known).unwrap_or(nothing);
+        let step = self.pick(WorkStep::ALL.to_vec());
+        HealthCommand::Work {
+            leader: self.leader(),
+            component,
+            step: step.unwrap_or(WorkStep::Began),
+            since: TimeMs(since.0 - since.0.min(u64::from(self.once_in(10)))),
+            evidence: "drawn".to_owned(),
+        }
+    }
+}

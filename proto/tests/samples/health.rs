@@ -1,0 +1,234 @@
+//! Samples of the fourth version: what is found, decided, repaired and configured about health.
+
+use muster_core::command::{Command, HealthCommand, StopReason};
+use muster_core::event::{EventKind, HealthNote};
+use muster_core::health::book::{Part, WorkStep};
+use muster_core::health::component::{Actor, Change, Condition, Event, Phase, Repairs};
+use muster_core::health::evaluate::{XidSeen, Xids};
+use muster_core::health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
+use muster_core::health::lemons::HostRecord;
+use muster_core::health::outbox::HeardUpTo;
+use muster_core::health::rules::{Codes, DeviceAction};
+use muster_core::health::{Component, Finding, Scope, Severity, Weight};
+use muster_core::ids::{HostId, Revision};
+use muster_core::state::{HealthRules, State, StateParts};
+use muster_core::time::TimeMs;
+
+use super::{JOB, LEADER, REQUEST, gpu};
+
+const HOST: HostId = HostId(2);
+const AT: TimeMs = TimeMs(4_000);
+
+/// A rule file of one rule.
+const RULES: &str = r#"format = 1
+
+[nvlink_replay]
+component = "gpu"
+source = "nvml"
+degraded = ["nvlink_replay_increase >= 1"]
+degraded_actions = ["count"]
+clears = "check"
+charge = "infra"
+evidence = "soft"
+mode = "observe"
+origin = "proposed"
+figure = "a sample"
+"#;
+
+/// Commands about health, under the names of their files.
+pub(crate) fn commands() -> Vec<(&'static str, Command)> {
+    let report = HealthCommand::Report {
+        leader: LEADER,
+        host: HOST,
+        incarnation: 3,
+        findings: vec![xid(), over()],
+    };
+    let work = HealthCommand::Work {
+        leader: LEADER,
+        component: Component::Gpu(gpu(1)),
+        step: WorkStep::Passed,
+        since: AT,
+        evidence: "the reset did not help".to_owned(),
+    };
+    let rules = HealthCommand::SetRules {
+        request: REQUEST,
+        author: "ada".to_owned(),
+        text: RULES.into(),
+    };
+    let reset = HealthCommand::ResetBreaker {
+        request: REQUEST,
+        author: "ada".to_owned(),
+        pool: "H100".to_owned(),
+    };
+    vec![
+        ("health_report", Command::Health(report)),
+        ("health_work", Command::Health(work)),
+        (
+            "health_tick",
+            Command::Health(HealthCommand::Tick { leader: LEADER }),
+        ),
+        ("health_rules", Command::Health(rules)),
+        ("health_reset_breaker", Command::Health(reset)),
+        (
+            "stop_attempt_host_fault",
+            super::stop(StopReason::HostFault { host: HOST }),
+        ),
+    ]
+}
+
+/// One event of every kind that tells of health.
+pub(crate) fn kinds() -> Vec<EventKind> {
+    vec![
+        EventKind::HealthChanged {
+            component: nic(),
+            host: HOST,
+            host_name: "node02".to_owned(),
+            from: Phase::Suspect,
+            to: Phase::Blocked,
+            rule: "nic-down".to_owned(),
+            evidence: "state: DOWN".to_owned(),
+        },
+        EventKind::HealthNoted {
+            note: HealthNote::Incident,
+            subject: "rack r1".to_owned(),
+            detail: "3 hosts went bad together".to_owned(),
+        },
+    ]
+}
+
+/// A state with something of everything that is remembered of health.
+pub(crate) fn state() -> State {
+    let parts = super::state::parts();
+    let mut book = parts.health.clone();
+    for part in pieces() {
+        book.restore(part);
+    }
+    let rules = HealthRules::read(Revision(30), &RULES.into());
+    State::restore(StateParts {
+        health: book,
+        health_rules: rules.unwrap(),
+        ..parts
+    })
+}
+
+fn pieces() -> Vec<Part> {
+    let ill = Component::Gpu(gpu(1));
+    let mut condition = Condition::new(AT);
+    condition.change(blocked()).unwrap();
+    condition.by_hand = true;
+    let mut repairs = Repairs::default();
+    repairs.complete(AT, DeviceAction::Reboot);
+    let mut record = HostRecord::default();
+    record.start(AT);
+    record.fail(AT, true);
+    record.code(AT, 48);
+    let mut heard = HeardUpTo::default();
+    assert!(heard.is_new(3, 9));
+    let mut xids = Xids::default();
+    xids.see(
+        &Codes::shipped().unwrap(),
+        &XidSeen {
+            gpu: gpu(1),
+            code: 13,
+            cluster: Some((1, 2)),
+            job: Some(JOB),
+            user: Some("ada".to_owned()),
+            at: AT,
+            is_ours: false,
+        },
+    );
+    let rack = Group {
+        kind: GroupKind::Rack,
+        name: "r1".to_owned(),
+    };
+    let mut incidents = Incidents::default();
+    for host in 1..=3 {
+        incidents.see(AT, HostId(host), &[(rack.clone(), 4)]);
+    }
+    vec![
+        Part::Condition(ill.clone(), condition),
+        Part::Wanted(ill.clone(), DeviceAction::Reset),
+        Part::Repairs(ill.clone(), repairs),
+        Part::Record(HOST, record),
+        Part::Heard(HOST, heard),
+        Part::Finding(xid()),
+        Part::Finding(over()),
+        Part::Xids(xids),
+        Part::Rails(rails(&ill)),
+        Part::Incidents(incidents),
+    ]
+}
+
+fn rails(component: &Component) -> Rails {
+    let mut rails = Rails::default();
+    let proposal = Proposal {
+        component,
+        host: HOST,
+        scope: Scope::Gpu,
+        gpus: 1,
+        weight: Weight::Soft,
+        pool: "H100",
+        job: Some(JOB),
+        tenant: Some("ada"),
+        users: 2,
+        attempt_has_blocked: false,
+        at: AT,
+    };
+    let view = PoolView {
+        gpus: 80,
+        hosts: 10,
+        hosts_in_service: 10,
+        ..PoolView::default()
+    };
+    rails.admit(&proposal, &view);
+    rails
+}
+
+fn blocked() -> Change {
+    Change {
+        event: Event::Block,
+        actor: Actor::Rule("xid".to_owned()),
+        rule: "xid".to_owned(),
+        evidence: "NVRM: Xid 48".to_owned(),
+        at: AT,
+        is_strike: true,
+        expires_at: None,
+    }
+}
+
+fn nic() -> Component {
+    Component::Nic {
+        host: HOST,
+        name: "mlx5_0/1".to_owned(),
+    }
+}
+
+fn xid() -> Finding {
+    Finding {
+        sequence: 8,
+        rule: "xid".to_owned(),
+        component: Component::Gpu(gpu(1)),
+        severity: Severity::Fatal,
+        metric: "xid".to_owned(),
+        measured: -1,
+        code: Some(13),
+        cluster: Some((3, 7)),
+        evidence: "NVRM: Xid (PCI:0000:1b:00): 13".to_owned(),
+        at: AT,
+    }
+}
+
+fn over() -> Finding {
+    Finding {
+        sequence: 9,
+        rule: "nic-down".to_owned(),
+        component: nic(),
+        severity: Severity::Healthy,
+        metric: String::new(),
+        measured: 0,
+        code: None,
+        cluster: None,
+        evidence: String::new(),
+        at: AT,
+    }
+}
