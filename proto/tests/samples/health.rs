@@ -3,7 +3,7 @@
 use muster_core::command::{Command, HealthCommand, StopReason};
 use muster_core::event::{EventKind, HealthNote};
 use muster_core::health::book::{Part, WorkStep};
-use muster_core::health::component::{Actor, Change, Condition, Event, Phase, Repairs};
+use muster_core::health::component::{Actor, Change, Condition, Event, Patience, Phase, Repairs};
 use muster_core::health::evaluate::{XidSeen, Xids};
 use muster_core::health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
 use muster_core::health::lemons::HostRecord;
@@ -114,7 +114,7 @@ pub(crate) fn state() -> State {
 fn pieces() -> Vec<Part> {
     let ill = Component::Gpu(gpu(1));
     let mut condition = Condition::new(AT);
-    condition.change(blocked()).unwrap();
+    condition.change(blocked(), Patience::default()).unwrap();
     condition.by_hand = true;
     let mut repairs = Repairs::default();
     repairs.complete(AT, DeviceAction::Reboot);

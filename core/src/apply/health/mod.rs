@@ -157,6 +157,7 @@ impl Step<'_> {
             let read = HealthRules::read(step.state.revision, text);
             let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
             let count = rules.set.rules.len();
+            step.state.health.set_patience(rules.set.patience);
             step.state.health_rules = rules;
             let hosts: Vec<HostId> = step.state.hosts.keys().copied().collect();
             for host in hosts {

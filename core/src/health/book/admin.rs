@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::{Book, Effect};
 use crate::command::Block;
 use crate::health::Component;
-use crate::health::component::{Actor, Change, Condition, Event, Phase};
+use crate::health::component::{Actor, Change, Condition, Event, Patience, Phase};
 use crate::health::guard_rails::{PoolView, Rails, Refused};
 use crate::health::rules::DeviceAction;
 use crate::time::TimeMs;
@@ -53,7 +53,7 @@ impl Book {
             is_strike: false,
             expires_at: block.expires_at,
         };
-        condition.change(change).ok()?;
+        condition.change(change, Patience::default()).ok()?;
         Some(condition)
     }
 

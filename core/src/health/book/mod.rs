@@ -14,7 +14,7 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
 
-use super::component::{Change, Condition, Event, Phase, Refusal, Repairs};
+use super::component::{Change, Condition, Event, Patience, Phase, Refusal, Repairs};
 use super::evaluate::Xids;
 use super::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
 use super::lemons::HostRecord;
@@ -98,6 +98,8 @@ pub struct Book {
     xids: Arc<Xids>,
     rails: Arc<Rails>,
     incidents: Arc<Incidents>,
+    /// By the rules in force.
+    patience: Patience,
 }
 
 impl Book {
@@ -118,6 +120,11 @@ impl Book {
     /// All that is known of components.
     pub fn conditions(&self) -> impl Iterator<Item = (&Component, &Condition)> {
         self.conditions.iter()
+    }
+
+    /// How long what failed must wait and prove itself from now on.
+    pub const fn set_patience(&mut self, patience: Patience) {
+        self.patience = patience;
     }
 
     /// Whether anything is known of any component.
@@ -203,7 +210,7 @@ impl Book {
             .entry(component.clone())
             .or_insert_with(|| Condition::new(at));
         let from = condition.phase;
-        match condition.change(change) {
+        match condition.change(change, self.patience) {
             Ok(_) if condition.phase != from => {
                 let to = condition.phase;
                 if to.accepts_work() || to.is_admins() {

@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use serde::{Deserialize, Serialize};
 
 use super::transitions::next;
-use super::{Actor, Change, Event, Phase, Strikes, probation_ms, wait_ms};
+use super::{Actor, Change, Event, Patience, Phase, Strikes};
 use crate::health::{DAY_MS, MINUTE_MS};
 use crate::time::TimeMs;
 
@@ -119,7 +119,7 @@ impl Condition {
     ///
     /// # Errors
     /// The change is not legal, not the actor's, muted, too early, or for a person alone.
-    pub fn change(&mut self, change: Change) -> Result<Outcome, Refusal> {
+    pub fn change(&mut self, change: Change, patience: Patience) -> Result<Outcome, Refusal> {
         let Change { event, at, .. } = change;
         if event.is_admins() != change.actor.is_admin() {
             return Err(Refusal::NotTheirs(event));
@@ -146,7 +146,7 @@ impl Condition {
             self.mute_cause(at);
         }
         self.count_strike(&change);
-        self.enter(to, at);
+        self.enter(to, at, patience);
         // What an admin drained ends when the admin said.
         let expires_at = match event {
             Event::Drained => self.expires_at,
@@ -154,7 +154,7 @@ impl Condition {
         };
         self.expires_at = expires_at.filter(|_| to.is_admins());
         self.remember(change);
-        self.take_up_pending(event);
+        self.take_up_pending(event, patience);
         Ok(Outcome::Changed)
     }
 
@@ -241,12 +241,12 @@ impl Condition {
         }
     }
 
-    fn enter(&mut self, to: Phase, at: TimeMs) {
+    fn enter(&mut self, to: Phase, at: TimeMs, patience: Patience) {
         let strikes = self.strikes.at(at);
         match to {
             // The wait begins with the block; a failed check or repair begins it anew.
-            Phase::Blocked => self.ready_at = at.after(wait_ms(strikes)),
-            Phase::Probation => self.ready_at = at.after(probation_ms(strikes)),
+            Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
+            Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
             _ => {}
         }
         if to.accepts_work() {
@@ -257,14 +257,14 @@ impl Condition {
     }
 
     /// A fault that was found while an admin held the component counts once the admin's time is over.
-    fn take_up_pending(&mut self, event: Event) {
+    fn take_up_pending(&mut self, event: Event, patience: Patience) {
         if event != Event::Expired {
             return;
         }
         if let Some(mut pending) = self.pending.take() {
             pending.at = self.since;
             // A fault is legal where the end of a block leads to.
-            let _ = self.change(pending);
+            let _ = self.change(pending, patience);
         }
     }
 

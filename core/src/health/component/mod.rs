@@ -15,7 +15,7 @@ use crate::time::TimeMs;
 
 pub use self::condition::{Condition, Mute, Outcome, Refusal};
 pub use self::ladder::Repairs;
-pub use self::strikes::{Strikes, probation_ms, wait_ms};
+pub use self::strikes::{Patience, Strikes};
 pub use self::transitions::{TRANSITIONS, next};
 
 words! {

@@ -7,6 +7,8 @@ use crate::time::TimeMs;
 
 /// Wait after the first strike; four times as long for each further one.
 const FIRST_WAIT_MS: u64 = 15 * MINUTE_MS;
+/// Probation after the first strike.
+const FIRST_PROBATION_MS: u64 = HOUR_MS;
 /// Longest wait.
 const WAIT_MS_MAX: u64 = DAY_MS;
 /// After so many days without a strike all are forgotten.
@@ -61,22 +63,47 @@ impl Strikes {
     }
 }
 
-/// Milliseconds from a block until its check may readmit: `15 min * 4^(strikes - 1)`, at most a day.
-#[must_use]
-pub fn wait_ms(strikes: u32) -> u64 {
-    let Some(further) = strikes.checked_sub(1) else {
-        return 0;
-    };
-    let factor = 1u64 << (2 * further.min(8));
-    FIRST_WAIT_MS.saturating_mul(factor).min(WAIT_MS_MAX)
+/// How long what failed must wait and prove itself. Part of the rules.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Patience {
+    /// Milliseconds from a first block until its check may readmit; four times as many for each further strike, at most a
+    /// day or this.
+    pub first_wait_ms: u64,
+    /// Milliseconds of probation after a first strike; six times as many after the second, 24 times
+    /// from the third on.
+    pub first_probation_ms: u64,
 }
 
-/// Milliseconds of probation: 1 h, 6 h, then 24 h.
-#[must_use]
-pub const fn probation_ms(strikes: u32) -> u64 {
-    match strikes {
-        0 | 1 => HOUR_MS,
-        2 => 6 * HOUR_MS,
-        _ => DAY_MS,
+impl Default for Patience {
+    /// 15 minutes and an hour: our proposals.
+    fn default() -> Self {
+        Self {
+            first_wait_ms: FIRST_WAIT_MS,
+            first_probation_ms: FIRST_PROBATION_MS,
+        }
+    }
+}
+
+impl Patience {
+    /// Milliseconds from a block until its check may readmit.
+    #[must_use]
+    pub fn wait_ms(self, strikes: u32) -> u64 {
+        let Some(further) = strikes.checked_sub(1) else {
+            return 0;
+        };
+        let factor = 1u64 << (2 * further.min(8));
+        let most = WAIT_MS_MAX.max(self.first_wait_ms);
+        self.first_wait_ms.saturating_mul(factor).min(most)
+    }
+
+    /// Milliseconds of probation: as it is, six times, then 24 times.
+    #[must_use]
+    pub const fn probation_ms(self, strikes: u32) -> u64 {
+        let factor = match strikes {
+            0 | 1 => 1,
+            2 => 6,
+            _ => 24,
+        };
+        self.first_probation_ms.saturating_mul(factor)
     }
 }

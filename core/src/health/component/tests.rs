@@ -30,7 +30,7 @@ fn by_rule(event: Event, rule: &str, at: TimeMs) -> Change {
 }
 
 fn change(condition: &mut Condition, event: Event, minutes: u64) -> Result<Outcome, Refusal> {
-    condition.change(by_rule(event, "ecc", minute(minutes)))
+    condition.change(by_rule(event, "ecc", minute(minutes)), Patience::default())
 }
 
 /// Plays events at minutes, all of which are allowed.
@@ -158,11 +158,11 @@ fn a_repair_without_a_passed_check_never_readmits() {
 #[test]
 fn waits_grow_and_the_fourth_strike_is_for_a_person() {
     let waits: Vec<u64> = (0..=6)
-        .map(|strikes| wait_ms(strikes) / MINUTE_MS)
+        .map(|strikes| Patience::default().wait_ms(strikes) / MINUTE_MS)
         .collect();
     assert_eq!(waits, [0, 15, 60, 240, 960, 1_440, 1_440]);
     let probations: Vec<u64> = (1..=4)
-        .map(|strikes| probation_ms(strikes) / HOUR_MS)
+        .map(|strikes| Patience::default().probation_ms(strikes) / HOUR_MS)
         .collect();
     assert_eq!(probations, [1, 6, 24, 24]);
     let mut gpu = Condition::new(TimeMs(0));
@@ -207,7 +207,7 @@ fn an_incident_is_no_strike() {
     let mut host = Condition::new(TimeMs(0));
     let mut incident = by_rule(Event::Block, "mount_missing", minute(1));
     incident.is_strike = false;
-    host.change(incident).expect("legal");
+    host.change(incident, Patience::default()).expect("legal");
     assert_eq!(
         (host.phase, host.strikes.at(minute(1))),
         (Phase::Blocked, 0)
@@ -252,7 +252,7 @@ fn an_admins_block_stands_above_repairs_rules_and_checks() {
     let mut forged = by_rule(Event::AdminUnblock, "ecc", minute(5));
     forged.actor = Actor::Rule("ecc".to_owned());
     assert_eq!(
-        gpu.change(forged),
+        gpu.change(forged, Patience::default()),
         Err(Refusal::NotTheirs(Event::AdminUnblock))
     );
 }
@@ -269,7 +269,7 @@ fn an_admins_unblock_silences_the_rule_for_a_day() {
     assert_eq!(change(&mut gpu, Event::Suspect, 12), Err(muted));
     // Another rule still counts, and so does this one a day later.
     let other = by_rule(Event::Block, "xid", minute(13));
-    assert_eq!(gpu.change(other), Ok(Outcome::Changed));
+    assert_eq!(gpu.change(other, Patience::default()), Ok(Outcome::Changed));
     change(&mut gpu, Event::AdminUnblock, 14).expect("legal");
     assert_eq!(
         change(&mut gpu, Event::Block, 14 + 24 * 60),
@@ -282,7 +282,8 @@ fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
     let mut gpu = Condition::new(TimeMs(0));
     let mut block = by_rule(Event::AdminBlock, "", minute(0));
     block.expires_at = Some(minute(60));
-    gpu.change(block.clone()).expect("legal");
+    gpu.change(block.clone(), Patience::default())
+        .expect("legal");
     assert_eq!(change(&mut gpu, Event::Block, 5), Ok(Outcome::Remembered));
     assert_eq!(
         change(&mut gpu, Event::Expired, 59),
@@ -295,7 +296,7 @@ fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
     );
     // Without a fault it is simply over; without an end it never is.
     let mut free = Condition::new(TimeMs(0));
-    free.change(block).expect("legal");
+    free.change(block, Patience::default()).expect("legal");
     change(&mut free, Event::Expired, 60).expect("legal");
     assert_eq!(free.phase, Phase::Healthy);
     let mut kept = play(&[(Event::AdminBlock, 0)]);
@@ -323,8 +324,11 @@ fn what_a_component_remembers_is_bounded() {
     let mut gpu = Condition::new(TimeMs(0));
     for round in 0..100 {
         let rule = format!("rule{round}");
-        gpu.change(by_rule(Event::Block, &rule, minute(round)))
-            .expect("legal");
+        gpu.change(
+            by_rule(Event::Block, &rule, minute(round)),
+            Patience::default(),
+        )
+        .expect("legal");
         change(&mut gpu, Event::AdminUnblock, round).expect("legal");
     }
     assert_eq!(
@@ -435,7 +439,7 @@ fn no_walk_breaks_a_promise() {
                 wanted.expires_at = Some(minute(now + 100));
             }
             let before = gpu.clone();
-            let outcome = gpu.change(wanted);
+            let outcome = gpu.change(wanted, Patience::default());
             if outcome != Ok(Outcome::Changed) {
                 let is_remembered = outcome == Ok(Outcome::Remembered);
                 assert!(gpu == before || is_remembered && gpu.phase == before.phase);

@@ -12,6 +12,7 @@ mod text;
 
 use serde::{Deserialize, Serialize};
 
+use crate::health::component::Patience;
 use crate::health::words::words;
 use crate::health::{Action, Charge, ComponentKind, Scope, Severity, Weight};
 
@@ -138,6 +139,8 @@ impl Rule {
 pub struct RuleSet {
     /// The rules, by name.
     pub rules: Vec<Rule>,
+    /// How long what failed must wait and prove itself.
+    pub patience: Patience,
     /// What XIDs and SXids mean.
     pub codes: Codes,
 }
@@ -159,8 +162,10 @@ impl RuleSet {
     /// # Errors
     /// What is wrong, where, and what would be right.
     pub fn parse(text: &str) -> Result<Self, RuleError> {
+        let (rules, patience) = parse::rules(text)?;
         Ok(Self {
-            rules: parse::rules(text)?,
+            rules,
+            patience,
             codes: Codes::shipped()?,
         })
     }

@@ -5,7 +5,8 @@ use super::{
     CONDITIONS_PER_SIDE_MAX, Clears, Condition, FORMAT, Hold, Mode, Origin, RULES_MAX, Rule,
     RuleError, Side,
 };
-use crate::health::{Action, Charge, ComponentKind, Scope, Weight};
+use crate::health::component::Patience;
+use crate::health::{Action, Charge, ComponentKind, DAY_MS, SECOND_MS, Scope, Weight};
 use crate::limits;
 
 /// Fields of a rule, in the order in which they are written.
@@ -27,11 +28,11 @@ const FIELDS: &[&str] = &[
     "figure",
 ];
 
-/// All rules of a file, by name.
-pub(super) fn rules(text: &str) -> Result<Vec<Rule>, RuleError> {
+/// All rules of a file, by name, and what stands before them.
+pub(super) fn rules(text: &str) -> Result<(Vec<Rule>, Patience), RuleError> {
     let tables = text::read(text)?;
     let mut tables = tables.iter();
-    check_head(tables.next())?;
+    let patience = read_head(tables.next())?;
     let mut rules: Vec<Rule> = Vec::new();
     for table in tables {
         let rule = read_rule(table).map_err(|error| error.of_rule(&table.name))?;
@@ -46,21 +47,60 @@ pub(super) fn rules(text: &str) -> Result<Vec<Rule>, RuleError> {
         rules.push(rule);
     }
     rules.sort_by(|one, other| one.id.cmp(&other.id));
-    Ok(rules)
+    Ok((rules, patience))
 }
 
-/// What stands before the first rule: the format, and nothing else.
-fn check_head(head: Option<&Table>) -> Result<(), RuleError> {
+/// What stands before the first rule: the format, and how long what failed must wait and prove itself.
+fn read_head(head: Option<&Table>) -> Result<Patience, RuleError> {
     let entries = head.map_or(&[][..], |head| &head.entries);
-    let way_out = format!("write `format = {FORMAT}` before the first rule");
-    match entries {
-        [entry] if entry.name == "format" && entry.value == Value::Number(FORMAT) => Ok(()),
-        [] => Err(RuleError::at(0, "the file names no format", way_out)),
-        [entry, ..] => {
-            let problem = "only the format that this build reads may stand here";
-            Err(RuleError::at(entry.line, problem, way_out).of_field(&entry.name))
+    let mut patience = Patience::default();
+    let mut has_format = false;
+    for entry in entries {
+        let wrong = |problem: &str, way_out: String| {
+            RuleError::at(entry.line, problem, way_out).of_field(&entry.name)
+        };
+        match (entry.name.as_str(), &entry.value) {
+            ("format", Value::Number(FORMAT)) => has_format = true,
+            ("format", _) => {
+                let problem = "this build reads no such format";
+                return Err(wrong(problem, format!("write `format = {FORMAT}`")));
+            }
+            (name @ ("first_wait_s" | "first_probation_s"), value) => {
+                let Some(span_ms) = span_ms(value) else {
+                    let way_out = format!("write seconds from 1 to {SPAN_S_MAX}");
+                    return Err(wrong("it is no span", way_out));
+                };
+                if name == "first_wait_s" {
+                    patience.first_wait_ms = span_ms;
+                } else {
+                    patience.first_probation_ms = span_ms;
+                }
+            }
+            _ => {
+                let problem = "nothing of that name may stand before the first rule";
+                let way_out = "write `format`, `first_wait_s` or `first_probation_s`".to_owned();
+                return Err(wrong(problem, way_out));
+            }
         }
     }
+    if has_format {
+        return Ok(patience);
+    }
+    let way_out = format!("write `format = {FORMAT}` before the first rule");
+    Err(RuleError::at(0, "the file names no format", way_out))
+}
+
+/// Longest span that a file may ask for: a week.
+const SPAN_S_MAX: u64 = 7 * DAY_MS / SECOND_MS;
+
+fn span_ms(value: &Value) -> Option<u64> {
+    let Value::Number(seconds) = value else {
+        return None;
+    };
+    let seconds = u64::try_from(*seconds).ok()?;
+    (1..=SPAN_S_MAX)
+        .contains(&seconds)
+        .then_some(seconds * SECOND_MS)
 }
 
 fn read_rule(table: &Table) -> Result<Rule, RuleError> {

@@ -203,12 +203,17 @@ figure = "ours"
 
 #[test]
 fn a_wrong_file_is_told_where_and_what_would_be_right() {
-    assert_eq!(parse::rules(RULE).expect("it is right").len(), 1);
+    assert_eq!(parse::rules(RULE).expect("it is right").0.len(), 1);
     for (from, to, told) in [
         (
             "format = 1",
             "format = 2",
-            "field `format`, line 1: only the format that this build reads may stand here; write `format = 1` before the first rule",
+            "field `format`, line 1: this build reads no such format; write `format = 1`",
+        ),
+        (
+            "format = 1",
+            "format = 1\nfirst_wait_s = 0",
+            "field `first_wait_s`, line 2: it is no span; write seconds from 1 to 604800",
         ),
         (
             "format = 1",
@@ -361,11 +366,13 @@ fn a_dry_run_tells_what_a_new_set_adds_and_drops() {
 fn a_dry_run_counts_occurrences_over_the_history() {
     let set = parse::rules(&RULE.replacen("\"lost = 1\",", "", 1)).expect("it is right");
     let new = RuleSet {
-        rules: set,
+        rules: set.0,
+        patience: set.1,
         codes: shipped().codes,
     };
     let old = RuleSet {
         rules: Vec::new(),
+        patience: set.1,
         codes: shipped().codes,
     };
     let apart = [
