@@ -7,6 +7,7 @@ use muster_core::limits::{GPUS_PER_HOST_MAX, LABELS_MAX};
 use serde::{Deserialize, Serialize};
 
 use crate::container_engine::ContainerEngineConfig;
+use crate::health::HealthConfig;
 use crate::limits::{CHECKPOINT_SCAN_INTERVAL, GPU_MEMORY_WAIT_MS_MAX};
 use crate::logs::{LogRetention, LogShipping};
 use crate::topology::TopologyConfig;
@@ -63,6 +64,8 @@ pub struct WorkerConfig {
     pub log_retention: LogRetention,
     /// How output is taken elsewhere; it is not if none.
     pub log_shipping: Option<LogShipping>,
+    /// What is watched of the host's health, and how it is repaired and checked.
+    pub health: HealthConfig,
     /// Milliseconds between two looks at a task's checkpoint directory.
     pub checkpoint_scan_ms: u64,
 }
@@ -91,6 +94,7 @@ impl Default for WorkerConfig {
             log_limits: LogLimits::default(),
             log_retention: LogRetention::default(),
             log_shipping: None,
+            health: HealthConfig::default(),
             checkpoint_scan_ms: u64::try_from(CHECKPOINT_SCAN_INTERVAL.as_millis())
                 .unwrap_or(u64::MAX),
         }
@@ -127,7 +131,7 @@ pub enum GpuConfig {
         model: String,
         /// Their memory in MiB.
         memory_mib: u64,
-        /// When they fail and heal: a file with `at_ms,gpu,signal[,detail]` lines.
+        /// When they fail and heal, and what is read of them: a file with `at_ms,gpu,signal[,detail]` lines.
         timeline: Option<PathBuf>,
         /// Their PCI addresses in index order, for machines of which `topology.sysfs_root` shows a likeness; those of
         /// further ones are unknown.
@@ -211,6 +215,9 @@ impl WorkerConfig {
         if let Some(rule) = self.topology.broken_rule() {
             return broken("topology", &rule);
         }
+        if let Some(rule) = self.health.broken_rule() {
+            return broken("health", &rule);
+        }
         match &self.gpus {
             GpuConfig::Simulated { count, .. }
                 if usize::try_from(*count).is_ok_and(|count| count > GPUS_PER_HOST_MAX) =>
@@ -250,6 +257,14 @@ mod tests {
             ..WorkerConfig::default()
         };
         assert!({ bad.validate() }.is_err_and(|error| error.field == "container_engine"));
+        let bad = WorkerConfig {
+            health: HealthConfig {
+                sample_ms: 0,
+                ..HealthConfig::default()
+            },
+            ..WorkerConfig::default()
+        };
+        assert!({ bad.validate() }.is_err_and(|error| error.field == "health"));
         let bad = WorkerConfig {
             registry_auth_file: Some("auth.json".into()),
             ..WorkerConfig::default()

@@ -1,7 +1,8 @@
 //! What comes in to the agent's decision loop.
 
 use muster_core::agent::SupervisorReport;
-use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_core::beat::{CheckpointReport, SpoilReport, WorkDone};
+use muster_core::health::Finding;
 use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 use tokio::sync::mpsc::{Receiver, Sender, channel};
@@ -24,6 +25,10 @@ pub(crate) enum Incoming {
     Spoiled(RunId, SpoilReport),
     /// A task is at this step.
     Progress(RunId, u64),
+    /// What was found about health.
+    Found(Vec<Finding>),
+    /// A repair or a check came to its end.
+    HealthWorkDone(WorkDone),
     /// A session with a leader is open.
     Opened(Session),
     /// The leader said something in the session of this number.

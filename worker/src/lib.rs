@@ -10,6 +10,7 @@
 //! | [`supervisor`] | a crate of its own: one process per task, which holds the lease, the output and the end |
 //! | `container_engine` | podman or docker, looked for again and again |
 //! | [`gpu`] | NVML and simulated GPUs |
+//! | `health` | findings about GPUs and the host, and the repairs and checks that are ordered |
 //! | [`topology`] | where the host and its GPUs lie |
 //! | [`journal`], [`identity`] | what survives the agent |
 //! | `task_place` | where the tasks' directories lie: in memory, if they can |
@@ -23,6 +24,7 @@ mod driver;
 mod error;
 mod exec;
 pub mod gpu;
+mod health;
 pub mod identity;
 mod inbox;
 pub mod journal;
@@ -41,6 +43,7 @@ mod watchdog;
 pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
+pub use health::{CheckDialect, HealthConfig, SiteCheck};
 pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};

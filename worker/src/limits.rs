@@ -111,3 +111,42 @@ pub const EXEC_OPEN_MAX: Duration = Duration::from_secs(2);
 pub const EXEC_DRAIN_MAX: Duration = Duration::from_millis(500);
 /// How long a leader may take to close the call of a command that has ended.
 pub const EXEC_FAREWELL_MAX: Duration = Duration::from_secs(2);
+/// Milliseconds between two readings of GPUs and of the host, where its settings do not say: the shortest that NVIDIA's own
+/// tools use for these fields.
+pub const HEALTH_SAMPLE_MS: u64 = 30_000;
+/// How often it is looked whether something is over because nothing of it was seen, and whether a driver still answers.
+pub const HEALTH_TICK: Duration = Duration::from_secs(5);
+/// Things that were seen and wait to be judged.
+pub const HEALTH_SEEN_MAX: usize = 1_024;
+/// Repairs and checks that wait to begin: one for each part of a host, and more.
+pub const HEALTH_ORDERS_MAX: usize = 1_024;
+/// Checks that a site may bring along.
+pub const HEALTH_CHECKS_MAX: usize = 64;
+/// Bytes of the name of one.
+pub const HEALTH_CHECK_NAME_BYTES_MAX: usize = 64;
+/// Increases of a counter that are remembered: a day of readings every 30 s.
+pub const HEALTH_INCREASES_MAX: usize = 2_880;
+/// Ports of network adapters that are watched.
+pub const ADAPTER_PORTS_MAX: usize = 128;
+/// How long NVIDIA's diagnostics of the first level may take: they take half a minute.
+pub const HEALTH_DIAGNOSTIC_MAX: Duration = Duration::from_secs(180);
+/// How long a site's own check of a GPU may take.
+pub const HEALTH_ACTIVE_CHECK_MAX: Duration = Duration::from_secs(1_200);
+/// How long a reset of a GPU may take.
+pub const HEALTH_RESET_MAX: Duration = Duration::from_secs(180);
+/// How long a host may take to go down once it is to boot.
+pub const HEALTH_REBOOT_MAX: Duration = Duration::from_secs(600);
+/// Bytes that are kept of what a program of health prints.
+pub const PROGRAM_OUTPUT_BYTES_MAX: usize = 64 << 10;
+/// How long the output of a program that has ended is read: what it left running may hold it open.
+pub const PROGRAM_DRAIN_MAX: Duration = Duration::from_millis(500);
+/// How long a program that was killed is waited for: one that hangs in the kernel never ends.
+pub const PROGRAM_REAP_MAX: Duration = Duration::from_secs(2);
+/// Bytes of one record of the kernel's log: what the kernel itself allows.
+pub const KERNEL_LOG_RECORD_BYTES_MAX: usize = 8 << 10;
+/// Between two looks at a kernel's log that had nothing new.
+pub const KERNEL_LOG_POLL: Duration = Duration::from_millis(100);
+/// Between two tries to open a kernel's log.
+pub const KERNEL_LOG_RETRY: Duration = Duration::from_secs(5);
+/// How far back a kernel's log counts that was never read before, in microseconds: two hours, as Azure's health checks look.
+pub const KERNEL_LOG_LOOK_BACK_US_MAX: u64 = 2 * 3_600 * 1_000_000;

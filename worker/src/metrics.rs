@@ -3,7 +3,8 @@
 use std::time::Duration;
 
 use metrics::{counter, describe_counter, describe_gauge, describe_histogram, gauge, histogram};
-use muster_core::command::Exit;
+use muster_core::command::{Exit, GpuDescription};
+use muster_core::health::Severity;
 
 const RUNNING: &str = "muster_worker_tasks_running";
 const STARTS: &str = "muster_worker_task_starts_total";
@@ -24,6 +25,15 @@ const SHIP_FAILURES: &str = "muster_worker_log_ship_failures_total";
 const UNSHIPPED: &str = "muster_worker_log_segments_unshipped";
 const UNSHIPPED_LOST: &str = "muster_worker_log_unshipped_lost_bytes_total";
 const REMOVED: &str = "muster_worker_log_attempts_removed_total";
+
+const FINDINGS: &str = "muster_worker_health_findings_total";
+const CHECKS: &str = "muster_worker_health_checks_total";
+const WORKS: &str = "muster_worker_health_works_total";
+const SWEEP: &str = "muster_worker_health_sweep_seconds";
+const XIDS: &str = "muster_worker_xid_events_total";
+const SXIDS: &str = "muster_worker_sxid_events_total";
+const LOG_GAPS: &str = "muster_worker_kernel_log_lost_total";
+const LOG_FORGED: &str = "muster_worker_kernel_log_forged_total";
 
 /// Says what each one is.
 pub(crate) fn describe() {
@@ -61,6 +71,23 @@ pub(crate) fn describe() {
         "bytes of output that were removed before they were shipped"
     );
     describe_counter!(REMOVED, "ended attempts whose output was removed");
+    describe_counter!(
+        FINDINGS,
+        "what was found about this host's health, by rule and severity"
+    );
+    describe_counter!(CHECKS, "runs of the site's own checks, by check and result");
+    describe_counter!(WORKS, "repairs and checks that were ordered, by outcome");
+    describe_histogram!(SWEEP, "time to read all GPUs, or the host, once");
+    describe_counter!(XIDS, "XIDs of this host's GPUs as they came, by code");
+    describe_counter!(SXIDS, "SXids of this host's switches as they came, by code");
+    describe_counter!(
+        LOG_GAPS,
+        "records of the kernel's log that were overwritten before they were read"
+    );
+    describe_counter!(
+        LOG_FORGED,
+        "lines of the kernel's log that name a GPU's error and that the kernel did not write"
+    );
 }
 
 pub(crate) fn task_started() {
@@ -127,6 +154,50 @@ pub(crate) fn container_engine(answers: bool) {
 
 pub(crate) fn session_open(open: bool) {
     gauge!(SESSION).set(if open { 1.0 } else { 0.0 });
+}
+
+pub(crate) fn health_finding(rule: &str, severity: Severity) {
+    counter!(FINDINGS, "rule" => rule.to_owned(), "severity" => severity.word()).increment(1);
+}
+
+pub(crate) fn health_check(check: &str, severity: Option<Severity>) {
+    let result = severity.map_or("unknown", Severity::word);
+    counter!(CHECKS, "check" => check.to_owned(), "result" => result).increment(1);
+}
+
+pub(crate) fn health_work(action: &'static str, passed: bool) {
+    let outcome = if passed { "passed" } else { "failed" };
+    counter!(WORKS, "action" => action, "outcome" => outcome).increment(1);
+}
+
+pub(crate) fn health_sweep(of: &'static str, took: Duration) {
+    histogram!(SWEEP, "of" => of).record(took.as_secs_f64());
+}
+
+pub(crate) fn xid(code: u32) {
+    counter!(XIDS, "code" => code.to_string()).increment(1);
+}
+
+pub(crate) fn sxid(code: u32) {
+    counter!(SXIDS, "code" => code.to_string()).increment(1);
+}
+
+pub(crate) fn kernel_log_gap(lost: u64) {
+    counter!(LOG_GAPS).increment(lost);
+}
+
+pub(crate) fn kernel_log_forged(lines: u64) {
+    counter!(LOG_FORGED).increment(lines);
+}
+
+/// A reading of a GPU, under the name and with the labels of NVIDIA's exporter.
+pub(crate) fn gpu_gauge(name: String, gpu: &GpuDescription, value: f64) {
+    let labels = [
+        ("gpu", gpu.index.to_string()),
+        ("UUID", gpu.uuid.to_string()),
+        ("modelName", gpu.model.clone()),
+    ];
+    gauge!(name, &labels).set(value);
 }
 
 /// What is true now.

@@ -16,13 +16,14 @@ use tokio_util::sync::CancellationToken;
 use crate::config::{CgroupUse, GpuConfig, WorkerConfig};
 use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::cpus::{CpuLayout, CpuLedger};
-use crate::driver::{Driver, Executor};
+use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, HandOver, NvmlBackend, SimulatedBackend,
-    Timeline,
+    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, HandOver, NvmlBackend,
+    SimulatedBackend, Timeline,
 };
+use crate::health;
 use crate::identity::{DataDirectory, Machine};
 use crate::inbox::inbox;
 use crate::journal::Journal;
@@ -62,25 +63,24 @@ pub async fn run(
     let gpus = open_gpus(&config.gpus, &name)?;
     let addresses = gpus.pci_addresses();
     let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
-    let hardware = Hardware {
-        cpus: cpu_ledger(&config, &addresses)?,
-        devices: gpus.device_numbers(),
-    };
-    let memory = gpus.memory();
+    let hardware = hardware(&config, &*gpus, &addresses)?;
+    let (memory, sensors) = (gpus.memory(), gpus.sensors());
     let monitor = GpuMonitor::start(gpus, faults)?;
     let host = registration(&config, &data, machine, (monitor.inventory(), learnt));
     let stop = CancellationToken::new();
     let (outbox, incoming) = inbox();
     let clock = LeaseClock::start();
-    let finder = engine_finder(&config, &data);
-    let (engine, engines) = watch::channel(finder.find(None).await);
+    let engines = watch_engine(&config, &data, &stop).await;
     let patience = Duration::from_millis(config.gpu_memory_wait_ms);
     let hand_over = HandOver::new(memory, patience, outbox.clone());
     let settings = runner_config((&config, &data), hardware, engines.clone())?;
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
-    let (executor, handle) = Executor::new(journal, runner.clone());
+    let place = place(&data, &host, clock);
+    let watched = gpus_to_watch(&monitor, addresses, sensors);
+    let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
+    let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
     let (newest, accepted) = watch::channel(agent.leader());
     let keeper = SessionKeeper::new(
         (host, engines),
@@ -97,6 +97,7 @@ pub async fn run(
         runner,
         executor: handle,
         gpus: monitor,
+        health: Health::new(desk),
         newest,
         logs: data.logs(),
         retention: config.log_retention,
@@ -107,7 +108,6 @@ pub async fn run(
     };
     let executor = tokio::spawn(executor.run());
     ship(config.log_shipping, name, &data, stop.clone());
-    tokio::spawn(finder.watch(engine, stop.clone()));
     driver.recovered(actions, late).await?;
     let outcome = tokio::select! {
         () = shutdown => Ok(()),
@@ -118,6 +118,55 @@ pub async fn run(
     stop.cancel();
     task_place::leave(&data);
     outcome
+}
+
+/// What tasks are bound to and kept from.
+fn hardware(
+    config: &WorkerConfig,
+    gpus: &dyn GpuBackend,
+    addresses: &BTreeMap<GpuUuid, PciAddress>,
+) -> Result<Hardware, Error> {
+    Ok(Hardware {
+        cpus: cpu_ledger(config, addresses)?,
+        devices: gpus.device_numbers(),
+    })
+}
+
+/// The container engine of this host, looked for now and again and again until `stop`.
+async fn watch_engine(
+    config: &WorkerConfig,
+    data: &DataDirectory,
+    stop: &CancellationToken,
+) -> watch::Receiver<Option<FoundEngine>> {
+    let finder = engine_finder(config, data);
+    let (engine, engines) = watch::channel(finder.find(None).await);
+    tokio::spawn(finder.watch(engine, stop.clone()));
+    engines
+}
+
+/// What the watch over health must know of the host.
+fn place(data: &DataDirectory, host: &HostRegistration, clock: LeaseClock) -> health::Place {
+    health::Place {
+        data: data.path().to_owned(),
+        boot_id: host.boot_id.clone(),
+        rebooted: data.rebooted(),
+        clock,
+    }
+}
+
+/// The GPUs as the watch over health needs them.
+fn gpus_to_watch(
+    monitor: &GpuMonitor,
+    addresses: BTreeMap<GpuUuid, PciAddress>,
+    sensors: Box<dyn GpuSensors>,
+) -> health::Gpus {
+    health::Gpus {
+        described: monitor.inventory().to_vec(),
+        addresses,
+        sensors,
+        injector: monitor.injector(),
+        is_simulated: monitor.is_simulated(),
+    }
 }
 
 /// The data directory, with a place for the tasks' directories.
@@ -154,8 +203,7 @@ impl Driver {
         let inputs: Vec<Input> = seen.chain(late).collect();
         self.carry_out(actions).await?;
         for input in inputs {
-            let actions = self.agent.step(input, self.clock.now());
-            self.carry_out(actions).await?;
+            self.step(input).await?;
         }
         Ok(())
     }

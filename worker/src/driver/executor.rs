@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use muster_core::agent::{Action, JournalRecord};
+use muster_core::health::book::Order;
 use tokio::sync::{Notify, mpsc};
 use tokio::time::{Instant, sleep_until, timeout_at};
 
@@ -50,6 +51,8 @@ pub(crate) struct Executor {
     backlog: Vec<Work>,
     /// Attempts whose start waits for the journal: all that concerns them waits behind it.
     starting: BTreeSet<RunId>,
+    /// Where repairs and checks go.
+    works: mpsc::Sender<Order>,
     shared: Arc<Shared>,
 }
 
@@ -84,7 +87,11 @@ impl ExecutorHandle {
 
 impl Executor {
     /// An executor and the handle to it.
-    pub(crate) fn new(journal: Journal, runner: Runner) -> (Self, ExecutorHandle) {
+    pub(crate) fn new(
+        journal: Journal,
+        runner: Runner,
+        works: mpsc::Sender<Order>,
+    ) -> (Self, ExecutorHandle) {
         let (sender, work) = mpsc::channel(ACTIONS_WAITING_MAX);
         let shared = Arc::new(Shared::default());
         let executor = Self {
@@ -93,6 +100,7 @@ impl Executor {
             work,
             backlog: Vec::new(),
             starting: BTreeSet::new(),
+            works,
             shared: Arc::clone(&shared),
         };
         let handle = ExecutorHandle {
@@ -203,8 +211,12 @@ impl Executor {
                 path,
                 kept,
             } => self.runner.remove_checkpoint((key.job, unit), path, kept),
+            Action::HealthWork(order) => {
+                if let Err(error) = self.works.try_send(order) {
+                    tracing::error!(%error, "a repair or a check does not begin: too many wait");
+                }
+            }
             Action::SendStatus => self.shared.status_due.notify_one(),
-            Action::HealthWork(_) => {}
             // Taken out before.
             Action::Journal(_) => {}
         }
@@ -356,7 +368,8 @@ mod tests {
         let (journal, _) = Journal::open(&disk.join("journal")).unwrap();
         let (outbox, mut reports) = inbox();
         let runner = testing::runner(config, outbox);
-        let (executor, handle) = Executor::new(journal, runner);
+        let (works, _ordered) = mpsc::channel(1);
+        let (executor, handle) = Executor::new(journal, runner, works);
         // What cannot be rewritten is at the head of what is taken at once.
         std::fs::remove_dir_all(&disk).unwrap();
         handle.compact(Vec::new()).await.unwrap();

@@ -5,6 +5,7 @@
 
 mod beats;
 mod executor;
+mod health;
 mod output;
 mod timed_output;
 
@@ -34,6 +35,7 @@ use crate::session::Session;
 use crate::watchdog::Watchdog;
 use beats::Beats;
 pub(crate) use executor::{Executor, ExecutorHandle};
+pub(crate) use health::Health;
 use muster_supervisor::RunId;
 use muster_supervisor::clock::{LeaseClock, wall_clock};
 use output::OutputRequests;
@@ -47,6 +49,7 @@ pub(crate) struct Driver {
     pub(crate) executor: ExecutorHandle,
     pub(crate) execs: Execs,
     pub(crate) gpus: GpuMonitor,
+    pub(crate) health: Health,
     /// Where the session keeper reads the newest leadership accepted.
     pub(crate) newest: watch::Sender<LeadershipEpoch>,
     pub(crate) logs: std::path::PathBuf,
@@ -111,6 +114,8 @@ impl Driver {
             Incoming::Progress(RunId { key, epoch }, step) => {
                 self.step(Input::Progress { key, epoch, step }).await
             }
+            Incoming::Found(findings) => self.step(Input::Found(findings)).await,
+            Incoming::HealthWorkDone(done) => self.step(Input::HealthWorkDone(done)).await,
             Incoming::Opened(session) => {
                 metrics::session_open(true);
                 self.runner.beats_every(session.timings.beat_ms);
@@ -229,6 +234,7 @@ impl Driver {
         let now = self.clock.now();
         self.watchdog.iter().for_each(Watchdog::tell);
         self.step(Input::Tick).await?;
+        self.health.tell_again();
         for (gpu, health) in self.gpus.check_silence() {
             self.step(Input::GpuHealth { gpu, health }).await?;
         }
@@ -256,8 +262,10 @@ impl Driver {
     }
 
     /// One input in; leases are extended at once, the rest follows in order.
-    async fn step(&mut self, input: Input) -> Result<(), Error> {
+    pub(crate) async fn step(&mut self, input: Input) -> Result<(), Error> {
+        self.health.note(&input);
         let actions = self.agent.step(input, self.clock.now());
+        self.health.rules(self.agent.health_rules());
         self.newest.send_if_modified(|newest| {
             let changed = *newest != self.agent.leader();
             *newest = self.agent.leader();
@@ -304,7 +312,8 @@ impl Driver {
         let now = self.clock.now();
         let (sequence, whole) = open.beats.next(now, changed);
         self.step(Input::BeatSent { sequence }).await?;
-        let beat = self.agent.beat(sequence, whole);
+        let mut beat = self.agent.beat(sequence, whole);
+        health::name_host(&mut beat, open.session.host);
         if !say(open, WorkerKind::Beat((&beat).into())) && whole {
             open.beats.status_lost();
         }

@@ -6,6 +6,8 @@ mod handover;
 mod memory;
 mod monitor;
 mod nvml;
+mod nvml_sensors;
+mod sensors;
 mod simulated;
 mod timeline;
 
@@ -25,6 +27,7 @@ pub(crate) use handover::HandOver;
 pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::GpuMonitor;
 pub use nvml::NvmlBackend;
+pub use sensors::{GpuReadings, GpuSensors};
 pub use simulated::SimulatedBackend;
 pub use timeline::{Timeline, TimelineError};
 
@@ -97,6 +100,9 @@ pub trait GpuBackend: Send {
 
     /// Says how much of the GPUs' memory is in use, from whatever thread.
     fn memory(&self) -> Arc<dyn GpuMemory>;
+
+    /// Reads the GPUs for the rules of health, on whatever thread.
+    fn sensors(&self) -> Box<dyn GpuSensors>;
 
     /// Waits for up to `wait` for changes. A GPU that is not named is as it was; all begin healthy.
     ///

@@ -150,6 +150,16 @@ impl GpuMonitor {
         gpus.map(|gpu| (*gpu, health.clone())).collect()
     }
 
+    /// Where it is said that a GPU is well again.
+    pub(crate) fn injector(&self) -> Injector {
+        self.injector.clone()
+    }
+
+    /// Whether the GPUs are not there.
+    pub(crate) const fn is_simulated(&self) -> bool {
+        self.is_simulated
+    }
+
     /// Makes a simulated GPU show a health from now on. Of a real one, only says that it is repaired.
     pub(crate) fn inject(&self, gpu: GpuUuid, health: GpuHealth) -> Result<(), InjectError> {
         if !self.is_simulated && health != GpuHealth::Healthy {

@@ -2,8 +2,8 @@
 //!
 //! NVML's events lose XIDs that come fast (only the last one is reported), so each sweep also asks every
 //! GPU directly. XIDs that user programs cause (13, 31, 43, 45, ...) do not make a GPU unfit; those that
-//! NVIDIA and several operators agree on do. Row remapping, throttling, NVLink and kernel messages are
-//! not read here.
+//! NVIDIA and several operators agree on do. What else is wrong with a GPU is read by `nvml_sensors` and
+//! from the kernel's log, and judged by the rules of health.
 
 use std::collections::BTreeMap;
 use std::error::Error as _;
@@ -20,7 +20,8 @@ use nvml_wrapper::enums::event::XidError;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::event::EventSet;
 
-use super::{GpuBackend, GpuError, GpuMemory, HealthChange, faulted};
+use super::nvml_sensors::NvmlSensors;
+use super::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, faulted};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
 use muster_supervisor::DeviceNumber;
@@ -213,6 +214,10 @@ impl GpuBackend for NvmlBackend {
 
     fn memory(&self) -> Arc<dyn GpuMemory> {
         Arc::new(NvmlMemory(self.nvml))
+    }
+
+    fn sensors(&self) -> Box<dyn GpuSensors> {
+        Box::new(NvmlSensors::new(self.nvml))
     }
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {

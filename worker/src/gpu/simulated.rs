@@ -8,8 +8,9 @@ use std::time::Duration;
 use muster_core::command::GpuDescription;
 use muster_core::ids::GpuUuid;
 
+use super::sensors::SimulatedSensors;
 use super::timeline::{Shows, Timeline};
-use super::{GpuBackend, GpuError, GpuMemory, HealthChange};
+use super::{GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange};
 use crate::limits::INJECTIONS_WAITING_MAX;
 use crate::topology::PciAddress;
 use muster_supervisor::DeviceNumber;
@@ -22,6 +23,7 @@ pub struct SimulatedBackend {
     addresses: BTreeMap<GpuUuid, PciAddress>,
     timeline: Timeline,
     used: SimulatedMemory,
+    sensors: SimulatedSensors,
     clock: LeaseClock,
     opened_ms: u64,
     injected: Receiver<HealthChange>,
@@ -48,6 +50,7 @@ impl SimulatedBackend {
             addresses: BTreeMap::new(),
             timeline,
             used: SimulatedMemory::default(),
+            sensors: SimulatedSensors::default(),
             opened_ms: clock.now().0,
             clock,
             injected,
@@ -84,6 +87,10 @@ impl SimulatedBackend {
                     self.used.lock().insert(gpu, used_mib);
                     None
                 }
+                Shows::Metric(name, value) => {
+                    self.sensors.set(gpu, name, value);
+                    None
+                }
             }
         })
         .collect()
@@ -113,6 +120,10 @@ impl GpuBackend for SimulatedBackend {
 
     fn memory(&self) -> Arc<dyn GpuMemory> {
         Arc::new(self.used.clone())
+    }
+
+    fn sensors(&self) -> Box<dyn GpuSensors> {
+        Box::new(self.sensors.clone())
     }
 
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
@@ -199,6 +210,26 @@ mod tests {
             vec![order, (second, faulted("xid-79", "from the timeline"))]
         );
         assert_eq!(backend.observe(NO_WAIT).unwrap(), vec![]);
+    }
+
+    #[test]
+    fn metrics_are_read_from_the_moment_on_at_which_the_timeline_sets_them() {
+        let mut backend = backend(
+            "0,2,metric:temp_core.over_max_c,-9\n0,2,metric:temp_core.over_max_c,3\n0,2,metric:DCGM_FI_DEV_GPU_TEMP,90",
+        );
+        let mut sensors = backend.sensors();
+        let gpus = backend.inventory().to_vec();
+        let now = muster_core::time::MonotonicMs(1);
+        assert_eq!(sensors.read(&gpus[2], now).samples, vec![]);
+        assert_eq!(backend.observe(NO_WAIT).unwrap(), vec![]);
+        let readings = sensors.read(&gpus[2], now);
+        let metrics = vec![("over_max_c".to_owned(), 3)];
+        assert_eq!(readings.samples, vec![("temp_core".to_owned(), metrics)]);
+        assert_eq!(
+            readings.gauges,
+            vec![("DCGM_FI_DEV_GPU_TEMP".to_owned(), 90.0)]
+        );
+        assert_eq!(sensors.read(&gpus[3], now).samples, vec![]);
     }
 
     #[test]

@@ -10,6 +10,8 @@ use crate::limits::TIMELINE_LINES_MAX;
 
 /// The signal that says how many MiB of a GPU's memory are in use, in place of a detail.
 const MEMORY: &str = "memory";
+/// How the signal begins that sets a reading, in place of a detail: `metric:RULE.METRIC`, or `metric:NAME` for a gauge.
+const METRIC: &str = "metric:";
 /// The signal that makes a GPU well again.
 const HEAL: &str = "heal";
 
@@ -34,6 +36,8 @@ pub(super) enum Shows {
     Health(GpuHealth),
     /// So much of its memory in use.
     MemoryMib(u64),
+    /// A reading has this value.
+    Metric(String, i64),
 }
 
 /// Why a timeline cannot be used.
@@ -59,8 +63,8 @@ pub enum TimelineError {
 }
 
 impl Timeline {
-    /// Reads a file: `at_ms,gpu,signal[,detail]` a line; `#` starts a comment; the signal `heal` heals, and `memory`
-    /// says how many MiB of the GPU's memory are in use from then on.
+    /// Reads a file: `at_ms,gpu,signal[,detail]` a line; `#` starts a comment; the signal `heal` heals, `memory`
+    /// says how many MiB of the GPU's memory are in use from then on, and `metric:RULE.METRIC` what is read for a rule.
     ///
     /// # Errors
     /// See [`TimelineError`].
@@ -134,6 +138,18 @@ fn parse_line(line: &str) -> Result<TimelineEvent, String> {
     }
     let signal = field("signal")?;
     let detail = field("detail").unwrap_or("from the timeline");
+    if let Some(name) = signal.strip_prefix(METRIC) {
+        let is_letter = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'_' | b'.');
+        let value = detail.parse();
+        return match value {
+            Ok(value) if !name.is_empty() && name.bytes().all(is_letter) => Ok(TimelineEvent {
+                at_ms,
+                gpu,
+                shows: Shows::Metric(name.to_owned(), value),
+            }),
+            _ => Err("`metric:RULE.METRIC` needs a name and a whole number".to_owned()),
+        };
+    }
     let shows = match signal {
         HEAL => Shows::Health(GpuHealth::Healthy),
         MEMORY => Shows::MemoryMib(
@@ -175,6 +191,8 @@ mod tests {
             ("1,128,heal", 1),
             ("1,0,", 1),
             ("1,0,memory,much", 1),
+            ("1,0,metric:temp_core.over_max_c,hot", 1),
+            ("1,0,metric:,1", 1),
         ] {
             let error = Timeline::parse(text).unwrap_err();
             assert!(

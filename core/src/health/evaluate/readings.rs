@@ -73,6 +73,16 @@ impl Readings {
         track.read(now, reading)
     }
 
+    /// Goes on with what an earlier agent found: the component is so bad by a rule, which is not told again. Its way back
+    /// begins now.
+    pub fn stand(&mut self, now: TimeMs, rule: &Rule, component: &Component, severity: Severity) {
+        let mut track = Track::new(rule);
+        track.severity = severity;
+        track.met_at = now;
+        let key = (rule.id.clone(), component.clone());
+        self.tracks.insert(key, track);
+    }
+
     /// What is over because nothing of it happened for long enough, for rules that only ever hear of events.
     pub fn quiet(&mut self, now: TimeMs) -> Vec<(String, Component)> {
         let mut over = Vec::new();

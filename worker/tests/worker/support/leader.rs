@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use muster_core::beat::{TaskStatus, WorkerStatus};
-use muster_core::desired::{DesiredState, TaskAssignment, TaskKey};
+use muster_core::desired::{DesiredState, HealthDuties, TaskAssignment, TaskKey};
 use muster_core::ids::{HostId, LeadershipEpoch, Revision};
 use muster_core::timings::Timings;
 use muster_proto::status::not_leader;
@@ -22,7 +22,7 @@ use tonic::{Request, Response, Status, Streaming};
 
 use super::PATIENCE_MS;
 
-const HOST: HostId = HostId(5);
+pub(crate) const HOST: HostId = HostId(5);
 
 /// What the leader knows and does.
 #[derive(Debug, Default)]
@@ -36,6 +36,8 @@ pub(crate) struct Inner {
     pub(crate) acking: bool,
     timings: Timings,
     tasks: BTreeMap<TaskKey, TaskAssignment>,
+    /// What the host is told about health.
+    duties: HealthDuties,
     stream: Option<mpsc::Sender<Result<v1::LeaderMessage, Status>>>,
     pub(crate) hellos: Vec<v1::Hello>,
     pub(crate) beats: u64,
@@ -118,6 +120,14 @@ impl Leader {
         inner.send_desired();
     }
 
+    /// Replaces what the host is told about health.
+    pub(crate) fn oblige(&self, duties: HealthDuties) {
+        let mut inner = self.inner();
+        inner.revision += 1;
+        inner.duties = duties;
+        inner.send_desired();
+    }
+
     pub(crate) fn say(&self, kind: LeaderKind) {
         self.inner().send(kind);
     }
@@ -166,11 +176,11 @@ impl Inner {
 
     fn send_desired(&mut self) {
         let desired = DesiredState {
-            health: muster_core::desired::HealthDuties::default(),
             leader: LeadershipEpoch(self.epoch),
             revision: Revision(self.revision),
             host: HOST,
             tasks: self.tasks.values().cloned().collect(),
+            health: self.duties.clone(),
         };
         self.send(LeaderKind::Desired((&desired).into()));
     }

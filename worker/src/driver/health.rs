@@ -1,0 +1,109 @@
+//! The decision loop's side of health: what the watch must hear, and by which number the cluster knows this host.
+
+use std::collections::BTreeMap;
+
+use muster_core::agent::Input;
+use muster_core::beat::Beat;
+use muster_core::command::GpuHealth;
+use muster_core::health::Component;
+use muster_core::ids::{GpuUuid, HostId, Revision};
+
+use crate::health::{HealthDesk, Seen};
+
+/// What the watch over this host's health was told, and what it could not be told yet: the loop never waits for it.
+pub(crate) struct Health {
+    desk: HealthDesk,
+    /// GPUs whose newest health it does not know.
+    missed: BTreeMap<GpuUuid, GpuHealth>,
+    heard: Told<u64>,
+    rules: Told<Revision>,
+}
+
+/// The newest of something, and whether it was told.
+#[derive(Debug, Default)]
+struct Told<T> {
+    newest: T,
+    is_told: bool,
+}
+
+impl<T: Copy + PartialEq> Told<T> {
+    fn set(&mut self, newest: T) {
+        if self.newest != newest {
+            self.newest = newest;
+            self.is_told = false;
+        }
+    }
+}
+
+impl Health {
+    pub(crate) fn new(desk: HealthDesk) -> Self {
+        Self {
+            desk,
+            missed: BTreeMap::new(),
+            // Nothing was heard and the shipped rules are in force: that is known.
+            heard: Told {
+                newest: 0,
+                is_told: true,
+            },
+            rules: Told {
+                newest: Revision::default(),
+                is_told: true,
+            },
+        }
+    }
+
+    /// Takes what of an input is about health.
+    pub(super) fn note(&mut self, input: &Input) {
+        match input {
+            Input::GpuHealth { gpu, health } => {
+                self.desk.shown.send_modify(|shown| {
+                    shown.insert(*gpu, health.clone());
+                });
+                self.missed.insert(*gpu, health.clone());
+                self.tell_again();
+            }
+            // One that came late says less than is known.
+            Input::Desired(desired) if desired.health.heard > self.heard.newest => {
+                self.heard.set(desired.health.heard);
+                self.tell_again();
+            }
+            _ => {}
+        }
+    }
+
+    /// The rules that are in force.
+    pub(super) fn rules(&mut self, revision: Revision) {
+        if self.rules.newest != revision {
+            self.rules.set(revision);
+            self.tell_again();
+        }
+    }
+
+    /// Tells what could not be told before.
+    pub(super) fn tell_again(&mut self) {
+        let seen = &self.desk.seen;
+        while let Some((gpu, health)) = self.missed.pop_first() {
+            if seen.try_send(Seen::Gpu(gpu, health.clone())).is_err() {
+                self.missed.insert(gpu, health);
+                return;
+            }
+        }
+        if !self.heard.is_told {
+            self.heard.is_told = seen.try_send(Seen::Heard(self.heard.newest)).is_ok();
+        }
+        if !self.rules.is_told {
+            self.rules.is_told = seen.try_send(Seen::Rules(self.rules.newest)).is_ok();
+        }
+    }
+}
+
+/// Puts in by which number the cluster knows this host: findings are made before anybody has said it.
+pub(super) fn name_host(beat: &mut Beat, id: HostId) {
+    let findings = beat.status.iter_mut().flat_map(|it| &mut it.findings);
+    for finding in findings {
+        match &mut finding.component {
+            Component::Host(host) | Component::Nic { host, .. } => *host = id,
+            Component::Gpu(_) | Component::Rack(_) => {}
+        }
+    }
+}

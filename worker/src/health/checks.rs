@@ -1,0 +1,29 @@
+//! The site's own checks, each again and again.
+
+use std::time::Duration;
+
+use muster_core::health::checks;
+use tokio::sync::mpsc::Sender;
+use tokio::time::sleep;
+
+use super::{Seen, SiteCheck, program};
+use crate::session::jitter;
+
+/// Runs a check until nobody listens. The next run begins a period after the last one ended, give or take a tenth, so that
+/// hosts do not all ask the same file server at once.
+pub(super) async fn repeat(check: SiteCheck, seen: Sender<Seen>) {
+    let limit = Duration::from_secs(check.timeout_s);
+    let period = Duration::from_secs(check.period_s);
+    loop {
+        let ran = program::run(&check.command, limit).await;
+        let result = checks::read(check.dialect.into(), ran.end, &ran.output);
+        if seen
+            .send(Seen::Checked(check.name.clone(), result))
+            .await
+            .is_err()
+        {
+            return;
+        }
+        sleep(period - jitter(period / 10)).await;
+    }
+}

@@ -1,0 +1,207 @@
+//! Settings about the health of a host and its GPUs.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use muster_core::health::checks::Dialect;
+use muster_core::health::kernel_log::Trust;
+use serde::{Deserialize, Serialize};
+
+use crate::limits::{HEALTH_CHECK_NAME_BYTES_MAX, HEALTH_CHECKS_MAX, HEALTH_SAMPLE_MS};
+
+/// Where the kernel hands out its log.
+const KERNEL_LOG: &str = "/dev/kmsg";
+/// The word for no log at all.
+const OFF: &str = "off";
+
+/// Settings about the health of a host and its GPUs.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct HealthConfig {
+    /// The kernel's log; `off` for none. Of `/dev/kmsg` only what the kernel itself wrote counts. Another path is a file or
+    /// pipe with records of the same form, for tests: whoever wrote them is believed.
+    pub kernel_log: PathBuf,
+    /// Below which folder `proc` and `sys` of the host lie.
+    pub host_root: PathBuf,
+    /// Milliseconds between two readings of GPUs and of the host.
+    pub sample_ms: u64,
+    /// Whether the GPUs' gauges are exported under the names that NVIDIA's exporter gives them; off where that one runs too.
+    pub gpu_gauges: bool,
+    /// The site's own checks.
+    pub checks: Vec<SiteCheck>,
+    /// A program that checks a GPU before it is used again, beside what is built in; `{gpu}` is its index, `{uuid}` its UUID.
+    pub active_check: Vec<String>,
+    /// The program that resets a GPU on which nothing runs.
+    pub reset_command: Vec<String>,
+    /// The program that reboots the host; without it nothing does.
+    pub reboot_command: Vec<String>,
+}
+
+impl Default for HealthConfig {
+    fn default() -> Self {
+        let reset = ["nvidia-smi", "--gpu-reset", "-i", "{uuid}"];
+        Self {
+            kernel_log: PathBuf::from(KERNEL_LOG),
+            host_root: PathBuf::from("/"),
+            sample_ms: HEALTH_SAMPLE_MS,
+            gpu_gauges: true,
+            checks: Vec::new(),
+            active_check: Vec::new(),
+            reset_command: reset.map(str::to_owned).to_vec(),
+            reboot_command: Vec::new(),
+        }
+    }
+}
+
+/// A check that the site brings along.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SiteCheck {
+    /// Its name: what it finds is told under the rule `check:NAME`.
+    pub name: String,
+    /// The program and its arguments.
+    pub command: Vec<String>,
+    /// Seconds between two runs.
+    pub period_s: u64,
+    /// Seconds after which it is killed with all that it started: one that hangs has found something that hangs.
+    pub timeout_s: u64,
+    /// How its end is understood.
+    #[serde(default)]
+    pub dialect: CheckDialect,
+}
+
+/// How a check's end is understood.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CheckDialect {
+    /// 0 is well, 1 a warning, 2 critical, anything else unknown.
+    #[default]
+    Nagios,
+    /// LBNL's node health check: 0 is well, anything else is not; a line with `ERROR` says why.
+    Nhc,
+    /// Slurm's `HealthCheckProgram`: as node health checks.
+    Slurm,
+}
+
+impl From<CheckDialect> for Dialect {
+    fn from(dialect: CheckDialect) -> Self {
+        match dialect {
+            CheckDialect::Nagios => Self::Nagios,
+            CheckDialect::Nhc | CheckDialect::Slurm => Self::NodeHealthCheck,
+        }
+    }
+}
+
+impl HealthConfig {
+    /// The log to read and whose records count; none if it is off.
+    pub(crate) fn log(&self) -> Option<(&Path, Trust)> {
+        if self.kernel_log == Path::new(OFF) {
+            return None;
+        }
+        let trust = if self.kernel_log == Path::new(KERNEL_LOG) {
+            Trust::Kernel
+        } else {
+            Trust::Tests
+        };
+        Some((&self.kernel_log, trust))
+    }
+
+    /// The first rule that the settings break.
+    pub(crate) fn broken_rule(&self) -> Option<String> {
+        let is_log = self.kernel_log == Path::new(OFF) || self.kernel_log.is_absolute();
+        let rules = [
+            (is_log, "kernel_log must be `off` or an absolute path"),
+            (
+                self.host_root.is_absolute(),
+                "host_root must be an absolute path",
+            ),
+            (self.sample_ms > 0, "sample_ms must be at least 1"),
+        ];
+        let broken = rules.iter().find(|(holds, _)| !holds);
+        if let Some((_, rule)) = broken {
+            return Some((*rule).to_owned());
+        }
+        if self.checks.len() > HEALTH_CHECKS_MAX {
+            return Some(format!(
+                "has more than {HEALTH_CHECKS_MAX} checks (HEALTH_CHECKS_MAX)"
+            ));
+        }
+        let names: BTreeSet<&str> = self.checks.iter().map(|it| it.name.as_str()).collect();
+        if names.len() < self.checks.len() {
+            return Some("checks must have different names".to_owned());
+        }
+        self.checks.iter().find_map(SiteCheck::broken_rule)
+    }
+}
+
+impl SiteCheck {
+    fn broken_rule(&self) -> Option<String> {
+        let is_letter = |it: u8| it.is_ascii_alphanumeric() || matches!(it, b'-' | b'_' | b'.');
+        let is_name = !self.name.is_empty()
+            && self.name.len() <= HEALTH_CHECK_NAME_BYTES_MAX
+            && self.name.bytes().all(is_letter);
+        if !is_name {
+            return Some(format!(
+                "check `{}` must have a name of letters, digits, `-`, `_` and `.`, at most {HEALTH_CHECK_NAME_BYTES_MAX} bytes",
+                self.name
+            ));
+        }
+        let is_run = !self.command.is_empty() && self.period_s > 0 && self.timeout_s > 0;
+        (!is_run).then(|| {
+            format!(
+                "check `{}` must name a program, and leave it a period and time",
+                self.name
+            )
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn check(name: &str) -> SiteCheck {
+        SiteCheck {
+            name: name.to_owned(),
+            command: vec!["true".to_owned()],
+            period_s: 1,
+            timeout_s: 1,
+            dialect: CheckDialect::Nagios,
+        }
+    }
+
+    #[test]
+    fn broken_settings_are_named() {
+        let rule = |change: fn(&mut HealthConfig)| {
+            let mut config = HealthConfig::default();
+            change(&mut config);
+            config.broken_rule().unwrap_or_default()
+        };
+        assert_eq!(rule(|_| {}), "");
+        assert_eq!(rule(|it| it.kernel_log = "off".into()), "");
+        assert!(rule(|it| it.kernel_log = "kmsg".into()).contains("kernel_log"));
+        assert!(rule(|it| it.host_root = "host".into()).contains("host_root"));
+        assert!(rule(|it| it.sample_ms = 0).contains("sample_ms"));
+        assert!(rule(|it| it.checks = vec![check("a"), check("a")]).contains("different"));
+        assert!(rule(|it| it.checks = vec![check("a b")]).contains("`a b`"));
+        let hurried = |it: &mut HealthConfig| {
+            it.checks = vec![SiteCheck {
+                timeout_s: 0,
+                ..check("disk")
+            }];
+        };
+        assert!(rule(hurried).contains("`disk`"));
+        let text = r#"{"kernel_log": "off", "kernal_log": "off"}"#;
+        assert!(serde_json::from_str::<HealthConfig>(text).is_err());
+    }
+
+    #[test]
+    fn only_the_kernel_is_believed_where_it_hands_out_its_log() {
+        let mut config = HealthConfig::default();
+        assert_eq!(config.log(), Some((Path::new("/dev/kmsg"), Trust::Kernel)));
+        config.kernel_log = "/tmp/pipe".into();
+        assert_eq!(config.log(), Some((Path::new("/tmp/pipe"), Trust::Tests)));
+        config.kernel_log = "off".into();
+        assert_eq!(config.log(), None);
+    }
+}

@@ -1,0 +1,305 @@
+//! What is read of the host itself, from `proc`, `sys` and the data directory's file system.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muster_core::health::{DAY_MS, HOUR_MS};
+use muster_core::time::MonotonicMs;
+use rustix::fs::StatVfsMountFlags;
+
+use super::adapters::Adapters;
+use super::processes::Processes;
+use super::rates::{Rate, Recent, permille};
+use super::{Sample, THIS_HOST};
+use crate::topology::PciAddress;
+
+/// How sensors of CPUs are called.
+const CPU_SENSORS: [&str; 4] = ["coretemp", "k10temp", "zenpower", "cpu_thermal"];
+
+/// What was read of the host before.
+pub(super) struct HostSensors {
+    root: PathBuf,
+    data: PathBuf,
+    /// Where GPUs were when the agent started.
+    gpus: Vec<PathBuf>,
+    corrected: Rate,
+    corrected_lately: Recent,
+    uncorrected: Rate,
+    /// Whether the data directory could not be written to at the last look. The kernel's log tells of other file systems, which
+    /// this one being well says nothing about.
+    was_readonly: bool,
+    carriers: BTreeMap<String, Rate>,
+    adapters: Adapters,
+    processes: Processes,
+    sweeps: u64,
+}
+
+impl HostSensors {
+    pub(super) fn new(root: &Path, data: &Path, gpus: impl Iterator<Item = PciAddress>) -> Self {
+        let devices = root.join("sys/bus/pci/devices");
+        let gpus = gpus.map(|address| devices.join(address.to_string()));
+        Self {
+            root: root.to_owned(),
+            data: data.to_owned(),
+            gpus: gpus.filter(|path| path.exists()).collect(),
+            corrected: Rate::default(),
+            corrected_lately: Recent::default(),
+            uncorrected: Rate::default(),
+            was_readonly: false,
+            carriers: BTreeMap::new(),
+            adapters: Adapters::default(),
+            processes: Processes::default(),
+            sweeps: 0,
+        }
+    }
+
+    /// Reads all. What cannot be read is left out: that is never healthy.
+    pub(super) fn read(&mut self, now: MonotonicMs) -> Vec<Sample> {
+        let mut samples = Vec::new();
+        samples.extend(self.memory());
+        samples.extend(self.disk().unwrap_or_default());
+        samples.extend(self.files_and_processes());
+        samples.extend(self.gpu_count());
+        samples.extend(self.memory_errors(now).into_iter().flatten());
+        samples.extend(self.cpu_temperature());
+        samples.extend(self.carriers(now));
+        samples.extend(self.adapters.read(&self.root, now));
+        // Each process is asked for, so less often.
+        if self.sweeps.is_multiple_of(2) {
+            let pids_max = self.number("proc/sys/kernel/pid_max");
+            samples.extend(self.processes.read(&self.root.join("proc"), pids_max));
+        }
+        self.sweeps += 1;
+        samples
+    }
+
+    fn memory(&self) -> Option<Sample> {
+        let text = self.text("proc/meminfo")?;
+        let kib = |name: &str| -> Option<u64> {
+            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+            line.split_whitespace().next()?.parse().ok()
+        };
+        let (total, available) = (kib("MemTotal:")?, kib("MemAvailable:")?);
+        let available_mib = i64::try_from(available >> 10).ok()?;
+        let metrics = [
+            ("available_permille", permille(available, total)),
+            ("available_mib", available_mib),
+        ];
+        Some(of_host("mem_available", &metrics))
+    }
+
+    fn disk(&mut self) -> Option<Vec<Sample>> {
+        let told = rustix::fs::statvfs(&self.data).ok()?;
+        let bytes = permille(told.f_bavail, told.f_blocks);
+        // Some file systems have no inodes to run out of.
+        let inodes = permille(told.f_favail, told.f_files);
+        let free_mib = told.f_bavail.saturating_mul(told.f_frsize) >> 20;
+        let metrics = [
+            ("free_permille", bytes.min(inodes)),
+            ("free_mib", i64::try_from(free_mib).unwrap_or(i64::MAX)),
+        ];
+        let mut samples = vec![of_host("disk_free", &metrics)];
+        let is_readonly = told.f_flag.contains(StatVfsMountFlags::RDONLY);
+        if is_readonly || self.was_readonly {
+            let metrics = [("readonly", i64::from(is_readonly))];
+            samples.push(of_host("fs_readonly", &metrics));
+        }
+        self.was_readonly = is_readonly;
+        Some(samples)
+    }
+
+    fn files_and_processes(&self) -> Option<Sample> {
+        let files = self.text("proc/sys/fs/file-nr")?;
+        let mut files = files.split_whitespace().map(str::parse::<u64>);
+        let (open, _, open_max) = (files.next()?.ok()?, files.next(), files.next()?.ok()?);
+        let load = self.text("proc/loadavg")?;
+        let tasks = load.split_whitespace().nth(3)?.split_once('/')?.1;
+        let pids_max = self.number("proc/sys/kernel/pid_max")?;
+        let used = permille(open, open_max).max(permille(tasks.parse().ok()?, pids_max));
+        Some(of_host("fds_pids", &[("used_permille", used)]))
+    }
+
+    fn gpu_count(&self) -> Option<Sample> {
+        if self.gpus.is_empty() {
+            return None;
+        }
+        let missing = self.gpus.iter().filter(|path| !path.exists()).count();
+        let missing = i64::try_from(missing).unwrap_or(i64::MAX);
+        Some(of_host("gpu_count", &[("missing", missing)]))
+    }
+
+    /// Errors of memory that the host's controllers counted.
+    fn memory_errors(&mut self, now: MonotonicMs) -> Option<[Sample; 2]> {
+        let controllers = entries(&self.root.join("sys/devices/system/edac/mc"), "mc");
+        let total = |file: &str| -> Option<u64> {
+            let counts = controllers
+                .iter()
+                .filter_map(|path| number(&path.join(file)));
+            (!controllers.is_empty()).then(|| counts.sum())
+        };
+        let (corrected, uncorrected) = (total("ce_count")?, total("ue_count")?);
+        let uncorrected = self.uncorrected.grow(now, uncorrected);
+        if let Some(growth) = self.corrected.grow(now, corrected) {
+            self.corrected_lately.add(now, growth.increase);
+        }
+        let metrics = [
+            ("errors_per_day", self.corrected_lately.within(now, DAY_MS)),
+            (
+                "errors_per_hour",
+                self.corrected_lately.within(now, HOUR_MS),
+            ),
+        ];
+        let increase = uncorrected.map_or(0, |growth| growth.increase);
+        Some([
+            of_host("mce_corrected", &metrics),
+            of_host("mce_uncorrected", &[("errors_increase", increase)]),
+        ])
+    }
+
+    fn cpu_temperature(&self) -> Option<Sample> {
+        let (mut sum, mut sum_max, mut critical) = (0, 0, 0);
+        for sensor in entries(&self.root.join("sys/class/hwmon"), "hwmon") {
+            let name = fs::read_to_string(sensor.join("name")).unwrap_or_default();
+            if !CPU_SENSORS.contains(&name.trim()) {
+                continue;
+            }
+            for input in entries(&sensor, "temp") {
+                let Some(of) = input.to_str().and_then(|path| path.strip_suffix("_input")) else {
+                    continue;
+                };
+                let limit = |kind: &str| number(Path::new(&format!("{of}_{kind}")));
+                let Some(read) = number(&input) else { continue };
+                if let Some(max) = limit("max") {
+                    sum += read;
+                    sum_max += max;
+                }
+                critical += i64::from(limit("crit").is_some_and(|limit| read >= limit));
+            }
+        }
+        let warning = i64::from(sum >= sum_max);
+        let metrics = [("warning", warning), ("critical", critical)];
+        (sum_max > 0).then(|| of_host("cpu_temp", &metrics))
+    }
+
+    /// How often links of real network devices came and went.
+    fn carriers(&mut self, now: MonotonicMs) -> Option<Sample> {
+        let mut worst = None;
+        for device in entries(&self.root.join("sys/class/net"), "") {
+            let (Some(name), true) = (device.file_name(), device.join("device").exists()) else {
+                continue;
+            };
+            let Some(changes) = number(&device.join("carrier_changes")) else {
+                continue;
+            };
+            let name = name.to_string_lossy().into_owned();
+            let growth = self.carriers.entry(name).or_default().grow(now, changes);
+            worst = worst.max(growth.map(|growth| growth.per_minute()));
+        }
+        worst.map(|worst| of_host("eth_mgmt", &[("carrier_changes_per_minute", worst)]))
+    }
+
+    fn text(&self, path: &str) -> Option<String> {
+        fs::read_to_string(self.root.join(path)).ok()
+    }
+
+    fn number(&self, path: &str) -> Option<u64> {
+        number(&self.root.join(path))
+    }
+}
+
+fn of_host(rule: &str, metrics: &[(&str, i64)]) -> Sample {
+    Sample::new(rule, THIS_HOST, metrics)
+}
+
+/// The number that a file of `proc` or `sys` holds.
+pub(super) fn number(path: &Path) -> Option<u64> {
+    fs::read_to_string(path).ok()?.trim().parse().ok()
+}
+
+/// What a folder holds whose names begin so, in order; nothing if there is none.
+pub(super) fn entries(folder: &Path, start: &str) -> Vec<PathBuf> {
+    let Ok(found) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = found.filter_map(|entry| Some(entry.ok()?.path()));
+    let begins = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default();
+        name.to_string_lossy().starts_with(start)
+    };
+    let mut found: Vec<PathBuf> = names.filter(begins).collect();
+    found.sort();
+    found
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    /// What is read of a metric, if anything is.
+    fn read(samples: &[Sample], rule: &str, metric: &str) -> Option<i64> {
+        let sample = samples.iter().find(|sample| sample.rule == rule)?;
+        let found = sample.metrics.iter().find(|(name, _)| name == metric)?;
+        Some(found.1)
+    }
+
+    #[test]
+    fn a_host_is_read_from_its_files() {
+        let home = tempfile::tempdir().unwrap();
+        let write = |path: &str, text: &str| {
+            let path = home.path().join(path);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        };
+        write(
+            "proc/meminfo",
+            "MemTotal:  4096000 kB\nMemAvailable:  40960 kB\n",
+        );
+        write("proc/sys/fs/file-nr", "900\t0\t1000\n");
+        write("proc/loadavg", "1.0 1.0 1.0 3/100 77\n");
+        write("proc/sys/kernel/pid_max", "1000\n");
+        write("sys/devices/system/edac/mc/mc0/ce_count", "5\n");
+        write("sys/devices/system/edac/mc/mc0/ue_count", "0\n");
+        write("sys/class/hwmon/hwmon0/name", "coretemp\n");
+        write("sys/class/hwmon/hwmon0/temp1_input", "90000\n");
+        write("sys/class/hwmon/hwmon0/temp1_max", "80000\n");
+        write("sys/class/hwmon/hwmon0/temp1_crit", "100000\n");
+        write("sys/class/net/eth0/device/x", "");
+        write("sys/class/net/eth0/carrier_changes", "2\n");
+        write("sys/bus/pci/devices/0000:0f:00.0/x", "");
+        let gpu = ["0000:0f:00.0", "0000:ff:00.0"].map(|address| address.parse().unwrap());
+        let mut sensors = HostSensors::new(home.path(), home.path(), gpu.into_iter());
+        let first = sensors.read(MonotonicMs(1_000));
+        let of = |rule, metric| read(&first, rule, metric);
+        assert_eq!(of("mem_available", "available_permille"), Some(10));
+        assert_eq!(of("mem_available", "available_mib"), Some(40));
+        assert_eq!(of("fds_pids", "used_permille"), Some(900));
+        assert_eq!(of("gpu_count", "missing"), Some(0));
+        assert_eq!(of("cpu_temp", "warning"), Some(1));
+        assert_eq!(of("cpu_temp", "critical"), Some(0));
+        assert_eq!(of("mce_corrected", "errors_per_hour"), Some(0));
+        assert_eq!(of("fs_readonly", "readonly"), None);
+        assert!(of("disk_free", "free_mib").is_some());
+        write("sys/devices/system/edac/mc/mc0/ce_count", "105\n");
+        write("sys/devices/system/edac/mc/mc0/ue_count", "1\n");
+        write("sys/class/net/eth0/carrier_changes", "5\n");
+        fs::remove_dir_all(home.path().join("sys/bus/pci")).unwrap();
+        let second = sensors.read(MonotonicMs(61_000));
+        let of = |rule, metric| read(&second, rule, metric);
+        assert_eq!(of("mce_corrected", "errors_per_day"), Some(100));
+        assert_eq!(of("mce_uncorrected", "errors_increase"), Some(1));
+        assert_eq!(of("eth_mgmt", "carrier_changes_per_minute"), Some(3));
+        assert_eq!(of("gpu_count", "missing"), Some(1));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_read() {
+        let home = tempfile::tempdir().unwrap();
+        let mut sensors = HostSensors::new(home.path(), home.path(), std::iter::empty());
+        let rules: Vec<String> = { sensors.read(MonotonicMs(1)).into_iter() }
+            .map(|sample| sample.rule)
+            .collect();
+        assert_eq!(rules, ["disk_free"]);
+    }
+}

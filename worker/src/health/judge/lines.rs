@@ -1,0 +1,149 @@
+//! What lines of the kernel's log mean.
+
+use muster_core::health::evaluate::{Judged, Seen as Pair, judge_sxid, judge_xid};
+use muster_core::health::kernel_log::{Event, HostSign, Sxid, Xid};
+use muster_core::health::rules::Blame;
+use muster_core::health::{Component, ComponentKind, Finding, Severity, raw_evidence};
+use muster_core::ids::GpuUuid;
+use muster_supervisor::clock::wall_clock;
+
+use super::Judge;
+use crate::health::{Sample, THIS_HOST, adapters};
+use crate::metrics;
+
+/// The rule of all XIDs.
+const XID: &str = "xid";
+/// Its metric: 0 for what is only worth a line, up to 3 for a GPU that does not work.
+const POLICY: &str = "policy";
+/// The rule of all SXids.
+const SXID: &str = "sxid_fatal";
+
+impl Judge {
+    pub(super) fn line(&mut self, event: Event, text: &str) {
+        match event {
+            Event::Xid {
+                gpu: Some(gpu),
+                xid,
+                ..
+            } => self.xid(gpu, &xid, text),
+            Event::Xid { bus, xid, .. } => {
+                metrics::xid(xid.code);
+                tracing::warn!(%bus, code = xid.code, text, "an XID of a GPU that this host does not offer");
+            }
+            Event::Sxid { sxid, .. } => self.sxid(&sxid, text),
+            Event::Host(sign) => self.sign(&sign, text),
+        }
+    }
+
+    /// An XID, from the kernel's log or from NVML: whoever comes second is not told.
+    pub(super) fn xid(&mut self, gpu: GpuUuid, xid: &Xid, evidence: &str) {
+        metrics::xid(xid.code);
+        let judged = judge_xid(&self.rules.codes, xid, self.release);
+        let policy = self.rules.codes.xid(xid.code);
+        if policy.is_some_and(|policy| policy.blame == Blame::Nothing) {
+            tracing::info!(%gpu, code = xid.code, evidence, "an XID that means nothing");
+            return;
+        }
+        if judged.severity >= Severity::Degraded {
+            self.xids.note(gpu, self.clock.now());
+        }
+        let component = Component::Gpu(gpu);
+        let cluster = xid.place.map(|place| (place.gpc, place.tpc));
+        self.code((Some(gpu), xid.code), &judged, (XID, POLICY), |finding| {
+            Finding {
+                component,
+                measured: policy_level(judged.severity),
+                cluster,
+                evidence: raw_evidence(evidence),
+                ..finding
+            }
+        });
+    }
+
+    fn sxid(&mut self, sxid: &Sxid, evidence: &str) {
+        metrics::sxid(sxid.code);
+        let judged = judge_sxid(&self.rules.codes, sxid);
+        let metric = if judged.severity == Severity::Fatal {
+            "fatal"
+        } else {
+            "nonfatal"
+        };
+        self.code((None, sxid.code), &judged, (SXID, metric), |finding| {
+            Finding {
+                evidence: raw_evidence(evidence),
+                ..finding
+            }
+        });
+    }
+
+    /// Tells a code, unless it was told a moment ago.
+    fn code(
+        &mut self,
+        (gpu, code): (Option<GpuUuid>, u32),
+        judged: &Judged,
+        (rule, metric): (&str, &str),
+        about: impl FnOnce(Finding) -> Finding,
+    ) {
+        let now = self.now();
+        match self.coalescer.see(now, gpu, code) {
+            Pair::Again => return,
+            Pair::New { untold: 0 } => {}
+            Pair::New { untold } => {
+                tracing::info!(rule, code, untold, "equal lines were told as one");
+            }
+        }
+        self.found.push(about(Finding {
+            sequence: 0,
+            rule: rule.to_owned(),
+            component: THIS_HOST,
+            severity: judged.severity,
+            metric: metric.to_owned(),
+            measured: 1,
+            code: Some(code),
+            cluster: None,
+            evidence: String::new(),
+            at: wall_clock(),
+        }));
+    }
+
+    fn sign(&mut self, sign: &HostSign, text: &str) {
+        let Some(kind) = self.rules.rule(sign.rule).map(|rule| rule.component) else {
+            self.miss(sign.rule);
+            return;
+        };
+        let component = match (kind, sign.bus) {
+            (ComponentKind::Gpu, Some(bus)) => self.host.buses.gpu(bus).map(Component::Gpu),
+            (ComponentKind::Gpu, None) => None,
+            (ComponentKind::Nic, Some(bus)) => {
+                Some(adapters::at(&self.host.root, bus).unwrap_or(THIS_HOST))
+            }
+            (ComponentKind::Nic | ComponentKind::Host | ComponentKind::Rack, _)
+            | (ComponentKind::Task, _) => Some(THIS_HOST),
+        };
+        let Some(component) = component else {
+            tracing::info!(
+                rule = sign.rule,
+                text,
+                "a line about a device that this host does not offer"
+            );
+            return;
+        };
+        let sample = Sample::new(sign.rule, component, &[(sign.metric, sign.value)]);
+        self.sample_said(&sample, Some(text));
+    }
+
+    pub(super) fn lost(&mut self, lost: u64) {
+        let lost = i64::try_from(lost).unwrap_or(i64::MAX);
+        self.sample(&Sample::new("kernel_log_gap", THIS_HOST, &[("lost", lost)]));
+    }
+}
+
+/// How bad an XID is, in the words of its rule.
+const fn policy_level(severity: Severity) -> i64 {
+    match severity {
+        Severity::Healthy | Severity::Info => 0,
+        Severity::Warn => 1,
+        Severity::Degraded => 2,
+        Severity::Fatal => 3,
+    }
+}

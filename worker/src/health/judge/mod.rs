@@ -1,0 +1,431 @@
+//! Holds what was seen against the rules, and tells what reached a severity or left it.
+//!
+//! One task owns all memory of health, so nothing here is locked. It never waits for a disk: notes go to a writer, after the
+//! findings that they remember were handed on. A finding may so be told again after a crash, and is never lost by one.
+
+mod lines;
+mod readings;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_core::command::GpuHealth;
+use muster_core::health::checks::{CheckResult, RULE_PREFIX};
+use muster_core::health::evaluate::{Coalescer, Readings};
+use muster_core::health::kernel_log::{BusMap, Xid};
+use muster_core::health::outbox::FINDINGS_WAITING_MAX;
+use muster_core::health::rules::{Clears, Codes, RuleSet};
+use muster_core::health::{Component, Finding, Severity, raw_evidence};
+use muster_core::ids::{GpuUuid, Revision};
+use muster_core::time::TimeMs;
+use muster_supervisor::clock::{LeaseClock, wall_clock};
+use tokio::sync::{mpsc, watch};
+use tokio::time::interval;
+
+use super::notes::Notes;
+use super::rules::{RulesSource, ShippedRules};
+use super::sampler::Sweep;
+use super::signals::{self, Signal};
+use super::{LastXids, Sample, Seen, THIS_HOST};
+use crate::inbox::{Incoming, Outbox};
+use crate::limits::HEALTH_TICK;
+use crate::metrics;
+
+/// What must be known of the host.
+pub(super) struct Host {
+    /// Below which `proc` and `sys` lie.
+    pub(super) root: PathBuf,
+    pub(super) models: BTreeMap<GpuUuid, String>,
+    pub(super) buses: BusMap,
+    pub(super) sweep: Arc<Sweep>,
+}
+
+/// The memory of health.
+pub(super) struct Judge {
+    rules: RuleSet,
+    revision: Revision,
+    source: Box<dyn RulesSource>,
+    host: Host,
+    /// The release of the GPU driver, by which some registers are read.
+    release: Option<u32>,
+    clock: LeaseClock,
+    coalescer: Coalescer,
+    readings: Readings,
+    xids: LastXids,
+    notes: Notes,
+    /// Found now, not handed on.
+    found: Vec<Finding>,
+    /// Handed on and not acknowledged, with the numbers that the agent gives them.
+    waiting: VecDeque<(u64, Finding)>,
+    told: u64,
+    /// Rules that were missed, so that it is said once.
+    missed: BTreeSet<String>,
+    writer: watch::Sender<Notes>,
+    outbox: Outbox,
+    seen: mpsc::Sender<Seen>,
+}
+
+impl Judge {
+    /// Goes on with an earlier agent's notes; what the state has not heard is told again.
+    pub(super) fn new(
+        (mut notes, writer): (Notes, watch::Sender<Notes>),
+        host: Host,
+        (clock, xids): (LeaseClock, LastXids),
+        (outbox, seen): (Outbox, mpsc::Sender<Seen>),
+    ) -> Self {
+        let found = std::mem::take(&mut notes.waiting);
+        let mut judge = Self {
+            rules: shipped(),
+            revision: Revision::default(),
+            source: Box::new(ShippedRules),
+            release: release(&host.root),
+            host,
+            clock,
+            coalescer: Coalescer::default(),
+            readings: Readings::default(),
+            xids,
+            notes,
+            found,
+            waiting: VecDeque::new(),
+            told: 0,
+            missed: BTreeSet::new(),
+            writer,
+            outbox,
+            seen,
+        };
+        let now = judge.now();
+        for (id, component, severity) in &judge.notes.standing {
+            if let Some(rule) = judge.rules.rule(id) {
+                judge.readings.stand(now, rule, component, *severity);
+            }
+        }
+        judge
+    }
+
+    /// The host has booted and nobody ordered it.
+    pub(super) fn rebooted(&mut self) {
+        let evidence = "the host has booted, and the scheduler did not order it";
+        self.find(
+            "reboot_unexpected",
+            THIS_HOST,
+            Severity::Degraded,
+            ("reboots", 1),
+            evidence,
+        );
+    }
+
+    /// Judges until nobody sees anything any more.
+    pub(super) async fn run(mut self, mut seen: mpsc::Receiver<Seen>) {
+        let mut tick = interval(HEALTH_TICK);
+        loop {
+            tokio::select! {
+                seen = seen.recv() => match seen {
+                    Some(seen) => self.see(seen),
+                    None => return,
+                },
+                _ = tick.tick() => self.tick(),
+            }
+            self.tell().await;
+        }
+    }
+
+    fn see(&mut self, seen: Seen) {
+        match seen {
+            Seen::Line {
+                event,
+                text,
+                cursor,
+            } => {
+                self.notes.cursor = cursor;
+                self.line(event, &text);
+                self.write();
+            }
+            Seen::Lost(lost) => self.lost(lost),
+            Seen::Samples(samples) => {
+                for sample in &samples {
+                    self.sample(sample);
+                }
+            }
+            Seen::Gpu(gpu, health) => self.gpu(gpu, &health),
+            Seen::Checked(name, result) => self.checked(&name, &result),
+            Seen::Heard(number) => self.heard(number),
+            Seen::Rules(revision) => self.fetch(revision),
+            Seen::Fetched(revision, rules) => {
+                self.revision = revision;
+                self.rules = *rules;
+            }
+            Seen::Repaired(component) => {
+                self.readings.forget(&component);
+                self.notes.standing.retain(|(_, of, _)| *of != component);
+                self.write();
+            }
+        }
+    }
+
+    /// What time brings: what was not seen for long is over, and a driver that does not answer is noticed.
+    fn tick(&mut self) {
+        let now = self.now();
+        for (id, component) in self.readings.quiet(now) {
+            self.stands(&id, &component, Severity::Healthy);
+            let evidence = "nothing of it was seen for long enough";
+            self.find(&id, component, Severity::Healthy, ("", 0), evidence);
+        }
+        if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
+            let metrics = [("unfinished_s", unfinished_s)];
+            self.sample(&Sample::new("nvml_latency", THIS_HOST, &metrics));
+        }
+    }
+
+    fn gpu(&mut self, gpu: GpuUuid, health: &GpuHealth) {
+        let word = match health {
+            GpuHealth::Healthy => None,
+            GpuHealth::Faulted { signal, detail } if signal == signals::NO_DATA => {
+                // It hides what was said before, and is over when the sampler gets an answer.
+                tracing::warn!(%gpu, detail, "the driver says nothing of a GPU");
+                let metrics = [("unfinished_s", Sweep::SILENCE_S)];
+                self.sample(&Sample::new("nvml_latency", THIS_HOST, &metrics));
+                return;
+            }
+            GpuHealth::Faulted { signal, detail } => Some((signal, detail)),
+        };
+        let before = self.notes.signals.iter().position(|(of, _)| *of == gpu);
+        let before = before.map(|at| self.notes.signals.remove(at).1);
+        if let Some((word, _)) = word {
+            self.notes.signals.push((gpu, word.clone()));
+        }
+        if before.as_ref() == word.map(|(word, _)| word) {
+            return;
+        }
+        if let Some(signal) = before.as_deref().and_then(signals::find) {
+            self.signal_over(gpu, signal);
+        }
+        if let Some((word, detail)) = word {
+            let evidence = format!("{word}: {detail}");
+            match (signals::xid(word), signals::find(word)) {
+                (Some(code), _) => self.xid(
+                    gpu,
+                    &Xid {
+                        code,
+                        ..Xid::default()
+                    },
+                    &evidence,
+                ),
+                (None, Some(signal)) => self.signal(gpu, signal, &evidence),
+                (None, None) => {
+                    tracing::warn!(%gpu, evidence, "no health rule is about this fault")
+                }
+            }
+        }
+        self.write();
+    }
+
+    fn signal(&mut self, gpu: GpuUuid, signal: &'static Signal, evidence: &str) {
+        if self.another_shows(gpu, signal) {
+            return;
+        }
+        let Some(severity) = self
+            .rules
+            .rule(signal.rule)
+            .map(|rule| signal.severity(rule))
+        else {
+            self.miss(signal.rule);
+            return;
+        };
+        self.find(
+            signal.rule,
+            signal.component(gpu),
+            severity,
+            (signal.metric, 1),
+            evidence,
+        );
+    }
+
+    fn signal_over(&mut self, gpu: GpuUuid, signal: &'static Signal) {
+        let rule = self.rules.rule(signal.rule);
+        let clears = rule.is_some_and(|rule| rule.clears == Clears::Reading);
+        if clears && !self.another_shows(gpu, signal) {
+            let component = signal.component(gpu);
+            let evidence = "the GPU does not show it any more";
+            self.find(
+                signal.rule,
+                component,
+                Severity::Healthy,
+                (signal.metric, 0),
+                evidence,
+            );
+        }
+    }
+
+    /// Whether another GPU shows what is about the host as a whole.
+    fn another_shows(&self, gpu: GpuUuid, signal: &Signal) -> bool {
+        signal.is_hosts && { self.notes.signals.iter() }.any(|(of, word)| {
+            let theirs = signals::find(word).map(|theirs| theirs.rule);
+            *of != gpu && theirs == Some(signal.rule)
+        })
+    }
+
+    fn checked(&mut self, name: &str, result: &CheckResult) {
+        metrics::health_check(name, result.severity);
+        let Some(severity) = result.severity else {
+            // Nobody knows: that is never healthy, and never ill either.
+            tracing::warn!(
+                check = name,
+                text = result.text,
+                "a check of this site says nothing"
+            );
+            return;
+        };
+        let id = format!("{RULE_PREFIX}{name}");
+        let standing = { self.notes.standing.iter() }.find(|(rule, _, _)| *rule == id);
+        let before = standing.map_or(Severity::Healthy, |(_, _, severity)| *severity);
+        if severity == before {
+            return;
+        }
+        self.stands(&id, &THIS_HOST, severity);
+        let measured = match severity {
+            Severity::Healthy | Severity::Info => 0,
+            Severity::Warn | Severity::Degraded => 1,
+            Severity::Fatal => 2,
+        };
+        self.find(&id, THIS_HOST, severity, ("result", measured), &result.text);
+    }
+
+    /// Takes that a rule is or is not met by a component, for the next agent.
+    fn stands(&mut self, id: &str, component: &Component, severity: Severity) {
+        let standing = &mut self.notes.standing;
+        standing.retain(|(rule, of, _)| !(rule == id && of == component));
+        if severity != Severity::Healthy {
+            standing.push((id.to_owned(), component.clone(), severity));
+        }
+    }
+
+    fn find(
+        &mut self,
+        rule: &str,
+        component: Component,
+        severity: Severity,
+        (metric, measured): (&str, i64),
+        evidence: &str,
+    ) {
+        self.found.push(Finding {
+            sequence: 0,
+            rule: rule.to_owned(),
+            component,
+            severity,
+            metric: metric.to_owned(),
+            measured,
+            code: None,
+            cluster: None,
+            evidence: raw_evidence(evidence),
+            at: wall_clock(),
+        });
+    }
+
+    /// Hands on what was found, and has it written down.
+    async fn tell(&mut self) {
+        if self.found.is_empty() {
+            return;
+        }
+        let found = std::mem::take(&mut self.found);
+        for finding in &found {
+            metrics::health_finding(&finding.rule, finding.severity);
+            tracing::info!(rule = finding.rule, component = %finding.component, severity = %finding.severity,
+                evidence = finding.evidence, "found");
+            self.told += 1;
+            self.waiting.push_back((self.told, finding.clone()));
+        }
+        while self.waiting.len() > FINDINGS_WAITING_MAX {
+            self.waiting.pop_front();
+        }
+        // Closed: the agent ends, and so do we.
+        drop(self.outbox.send(Incoming::Found(found)).await);
+        self.write();
+    }
+
+    fn heard(&mut self, number: u64) {
+        let before = self.waiting.len();
+        while self
+            .waiting
+            .front()
+            .is_some_and(|(told, _)| *told <= number)
+        {
+            self.waiting.pop_front();
+        }
+        if self.waiting.len() != before {
+            self.write();
+        }
+    }
+
+    /// Has the notes written down.
+    fn write(&mut self) {
+        let waiting = self.waiting.iter().map(|(_, finding)| finding);
+        let waiting = waiting.chain(&self.found).cloned().collect();
+        self.writer.send_replace(Notes {
+            waiting,
+            ..self.notes.clone()
+        });
+    }
+
+    /// Has the rules of a revision fetched, if they are not in force.
+    fn fetch(&mut self, revision: Revision) {
+        if revision == self.revision {
+            return;
+        }
+        let (fetched, seen) = (self.source.rules(revision), self.seen.clone());
+        let first = self.missed.insert(format!("revision {revision}"));
+        tokio::spawn(async move {
+            match fetched.await {
+                Some(rules) => drop(seen.send(Seen::Fetched(revision, Box::new(rules))).await),
+                None if first => tracing::warn!(
+                    %revision,
+                    "this worker cannot fetch health rules: it judges by those that it has"
+                ),
+                None => {}
+            }
+        });
+    }
+
+    fn miss(&mut self, rule: &str) {
+        if self.missed.insert(rule.to_owned()) {
+            tracing::info!(
+                rule,
+                "no rule of this name is in force: what it would judge is not told"
+            );
+        }
+    }
+
+    /// The agent's monotonic time, by which windows run.
+    fn now(&self) -> TimeMs {
+        TimeMs(self.clock.now().0)
+    }
+}
+
+/// The rules that ship with Muster; none at all if the build is broken, which its tests would have told.
+fn shipped() -> RuleSet {
+    RuleSet::shipped().unwrap_or_else(|error| {
+        tracing::error!(%error, "the health rules that ship with this build are broken");
+        RuleSet {
+            rules: Vec::new(),
+            codes: Codes {
+                xids: Vec::new(),
+                sxids: Vec::new(),
+                links: Vec::new(),
+            },
+        }
+    })
+}
+
+/// The release of the GPU driver: the first number of its version.
+fn release(root: &std::path::Path) -> Option<u32> {
+    let text = std::fs::read_to_string(root.join("proc/driver/nvidia/version")).ok()?;
+    let version = text.split_whitespace().find(|word| {
+        let mut parts = word.split('.');
+        parts.clone().count() >= 2 && parts.all(|part| part.parse::<u32>().is_ok())
+    })?;
+    version.split('.').next()?.parse().ok()
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests;

@@ -1,0 +1,63 @@
+//! What readings mean.
+
+use muster_core::health::evaluate::{Reading, Transition};
+use muster_core::health::{Component, Severity};
+
+use super::Judge;
+use crate::health::Sample;
+
+impl Judge {
+    /// Holds a reading against its rule.
+    pub(super) fn sample(&mut self, sample: &Sample) {
+        self.sample_said(sample, None);
+    }
+
+    /// Holds a reading against its rule; what is found quotes a line, if there is one.
+    pub(super) fn sample_said(&mut self, sample: &Sample, line: Option<&str>) {
+        let now = self.now();
+        let Some(rule) = self.rules.rule(&sample.rule) else {
+            self.miss(&sample.rule);
+            return;
+        };
+        let model = match &sample.component {
+            Component::Gpu(gpu) => self.host.models.get(gpu),
+            _ => None,
+        };
+        let metrics = sample.metrics.iter();
+        let metrics: Vec<(&str, i64)> = metrics.map(|(name, value)| (&**name, *value)).collect();
+        let reading = Reading {
+            component: &sample.component,
+            model: model.map_or("", String::as_str),
+            metrics: &metrics,
+        };
+        let Some(transition) = self.readings.read(now, rule, &reading) else {
+            return;
+        };
+        let evidence = match line {
+            Some(line) => line.to_owned(),
+            None => evidence(&transition, &metrics),
+        };
+        let measured = (transition.metric.as_str(), transition.measured);
+        self.stands(&sample.rule, &sample.component, transition.severity);
+        self.find(
+            &sample.rule,
+            sample.component.clone(),
+            transition.severity,
+            measured,
+            &evidence,
+        );
+    }
+}
+
+/// What was read, for people.
+fn evidence(transition: &Transition, metrics: &[(&str, i64)]) -> String {
+    let read: Vec<String> = { metrics.iter() }
+        .map(|(name, value)| format!("{name} is {value}"))
+        .collect();
+    let read = read.join(", ");
+    if transition.severity == Severity::Healthy {
+        read
+    } else {
+        format!("{read} ({})", transition.condition)
+    }
+}

@@ -1,0 +1,299 @@
+use muster_core::health::checks::{CheckEnd, Dialect, read};
+use muster_core::health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
+
+use super::*;
+use crate::gpu::faulted;
+use crate::inbox::inbox;
+
+const FIRST: GpuUuid = GpuUuid(1);
+const SECOND: GpuUuid = GpuUuid(2);
+
+/// A judge, what it hands on, and what it has written down.
+struct Rig {
+    judge: Judge,
+    incoming: mpsc::Receiver<Incoming>,
+    written: watch::Receiver<Notes>,
+}
+
+impl Rig {
+    fn new() -> Self {
+        Self::after(Notes::default())
+    }
+
+    fn after(notes: Notes) -> Self {
+        let (outbox, incoming) = inbox();
+        let (writer, written) = watch::channel(notes.clone());
+        let (seen, _) = mpsc::channel(8);
+        let clock = LeaseClock::start();
+        let host = Host {
+            root: PathBuf::from("/nonexistent"),
+            models: [(FIRST, "H100".to_owned()), (SECOND, "H100".to_owned())].into(),
+            buses: BusMap::default(),
+            sweep: Arc::new(Sweep::new(clock)),
+        };
+        let judge = Judge::new(
+            (notes, writer),
+            host,
+            (clock, LastXids::default()),
+            (outbox, seen),
+        );
+        Self {
+            judge,
+            incoming,
+            written,
+        }
+    }
+
+    /// What is found when this is seen: rule, component and severity, and what was measured.
+    async fn see(&mut self, seen: Seen) -> Vec<String> {
+        self.judge.see(seen);
+        self.judge.tell().await;
+        let mut told = Vec::new();
+        while let Ok(Incoming::Found(findings)) = self.incoming.try_recv() {
+            told.extend(findings.iter().map(|finding| {
+                let component = match &finding.component {
+                    Component::Gpu(gpu) => format!("gpu {}", gpu.0),
+                    _ => "host".to_owned(),
+                };
+                let Finding {
+                    rule,
+                    severity,
+                    metric,
+                    measured,
+                    ..
+                } = finding;
+                format!("{component} {rule} {severity} {metric}={measured}")
+            }));
+        }
+        told
+    }
+
+    async fn health(&mut self, gpu: GpuUuid, health: GpuHealth) -> Vec<String> {
+        self.see(Seen::Gpu(gpu, health)).await
+    }
+
+    async fn reading(&mut self, rule: &str, metric: &str, value: i64) -> Vec<String> {
+        let sample = Sample::new(rule, Component::Gpu(FIRST), &[(metric, value)]);
+        self.see(Seen::Samples(vec![sample])).await
+    }
+
+    /// The judge of the next agent.
+    fn restarted(self) -> Self {
+        Self::after(self.written.borrow().clone())
+    }
+}
+
+fn line(code: u32) -> Seen {
+    let xid = Xid {
+        code,
+        place: Some(Place {
+            gpc: 1,
+            tpc: 2,
+            sm: 0,
+        }),
+        ..Xid::default()
+    };
+    let mut cursor = Cursor::default();
+    cursor.accept("boot", u64::from(code));
+    let bus = muster_core::health::kernel_log::BusId {
+        domain: 0,
+        bus: 15,
+        device: 0,
+    };
+    Seen::Line {
+        event: Event::Xid {
+            bus,
+            gpu: Some(FIRST),
+            xid,
+        },
+        text: format!("NVRM: Xid {code}"),
+        cursor,
+    }
+}
+
+#[tokio::test]
+async fn an_xid_that_comes_two_ways_is_told_once() {
+    let mut rig = Rig::new();
+    let fatal = vec!["gpu 1 xid fatal policy=3".to_owned()];
+    assert_eq!(rig.see(line(79)).await, fatal);
+    assert!(rig.see(line(79)).await.is_empty());
+    assert!(rig.health(FIRST, faulted("xid-79", "")).await.is_empty());
+    assert_eq!(rig.see(line(48)).await, fatal);
+    let user = rig.see(line(13)).await;
+    assert_eq!(user, ["gpu 1 xid warn policy=1"]);
+    assert_eq!(rig.judge.waiting.back().unwrap().1.cluster, Some((1, 2)));
+    // A test message of the management bus.
+    assert!(rig.see(line(106)).await.is_empty());
+    assert!(rig.judge.xids.of(FIRST).is_some() && rig.judge.xids.of(SECOND).is_none());
+    let other = rig.health(SECOND, faulted("xid-79", "")).await;
+    assert_eq!(other, ["gpu 2 xid fatal policy=3"]);
+}
+
+#[tokio::test]
+async fn what_the_state_has_not_heard_is_told_again_by_the_next_agent_and_nothing_else() {
+    let mut rig = Rig::new();
+    rig.health(FIRST, faulted("xid-79", "")).await;
+    rig.see(line(48)).await;
+    assert_eq!(rig.written.borrow().waiting.len(), 2);
+    rig.see(Seen::Heard(1)).await;
+    let mut rig = rig.restarted();
+    let again = rig.health(FIRST, faulted("xid-79", "")).await;
+    assert_eq!(again, ["gpu 1 xid fatal policy=3"]);
+    assert_eq!(rig.judge.waiting[0].1.code, Some(48));
+    // The next agent counts anew.
+    rig.see(Seen::Heard(1)).await;
+    let rig = rig.restarted();
+    assert!(rig.judge.found.is_empty());
+    let mut cursor = Cursor::default();
+    cursor.accept("boot", 48);
+    assert_eq!(rig.judge.notes.cursor, cursor);
+}
+
+#[tokio::test]
+async fn a_signal_meets_its_rule_and_its_end_is_told_where_a_reading_clears_it() {
+    let mut rig = Rig::new();
+    let lost = rig.health(FIRST, faulted("gpu-lost", "")).await;
+    assert_eq!(lost, ["gpu 1 gpu_lost fatal lost=1"]);
+    assert!(
+        rig.health(FIRST, faulted("gpu-lost", "again"))
+            .await
+            .is_empty()
+    );
+    // Only a check ends that.
+    assert!(rig.health(FIRST, GpuHealth::Healthy).await.is_empty());
+    let held = rig.health(FIRST, faulted("memory-held", "2048 MiB")).await;
+    assert_eq!(held, ["gpu 1 mem_leak degraded held_mib=1"]);
+    let free = rig.health(FIRST, GpuHealth::Healthy).await;
+    assert_eq!(free, ["gpu 1 mem_leak healthy held_mib=0"]);
+    assert!(
+        rig.health(FIRST, faulted("task-stuck", ""))
+            .await
+            .is_empty()
+    );
+    let mismatch = || faulted("driver-version-mismatch", "");
+    let first = rig.health(FIRST, mismatch()).await;
+    assert_eq!(first, ["host driver_lib_mismatch degraded mismatch=1"]);
+    assert!(rig.health(SECOND, mismatch()).await.is_empty());
+    assert!(rig.health(FIRST, GpuHealth::Healthy).await.is_empty());
+    let over = rig.health(SECOND, GpuHealth::Healthy).await;
+    assert_eq!(over, ["host driver_lib_mismatch healthy mismatch=0"]);
+}
+
+#[tokio::test]
+async fn silence_is_told_of_the_host_and_hides_no_fault() {
+    let mut rig = Rig::new();
+    rig.health(FIRST, faulted("ecc-uncorrectable", "")).await;
+    let silent = rig.health(FIRST, faulted("no-data", "")).await;
+    assert_eq!(silent, ["host nvml_latency fatal unfinished_s=120"]);
+    assert!(rig.health(SECOND, faulted("no-data", "")).await.is_empty());
+    let fault = faulted("ecc-uncorrectable", "");
+    assert!(rig.health(FIRST, fault).await.is_empty());
+    let sweep = || {
+        let metrics = [("sweep_ms", 7), ("unfinished_s", 0)];
+        Seen::Samples(vec![Sample::new("nvml_latency", THIS_HOST, &metrics)])
+    };
+    assert!(rig.see(sweep()).await.is_empty() && rig.see(sweep()).await.is_empty());
+    assert_eq!(rig.see(sweep()).await, ["host nvml_latency healthy =0"]);
+}
+
+#[tokio::test]
+async fn a_reading_is_told_when_it_is_reached_and_left_also_across_a_restart() {
+    let mut rig = Rig::new();
+    let rule = "gpu_recovery_action";
+    assert!(rig.reading(rule, "action", 0).await.is_empty());
+    let reached = rig.reading(rule, "action", 1).await;
+    assert_eq!(reached, ["gpu 1 gpu_recovery_action fatal action=1"]);
+    assert!(rig.reading(rule, "action", 1).await.is_empty());
+    rig.see(Seen::Heard(1)).await;
+    let mut rig = rig.restarted();
+    assert!(rig.reading(rule, "action", 1).await.is_empty());
+    let left = rig.reading(rule, "action", 0).await;
+    assert_eq!(left, ["gpu 1 gpu_recovery_action healthy =0"]);
+    rig.reading(rule, "action", 1).await;
+    // It was repaired: what was read before says nothing.
+    rig.see(Seen::Repaired(Component::Gpu(FIRST))).await;
+    assert_eq!(rig.reading(rule, "action", 1).await.len(), 1);
+    assert!(rig.reading("unheard_of", "action", 1).await.is_empty());
+}
+
+#[tokio::test]
+async fn signs_of_the_host_follow_their_rules() {
+    let mut rig = Rig::new();
+    let mut oops = async || {
+        let sign = HostSign {
+            rule: "kernel_panic",
+            metric: "oops",
+            value: 1,
+            bus: None,
+        };
+        let text = "BUG: unable to handle".to_owned();
+        let event = Event::Host(sign);
+        let cursor = Cursor::default();
+        let seen = Seen::Line {
+            event,
+            text,
+            cursor,
+        };
+        rig.see(seen).await
+    };
+    assert_eq!(oops().await, ["host kernel_panic degraded oops=1"]);
+    assert_eq!(oops().await, ["host kernel_panic fatal oops=1"]);
+    let gap = rig.see(Seen::Lost(7)).await;
+    assert_eq!(gap, ["host kernel_log_gap degraded lost=7"]);
+    let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
+    let raw = "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30";
+    let event = scanner.read("boot", raw).unwrap().event.unwrap();
+    let (text, cursor) = (String::new(), Cursor::default());
+    let seen = Seen::Line {
+        event,
+        text,
+        cursor,
+    };
+    assert_eq!(rig.see(seen).await, ["host sxid_fatal fatal fatal=1"]);
+}
+
+#[tokio::test]
+async fn a_check_is_told_when_it_changes_and_one_that_says_nothing_is_not() {
+    let mut rig = Rig::new();
+    let mut checked = async |end: CheckEnd| {
+        let result = read(Dialect::Nagios, end, "DISK");
+        rig.see(Seen::Checked("disk".to_owned(), result)).await
+    };
+    assert!(checked(CheckEnd::Exited(0)).await.is_empty());
+    assert!(checked(CheckEnd::Exited(3)).await.is_empty());
+    let bad = ["host check:disk fatal result=2"];
+    assert_eq!(checked(CheckEnd::Exited(2)).await, bad);
+    assert!(checked(CheckEnd::Exited(2)).await.is_empty());
+    assert!(checked(CheckEnd::NotStarted).await.is_empty());
+    let better = ["host check:disk degraded result=1"];
+    assert_eq!(checked(CheckEnd::Exited(1)).await, better);
+    let well = ["host check:disk healthy result=0"];
+    assert_eq!(checked(CheckEnd::Exited(0)).await, well);
+}
+
+#[tokio::test]
+async fn rules_that_cannot_be_fetched_leave_those_in_force() {
+    let mut rig = Rig::new();
+    rig.see(Seen::Rules(Revision(7))).await;
+    assert_eq!(rig.judge.revision, Revision(0));
+    let mut rules = RuleSet::shipped().unwrap();
+    rules.rules.retain(|rule| rule.id != "gpu_recovery_action");
+    rig.see(Seen::Fetched(Revision(7), Box::new(rules))).await;
+    assert_eq!(rig.judge.revision, Revision(7));
+    assert!(
+        rig.reading("gpu_recovery_action", "action", 1)
+            .await
+            .is_empty()
+    );
+}
+
+#[test]
+fn the_drivers_release_is_the_first_number_of_its_version() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("proc/driver/nvidia");
+    std::fs::create_dir_all(&folder).unwrap();
+    let text = "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release\nGCC version:  gcc version 13.3.0\n";
+    std::fs::write(folder.join("version"), text).unwrap();
+    assert_eq!(release(home.path()), Some(580));
+    assert_eq!(release(&home.path().join("elsewhere")), None);
+}

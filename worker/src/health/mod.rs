@@ -1,0 +1,266 @@
+//! What this host sees of its own health, told to the leader as findings; and the repairs and checks that it is ordered.
+//!
+//! | part | what |
+//! |---|---|
+//! | `kernel_log` | a thread that reads the kernel's log |
+//! | `sampler` | two threads that read GPUs and the host again and again; the driver of GPUs may hang |
+//! | `host`, `adapters`, `processes` | what is read of the host |
+//! | `checks` | the site's own checks |
+//! | `judge` | the one place where rules are held against what was seen; remembers what it told |
+//! | `signals` | what the GPU backend's words mean by the rules |
+//! | `works` | repairs and checks that the leader orders |
+//! | `notes` | what the next agent must know |
+//! | `sources` | which metric of which rule comes from where |
+
+mod adapters;
+mod checks;
+mod config;
+mod host;
+mod judge;
+mod kernel_log;
+mod notes;
+mod processes;
+mod program;
+pub(crate) mod rates;
+mod rules;
+mod sampler;
+mod signals;
+#[cfg(test)]
+mod sources;
+mod works;
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_core::command::{GpuDescription, GpuHealth};
+use muster_core::health::checks::CheckResult;
+use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner};
+use muster_core::health::rules::RuleSet;
+use muster_core::health::{Component, book};
+use muster_core::ids::{GpuUuid, HostId, Revision};
+use muster_core::time::MonotonicMs;
+use muster_supervisor::clock::LeaseClock;
+use muster_supervisor::files;
+use tokio::sync::{mpsc, watch};
+use tokio_util::sync::CancellationToken;
+
+use crate::gpu::{GpuSensors, Injector};
+use crate::inbox::Outbox;
+use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX};
+use crate::topology::PciAddress;
+
+pub use config::{CheckDialect, HealthConfig, SiteCheck};
+use judge::Judge;
+use notes::Notes;
+use sampler::Sweep;
+
+/// This host, before it knows by which number the cluster knows it: the number is put in when findings are sent.
+pub(crate) const THIS_HOST: Component = Component::Host(HostId(0));
+
+/// What was seen.
+#[derive(Debug)]
+pub(crate) enum Seen {
+    /// A line of the kernel's log that says something.
+    Line {
+        /// What it says.
+        event: Event,
+        /// Its text.
+        text: String,
+        /// Up to where the log was read then.
+        cursor: Cursor,
+    },
+    /// So many records were overwritten before they were read.
+    Lost(u64),
+    /// Metrics were read.
+    Samples(Vec<Sample>),
+    /// The backend, or who holds it, makes a GPU look so.
+    Gpu(GpuUuid, GpuHealth),
+    /// A check of the site came to its end.
+    Checked(String, CheckResult),
+    /// The state has heard all up to this number.
+    Heard(u64),
+    /// The rules of this revision are in force.
+    Rules(Revision),
+    /// These are the rules of a revision.
+    Fetched(Revision, Box<RuleSet>),
+    /// A component was repaired: what was read of it before says nothing.
+    Repaired(Component),
+}
+
+/// What was read of a component for one rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Sample {
+    pub(crate) rule: String,
+    pub(crate) component: Component,
+    pub(crate) metrics: Vec<(String, i64)>,
+}
+
+impl Sample {
+    pub(crate) fn new(rule: &str, component: Component, metrics: &[(&str, i64)]) -> Self {
+        let metrics = metrics.iter();
+        Self {
+            rule: rule.to_owned(),
+            component,
+            metrics: metrics
+                .map(|(name, value)| ((*name).to_owned(), *value))
+                .collect(),
+        }
+    }
+}
+
+/// When each GPU last had an XID that says that it does not work.
+#[derive(Clone, Debug, Default)]
+struct LastXids(Arc<Mutex<BTreeMap<GpuUuid, MonotonicMs>>>);
+
+impl LastXids {
+    fn note(&self, gpu: GpuUuid, now: MonotonicMs) {
+        let mut xids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        xids.insert(gpu, now);
+    }
+
+    fn of(&self, gpu: GpuUuid) -> Option<MonotonicMs> {
+        let xids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        xids.get(&gpu).copied()
+    }
+}
+
+/// The GPUs of this host, as the watch over health needs them.
+pub(crate) struct Gpus {
+    pub(crate) described: Vec<GpuDescription>,
+    pub(crate) addresses: BTreeMap<GpuUuid, PciAddress>,
+    pub(crate) sensors: Box<dyn GpuSensors>,
+    pub(crate) injector: Injector,
+    pub(crate) is_simulated: bool,
+}
+
+/// Where the watch over health keeps what it must, and what it must know of the host.
+pub(crate) struct Place {
+    pub(crate) data: PathBuf,
+    pub(crate) boot_id: String,
+    /// Whether the host has booted since the last agent ran.
+    pub(crate) rebooted: bool,
+    pub(crate) clock: LeaseClock,
+}
+
+/// The decision loop's way to the watch over this host's health.
+pub(crate) struct HealthDesk {
+    /// Where what was seen goes.
+    pub(crate) seen: mpsc::Sender<Seen>,
+    /// Where orders go.
+    pub(crate) orders: mpsc::Sender<book::Order>,
+    /// Where the health that GPUs show is kept.
+    pub(crate) shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
+}
+
+/// Starts to watch. Findings and ended work go to `outbox`.
+pub(crate) fn start(
+    config: &HealthConfig,
+    place: Place,
+    gpus: Gpus,
+    outbox: Outbox,
+    stop: &CancellationToken,
+) -> HealthDesk {
+    let path = place.data.join("health.json");
+    let (seen, incoming) = mpsc::channel(HEALTH_SEEN_MAX);
+    let (orders, ordered) = mpsc::channel(HEALTH_ORDERS_MAX);
+    let (shown, looked_at) = watch::channel(BTreeMap::new());
+    let notes = Notes::read(&path, &place.boot_id);
+    let (writer, newest) = watch::channel(notes.clone());
+    let buses = buses(&gpus.addresses);
+    if let Some((log, trust)) = config.log() {
+        let scanner = Scanner::new(trust, notes.cursor.clone(), buses.clone());
+        let log = kernel_log::KernelLog::new(log, &place.boot_id, scanner, seen.clone());
+        thread("kernel-log", move || log.run());
+    }
+    let sweep = Arc::new(Sweep::new(place.clock));
+    let xids = LastXids::default();
+    let mut judge = Judge::new(
+        (notes, writer),
+        judge::Host {
+            root: config.host_root.clone(),
+            models: { gpus.described.iter() }
+                .map(|gpu| (gpu.uuid, gpu.model.clone()))
+                .collect(),
+            buses,
+            sweep: Arc::clone(&sweep),
+        },
+        (place.clock, xids.clone()),
+        (outbox.clone(), seen.clone()),
+    );
+    if place.rebooted && !was_ordered(&place.data) {
+        judge.rebooted();
+    }
+    tokio::spawn(judge.run(incoming));
+    tokio::spawn(notes::write(path, newest));
+    for check in config.checks.clone() {
+        tokio::spawn(
+            stop.clone()
+                .run_until_cancelled_owned(checks::repeat(check, seen.clone())),
+        );
+    }
+    let works = works::Works::new(
+        config.clone(),
+        works::Gpus {
+            described: gpus.described.clone(),
+            is_simulated: gpus.is_simulated,
+            injector: gpus.injector,
+            shown: looked_at,
+            xids,
+        },
+        (place.clock, reboot_mark(&place.data)),
+        (seen.clone(), outbox),
+    );
+    tokio::spawn(works.run(ordered));
+    sampler::start(
+        config,
+        (gpus.described, gpus.addresses, gpus.sensors),
+        &place,
+        sweep,
+        &seen,
+    );
+    HealthDesk {
+        seen,
+        orders,
+        shown,
+    }
+}
+
+/// Where the GPUs are, as the kernel's log names places.
+fn buses(addresses: &BTreeMap<GpuUuid, PciAddress>) -> BusMap {
+    let mut buses = BusMap::default();
+    for (gpu, address) in addresses {
+        if let Some(bus) = BusId::parse(&address.to_string()) {
+            buses.learn(bus, *gpu);
+        }
+    }
+    buses
+}
+
+/// Whether the last agent was ordered to reboot the host; asked once.
+fn was_ordered(data: &Path) -> bool {
+    let mark = reboot_mark(data);
+    let is_marked = mark.exists();
+    if is_marked && let Err(error) = std::fs::remove_file(&mark) {
+        tracing::warn!(path = %mark.display(), %error, "the next reboot will be taken for an ordered one");
+    }
+    is_marked
+}
+
+/// The file that says that the host was ordered to boot.
+fn reboot_mark(data: &Path) -> PathBuf {
+    data.join("reboot-ordered")
+}
+
+/// Leaves the mark that the host was ordered to boot.
+fn mark_reboot(mark: &Path) -> std::io::Result<()> {
+    files::replace_durably(mark, b"")
+}
+
+/// A thread for what may block for ever. Without it the host is watched less, and works on.
+fn thread(name: &str, run: impl FnOnce() + Send + 'static) {
+    let started = std::thread::Builder::new().name(name.to_owned()).spawn(run);
+    if let Err(error) = started {
+        tracing::error!(name, %error, "a thread that watches this host's health cannot be started");
+    }
+}

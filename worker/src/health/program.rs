@@ -1,0 +1,175 @@
+//! Runs programs that may hang: with a limit, and with an end for all that they started.
+
+use std::process::Stdio;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use muster_core::health::checks::CheckEnd;
+use rustix::process::{Pid, Signal, kill_process_group};
+use std::os::unix::process::ExitStatusExt;
+use tokio::io::{AsyncRead, AsyncReadExt};
+use tokio::process::{Child, Command};
+use tokio::time::timeout;
+
+use crate::limits::{PROGRAM_DRAIN_MAX, PROGRAM_OUTPUT_BYTES_MAX, PROGRAM_REAP_MAX};
+
+/// How a program ended, and what it printed.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) end: CheckEnd,
+    pub(super) output: String,
+}
+
+impl Ran {
+    /// Whether it ended well.
+    pub(super) const fn is_well(&self) -> bool {
+        matches!(self.end, CheckEnd::Exited(0))
+    }
+
+    /// How it ended, with the last line that it printed.
+    pub(super) fn evidence(&self, program: &str) -> String {
+        let end = match self.end {
+            CheckEnd::Exited(code) => format!("ended with {code}"),
+            CheckEnd::Killed(signal) => format!("was ended by signal {signal}"),
+            CheckEnd::TimedOut => "did not end in time".to_owned(),
+            CheckEnd::NotStarted => "could not be started".to_owned(),
+        };
+        let lines = self.output.lines().map(str::trim);
+        match lines.filter(|line| !line.is_empty()).next_back() {
+            Some(line) => format!("`{program}` {end}: {line}"),
+            None => format!("`{program}` {end}"),
+        }
+    }
+}
+
+/// Runs a program of a group of its own, which is killed once the limit is over.
+pub(super) async fn run(command: &[String], limit: Duration) -> Ran {
+    let not_started = |output: String| Ran {
+        end: CheckEnd::NotStarted,
+        output,
+    };
+    let Some((program, arguments)) = command.split_first() else {
+        return not_started("no program is named".to_owned());
+    };
+    let child = Command::new(program)
+        .args(arguments)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .process_group(0)
+        .kill_on_drop(true)
+        .spawn();
+    let mut child = match child {
+        Ok(child) => child,
+        Err(error) => return not_started(format!("{program}: {error}")),
+    };
+    let printed = Printed::default();
+    let reading = tokio::spawn({
+        let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
+        let printed = printed.clone();
+        async move { tokio::join!(printed.take(stdout), printed.take(stderr)) }
+    });
+    let end = match timeout(limit, child.wait()).await {
+        Ok(Ok(status)) => match status.code() {
+            Some(code) => CheckEnd::Exited(code),
+            None => CheckEnd::Killed(status.signal().unwrap_or(0)),
+        },
+        Ok(Err(error)) => {
+            tracing::warn!(program, %error, "a program's end is not known");
+            CheckEnd::NotStarted
+        }
+        Err(_) => {
+            kill(&mut child).await;
+            CheckEnd::TimedOut
+        }
+    };
+    // What it left running may hold its output open.
+    let abort = reading.abort_handle();
+    if timeout(PROGRAM_DRAIN_MAX, reading).await.is_err() {
+        abort.abort();
+    }
+    Ran {
+        end,
+        output: printed.text(),
+    }
+}
+
+/// Ends a program and all of its group. One that hangs in the kernel is left.
+async fn kill(child: &mut Child) {
+    let group = child.id().and_then(|id| Pid::from_raw(id.cast_signed()));
+    let killed = group.map(|group| kill_process_group(group, Signal::KILL));
+    if let Some(Err(error)) = killed {
+        tracing::warn!(%error, "a program that hangs cannot be killed");
+    }
+    if timeout(PROGRAM_REAP_MAX, child.wait()).await.is_err() {
+        tracing::warn!("a program that was killed hangs in the kernel");
+    }
+}
+
+/// What a program printed, the first bytes of it.
+#[derive(Clone, Debug, Default)]
+struct Printed(Arc<Mutex<Vec<u8>>>);
+
+impl Printed {
+    /// Reads a pipe to its end; what is too much is thrown away, so that nobody waits for us to read it.
+    async fn take(&self, pipe: Option<impl AsyncRead + Unpin>) {
+        let Some(mut pipe) = pipe else { return };
+        let mut buffer = vec![0; 4 << 10];
+        while let Ok(bytes) = pipe.read(&mut buffer).await {
+            if bytes == 0 {
+                return;
+            }
+            let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+            let room = PROGRAM_OUTPUT_BYTES_MAX.saturating_sub(all.len());
+            all.extend_from_slice(&buffer[..bytes.min(room)]);
+        }
+    }
+
+    fn text(&self) -> String {
+        let all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        String::from_utf8_lossy(&all).into_owned()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn script(text: &str) -> Vec<String> {
+        ["sh", "-c", text].map(str::to_owned).to_vec()
+    }
+
+    #[tokio::test]
+    async fn a_program_says_how_it_ended_and_what_it_printed() {
+        let limit = Duration::from_secs(20);
+        let ran = run(&script("echo fine; echo why >&2; exit 3"), limit).await;
+        assert_eq!(ran.end, CheckEnd::Exited(3));
+        assert!(ran.output.contains("fine") && ran.output.contains("why"));
+        let ran = run(&script("kill -9 $$"), limit).await;
+        assert_eq!(ran.end, CheckEnd::Killed(9));
+        let ran = run(&["/nonexistent/check".to_owned()], limit).await;
+        assert_eq!(ran.end, CheckEnd::NotStarted);
+    }
+
+    #[tokio::test]
+    async fn one_that_hangs_is_killed_with_all_that_it_started() {
+        let home = tempfile::tempdir().unwrap();
+        let pid = home.path().join("pid");
+        let text = format!("sleep 1000 & echo $! > {}; wait", pid.display());
+        let ran = run(&script(&text), Duration::from_secs(2)).await;
+        assert_eq!(ran.end, CheckEnd::TimedOut);
+        let pid = std::fs::read_to_string(pid).unwrap();
+        let stat = format!("/proc/{}/stat", pid.trim());
+        let is_over = || {
+            let stat = std::fs::read_to_string(&stat).unwrap_or_default();
+            stat.is_empty() || stat.contains(") Z ")
+        };
+        let over = timeout(Duration::from_secs(20), async {
+            while !is_over() {
+                tokio::time::sleep(Duration::from_millis(5)).await;
+            }
+        });
+        over.await.unwrap();
+    }
+}

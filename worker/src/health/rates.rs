@@ -1,0 +1,129 @@
+//! How fast totals that devices count grow.
+
+use std::collections::VecDeque;
+
+use muster_core::health::evaluate::Counter;
+use muster_core::health::{MINUTE_MS, SECOND_MS};
+use muster_core::time::MonotonicMs;
+
+use crate::limits::HEALTH_INCREASES_MAX;
+
+/// A device's total.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Rate {
+    counter: Counter,
+    read_at: Option<MonotonicMs>,
+}
+
+/// What a total grew by between two readings.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Growth {
+    /// By how much.
+    pub(crate) increase: i64,
+    /// In how many milliseconds.
+    span_ms: u64,
+}
+
+impl Rate {
+    /// What a total grew by since it was last read; none at first.
+    pub(crate) fn grow(&mut self, now: MonotonicMs, total: u64) -> Option<Growth> {
+        let increase = self.counter.increase(total);
+        let before = self.read_at.replace(now)?;
+        Some(Growth {
+            increase,
+            span_ms: now.since(before).max(1),
+        })
+    }
+}
+
+impl Growth {
+    /// By the second.
+    pub(crate) fn per_second(self) -> i64 {
+        self.per(SECOND_MS)
+    }
+
+    /// By the minute.
+    pub(crate) fn per_minute(self) -> i64 {
+        self.per(MINUTE_MS)
+    }
+
+    /// Thousandths of the span that so many nanoseconds are.
+    pub(crate) fn permille_of_span_ns(self) -> i64 {
+        let span_ns = i128::from(self.span_ms) * 1_000_000;
+        narrow(i128::from(self.increase) * 1_000 / span_ns)
+    }
+
+    fn per(self, unit_ms: u64) -> i64 {
+        narrow(i128::from(self.increase) * i128::from(unit_ms) / i128::from(self.span_ms))
+    }
+}
+
+/// What a total grew by in a span that ends now.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Recent(VecDeque<(MonotonicMs, i64)>);
+
+impl Recent {
+    /// Takes what it grew by.
+    pub(crate) fn add(&mut self, now: MonotonicMs, increase: i64) {
+        if increase == 0 {
+            return;
+        }
+        if self.0.len() >= HEALTH_INCREASES_MAX {
+            self.0.pop_front();
+        }
+        self.0.push_back((now, increase));
+    }
+
+    /// What it grew by in a span.
+    pub(crate) fn within(&self, now: MonotonicMs, span_ms: u64) -> i64 {
+        let newest = self.0.iter().rev();
+        let within = newest.take_while(|(at, _)| now.since(*at) <= span_ms);
+        within.map(|(_, increase)| increase).sum()
+    }
+}
+
+/// Thousandths that a part is of the whole; all of it where there is nothing.
+pub(crate) fn permille(part: u64, whole: u64) -> i64 {
+    if whole == 0 {
+        return 1_000;
+    }
+    narrow(i128::from(part) * 1_000 / i128::from(whole))
+}
+
+fn narrow(value: i128) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn totals_become_rates_and_a_reset_is_no_step_back() {
+        let mut rate = Rate::default();
+        assert_eq!(rate.grow(MonotonicMs(1_000), 500), None);
+        let growth = rate.grow(MonotonicMs(31_000), 560).unwrap();
+        assert_eq!(
+            (growth.increase, growth.per_minute(), growth.per_second()),
+            (60, 120, 2)
+        );
+        let growth = rate.grow(MonotonicMs(32_000), 5).unwrap();
+        assert_eq!(growth.increase, 5);
+        let mut time = Rate::default();
+        time.grow(MonotonicMs(0), 0);
+        let half = time.grow(MonotonicMs(1_000), 500_000_000).unwrap();
+        assert_eq!(half.permille_of_span_ns(), 500);
+    }
+
+    #[test]
+    fn what_is_long_ago_does_not_count() {
+        let mut recent = Recent::default();
+        recent.add(MonotonicMs(1_000), 7);
+        recent.add(MonotonicMs(5_000), 0);
+        recent.add(MonotonicMs(9_000), 2);
+        assert_eq!(recent.within(MonotonicMs(10_000), 9_000), 9);
+        assert_eq!(recent.within(MonotonicMs(10_000), 8_999), 2);
+        assert_eq!((permille(1, 3), permille(1, 0)), (333, 1_000));
+    }
+}

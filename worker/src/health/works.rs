@@ -1,0 +1,294 @@
+//! Repairs and checks that the leader orders, each to its end or its limit.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_core::beat::WorkDone;
+use muster_core::command::{GpuDescription, GpuHealth};
+use muster_core::health::book::Order;
+use muster_core::health::checks::CheckEnd;
+use muster_core::health::rules::DeviceAction;
+use muster_core::health::{Component, raw_evidence};
+use muster_core::ids::GpuUuid;
+use muster_core::time::MonotonicMs;
+use muster_supervisor::clock::LeaseClock;
+use tokio::sync::{mpsc, watch};
+use tokio::time::sleep;
+
+use super::program::{Ran, run};
+use super::{HealthConfig, LastXids, Seen, adapters, mark_reboot};
+use crate::gpu::Injector;
+use crate::inbox::{Incoming, Outbox};
+use crate::limits::{
+    HEALTH_ACTIVE_CHECK_MAX, HEALTH_DIAGNOSTIC_MAX, HEALTH_REBOOT_MAX, HEALTH_RESET_MAX,
+};
+use crate::metrics;
+
+/// NVIDIA's own diagnostics, of which the first level takes half a minute.
+const DIAGNOSTICS: &str = "dcgmi";
+/// How it says that a part of it found something.
+const DIAGNOSTICS_FAIL: &str = "Fail";
+/// How it says that its service does not run: then it found nothing, neither well nor ill.
+const DIAGNOSTICS_ABSENT: &str = "connect";
+
+/// The GPUs that are repaired and checked.
+pub(super) struct Gpus {
+    pub(super) described: Vec<GpuDescription>,
+    pub(super) is_simulated: bool,
+    pub(super) injector: Injector,
+    /// The health that they show.
+    pub(super) shown: watch::Receiver<BTreeMap<GpuUuid, GpuHealth>>,
+    /// When each last had an XID that says that it does not work.
+    pub(super) xids: LastXids,
+}
+
+/// Carries orders out.
+#[derive(Clone)]
+pub(super) struct Works(Arc<Shared>);
+
+struct Shared {
+    config: HealthConfig,
+    gpus: Gpus,
+    clock: LeaseClock,
+    reboot_mark: PathBuf,
+    /// When each GPU was last repaired by this agent.
+    repaired: Mutex<BTreeMap<GpuUuid, MonotonicMs>>,
+    seen: mpsc::Sender<Seen>,
+    outbox: Outbox,
+}
+
+/// How an order ended: whether it did what it should, and what was done or seen.
+type Outcome = (bool, String);
+
+impl Works {
+    pub(super) fn new(
+        config: HealthConfig,
+        gpus: Gpus,
+        (clock, reboot_mark): (LeaseClock, PathBuf),
+        (seen, outbox): (mpsc::Sender<Seen>, Outbox),
+    ) -> Self {
+        Self(Arc::new(Shared {
+            config,
+            gpus,
+            clock,
+            reboot_mark,
+            repaired: Mutex::default(),
+            seen,
+            outbox,
+        }))
+    }
+
+    /// Carries orders out, each beside the others, until nobody gives any.
+    pub(super) async fn run(self, mut orders: mpsc::Receiver<Order>) {
+        while let Some(order) = orders.recv().await {
+            let works = self.clone();
+            tokio::spawn(async move { works.carry_out(order).await });
+        }
+    }
+
+    async fn carry_out(&self, order: Order) {
+        let component = order.component.to_string();
+        let action = order.action;
+        tracing::info!(component, %action, "a repair or a check begins");
+        let (passed, evidence) = match action {
+            DeviceAction::Check => self.check(&order.component).await,
+            DeviceAction::Reset | DeviceAction::ResetIdle => self.reset(&order.component).await,
+            DeviceAction::Reboot => self.reboot().await,
+            other => (false, format!("a worker does not know how to {other}")),
+        };
+        tracing::info!(component, %action, passed, evidence, "a repair or a check has ended");
+        metrics::health_work(action.word(), passed);
+        let done = WorkDone {
+            order,
+            passed,
+            evidence: raw_evidence(&evidence),
+        };
+        // Closed: the agent ends, and the next one is ordered again.
+        drop(self.0.outbox.send(Incoming::HealthWorkDone(done)).await);
+    }
+
+    /// The GPUs that a component is or has; all of a host's.
+    fn gpus_of(&self, component: &Component) -> Result<Vec<&GpuDescription>, String> {
+        let all = &self.0.gpus.described;
+        match component {
+            Component::Gpu(uuid) => match all.iter().find(|gpu| gpu.uuid == *uuid) {
+                Some(gpu) => Ok(vec![gpu]),
+                None => Err(format!("this host does not offer {uuid}")),
+            },
+            Component::Host(_) => Ok(all.iter().collect()),
+            Component::Nic { .. } | Component::Rack(_) => {
+                Err(format!("a worker cannot do that to {component}"))
+            }
+        }
+    }
+
+    async fn check(&self, component: &Component) -> Outcome {
+        let began = self.0.clock.now();
+        if let Component::Nic { name, .. } = component {
+            return match adapters::is_up(&self.0.config.host_root, name) {
+                Some(true) => (true, "the port is up".to_owned()),
+                Some(false) => (false, "the port is down".to_owned()),
+                None => (false, "there is no such port".to_owned()),
+            };
+        }
+        let gpus = match self.gpus_of(component) {
+            Ok(gpus) => gpus,
+            Err(error) => return (false, error),
+        };
+        if let Some(bad) = self.unfit(&gpus) {
+            return (false, bad);
+        }
+        let mut said = Vec::new();
+        if !self.0.gpus.is_simulated && !gpus.is_empty() {
+            match self.diagnose(&gpus, began).await {
+                (true, evidence) => said.push(evidence),
+                failed => return failed,
+            }
+        }
+        for gpu in &gpus {
+            match self.active_check(gpu).await {
+                Some((true, evidence)) => said.push(evidence),
+                Some(failed) => return failed,
+                None => {}
+            }
+        }
+        if said.is_empty() {
+            said.push("all GPUs say that they are well".to_owned());
+        }
+        (true, said.join("; "))
+    }
+
+    /// What one of the GPUs shows, if it is not well.
+    fn unfit(&self, gpus: &[&GpuDescription]) -> Option<String> {
+        let shown = self.0.gpus.shown.borrow();
+        gpus.iter().find_map(|gpu| match shown.get(&gpu.uuid) {
+            Some(GpuHealth::Faulted { signal, detail }) => {
+                Some(format!("GPU {} shows {signal}: {detail}", gpu.index))
+            }
+            Some(GpuHealth::Healthy) => None,
+            None => Some(format!("nothing is known of GPU {}", gpu.index)),
+        })
+    }
+
+    /// NVIDIA's diagnostics where they are installed; else that no new XID came.
+    async fn diagnose(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
+        let indices: Vec<String> = gpus.iter().map(|gpu| gpu.index.to_string()).collect();
+        let indices = indices.join(",");
+        let command = [DIAGNOSTICS, "diag", "-r", "1", "-i", &indices].map(str::to_owned);
+        let ran = run(&command, HEALTH_DIAGNOSTIC_MAX).await;
+        let is_absent = ran.end == CheckEnd::NotStarted
+            || !ran.is_well() && ran.output.contains(DIAGNOSTICS_ABSENT);
+        if !is_absent {
+            let passed = ran.is_well() && !ran.output.contains(DIAGNOSTICS_FAIL);
+            return (passed, ran.evidence(DIAGNOSTICS));
+        }
+        let repaired = self
+            .0
+            .repaired
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let new = gpus.iter().find(|gpu| {
+            let since = repaired.get(&gpu.uuid).copied().unwrap_or(began);
+            self.0.gpus.xids.of(gpu.uuid).is_some_and(|at| at > since)
+        });
+        match new {
+            Some(gpu) => (false, format!("GPU {} had an XID again", gpu.index)),
+            None => (
+                true,
+                "NVML answers and no XID came since (dcgmi is not there)".to_owned(),
+            ),
+        }
+    }
+
+    /// The site's own check, if there is one.
+    async fn active_check(&self, gpu: &GpuDescription) -> Option<Outcome> {
+        let command = self.of_gpu(&self.0.config.active_check, gpu);
+        let program = command.first()?.clone();
+        let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
+        Some((ran.is_well(), ran.evidence(&program)))
+    }
+
+    async fn reset(&self, component: &Component) -> Outcome {
+        let gpus = match self.gpus_of(component) {
+            Ok(gpus) => gpus,
+            Err(error) => return (false, error),
+        };
+        let mut said = Vec::new();
+        for gpu in gpus {
+            let (passed, evidence) = self.reset_gpu(gpu).await;
+            if !passed {
+                return (false, evidence);
+            }
+            said.push(evidence);
+            self.note_repair(gpu.uuid);
+            // What was known of it was before the reset; if it is not well, the next look shows it.
+            drop(
+                self.0
+                    .gpus
+                    .injector
+                    .try_send((gpu.uuid, GpuHealth::Healthy)),
+            );
+            let repaired = Seen::Repaired(Component::Gpu(gpu.uuid));
+            drop(self.0.seen.send(repaired).await);
+        }
+        (true, said.join("; "))
+    }
+
+    fn note_repair(&self, gpu: GpuUuid) {
+        let now = self.0.clock.now();
+        let repaired = self.0.repaired.lock();
+        repaired
+            .unwrap_or_else(PoisonError::into_inner)
+            .insert(gpu, now);
+    }
+
+    async fn reset_gpu(&self, gpu: &GpuDescription) -> Outcome {
+        if self.0.gpus.is_simulated {
+            return (true, format!("simulated GPU {} was reset", gpu.index));
+        }
+        let command = self.of_gpu(&self.0.config.reset_command, gpu);
+        let Some(program) = command.first() else {
+            let way_out = "no program resets GPUs: set `health.reset_command`";
+            return (false, way_out.to_owned());
+        };
+        let ran = run(&command, HEALTH_RESET_MAX).await;
+        (ran.is_well(), ran.evidence(program))
+    }
+
+    /// Reboots the host. That it worked is seen when the host has booted, so only a failure is ever told.
+    async fn reboot(&self) -> Outcome {
+        let command = &self.0.config.reboot_command;
+        let Some(program) = command.first() else {
+            let way_out = "no program reboots this host: set `health.reboot_command`";
+            return (false, way_out.to_owned());
+        };
+        if let Err(error) = mark_reboot(&self.0.reboot_mark) {
+            tracing::warn!(%error, "the reboot will be taken for one that nobody ordered");
+        }
+        let ran: Ran = run(command, HEALTH_REBOOT_MAX).await;
+        if !ran.is_well() {
+            drop(std::fs::remove_file(&self.0.reboot_mark));
+            return (false, ran.evidence(program));
+        }
+        sleep(HEALTH_REBOOT_MAX).await;
+        (
+            false,
+            format!("the host still runs {HEALTH_REBOOT_MAX:?} after `{program}`"),
+        )
+    }
+
+    /// A command about a GPU: `{gpu}` is its index, `{uuid}` its UUID.
+    fn of_gpu(&self, command: &[String], gpu: &GpuDescription) -> Vec<String> {
+        let words = command.iter();
+        let word = |word: &String| {
+            let word = word.replace("{gpu}", &gpu.index.to_string());
+            word.replace("{uuid}", &gpu.uuid.to_string())
+        };
+        words.map(word).collect()
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests;

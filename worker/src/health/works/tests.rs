@@ -1,0 +1,141 @@
+use std::sync::mpsc::sync_channel;
+
+use muster_core::ids::HostId;
+use muster_core::time::TimeMs;
+
+use super::*;
+use crate::gpu::{HealthChange, faulted};
+use crate::inbox::inbox;
+
+/// Carries one order out and says how it ended.
+struct Rig {
+    gpus: Vec<GpuDescription>,
+    shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
+    injected: std::sync::mpsc::Receiver<HealthChange>,
+    injector: Injector,
+    xids: LastXids,
+    config: HealthConfig,
+    home: tempfile::TempDir,
+}
+
+impl Rig {
+    fn new() -> Self {
+        let gpus: Vec<GpuDescription> = (0..2)
+            .map(|index| GpuDescription {
+                uuid: GpuUuid(u128::from(index) + 1),
+                index,
+                model: "H100".to_owned(),
+                memory_mib: 81_920,
+            })
+            .collect();
+        let healthy = gpus.iter().map(|gpu| (gpu.uuid, GpuHealth::Healthy));
+        let (injector, injected) = sync_channel(8);
+        Self {
+            shown: watch::channel(healthy.collect()).0,
+            gpus,
+            injected,
+            injector,
+            xids: LastXids::default(),
+            config: HealthConfig::default(),
+            home: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    async fn order(
+        &self,
+        is_simulated: bool,
+        component: Component,
+        action: DeviceAction,
+    ) -> Outcome {
+        let (outbox, mut incoming) = inbox();
+        let (seen, _kept) = mpsc::channel(8);
+        let gpus = Gpus {
+            described: self.gpus.clone(),
+            is_simulated,
+            injector: self.injector.clone(),
+            shown: self.shown.subscribe(),
+            xids: self.xids.clone(),
+        };
+        let mark = self.home.path().join("reboot-ordered");
+        let works = Works::new(
+            self.config.clone(),
+            gpus,
+            (LeaseClock::start(), mark),
+            (seen, outbox),
+        );
+        let order = Order {
+            component,
+            action,
+            since: TimeMs(7),
+        };
+        works.carry_out(order.clone()).await;
+        let Some(Incoming::HealthWorkDone(done)) = incoming.recv().await else {
+            unreachable!("an order has an end")
+        };
+        assert_eq!(done.order, order);
+        (done.passed, done.evidence)
+    }
+}
+
+fn command(text: &str) -> Vec<String> {
+    ["sh", "-c", text].map(str::to_owned).to_vec()
+}
+
+#[tokio::test]
+async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
+    let mut rig = Rig::new();
+    let first = Component::Gpu(rig.gpus[0].uuid);
+    let (second, host) = (Component::Gpu(rig.gpus[1].uuid), Component::Host(HostId(5)));
+    rig.shown.send_modify(|shown| {
+        shown.insert(rig.gpus[1].uuid, faulted("xid-79", "gone"));
+    });
+    assert!(rig.order(true, first.clone(), DeviceAction::Check).await.0);
+    let (passed, evidence) = rig.order(true, second, DeviceAction::Check).await;
+    assert!(!passed && evidence.contains("xid-79"), "{evidence}");
+    assert!(!rig.order(true, host, DeviceAction::Check).await.0);
+    rig.config.active_check = command("echo slow {gpu} {uuid}; exit 1");
+    let (passed, evidence) = rig.order(true, first, DeviceAction::Check).await;
+    assert!(!passed && evidence.contains("slow 0 GPU-"), "{evidence}");
+    let unknown = Component::Gpu(GpuUuid(99));
+    assert!(!rig.order(true, unknown, DeviceAction::Check).await.0);
+}
+
+#[tokio::test]
+async fn a_reset_runs_its_program_and_calls_the_gpu_well() {
+    let mut rig = Rig::new();
+    let gpu = rig.gpus[1].uuid;
+    let component = Component::Gpu(gpu);
+    let file = rig.home.path().join("reset");
+    rig.config.reset_command = command(&format!("echo {{gpu}} {{uuid}} > {}", file.display()));
+    let (passed, evidence) = rig
+        .order(false, component.clone(), DeviceAction::Reset)
+        .await;
+    assert!(passed, "{evidence}");
+    let ran = std::fs::read_to_string(&file).unwrap();
+    assert_eq!(ran.trim(), format!("1 {gpu}"));
+    assert_eq!(rig.injected.try_recv(), Ok((gpu, GpuHealth::Healthy)));
+    rig.config.reset_command = command("echo in use; exit 4");
+    let (passed, evidence) = rig
+        .order(false, component.clone(), DeviceAction::ResetIdle)
+        .await;
+    assert!(!passed && evidence.contains("4: in use"), "{evidence}");
+    assert!(rig.injected.try_recv().is_err());
+    assert!(rig.order(true, component, DeviceAction::Reset).await.0);
+    assert_eq!(rig.injected.try_recv(), Ok((gpu, GpuHealth::Healthy)));
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_reboot_that_nobody_set_up_says_which_setting_is_missing_and_one_that_fails_says_why() {
+    let mut rig = Rig::new();
+    let host = Component::Host(HostId(5));
+    let (passed, evidence) = rig.order(true, host.clone(), DeviceAction::Reboot).await;
+    assert!(!passed && evidence.contains("health.reboot_command"));
+    let mark = rig.home.path().join("reboot-ordered");
+    rig.config.reboot_command = vec!["/nonexistent/reboot".to_owned()];
+    let (passed, evidence) = rig.order(true, host.clone(), DeviceAction::Reboot).await;
+    assert!(
+        !passed && evidence.contains("/nonexistent/reboot"),
+        "{evidence}"
+    );
+    assert!(!mark.exists());
+}

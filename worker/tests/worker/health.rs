@@ -1,0 +1,238 @@
+//! What agents find about the health of their hosts, and what they do when they are ordered to.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+
+use crate::agent::Host;
+use crate::support::eventually;
+use crate::support::leader::{HOST, Leader};
+use muster_core::beat::WorkDone;
+use muster_core::command::{GpuDescription, GpuHealth};
+use muster_core::desired::HealthDuties;
+use muster_core::health::book::Order;
+use muster_core::health::rules::DeviceAction;
+use muster_core::health::{Component, Finding, Severity};
+use muster_core::ids::Revision;
+use muster_core::time::TimeMs;
+use muster_worker::{CheckDialect, GpuConfig, SiteCheck, WorkerConfig};
+
+/// Two simulated GPUs, of which the first is at 0000:0f:00.0, and a kernel's log in a file.
+fn settings(config: &mut WorkerConfig, home: &Path, timeline: &str) {
+    let path = home.join("timeline");
+    std::fs::write(&path, timeline).unwrap();
+    config.gpus = GpuConfig::Simulated {
+        count: 2,
+        model: "H100".to_owned(),
+        memory_mib: 81_920,
+        timeline: Some(path),
+        pci_addresses: vec!["0000:0f:00.0".to_owned()],
+    };
+    config.health.kernel_log = home.join("kmsg");
+    // Nothing of this machine is read.
+    config.health.host_root = home.join("root");
+    config.health.sample_ms = 20;
+    File::create(&config.health.kernel_log).unwrap();
+}
+
+fn start(leader: &Leader, timeline: &str) -> Host {
+    Host::start_with(&[leader], |config, home| settings(config, home, timeline))
+}
+
+/// The kernel of a host writes a record.
+fn log(host: &Host, sequence: u64, text: &str) {
+    let path = host.home.path().join("kmsg");
+    let mut file = OpenOptions::new().append(true).open(path).unwrap();
+    writeln!(file, "12,{sequence},5000,-;{text}").unwrap();
+}
+
+fn xid(code: u32) -> String {
+    format!("NVRM: Xid (PCI:0000:0f:00): {code}, pid=7, name=python, x")
+}
+
+/// Waits for a finding by a rule, with this severity.
+async fn finding(leader: &Leader, rule: &str, severity: Severity) -> Finding {
+    let what = format!("{rule} {severity}");
+    let found = leader.eventually(&what, |inner| {
+        let findings = &inner.status.as_ref()?.findings;
+        let is_it = |it: &&Finding| it.rule == rule && it.severity == severity;
+        findings.iter().find(is_it).cloned()
+    });
+    found.await
+}
+
+async fn gpu(leader: &Leader, index: usize) -> GpuDescription {
+    let hello = leader.eventually("the greeting", |inner| inner.hellos.first().cloned());
+    let wire = hello.await.registration.unwrap().gpus[index].clone();
+    GpuDescription::try_from(wire).unwrap()
+}
+
+fn heard(number: u64) -> HealthDuties {
+    HealthDuties {
+        heard: number,
+        ..HealthDuties::default()
+    }
+}
+
+/// Waits until the notes of a host are written, with so many findings that nobody acknowledged.
+fn noted(host: &Host, waiting: usize) {
+    let path = host.home.path().join("w/health.json");
+    eventually("the notes", || {
+        let bytes = std::fs::read(&path).unwrap_or_default();
+        let notes: serde_json::Value = serde_json::from_slice(&bytes).unwrap_or_default();
+        let is_read = notes["cursor"]["next"].as_u64() > Some(0);
+        is_read && notes["waiting"].as_array().map(Vec::len) == Some(waiting)
+    });
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_line_of_the_kernels_log_is_repeated_until_it_is_heard_and_never_told_again() {
+    let leader = Leader::start(3).await;
+    let mut host = start(&leader, "");
+    log(&host, 7, &xid(79));
+    let found = finding(&leader, "xid", Severity::Fatal).await;
+    let first = gpu(&leader, 0).await;
+    assert_eq!(found.component, Component::Gpu(first.uuid));
+    assert_eq!((found.sequence, found.code), (1, Some(79)));
+    assert!(found.evidence.contains("name=python"), "{found:?}");
+    // Nobody acknowledges it: it comes again, and the next agent tells it too.
+    leader.inner().status = None;
+    finding(&leader, "xid", Severity::Fatal).await;
+    noted(&host, 1);
+    host.kill_agent();
+    leader.inner().status = None;
+    host.restart_agent();
+    let again = finding(&leader, "xid", Severity::Fatal).await;
+    assert_eq!((again.sequence, again.code), (1, Some(79)));
+    leader.oblige(heard(1));
+    let forgotten = leader.eventually("nothing waits", |inner| {
+        inner.status.as_ref()?.findings.is_empty().then_some(())
+    });
+    forgotten.await;
+    noted(&host, 0);
+    host.kill_agent();
+    leader.oblige(heard(0));
+    leader.inner().status = None;
+    host.restart_agent();
+    log(&host, 8, &xid(48));
+    finding(&leader, "xid", Severity::Fatal).await;
+    let findings = leader.inner().status.clone().unwrap().findings;
+    let codes: Vec<Option<u32>> = findings.iter().map(|it| it.code).collect();
+    assert_eq!(codes, [Some(48)]);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn signs_of_the_host_are_told_under_the_number_that_the_cluster_gave_it() {
+    let leader = Leader::start(3).await;
+    let host = start(&leader, "");
+    log(&host, 1, "EXT4-fs (sda1): Remounting filesystem read-only");
+    let found = finding(&leader, "fs_readonly", Severity::Fatal).await;
+    assert_eq!(found.component, Component::Host(HOST));
+    // Records between were overwritten.
+    log(&host, 5, "something else");
+    let gap = finding(&leader, "kernel_log_gap", Severity::Degraded).await;
+    assert_eq!(gap.measured, 3);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_fault_that_the_backend_tells_is_found_and_told_once() {
+    let leader = Leader::start(3).await;
+    let host = start(&leader, "0,0,xid-79\n0,1,gpu-lost");
+    log(&host, 1, &xid(79));
+    finding(&leader, "gpu_lost", Severity::Fatal).await;
+    log(&host, 2, &xid(48));
+    let is_last = |it: &Finding| it.code == Some(48);
+    let findings = leader.eventually("the last line", |inner| {
+        let findings = &inner.status.as_ref()?.findings;
+        findings.iter().any(is_last).then(|| findings.clone())
+    });
+    let findings = findings.await;
+    let gone = findings.iter().filter(|it| it.code == Some(79));
+    assert_eq!((gone.count(), findings.len()), (1, 3), "{findings:?}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reading_over_its_threshold_and_back_is_told_twice() {
+    let leader = Leader::start(3).await;
+    let timeline = "0,1,metric:gpu_recovery_action.action,0\n\
+                    300,1,metric:gpu_recovery_action.action,1\n\
+                    900,1,metric:gpu_recovery_action.action,0\n";
+    let _host = start(&leader, timeline);
+    let rule = "gpu_recovery_action";
+    let over = finding(&leader, rule, Severity::Fatal).await;
+    assert_eq!((over.metric.as_str(), over.measured), ("action", 1));
+    assert_eq!(over.component, Component::Gpu(gpu(&leader, 1).await.uuid));
+    let back = finding(&leader, rule, Severity::Healthy).await;
+    assert_eq!(back.sequence, over.sequence + 1);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_of_the_site_that_hangs_has_found_something() {
+    let leader = Leader::start(3).await;
+    let _host = Host::start_with(&[&leader], |config, home| {
+        settings(config, home, "");
+        let check = |name: &str, text: &str, dialect| SiteCheck {
+            name: name.to_owned(),
+            command: ["sh", "-c", text].map(str::to_owned).to_vec(),
+            period_s: 1,
+            timeout_s: 1,
+            dialect,
+        };
+        config.health.checks = vec![
+            check("hang", "sleep 1000", CheckDialect::Nagios),
+            check("mount", "echo ERROR: /data; exit 1", CheckDialect::Nhc),
+            check("unknown", "exit 3", CheckDialect::Nagios),
+        ];
+    });
+    let hangs = finding(&leader, "check:hang", Severity::Fatal).await;
+    assert!(hangs.evidence.contains("in time"), "{hangs:?}");
+    assert_eq!(hangs.component, Component::Host(HOST));
+    let mount = finding(&leader, "check:mount", Severity::Fatal).await;
+    assert_eq!(mount.evidence, "ERROR: /data");
+    let status = leader.inner().status.clone().unwrap();
+    let names = |rule: &str| status.findings.iter().filter(|it| it.rule == rule).count();
+    assert_eq!((names("check:hang"), names("check:unknown")), (1, 0));
+}
+
+/// Gives an order and waits for its end.
+async fn order(leader: &Leader, component: Component, action: DeviceAction, at: u64) -> WorkDone {
+    let order = Order {
+        component,
+        action,
+        since: TimeMs(at),
+    };
+    leader.oblige(HealthDuties {
+        heard: 0,
+        rules: Revision(0),
+        orders: vec![order.clone()],
+    });
+    let done = leader.eventually("the end of an order", |inner| {
+        let all = &inner.status.as_ref()?.health_work;
+        all.iter().find(|done| done.order == order).cloned()
+    });
+    done.await
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn orders_are_carried_out_and_their_end_is_told() {
+    let leader = Leader::start(3).await;
+    let _host = start(&leader, "0,1,ecc-uncorrectable,3 errors");
+    finding(&leader, "ecc_unc_volatile", Severity::Fatal).await;
+    let first = Component::Gpu(gpu(&leader, 0).await.uuid);
+    let second = gpu(&leader, 1).await.uuid;
+    let passed = order(&leader, first, DeviceAction::Check, 1).await;
+    assert!(passed.passed, "{passed:?}");
+    let check = |at| order(&leader, Component::Gpu(second), DeviceAction::Check, at);
+    let failed = check(2).await;
+    assert!(!failed.passed && failed.evidence.contains("ecc-uncorrectable"));
+    let reset = order(&leader, Component::Gpu(second), DeviceAction::ResetIdle, 3).await;
+    assert!(reset.passed, "{reset:?}");
+    let heals = leader.eventually("a healthy GPU", |inner| {
+        let gpus = &inner.status.as_ref()?.gpus;
+        gpus.contains(&(second, GpuHealth::Healthy)).then_some(())
+    });
+    heals.await;
+    assert!(check(4).await.passed);
+    let reboot = order(&leader, Component::Host(HOST), DeviceAction::Reboot, 5).await;
+    assert!(!reboot.passed && reboot.evidence.contains("health.reboot_command"));
+}
