@@ -116,6 +116,10 @@ pub const EXEC_FAREWELL_MAX: Duration = Duration::from_secs(2);
 pub const HEALTH_SAMPLE_MS: u64 = 30_000;
 /// How often it is looked whether something is over because nothing of it was seen, and whether a driver still answers.
 pub const HEALTH_TICK: Duration = Duration::from_secs(5);
+/// How long a replica may take to answer with the health rules.
+pub const HEALTH_RULES_ANSWER_MAX: Duration = Duration::from_secs(5);
+/// Between two rounds of asking replicas for health rules that none had.
+pub const HEALTH_RULES_PAUSE: Duration = Duration::from_secs(2);
 /// Things that were seen and wait to be judged.
 pub const HEALTH_SEEN_MAX: usize = 1_024;
 /// Repairs and checks that wait to begin: one for each part of a host, and more.

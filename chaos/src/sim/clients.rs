@@ -16,7 +16,9 @@ use muster_raft_store::{Handle, ProposeError};
 use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
-use super::configuration::{draw_configuration, draw_layout, draw_queue, draw_scheduling};
+use super::configuration::{
+    draw_configuration, draw_health_rules, draw_layout, draw_queue, draw_scheduling,
+};
 use super::coverage::Situation;
 use super::judges::Judges;
 use super::network::SimNetwork;
@@ -60,6 +62,9 @@ impl SimClient {
     pub async fn run(mut self, count: usize, is_admin: bool) {
         let mut earlier = Vec::new();
         for number in 0..count {
+            if is_admin && number == 1 {
+                self.set_health_rules().await;
+            }
             if is_admin && (number == 0 || self.random.random_range(0..3) == 0) {
                 self.configure().await;
             }
@@ -134,6 +139,13 @@ impl SimClient {
     }
 
     /// Replaces the topology or the tree of queues; the cluster may refuse it for what it holds now.
+    /// Waits of hours would never end here.
+    async fn set_health_rules(&mut self) {
+        let request = RequestId(self.random.random());
+        let rules = draw_health_rules(&mut self.random, request);
+        self.insist(rules).await;
+    }
+
     async fn configure(&mut self) {
         let request = RequestId(self.random.random());
         let command = draw_configuration(&mut self.random, request);

@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::Command;
+use muster_core::command::{Command, HealthCommand};
+use muster_core::health::rules::RuleSet;
 use muster_core::ids::RequestId;
 use muster_core::quota::{
     Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
@@ -27,6 +28,8 @@ const EAGER_MOVES: Defragment = Defragment {
 };
 /// The queue around some of them.
 const PARENT: &str = "research";
+/// Longest wait of what failed, and longest probation: a world has about a minute of faults.
+const WAIT_S_MAX: u64 = 15;
 /// Hosts of the largest world.
 const HOSTS_MAX: u32 = 8;
 /// GPUs of the largest host.
@@ -53,6 +56,19 @@ pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) ->
         author,
         tree,
     }
+}
+
+/// The rules that ship with Muster, but for spans that a world lives to see; another number of seconds each time.
+pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> Command {
+    let wait = format!("first_wait_s = {}", random.random_range(1..WAIT_S_MAX));
+    let probation = format!("first_probation_s = {}", random.random_range(1..WAIT_S_MAX));
+    let rules = RuleSet::SHIPPED_TEXT.replacen("first_wait_s = 900", &wait, 1);
+    let rules = rules.replacen("first_probation_s = 3600", &probation, 1);
+    Command::Health(HealthCommand::SetRules {
+        request,
+        author: "admin".to_owned(),
+        text: rules.into(),
+    })
 }
 
 fn draw_tree(random: &mut ChaCha8Rng) -> QueueTree {

@@ -65,13 +65,15 @@ pub enum Situation {
     CheckPassed,
     /// An active check was not passed.
     CheckFailed,
+    /// What was repaired and checked takes work again.
+    Readmitted,
     /// An old order arrived once more, and the agent did not act on it.
     OldOrderRefused,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 28] = [
+    pub const ALL: [Self; 29] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -99,6 +101,7 @@ impl Situation {
         Self::Repaired,
         Self::CheckPassed,
         Self::CheckFailed,
+        Self::Readmitted,
         Self::OldOrderRefused,
     ];
 
@@ -131,6 +134,7 @@ impl Situation {
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
             Self::CheckFailed => "active checks not passed",
+            Self::Readmitted => "taken back on probation",
             Self::OldOrderRefused => "old orders refused",
         }
     }
@@ -205,6 +209,10 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
         EventKind::HealthChanged {
             to: Phase::Blocked, ..
         } => Some(Situation::BlockedByRule),
+        EventKind::HealthChanged {
+            to: Phase::Probation,
+            ..
+        } => Some(Situation::Readmitted),
         EventKind::TaskLost { .. } => Some(Situation::TaskLost),
         EventKind::HostHealthChanged {
             health: HostHealth::Lost,

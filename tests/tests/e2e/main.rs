@@ -7,6 +7,7 @@ mod clock;
 mod dev_cluster;
 mod failover;
 mod gangs;
+mod health;
 mod identities;
 mod launch;
 mod newcomer;

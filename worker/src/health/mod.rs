@@ -141,6 +141,8 @@ pub(crate) struct Place {
     /// Whether the host has booted since the last agent ran.
     pub(crate) rebooted: bool,
     pub(crate) clock: LeaseClock,
+    /// Addresses (`host:port`) of scheduler replicas.
+    pub(crate) schedulers: Vec<String>,
 }
 
 /// The decision loop's way to the watch over this host's health.
@@ -187,6 +189,7 @@ pub(crate) fn start(
         },
         (place.clock, xids.clone()),
         (outbox.clone(), seen.clone()),
+        rules::RulesSource::new(place.schedulers.clone()),
     );
     if place.rebooted && !was_ordered(&place.data) {
         judge.rebooted();

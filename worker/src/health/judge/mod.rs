@@ -12,6 +12,7 @@ use std::sync::Arc;
 
 use muster_core::command::GpuHealth;
 use muster_core::health::checks::{CheckResult, RULE_PREFIX};
+use muster_core::health::component::Patience;
 use muster_core::health::evaluate::{Coalescer, Readings};
 use muster_core::health::kernel_log::{BusMap, Xid};
 use muster_core::health::outbox::FINDINGS_WAITING_MAX;
@@ -24,7 +25,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
 use super::notes::Notes;
-use super::rules::{RulesSource, ShippedRules};
+use super::rules::RulesSource;
 use super::sampler::Sweep;
 use super::signals::{self, Signal};
 use super::{LastXids, Sample, Seen, THIS_HOST};
@@ -45,7 +46,7 @@ pub(super) struct Host {
 pub(super) struct Judge {
     rules: RuleSet,
     revision: Revision,
-    source: Box<dyn RulesSource>,
+    source: RulesSource,
     host: Host,
     /// The release of the GPU driver, by which some registers are read.
     release: Option<u32>,
@@ -73,12 +74,13 @@ impl Judge {
         host: Host,
         (clock, xids): (LeaseClock, LastXids),
         (outbox, seen): (Outbox, mpsc::Sender<Seen>),
+        source: RulesSource,
     ) -> Self {
         let found = std::mem::take(&mut notes.waiting);
         let mut judge = Self {
             rules: shipped(),
             revision: Revision::default(),
-            source: Box::new(ShippedRules),
+            source,
             release: release(&host.root),
             host,
             clock,
@@ -372,16 +374,10 @@ impl Judge {
         if revision == self.revision {
             return;
         }
-        let (fetched, seen) = (self.source.rules(revision), self.seen.clone());
-        let first = self.missed.insert(format!("revision {revision}"));
+        let (fetched, seen) = (self.source.clone().rules(revision), self.seen.clone());
         tokio::spawn(async move {
-            match fetched.await {
-                Some(rules) => drop(seen.send(Seen::Fetched(revision, Box::new(rules))).await),
-                None if first => tracing::warn!(
-                    %revision,
-                    "this worker cannot fetch health rules: it judges by those that it has"
-                ),
-                None => {}
+            if let Some(rules) = fetched.await {
+                drop(seen.send(Seen::Fetched(revision, Box::new(rules))).await);
             }
         });
     }
@@ -407,6 +403,7 @@ fn shipped() -> RuleSet {
         tracing::error!(%error, "the health rules that ship with this build are broken");
         RuleSet {
             rules: Vec::new(),
+            patience: Patience::default(),
             codes: Codes {
                 xids: Vec::new(),
                 sxids: Vec::new(),

@@ -36,6 +36,7 @@ impl Rig {
             host,
             (clock, LastXids::default()),
             (outbox, seen),
+            RulesSource::new(Vec::new()),
         );
         Self {
             judge,

@@ -1,0 +1,114 @@
+//! A GPU that fails: what is blocked for it, and how it comes back by proof.
+
+use muster_client::Client;
+use muster_core::health::rules::RuleSet;
+use muster_core::ids::JobId;
+use muster_proto::v1;
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+
+const TWO_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 2,
+    gpus: 2,
+};
+
+/// Sets rules with spans that a test lives to see, once all replicas are known to read them.
+async fn set_short_waits(cluster: &Cluster) {
+    let short = RuleSet::SHIPPED_TEXT
+        .replacen("first_wait_s = 900", "first_wait_s = 3", 1)
+        .replacen("first_probation_s = 3600", "first_probation_s = 3", 1);
+    assert_ne!(short, RuleSet::SHIPPED_TEXT);
+    let file = cluster.write("rules.toml", &short);
+    let file = file.to_str().unwrap();
+    let dry = cluster
+        .muster(&["health", "apply", file, "--dry-run"])
+        .await
+        .ok();
+    assert!(dry.contains("nothing was changed"), "{dry}");
+    eventually("the rules are set", async || {
+        let run = cluster.muster(&["health", "apply", file]).await;
+        (run.code == 0).then_some(())
+    })
+    .await;
+}
+
+async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
+    eventually("the job is accepted", async || {
+        client.submit_job(spec.clone()).await.ok()
+    })
+    .await
+    .job
+}
+
+/// Waits until a component stands somewhere, by the history that people are shown.
+async fn eventually_has(cluster: &Cluster, component: &str, event: &str) -> String {
+    eventually(event, async || {
+        let history = cluster.muster(&["health", "history", component]).await.ok();
+        history.contains(event).then_some(history)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    set_short_waits(&cluster).await;
+    let mut spec = with_gpus(shell("sleep 1000"), 1);
+    spec.retry = Some(v1::RetryPolicy {
+        retries_max: 0,
+        ..v1::RetryPolicy::default()
+    });
+    let job = submit(&client, spec).await;
+    let before = only_attempt(&client, job).await;
+    let (host, gpu) = (&before.tasks[0].host, &before.tasks[0].gpus[0]);
+    let fault = v1::GpuFault {
+        signal: "xid-48".to_owned(),
+        detail: "injected by a test".to_owned(),
+    };
+    { client.inject_gpu_fault(host, gpu, Some(fault)) }
+        .await
+        .unwrap();
+    // The task goes on elsewhere, and pays nothing.
+    let moved = eventually("another attempt", async || {
+        let known = client.get_job(job, 1, v1::Consistency::Linearizable).await;
+        let unit = known.ok()?.units.into_iter().next()?;
+        let attempt = unit.attempt?;
+        (attempt.epoch != before.epoch).then_some((unit.failures, attempt))
+    })
+    .await;
+    assert_eq!(moved.0, 0);
+    assert_ne!(&moved.1.tasks[0].gpus[0], gpu);
+    let history = eventually_has(&cluster, gpu, "block").await;
+    assert!(history.contains("xid"), "{history}");
+    // Nobody says that it is well: it is reset, checked when its wait is over, and on probation.
+    eventually_has(&cluster, gpu, "repair_done").await;
+    eventually_has(&cluster, gpu, "check_passed").await;
+    let history = eventually_has(&cluster, gpu, "probation_passed").await;
+    let order = [
+        "block",
+        "repair_began",
+        "repair_done",
+        "check_passed",
+        "probation_passed",
+    ];
+    let places: Vec<_> = order.iter().map(|event| history.find(event)).collect();
+    assert!(places.is_sorted(), "{history}");
+    let listed = cluster.muster(&["health", "list"]).await.ok();
+    assert!(!listed.contains(gpu.as_str()), "{listed}");
+}
+
+#[tokio::test]
+async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let file = cluster.write("rules.toml", "format = 1\n\n[odd]\ncomponent = \"board\"\n");
+    let words = ["health", "apply", file.to_str().unwrap()];
+    let refused = cluster.muster(&words).await;
+    assert_eq!(refused.code, 2, "{refused:?}");
+    assert!(refused.stderr.contains("line 4") && refused.stderr.contains("gpu, nic, host"));
+    let rules = cluster.muster(&["health", "rules"]).await.ok();
+    assert_eq!(rules, RuleSet::SHIPPED_TEXT);
+    let breaker = cluster.muster(&["health", "reset-breaker", "H100"]).await;
+    assert_eq!(breaker.code, 1, "{breaker:?}");
+    assert!(breaker.stderr.contains("is not tripped"), "{breaker:?}");
+}
