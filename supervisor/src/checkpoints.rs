@@ -147,14 +147,14 @@ impl CheckpointKeeper {
         std::mem::take(&mut self.news.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
-    /// Looks at the directory a last time, for a bounded time, and gives the last news.
-    pub(crate) fn finish(&self) -> Vec<CheckpointNews> {
-        if self.requests.try_send(Request::Finish).is_err()
-            || self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_err()
-        {
+    /// Looks at the directory a last time, for a bounded time; then [`Self::news`] gives the last of it. False: that goes on.
+    pub(crate) fn finish(&self) -> bool {
+        let has_settled = self.requests.try_send(Request::Finish).is_ok()
+            && self.done.recv_timeout(CHECKPOINT_LAST_SCAN_MAX).is_ok();
+        if !has_settled {
             complain("the last look at the checkpoint directory took too long");
         }
-        self.news()
+        has_settled
     }
 }
 

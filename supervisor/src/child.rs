@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::sync::Arc;
 
 use rustix::process::{
     Pid, Resource, Rlimit, Signal, getppid, set_parent_process_death_signal, setrlimit, setsid,
@@ -18,7 +19,7 @@ use crate::sys;
 pub(crate) struct ChildSetup {
     parent: Pid,
     /// The lists of processes of its cgroups.
-    doors: Vec<File>,
+    doors: Vec<Arc<File>>,
     limits: Vec<(Resource, Rlimit)>,
     cpus: Option<CpuSet>,
     /// Bits of the memory nodes that its memory comes from first; any if there are none.

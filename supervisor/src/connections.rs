@@ -1,9 +1,10 @@
 //! A supervisor's sockets: the agent's and the task's.
 
+use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
-use std::os::unix::net::{UnixListener, UnixStream};
+use std::os::fd::AsFd;
+use std::os::unix::net::UnixListener;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::io::Errno;
@@ -15,6 +16,9 @@ use crate::directory::TaskDirectory;
 use crate::limits::CONTROL_CONNECTIONS_MAX;
 use crate::lines::LineStream;
 use crate::protocol::{AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage};
+
+/// What is polled before all others: who wants to connect.
+const LISTENERS: usize = 2;
 
 /// Something that came in.
 #[derive(Debug)]
@@ -33,16 +37,24 @@ pub(crate) struct Connections {
     epoch: u64,
     agents: UnixListener,
     agent: Option<LineStream>,
+    /// Whether that is still the one that gave us the task.
+    is_first_agent: bool,
     controls: UnixListener,
     control: BTreeMap<ConnectionId, LineStream>,
     next_control: ConnectionId,
+    /// Whether the last wait found nothing here.
+    is_quiet: Cell<bool>,
     /// Connections that want to hear when the task is asked to stop.
     watching: BTreeSet<ConnectionId>,
 }
 
 impl Connections {
-    /// Opens the sockets; the agent that started us is connected already, through our standard input.
-    pub(crate) fn open(directory: &TaskDirectory, epoch: u64) -> io::Result<Self> {
+    /// Opens the sockets; the agent that gave us the task is connected already.
+    pub(crate) fn open(
+        directory: &TaskDirectory,
+        epoch: u64,
+        agent: Option<LineStream>,
+    ) -> io::Result<Self> {
         let agents = UnixListener::bind(directory.agent_socket())?;
         let controls = UnixListener::bind(directory.control_socket())?;
         agents.set_nonblocking(true)?;
@@ -50,10 +62,12 @@ impl Connections {
         Ok(Self {
             epoch,
             agents,
-            agent: inherited_agent(),
+            is_first_agent: agent.is_some(),
+            agent,
             controls,
             control: BTreeMap::new(),
             next_control: 0,
+            is_quiet: Cell::new(false),
             watching: BTreeSet::new(),
         })
     }
@@ -78,13 +92,27 @@ impl Connections {
             tv_nsec: i64::try_from(timeout_ms % 1_000 * 1_000_000).unwrap_or(0),
         };
         match poll(&mut polled, Some(&timeout)) {
-            Ok(_) | Err(Errno::INTR) => Ok(()),
-            Err(error) => Err(error.into()),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ours = polled[..LISTENERS]
+            .iter()
+            .chain(&polled[LISTENERS + others.len()..]);
+        let is_quiet = ours.all(|one| one.revents().is_empty());
+        self.is_quiet.set(is_quiet);
+        Ok(())
+    }
+
+    /// Takes all that came in since the last wait, and writes what can be written.
+    pub(crate) fn receive(&mut self) -> Vec<Incoming> {
+        match self.is_quiet.take() {
+            true => Vec::new(),
+            false => self.receive_now(),
         }
     }
 
-    /// Takes all that came in, and writes what can be written.
-    pub(crate) fn receive(&mut self) -> Vec<Incoming> {
+    /// The same without having waited.
+    pub(crate) fn receive_now(&mut self) -> Vec<Incoming> {
         let mut incoming = Vec::new();
         self.accept(&mut incoming);
         // In this order: what the task said before an order came is not taken for an answer to it.
@@ -96,6 +124,25 @@ impl Connections {
     /// Tells the agent, if one is connected and reads.
     pub(crate) fn tell_agent(&mut self, message: &SupervisorMessage) {
         send(&mut self.agent, message);
+    }
+
+    /// Tells the agent all of these by one write.
+    pub(crate) fn tell_agent_all(&mut self, messages: &[SupervisorMessage]) {
+        if let Some(open) = &mut self.agent
+            && !open.send_all(messages)
+        {
+            self.agent = None;
+        }
+    }
+
+    /// Whether the agent that gave us the task is connected.
+    pub(crate) const fn has_first_agent(&self) -> bool {
+        self.is_first_agent && self.agent.is_some()
+    }
+
+    /// Closes all but the connection to the agent, if there is one.
+    pub(crate) fn close(self) -> Option<LineStream> {
+        self.agent
     }
 
     /// Whether an agent is connected.
@@ -156,6 +203,7 @@ impl Connections {
         while let Ok((stream, _)) = self.agents.accept() {
             if let Ok(stream) = LineStream::new(stream) {
                 self.agent = Some(stream);
+                self.is_first_agent = false;
                 incoming.push(Incoming::AgentConnected);
             }
         }
@@ -202,13 +250,6 @@ impl Connections {
             alive
         });
     }
-}
-
-/// The agent's end of the socket pair that it gave us as standard input; none if a person started us.
-fn inherited_agent() -> Option<LineStream> {
-    let socket: OwnedFd = std::io::stdin().as_fd().try_clone_to_owned().ok()?;
-    rustix::net::getsockname(&socket).ok()?;
-    LineStream::new(UnixStream::from(socket)).ok()
 }
 
 fn send(stream: &mut Option<LineStream>, message: &impl Serialize) {

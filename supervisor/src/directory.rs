@@ -54,6 +54,8 @@ pub struct LogOwner {
     pub attempt: u32,
 }
 
+/// Who supervises the task.
+const CLAIM: &str = "claim.json";
 /// How the task ended.
 const EXIT: &str = "exit.json";
 /// The directory on disk, beside that of all tasks, of what must outlive the tasks' directories.
@@ -192,7 +194,7 @@ impl TaskDirectory {
     /// # Errors
     /// `AlreadyExists` if there was one before; else what the file system says.
     pub fn claim(&self, supervisor: ProcessIdentity) -> io::Result<()> {
-        let mut file = fs::File::create_new(self.0.join("claim.json"))?;
+        let mut file = fs::File::create_new(self.0.join(CLAIM))?;
         // By one write: half of it would name nobody.
         file.write_all(&files::json_bytes(&supervisor)?)
     }
@@ -202,7 +204,7 @@ impl TaskDirectory {
     /// # Errors
     /// What the file system says, or a file that is damaged.
     pub fn supervisor(&self) -> io::Result<Option<ProcessIdentity>> {
-        files::read_json(&self.0.join("claim.json"))
+        files::read_json(&self.0.join(CLAIM))
     }
 
     /// Records the task's process.
@@ -302,6 +304,12 @@ impl TaskDirectory {
     /// # Errors
     /// What the file system says.
     pub fn remove(&self) -> io::Result<()> {
+        // First of all who supervised it: should we die halfway, nobody may think that without a record of the end this process
+        // still does. It may have another task by now.
+        match fs::remove_file(self.0.join(CLAIM)) {
+            Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+            _ => {}
+        }
         files::remove_directory(&self.0)?;
         files::remove_directory(&self.kept())
     }

@@ -7,15 +7,13 @@ use std::cell::Cell;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use muster_core::command::{Exit, SignalSender};
 use rustix::io::Errno;
-use rustix::process::{
-    Pid, PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, pidfd_open, wait, waitpid,
-};
+use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait, waitpid};
 
-use crate::cgroup::{Cgroups, Limits, Shortage};
+use crate::cgroup::{Cgroups, KeptCgroups, Limits, Shortage};
 use crate::child::ChildSetup;
 use crate::container::{self, Removal};
 use crate::directory::TaskDirectory;
@@ -26,6 +24,7 @@ use crate::program;
 use crate::rounds::Rounds;
 use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
+use crate::start::{self, Started};
 use crate::sys;
 
 /// Looks for processes that do not stand still yet, at a time: one that forks without end is caught by the next ones.
@@ -58,14 +57,25 @@ pub(crate) struct Outputs {
 pub(crate) struct Ready {
     belongings: Belongings,
     setup: ChildSetup,
+    program: Program,
+    /// The port that the program was told to meet its gang on: a release may name another one.
+    master_port: u16,
+}
+
+/// What to start.
+#[derive(Debug)]
+struct Program {
+    command: Command,
+    /// Where it was found; none if the command is this program, which runs a container.
+    path: Option<PathBuf>,
 }
 
 /// What is made for a task, and removed again.
 #[derive(Debug)]
 struct Belongings {
     cgroups: Cgroups,
-    /// Whether the number of its processes is limited.
-    limits_processes: bool,
+    /// What these hold it to.
+    limits: Limits,
     secrets: Secrets,
 }
 
@@ -91,10 +101,16 @@ impl Ready {
         spec: &TaskSpec,
         directory: &TaskDirectory,
     ) -> Result<(Family, Outputs), String> {
-        let Self { belongings, setup } = self;
-        let started = spawn(spec, directory, &belongings.secrets, setup);
-        let (child, main_ended) = started.inspect_err(|_| belongings.remove())?;
-        let (mut family, outputs) = Family::of(child, main_ended, belongings)?;
+        let Self {
+            belongings, setup, ..
+        } = self;
+        let program = match spec.assignment.rank.master_port == self.master_port {
+            true => Ok(self.program),
+            false => find_program(spec, directory, &belongings.secrets),
+        };
+        let started = program.and_then(|program| spawn(program, setup));
+        let started = started.inspect_err(|_| belongings.remove())?;
+        let (mut family, outputs) = Family::of(started, belongings);
         let container = spec.assignment.execution.container.as_ref();
         family.removal = container.map(|_| Removal::of(directory));
         Ok((family, outputs))
@@ -104,37 +120,45 @@ impl Ready {
 impl Family {
     /// Makes what the task needs, and finds what can be found wrong before its process is started.
     ///
+    /// Cgroups that the last task of this process had are used again where that makes no difference.
+    ///
     /// # Errors
     /// What is wrong, in words for the user.
-    pub(crate) fn prepare(spec: &TaskSpec, directory: &TaskDirectory) -> Result<Ready, String> {
-        // A container's is its image's business.
-        if spec.assignment.execution.container.is_none() {
-            working_directory(spec, directory)?;
-        }
+    pub(crate) fn prepare(
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+        kept: Option<KeptCgroups>,
+    ) -> Result<Ready, String> {
         hostfile::write(&spec.assignment.gang_hosts, directory)?;
-        let cgroups = Cgroups::create(&spec.cgroups(), &Limits::of(spec))?;
+        let limits = Limits::of(spec);
+        let cgroups = match kept.and_then(|kept| kept.pass_on(&spec.cgroups(), &limits)) {
+            Some(cgroups) => cgroups,
+            None => Cgroups::create(&spec.cgroups(), &limits)?,
+        };
         let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
         let belongings = Belongings {
             cgroups,
-            limits_processes: spec.assignment.execution.pids_max.is_some(),
+            limits,
             secrets,
         };
-        let setup = find_program(spec, directory, &belongings.secrets)
-            .and_then(|()| ChildSetup::of(spec, &belongings.cgroups, getpid()))
+        let (program, setup) = find_program(spec, directory, &belongings.secrets)
+            .and_then(|program| {
+                let setup = ChildSetup::of(spec, &belongings.cgroups, getpid())?;
+                Ok((program, setup))
+            })
             .inspect_err(|_| belongings.remove())?;
-        Ok(Ready { belongings, setup })
+        Ok(Ready {
+            belongings,
+            setup,
+            program,
+            master_port: spec.assignment.rank.master_port,
+        })
     }
 
-    fn of(
-        mut child: Child,
-        main_ended: OwnedFd,
-        belongings: Belongings,
-    ) -> Result<(Self, Outputs), String> {
-        let outputs = child.stdout.take().zip(child.stderr.take());
-        let (stdout, stderr) = outputs.ok_or("the task has no output pipes")?;
+    fn of(started: Started, belongings: Belongings) -> (Self, Outputs) {
         let family = Self {
-            main: child.id().cast_signed(),
-            main_ended,
+            main: started.pid,
+            main_ended: started.ended,
             status: None,
             belongings,
             asked: Cell::new(false),
@@ -142,10 +166,10 @@ impl Family {
             removal: None,
         };
         let outputs = Outputs {
-            stdout: stdout.into(),
-            stderr: stderr.into(),
+            stdout: started.stdout,
+            stderr: started.stderr,
         };
-        Ok((family, outputs))
+        (family, outputs)
     }
 
     /// The secrets that it was given.
@@ -167,7 +191,7 @@ impl Family {
     pub(crate) fn account(&self, exit: Exit) -> Exit {
         let cgroups = &self.belongings.cgroups;
         let shortage = cgroups.memory_shortage();
-        let refused = match self.belongings.limits_processes {
+        let refused = match self.belongings.limits.limit_processes() {
             true => cgroups.processes_refused(),
             false => 0,
         };
@@ -322,9 +346,16 @@ impl Family {
         }
     }
 
-    /// Lets its cgroups and secrets go once nothing lives.
-    pub(crate) fn close(self) {
-        self.belongings.remove();
+    /// Lets its cgroups and secrets go once nothing lives; keeps those cgroups for the next task, if there may be one, that
+    /// can be kept.
+    pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
+        let Belongings {
+            cgroups,
+            limits,
+            secrets,
+        } = self.belongings;
+        secrets.remove();
+        cgroups.close(limits, may_keep)
     }
 }
 
@@ -388,28 +419,16 @@ impl AsFd for Family {
 }
 
 /// Starts the main process, and opens what tells of its end.
-fn spawn(
-    spec: &TaskSpec,
-    directory: &TaskDirectory,
-    secrets: &Secrets,
-    setup: ChildSetup,
-) -> Result<(Child, OwnedFd), String> {
-    let mut command = command(spec, directory, secrets)?;
-    sys::set_up_in_child(&mut command, setup);
-    let child = command
-        .spawn()
-        .map_err(|error| start_failed(&command, &error))?;
-    let watched = Pid::from_raw(child.id().cast_signed())
-        .ok_or(Errno::SRCH)
-        .and_then(|pid| pidfd_open(pid, PidfdFlags::NONBLOCK));
-    match watched {
-        Ok(main_ended) => Ok((child, main_ended)),
-        Err(error) => {
-            kill_pid(child.id().cast_signed());
-            let error = io::Error::from(error);
-            Err(format!("watching the task failed: {error}"))
+fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
+    let Program { mut command, path } = program;
+    let started = match path {
+        Some(path) => start::program(&command, &path, &setup),
+        None => {
+            sys::set_up_in_child(&mut command, setup);
+            start::command(&mut command)
         }
-    }
+    };
+    started.map_err(|error| start_failed(&command, &error))
 }
 
 fn start_failed(command: &Command, error: &io::Error) -> String {
@@ -417,21 +436,28 @@ fn start_failed(command: &Command, error: &io::Error) -> String {
     format!("starting `{program}` failed: {error}")
 }
 
-/// Sees that a program of the host can be started; a container's is its image's business.
+/// What to start. A program of the host must be there to be started; a container's is its image's business.
 fn find_program(
     spec: &TaskSpec,
     directory: &TaskDirectory,
     secrets: &Secrets,
-) -> Result<(), String> {
+) -> Result<Program, String> {
     if spec.assignment.execution.container.is_some() {
-        return Ok(());
+        let environment = environment::of_task(spec, directory, secrets);
+        return Ok(Program {
+            command: container::runner(directory, &environment),
+            path: None,
+        });
     }
     let command = process(spec, directory, secrets)?;
     let name = command.get_program();
     let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
     let place = command.get_current_dir().unwrap_or(Path::new("/"));
     match program::find(name, path, place) {
-        Ok(_) => Ok(()),
+        Ok(path) => Ok(Program {
+            command,
+            path: Some(path),
+        }),
         Err(error) => Err(start_failed(&command, &error)),
     }
 }
@@ -449,22 +475,6 @@ fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathB
         "the working directory `{}` is not there",
         path.display()
     ))
-}
-
-fn command(
-    spec: &TaskSpec,
-    directory: &TaskDirectory,
-    secrets: &Secrets,
-) -> Result<Command, String> {
-    let mut command = match &spec.assignment.execution.container {
-        Some(_) => container::runner(directory, &environment::of_task(spec, directory, secrets)),
-        None => process(spec, directory, secrets)?,
-    };
-    command
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped());
-    Ok(command)
 }
 
 /// The command of a task that is a process of the host.

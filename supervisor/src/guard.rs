@@ -19,7 +19,7 @@ use crate::sys;
 
 /// Numbers of one supervisor, in the memory that it shares with its guard.
 const NUMBERS: usize = 3;
-/// Until when it need do nothing about its task, in milliseconds of `CLOCK_BOOTTIME`; 0 before it has one.
+/// Until when it need do nothing about its task, in milliseconds of `CLOCK_BOOTTIME`; 0 while it has none.
 const UNTIL: usize = 0;
 /// When it looked at its clock last.
 const SEEN: usize = 1;
@@ -41,8 +41,14 @@ impl Pulse {
         self.0[SEEN].store(boottime_ms(), Ordering::Relaxed);
     }
 
-    /// Nothing of its task lives any more.
+    /// The supervisor begins with a task.
+    pub(crate) fn begin(self) {
+        self.0[OVER].store(0, Ordering::Relaxed);
+    }
+
+    /// Nothing of its task lives any more: it may take its time.
     pub(crate) fn over(self) {
+        self.0[UNTIL].store(0, Ordering::Relaxed);
         self.0[OVER].store(1, Ordering::Relaxed);
     }
 

@@ -46,7 +46,9 @@ pub mod segments;
 pub mod server;
 mod shipped;
 mod spec;
+mod start;
 mod stopping;
+mod succession;
 mod supervise;
 #[expect(unsafe_code, reason = "what a child must do between fork and exec")]
 mod sys;
@@ -81,9 +83,10 @@ pub use spec::{
 #[must_use]
 pub fn run(words: &[OsString]) -> Option<ExitCode> {
     match words {
-        [verb, directory] if verb == "supervise" => {
-            Some(supervise_to_the_end(&TaskDirectory::new(directory), None))
-        }
+        [verb, directory] if verb == "supervise" => Some(succession::supervise_all(
+            TaskDirectory::new(directory),
+            None,
+        )),
         [verb, word, action, directory, rest @ ..]
             if verb == "supervise" && word == "container" && rest.len() <= 1 =>
         {
@@ -92,16 +95,5 @@ pub fn run(words: &[OsString]) -> Option<ExitCode> {
         }
         [verb, serve, _tasks] if verb == "supervise" && serve == "--serve" => Some(server::serve()),
         _ => None,
-    }
-}
-
-fn supervise_to_the_end(directory: &TaskDirectory, pulse: Option<guard::Pulse>) -> ExitCode {
-    match supervise::supervise(directory, pulse) {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            let path = directory.path().display();
-            output::complain(&format!("supervising {path} failed: {error}"));
-            ExitCode::FAILURE
-        }
     }
 }

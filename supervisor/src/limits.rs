@@ -69,6 +69,8 @@ pub const SUPERVISOR_OVERDUE_MS_MAX: u64 = 700;
 pub const SUPERVISOR_SILENT_MS_MAX: u64 = 600;
 /// Supervisors that one server guards.
 pub const GUARDED_MAX: usize = muster_core::limits::TASKS_PER_HOST_MAX;
+/// Tasks that one supervisor supervises one after the other: should one leave a little memory behind, it is not for ever.
+pub const TASKS_PER_SUPERVISOR_MAX: u32 = 1_000;
 /// Commands that users run beside one task at a time.
 pub const EXEC_SESSIONS_MAX: usize = 4;
 /// How long such a command has to end after its user went away before it is killed, in milliseconds.

@@ -54,10 +54,17 @@ impl LineStream {
 
     /// Queues a message and writes what the socket takes. False: the other side is gone or does not read.
     pub(crate) fn send(&mut self, message: &impl Serialize) -> bool {
-        if serde_json::to_writer(&mut self.output, message).is_err() {
-            return false;
+        self.send_all(std::slice::from_ref(message))
+    }
+
+    /// The same for messages that the other side gets by one read.
+    pub(crate) fn send_all(&mut self, messages: &[impl Serialize]) -> bool {
+        for message in messages {
+            if serde_json::to_writer(&mut self.output, message).is_err() {
+                return false;
+            }
+            self.output.push(b'\n');
         }
-        self.output.push(b'\n');
         self.flush() && self.output.len() <= UNREAD_BYTES_MAX
     }
 

@@ -117,12 +117,16 @@ impl Output {
     }
 
     /// Copies what the pipes still hold, for a bounded time, and gives the end of it. Call it when nothing of the task
-    /// lives.
-    pub(crate) fn finish(mut self) -> LastOutput {
+    /// lives. False: something still copies.
+    pub(crate) fn finish(mut self) -> (LastOutput, bool) {
         if let Err(error) = self.look() {
             complain(&format!("copying the task's last output failed: {error}"));
         }
-        self.pump.map(OutputPump::finish).unwrap_or_default()
+        match self.pump.map(OutputPump::finish) {
+            Some(Some(last)) => (last, true),
+            Some(None) => (LastOutput::default(), false),
+            None => (LastOutput::default(), true),
+        }
     }
 }
 
@@ -160,12 +164,13 @@ impl OutputPump {
         Ok(Self { stop, done })
     }
 
-    fn finish(self) -> LastOutput {
+    fn finish(self) -> Option<LastOutput> {
         self.stop.raise();
-        self.done.recv_timeout(LOG_DRAIN_MAX).unwrap_or_else(|_| {
+        let last = self.done.recv_timeout(LOG_DRAIN_MAX).ok();
+        if last.is_none() {
             complain("the last output did not reach the disk in time");
-            LastOutput::default()
-        })
+        }
+        last
     }
 }
 

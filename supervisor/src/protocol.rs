@@ -3,6 +3,8 @@
 //! Like everything in Muster it is level-triggered: after every connection the supervisor says all it
 //! knows, and hearing a thing twice changes nothing.
 
+use std::path::PathBuf;
+
 use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::command::Exit;
 use serde::{Deserialize, Serialize};
@@ -36,6 +38,11 @@ pub enum AgentRequest {
     Status,
     /// Announces requests for commands beside the task: the supervisor opens its socket for them.
     OpenExec,
+    /// Gives another task to a supervisor that said [`SupervisorMessage::Idle`] on this connection.
+    Next {
+        /// The task's directory.
+        directory: PathBuf,
+    },
 }
 
 /// From the supervisor.
@@ -66,6 +73,12 @@ pub enum SupervisorMessage {
     Stuck(Stuck),
     /// The task ended, and nothing of it lives; the same lies on disk.
     Exited(Exit),
+    /// Follows [`Self::Exited`] in the same write: the supervisor waits on this connection for [`AgentRequest::Next`], and
+    /// ends when the agent hangs up. Those of earlier builds end by themselves.
+    Idle {
+        /// Whether it keeps the task's cgroups, and sees to their removal.
+        keeps_cgroups: bool,
+    },
     /// Answers [`AgentRequest::Status`].
     Status {
         /// When the lease ends, in milliseconds of `CLOCK_BOOTTIME`.

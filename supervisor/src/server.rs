@@ -24,7 +24,7 @@ use crate::directory::TaskDirectory;
 use crate::guard::{Guard, Pulse};
 use crate::limits::LEASE_TICK;
 use crate::output::complain;
-use crate::{supervise_to_the_end, sys};
+use crate::{succession, sys};
 
 /// Bytes of a path: what the kernel takes.
 const PATH_BYTES_MAX: usize = 4_096;
@@ -152,11 +152,11 @@ impl Request {
             return ExitCode::FAILURE;
         }
         drop(self.agent);
-        supervise_to_the_end(&self.directory, self.pulse)
+        succession::supervise_all(self.directory, self.pulse)
     }
 
     fn become_supervisor(&self) -> io::Result<()> {
         let errors = File::create(self.directory.supervisor_errors())?;
-        sys::become_standard_files(self.agent.as_fd(), errors.as_fd())
+        sys::become_standard_files(Some(self.agent.as_fd()), errors.as_fd())
     }
 }

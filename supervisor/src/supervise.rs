@@ -10,9 +10,10 @@ use std::os::fd::AsFd;
 
 use muster_core::command::{EXIT_DO_NOT_RESTART, Exit};
 use muster_core::time::MonotonicMs;
-use rustix::process::{WaitStatus, getpid, set_child_subreaper, setsid};
+use rustix::process::WaitStatus;
 
 use crate::alarm::LeaseAlarm;
+use crate::cgroup::KeptCgroups;
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::LeaseClock;
@@ -26,6 +27,7 @@ use crate::guard::Pulse;
 use crate::hold::Prepared;
 use crate::lease::{Lease, Verdict};
 use crate::limits::{LEASE_TICK, QUICK_TASK_MS_MAX};
+use crate::lines::LineStream;
 use crate::output::Output;
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, SupervisorMessage};
@@ -33,9 +35,9 @@ use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
+use crate::succession::Tenure;
 use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
-use crate::sys;
 
 /// What is polled beside the connections: the task's end, the alarm, the keeper, the flag file, commands' ends and two
 /// pipes.
@@ -69,19 +71,22 @@ pub(crate) enum SuperviseError {
 }
 
 /// Names the operation that failed.
-fn during<E: Into<io::Error>>(operation: &'static str) -> impl FnOnce(E) -> SuperviseError {
+pub(crate) fn during<E: Into<io::Error>>(
+    operation: &'static str,
+) -> impl FnOnce(E) -> SuperviseError {
     move |source| SuperviseError::System {
         operation,
         source: source.into(),
     }
 }
 
-/// Runs the task of a directory to its end; a guard, if there is one, sees by `pulse` that this process is not frozen.
+/// Runs the task of a directory to its end. The tenure has an agent afterwards if there may be another task.
 pub(crate) fn supervise(
     directory: &TaskDirectory,
-    pulse: Option<Pulse>,
+    tenure: &mut Tenure,
 ) -> Result<(), SuperviseError> {
-    sys::close_inherited_files().map_err(during("closing inherited files"))?;
+    let (pulse, agent, kept) = (tenure.pulse, tenure.agent.take(), tenure.cgroups.take());
+    pulse.into_iter().for_each(Pulse::begin);
     let spec = directory
         .read_spec()
         .map_err(during("reading spec.json"))?
@@ -89,17 +94,14 @@ pub(crate) fn supervise(
     if spec.format > SPEC_FORMAT {
         return Err(SuperviseError::Format { found: spec.format });
     }
-    // Fails if we lead a process group already (a shell started us), which serves as well.
-    let _ = setsid();
-    set_child_subreaper(Some(getpid())).map_err(during("becoming the task's subreaper"))?;
-    let me = own_identity().map_err(during("reading /proc/self/stat"))?;
-    directory.claim(me).map_err(SuperviseError::Claim)?;
+    directory.claim(tenure.me).map_err(SuperviseError::Claim)?;
     let epoch = spec.assignment.epoch.get();
-    let connections = Connections::open(directory, epoch).map_err(during("opening the sockets"))?;
+    let connections =
+        Connections::open(directory, epoch, agent).map_err(during("opening the sockets"))?;
     let clock = LeaseClock::start();
     let deadline = clock.at_boottime_ms(spec.deadline_boottime_ms);
     let lease = Lease::new(deadline, spec.lease_warning_ms);
-    Supervisor {
+    let supervisor = Supervisor {
         directory,
         spec: &spec,
         clock,
@@ -116,13 +118,11 @@ pub(crate) fn supervise(
         is_asked_by_lease: false,
         expired: false,
         broken: None,
+    };
+    if let Some((agent, cgroups)) = supervisor.run(kept, tenure.may_go_on)? {
+        (tenure.agent, tenure.cgroups) = (Some(agent), cgroups);
     }
-    .run()
-}
-
-fn own_identity() -> io::Result<ProcessIdentity> {
-    ProcessIdentity::of(getpid().as_raw_nonzero().get())
-        .ok_or_else(|| io::Error::from(io::ErrorKind::NotFound))
+    Ok(())
 }
 
 /// All that a supervisor holds.
@@ -163,19 +163,26 @@ struct Watched {
 }
 
 impl Supervisor<'_> {
-    fn run(mut self) -> Result<(), SuperviseError> {
-        match self.start() {
-            Ok(watched) => {
-                let exit = self.watch(watched)?;
-                self.over();
-                self.bury(exit)
-            }
+    /// Gives the agent back that this process waits on for another task, if it may have one, and what cgroups that can have.
+    fn run(
+        mut self,
+        kept: Option<KeptCgroups>,
+        may_go_on: bool,
+    ) -> Result<Option<(LineStream, Option<KeptCgroups>)>, SuperviseError> {
+        let (exit, family) = match self.start(kept) {
+            Ok(watched) => self.watch(watched)?,
             Err(exit) => {
                 family::end_all();
-                self.over();
-                self.bury(exit)
+                (exit, None)
             }
-        }
+        };
+        // Before the agent hears of the end, and clears away what it finds.
+        let cgroups = family.map(|family| family.close(may_go_on));
+        self.over();
+        let kept = cgroups.as_ref().map(Option::is_some);
+        let goes_on = self.bury(exit, kept.filter(|_| may_go_on))?;
+        let agent = self.connections.close().filter(|_| goes_on);
+        Ok(agent.zip(cgroups))
     }
 
     /// Nothing of the task lives: nobody need look after it.
@@ -186,7 +193,7 @@ impl Supervisor<'_> {
     }
 
     /// Starts the task unless its lease is over.
-    fn start(&mut self) -> Result<Watched, Exit> {
+    fn start(&mut self, kept: Option<KeptCgroups>) -> Result<Watched, Exit> {
         let folder = CheckpointFolder::prepare(self.spec);
         let now = self.clock.now();
         if self.lease.verdict(now) == Verdict::LeaseOver {
@@ -195,8 +202,8 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before the start")
             });
         }
-        let ready =
-            Family::prepare(self.spec, self.directory).map_err(|error| not_started(&error))?;
+        let ready = Family::prepare(self.spec, self.directory, kept)
+            .map_err(|error| not_started(&error))?;
         let assignment = &self.spec.assignment;
         let waits = assignment.barrier && !assignment.released;
         let mut spec = self.spec.clone();
@@ -217,8 +224,8 @@ impl Supervisor<'_> {
         })
     }
 
-    /// Watches the task until nothing of it lives.
-    fn watch(&mut self, mut task: Watched) -> Result<Exit, SuperviseError> {
+    /// Watches the task until nothing of it lives. Gives how it ended, and its rest as [`Self::conclude`] does.
+    fn watch(&mut self, mut task: Watched) -> Result<(Exit, Option<Family>), SuperviseError> {
         let mut killing = Killing::default();
         let mut rounds = Rounds::default();
         while !self.execs.reap(&mut task.family) {
@@ -286,19 +293,23 @@ impl Supervisor<'_> {
         }
     }
 
-    /// Collects what the task has left to say when nothing of it lives.
-    fn conclude(&mut self, mut task: Watched) -> Exit {
-        self.receive(&mut task);
+    /// Collects what the task has left to say when nothing of it lives. Gives how it ended, and what it had if it left nothing
+    /// in this process: no thread, no secret, nothing that the next task would not have as well.
+    fn conclude(&mut self, mut task: Watched) -> (Exit, Option<Family>) {
+        let last = self.connections.receive_now();
+        self.take(&mut task, last);
         // Nobody need look at a folder that is empty.
         if task.keeper.is_none() && !task.folder.tidy() {
             self.keep(&mut task);
         }
+        let mut has_settled = true;
         if let Some(keeper) = &task.keeper {
-            let news = keeper.finish();
-            self.publish(news, task.family.main());
+            has_settled = keeper.finish();
+            self.publish(keeper.news(), task.family.main());
         }
-        let last_output = task.output.finish();
+        let (last_output, has_drained) = task.output.finish();
         self.execs.finish();
+        let was_plain = has_settled && has_drained && self.was_plain();
         let container = self.container_end();
         let mut exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
@@ -314,8 +325,22 @@ impl Supervisor<'_> {
         if exit.evidence.is_empty() {
             exit.evidence = evidence::of_end(&exit, &last_output, &self.directory.error_file());
         }
-        task.family.close();
-        exit
+        if was_plain {
+            return (exit, Some(task.family));
+        }
+        task.family.close(false);
+        (exit, None)
+    }
+
+    /// Whether the task was a process that was started, ended by itself, and had nothing that others have not.
+    fn was_plain(&self) -> bool {
+        let assignment = &self.spec.assignment;
+        let execution = &assignment.execution;
+        let is_special = assignment.barrier
+            || execution.container.is_some()
+            || !execution.secrets.is_empty()
+            || self.execs.were_opened();
+        !is_special && self.stopping.is_none() && !self.lease.is_stopping() && self.broken.is_none()
     }
 
     /// What the end of a container's runner cannot say.
@@ -348,7 +373,12 @@ impl Supervisor<'_> {
     }
 
     fn receive(&mut self, task: &mut Watched) {
-        for incoming in self.connections.receive() {
+        let all = self.connections.receive();
+        self.take(task, all);
+    }
+
+    fn take(&mut self, task: &mut Watched, all: Vec<Incoming>) {
+        for incoming in all {
             match incoming {
                 Incoming::AgentConnected => self.tell_all(),
                 Incoming::Agent(request) => self.obey(request),
@@ -386,6 +416,8 @@ impl Supervisor<'_> {
             AgentRequest::Suspend => {}
             AgentRequest::Resume => self.stance.resume(),
             AgentRequest::OpenExec => self.execs.open(self.directory),
+            // It has a task.
+            AgentRequest::Next { .. } => {}
             AgentRequest::Status => {
                 let status = SupervisorMessage::Status {
                     deadline_boottime_ms: self.clock.to_boottime_ms(self.lease.deadline()),

@@ -1,16 +1,27 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
+use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicI32, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
+
+use rustix::process::{Pid, WaitOptions, waitpid};
 
 use crate::child::ChildSetup;
+use crate::start::Image;
 
 /// The kernel's numbers for memory that comes from certain nodes as long as they have some: from several, and from one
 /// (kernels before 5.15).
 const PREFERRED: [libc::c_int; 2] = [5, 1];
+
+/// Bytes of the stack that a child has in its parent's memory until it becomes a program: it only makes system calls.
+const CHILD_STACK_BYTES: usize = 64 << 10;
+
+/// One for all children of this process, which come one at a time.
+static CHILD_STACK: Mutex<Vec<u128>> = Mutex::new(Vec::new());
 
 /// Signals that the kernel knows.
 const SIGNALS: libc::c_int = 64;
@@ -21,6 +32,110 @@ pub(crate) fn set_up_in_child(command: &mut Command, setup: ChildSetup) {
     // threads may hold locks.
     unsafe {
         command.pre_exec(move || setup.enter());
+    }
+}
+
+/// A child that is to become a program.
+struct Birth<'task> {
+    image: &'task Image<'task>,
+    arguments: Vec<*const libc::c_char>,
+    shell_arguments: Vec<*const libc::c_char>,
+    environment: Vec<*const libc::c_char>,
+    /// What the kernel said, if it has not become one.
+    error: AtomicI32,
+}
+
+/// Starts a program in a child that has this process's memory until then, while this process stands still. Gives its number
+/// and what is readable once it has ended.
+///
+/// # Errors
+/// What the kernel says, to the child as well: then there is none.
+pub(crate) fn start_in_own_memory(image: &Image<'_>) -> io::Result<(i32, OwnedFd)> {
+    let birth = Birth {
+        image,
+        arguments: pointers(&image.arguments),
+        shell_arguments: pointers(&image.shell_arguments),
+        environment: pointers(&image.environment),
+        error: AtomicI32::new(0),
+    };
+    // It stays: the C library tidies up all of its memory when so much is given back.
+    let mut stack = CHILD_STACK.lock().unwrap_or_else(PoisonError::into_inner);
+    stack.reserve_exact(CHILD_STACK_BYTES / size_of::<u128>());
+    let mut ended: libc::c_int = -1;
+    let flags = libc::CLONE_VM | libc::CLONE_VFORK | libc::CLONE_PIDFD | libc::SIGCHLD;
+    // SAFETY: the child runs on a stack of its own, whose upper end is aligned, and makes system calls alone: no handler of a
+    // signal can run in it, as this program has none but for its own crashes. What both see lives until this call returns,
+    // which it does when the child has other memory or is gone. The kernel writes the file's number.
+    let pid = unsafe {
+        let end = stack.as_mut_ptr().add(stack.capacity()).cast();
+        let birth = (&raw const birth).cast_mut().cast();
+        libc::clone(be_born, end, flags, birth, &raw mut ended)
+    };
+    if pid < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just opened it for us.
+    let ended = unsafe { OwnedFd::from_raw_fd(ended) };
+    match birth.error.load(Ordering::Relaxed) {
+        0 => Ok((pid, ended)),
+        error => {
+            // It has ended: this only collects it.
+            let _ = waitpid(Pid::from_raw(pid), WaitOptions::empty());
+            Err(io::Error::from_raw_os_error(error))
+        }
+    }
+}
+
+/// The texts as the kernel takes them, for as long as they live.
+fn pointers(texts: &[CString]) -> Vec<*const libc::c_char> {
+    let texts = texts.iter().map(|text| text.as_ptr());
+    texts.chain([std::ptr::null()]).collect()
+}
+
+extern "C" fn be_born(birth: *mut libc::c_void) -> libc::c_int {
+    // SAFETY: the parent has made it, keeps it, and does not touch it before this process has other memory or is gone.
+    let birth = unsafe { &*birth.cast::<Birth<'_>>() };
+    let Err(error) = birth.become_program();
+    birth.error.store(
+        error.raw_os_error().unwrap_or(libc::EPIPE),
+        Ordering::Relaxed,
+    );
+    libc::EXIT_FAILURE
+}
+
+impl Birth<'_> {
+    /// Returns only if the kernel refuses something.
+    fn become_program(&self) -> io::Result<std::convert::Infallible> {
+        let image = self.image;
+        for (file, number) in image.files.iter().zip(libc::STDIN_FILENO..) {
+            // SAFETY: the file is open, and nobody in this process owns the standard files.
+            done(unsafe { libc::dup2(file.as_raw_fd(), number) })?;
+        }
+        // SAFETY: the text lives and has an end.
+        done(unsafe { libc::chdir(image.directory.as_ptr()) })?;
+        let none = signal_set(std::iter::empty())?;
+        // SAFETY: the set was made above, and nobody wants the earlier one.
+        done(unsafe {
+            libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
+        })?;
+        image.setup.enter()?;
+        let environment = self.environment.as_ptr();
+        // SAFETY: the texts live and have ends, and so do the lists of them.
+        unsafe { libc::execve(image.path.as_ptr(), self.arguments.as_ptr(), environment) };
+        let refused = io::Error::last_os_error();
+        if refused.raw_os_error() == Some(libc::ENOEXEC) {
+            let arguments = self.shell_arguments.as_ptr();
+            // SAFETY: as above.
+            unsafe { libc::execve(image.shell.as_ptr(), arguments, environment) };
+        }
+        Err(refused)
+    }
+}
+
+fn done(outcome: libc::c_int) -> io::Result<()> {
+    match outcome {
+        -1 => Err(io::Error::last_os_error()),
+        _ => Ok(()),
     }
 }
 
@@ -130,15 +245,16 @@ pub(crate) fn shared_numbers(count: usize) -> io::Result<&'static [AtomicU64]> {
     Ok(unsafe { std::slice::from_raw_parts(address.cast::<AtomicU64>(), count) })
 }
 
-/// Makes two files this process's standard input and standard error.
+/// Makes files this process's standard input, if there is one for it, and standard error.
 ///
 /// # Errors
 /// What the kernel says.
 pub(crate) fn become_standard_files(
-    input: BorrowedFd<'_>,
+    input: Option<BorrowedFd<'_>>,
     errors: BorrowedFd<'_>,
 ) -> io::Result<()> {
-    for (file, number) in [(input, libc::STDIN_FILENO), (errors, libc::STDERR_FILENO)] {
+    let input = input.map(|input| (input, libc::STDIN_FILENO));
+    for (file, number) in input.into_iter().chain([(errors, libc::STDERR_FILENO)]) {
         // SAFETY: both are open, and nobody owns the standard files.
         if unsafe { libc::dup2(file.as_raw_fd(), number) } < 0 {
             return Err(io::Error::last_os_error());

@@ -57,6 +57,10 @@ pub const DIRECTORIES_AT_ONCE_MAX: usize = 8;
 pub const SCRATCH_FOLDERS_SPARE_MAX: usize = 256;
 /// Empty checkpoint folders kept for the next tasks, one for a task and one for its job.
 pub const CHECKPOINT_FOLDERS_SPARE_MAX: usize = 512;
+/// Supervisors without a task that wait for the next one: less than a MiB each.
+pub const SUPERVISORS_IDLE_MAX: usize = 64;
+/// How long one waits at least before it is sent away, and at most twice as long.
+pub const SUPERVISOR_IDLE: Duration = Duration::from_secs(1);
 /// How long the agent waits for a supervisor to be forked before it starts one as a program.
 pub const FORK_MAX: Duration = Duration::from_secs(2);
 /// By how much a lease is pushed out at least, in milliseconds: beats may be acknowledged two hundred times a second, and each

@@ -94,6 +94,24 @@ impl Limits {
         }
     }
 
+    /// Whether the number of processes is limited.
+    pub(crate) const fn limit_processes(&self) -> bool {
+        self.pids_max.is_some()
+    }
+
+    /// Bytes of memory; none if that is not limited.
+    pub(super) const fn memory_bytes(&self) -> Option<u64> {
+        match self.memory_mib {
+            0 => None,
+            mib => Some(mib.saturating_mul(1 << 20)),
+        }
+    }
+
+    /// Whether nothing is limited but memory and CPU time, which version 1 does by files that can be set again.
+    pub(super) fn are_simple(&self) -> bool {
+        self.pids_max.is_none() && self.cpuset.is_none() && self.devices_denied.is_empty()
+    }
+
     /// Puts them in force.
     pub(super) fn set(&self, cgroups: &Cgroups) -> Result<(), String> {
         self.memory(cgroups).map_err(|error| {
@@ -116,7 +134,7 @@ impl Limits {
         if self.memory_mib == 0 {
             return Ok(());
         }
-        let bytes = self.memory_mib.saturating_mul(1 << 20).to_string();
+        let bytes = self.memory_bytes().unwrap_or_default().to_string();
         let both = [("memory.max", &*bytes), ("memory.limit_in_bytes", &*bytes)];
         match cgroups.write_either(&both)? {
             Some(0) => cgroups.write("memory.swap.max", "0").map(drop),

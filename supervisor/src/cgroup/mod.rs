@@ -7,27 +7,61 @@
 
 mod devices;
 mod host;
+mod kept;
 mod limits;
 
+use std::cell::{OnceCell, RefCell};
+use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use muster_core::command::MemoryEnd;
 
 use crate::process::kill_pid;
 pub use host::{CgroupHost, Controller};
+pub(crate) use kept::KeptCgroups;
 pub use limits::DeviceNumber;
 pub(crate) use limits::{CpuQuota, CpuTime, Limits};
 
 /// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
 const CHARGED_BYTES_MAX: u64 = 4 << 20;
+/// The list of a cgroup's processes.
+const PROCESSES: &str = "cgroup.procs";
+/// Bytes that are read of such a file at a time.
+const FILE_BYTES: usize = 1_024;
 /// The cgroup of a process of ours, within a task's.
 const INNER: &str = "runner";
 
 /// The cgroups of one task.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Cgroups(Vec<PathBuf>);
+pub struct Cgroups(Vec<PathBuf>, Known);
+
+/// What was found out of them, and their files that are open: a task of the same supervisor may have some of them next.
+#[derive(Debug, Default)]
+struct Known {
+    files: RefCell<BTreeMap<(usize, String), Arc<File>>>,
+    unified: OnceCell<Option<usize>>,
+    /// Whether that one has no controllers.
+    is_unified_bare: OnceCell<bool>,
+}
+
+/// Nobody else needs to know: it can be found out again.
+impl Clone for Known {
+    fn clone(&self) -> Self {
+        Self::default()
+    }
+}
+
+impl PartialEq for Known {
+    fn eq(&self, _other: &Self) -> bool {
+        true
+    }
+}
+
+impl Eq for Known {}
 
 impl Cgroups {
     /// Makes them, or opens those that are there, with these limits in force. What was made before something failed is
@@ -36,7 +70,7 @@ impl Cgroups {
     /// # Errors
     /// In words for the user: what could not be made or limited, and why.
     pub(crate) fn create(paths: &[PathBuf], limits: &Limits) -> Result<Self, String> {
-        let cgroups = Self(paths.to_vec());
+        let cgroups = Self::at(paths);
         let made = paths
             .iter()
             .try_for_each(|path| {
@@ -54,7 +88,7 @@ impl Cgroups {
     /// Those that lie at these paths, if any do.
     #[must_use]
     pub fn at(paths: &[PathBuf]) -> Self {
-        Self(paths.to_vec())
+        Self(paths.to_vec(), Known::default())
     }
 
     /// The cgroups of the same path in all hierarchies of this host: engines make a container's in each.
@@ -64,23 +98,20 @@ impl Cgroups {
         let below = points(&mounts).find_map(|point| path.strip_prefix(point).ok());
         let below = below.filter(|below| !below.as_os_str().is_empty());
         let Some(below) = below else {
-            return Self(Vec::new());
+            return Self::at(&[]);
         };
         let all = points(&mounts).map(|point| Path::new(point).join(below));
-        Self(all.collect())
+        Self(all.collect(), Known::default())
     }
 
     /// The files by which a process moves itself into the cgroups, with all that it will start: it writes `0` into each.
     ///
     /// # Errors
     /// What the file system says.
-    pub(crate) fn doors(&self) -> io::Result<Vec<File>> {
-        let open = |path: &PathBuf| {
-            OpenOptions::new()
-                .write(true)
-                .open(path.join("cgroup.procs"))
-        };
-        self.0.iter().map(open).collect()
+    pub(crate) fn doors(&self) -> io::Result<Vec<Arc<File>>> {
+        (0..self.0.len())
+            .map(|index| self.file(index, PROCESSES))
+            .collect()
     }
 
     /// The same for a process that has other cgroups made below these: on version 2, a cgroup that holds others holds no
@@ -88,7 +119,7 @@ impl Cgroups {
     ///
     /// # Errors
     /// What the file system says.
-    pub(crate) fn inner_doors(&self) -> io::Result<Vec<File>> {
+    pub(crate) fn inner_doors(&self) -> io::Result<Vec<Arc<File>>> {
         let inner = self.0.iter().map(|path| {
             let is_unified = path.join("cgroup.controllers").exists();
             let inner = path.join(INNER);
@@ -97,13 +128,34 @@ impl Cgroups {
                 false => Ok(path.clone()),
             }
         });
-        Self(inner.collect::<io::Result<_>>()?).doors()
+        Self::at(&inner.collect::<io::Result<Vec<PathBuf>>>()?).doors()
     }
 
-    /// The directory among them that is of version 2, if one is.
+    /// The directory among them that is of version 2, if one is. They must have been made.
     fn unified(&self) -> Option<&Path> {
-        let mut paths = self.0.iter().map(PathBuf::as_path);
-        paths.find(|path| path.join("cgroup.controllers").exists())
+        self.0.get(self.unified_index()?).map(PathBuf::as_path)
+    }
+
+    fn unified_index(&self) -> Option<usize> {
+        let find = || { self.0.iter() }.position(|path| path.join("cgroup.controllers").exists());
+        *self.1.unified.get_or_init(find)
+    }
+
+    /// A file of one of them, which stays open.
+    fn file(&self, index: usize, name: &str) -> io::Result<Arc<File>> {
+        let key = (index, name.to_owned());
+        if let Some(file) = self.1.files.borrow().get(&key) {
+            return Ok(Arc::clone(file));
+        }
+        let path = self.0.get(index).ok_or(io::ErrorKind::NotFound)?.join(name);
+        let both = OpenOptions::new().read(true).write(true).open(&path);
+        let file = match both {
+            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => File::open(&path)?,
+            file => file?,
+        };
+        let file = Arc::new(file);
+        self.1.files.borrow_mut().insert(key, Arc::clone(&file));
+        Ok(file)
     }
 
     /// Kills all processes in them, those started meanwhile included; no error if they are gone.
@@ -148,7 +200,8 @@ impl Cgroups {
             removed.is_err_and(|error| error.kind() != io::ErrorKind::NotFound)
         };
         // Mostly nothing was made below them.
-        let rest = Self(self.0.iter().filter(remains).cloned().collect());
+        let rest: Vec<PathBuf> = self.0.iter().filter(remains).cloned().collect();
+        let rest = Self::at(&rest);
         for path in rest.with_all_below().iter().rev() {
             drop(fs::remove_dir(path));
         }
@@ -220,9 +273,12 @@ impl Cgroups {
 
     /// What the first file of one of these names says: version 2's and version 1's.
     fn read(&self, names: &[&str]) -> Option<String> {
-        let mut files =
-            { self.likely(names) }.flat_map(|path| names.iter().map(|it| path.join(it)));
-        files.find_map(|file| fs::read_to_string(file).ok())
+        let mut files = self.likely(names).flat_map(|(index, is_legacy)| {
+            let count = names.len();
+            let order = (0..count).map(move |at| if is_legacy { count - 1 - at } else { at });
+            order.map(move |at| (index, names[at]))
+        });
+        files.find_map(|(index, name)| text_of(&*self.file(index, name).ok()?).ok())
     }
 
     /// Writes to the first file of this name. False if there is none.
@@ -234,8 +290,10 @@ impl Cgroups {
     /// Writes to the first file of one of these names what belongs into it. Gives which it was; none if there is none.
     fn write_either(&self, all: &[(&str, &str)]) -> io::Result<Option<usize>> {
         let names: Vec<&str> = all.iter().map(|(name, _)| *name).collect();
-        for path in self.likely(&names) {
-            for (index, (name, text)) in all.iter().enumerate() {
+        for (path, is_legacy) in { self.likely(&names) }.map(|(index, is)| (&self.0[index], is)) {
+            for at in 0..all.len() {
+                let index = if is_legacy { all.len() - 1 - at } else { at };
+                let (name, text) = all[index];
                 match write_existing(&path.join(name), text) {
                     Err(error) if error.kind() == io::ErrorKind::NotFound => {}
                     Err(error) => return Err(error),
@@ -246,17 +304,22 @@ impl Cgroups {
         Ok(None)
     }
 
-    /// All directories; first that of the hierarchy whose mount has its name from the controller of these files, as is the
-    /// custom with version 1: to look for a file where it is not costs the kernel more than to find it.
-    fn likely(&self, names: &[&str]) -> impl Iterator<Item = &PathBuf> {
+    /// The places of all directories; first that of the hierarchy whose mount has its name from the controller of these files,
+    /// as is the custom with version 1, whose names come last: to look for a file where it is not costs the kernel more
+    /// than to find it. True for that one.
+    fn likely(&self, names: &[&str]) -> impl Iterator<Item = (usize, bool)> {
         let controller = { names.first() }.and_then(|name| name.split('.').next());
-        let is_named = move |path: &&PathBuf| {
-            let mount = { path.ancestors().nth(2) }.and_then(|mount| mount.file_name()?.to_str());
-            mount.is_some_and(|mount| mount.split(',').any(|word| Some(word) == controller))
+        let is_named = move |index: &usize| {
+            let mount = { self.0[*index].ancestors().nth(2) };
+            let name = mount.and_then(|mount| mount.file_name()?.to_str());
+            name.is_some_and(|name| name.split(',').any(|word| Some(word) == controller))
         };
-        let is_other = move |path: &&PathBuf| !is_named(path);
-        let first = self.0.iter().filter(is_named);
-        first.chain(self.0.iter().filter(is_other))
+        let first = (0..self.0.len())
+            .filter(is_named)
+            .map(|index| (index, true));
+        let is_other = move |index: &usize| !is_named(index);
+        let rest = (0..self.0.len()).filter(is_other);
+        first.chain(rest.map(|index| (index, false)))
     }
 }
 
@@ -309,6 +372,21 @@ fn make(path: &Path) -> io::Result<()> {
     }
 }
 
+/// What a file of the kernel's says now.
+fn text_of(file: &File) -> io::Result<String> {
+    let mut text = Vec::new();
+    let mut buffer = [0u8; FILE_BYTES];
+    loop {
+        let count = file.read_at(&mut buffer, text.len() as u64)?;
+        text.extend_from_slice(&buffer[..count]);
+        // The kernel gives all that fits.
+        if count < FILE_BYTES {
+            break;
+        }
+    }
+    String::from_utf8(text).map_err(io::Error::other)
+}
+
 /// Writes to a file that the kernel made: where it made none, none is made.
 fn write_existing(path: &Path, text: &str) -> io::Result<()> {
     let mut file = OpenOptions::new().write(true).open(path)?;
@@ -345,7 +423,7 @@ mod tests {
         let entries = fs::read_dir(home.path()).unwrap();
         let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
         paths.sort();
-        (home, Cgroups(paths))
+        (home, Cgroups::at(&paths))
     }
 
     #[test]

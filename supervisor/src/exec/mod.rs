@@ -98,6 +98,11 @@ impl Execs {
         }
     }
 
+    /// Whether any were asked for.
+    pub(crate) const fn were_opened(&self) -> bool {
+        self.thread.is_some()
+    }
+
     /// What to poll for the end of a command; then call [`Self::reap`].
     pub(crate) fn ended(&self) -> Option<&Wake> {
         self.thread.as_ref().map(|thread| &thread.shared.ended)

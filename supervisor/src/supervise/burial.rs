@@ -13,36 +13,40 @@ use crate::protocol::SupervisorMessage;
 const FAREWELL_MS_MAX: u64 = 1_000;
 
 impl Supervisor<'_> {
-    /// Records the end, says it, and goes.
-    pub(super) fn bury(&mut self, exit: Exit) -> Result<(), SuperviseError> {
+    /// Records the end and says it. True: this process waits for the next task; the end is on record, so nobody will ever look
+    /// for the supervisor of this one. It may if it has `kept` its cgroups for that, or not.
+    pub(super) fn bury(&mut self, exit: Exit, kept: Option<bool>) -> Result<bool, SuperviseError> {
         let record = ExitRecord {
             exit: exit.clone(),
             ended_at: wall_clock(),
         };
-        self.record_exit(&record)?;
-        self.connections
-            .tell_agent(&SupervisorMessage::Exited(exit));
+        let is_recorded = self.record_exit(&record)?;
+        let goes_on = kept.is_some() && is_recorded && self.connections.has_first_agent();
+        let mut words = vec![SupervisorMessage::Exited(exit)];
+        let idle = kept.map(|keeps_cgroups| SupervisorMessage::Idle { keeps_cgroups });
+        words.extend(idle.filter(|_| goes_on));
+        self.connections.tell_agent_all(&words);
         let until = self.clock.now().after(FAREWELL_MS_MAX);
         while self.connections.agent_has_output() && self.clock.now() < until {
             self.connections
                 .wait(&[], milliseconds(KILL_RETRY))
                 .map_err(during("polling"))?;
         }
-        Ok(())
+        Ok(goes_on && !self.connections.agent_has_output())
     }
 
-    /// Writes the end down. An agent that hears of it keeps it in its journal: with one, a full disk is only
+    /// Writes the end down; false if it could not be. An agent that hears of it keeps it in its journal: with one, a full disk is only
     /// complained of; without one, it is tried again until one comes or the disk has room.
-    fn record_exit(&mut self, record: &ExitRecord) -> Result<(), SuperviseError> {
+    fn record_exit(&mut self, record: &ExitRecord) -> Result<bool, SuperviseError> {
         let until = self.clock.now().after(EXIT_RECORD_MS_MAX);
         loop {
             let has_agent = self.connections.has_agent();
             let Err(error) = self.directory.record_exit(record, !has_agent) else {
-                return Ok(());
+                return Ok(true);
             };
             if has_agent {
                 complain(&format!("writing exit.json failed: {error}"));
-                return Ok(());
+                return Ok(false);
             }
             if self.clock.now() >= until {
                 return Err(during("writing exit.json")(error));

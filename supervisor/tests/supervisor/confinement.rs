@@ -17,7 +17,7 @@ use muster_supervisor::{CgroupHost, Controller, CpuPlace, DeviceNumber};
 const MEMORY: &str = "/dev/shm";
 
 /// The cgroups of one test, with these controllers; none if the host lacks one.
-fn cgroups(test: &str, wanted: &[Controller]) -> Option<Vec<PathBuf>> {
+pub(crate) fn cgroups(test: &str, wanted: &[Controller]) -> Option<Vec<PathBuf>> {
     let host = CgroupHost::find(&format!("test-{}", std::process::id()))?;
     let has_all = wanted.iter().all(|controller| host.has(*controller));
     has_all.then(|| host.paths(test, wanted))

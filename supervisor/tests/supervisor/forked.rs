@@ -3,6 +3,7 @@
 use std::io::{BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -49,13 +50,30 @@ impl Server {
         }
     }
 
-    pub(crate) fn fork(&self, name: &str, assignment: TaskAssignment, lease_ms: u64) -> Forked {
+    /// The directory of a task that no supervisor has yet, in these cgroups.
+    pub(crate) fn prepared(
+        &self,
+        name: &str,
+        assignment: TaskAssignment,
+        lease_ms: u64,
+        cgroups: &[PathBuf],
+    ) -> TaskDirectory {
         let directory = TaskDirectory::new(self.home.path().join("tasks").join(name));
-        let spec = TaskSpec {
+        let mut spec = TaskSpec {
             checkpoint_directory: self.home.path().join("checkpoints").join(name),
             ..spec_in(self.home.path(), assignment, lease_ms)
         };
+        spec.confinement.cgroups = cgroups.to_vec();
         directory.create(&spec).unwrap();
+        directory
+    }
+
+    pub(crate) fn fork(&self, name: &str, assignment: TaskAssignment, lease_ms: u64) -> Forked {
+        self.fork_in(self.prepared(name, assignment, lease_ms, &[]))
+    }
+
+    /// Forks a supervisor for a directory.
+    pub(crate) fn fork_in(&self, directory: TaskDirectory) -> Forked {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_read_timeout(Some(Duration::from_millis(PATIENCE_MS)))
             .unwrap();

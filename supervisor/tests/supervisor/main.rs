@@ -15,6 +15,7 @@ mod forked;
 mod gangs;
 mod inside;
 mod podman;
+mod succession;
 mod support;
 mod suspension;
 mod tasks;

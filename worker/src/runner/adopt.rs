@@ -16,6 +16,7 @@ use muster_core::agent::Found;
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::time::MonotonicMs;
 
+use super::conversation::Connection;
 use super::launch::Launched;
 use super::link::{Link, recorded_exit};
 use super::{Adopted, Runner, leftovers};
@@ -234,6 +235,8 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
             // The same lies on disk, where it is read.
             SupervisorMessage::Checkpoint(_) | SupervisorMessage::Spoiled(_) => {}
             SupervisorMessage::Progress { step } => progress = Some(step),
+            // Said to the agent that gave it its task, and to no other.
+            SupervisorMessage::Idle { .. } => {}
             SupervisorMessage::Stuck(it) => stuck = Some(it),
             SupervisorMessage::Exited(exit) => {
                 return Ok(Case::Over(WorkerTaskPhase::Exited(exit)));
@@ -253,7 +256,7 @@ fn reach(directory: &TaskDirectory, supervisor: Option<ProcessIdentity>) -> io::
     };
     let launched = Launched {
         // What it says from now on is read by the link; all it said before was an answer to us.
-        stream: reader.into_inner(),
+        connection: Connection::New(reader.into_inner()),
         supervisor,
         child: None,
         stuck,

@@ -5,6 +5,7 @@
 //! looked at and is empty can be moved away. On a shared file system their supervisors make and remove them.
 
 use std::collections::BTreeMap;
+use std::ffi::OsString;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -29,11 +30,21 @@ pub(super) struct CheckpointFolders {
 #[derive(Debug, Default)]
 struct Pool {
     spare: Vec<PathBuf>,
+    /// The same of whole jobs: a move is what takes long, and so one takes less than two.
+    pairs: Vec<Pair>,
     /// Those that were given, and their jobs', as they were then: names in them, rights, attributes.
     given: BTreeMap<PathBuf, Stamp>,
     /// Numbers given to spare ones.
     numbers: u64,
     is_ready: bool,
+}
+
+/// A folder without a job that holds a unit's, which is empty.
+#[derive(Debug)]
+struct Pair {
+    path: PathBuf,
+    unit: OsString,
+    stamp: Stamp,
 }
 
 /// When anything about a folder changed last, and its rights: the clock of changes ticks some milliseconds apart.
@@ -60,6 +71,9 @@ impl CheckpointFolders {
         };
         let mut pool = self.pool();
         pool.prepare(root);
+        if pool.place_pair(job, folder) {
+            return true;
+        }
         let is_new_job = pool.place(job).is_ok();
         let given = pool.within(job, |pool| pool.place(folder));
         if given.is_err() && is_new_job {
@@ -76,6 +90,9 @@ impl CheckpointFolders {
         };
         let mut pool = self.pool();
         pool.prepare(root);
+        if pool.retire_pair(root, job, folder) {
+            return;
+        }
         pool.within(job, |pool| pool.retire(root, folder));
         pool.retire(root, job);
         // One with checkpoints in it is not ours any more when its last task is gone.
@@ -115,6 +132,59 @@ impl Pool {
         }
         self.given.insert(path.to_owned(), stamp(path)?);
         Ok(())
+    }
+
+    /// Puts a job's folder with its first unit's where none is. False: that takes more than one move.
+    fn place_pair(&mut self, job: &Path, folder: &Path) -> bool {
+        let is_same = |pair: &Pair| Some(&*pair.unit) == folder.file_name();
+        let Some(index) = self.pairs.iter().rposition(is_same) else {
+            return false;
+        };
+        let from = &self.pairs[index].path;
+        if renameat_with(CWD, from, CWD, job, RenameFlags::NOREPLACE).is_err() {
+            return false;
+        }
+        let pair = self.pairs.swap_remove(index);
+        self.given.insert(folder.to_owned(), pair.stamp);
+        if let Ok(stamp) = stamp(job) {
+            self.given.insert(job.to_owned(), stamp);
+        }
+        true
+    }
+
+    /// Keeps a job's folder with its last unit's if nobody changed either of them. False: it takes a closer look.
+    fn retire_pair(&mut self, root: &Path, job: &Path, folder: &Path) -> bool {
+        let known = |path: &Path| {
+            let known = self.given.get(path).copied();
+            known.filter(|known| stamp(path).ok() == Some(*known))
+        };
+        let (Some(unit), Some(stamp), Some(_)) = (folder.file_name(), known(folder), known(job))
+        else {
+            return false;
+        };
+        let names = |path: &Path| -> Vec<OsString> {
+            let entries = fs::read_dir(path).into_iter().flatten().flatten();
+            entries.take(2).map(|entry| entry.file_name()).collect()
+        };
+        if 2 * self.pairs.len() >= CHECKPOINT_FOLDERS_SPARE_MAX
+            || !fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_none())
+            || names(job) != [unit]
+        {
+            return false;
+        }
+        self.numbers += 1;
+        let spare = root.join(SPARE).join(self.numbers.to_string());
+        if fs::rename(job, &spare).is_err() {
+            return false;
+        }
+        self.given.remove(job);
+        self.given.remove(folder);
+        self.pairs.push(Pair {
+            path: spare,
+            unit: unit.to_owned(),
+            stamp,
+        });
+        true
     }
 
     /// Does something to what is in a folder, which is not taken for somebody else's doing.
@@ -187,9 +257,33 @@ mod tests {
         folders.take_back(&unit("7/1"));
         folders.take_back(&unit("7/2"));
         assert_eq!(names(home.path()), [SPARE]);
-        assert_eq!(names(&unit(SPARE)).len(), 3);
+        assert_eq!(names(&unit(SPARE)).len(), 2);
         assert!(folders.give(&unit("8/0")));
         assert_eq!(names(&unit(SPARE)).len(), 1);
+    }
+
+    #[test]
+    fn a_job_with_one_unit_goes_to_the_next_whole() {
+        let home = tempfile::tempdir().unwrap();
+        let folders = CheckpointFolders::below(home.path(), true);
+        let unit = |name: &str| home.path().join(name);
+        assert!(folders.give(&unit("7/0")));
+        let inodes = (inode(&unit("7")), inode(&unit("7/0")));
+        folders.take_back(&unit("7/0"));
+        assert!(folders.give(&unit("8/0")));
+        assert_eq!((inode(&unit("8")), inode(&unit("8/0"))), inodes);
+        // Until the clock of changes has ticked.
+        let before = stamp(&unit("8")).unwrap();
+        while stamp(&unit("8")).unwrap() == before {
+            fs::write(unit("8/file"), "").unwrap();
+            fs::remove_file(unit("8/file")).unwrap();
+        }
+        folders.take_back(&unit("8/0"));
+        assert!(!unit("8").exists());
+        assert!(folders.give(&unit("9/0")) && inode(&unit("9")) != inodes.0);
+        fs::write(unit("9/0/saved"), "").unwrap();
+        folders.take_back(&unit("9/0"));
+        assert!(unit("9/0/saved").exists());
     }
 
     #[test]

@@ -13,6 +13,8 @@ use rustix::fs::statvfs;
 use rustix::io::Errno;
 
 use super::RunnerConfig;
+use super::conversation::Connection;
+use super::idle::IdleSupervisors;
 use super::scratch::ScratchFolders;
 use super::server::SupervisorServer;
 use muster_supervisor::RunId;
@@ -26,7 +28,7 @@ use muster_supervisor::{
 #[derive(Debug)]
 pub(super) struct Launched {
     /// The connection to it.
-    pub(super) stream: UnixStream,
+    pub(super) connection: Connection,
     /// Its process; unknown if it ended already.
     pub(super) supervisor: Option<ProcessIdentity>,
     /// To be waited for, if we are its parent.
@@ -110,11 +112,12 @@ fn confinement(
     }
 }
 
-/// Writes the task's directory and starts its supervisor, which is connected from the start through its
-/// standard input.
+/// Writes the task's directory and gives it to a supervisor that is idle, or starts one, which is connected from the start
+/// through its standard input.
 pub(super) fn launch(
     config: &RunnerConfig,
     (server, scratch): (&SupervisorServer, &ScratchFolders),
+    idle: &IdleSupervisors,
     spec: &TaskSpec,
 ) -> io::Result<Launched> {
     let id = RunId::of(&spec.assignment);
@@ -127,11 +130,19 @@ pub(super) fn launch(
         io::ErrorKind::StorageFull => make_on_disk(&directory, scratch, spec),
         _ => Err(error),
     })?;
+    if let Some((conversation, supervisor)) = idle.give(&directory) {
+        return Ok(Launched {
+            connection: Connection::Open(Box::new(conversation)),
+            supervisor: Some(supervisor),
+            child: None,
+            stuck: None,
+        });
+    }
     let (ours, theirs) = UnixStream::pair()?;
     match server.fork(directory.path(), theirs.as_fd()) {
         Ok(pid) => {
             return Ok(Launched {
-                stream: ours,
+                connection: Connection::New(ours),
                 supervisor: ProcessIdentity::of(pid),
                 child: None,
                 stuck: None,
@@ -150,7 +161,7 @@ pub(super) fn launch(
         .current_dir("/")
         .spawn()?;
     Ok(Launched {
-        stream: ours,
+        connection: Connection::New(ours),
         supervisor: ProcessIdentity::of(child.id().cast_signed()),
         child: Some(child),
         stuck: None,

@@ -1,18 +1,16 @@
 //! The conversation with one supervisor, from its start or adoption to its end.
 
 use std::future::pending;
-use std::io;
 use std::time::Duration;
 
 use muster_core::agent::SupervisorReport;
 use muster_core::command::Exit;
 use muster_core::ids::GpuUuid;
-use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
-use tokio::net::UnixStream;
-use tokio::net::unix::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
 
+use super::conversation::Conversation;
+use super::idle::IdleSupervisors;
 use super::launch::Launched;
 use super::{leftovers, send};
 use crate::cpus::CpuGrant;
@@ -105,6 +103,8 @@ pub(super) struct Link {
     held: Vec<GpuUuid>,
     /// Whether it was reported that it cannot be killed.
     is_stuck: bool,
+    /// Where a supervisor goes that asks for another task.
+    idle: Option<IdleSupervisors>,
 }
 
 /// How the conversation ended.
@@ -133,6 +133,7 @@ impl Link {
             cpus: None,
             held: Vec::new(),
             is_stuck: false,
+            idle: None,
         }
     }
 
@@ -141,10 +142,16 @@ impl Link {
         Self { cpus, ..self }
     }
 
-    /// Talks until the end, and reports that.
-    pub(super) async fn run(mut self, launched: Launched) {
+    /// The same of a supervisor that may be given another task afterwards.
+    pub(super) fn returning_to(self, idle: IdleSupervisors) -> Self {
+        let idle = Some(idle);
+        Self { idle, ..self }
+    }
+
+    /// Talks until the end, and reports that. True: the supervisor goes on, and keeps the task's cgroups.
+    pub(super) async fn run(mut self, launched: Launched) -> bool {
         let Launched {
-            stream,
+            connection,
             supervisor,
             child,
             stuck,
@@ -152,8 +159,15 @@ impl Link {
         if let Some(stuck) = stuck {
             self.stuck(stuck).await;
         }
-        let ending = match open(stream) {
-            Ok((lines, writer)) => self.converse(lines, writer).await,
+        let mut keeps_cgroups = false;
+        let ending = match connection.open() {
+            Ok(mut conversation) => {
+                let ending = self.converse(&mut conversation).await;
+                if let (Some(idle), Some(supervisor)) = (self.idle.take(), supervisor) {
+                    keeps_cgroups = idle.take_back(conversation, supervisor);
+                }
+                ending
+            }
             Err(error) => {
                 tracing::warn!(id = %self.id, %error, "talking to a supervisor failed");
                 Ending::HungUp
@@ -166,12 +180,14 @@ impl Link {
             let collected = tokio::task::spawn_blocking(move || child.wait()).await;
             tracing::trace!(id = %self.id, ?collected, "collected a supervisor");
         }
+        keeps_cgroups
     }
 
     /// Kills what an earlier agent's supervisor left until all of it is dead, and reports that.
-    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) {
+    pub(super) async fn end(mut self, supervisor: Option<ProcessIdentity>) -> bool {
         let report = self.conclude(Ending::HungUp, supervisor).await;
         self.report(report).await;
+        false
     }
 
     async fn report(&mut self, report: SupervisorReport) {
@@ -199,20 +215,16 @@ impl Link {
         send(&self.inbox, Incoming::Supervisor(self.id, report)).await;
     }
 
-    async fn converse(
-        &mut self,
-        mut lines: Lines<BufReader<OwnedReadHalf>>,
-        mut writer: OwnedWriteHalf,
-    ) -> Ending {
+    async fn converse(&mut self, conversation: &mut Conversation) -> Ending {
         if let Some(stance) = self.orders.kept.take()
-            && write(&mut writer, &stance).await.is_err()
+            && conversation.say(&stance).await.is_err()
         {
             return Ending::HungUp;
         }
         let mut tick = tokio::time::interval(LEASE_TICK);
         loop {
             let request = tokio::select! {
-                line = lines.next_line() => match line {
+                line = conversation.next_line() => match line {
                     Ok(Some(line)) => {
                         match self.hear(&line).await {
                             Some(exit) => return Ending::Said(exit),
@@ -232,7 +244,7 @@ impl Link {
                     continue;
                 }
             };
-            if write(&mut writer, &request).await.is_err() {
+            if conversation.say(&request).await.is_err() {
                 return Ending::HungUp;
             }
         }
@@ -268,7 +280,7 @@ impl Link {
                 None
             }
             Ok(SupervisorMessage::Exited(exit)) => Some(exit),
-            Ok(SupervisorMessage::Status { .. }) => None,
+            Ok(SupervisorMessage::Status { .. } | SupervisorMessage::Idle { .. }) => None,
             Err(error) => {
                 tracing::warn!(id = %self.id, %error, "a supervisor said something unknown");
                 None
@@ -341,20 +353,6 @@ fn is_frozen(process: ProcessIdentity) -> bool {
             .lines()
             .any(|line| line.starts_with("State:") && (line.contains('T') || line.contains('Z')))
     })
-}
-
-fn open(
-    stream: std::os::unix::net::UnixStream,
-) -> io::Result<(Lines<BufReader<OwnedReadHalf>>, OwnedWriteHalf)> {
-    stream.set_nonblocking(true)?;
-    let (reader, writer) = UnixStream::from_std(stream)?.into_split();
-    Ok((BufReader::new(reader).lines(), writer))
-}
-
-async fn write(writer: &mut OwnedWriteHalf, request: &AgentRequest) -> io::Result<()> {
-    let mut line = serde_json::to_vec(request)?;
-    line.push(b'\n');
-    writer.write_all(&line).await
 }
 
 /// The next new end of the lease; never returns once nobody can extend it any more.

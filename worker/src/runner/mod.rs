@@ -2,6 +2,8 @@
 
 mod adopt;
 mod checkpoint_folders;
+mod conversation;
+mod idle;
 mod launch;
 mod leftovers;
 mod link;
@@ -32,6 +34,7 @@ use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
 pub(crate) use adopt::rebooted;
 use checkpoint_folders::CheckpointFolders;
+use idle::IdleSupervisors;
 use launch::LeaseTerms;
 use link::{Link, Orders};
 use muster_supervisor::RunId;
@@ -96,6 +99,7 @@ pub(crate) struct Hardware {
 pub(crate) struct Runner {
     config: Arc<RunnerConfig>,
     server: Arc<SupervisorServer>,
+    idle: IdleSupervisors,
     scratch: ScratchFolders,
     checkpoint_folders: CheckpointFolders,
     hand_over: HandOver,
@@ -117,7 +121,8 @@ pub(crate) struct Runner {
 struct Handle {
     deadline_boottime_ms: watch::Sender<u64>,
     requests: mpsc::Sender<AgentRequest>,
-    task: JoinHandle<()>,
+    /// Gives whether the supervisor goes on, and keeps the cgroups of this task.
+    task: JoinHandle<bool>,
 }
 
 impl Runner {
@@ -138,6 +143,7 @@ impl Runner {
             checkpoint_folders,
             config: Arc::new(config),
             server: Arc::new(server),
+            idle: IdleSupervisors::default(),
             hand_over,
             disk: Arc::new(Semaphore::new(DIRECTORIES_AT_ONCE_MAX)),
             removals: Arc::new(Semaphore::new(1)),
@@ -166,6 +172,7 @@ impl Runner {
         let config = Arc::clone(&self.config);
         let (server, disk) = (Arc::clone(&self.server), Arc::clone(&self.disk));
         let (scratch, folders) = (self.scratch.clone(), self.checkpoint_folders.clone());
+        let idle = self.idle.clone();
         let release = self.releases().remove(&id);
         let cpus = config.hardware.cpus.grant(&assignment);
         let hand_over = self.hand_over.clone();
@@ -176,7 +183,8 @@ impl Runner {
                 .await
             {
                 let report = SupervisorReport::Vanished { detail };
-                return send(&inbox, Incoming::Supervisor(id, report)).await;
+                send(&inbox, Incoming::Supervisor(id, report)).await;
+                return false;
             }
             // Waiting may have taken longer than the lease had.
             let lease = LeaseTerms {
@@ -186,13 +194,15 @@ impl Runner {
             let directory = TaskDirectory::below(&config.tasks, id);
             let turn = disk.acquire().await;
             let place = cpus.as_ref().map(|grant| grant.place().clone());
+            let supervisors = idle.clone();
             let launched = tokio::task::spawn_blocking(move || {
                 let mut spec = launch::spec(&config, assignment, lease, place);
                 let folder = spec.checkpoint_directory.clone();
                 // A gang's has other members, who may have written into it.
                 spec.checkpoint_directory_is_new =
                     spec.assignment.rank.world_size <= 1 && folders.give(&folder);
-                launch::launch(&config, (&server, &scratch), &spec).inspect_err(|_| {
+                let parts = (&*server, &scratch);
+                launch::launch(&config, parts, &supervisors, &spec).inspect_err(|_| {
                     if spec.checkpoint_directory_is_new {
                         folders.take_back(&folder);
                     }
@@ -203,7 +213,7 @@ impl Runner {
             match launched.unwrap_or_else(|error| Err(error.into())) {
                 Ok(launched) => {
                     let link = Link::new(id, directory, orders, inbox);
-                    link.holding(cpus).run(launched).await;
+                    link.holding(cpus).returning_to(idle).run(launched).await
                 }
                 Err(error) => {
                     // The host's fault (its disk is full, say), not the job's: nothing has run, and it is
@@ -212,6 +222,7 @@ impl Runner {
                     let detail = format!("starting its supervisor failed: {error}");
                     let report = SupervisorReport::Vanished { detail };
                     send(&inbox, Incoming::Supervisor(id, report)).await;
+                    false
                 }
             }
         });
@@ -284,16 +295,16 @@ impl Runner {
         releases.retain(|_, release| !release.is_finished());
         let release = tokio::spawn(async move {
             ended(earlier).await;
-            if let Some(handle) = handle
-                && tokio::time::timeout(RELEASE_MAX, handle.task)
-                    .await
-                    .is_err()
-            {
-                tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
-                return;
+            let mut keeps_cgroups = false;
+            if let Some(handle) = handle {
+                let Ok(gone) = tokio::time::timeout(RELEASE_MAX, handle.task).await else {
+                    tracing::warn!(%id, "a released supervisor does not go: its task cannot be killed");
+                    return;
+                };
+                keeps_cgroups = gone.unwrap_or(false);
             }
             let _turn = disk.acquire().await;
-            clear(directory, scratch, folders).await;
+            clear(directory, scratch, folders, keeps_cgroups).await;
         });
         releases.insert(id, release);
     }
@@ -332,7 +343,7 @@ impl Runner {
 
     fn hold<F>(&self, id: RunId, deadline_ms: u64, body: impl FnOnce(Orders, Outbox) -> F)
     where
-        F: Future<Output = ()> + Send + 'static,
+        F: Future<Output = bool> + Send + 'static,
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
         let (requests, waiting) = mpsc::channel(ORDERS_WAITING_MAX);
@@ -377,11 +388,18 @@ async fn ended(release: Option<JoinHandle<()>>) {
     }
 }
 
-/// Removes a task's directory, cgroups and secrets, and takes its scratch folder back.
-async fn clear(directory: TaskDirectory, scratch: ScratchFolders, folders: CheckpointFolders) {
+/// Removes a task's directory, cgroups and secrets, and takes its scratch folder back. Its supervisor may have kept the cgroups.
+async fn clear(
+    directory: TaskDirectory,
+    scratch: ScratchFolders,
+    folders: CheckpointFolders,
+    are_cgroups_kept: bool,
+) {
     let cleared = tokio::task::spawn_blocking(move || {
         if let Ok(Some(spec)) = directory.read_spec() {
-            Cgroups::at(&spec.cgroups()).remove();
+            if !are_cgroups_kept {
+                Cgroups::at(&spec.cgroups()).remove();
+            }
             if spec.checkpoint_directory_is_new {
                 folders.take_back(&spec.checkpoint_directory);
             }

@@ -96,7 +96,14 @@ fn holdings(host: &Host) -> Holdings {
             let name = file.strip_prefix(&format!("{}/", place.display()));
             name.is_some_and(|name| name.parse::<u64>().is_ok())
         };
-        let spare = files.extract_if(.., |file| is_spare(file)).count();
+        let spare: Vec<String> = files.extract_if(.., |file| is_spare(file)).collect();
+        // A job's with its unit's in it.
+        files.retain(|file| {
+            Path::new(file)
+                .parent()
+                .is_none_or(|above| !spare.contains(&above.display().to_string()))
+        });
+        let spare = spare.len();
         assert!(spare <= most, "{spare} folders in {}", place.display());
     }
     files.sort();
@@ -124,6 +131,25 @@ fn list(folder: &Path, files: &mut Vec<String>) {
     }
 }
 
+/// Supervisors that wait for another task: children of the agent's child.
+fn supervisors(host: &Host) -> usize {
+    // Of whichever thread.
+    let children = |pid: &str| -> Vec<String> {
+        let threads = std::fs::read_dir(format!("/proc/{pid}/task"));
+        let threads = threads.into_iter().flatten().flatten();
+        let lists = threads.map(|it| std::fs::read_to_string(it.path().join("children")));
+        lists
+            .flat_map(|list| {
+                let list = list.unwrap_or_default();
+                let pids = list.split_whitespace().map(str::to_owned);
+                pids.collect::<Vec<String>>()
+            })
+            .collect()
+    };
+    let servers = children(&host.agent.id().to_string());
+    servers.iter().map(|server| children(server).len()).sum()
+}
+
 fn resident_kib(pid: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -144,6 +170,8 @@ async fn ten_thousand_tasks_leave_nothing() {
     let tasks = host.home.path().join("w/tasks");
     let is_clear = || std::fs::read_dir(&tasks).unwrap().next().is_none();
     eventually("the first release", is_clear);
+    let is_settled = || is_clear() && supervisors(&host) == 0;
+    eventually("the end of the supervisor", is_settled);
     let first = holdings(&host);
 
     let rates = [run(&leader, 1..BEFORE).await, {
@@ -158,6 +186,7 @@ async fn ten_thousand_tasks_leave_nothing() {
         );
         rate
     }];
+    eventually("the end of supervisors", is_settled);
     // Threads that carried the releases out may close a moment later.
     eventually("as few descriptors", || {
         holdings(&host).descriptors <= first.descriptors
