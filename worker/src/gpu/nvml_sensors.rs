@@ -358,7 +358,7 @@ impl Look<'_> {
             ),
             (
                 "DCGM_FI_DEV_ECC_SBE_VOL_TOTAL",
-                total(MemoryError::Corrected, volatile.clone()).map(|it| float(wide(it))),
+                total(MemoryError::Corrected, volatile).map(|it| float(wide(it))),
             ),
             (
                 "DCGM_FI_DEV_ECC_DBE_VOL_TOTAL",

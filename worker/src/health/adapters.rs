@@ -65,6 +65,9 @@ fn port_is_up(port: &Path) -> Option<bool> {
     Some(state.contains("ACTIVE"))
 }
 
+/// A metric, the counter that it is read from, and what of its growth counts.
+type CounterRow = (&'static str, &'static str, fn(Growth) -> i64);
+
 impl Adapters {
     /// Reads all ports.
     pub(super) fn read(&mut self, root: &Path, now: MonotonicMs) -> Vec<Sample> {
@@ -137,7 +140,7 @@ impl Port {
     fn counters(&mut self, folder: &Path, now: MonotonicMs) -> Vec<(&'static str, i64)> {
         let (per_minute, per_second) = (Growth::per_minute, Growth::per_second);
         let increase = |growth: Growth| growth.increase;
-        let table: [(&str, &str, fn(Growth) -> i64); 8] = [
+        let table: [CounterRow; 8] = [
             (
                 "recoveries_per_minute",
                 "counters/link_error_recovery",

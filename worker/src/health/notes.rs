@@ -1,7 +1,7 @@
 //! What the agent's successor must know of health: up to where the kernel's log was read, what is known, and what the state
 //! has not heard.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::health::kernel_log::Cursor;
@@ -36,7 +36,7 @@ pub(super) struct Notes {
 
 impl Notes {
     /// Reads them. Those that cannot be read say nothing: the agent's tasks need it more than its memory.
-    pub(super) fn read(path: &PathBuf, boot_id: &str) -> Self {
+    pub(super) fn read(path: &Path, boot_id: &str) -> Self {
         let read = files::read_json::<Self>(path).unwrap_or_else(|error| {
             tracing::error!(path = %path.display(), %error, "what was found of this host's health is forgotten");
             None

@@ -110,8 +110,7 @@ impl Judge {
         let evidence = "the host has booted, and the scheduler did not order it";
         self.find(
             "reboot_unexpected",
-            THIS_HOST,
-            Severity::Degraded,
+            (THIS_HOST, Severity::Degraded),
             ("reboots", 1),
             evidence,
         );
@@ -171,7 +170,7 @@ impl Judge {
         for (id, component) in self.readings.quiet(now) {
             self.stands(&id, &component, Severity::Healthy);
             let evidence = "nothing of it was seen for long enough";
-            self.find(&id, component, Severity::Healthy, ("", 0), evidence);
+            self.find(&id, (component, Severity::Healthy), ("", 0), evidence);
         }
         if let Some(unfinished_s) = self.host.sweep.unfinished_s() {
             let metrics = [("unfinished_s", unfinished_s)];
@@ -236,8 +235,7 @@ impl Judge {
         };
         self.find(
             signal.rule,
-            signal.component(gpu),
-            severity,
+            (signal.component(gpu), severity),
             (signal.metric, 1),
             evidence,
         );
@@ -251,8 +249,7 @@ impl Judge {
             let evidence = "the GPU does not show it any more";
             self.find(
                 signal.rule,
-                component,
-                Severity::Healthy,
+                (component, Severity::Healthy),
                 (signal.metric, 0),
                 evidence,
             );
@@ -290,7 +287,12 @@ impl Judge {
             Severity::Warn | Severity::Degraded => 1,
             Severity::Fatal => 2,
         };
-        self.find(&id, THIS_HOST, severity, ("result", measured), &result.text);
+        self.find(
+            &id,
+            (THIS_HOST, severity),
+            ("result", measured),
+            &result.text,
+        );
     }
 
     /// Takes that a rule is or is not met by a component, for the next agent.
@@ -305,8 +307,7 @@ impl Judge {
     fn find(
         &mut self,
         rule: &str,
-        component: Component,
-        severity: Severity,
+        (component, severity): (Component, Severity),
         (metric, measured): (&str, i64),
         evidence: &str,
     ) {

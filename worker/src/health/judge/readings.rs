@@ -41,8 +41,7 @@ impl Judge {
         self.stands(&sample.rule, &sample.component, transition.severity);
         self.find(
             &sample.rule,
-            sample.component.clone(),
-            transition.severity,
+            (sample.component.clone(), transition.severity),
             measured,
             &evidence,
         );
