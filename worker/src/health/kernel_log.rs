@@ -45,7 +45,7 @@ impl KernelLog {
         let mut is_told = false;
         while !self.seen.is_closed() {
             match self.follow() {
-                Ok(()) => {}
+                Ok(()) => return,
                 Err(error) if is_told => {
                     tracing::debug!(path = %self.path.display(), %error, "the kernel's log cannot be read");
                 }

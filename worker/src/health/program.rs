@@ -157,7 +157,7 @@ mod tests {
         let home = tempfile::tempdir().unwrap();
         let pid = home.path().join("pid");
         let text = format!("sleep 1000 & echo $! > {}; wait", pid.display());
-        let ran = run(&script(&text), Duration::from_secs(2)).await;
+        let ran = run(&script(&text), Duration::from_secs(5)).await;
         assert_eq!(ran.end, CheckEnd::TimedOut);
         let pid = std::fs::read_to_string(pid).unwrap();
         let stat = format!("/proc/{}/stat", pid.trim());

@@ -155,8 +155,8 @@ async fn a_fault_that_the_backend_tells_is_found_and_told_once() {
 async fn a_reading_over_its_threshold_and_back_is_told_twice() {
     let leader = Leader::start(3).await;
     let timeline = "0,1,metric:gpu_recovery_action.action,0\n\
-                    300,1,metric:gpu_recovery_action.action,1\n\
-                    900,1,metric:gpu_recovery_action.action,0\n";
+                    200,1,metric:gpu_recovery_action.action,1\n\
+                    5000,1,metric:gpu_recovery_action.action,0\n";
     let _host = start(&leader, timeline);
     let rule = "gpu_recovery_action";
     let over = finding(&leader, rule, Severity::Fatal).await;
@@ -171,17 +171,17 @@ async fn a_check_of_the_site_that_hangs_has_found_something() {
     let leader = Leader::start(3).await;
     let _host = Host::start_with(&[&leader], |config, home| {
         settings(config, home, "");
-        let check = |name: &str, text: &str, dialect| SiteCheck {
+        let check = |name: &str, text: &str, timeout_s, dialect| SiteCheck {
             name: name.to_owned(),
             command: ["sh", "-c", text].map(str::to_owned).to_vec(),
             period_s: 1,
-            timeout_s: 1,
+            timeout_s,
             dialect,
         };
         config.health.checks = vec![
-            check("hang", "sleep 1000", CheckDialect::Nagios),
-            check("mount", "echo ERROR: /data; exit 1", CheckDialect::Nhc),
-            check("unknown", "exit 3", CheckDialect::Nagios),
+            check("hang", "sleep 1000", 1, CheckDialect::Nagios),
+            check("mount", "echo ERROR: /data; exit 1", 60, CheckDialect::Nhc),
+            check("unknown", "exit 3", 60, CheckDialect::Nagios),
         ];
     });
     let hangs = finding(&leader, "check:hang", Severity::Fatal).await;
