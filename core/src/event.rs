@@ -2,53 +2,27 @@
 //!
 //! All events of one revision are delivered together or not at all.
 
+mod fact;
+mod note;
 mod of_job;
 
 use serde::{Deserialize, Serialize};
+
+pub use fact::Event;
+pub use note::HealthNote;
 
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
 };
 use crate::health::Component;
 use crate::health::component::Phase;
-use crate::health::words::words;
 use crate::ids::{
-    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, Revision, TaskIndex,
-    UnitIndex,
+    AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
 use crate::lifecycle::JobPhase;
 use crate::spec::SuspendMode;
 use crate::state::RestartReason;
 use crate::time::TimeMs;
-
-/// One fact.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Event {
-    /// The command that made it true.
-    pub revision: Revision,
-    /// When, by the leader's stamp.
-    pub time: TimeMs,
-    /// What.
-    pub kind: EventKind,
-}
-
-words! {
-    /// What kind of thing is to be known about health.
-    HealthNote {
-        /// People should look.
-        Alert = "alert",
-        /// A rail or an admin's word kept a rule from doing what it wanted.
-        Refused = "refused",
-        /// A repair is due.
-        Repair = "repair",
-        /// Many hosts went bad together, or that is over.
-        Incident = "incident",
-        /// A breaker closed or was reset.
-        Breaker = "breaker",
-        /// The rules were replaced.
-        Rules = "rules",
-    }
-}
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

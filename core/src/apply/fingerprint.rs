@@ -93,16 +93,8 @@ impl Request<'_> {
                 fold.text(author);
                 fold.tree(tree);
             }
-            Self::SetHealthRules(author, text) => {
-                fold.number(10);
-                fold.text(author);
-                fold.text(text);
-            }
-            Self::ResetBreaker(author, pool) => {
-                fold.number(11);
-                fold.text(author);
-                fold.text(pool);
-            }
+            Self::SetHealthRules(author, text) => fold.plain(10, [author, text]),
+            Self::ResetBreaker(author, pool) => fold.plain(11, [author, pool]),
             Self::SetTopology(author, topology) => {
                 fold.number(7);
                 fold.text(author);
@@ -118,6 +110,14 @@ impl Request<'_> {
 struct Fold(Vec<u8>);
 
 impl Fold {
+    /// A kind of request that is nothing but texts.
+    fn plain(&mut self, kind: u64, texts: [&str; 2]) {
+        self.number(kind);
+        for text in texts {
+            self.text(text);
+        }
+    }
+
     fn number(&mut self, value: u64) {
         self.0.extend_from_slice(&value.to_le_bytes());
     }

@@ -213,10 +213,9 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
         Rejection::NotBlocked(target) => texts(&[("target", target)]),
-        Rejection::UnknownComponent(component) | Rejection::HealthWork { component, .. } => {
-            texts(&[("component", component)])
-        }
-        Rejection::BreakerWhole(pool) => texts(&[("pool", pool)]),
+        Rejection::UnknownComponent(_)
+        | Rejection::HealthWork { .. }
+        | Rejection::BreakerWhole(_) => about_health(rejection),
         Rejection::ClusterFull {
             limit_name, limit, ..
         } => texts(&[("limit_name", limit_name), ("limit", limit)]),
@@ -231,6 +230,16 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::InvalidConfiguration(_)
         | Rejection::InvalidRegistration(_)
         | Rejection::InvalidRequest(_) => Vec::new(),
+    }
+}
+
+fn about_health(rejection: &Rejection) -> Metadata {
+    match rejection {
+        Rejection::UnknownComponent(component) | Rejection::HealthWork { component, .. } => {
+            texts(&[("component", component)])
+        }
+        Rejection::BreakerWhole(pool) => texts(&[("pool", pool)]),
+        _ => texts(&[]),
     }
 }
 

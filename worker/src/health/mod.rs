@@ -197,10 +197,8 @@ pub(crate) fn start(
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
     for check in config.checks.clone() {
-        tokio::spawn(
-            stop.clone()
-                .run_until_cancelled_owned(checks::repeat(check, seen.clone())),
-        );
+        let repeated = checks::repeat(check, seen.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(repeated));
     }
     let works = works::Works::new(
         config.clone(),

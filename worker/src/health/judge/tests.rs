@@ -1,3 +1,5 @@
+//! What is found by the rules, of what is seen.
+
 use muster_core::health::checks::{CheckEnd, Dialect, read};
 use muster_core::health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, Trust};
 

@@ -1,3 +1,5 @@
+//! Repairs and checks: what is run, and what is told of it.
+
 use std::sync::mpsc::sync_channel;
 
 use muster_core::ids::HostId;

@@ -1,0 +1,21 @@
+//! What people should know about health, by kind.
+
+use crate::health::words::words;
+
+words! {
+    /// What kind of thing is to be known about health.
+    HealthNote {
+        /// People should look.
+        Alert = "alert",
+        /// A rail or an admin's word kept a rule from doing what it wanted.
+        Refused = "refused",
+        /// A repair is due.
+        Repair = "repair",
+        /// Many hosts went bad together, or that is over.
+        Incident = "incident",
+        /// A breaker closed or was reset.
+        Breaker = "breaker",
+        /// The rules were replaced.
+        Rules = "rules",
+    }
+}
