@@ -7,6 +7,7 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
+use crate::health::attribution::Blame;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
     UnitIndex,
@@ -278,8 +279,10 @@ pub struct PastAttempt {
     pub exit: Option<Exit>,
     /// Hosts it ran on, in task order, without repetition.
     pub hosts: Vec<HostId>,
-    /// The host that could not start its task, if that decided the end.
+    /// The host that its successor had better avoid: it could not start a task, or something of it is to blame.
     pub culprit: Option<HostId>,
+    /// Whose fault the end was; none if it ended well, or before the cluster asked.
+    pub blame: Option<Arc<Blame>>,
     /// Members that were there in the end under numbers of their own, by task: they came in place of others.
     pub members: Vec<(TaskIndex, AttemptEpoch)>,
 }
@@ -367,24 +370,6 @@ impl Attempt {
     }
 }
 
-impl Unit {
-    /// Its newest past attempts in a row that ended because a task could not be started, newest first.
-    pub fn start_errors(&self) -> impl Iterator<Item = &PastAttempt> {
-        let had_start_error = |past: &&PastAttempt| {
-            let exit = past.exit.as_ref();
-            exit.is_some_and(|exit| exit.start_error.is_some())
-        };
-        self.past.iter().rev().take_while(had_start_error)
-    }
-
-    /// The hosts that could not start a task of it in these.
-    #[must_use]
-    pub fn culprits(&self) -> BTreeSet<HostId> {
-        let of_past = self.start_errors().map(|past| past.culprit);
-        of_past.flatten().collect()
-    }
-}
-
 impl Job {
     /// A unit's record; one without a history is `None` although it exists.
     #[must_use]
@@ -448,22 +433,6 @@ impl Job {
         } else {
             unit.get()..unit.get() + 1
         }
-    }
-
-    /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
-    /// again in place, and those that could not start a task of it since it last ran.
-    #[must_use]
-    pub fn hosts_avoided(&self, unit: UnitIndex) -> Vec<HostId> {
-        let Some(known) = self.unit(unit) else {
-            return Vec::new();
-        };
-        let max = self.spec.lifecycle.local_retries_max;
-        let failed = known.restart_reason == RestartReason::User;
-        if failed && max > 0 && known.local_retries >= max {
-            let last = known.past.last();
-            return last.map_or_else(Vec::new, |past| past.hosts.clone());
-        }
-        known.culprits().into_iter().collect()
     }
 
     /// Whether as many of its units hold resources as may at a time.

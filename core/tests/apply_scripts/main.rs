@@ -33,6 +33,11 @@ macro_rules! scripts {
 
 scripts! {
     at_once,
+    blame_checkpoint,
+    blame_excuses,
+    blame_gang,
+    blame_gpu,
+    blame_old_findings,
     block_and_expiry,
     cancel,
     claims,
@@ -49,7 +54,10 @@ scripts! {
     health_gpu,
     health_host,
     health_incident,
+    health_lemon,
     health_refused,
+    health_site_check,
+    health_unfit_gpu,
     host_identity,
     host_lost,
     hot_loop,

@@ -64,6 +64,7 @@ fn queue(name: &str, live_jobs: u64) -> Queue {
 fn host(id: HostId, first_gpu: u128) -> Host {
     Host {
         on_probation: false,
+        no_gangs: false,
         id,
         name: format!("node{id}").into(),
         address: format!("10.0.0.{id}"),
@@ -206,6 +207,7 @@ fn past() -> PastAttempt {
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
         culprit: None,
+        blame: None,
         members: Vec::new(),
     }
 }
@@ -343,6 +345,7 @@ fn job_kinds() -> Vec<EventKind> {
             epoch,
             hosts: vec![HostId(1)],
             detail: "succeeded".to_owned(),
+            blame: None,
         },
         EventKind::UnitRequeued {
             job,

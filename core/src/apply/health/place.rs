@@ -1,14 +1,16 @@
 //! Where a component is, as its health must know it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::apply::Step;
 use crate::command::GpuHealth;
-use crate::health::book::{self, Book};
-use crate::health::component::Phase;
+use crate::health::book;
+use crate::health::component::{Condition, Phase};
 use crate::health::guard_rails::{Group, GroupKind, PoolView};
 use crate::health::rules::RuleSet;
 use crate::health::{Component, Weight};
-use crate::ids::{HostId, JobId, UnitIndex};
-use crate::state::{Holder, Host, State};
+use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
+use crate::state::{Gpu, Holder, Host, Job, State};
 
 /// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
 pub const POOL_LABEL: &str = "muster.pool";
@@ -16,7 +18,7 @@ pub const POOL_LABEL: &str = "muster.pool";
 const POOL_OF_CPUS: &str = "cpu";
 
 /// Where a component is.
-pub(super) struct Place {
+pub(in crate::apply) struct Place {
     pub(super) host: HostId,
     pub(super) view: PoolView,
     gpus: u32,
@@ -28,7 +30,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn as_the_book_has_it(&self) -> book::Place<'_> {
+    /// What speaks for a block is a job's end, and the job is this one.
+    pub(in crate::apply) fn belongs_to(&mut self, job: &Job) {
+        self.job = Some(job.id);
+        self.user = Some(job.spec.user.clone());
+    }
+
+    pub(in crate::apply) fn as_the_book_has_it(&self) -> book::Place<'_> {
         book::Place {
             host: self.host,
             gpus: self.gpus,
@@ -43,7 +51,7 @@ impl Place {
 }
 
 impl Step<'_> {
-    pub(super) fn place_of(&self, id: HostId, component: &Component) -> Place {
+    pub(in crate::apply) fn place_of(&self, id: HostId, component: &Component) -> Place {
         let host = self.state.host(id).expect("it was found to exist");
         let pool = pool_of(host).to_owned();
         let rack = rack_of(self.state, host);
@@ -56,7 +64,7 @@ impl Step<'_> {
         Place {
             host: id,
             gpus: count(host.gpus.len()),
-            view: view_of(self.state, &pool, rack.as_deref()),
+            view: view_of(self.state, (&pool, rack.as_deref()), component),
             groups: groups_of(self.state, rack),
             pool,
             job: job.map(|job| job.id),
@@ -66,7 +74,7 @@ impl Step<'_> {
     }
 
     /// The host that a component is part of.
-    pub(super) fn host_of(&self, component: &Component) -> Option<HostId> {
+    pub(in crate::apply) fn host_of(&self, component: &Component) -> Option<HostId> {
         match component {
             Component::Gpu(uuid) => self.state.gpu_hosts.get(uuid).copied(),
             Component::Host(host) | Component::Nic { host, .. } => {
@@ -96,7 +104,8 @@ pub(crate) fn is_idle_component(state: &State, host: HostId, component: &Compone
 /// The pool of a host as it is at the moment.
 pub(crate) fn repair_view(state: &State, host: &Host) -> PoolView {
     let rack = rack_of(state, host);
-    view_of(state, pool_of(host), rack.as_deref())
+    let of_host = Component::Host(host.id);
+    view_of(state, (pool_of(host), rack.as_deref()), &of_host)
 }
 
 /// The pool that a host belongs to: budgets and breakers are a pool's.
@@ -136,46 +145,76 @@ fn groups_of(state: &State, rack: Option<String>) -> Vec<(Group, u32)> {
     groups
 }
 
-/// How a pool is at the moment.
-fn view_of(state: &State, pool: &str, rack: Option<&str>) -> PoolView {
+/// How a pool is at the moment, apart from what is asked about: a GPU whose worker calls it unfit does not stand in its own way.
+/// What is known of health is looked through once, not for every host: almost all are well.
+fn view_of(state: &State, (pool, rack): (&str, Option<&str>), about: &Component) -> PoolView {
     let mut view = PoolView::default();
+    let out = OutOfPlacement::of(state);
     for host in state.hosts.values().filter(|host| pool_of(host) == pool) {
         view.hosts += 1;
         view.gpus += count(host.gpus.len());
         view.hosts_in_service += u32::from(host.accepts_work());
-        let book = &state.health;
-        if book.has_conditions() {
+        if out.repairing.contains(&host.id) {
+            view.repairs += 1;
             let in_rack = rack.is_some() && rack_of(state, host).as_deref() == rack;
-            add_blocked(&mut view, (book, &state.health_rules.set), host, in_rack);
+            view.repairs_in_rack += u32::from(in_rack);
         }
+        out.add(&mut view, host, about);
     }
     view
 }
 
-/// Adds what is out of placement, or in repair, on one host.
-fn add_blocked(view: &mut PoolView, by: (&Book, &RuleSet), host: &Host, in_rack: bool) {
-    let (book, _) = by;
-    let of_host = Component::Host(host.id);
-    let repairs = u32::from(book.phase(&of_host) == Phase::Repairing);
-    view.repairs += repairs;
-    view.repairs_in_rack += if in_rack { repairs } else { 0 };
-    if let Some(weight) = weight_of(by, &of_host) {
-        add(view, weight, count(host.gpus.len()));
-        return;
+/// Components that rules keep out of placement, by how sure these are.
+#[derive(Default)]
+struct OutOfPlacement {
+    hosts: BTreeMap<HostId, Weight>,
+    gpus: BTreeMap<GpuUuid, Weight>,
+    /// Hosts in repair.
+    repairing: BTreeSet<HostId>,
+}
+
+impl OutOfPlacement {
+    fn of(state: &State) -> Self {
+        let mut out = Self::default();
+        let rules = &state.health_rules.set;
+        for (component, condition) in state.health.conditions() {
+            let weight = weight_of(rules, condition);
+            match component {
+                Component::Host(host) => {
+                    out.hosts.extend(weight.map(|weight| (*host, weight)));
+                    if condition.phase == Phase::Repairing {
+                        out.repairing.insert(*host);
+                    }
+                }
+                Component::Gpu(gpu) => out.gpus.extend(weight.map(|weight| (*gpu, weight))),
+                Component::Nic { .. } | Component::Rack(_) => {}
+            }
+        }
+        out
     }
-    for gpu in &host.gpus {
-        let of_gpu = Component::Gpu(gpu.uuid);
-        if let Some(weight) = weight_of(by, &of_gpu) {
-            add(view, weight, 1);
-        } else if gpu.health != GpuHealth::Healthy {
-            add(view, Weight::Hard, 1);
+
+    /// Adds what is out of placement of one host.
+    fn add(&self, view: &mut PoolView, host: &Host, about: &Component) {
+        if *about == Component::Host(host.id) {
+            return;
+        }
+        if let Some(weight) = self.hosts.get(&host.id) {
+            add(view, *weight, count(host.gpus.len()));
+            return;
+        }
+        let is_other = |gpu: &&Gpu| *about != Component::Gpu(gpu.uuid);
+        for gpu in host.gpus.iter().filter(is_other) {
+            if let Some(weight) = self.gpus.get(&gpu.uuid) {
+                add(view, *weight, 1);
+            } else if gpu.health != GpuHealth::Healthy {
+                add(view, Weight::Hard, 1);
+            }
         }
     }
 }
 
 /// How sure a rule is that keeps a component out of placement; none if none does.
-fn weight_of((book, rules): (&Book, &RuleSet), component: &Component) -> Option<Weight> {
-    let condition = book.condition(component)?;
+fn weight_of(rules: &RuleSet, condition: &Condition) -> Option<Weight> {
     if condition.phase.accepts_work() || condition.phase.is_admins() {
         return None;
     }

@@ -7,6 +7,7 @@ mod admin;
 mod ended;
 mod hear;
 mod parts;
+mod past;
 mod propose;
 mod work;
 
@@ -24,8 +25,8 @@ use super::{Component, Finding};
 use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
-pub use self::ended::EndedOn;
 pub use self::parts::Part;
+pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
 pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
 /// Findings that are kept for dry runs and for people, newest last.
@@ -80,6 +81,8 @@ pub enum Effect {
     IncidentOver(Incident),
     /// A breaker closed.
     BreakerClosed(String),
+    /// Something else is kept off a component than before.
+    Held(Component),
     /// People should look, for the reason that is given.
     Alert(Component, String),
 }
@@ -92,9 +95,13 @@ pub struct Book {
     /// What is to be done to components that are out of placement, once nothing runs there.
     wanted: OrdMap<Component, DeviceAction>,
     repairs: OrdMap<Component, Repairs>,
-    records: OrdMap<HostId, HostRecord>,
+    records: OrdMap<HostId, Arc<HostRecord>>,
     heard: OrdMap<HostId, HeardUpTo>,
     findings: Vector<Arc<Finding>>,
+    /// Ends that nobody could explain, newest last.
+    ends: Vector<Arc<BadEnd>>,
+    /// Where programs ran well.
+    ran_well: OrdMap<Program, RanWell>,
     xids: Arc<Xids>,
     rails: Arc<Rails>,
     incidents: Arc<Incidents>,
@@ -133,6 +140,12 @@ impl Book {
         !self.conditions.is_empty()
     }
 
+    /// Whether anything is known of what hosts went through.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+
     /// The findings that are kept, oldest first: what a dry run is made on.
     pub fn findings(&self) -> impl Iterator<Item = &Finding> {
         self.findings.iter().map(Arc::as_ref)
@@ -168,6 +181,12 @@ impl Book {
             .map_or(0, |heard| heard.acknowledged(incarnation))
     }
 
+    /// All of a worker's findings up to there were heard.
+    pub fn heard_up_to(&mut self, host: HostId, incarnation: u64, sequence: u64) {
+        let heard = self.heard.entry(host).or_default();
+        heard.is_new(incarnation, sequence);
+    }
+
     /// Forgets a host with all that is known of it and its adapters; its GPUs are forgotten one by one.
     pub fn forget(&mut self, component: &Component) {
         self.conditions.remove(component);
@@ -189,7 +208,8 @@ impl Book {
     }
 
     /// Adapters of a host of which something is known.
-    fn adapters_of(&self, host: HostId) -> Vec<Component> {
+    #[must_use]
+    pub fn adapters_of(&self, host: HostId) -> Vec<Component> {
         let first = Component::Nic {
             host,
             name: String::new(),

@@ -73,10 +73,14 @@ impl Due {
 impl Book {
     /// Something is to be done to a component once nothing runs there. Of several things, the one that reaches farthest.
     pub fn want(&mut self, component: &Component, action: DeviceAction) {
-        let is_out = matches!(self.phase(component), Phase::Blocked | Phase::Draining);
-        if is_out {
+        let may = match self.phase(component) {
+            Phase::Blocked | Phase::Draining => true,
+            Phase::Suspect => action == DeviceAction::Check,
+            _ => false,
+        };
+        if may {
             let wanted = self.wanted.entry(component.clone()).or_insert(action);
-            if !is_repair(*wanted) {
+            if reach(action) >= reach(*wanted) {
                 *wanted = action;
             }
         }
@@ -114,6 +118,9 @@ impl Book {
         let mut due = Due::default();
         for (component, condition) in &self.conditions {
             match condition.phase {
+                Phase::Suspect if self.wanted.contains_key(component) => {
+                    due.work.push(component.clone());
+                }
                 Phase::Blocked if condition.is_for_a_person(now) => {}
                 Phase::Blocked if self.wants_repair(component) => due.work.push(component.clone()),
                 Phase::Blocked if condition.ready_at <= now => due.work.push(component.clone()),
@@ -149,6 +156,9 @@ impl Book {
             (Phase::Blocked, WorkStep::Began) => {
                 let event = action.map_or(Event::CheckBegan, |_| Event::RepairBegan);
                 self.work(component, event, by, now)
+            }
+            (Phase::Suspect, WorkStep::Began) if wanted.is_some() => {
+                self.work(component, Event::CheckBegan, by, now)
             }
             (Phase::Repairing, WorkStep::Passed) => {
                 self.wanted.remove(component);
@@ -221,6 +231,16 @@ impl Book {
     pub fn wants_repair(&self, component: &Component) -> bool {
         let wanted = self.wanted.get(component);
         wanted.is_some_and(|action| is_repair(*action))
+    }
+}
+
+/// How far a repair reaches; what is none reaches nowhere.
+const fn reach(action: DeviceAction) -> u8 {
+    match action {
+        DeviceAction::ResetIdle => 1,
+        DeviceAction::Reset => 2,
+        DeviceAction::Reboot => 3,
+        _ => 0,
     }
 }
 

@@ -1,16 +1,18 @@
 //! What is known of one component, and how it changes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::transitions::next;
 use super::{Actor, Change, Event, Patience, Phase, Strikes};
-use crate::health::{DAY_MS, MINUTE_MS};
+use crate::health::{DAY_MS, Hold, MINUTE_MS};
 use crate::time::TimeMs;
 
 /// Changes that a component remembers, newest last.
 pub(super) const HISTORY_MAX: usize = 32;
+/// Rules that may keep something off one component; a further one does not.
+pub(super) const HOLDS_MAX: usize = 16;
 /// Rules that one component may have muted.
 pub(super) const MUTES_MAX: usize = 16;
 /// How long an admin's unblock silences the rule that blocked: 24 h.
@@ -26,6 +28,19 @@ pub struct Mute {
     pub rule: String,
     /// Until when it does nothing here.
     pub until: TimeMs,
+}
+
+/// What a rule keeps off a component, also while it accepts work otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// By which rule.
+    pub rule: String,
+    /// What.
+    pub what: Hold,
+    /// What was seen.
+    pub evidence: String,
+    /// Since when.
+    pub since: TimeMs,
 }
 
 /// What became of a change that was allowed.
@@ -54,7 +69,7 @@ pub enum Refusal {
     #[error("{0} is not for this actor")]
     NotTheirs(Event),
     /// An admin gave the component back and overruled this rule.
-    #[error("rule {rule} does nothing here until {until}: an admin gave the component back")]
+    #[error("rule {rule} does nothing here for a day: an admin gave the component back")]
     Muted {
         /// Which rule.
         rule: String,
@@ -90,6 +105,9 @@ pub struct Condition {
     pub mutes: Vec<Mute>,
     /// How it came here, newest last.
     pub history: VecDeque<Change>,
+    /// What rules keep off it, also while it accepts work otherwise.
+    #[serde(default)]
+    pub holds: Vec<Held>,
 }
 
 impl Condition {
@@ -106,13 +124,57 @@ impl Condition {
             pending: None,
             mutes: Vec::new(),
             history: VecDeque::new(),
+            holds: Vec::new(),
         }
+    }
+
+    /// What is kept off it, by the rule that keeps off most.
+    #[must_use]
+    pub fn held(&self) -> Option<&Held> {
+        self.holds.iter().max_by_key(|held| held.what)
+    }
+
+    /// Keeps something off it whenever it accepts work, if no admin overruled the rule. Whether that is new.
+    pub fn hold(&mut self, held: Held) -> bool {
+        let is_muted =
+            { self.mutes.iter() }.any(|it| it.rule == held.rule && it.until > held.since);
+        if is_muted {
+            return false;
+        }
+        if let Some(known) = self.holds.iter_mut().find(|it| it.rule == held.rule) {
+            return std::mem::replace(&mut known.what, held.what) != held.what;
+        }
+        let has_room = self.holds.len() < HOLDS_MAX;
+        if has_room {
+            self.holds.push(held);
+        }
+        has_room
+    }
+
+    /// A rule keeps nothing off it any more. Whether it did.
+    pub fn let_go(&mut self, rule: &str) -> bool {
+        let before = self.holds.len();
+        self.holds.retain(|held| held.rule != rule);
+        self.holds.len() < before
     }
 
     /// The change that it stands where it stands for.
     #[must_use]
     pub fn cause(&self) -> Option<&Change> {
         self.history.back()
+    }
+
+    /// The last fault that was found, or suspicion.
+    #[must_use]
+    pub fn accusation(&self) -> Option<&Change> {
+        let mut newest_first = self.history.iter().rev();
+        newest_first.find(|change| change.event.is_accusation())
+    }
+
+    /// Whether the last that was said against it did not take it out of placement.
+    fn is_only_suspected(&self) -> bool {
+        let accusation = self.accusation();
+        accusation.is_some_and(|change| change.event == Event::Suspect)
     }
 
     /// Changes it, or says why not. Nothing is changed by what is refused.
@@ -204,7 +266,9 @@ impl Condition {
         let accuses = |change: &&Change| change.event.is_accusation() && !change.rule.is_empty();
         let newest = self.history.iter().rev().find(accuses);
         let overruled = newest.into_iter().chain(&self.pending);
-        let rules: Vec<String> = overruled.map(|change| change.rule.clone()).collect();
+        let overruled = overruled.map(|change| change.rule.clone());
+        let held = self.holds.drain(..).map(|held| held.rule);
+        let rules: BTreeSet<String> = overruled.chain(held).collect();
         self.mutes
             .retain(|mute| mute.until > at && !rules.contains(&mute.rule));
         for rule in rules {
@@ -233,6 +297,8 @@ impl Condition {
                 self.strikes
                     .add(change.at, if in_probation { 2 } else { 1 });
             }
+            // It was only suspected, and now it is known.
+            Event::CheckFailed if self.is_only_suspected() => self.strikes.add(change.at, 1),
             // What an admin drained has done nothing wrong.
             Event::Drained if change.is_strike && self.phase == Phase::Draining => {
                 self.strikes.add(change.at, 1);
@@ -246,6 +312,8 @@ impl Condition {
         match to {
             // The wait begins with the block; a failed check or repair begins it anew.
             Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
+            // What was only suspected, and passed its check, has nothing to prove.
+            Phase::Probation if strikes == 0 => self.ready_at = at,
             Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
             _ => {}
         }

@@ -19,8 +19,8 @@ use muster_core::health::outbox::FINDINGS_WAITING_MAX;
 use muster_core::health::rules::{Clears, Codes, RuleSet};
 use muster_core::health::{Component, Finding, Severity, raw_evidence};
 use muster_core::ids::{GpuUuid, Revision};
-use muster_core::time::TimeMs;
-use muster_supervisor::clock::{LeaseClock, wall_clock};
+use muster_core::time::{MonotonicMs, TimeMs};
+use muster_supervisor::clock::wall_clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
@@ -28,7 +28,7 @@ use super::notes::Notes;
 use super::rules::RulesSource;
 use super::sampler::Sweep;
 use super::signals::{self, Signal};
-use super::{LastXids, Sample, Seen, THIS_HOST};
+use super::{Against, Sample, Seen, THIS_HOST};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::HEALTH_TICK;
 use crate::metrics;
@@ -42,6 +42,9 @@ pub(super) struct Host {
     pub(super) sweep: Arc<Sweep>,
 }
 
+/// The monotonic clock by which windows run.
+pub(super) type Monotonic = Arc<dyn Fn() -> MonotonicMs + Send + Sync>;
+
 /// The memory of health.
 pub(super) struct Judge {
     rules: RuleSet,
@@ -50,10 +53,10 @@ pub(super) struct Judge {
     host: Host,
     /// The release of the GPU driver, by which some registers are read.
     release: Option<u32>,
-    clock: LeaseClock,
+    clock: Monotonic,
     coalescer: Coalescer,
     readings: Readings,
-    xids: LastXids,
+    against: Against,
     notes: Notes,
     /// Found now, not handed on.
     found: Vec<Finding>,
@@ -72,7 +75,7 @@ impl Judge {
     pub(super) fn new(
         (mut notes, writer): (Notes, watch::Sender<Notes>),
         host: Host,
-        (clock, xids): (LeaseClock, LastXids),
+        (clock, against): (Monotonic, Against),
         (outbox, seen): (Outbox, mpsc::Sender<Seen>),
         source: RulesSource,
     ) -> Self {
@@ -86,7 +89,7 @@ impl Judge {
             clock,
             coalescer: Coalescer::default(),
             readings: Readings::default(),
-            xids,
+            against,
             notes,
             found,
             waiting: VecDeque::new(),
@@ -102,6 +105,7 @@ impl Judge {
                 judge.readings.stand(now, rule, component, *severity);
             }
         }
+        judge.publish_ill();
         judge
     }
 
@@ -131,7 +135,7 @@ impl Judge {
         }
     }
 
-    fn see(&mut self, seen: Seen) {
+    pub(super) fn see(&mut self, seen: Seen) {
         match seen {
             Seen::Line {
                 event,
@@ -155,17 +159,19 @@ impl Judge {
             Seen::Fetched(revision, rules) => {
                 self.revision = revision;
                 self.rules = *rules;
+                self.publish_ill();
             }
             Seen::Repaired(component) => {
                 self.readings.forget(&component);
                 self.notes.standing.retain(|(_, of, _)| *of != component);
+                self.publish_ill();
                 self.write();
             }
         }
     }
 
     /// What time brings: what was not seen for long is over, and a driver that does not answer is noticed.
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         let now = self.now();
         for (id, component) in self.readings.quiet(now) {
             self.stands(&id, &component, Severity::Healthy);
@@ -302,6 +308,19 @@ impl Judge {
         if severity != Severity::Healthy {
             standing.push((id.to_owned(), component.clone(), severity));
         }
+        self.publish_ill();
+    }
+
+    /// Tells checks what does not work as long as no reading says otherwise.
+    fn publish_ill(&self) {
+        let lasts = |id: &str| {
+            let rule = self.rules.rule(id);
+            rule.is_some_and(|rule| rule.clears == Clears::Reading)
+        };
+        let standing = self.notes.standing.iter();
+        let ill = standing.filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id));
+        let ill = ill.map(|(id, component, _)| (id.clone(), component.clone()));
+        self.against.set_ill(ill.collect());
     }
 
     fn find(
@@ -326,7 +345,7 @@ impl Judge {
     }
 
     /// Hands on what was found, and has it written down.
-    async fn tell(&mut self) {
+    pub(super) async fn tell(&mut self) {
         if self.found.is_empty() {
             return;
         }
@@ -394,7 +413,7 @@ impl Judge {
 
     /// The agent's monotonic time, by which windows run.
     fn now(&self) -> TimeMs {
-        TimeMs(self.clock.now().0)
+        TimeMs((self.clock)().0)
     }
 }
 
