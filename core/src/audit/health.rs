@@ -7,6 +7,7 @@ use crate::audit::{Report, Rule};
 use crate::command::Block;
 use crate::health::Component;
 use crate::health::component::Phase;
+use crate::health::rules::DeviceAction;
 use crate::ids::{GpuUuid, HostId};
 use crate::state::{Host, State};
 
@@ -49,6 +50,11 @@ pub(super) fn check(state: &State, report: &mut Report) {
         let wants = state.health.wants_repair(component);
         report.require(!is_repaired || wants, Rule::Health, component, || {
             "it is being repaired, and nobody says how".to_owned()
+        });
+        let reboots = state.health.wanted(component) == Some(DeviceAction::Reboot);
+        let is_host = matches!(component, Component::Host(_));
+        report.require(!reboots || is_host, Rule::Health, component, || {
+            "its host is to be rebooted for it, with all that runs there".to_owned()
         });
         let may_want = is_repaired || matches!(phase, Phase::Blocked | Phase::Draining);
         report.require(!wants || may_want, Rule::Health, component, || {

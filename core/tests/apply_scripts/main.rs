@@ -50,6 +50,7 @@ scripts! {
     health_host,
     health_incident,
     health_refused,
+    health_site_check,
     host_identity,
     host_lost,
     hot_loop,

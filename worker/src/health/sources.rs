@@ -37,6 +37,7 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     ("mlx5_fatal", &["warnings", "fatal"], "kernel log"),
     ("peermem", &["contexts"], "kernel log"),
     ("nccl_segv", &["faults"], "kernel log"),
+    ("site_check", &["result"], "the site's own checks"),
     ("gpu_lost", &["lost"], "the GPU backend"),
     ("gpu_reset_required", &["required"], "the GPU backend"),
     ("ecc_unc_volatile", &["errors_increase"], "the GPU backend"),

@@ -145,13 +145,14 @@ impl Step<'_> {
 
     fn want(&mut self, component: &Component, action: DeviceAction) {
         self.state.health.want(component, action);
-        if self.state.health.wants_repair(component) {
-            let detail = format!("{} is due once nothing runs there", deed(action));
+        let wanted = self.state.health.wanted(component);
+        if let Some(wanted) = wanted.filter(|_| self.state.health.wants_repair(component)) {
+            let detail = format!("{} is due once nothing runs there", deed(wanted));
             self.note(HealthNote::Repair, component, detail);
         }
     }
 
-    fn note(&mut self, note: HealthNote, component: &Component, detail: String) {
+    pub(super) fn note(&mut self, note: HealthNote, component: &Component, detail: String) {
         let host = self.host_of(component).map(|host| self.host_name(host));
         let subject = match (component, host) {
             (Component::Host(_), Some(name)) => format!("host {name}"),

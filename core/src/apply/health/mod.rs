@@ -15,7 +15,7 @@ use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::HealthCommand;
 use crate::event::{EventKind, HealthNote};
-use crate::health::book::WorkStep;
+use crate::health::book::{Effect, WorkStep};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding};
 use crate::ids::{HostId, RequestId};
@@ -75,9 +75,12 @@ impl Step<'_> {
                 current: host.incarnation,
             });
         }
-        check_findings(host, findings)?;
+        check_findings(findings)?;
         let rules = Arc::clone(&self.state.health_rules.set);
-        for finding in findings {
+        let (of_others, own): (Vec<&Finding>, Vec<&Finding>) =
+            findings.iter().partition(|it| !is_its_own(host, it));
+        self.refuse(id, incarnation, &of_others);
+        for finding in own {
             let finding = Finding {
                 at: self.state.time,
                 ..finding.clone()
@@ -89,9 +92,24 @@ impl Step<'_> {
                     .hear(&rules, incarnation, &finding, &place.as_the_book_has_it());
             self.follow(effects);
         }
+        let newest = { findings.iter() }.map(|it| it.sequence).max();
+        self.state
+            .health
+            .heard_up_to(id, incarnation, newest.unwrap_or_default());
         // What was heard is acknowledged with the desired state.
         self.touch_desired(id);
         Ok(Answer::Done)
+    }
+
+    /// A worker speaks of its own host only: of a GPU that it had yesterday, nobody wants to hear. It counts as heard, so that
+    /// what comes after it is.
+    fn refuse(&mut self, host: HostId, incarnation: u64, findings: &[&Finding]) {
+        let heard = self.state.health.acknowledged(host, incarnation);
+        for finding in findings.iter().filter(|it| it.sequence > heard) {
+            let component = &finding.component;
+            let detail = format!("rule {} found {component}, which is not its own", finding.rule);
+            self.note(HealthNote::Refused, &Component::Host(host), detail);
+        }
     }
 
     fn health_work(
@@ -139,6 +157,16 @@ impl Step<'_> {
             component: component.to_string(),
             why: refused.to_string(),
         })?;
+        let refusal = effects.iter().find_map(|effect| match effect {
+            Effect::Refused(_, refusal) => Some(refusal),
+            _ => None,
+        });
+        if let Some(refusal) = refusal {
+            return Err(Rejection::HealthWork {
+                component: component.to_string(),
+                why: refusal.to_string(),
+            });
+        }
         self.follow(effects);
         self.touch_desired(host);
         Ok(Answer::Done)
@@ -241,8 +269,18 @@ fn check_author(author: &str) -> Result<(), Rejection> {
     require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
 }
 
-/// A worker speaks of its own host only, and no more than it may.
-fn check_findings(host: &Host, findings: &[Finding]) -> Result<(), Rejection> {
+/// Whether a finding is about the host that reports it, or about a part of it.
+fn is_its_own(host: &Host, finding: &Finding) -> bool {
+    match &finding.component {
+        Component::Gpu(uuid) => host.gpus.iter().any(|gpu| gpu.uuid == *uuid),
+        Component::Nic { host: of, name } => *of == host.id && !name.is_empty(),
+        Component::Host(of) => *of == host.id,
+        Component::Rack(_) => false,
+    }
+}
+
+/// A worker says no more than it may.
+fn check_findings(findings: &[Finding]) -> Result<(), Rejection> {
     if findings.len() > FINDINGS_PER_REPORT_MAX {
         let given = findings.len();
         let limit = FINDINGS_PER_REPORT_MAX;
@@ -252,15 +290,6 @@ fn check_findings(host: &Host, findings: &[Finding]) -> Result<(), Rejection> {
         ));
     }
     for finding in findings {
-        let is_its_own = match &finding.component {
-            Component::Gpu(uuid) => host.gpus.iter().any(|gpu| gpu.uuid == *uuid),
-            Component::Nic { host: of, name } => *of == host.id && !name.is_empty(),
-            Component::Host(of) => *of == host.id,
-            Component::Rack(_) => false,
-        };
-        if !is_its_own {
-            return Err(Rejection::UnknownComponent(finding.component.to_string()));
-        }
         for (field, text) in [("rule", &finding.rule), ("metric", &finding.metric)] {
             require_length(field, text, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)?;
         }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::Event;
+use crate::health::component::{Condition, Event};
 use crate::health::evaluate::{Escalation, XidSeen};
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
@@ -50,8 +50,8 @@ impl Book {
         // A rule about a GPU may have blocked its host.
         let places = [finding.component.clone(), Component::Host(host)];
         let is_its = |of: &&Component| {
-            let cause = self.conditions.get(*of).and_then(|it| it.cause());
-            cause.is_some_and(|cause| cause.rule == rule.id)
+            let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);
+            accusation.is_some_and(|accusation| accusation.rule == finding.rule)
         };
         let Some(component) = places.iter().find(is_its).cloned() else {
             return Vec::new();
@@ -181,7 +181,7 @@ fn escalate<'a>(single: &Wish<'a>, by: &'a Rule, escalation: &'a Escalation) -> 
 /// What a finding's rule wants, without anything that ends or repairs.
 fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> Wish<'a> {
     Wish {
-        rule: &rule.id,
+        rule: &finding.rule,
         component: &finding.component,
         scope,
         weight: rule.weight,

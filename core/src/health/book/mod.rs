@@ -168,6 +168,12 @@ impl Book {
             .map_or(0, |heard| heard.acknowledged(incarnation))
     }
 
+    /// All of a worker's findings up to there were heard.
+    pub fn heard_up_to(&mut self, host: HostId, incarnation: u64, sequence: u64) {
+        let heard = self.heard.entry(host).or_default();
+        heard.is_new(incarnation, sequence);
+    }
+
     /// Forgets a host with all that is known of it and its adapters; its GPUs are forgotten one by one.
     pub fn forget(&mut self, component: &Component) {
         self.conditions.remove(component);

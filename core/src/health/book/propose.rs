@@ -31,12 +31,13 @@ pub(super) struct Wish<'a> {
 impl Book {
     /// Does what a rule wants, as far as it may.
     pub(super) fn propose(&mut self, wish: &Wish<'_>, place: &Place<'_>) -> Vec<Effect> {
-        let target = match wish.scope {
+        let scope = scope_of(wish);
+        let target = match scope {
             Scope::None => return Vec::new(),
             Scope::Host | Scope::HostAtTaskEnd => Component::Host(place.host),
             Scope::Gpu | Scope::GpuAtTaskEnd => wish.component.clone(),
         };
-        let event = match (wish.device, wish.scope) {
+        let event = match (wish.device, scope) {
             (DeviceAction::Rma, _) => Event::Condemn,
             (_, Scope::GpuAtTaskEnd | Scope::HostAtTaskEnd) => Event::Drain,
             _ => Event::Block,
@@ -51,7 +52,7 @@ impl Book {
         let proposal = Proposal {
             component: &target,
             host: place.host,
-            scope: wish.scope,
+            scope,
             gpus: if is_host { place.gpus } else { 1 },
             weight: wish.weight,
             pool: place.pool,
@@ -153,6 +154,14 @@ impl Book {
                 }
             }
         }
+    }
+}
+
+/// What is taken out of placement: a reboot ends all that runs on the host, so the host goes, when nothing runs there.
+const fn scope_of(wish: &Wish<'_>) -> Scope {
+    match (wish.device, wish.scope) {
+        (DeviceAction::Reboot, Scope::Gpu | Scope::GpuAtTaskEnd) => Scope::HostAtTaskEnd,
+        (_, scope) => scope,
     }
 }
 

@@ -76,7 +76,7 @@ impl Book {
         let is_out = matches!(self.phase(component), Phase::Blocked | Phase::Draining);
         if is_out {
             let wanted = self.wanted.entry(component.clone()).or_insert(action);
-            if !is_repair(*wanted) {
+            if reach(action) >= reach(*wanted) {
                 *wanted = action;
             }
         }
@@ -221,6 +221,16 @@ impl Book {
     pub fn wants_repair(&self, component: &Component) -> bool {
         let wanted = self.wanted.get(component);
         wanted.is_some_and(|action| is_repair(*action))
+    }
+}
+
+/// How far a repair reaches; what is none reaches nowhere.
+const fn reach(action: DeviceAction) -> u8 {
+    match action {
+        DeviceAction::ResetIdle => 1,
+        DeviceAction::Reset => 2,
+        DeviceAction::Reboot => 3,
+        _ => 0,
     }
 }
 

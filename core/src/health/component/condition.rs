@@ -115,6 +115,13 @@ impl Condition {
         self.history.back()
     }
 
+    /// The last fault that was found, or suspicion.
+    #[must_use]
+    pub fn accusation(&self) -> Option<&Change> {
+        let mut newest_first = self.history.iter().rev();
+        newest_first.find(|change| change.event.is_accusation())
+    }
+
     /// Changes it, or says why not. Nothing is changed by what is refused.
     ///
     /// # Errors

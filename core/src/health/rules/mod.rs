@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::health::component::Patience;
 use crate::health::words::words;
-use crate::health::{Action, Charge, ComponentKind, Scope, Severity, Weight};
+use crate::health::{Action, Charge, ComponentKind, Scope, Severity, Weight, checks};
 
 pub use self::codes::{
     Blame, Codes, DeviceAction, Distinct, Link5, Link5Then, RepeatPolicy, SxidPolicy, SxidReach,
@@ -134,6 +134,9 @@ impl Rule {
     }
 }
 
+/// The rule of site checks that have none of their own.
+pub const SITE_CHECK: &str = "site_check";
+
 /// All rules of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RuleSet {
@@ -170,11 +173,15 @@ impl RuleSet {
         })
     }
 
-    /// The rule of this name.
+    /// The rule of this name. A site's own check has one if the site wrote one, and else shares [`SITE_CHECK`].
     #[must_use]
     pub fn rule(&self, id: &str) -> Option<&Rule> {
-        let at = self.rules.binary_search_by(|rule| rule.id.as_str().cmp(id));
-        self.rules.get(at.ok()?)
+        let of = |id: &str| {
+            let at = self.rules.binary_search_by(|rule| rule.id.as_str().cmp(id));
+            self.rules.get(at.ok()?)
+        };
+        let shared = || of(SITE_CHECK).filter(|_| id.starts_with(checks::RULE_PREFIX));
+        of(id).or_else(shared)
     }
 }
 
