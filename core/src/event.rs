@@ -6,6 +6,8 @@ mod fact;
 mod note;
 mod of_job;
 
+use std::sync::Arc;
+
 use serde::{Deserialize, Serialize};
 
 pub use fact::Event;
@@ -15,6 +17,7 @@ use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
 };
 use crate::health::Component;
+use crate::health::attribution::Blame;
 use crate::health::component::Phase;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
@@ -206,6 +209,8 @@ pub enum EventKind {
         hosts: Vec<HostId>,
         /// How it ended, for people.
         detail: String,
+        /// Whose fault it was; none if it ended well, or before the cluster asked.
+        blame: Option<Arc<Blame>>,
     },
     /// A unit waits again.
     UnitRequeued {

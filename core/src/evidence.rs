@@ -6,7 +6,9 @@
 use crate::limits;
 
 /// What a telling line is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(
+    Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
+)]
 pub enum Cause {
     /// A GPU's hardware.
     Gpu,

@@ -110,6 +110,9 @@ pub const NOWHERE_MS_MAX: u64 = 10_000;
 pub const NOWHERE_BACKOFF_MS: u64 = 1_000;
 /// Longest such wait: one minute.
 pub const NOWHERE_BACKOFF_MS_MAX: u64 = 60_000;
+/// Ends within a day, without a newer checkpoint, for which something else than a job pays although only what its tasks said
+/// speaks for that: afterwards they are its own (Slurm's `max_batch_requeue`: 5).
+pub const EXCUSES_PER_DAY_MAX: usize = 5;
 /// Longest grace of tasks that cannot go on anyway (a GPU or a member of their gang is lost): short,
 /// because a gang must be placed again within five seconds of the fault.
 pub const BROKEN_GRACE_MS_MAX: u64 = 2_000;

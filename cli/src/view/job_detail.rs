@@ -4,6 +4,7 @@ use muster_client::JobDetail;
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::blame::BlameView;
 use super::job::JobView;
 use super::unit::UnitView;
 use super::word::phase_tone;
@@ -26,6 +27,7 @@ const PAST_COLUMNS: &[Column] = &[
     Column::new("LASTED"),
     Column::new("HOSTS"),
     Column::new("ENDED"),
+    Column::new("BLAMED ON"),
 ];
 
 /// A job, its specification and its units.
@@ -225,6 +227,11 @@ impl JobDetailView {
                     span(past.lasted_ms).into(),
                     compress(&past.hosts).into(),
                     (*past.detail).into(),
+                    past.blame
+                        .as_ref()
+                        .map(BlameView::text)
+                        .unwrap_or_default()
+                        .into(),
                 ]);
             }
         }

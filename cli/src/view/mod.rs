@@ -2,6 +2,7 @@
 //!
 //! The JSON form of every type here is an interface, documented in `docs/cli-json.md`.
 
+mod blame;
 mod block;
 mod event;
 mod explanation;
@@ -23,6 +24,7 @@ mod unit;
 mod what_if;
 mod word;
 
+pub(crate) use blame::BlameView;
 pub(crate) use event::{EventView, HostNames};
 pub(crate) use explanation::ExplanationView;
 pub(crate) use gpu::GpuView;

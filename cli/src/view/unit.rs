@@ -3,6 +3,7 @@
 use muster_proto::v1;
 use serde::Serialize;
 
+use super::blame::BlameView;
 use super::standing::{ClaimView, StandingView};
 use super::word::word;
 use crate::output::instant;
@@ -102,6 +103,7 @@ pub(crate) struct PastAttemptView {
     pub(crate) detail: String,
     exit: Option<ExitView>,
     pub(crate) hosts: Vec<String>,
+    pub(crate) blame: Option<BlameView>,
     #[serde(skip)]
     pub(crate) lasted_ms: u64,
 }
@@ -258,6 +260,7 @@ impl From<v1::PastAttempt> for PastAttemptView {
             detail: past.detail,
             exit: past.exit.map(ExitView::from),
             hosts: past.hosts,
+            blame: past.blame.map(BlameView::from),
         }
     }
 }

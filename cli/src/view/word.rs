@@ -40,6 +40,7 @@ pub(crate) fn block_target(target: Option<&v1::BlockTarget>) -> String {
 pub(crate) fn component(component: Option<&v1::Component>, host: &str) -> String {
     use v1::component::Kind;
     match component.and_then(|component| component.kind.as_ref()) {
+        Some(Kind::Gpu(uuid)) if host.is_empty() => uuid.clone(),
         Some(Kind::Gpu(uuid)) => format!("{uuid} on {host}"),
         Some(Kind::Nic(nic)) => format!("{} on {host}", nic.name),
         Some(Kind::HostId(_)) => format!("host {host}"),

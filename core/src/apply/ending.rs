@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use crate::apply::Step;
+use crate::apply::blame;
 use crate::apply::progress;
 use crate::apply::retries::Stay;
 use crate::apply::task_reports::could_not_start;
 use crate::apply::verdict::{self, Circumstances, Verdict};
 use crate::command::Placement;
 use crate::event::EventKind;
+use crate::health::attribution::{Blame, Measure};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::limits;
@@ -22,11 +24,14 @@ use crate::time::TimeMs;
 impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
+        let found = self.find_blame(id, unit);
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
+        let blame = found.as_ref().map(|found| &found.attribution.blame);
         let circumstances = Circumstances {
             hosts: &hosts,
             now: self.state.time,
             newer_rules: defaults.is_some(),
+            blame,
         };
         self.forget_attempt(id, unit);
         let job = self.job_mut(id);
@@ -47,6 +52,7 @@ impl Step<'_> {
             .flatten();
         if matches!(verdict, Verdict::Succeeded) {
             self.note_success(&attempt);
+            self.note_ran_well((id, unit), &attempt);
         }
         self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
@@ -56,15 +62,19 @@ impl Step<'_> {
             .index
             .remove_deadline((id, unit), &spec, &attempt);
         let hosts = attempt.hosts();
+        let blame = blame.map(|blame| Arc::new(blame::settled(blame, &verdict)));
         self.emit(EventKind::AttemptEnded {
             job: id,
             unit,
             epoch: attempt.epoch,
             hosts: hosts.clone(),
             detail: detail_of(&verdict).to_owned(),
+            blame: blame.clone(),
         });
         let decisive = verdict::decisive_run(&attempt);
         let culprit = decisive.filter(|run| defaults.is_some() && could_not_start(run));
+        let culprit = culprit.map(|run| run.host);
+        let culprit = culprit.or_else(|| self.host_to_avoid(blame.as_deref()));
         let past = PastAttempt {
             epoch: attempt.epoch,
             number: attempt.number,
@@ -74,10 +84,20 @@ impl Step<'_> {
             detail: detail_of(&verdict).to_owned(),
             exit: decisive.and_then(|run| run.exit.clone()),
             hosts,
-            culprit: culprit.map(|run| run.host),
+            culprit,
+            blame,
             members: attempt.late_members(),
         };
+        if let Some(found) = &found {
+            self.follow_blame(found);
+        }
         self.carry_out((id, unit), verdict, past, again);
+    }
+
+    /// The host that an attempt's successor had better not be placed on.
+    fn host_to_avoid(&self, blame: Option<&Blame>) -> Option<HostId> {
+        let blame = blame.filter(|blame| blame.measures.contains(&Measure::Avoid))?;
+        self.host_of(blame.component.as_ref()?)
     }
 
     /// Gives an attempt's resources back to their hosts.

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use crate::apply::Step;
 use crate::apply::admission::{self, Asking};
+use crate::apply::blame::Found;
 use crate::apply::ending::let_go;
 use crate::apply::placement::{assigned, hold, infeasible};
 use crate::apply::task_reports::exit_code;
@@ -31,6 +32,7 @@ struct Departure {
     charged: bool,
     delay_ms: u64,
     detail: String,
+    found: Option<Found>,
 }
 
 impl Step<'_> {
@@ -139,6 +141,9 @@ impl Step<'_> {
             (attempt.epoch, member, not_before)
         });
         self.note_vacancy(id);
+        if let Some(found) = &departure.found {
+            self.follow_blame(found);
+        }
         self.emit(EventKind::MemberVacated {
             job,
             unit,
@@ -169,10 +174,12 @@ impl Step<'_> {
             decisive: Some(run.task),
             ..attempt.clone()
         };
+        let found = self.blame_of(job, id.1, &trial);
         let circumstances = Circumstances {
             hosts: &self.state.hosts,
             now: self.state.time,
             newer_rules: self.state.job_defaults.is_some(),
+            blame: found.as_ref().map(|found| &found.attribution.blame),
         };
         match verdict::judge(&circumstances, job, unit, &trial) {
             Verdict::Requeued {
@@ -186,6 +193,7 @@ impl Step<'_> {
                 charged,
                 delay_ms,
                 detail,
+                found,
             }),
             // The others would wait for nobody.
             Verdict::Requeued { .. }

@@ -9,6 +9,7 @@ mod admission;
 mod asked;
 mod barrier;
 mod binding;
+mod blame;
 mod blocks;
 mod capacity;
 mod checkpoints;

@@ -90,6 +90,10 @@ impl Step<'_> {
             attempt.decisive = Some(report.task);
         }
         self.emit(event_of(report, host));
+        if newer_rules && report.outcome == TaskOutcome::Started {
+            let now = self.state.time;
+            self.state.health.started(host, now);
+        }
         match report.outcome {
             TaskOutcome::Prepared {
                 master_port: Some(port),

@@ -8,6 +8,8 @@ use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
 use crate::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, MemoryEnd, StopReason,
 };
+use crate::health::attribution::{Blame, Class, Measure};
+use crate::health::{Charge, Component, DAY_MS};
 use crate::ids::{AttemptEpoch, GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
@@ -27,6 +29,8 @@ pub(super) struct Circumstances<'a> {
     pub(super) now: TimeMs,
     /// Whether all replicas judge by the rules of command format 4: the cluster has defaults for jobs.
     pub(super) newer_rules: bool,
+    /// Whose fault it was, if it did not end well; none before all replicas ask.
+    pub(super) blame: Option<&'a Blame>,
 }
 
 /// What becomes of a unit whose attempt ended.
@@ -77,7 +81,9 @@ impl Verdict {
 /// - An attempt of which a GPU is unfit by now is infrastructure's failure, whatever its tasks said: they die of their
 ///   GPU before anybody looks at it.
 /// - Otherwise the task whose bad end was committed first decides, by the job's rules for ends of its own doing; a lost
-///   member is never charged, nor one that the kernel killed because its host was out of memory.
+///   member is never charged, nor one that the kernel killed because its host was out of memory, nor one whose end is
+///   blamed on something else than its program.
+/// - A gang that has no retry left, and failed for no known reason, is tried once more on other hosts if there are any.
 pub(super) fn judge(
     circumstances: &Circumstances<'_>,
     job: &Job,
@@ -137,7 +143,10 @@ pub(super) fn judge(
             may_stay: false,
             detail: describe(run),
         },
-        Some(run) => judge_exit(run, describe(run), unit, &job.spec),
+        Some(run) => match excused(circumstances, run, unit) {
+            Some(detail) => infrastructure(detail, delay_ms),
+            None => judge_exit(circumstances, run, (unit, attempt), &job.spec),
+        },
         None => infrastructure("it was stopped".to_owned(), 0),
     }
 }
@@ -147,11 +156,51 @@ pub(super) fn decisive_run(attempt: &Attempt) -> Option<&TaskRun> {
     attempt.run_of(attempt.decisive?)
 }
 
+/// Why an end is not the job's own, if something else is to blame for it. What only a task's words speak for excuses a
+/// job that saves nothing in between a few times a day.
+fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Option<String> {
+    let Circumstances { hosts, now, .. } = *circumstances;
+    let blame = circumstances.blame?;
+    let goes_back = blame.measures.contains(&Measure::PreviousCheckpoint);
+    if blame.charge != Charge::Infra && !goes_back {
+        return None;
+    }
+    let newest = unit.newest_checkpoint().map(|checkpoint| checkpoint.epoch);
+    let excused_before = unit.past.iter().filter(|past| {
+        let blame = past.blame.as_deref();
+        newest.is_none_or(|newest| past.epoch > newest)
+            && now.since(past.ended_at) <= DAY_MS
+            && blame.is_some_and(|it| it.charge == Charge::Infra && !it.is_proven())
+    });
+    if !blame.is_proven() && excused_before.count() >= limits::EXCUSES_PER_DAY_MAX {
+        return None;
+    }
+    let detail = describe(run, hosts);
+    Some(match &blame.component {
+        Some(component) => format!("{detail}; {} is to blame", name_of(component, hosts)),
+        None => detail,
+    })
+}
+
+/// What people call a component.
+fn name_of(component: &Component, hosts: &Hosts) -> String {
+    match component {
+        Component::Host(host) => format!("host {}", host_name(*host, hosts)),
+        other => other.to_string(),
+    }
+}
+
 /// An end of the job's own: the job's rules come first, then its retries.
-fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Verdict {
+fn judge_exit(
+    circumstances: &Circumstances<'_>,
+    run: &TaskRun,
+    (unit, attempt): (&Unit, &Attempt),
+    spec: &JobSpec,
+) -> Verdict {
     let JobSpec {
         retry, lifecycle, ..
     } = spec;
+    let detail = describe(run, circumstances.hosts);
     let meaning = run.exit.as_ref().and_then(|exit| lifecycle.meaning(exit));
     if meaning == Some(ExitMeaning::RetryFree) {
         return Verdict::Requeued {
@@ -162,7 +211,17 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Ver
             detail,
         };
     }
-    if unit.failures >= retry.retries_max || meaning == Some(ExitMeaning::Fail) {
+    let is_over = unit.failures >= retry.retries_max;
+    if is_over && meaning.is_none() && may_try_elsewhere(circumstances, attempt) {
+        return Verdict::Requeued {
+            reason: RestartReason::User,
+            charged: true,
+            delay_ms: retry.backoff_ms,
+            may_stay: false,
+            detail: format!("{detail}; once more on other hosts, for no known reason"),
+        };
+    }
+    if is_over || meaning == Some(ExitMeaning::Fail) {
         return Verdict::Failed {
             charged: true,
             detail,
@@ -175,6 +234,23 @@ fn judge_exit(run: &TaskRun, detail: String, unit: &Unit, spec: &JobSpec) -> Ver
         may_stay: true,
         detail,
     }
+}
+
+/// Whether an attempt of several hosts failed for no known reason for the first time, and as many other hosts are up.
+fn may_try_elsewhere(circumstances: &Circumstances<'_>, attempt: &Attempt) -> bool {
+    let asks = |blame: &Blame| {
+        blame.class == Class::Unknown && blame.measures.contains(&Measure::RetryElsewhere)
+    };
+    let used = attempt.hosts();
+    // Of a member that is judged alone, the others go on.
+    let is_whole = attempt.runs().all(|run| run.phase.is_terminal());
+    if used.len() < 2 || !is_whole || !circumstances.blame.is_some_and(asks) {
+        return false;
+    }
+    let others = circumstances.hosts.values().filter(|host| {
+        host.health == HostHealth::Up && host.accepts_work() && !used.contains(&host.id)
+    });
+    others.take(used.len()).count() == used.len()
 }
 
 /// Milliseconds to wait after an end that costs no retry, the more the more of them there were in a row.
@@ -280,7 +356,7 @@ pub(super) fn infrastructure_took(run: &TaskRun) -> bool {
 }
 
 /// A GPU of an attempt that is unfit.
-fn unfit_gpu(hosts: &Hosts, attempt: &Attempt) -> Option<GpuUuid> {
+pub(super) fn unfit_gpu(hosts: &Hosts, attempt: &Attempt) -> Option<GpuUuid> {
     attempt.tasks.iter().find_map(|run| {
         let host = hosts.get(&run.host)?;
         let is_unfit = |uuid: &&GpuUuid| {

@@ -42,6 +42,13 @@ pub enum HealthCommand {
         /// The leader that noticed.
         leader: LeadershipEpoch,
     },
+    /// A host fails more often than others: it is drained and checked, if it still does.
+    DrainLemon {
+        /// The leader that noticed.
+        leader: LeadershipEpoch,
+        /// Which.
+        host: HostId,
+    },
     /// Replaces the rules.
     SetRules {
         /// Idempotency key.
@@ -67,9 +74,10 @@ impl HealthCommand {
     #[must_use]
     pub const fn leader(&self) -> Option<LeadershipEpoch> {
         match self {
-            Self::Report { leader, .. } | Self::Work { leader, .. } | Self::Tick { leader } => {
-                Some(*leader)
-            }
+            Self::Report { leader, .. }
+            | Self::Work { leader, .. }
+            | Self::Tick { leader }
+            | Self::DrainLemon { leader, .. } => Some(*leader),
             Self::SetRules { .. } | Self::ResetBreaker { .. } => None,
         }
     }

@@ -12,6 +12,8 @@ use crate::time::TimeMs;
 
 /// Repairs and checks that begin at one look; the rest follow at the next.
 const BEGUN_PER_LOOK_MAX: usize = 64;
+/// Lemons that are drained at one look.
+const LEMONS_PER_LOOK_MAX: usize = 16;
 
 /// What a worker found and the state has not heard.
 pub(super) fn findings(
@@ -91,6 +93,19 @@ pub(super) fn due(
         ));
     }
     (commands, due.next)
+}
+
+/// Hosts that fail more often than others and may still be given work.
+pub(super) fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Command> {
+    let lemons = state.health.lemons(now).into_iter();
+    let working = lemons.filter(|(host, _)| {
+        let known = state.host(*host);
+        known.is_some_and(|known| known.health == HostHealth::Up && known.accepts_work())
+    });
+    working
+        .take(LEMONS_PER_LOOK_MAX)
+        .map(|(host, _)| Command::Health(HealthCommand::DrainLemon { leader, host }))
+        .collect()
 }
 
 /// Whether nothing runs on a component, its worker is there to be told, and the rails allow it.

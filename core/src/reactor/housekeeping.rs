@@ -16,6 +16,8 @@ const PRUNES_PER_ROUND_MAX: usize = 64;
 
 /// Between two looks at components that wait for a repair or a check, in milliseconds.
 const HEALTH_PERIOD_MS: u64 = 1_000;
+/// Between two looks for hosts that fail more often than others, in milliseconds.
+const LEMON_PERIOD_MS: u64 = 60_000;
 
 /// The leader's memory of what it looked after.
 #[derive(Clone, Debug, Default)]
@@ -28,6 +30,8 @@ pub(super) struct Housekeeping {
     prune_at: MonotonicMs,
     /// Repairs and checks are not looked at before then.
     health_at: MonotonicMs,
+    /// Hosts that fail more often than others are not looked for before then.
+    lemons_at: MonotonicMs,
     /// The newest stamped time that was heard of.
     time: TimeMs,
     wake_at: Option<MonotonicMs>,
@@ -62,7 +66,8 @@ impl Housekeeping {
         let deadline = deadline.map(|at| now.after(at.since(time).max(SETTLE_MS)));
         let prune = self.prune((state, leader), time, now, &mut reaction.commands);
         let health = self.look_after_health((state, leader), time, now, &mut reaction.commands);
-        let dates = [expiry, deadline, prune, health];
+        let lemons = self.look_for_lemons((state, leader), time, now, &mut reaction.commands);
+        let dates = [expiry, deadline, prune, health, lemons];
         self.wake_at = dates.into_iter().flatten().min();
         reaction.plan_at = self.back_off_end(state, time);
     }
@@ -92,6 +97,24 @@ impl Housekeeping {
         let pause_ms = next.map_or(HEALTH_PERIOD_MS, |at| at.since(time));
         self.health_at = now.after(pause_ms.clamp(SETTLE_MS, HEALTH_PERIOD_MS));
         Some(self.health_at)
+    }
+
+    /// Has hosts drained that fail more often than others; returns when to look again.
+    fn look_for_lemons(
+        &mut self,
+        (state, leader): (&State, LeadershipEpoch),
+        time: TimeMs,
+        now: MonotonicMs,
+        commands: &mut Vec<Command>,
+    ) -> Option<MonotonicMs> {
+        if !state.health.has_records() {
+            return None;
+        }
+        if now >= self.lemons_at {
+            commands.extend(health::lemons(leader, state, time));
+            self.lemons_at = now.after(LEMON_PERIOD_MS);
+        }
+        Some(self.lemons_at)
     }
 
     /// The end of the first back-off whose end was not told before.

@@ -7,6 +7,7 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
+use crate::health::attribution::{Blame, Measure};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
     UnitIndex,
@@ -278,8 +279,10 @@ pub struct PastAttempt {
     pub exit: Option<Exit>,
     /// Hosts it ran on, in task order, without repetition.
     pub hosts: Vec<HostId>,
-    /// The host that could not start its task, if that decided the end.
+    /// The host that its successor had better avoid: it could not start a task, or something of it is to blame.
     pub culprit: Option<HostId>,
+    /// Whose fault the end was; none if it ended well, or before the cluster asked.
+    pub blame: Option<Arc<Blame>>,
     /// Members that were there in the end under numbers of their own, by task: they came in place of others.
     pub members: Vec<(TaskIndex, AttemptEpoch)>,
 }
@@ -383,6 +386,16 @@ impl Unit {
         let of_past = self.start_errors().map(|past| past.culprit);
         of_past.flatten().collect()
     }
+
+    /// The hosts on which it has just failed for no known reason.
+    fn to_be_retried_off(&self) -> &[HostId] {
+        let last = self.past.last();
+        let sent_elsewhere = last.filter(|past| {
+            let blame = past.blame.as_deref();
+            blame.is_some_and(|blame| blame.measures.contains(&Measure::RetryElsewhere))
+        });
+        sent_elsewhere.map_or(&[], |past| &past.hosts)
+    }
 }
 
 impl Job {
@@ -451,7 +464,8 @@ impl Job {
     }
 
     /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
-    /// again in place, and those that could not start a task of it since it last ran.
+    /// again in place, those that could not start a task of it since it last ran, the one that is to blame for its last
+    /// end, and those where it has just failed for no known reason.
     #[must_use]
     pub fn hosts_avoided(&self, unit: UnitIndex) -> Vec<HostId> {
         let Some(known) = self.unit(unit) else {
@@ -463,7 +477,10 @@ impl Job {
             let last = known.past.last();
             return last.map_or_else(Vec::new, |past| past.hosts.clone());
         }
-        known.culprits().into_iter().collect()
+        let mut avoided = known.culprits();
+        avoided.extend(known.past.last().and_then(|past| past.culprit));
+        avoided.extend(known.to_be_retried_off());
+        avoided.into_iter().collect()
     }
 
     /// Whether as many of its units hold resources as may at a time.

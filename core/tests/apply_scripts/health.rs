@@ -57,7 +57,7 @@ impl Runner {
         }))
     }
 
-    /// `health_rules [TEXT]`, without a text the shipped ones; `reset_breaker POOL`; `health_tick`.
+    /// `health_rules [TEXT]`, without a text the shipped ones; `reset_breaker POOL`; `drain_lemon HOST`; `health_tick`.
     pub(crate) fn health_word(
         &mut self,
         name: &str,
@@ -75,6 +75,10 @@ impl Runner {
                 request: self.request(args)?,
                 author,
                 pool: args.positional()?,
+            },
+            "drain_lemon" => HealthCommand::DrainLemon {
+                leader,
+                host: HostId(args.positional()?),
             },
             _ => HealthCommand::Tick { leader },
         }))

@@ -137,7 +137,7 @@ impl Runner {
             "stand" => self.stand(args, leader),
             "found" => self.found(args, leader),
             "work" => self.work(args, leader),
-            "health_rules" | "reset_breaker" | "health_tick" => {
+            "health_rules" | "reset_breaker" | "drain_lemon" | "health_tick" => {
                 self.health_word(name, args, leader)
             }
             "prune" => Ok(Command::Prune { leader }),

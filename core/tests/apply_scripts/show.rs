@@ -253,11 +253,26 @@ impl Show {
                 epoch,
                 hosts,
                 detail,
-            } => format!(
-                "{} ended, hosts {} free: {detail}",
-                attempt(*job, *unit, *epoch),
-                list(hosts)
-            ),
+                blame,
+            } => {
+                let blame = blame.as_deref().map_or_else(String::new, |blame| {
+                    let measures: Vec<&str> = blame.measures.iter().map(|it| it.word()).collect();
+                    let component = blame.component.as_ref();
+                    let component = component.map_or_else(String::new, |it| format!(" {}", called(it)));
+                    format!(
+                        "\n    blamed on {}{component} by {}, {} charged: {}",
+                        blame.class,
+                        blame.step,
+                        blame.charge,
+                        measures.join(" ")
+                    )
+                });
+                format!(
+                    "{} ended, hosts {} free: {detail}{blame}",
+                    attempt(*job, *unit, *epoch),
+                    list(hosts)
+                )
+            }
             E::UnitRequeued {
                 job,
                 unit,

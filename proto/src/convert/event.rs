@@ -28,7 +28,9 @@ twin_variants! {
         TaskExited { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, exit: exit },
         TaskLost { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, detail: detail },
         AttemptStopping { job: job_id, unit: unit, epoch: epoch, reason: reason },
-        AttemptEnded { job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail },
+        AttemptEnded {
+            job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail, blame: blame,
+        },
         UnitRequeued { job: job_id, unit: unit, reason: reason, not_before: not_before_ms },
         UnitRetried {
             job: job_id, unit: unit, epoch: epoch, retry: retry, retries_max: retries_max,

@@ -1,12 +1,15 @@
 //! Health: components, findings, and what is to be done about them.
 
+use std::sync::Arc;
+
 use muster_core::beat::WorkDone;
 use muster_core::desired::HealthDuties;
 use muster_core::event::HealthNote;
+use muster_core::health::attribution::{Blame, Class, Measure, Step};
 use muster_core::health::book::{Order, WorkStep};
 use muster_core::health::component::{Actor, Change, Condition, Phase};
 use muster_core::health::rules::{DeviceAction, RuleSet, WouldBlock};
-use muster_core::health::{Component, FINDINGS_PER_REPORT_MAX, Finding, Severity};
+use muster_core::health::{Charge, Component, FINDINGS_PER_REPORT_MAX, Finding, Severity};
 use muster_core::ids::{HostId, Revision};
 use muster_core::state::State;
 use muster_core::time::TimeMs;
@@ -36,7 +39,53 @@ macro_rules! words {
     )+};
 }
 
-words!(Severity, Phase, DeviceAction, HealthNote, WorkStep);
+words!(Severity, Phase, DeviceAction, HealthNote, WorkStep, Class, Charge, Measure, Step);
+
+impl Twin<Option<v1::Blame>> for Option<Arc<Blame>> {
+    fn to_wire(&self) -> Option<v1::Blame> {
+        self.as_deref().map(Into::into)
+    }
+
+    fn from_wire(field: &str, wire: Option<v1::Blame>) -> Result<Self, InvalidField> {
+        let read = wire.map(|wire| Blame::try_from(wire).map_err(|invalid| invalid.within(field)));
+        Ok(read.transpose()?.map(Arc::new))
+    }
+}
+
+impl From<&Blame> for v1::Blame {
+    fn from(blame: &Blame) -> Self {
+        Self {
+            class: blame.class.to_wire(),
+            component: blame.component.as_ref().map(Into::into),
+            confidence_permille: u32::from(blame.confidence_permille),
+            evidence: blame.evidence.clone(),
+            charge: blame.charge.to_wire(),
+            measures: blame.measures.iter().map(Twin::to_wire).collect(),
+            step: blame.step.to_wire(),
+            host: String::new(),
+        }
+    }
+}
+
+impl TryFrom<v1::Blame> for Blame {
+    type Error = InvalidField;
+
+    fn try_from(wire: v1::Blame) -> Result<Self, InvalidField> {
+        let component = wire.component.map(|component| {
+            Component::try_from(component).map_err(|invalid| invalid.within("component"))
+        });
+        let measures = { wire.measures.into_iter() }.map(|word| Twin::from_wire("measures", word));
+        Ok(Self {
+            class: Twin::from_wire("class", wire.class)?,
+            component: component.transpose()?,
+            confidence_permille: Twin::from_wire("confidence_permille", wire.confidence_permille)?,
+            evidence: wire.evidence,
+            charge: Twin::from_wire("charge", wire.charge)?,
+            measures: measures.collect::<Result<_, _>>()?,
+            step: Twin::from_wire("step", wire.step)?,
+        })
+    }
+}
 
 impl Twin<Option<v1::Component>> for Component {
     fn to_wire(&self) -> Option<v1::Component> {
@@ -272,7 +321,7 @@ fn component_to_wire(
 }
 
 /// The name of a component's host, and its index there if it is a GPU.
-fn place_of(state: &State, component: &Component) -> (String, Option<u32>) {
+pub(super) fn place_of(state: &State, component: &Component) -> (String, Option<u32>) {
     let host = match component {
         Component::Gpu(uuid) => {
             let place = state.gpu(*uuid);

@@ -1,5 +1,6 @@
 //! Jobs, units and attempts as readers see them.
 
+use muster_core::health::attribution::Blame;
 use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
 use muster_core::state::{
     Attempt, Barrier, CancelRequest, Checkpoint, Job, PastAttempt, State, StopOrder, Suspension,
@@ -8,6 +9,7 @@ use muster_core::state::{
 use muster_core::time::TimeMs;
 
 use super::claim::{claim_to_wire, standing_to_wire};
+use super::health::place_of;
 use super::ledger::ledger_to_wire;
 use super::{InvalidField, required};
 use crate::v1;
@@ -161,6 +163,15 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .collect(),
         culprit_id: past.culprit.map(HostId::get),
         members: late_members(past),
+        blame: past.blame.as_deref().map(|blame| blame_to_wire(state, blame)),
+    }
+}
+
+fn blame_to_wire(state: &State, blame: &Blame) -> v1::Blame {
+    let component = blame.component.as_ref();
+    v1::Blame {
+        host: component.map_or_else(String::new, |it| place_of(state, it).0),
+        ..blame.into()
     }
 }
 

@@ -13,6 +13,7 @@ twin_variants! {
         Report { leader: leader, host: host, incarnation: incarnation, findings: findings },
         Work { leader: leader, component: component, step: step, since: since_ms, evidence: evidence },
         Tick { leader: leader },
+        DrainLemon { leader: leader, host: host },
         SetRules { request: request, author: author, text: text },
         ResetBreaker { request: request, author: author, pool: pool },
     }

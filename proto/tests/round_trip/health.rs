@@ -112,5 +112,7 @@ pub(crate) fn command() -> impl Strategy<Value = HealthCommand> {
         }
     });
     let tick = leader().prop_map(|leader| HealthCommand::Tick { leader });
-    prop_oneof![report, work, rules, reset, tick]
+    let lemon =
+        (leader(), host()).prop_map(|(leader, host)| HealthCommand::DrainLemon { leader, host });
+    prop_oneof![report, work, rules, reset, tick, lemon]
 }

@@ -1,16 +1,20 @@
 //! Samples of the fourth version: what is found, decided, repaired and configured about health.
 
+use std::sync::Arc;
+
 use muster_core::command::{Command, HealthCommand, StopReason};
 use muster_core::event::{EventKind, HealthNote};
-use muster_core::health::book::{Part, WorkStep};
+use muster_core::evidence::Cause;
+use muster_core::health::attribution::{Blame, Class, Measure, Step};
+use muster_core::health::book::{BadEnd, Part, Program, WorkStep};
 use muster_core::health::component::{Actor, Change, Condition, Event, Patience, Phase, Repairs};
 use muster_core::health::evaluate::{XidSeen, Xids};
 use muster_core::health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
 use muster_core::health::lemons::HostRecord;
 use muster_core::health::outbox::HeardUpTo;
 use muster_core::health::rules::{Codes, DeviceAction};
-use muster_core::health::{Component, Finding, Scope, Severity, Weight};
-use muster_core::ids::{HostId, Revision};
+use muster_core::health::{Charge, Component, Finding, Scope, Severity, Weight};
+use muster_core::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
 use muster_core::state::{HealthRules, State, StateParts};
 use muster_core::time::TimeMs;
 
@@ -67,6 +71,13 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
             "health_tick",
             Command::Health(HealthCommand::Tick { leader: LEADER }),
         ),
+        (
+            "health_drain_lemon",
+            Command::Health(HealthCommand::DrainLemon {
+                leader: LEADER,
+                host: HOST,
+            }),
+        ),
         ("health_rules", Command::Health(rules)),
         ("health_reset_breaker", Command::Health(reset)),
         (
@@ -76,9 +87,30 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     ]
 }
 
+/// The end of an attempt that a GPU is blamed for.
+pub(crate) fn blame() -> Blame {
+    Blame {
+        class: Class::Gpu,
+        component: Some(Component::Gpu(gpu(1))),
+        confidence_permille: 950,
+        evidence: vec!["xid: Xid 79".to_owned(), "signal 6".to_owned()],
+        charge: Charge::Infra,
+        measures: vec![Measure::Requeue, Measure::Avoid],
+        step: Step::Hard,
+    }
+}
+
 /// One event of every kind that tells of health.
 pub(crate) fn kinds() -> Vec<EventKind> {
     vec![
+        EventKind::AttemptEnded {
+            job: JOB,
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(20),
+            hosts: vec![HOST],
+            detail: "signal 6 ended task 0".to_owned(),
+            blame: Some(Arc::new(blame())),
+        },
         EventKind::HealthChanged {
             component: nic(),
             host: HOST,
@@ -153,10 +185,26 @@ fn pieces() -> Vec<Part> {
         Part::Heard(HOST, heard),
         Part::Finding(xid()),
         Part::Finding(over()),
+        Part::End(end()),
+        Part::RanWell(end().program, vec![(gpu(2), AT)]),
         Part::Xids(xids),
         Part::Rails(rails(&ill)),
         Part::Incidents(incidents),
     ]
+}
+
+fn end() -> BadEnd {
+    BadEnd {
+        at: AT,
+        job: JOB,
+        program: Program {
+            user: "ada".to_owned(),
+            image: "docker.io/library/python:3.12".to_owned(),
+        },
+        hosts: vec![HOST],
+        gpus: vec![gpu(1)],
+        cause: Some(Cause::Kernel),
+    }
 }
 
 fn rails(component: &Component) -> Rails {

@@ -206,6 +206,7 @@ fn past() -> PastAttempt {
         exit: Some(exit()),
         hosts: vec![HostId(2), HostId(1)],
         culprit: None,
+        blame: None,
         members: Vec::new(),
     }
 }
@@ -343,6 +344,7 @@ fn job_kinds() -> Vec<EventKind> {
             epoch,
             hosts: vec![HostId(1)],
             detail: "succeeded".to_owned(),
+            blame: None,
         },
         EventKind::UnitRequeued {
             job,

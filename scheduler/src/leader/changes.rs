@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 
 use muster_core::command::{GpuHealth, HostHealth, StopReason};
-use muster_core::event::EventKind;
+use muster_core::event::{EventKind, HealthNote};
+use muster_core::health::attribution::{Class, Step};
+use muster_core::health::{Charge, ComponentKind};
 use muster_core::ids::{HostId, JobId, Revision, UnitIndex};
 use muster_core::state::State;
 
@@ -34,6 +36,12 @@ pub(super) struct Changes {
     pub(super) moved: u64,
     /// GPU-milliseconds that moves lost.
     pub(super) moves_lost_gpu_ms: u64,
+    /// Ends whose fault is known or guessed: class, payer, and the question that decided.
+    pub(super) blamed: Vec<(Class, Charge, Step)>,
+    /// What rules took out of placement: the kind of component, and the rule.
+    pub(super) blocked: Vec<(ComponentKind, String)>,
+    /// What people were told about health.
+    pub(super) noted: Vec<HealthNote>,
 }
 
 impl Changes {
@@ -78,9 +86,8 @@ impl Changes {
             EventKind::TaskExited { host, .. } | EventKind::TaskLost { host, .. } => {
                 self.hosts.insert(*host);
             }
-            EventKind::HealthChanged { host, to, .. } => {
-                self.plan |= to.accepts_work();
-                self.hosts.insert(*host);
+            EventKind::HealthChanged { .. } | EventKind::HealthNoted { .. } => {
+                self.add_health_fact(kind);
             }
             EventKind::HostRegistered { host, .. } => {
                 self.plan = true;
@@ -113,7 +120,6 @@ impl Changes {
             | EventKind::JobCancelRequested { .. }
             | EventKind::JobPruned { .. }
             | EventKind::JobDefaultsSet { .. }
-            | EventKind::HealthNoted { .. }
             | EventKind::TaskStarted { .. }
             | EventKind::HostHealthChanged { .. }
             | EventKind::GpuHealthChanged { .. }
@@ -156,9 +162,12 @@ impl Changes {
                 self.gang_starts_ms
                     .extend(gang_start_ms(state, *job, *unit));
             }
-            EventKind::AttemptEnded { hosts, .. } => {
+            EventKind::AttemptEnded { hosts, blame, .. } => {
                 self.plan = true;
                 self.hosts.extend(hosts);
+                let blame = blame.as_deref();
+                self.blamed
+                    .extend(blame.map(|blame| (blame.class, blame.charge, blame.step)));
             }
             EventKind::AttemptStopping {
                 job, unit, reason, ..
@@ -166,6 +175,27 @@ impl Changes {
                 self.preempted += u64::from(*reason == StopReason::Preempted);
                 self.add_attempt(state, *job, *unit);
             }
+            _ => {}
+        }
+    }
+
+    fn add_health_fact(&mut self, kind: &EventKind) {
+        match kind {
+            EventKind::HealthChanged {
+                component,
+                host,
+                from,
+                to,
+                rule,
+                ..
+            } => {
+                self.plan |= to.accepts_work();
+                self.hosts.insert(*host);
+                if from.accepts_work() && !to.accepts_work() && !rule.is_empty() {
+                    self.blocked.push((component.kind(), rule.clone()));
+                }
+            }
+            EventKind::HealthNoted { note, .. } => self.noted.push(*note),
             _ => {}
         }
     }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use metrics::{counter, gauge, histogram};
+use muster_core::command::HostHealth;
 use muster_core::ids::LeadershipEpoch;
 use muster_core::plan::{Plan, Reason};
 
@@ -41,6 +42,34 @@ pub(super) fn changed(changes: &Changes) {
     counter!(names::PREEMPTIONS_TOTAL).increment(changes.preempted);
     counter!(names::MOVES_TOTAL).increment(changes.moved);
     counter!(names::MOVES_LOST_GPU_MS_TOTAL).increment(changes.moves_lost_gpu_ms);
+    health_changed(changes);
+}
+
+fn health_changed(changes: &Changes) {
+    for (class, charge, step) in &changes.blamed {
+        let labels = [
+            ("class", class.word()),
+            ("charge", charge.word()),
+            ("step", step.word()),
+        ];
+        counter!(names::ATTEMPTS_BLAMED_TOTAL, &labels).increment(1);
+    }
+    for (kind, rule) in &changes.blocked {
+        counter!(names::BLOCKS_TOTAL, "kind" => kind.word(), "rule" => rule.clone()).increment(1);
+    }
+    for note in &changes.noted {
+        counter!(names::HEALTH_NOTES_TOTAL, "note" => note.word()).increment(1);
+    }
+}
+
+/// A host was silent for so long when it was concluded that it is this.
+pub(super) fn silent(health: HostHealth, silence: Duration) {
+    let conclusion = match health {
+        HostHealth::Up => return,
+        HostHealth::Suspect => "suspect",
+        HostHealth::Lost => "lost",
+    };
+    histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion).record(silence);
 }
 
 pub(super) fn planned(took: Duration, plan: &Plan) {

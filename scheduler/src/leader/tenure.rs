@@ -6,12 +6,13 @@ mod shadowing;
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use muster_core::apply::Applied;
 use muster_core::beat::Beat;
-use muster_core::command::HostRegistration;
+use muster_core::command::{Command, HostRegistration};
 use muster_core::desired;
 use muster_core::ids::{HostId, LeadershipEpoch, Revision};
 use muster_core::plan::is_idle;
@@ -354,6 +355,15 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         }
         let time = self.now();
         let reaction = self.reactor.step(state, Input::Tick { time }, now);
+        for command in &reaction.commands {
+            let Command::SetHostHealth { host, health, .. } = command else {
+                continue;
+            };
+            if let Some(contact) = self.reactor.contact(*host) {
+                let silence = Duration::from_millis(now.since(contact.heard_at));
+                telemetry::silent(*health, silence);
+            }
+        }
         self.react(reaction, batch);
     }
 

@@ -16,10 +16,10 @@ pub(crate) use server::MetricsServer;
 
 use crate::error::Error;
 
-/// Upper bounds of the buckets of durations, in seconds: 0.1 ms to 10 s.
-const SECONDS: [f64; 16] = [
+/// Upper bounds of the buckets of durations, in seconds: 0.1 ms to a minute.
+const SECONDS: [f64; 19] = [
     0.000_1, 0.000_25, 0.000_5, 0.001, 0.002_5, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5,
-    5.0, 10.0,
+    5.0, 10.0, 15.0, 30.0, 60.0,
 ];
 /// Upper bounds of the buckets of counts.
 const COUNTS: [f64; 8] = [1.0, 4.0, 16.0, 64.0, 256.0, 1_024.0, 4_096.0, 16_384.0];

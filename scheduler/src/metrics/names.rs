@@ -47,6 +47,20 @@ metrics! {
         "Gangs whose members were all prepared and let go while this replica led.";
     describe_histogram GANG_START_SECONDS = "muster_scheduler_gang_start_seconds":
         "Time from a gang's placement until all its members ran, by the log's stamps.";
+    describe_counter ATTEMPTS_BLAMED_TOTAL = "muster_scheduler_attempts_blamed_total":
+        "Attempts that ended badly while this replica led, by whose fault it was (class), who pays (charge), and the question that decided (step).";
+    describe_counter BLOCKS_TOTAL = "muster_scheduler_blocks_total":
+        "Components taken out of placement by a rule while this replica led, by kind (gpu, host, nic) and rule.";
+    describe_counter HEALTH_NOTES_TOTAL = "muster_scheduler_health_notes_total":
+        "What people were told of health while this replica led: alert, refused, repair, incident, breaker, rules.";
+    describe_gauge COMPONENTS = "muster_scheduler_components":
+        "GPUs, adapters and hosts of which something is known, by kind and phase.";
+    describe_gauge STRIKES = "muster_scheduler_strikes":
+        "Strikes of the last 30 days that still count, by kind of component.";
+    describe_gauge BREAKERS_TRIPPED = "muster_scheduler_breakers_tripped":
+        "Pools whose breaker keeps rules from blocking more.";
+    describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
+        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost).";
     describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
         "Units begun again at once where they failed while this replica led.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":

@@ -1,9 +1,12 @@
 //! Gauges that are read off the state when somebody asks.
 
 use std::cmp::Reverse;
+use std::collections::BTreeMap;
 
 use metrics::{counter, gauge};
 use muster_core::command::{GpuHealth, HostHealth};
+use muster_core::health::ComponentKind;
+use muster_core::health::component::Phase;
 use muster_core::lifecycle::JobPhase;
 use muster_core::quota::Guarantee;
 use muster_core::state::{Gpu, Host, Queue, State};
@@ -150,6 +153,31 @@ fn by_queue(state: &State) -> Vec<(String, QueueFigures)> {
     all
 }
 
+/// Sets the gauges that show what is known of health; a kind without anything in a phase shows 0.
+#[expect(
+    clippy::cast_precision_loss,
+    reason = "a gauge is a floating-point number"
+)]
+fn health(state: &State) {
+    let mut counts: BTreeMap<(ComponentKind, Phase), u64> = BTreeMap::new();
+    let mut strikes: BTreeMap<ComponentKind, u32> = BTreeMap::new();
+    for (component, condition) in state.health.conditions() {
+        let kind = component.kind();
+        *counts.entry((kind, condition.phase)).or_default() += 1;
+        *strikes.entry(kind).or_default() += condition.strikes.at(state.time);
+    }
+    for kind in [ComponentKind::Gpu, ComponentKind::Nic, ComponentKind::Host] {
+        for phase in Phase::ALL {
+            let count = counts.get(&(kind, *phase)).copied().unwrap_or_default();
+            let labels = [("kind", kind.word()), ("phase", phase.word())];
+            gauge!(names::COMPONENTS, &labels).set(count as f64);
+        }
+        let strikes = strikes.get(&kind).copied().unwrap_or_default();
+        gauge!(names::STRIKES, "kind" => kind.word()).set(f64::from(strikes));
+    }
+    gauge!(names::BREAKERS_TRIPPED).set(state.health.rails().tripped().count() as f64);
+}
+
 /// Sets the gauges that show the state.
 #[expect(
     clippy::cast_precision_loss,
@@ -187,6 +215,7 @@ pub(crate) fn sample(state: &State) {
     counter!(names::KEPT_GPU_SECONDS_TOTAL).absolute(state.ledger.kept_gpu_ms / MS_PER_SECOND);
     gauge!(names::HOST_FAILURE_SECONDS)
         .set((state.reliability.mean_time_ms(1) / MS_PER_SECOND) as f64);
+    health(state);
     gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);
     gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);

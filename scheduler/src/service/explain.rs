@@ -137,7 +137,11 @@ fn summary(job: &Job, explanation: &Explanation) -> String {
     let waits = why_it_waits(job, explanation);
     let unit = job.waiting_units().next().and_then(|unit| job.unit(unit));
     match unit.and_then(|unit| unit.past.last()) {
-        Some(last) => format!("{waits}; its last attempt ended: {}", last.detail),
+        Some(last) => {
+            let blame = last.blame.as_deref();
+            let blamed = blame.map_or_else(String::new, |blame| format!(" (blamed on: {blame})"));
+            format!("{waits}; its last attempt ended: {}{blamed}", last.detail)
+        }
         None => waits,
     }
 }

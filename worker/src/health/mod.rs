@@ -31,7 +31,7 @@ mod works;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::health::checks::CheckResult;
@@ -109,19 +109,44 @@ impl Sample {
     }
 }
 
-/// When each GPU last had an XID that says that it does not work.
+/// What the judge knows that speaks against parts of this host, for checks.
 #[derive(Clone, Debug, Default)]
-struct LastXids(Arc<Mutex<BTreeMap<GpuUuid, MonotonicMs>>>);
+struct Against(Arc<Mutex<Known>>);
 
-impl LastXids {
-    fn note(&self, gpu: GpuUuid, now: MonotonicMs) {
-        let mut xids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        xids.insert(gpu, now);
+#[derive(Debug, Default)]
+struct Known {
+    /// When each GPU last had an XID that says that it does not work.
+    xids: BTreeMap<GpuUuid, MonotonicMs>,
+    /// What does not work by a rule that a reading ends, as long as none does.
+    ill: Vec<(String, Component)>,
+}
+
+impl Against {
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    fn of(&self, gpu: GpuUuid) -> Option<MonotonicMs> {
-        let xids = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        xids.get(&gpu).copied()
+    fn note_xid(&self, gpu: GpuUuid, now: MonotonicMs) {
+        self.known().xids.insert(gpu, now);
+    }
+
+    fn xid_of(&self, gpu: GpuUuid) -> Option<MonotonicMs> {
+        self.known().xids.get(&gpu).copied()
+    }
+
+    fn set_ill(&self, ill: Vec<(String, Component)>) {
+        self.known().ill = ill;
+    }
+
+    /// The rule by which a component does not work now; of a host, or of a part of it.
+    fn ill(&self, component: &Component) -> Option<String> {
+        let is_its = |of: &Component| match component {
+            Component::Host(_) => true,
+            other => of == other,
+        };
+        let known = self.known();
+        let found = known.ill.iter().find(|(_, of)| is_its(of));
+        found.map(|(rule, _)| rule.clone())
     }
 }
 
@@ -176,7 +201,7 @@ pub(crate) fn start(
         thread("kernel-log", move || log.run());
     }
     let sweep = Arc::new(Sweep::new(place.clock));
-    let xids = LastXids::default();
+    let against = Against::default();
     let mut judge = Judge::new(
         (notes, writer),
         judge::Host {
@@ -187,7 +212,7 @@ pub(crate) fn start(
             buses,
             sweep: Arc::clone(&sweep),
         },
-        (place.clock, xids.clone()),
+        (place.clock, against.clone()),
         (outbox.clone(), seen.clone()),
         rules::RulesSource::new(place.schedulers.clone()),
     );
@@ -207,7 +232,7 @@ pub(crate) fn start(
             is_simulated: gpus.is_simulated,
             injector: gpus.injector,
             shown: looked_at,
-            xids,
+            against,
         },
         (place.clock, reboot_mark(&place.data)),
         (seen.clone(), outbox),

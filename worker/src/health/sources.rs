@@ -161,6 +161,12 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
     ("xid31_same_gpu", &["bursts"], "the state, from XIDs"),
     ("xid13_same_tpc", &["bursts"], "the state, from XIDs"),
     ("remediations", &["repairs"], "the state, from repairs"),
+    ("history", &["failures"], "the state, from ends of attempts"),
+    (
+        "lemon",
+        &["score_milli"],
+        "the state, from ends, blocks and XIDs",
+    ),
 ];
 
 #[test]

@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::program::{Ran, run};
-use super::{HealthConfig, LastXids, Seen, adapters, mark_reboot};
+use super::{Against, HealthConfig, Seen, adapters, mark_reboot};
 use crate::gpu::Injector;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{
@@ -39,8 +39,8 @@ pub(super) struct Gpus {
     pub(super) injector: Injector,
     /// The health that they show.
     pub(super) shown: watch::Receiver<BTreeMap<GpuUuid, GpuHealth>>,
-    /// When each last had an XID that says that it does not work.
-    pub(super) xids: LastXids,
+    /// What speaks against them.
+    pub(super) against: Against,
 }
 
 /// Carries orders out.
@@ -125,6 +125,9 @@ impl Works {
 
     async fn check(&self, component: &Component) -> Outcome {
         let began = self.0.clock.now();
+        if let Some(rule) = self.0.gpus.against.ill(component) {
+            return (false, format!("rule {rule} still finds it ill"));
+        }
         if let Component::Nic { name, .. } = component {
             return match adapters::is_up(&self.0.config.host_root, name) {
                 Some(true) => (true, "the port is up".to_owned()),
@@ -190,7 +193,7 @@ impl Works {
             .unwrap_or_else(PoisonError::into_inner);
         let new = gpus.iter().find(|gpu| {
             let since = repaired.get(&gpu.uuid).copied().unwrap_or(began);
-            self.0.gpus.xids.of(gpu.uuid).is_some_and(|at| at > since)
+            self.0.gpus.against.xid_of(gpu.uuid).is_some_and(|at| at > since)
         });
         match new {
             Some(gpu) => (false, format!("GPU {} had an XID again", gpu.index)),

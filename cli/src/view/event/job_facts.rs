@@ -7,7 +7,7 @@ use serde_json::json;
 use super::{Facts, HostNames, host_list, host_name};
 use crate::output::{Tone, instant};
 use crate::view::standing::StandingView;
-use crate::view::{describe_exit, describe_stop, job_phase, phase_tone, word};
+use crate::view::{BlameView, describe_exit, describe_stop, job_phase, phase_tone, word};
 
 /// What an event about a job says; none if it is about something else.
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
@@ -141,10 +141,13 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             )
         }
         Kind::AttemptEnded(event) => {
-            let text = format!("unit {}: {}", event.unit, event.detail);
+            let blame = event.blame.clone().map(|blame| blamed(blame, hosts));
+            let blamed = blame.as_ref().map(BlameView::text);
+            let blamed = blamed.map_or_else(String::new, |text| format!("; {text}"));
+            let text = format!("unit {}: {}{blamed}", event.unit, event.detail);
             let detail = json!({
                 "unit": event.unit, "epoch": event.epoch, "host_ids": event.host_ids,
-                "detail": event.detail,
+                "detail": event.detail, "blame": blame,
             });
             (
                 event.job_id,
@@ -153,6 +156,18 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
         }
         other => return checkpoint_level(other),
     })
+}
+
+/// Whose fault an end was, with its host by name.
+fn blamed(blame: v1::Blame, hosts: &HostNames) -> BlameView {
+    let kind = { blame.component.as_ref() }.and_then(|component| component.kind.as_ref());
+    let id = match kind {
+        Some(v1::component::Kind::HostId(id)) => Some(*id),
+        Some(v1::component::Kind::Nic(nic)) => Some(nic.host_id),
+        _ => None,
+    };
+    let host = id.map_or_else(String::new, |id| host_name(id, hosts));
+    BlameView::from(v1::Blame { host, ..blame })
 }
 
 fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {

@@ -6,6 +6,7 @@ mod effects;
 mod place;
 
 pub(crate) use effects::is_on_probation;
+pub(super) use place::Place;
 pub use place::{POOL_LABEL, pool_of};
 pub(crate) use place::{is_idle_component, repair_view};
 
@@ -45,6 +46,7 @@ impl Step<'_> {
                 self.follow(effects);
                 Ok(Answer::Done)
             }
+            HealthCommand::DrainLemon { host, .. } => self.drain_lemon(*host),
             HealthCommand::SetRules {
                 request,
                 author,
@@ -169,6 +171,18 @@ impl Step<'_> {
         }
         self.follow(effects);
         self.touch_desired(host);
+        Ok(Answer::Done)
+    }
+
+    fn drain_lemon(&mut self, host: HostId) -> Result<Answer, Rejection> {
+        if self.state.host(host).is_none() {
+            return Err(Rejection::UnknownHost(host.to_string()));
+        }
+        let place = self.place_of(host, &Component::Host(host));
+        let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
+        let place = place.as_the_book_has_it();
+        let effects = { &mut self.state.health }.drain_lemon(&rules, host, &place, now);
+        self.follow(effects);
         Ok(Answer::Done)
     }
 

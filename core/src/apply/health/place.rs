@@ -8,7 +8,7 @@ use crate::health::guard_rails::{Group, GroupKind, PoolView};
 use crate::health::rules::RuleSet;
 use crate::health::{Component, Weight};
 use crate::ids::{HostId, JobId, UnitIndex};
-use crate::state::{Holder, Host, State};
+use crate::state::{Holder, Host, Job, State};
 
 /// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
 pub const POOL_LABEL: &str = "muster.pool";
@@ -16,7 +16,7 @@ pub const POOL_LABEL: &str = "muster.pool";
 const POOL_OF_CPUS: &str = "cpu";
 
 /// Where a component is.
-pub(super) struct Place {
+pub(in crate::apply) struct Place {
     pub(super) host: HostId,
     pub(super) view: PoolView,
     gpus: u32,
@@ -28,7 +28,13 @@ pub(super) struct Place {
 }
 
 impl Place {
-    pub(super) fn as_the_book_has_it(&self) -> book::Place<'_> {
+    /// What speaks for a block is a job's end, and the job is this one.
+    pub(in crate::apply) fn belongs_to(&mut self, job: &Job) {
+        self.job = Some(job.id);
+        self.user = Some(job.spec.user.clone());
+    }
+
+    pub(in crate::apply) fn as_the_book_has_it(&self) -> book::Place<'_> {
         book::Place {
             host: self.host,
             gpus: self.gpus,
@@ -43,7 +49,7 @@ impl Place {
 }
 
 impl Step<'_> {
-    pub(super) fn place_of(&self, id: HostId, component: &Component) -> Place {
+    pub(in crate::apply) fn place_of(&self, id: HostId, component: &Component) -> Place {
         let host = self.state.host(id).expect("it was found to exist");
         let pool = pool_of(host).to_owned();
         let rack = rack_of(self.state, host);
@@ -66,7 +72,7 @@ impl Step<'_> {
     }
 
     /// The host that a component is part of.
-    pub(super) fn host_of(&self, component: &Component) -> Option<HostId> {
+    pub(in crate::apply) fn host_of(&self, component: &Component) -> Option<HostId> {
         match component {
             Component::Gpu(uuid) => self.state.gpu_hosts.get(uuid).copied(),
             Component::Host(host) | Component::Nic { host, .. } => {

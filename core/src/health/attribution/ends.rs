@@ -102,7 +102,6 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
             found(Class::Gpu, 900).of(component).because(held).then(&[
                 Measure::Requeue,
                 Measure::Avoid,
-                Measure::Clean,
             ])
         }
         Cause::GpuMemory => user(900),

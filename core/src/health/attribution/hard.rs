@@ -26,7 +26,7 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     drop_sympathy(&mut hard);
     let first = hard.iter().map(|finding| finding.at).min();
     let Some(first) = first else {
-        return stopped_for(ended);
+        return unfit(ended);
     };
     let together = hard.iter().filter(|it| it.at.since(first) <= TOGETHER_MS);
     let guilty = together.min_by_key(|it| (Reverse(rank(it)), it.at, it.sequence))?;
@@ -49,11 +49,12 @@ pub(super) fn find(ended: &Ended<'_>) -> Option<Attribution> {
     Some(found)
 }
 
-/// The attempt was stopped for a GPU or a host that is unfit, whatever the reason for that was.
-fn stopped_for(ended: &Ended<'_>) -> Option<Attribution> {
-    let (class, component) = match ended.stop? {
-        StopReason::GpuFault { gpu } => (Class::Gpu, Component::Gpu(*gpu)),
-        StopReason::HostFault { host } => (Class::Host, Component::Host(*host)),
+/// A GPU or a host of the attempt is unfit, whatever the reason for that was.
+fn unfit(ended: &Ended<'_>) -> Option<Attribution> {
+    let (class, component) = match (ended.stop, ended.unfit) {
+        (Some(StopReason::GpuFault { gpu }), _) => (Class::Gpu, Component::Gpu(*gpu)),
+        (Some(StopReason::HostFault { host }), _) => (Class::Host, Component::Host(*host)),
+        (_, Some(gpu)) => (Class::Gpu, Component::Gpu(gpu)),
         _ => return None,
     };
     let reason = format!("{component} is unfit");

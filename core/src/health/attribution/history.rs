@@ -15,7 +15,7 @@ const SETS_MIN: usize = 2;
 /// Jobs and users that must have failed on a GPU before it is blamed.
 const JOBS_MIN: usize = 2;
 const USERS_MIN: usize = 2;
-/// Jobs and hosts with the same image or driver before that is blamed.
+/// Jobs and hosts with the same image before that is blamed.
 const SPREAD_JOBS_MIN: u32 = 3;
 const SPREAD_HOSTS_MIN: u32 = 3;
 /// Jobs whose losses were no numbers on a GPU before it is suspected to calculate wrongly.
@@ -69,7 +69,7 @@ pub struct Ambiguous {
     pub runs_elsewhere: bool,
 }
 
-/// How far failures with the same image or driver are spread, within a day.
+/// How far failures with the same image are spread, within a day.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spread {
     /// Jobs.
@@ -87,8 +87,6 @@ pub struct History {
     pub gpus: BTreeMap<GpuUuid, Vec<Ambiguous>>,
     /// Others with the same image.
     pub image: Spread,
-    /// Others with the same driver.
-    pub driver: Spread,
     /// Whether the user's image runs well on other GPUs.
     pub runs_elsewhere: bool,
     /// Whether the job has had its one retry on other hosts.
@@ -121,19 +119,15 @@ pub(super) fn fails_everywhere(
     Some(found)
 }
 
-/// Others failed on the same GPU, or with the same image or driver.
+/// Others failed on the same GPU, or with the same image.
 pub(super) fn pattern(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Option<Attribution> {
     let culprit = culprit?;
     on_gpu(ended, culprit).or_else(|| {
-        let History { image, driver, .. } = ended.history;
-        let is_wide =
-            |spread: &Spread| spread.jobs >= SPREAD_JOBS_MIN && spread.hosts >= SPREAD_HOSTS_MIN;
-        let what = [(image, "image"), (driver, "driver")];
-        let (spread, what) = what.into_iter().find(|(spread, _)| is_wide(spread))?;
-        let told = format!(
-            "{} jobs with this {what} failed on {} hosts",
-            spread.jobs, spread.hosts
-        );
+        let Spread { jobs, hosts } = ended.history.image;
+        if jobs < SPREAD_JOBS_MIN || hosts < SPREAD_HOSTS_MIN {
+            return None;
+        }
+        let told = format!("{jobs} jobs with this image failed on {hosts} hosts");
         let found = Attribution::new(Step::Pattern, Class::Software, 600);
         Some(
             found
@@ -206,39 +200,21 @@ fn hosts(ended: &Ended<'_>) -> BTreeSet<HostId> {
     ended.tasks.iter().map(|task| task.host).collect()
 }
 
-/// What the one retry on other hosts has shown.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum RetryVerdict {
-    /// It failed the same way: it is the program's, and suspicion is taken back.
-    User,
-    /// It ran well: the first hosts are suspected.
-    Suspect(Vec<Suspicion>),
-    /// It failed in another way, or on hosts that overlap: nothing is shown.
-    Nothing,
-}
-
-/// Compares a failed attempt with its retry: on which hosts, how the retry failed (none if it ran well), and which of the
-/// first hosts stood out.
+/// Whom an attempt suspects that ran well where the one before it failed for no known reason: the hosts of the first one, if
+/// none of them was used again. The one that stood out is suspected whole, each other one of its share.
 #[must_use]
-pub fn judge_retry(
-    first: &PastFailure,
-    retried_on: &BTreeSet<HostId>,
-    failed: Option<Signature>,
+pub fn suspects(
+    first: &BTreeSet<HostId>,
+    ran_well_on: &BTreeSet<HostId>,
     odd: Option<HostId>,
-) -> RetryVerdict {
-    if !first.hosts.is_disjoint(retried_on) {
-        return RetryVerdict::Nothing;
+) -> Vec<Suspicion> {
+    if !first.is_disjoint(ran_well_on) {
+        return Vec::new();
     }
-    match failed {
-        Some(signature) if signature == first.signature => RetryVerdict::User,
-        Some(_) => RetryVerdict::Nothing,
-        None => {
-            let share = 1_000 / u32::try_from(first.hosts.len().max(1)).unwrap_or(u32::MAX);
-            let suspicion = |host: &HostId| Suspicion {
-                component: Component::Host(*host),
-                milli: if odd == Some(*host) { 1_000 } else { share },
-            };
-            RetryVerdict::Suspect(first.hosts.iter().map(suspicion).collect())
-        }
-    }
+    let share = 1_000 / u32::try_from(first.len().max(1)).unwrap_or(u32::MAX);
+    let suspicion = |host: &HostId| Suspicion {
+        component: Component::Host(*host),
+        milli: if odd == Some(*host) { 1_000 } else { share },
+    };
+    first.iter().map(suspicion).collect()
 }

@@ -7,7 +7,10 @@ mod ends;
 mod gang;
 mod hard;
 mod history;
-mod retries;
+
+use std::fmt;
+
+use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, StopReason};
 use crate::health::rules::RuleSet;
@@ -18,7 +21,7 @@ use crate::spec::ExitMeaning;
 use crate::time::TimeMs;
 
 pub use self::history::{
-    Ambiguous, History, PastFailure, RetryVerdict, Signature, Spread, judge_retry,
+    Ambiguous, History, PastFailure, Signature, Spread, suspects,
 };
 
 /// Findings so long before an end may explain it (Meta RSC: 10 minutes).
@@ -29,7 +32,6 @@ pub const WINDOW_AFTER_MS: u64 = 5 * MINUTE_MS;
 pub const EVIDENCE_LINES_MAX: usize = 8;
 /// A GPU whose memory held more than this before a task began had leftovers of another one (NVRx: 512 MB).
 const LEFTOVER_MIB: u64 = 512;
-pub use self::retries::{Retry, Spent, retry};
 
 words! {
     /// Whose fault it was.
@@ -72,8 +74,6 @@ words! {
         CheckIdle = "check_idle",
         /// Begun from the checkpoint before the newest.
         PreviousCheckpoint = "previous_checkpoint",
-        /// What dead tasks left is removed.
-        Clean = "clean",
     }
 }
 
@@ -135,8 +135,12 @@ pub struct Ended<'a> {
     pub tasks: &'a [TaskEnd<'a>],
     /// Why it was told to stop, if it was, before any of its tasks had failed.
     pub stop: Option<&'a StopReason>,
+    /// The task that decided the end, if that is known; else the first error of its tasks counts.
+    pub decisive: Option<TaskIndex>,
     /// A host whose lease ran out or that was rebooted.
     pub gone_host: Option<HostId>,
+    /// A GPU of it that its worker calls unfit.
+    pub unfit: Option<GpuUuid>,
     /// What the job itself says that its decisive end means.
     pub meaning: Option<ExitMeaning>,
     /// When it ended.
@@ -158,27 +162,71 @@ pub struct Suspicion {
     pub milli: u32,
 }
 
-/// Whose fault an end was, how sure that is, and what follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Attribution {
+/// Whose fault an end was, how sure that is, and what follows: what is kept of it, and told.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Blame {
     /// Whose fault.
     pub class: Class,
     /// Which one, if it is one.
     pub component: Option<Component>,
     /// How sure, per mille.
     pub confidence_permille: u16,
-    /// What it rests on.
+    /// What it rests on, at most `EVIDENCE_LINES_MAX` lines.
     pub evidence: Vec<String>,
     /// Who pays.
     pub charge: Charge,
     /// What follows.
     pub measures: Vec<Measure>,
+    /// Which question decided.
+    pub step: Step,
+}
+
+/// Whose fault an end was, and what that means for what is remembered of hosts.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Attribution {
+    /// Whose.
+    pub blame: Blame,
     /// Who is suspected from now on.
     pub suspicions: Vec<Suspicion>,
     /// Whether all suspicion that the job has caused is taken back.
     pub takes_back: bool,
-    /// Which question decided.
-    pub step: Step,
+}
+
+impl Blame {
+    /// Whether others that failed are asked before this is believed, and later ends are compared with it.
+    #[must_use]
+    pub const fn is_open(&self) -> bool {
+        self.confidence_permille < ends::CERTAIN_PERMILLE
+            && !matches!(self.class, Class::Scheduler)
+    }
+
+    /// Whether the infrastructure pays because a component says itself that it is broken, or is gone.
+    #[must_use]
+    pub const fn is_proven(&self) -> bool {
+        matches!(self.step, Step::HostGone | Step::Hard)
+    }
+}
+
+impl fmt::Display for Blame {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self {
+            class,
+            confidence_permille,
+            charge,
+            ..
+        } = self;
+        write!(formatter, "{class}")?;
+        if let Some(component) = &self.component {
+            write!(formatter, " ({component})")?;
+        }
+        let percent = confidence_permille / 10;
+        let paid = match charge {
+            Charge::User => "charged to the job",
+            Charge::Infra => "charged to the infrastructure",
+            Charge::None => "charged to nobody",
+        };
+        write!(formatter, ", {percent} % sure, {paid}")
+    }
 }
 
 impl Attribution {
@@ -191,38 +239,41 @@ impl Attribution {
             }
         };
         Self {
-            class,
-            component: None,
-            confidence_permille,
-            evidence: Vec::new(),
-            charge,
-            measures: vec![Measure::Requeue],
+            blame: Blame {
+                class,
+                component: None,
+                confidence_permille,
+                evidence: Vec::new(),
+                charge,
+                measures: vec![Measure::Requeue],
+                step,
+            },
             suspicions: Vec::new(),
             takes_back: false,
-            step,
         }
     }
 
     fn of(mut self, component: Component) -> Self {
-        self.component = Some(component);
+        self.blame.component = Some(component);
         self
     }
 
     fn because(mut self, evidence: impl Into<String>) -> Self {
         let evidence = evidence.into();
-        if !evidence.is_empty() && self.evidence.len() < EVIDENCE_LINES_MAX {
-            self.evidence.push(evidence);
+        let lines = &mut self.blame.evidence;
+        if !evidence.is_empty() && lines.len() < EVIDENCE_LINES_MAX {
+            lines.push(evidence);
         }
         self
     }
 
     fn then(mut self, measures: &[Measure]) -> Self {
-        self.measures = measures.to_vec();
+        self.blame.measures = measures.to_vec();
         self
     }
 
     fn charged_to(mut self, charge: Charge) -> Self {
-        self.charge = charge;
+        self.blame.charge = charge;
         self
     }
 }
@@ -234,14 +285,15 @@ pub fn attribute(ended: &Ended<'_>) -> Attribution {
     if let Some(found) = by_rule.or_else(|| hard::find(ended)) {
         return found;
     }
-    let culprit = gang::culprit(ended.tasks);
+    let decisive = |of: TaskIndex| ended.tasks.iter().find(|task| task.task == of);
+    let culprit = { ended.decisive.and_then(decisive) }.or_else(|| gang::culprit(ended.tasks));
     if let Some(found) = history::fails_everywhere(ended, culprit) {
         return found;
     }
     let told = culprit.and_then(|culprit| ends::told(ended, culprit));
     // What is said in a low voice gives way to what others went through.
     match told {
-        Some(told) if told.confidence_permille >= ends::CERTAIN_PERMILLE => told,
+        Some(told) if !told.blame.is_open() => told,
         told => gang::hang(ended, culprit)
             .or_else(|| history::pattern(ended, culprit))
             .or(told)
@@ -273,7 +325,11 @@ fn scheduler(ended: &Ended<'_>) -> Option<Attribution> {
 
 /// A host that is gone took the attempt with it.
 fn host_gone(ended: &Ended<'_>) -> Option<Attribution> {
-    let is_lost = |task: &&TaskEnd<'_>| task.exit.is_none_or(|exit| exit.lease_expired);
+    let is_lost = |task: &&TaskEnd<'_>| match task.exit {
+        Some(exit) => exit.lease_expired,
+        // What never began is lost with whoever ended first.
+        None => task.has_begun,
+    };
     let lost = ended.tasks.iter().find(is_lost).map(|task| task.host);
     let host = ended.gone_host.or(lost)?;
     let found = Attribution::new(Step::HostGone, Class::Host, 950).of(Component::Host(host));

@@ -133,7 +133,9 @@ impl Play {
             user: "ann",
             tasks: &tasks,
             stop: self.stop.as_ref(),
+            decisive: None,
             gone_host: self.gone,
+            unfit: None,
             meaning: self.meaning,
             at: NOW,
             findings: &self.findings,
@@ -144,7 +146,7 @@ impl Play {
 
     /// Class, component, charge and measures, in one line.
     fn told(&self) -> String {
-        let found = self.attribute();
+        let found = self.attribute().blame;
         let measures: Vec<&str> = found.measures.iter().map(|it| it.word()).collect();
         let component = match found.component {
             Some(Component::Gpu(gpu)) => format!(" gpu{}", gpu.0),
@@ -214,7 +216,7 @@ fn every_kind_of_end_has_its_cause() {
                     "torch.cuda.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
                 )])
             },
-            "gpu gpu10 900 infra: requeue avoid clean",
+            "gpu gpu10 900 infra: requeue avoid",
         ),
         (
             "own GPU memory",
@@ -463,6 +465,7 @@ fn findings_count_from_ten_minutes_before_to_five_after() {
         Play::of(&[code(1, "")])
             .xid(79, 10, before_s)
             .attribute()
+            .blame
             .class
     };
     assert_eq!(at(600), Class::Gpu);
@@ -471,7 +474,7 @@ fn findings_count_from_ten_minutes_before_to_five_after() {
     assert_eq!(at(-301), Class::Unknown);
     // What happened to another host's GPU says nothing.
     let other = Play::of(&[code(1, "")]).xid(79, 990, 5);
-    assert_eq!(other.attribute().class, Class::Unknown);
+    assert_eq!(other.attribute().blame.class, Class::Unknown);
 }
 
 #[test]
@@ -486,18 +489,18 @@ fn the_dead_gpu_is_blamed_and_not_the_peers_that_miss_it() {
     // Without one, the first link error counts.
     let play = Play::of(&ends).xid(74, 10, 8).xid(74, 20, 9);
     assert_eq!(
-        play.attribute().component,
+        play.attribute().blame.component,
         Some(Component::Gpu(GpuUuid(20)))
     );
     // Of those that began together, the weightier; of those apart, the earlier.
     let together = Play::of(&ends).xid(119, 10, 9).xid(95, 20, 6);
     assert_eq!(
-        together.attribute().component,
+        together.attribute().blame.component,
         Some(Component::Gpu(GpuUuid(20)))
     );
     let apart = Play::of(&ends).xid(119, 10, 90).xid(95, 20, 6);
     assert_eq!(
-        apart.attribute().component,
+        apart.attribute().blame.component,
         Some(Component::Gpu(GpuUuid(10)))
     );
 }
@@ -509,9 +512,9 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
     ends[17] = signal(11, "");
     let play = Play::of(&ends);
     let found = play.attribute();
-    assert_eq!((found.class, found.step), (Class::User, Step::Telling));
+    assert_eq!((found.blame.class, found.blame.step), (Class::User, Step::Telling));
     assert_eq!(found.suspicions, []);
-    assert!(found.evidence.contains(&"signal 11".to_owned()));
+    assert!(found.blame.evidence.contains(&"signal 11".to_owned()));
     // By time, where tasks say when.
     let late = code(1, "KeyError: 'a'\nraised at 900");
     let early = code(
@@ -541,9 +544,9 @@ fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
     for (task, busy) in play.tasks.iter_mut().zip([1_000, 0, 1_000]) {
         task.busy_permille = Some(busy);
     }
-    assert_eq!(play.attribute().component, Some(Component::Host(HostId(2))));
+    assert_eq!(play.attribute().blame.component, Some(Component::Host(HostId(2))));
     let told = Play::of(&vec![signal(6, hang); 3]).attribute();
-    assert_eq!((told.component, told.suspicions.len()), (None, 0));
+    assert_eq!((told.blame.component, told.suspicions.len()), (None, 0));
 }
 
 fn failed(hosts: &[u32], signature: Signature) -> PastFailure {
@@ -573,12 +576,12 @@ fn a_job_that_fails_everywhere_is_to_blame_itself() {
         ),
     ] {
         play.history.attempts = vec![past];
-        assert_eq!(play.attribute().class, Class::User);
+        assert_eq!(play.attribute().blame.class, Class::User);
         assert!(!play.attribute().takes_back);
     }
     // Hard evidence stands above it.
     play.history.attempts = vec![failed(&[7, 8], same)];
-    assert_eq!(play.xid(79, 10, 1).attribute().class, Class::Gpu);
+    assert_eq!(play.xid(79, 10, 1).attribute().blame.class, Class::Gpu);
 }
 
 fn ambiguous(job: u64, user: &str, hours_ago: u64) -> Ambiguous {
@@ -636,7 +639,7 @@ fn an_image_that_fails_for_many_is_software() {
     play.history.image = Spread { jobs: 3, hosts: 3 };
     assert_eq!(play.told(), "software 600 user: back_off");
     play.history.image = Spread { jobs: 3, hosts: 2 };
-    assert_eq!(play.attribute().class, Class::Unknown);
+    assert_eq!(play.attribute().blame.class, Class::Unknown);
 }
 
 #[test]
@@ -656,35 +659,11 @@ fn losses_that_are_no_numbers_on_one_gpu_make_it_suspect() {
 
 #[test]
 fn one_retry_on_other_hosts_decides_what_is_open() {
-    let signature = Signature {
-        code: Some(1),
-        signal: None,
-        cause: None,
-    };
-    let first = failed(&[1, 2, 3, 4], signature);
     let hosts =
         |hosts: &[u32]| -> BTreeSet<HostId> { hosts.iter().map(|it| HostId(*it)).collect() };
-    let elsewhere = hosts(&[5, 6, 7, 8]);
-    assert_eq!(
-        judge_retry(&first, &elsewhere, Some(signature), None),
-        RetryVerdict::User
-    );
-    let other = Signature {
-        code: Some(2),
-        ..signature
-    };
-    assert_eq!(
-        judge_retry(&first, &elsewhere, Some(other), None),
-        RetryVerdict::Nothing
-    );
-    assert_eq!(
-        judge_retry(&first, &hosts(&[4, 5]), None, None),
-        RetryVerdict::Nothing
-    );
-    let RetryVerdict::Suspect(suspicions) = judge_retry(&first, &elsewhere, None, Some(HostId(2)))
-    else {
-        panic!("the first hosts are suspected");
-    };
+    let first = hosts(&[1, 2, 3, 4]);
+    assert!(suspects(&first, &hosts(&[4, 5]), None).is_empty());
+    let suspicions = suspects(&first, &hosts(&[5, 6, 7, 8]), Some(HostId(2)));
     let milli: Vec<u32> = suspicions.iter().map(|it| it.milli).collect();
     assert_eq!(milli, [250, 1_000, 250, 250]);
     let mut play = Play::of(&[code(1, "")]);
@@ -698,5 +677,5 @@ fn evidence_is_bounded() {
     for _ in 0..50 {
         play = play.xid(95, 10, 3);
     }
-    assert_eq!(play.attribute().evidence.len(), EVIDENCE_LINES_MAX);
+    assert_eq!(play.attribute().blame.evidence.len(), EVIDENCE_LINES_MAX);
 }

@@ -1,46 +1,50 @@
 //! Ends of attempts: what they hold against hosts and GPUs, and which hosts are lemons for it.
 
+use std::sync::Arc;
+
 use super::hear::SOFT;
 use super::propose::Wish;
-use super::{Book, Effect, Place};
-use crate::health::attribution::{Attribution, Class, Measure};
-use crate::health::lemons::{self, Counts, Fleet};
-use crate::health::rules::DeviceAction;
+use super::{BadEnd, Book, Effect, Place};
+use crate::health::attribution::{Attribution, Class, Measure, Suspicion};
+use crate::health::lemons::{self, Counts, Fleet, HostRecord};
+use crate::health::rules::{DeviceAction, Mode, RuleSet};
 use crate::health::{Charge, Component, Scope};
 use crate::ids::HostId;
 use crate::time::TimeMs;
 
-/// Where an attempt ended.
-#[derive(Clone, Copy, Debug)]
-pub struct EndedOn<'a> {
-    /// Its hosts, each once.
-    pub hosts: &'a [HostId],
-    /// Users whose failures speak for what is blamed.
-    pub users: u32,
-    /// When.
-    pub at: TimeMs,
-}
+/// The rule by which failures of several jobs and users block a GPU for a check.
+const HISTORY: &str = "history";
+/// The rule by which a host that fails more often than others is drained for a check.
+const LEMON: &str = "lemon";
 
 impl Book {
     /// A task began on a host.
     pub fn started(&mut self, host: HostId, now: TimeMs) {
-        self.records.entry(host).or_default().start(now);
+        self.record(host).start(now);
     }
 
     /// Takes an attributed end in; the place is that of the component that is blamed.
     pub fn ended(
         &mut self,
+        rules: &RuleSet,
         found: &Attribution,
-        on: &EndedOn<'_>,
+        end: &BadEnd,
         place: &Place<'_>,
     ) -> Vec<Effect> {
-        self.count(found, on);
-        let Some(component) = &found.component else {
+        self.count(found, end);
+        let blame = &found.blame;
+        let users = { blame.component.as_ref() }.map_or(1, |it| self.users_on(it, end));
+        if found.takes_back {
+            self.drop_ends(end.job);
+        } else if blame.is_open() {
+            self.keep_end(end);
+        }
+        let Some(component) = &blame.component else {
             return Vec::new();
         };
-        let evidence = found.evidence.join("; ");
+        let evidence = blame.evidence.join("; ");
         let wish = Wish {
-            rule: "history",
+            rule: HISTORY,
             component,
             scope: match component {
                 Component::Gpu(_) => Scope::Gpu,
@@ -50,14 +54,15 @@ impl Book {
             kills: false,
             device: DeviceAction::Check,
             evidence: &evidence,
-            users: Some(on.users),
+            users: Some(users),
             by_hand: false,
-            at: on.at,
+            at: end.at,
         };
-        if found.measures.contains(&Measure::BlockForCheck) {
+        let blocks = blame.measures.contains(&Measure::BlockForCheck);
+        if blocks && is_enforced(rules, HISTORY) {
             return self.propose(&wish, place);
         }
-        if found.measures.contains(&Measure::CheckIdle) {
+        if blocks || blame.measures.contains(&Measure::CheckIdle) {
             let mut effects = self.suspect(&wish, component);
             effects.push(Effect::CheckIdle(component.clone()));
             return effects;
@@ -66,28 +71,36 @@ impl Book {
     }
 
     /// Counts an end on the records of its hosts.
-    fn count(&mut self, found: &Attribution, on: &EndedOn<'_>) {
+    fn count(&mut self, found: &Attribution, end: &BadEnd) {
+        let blame = &found.blame;
         let is_users = matches!(
-            found.class,
+            blame.class,
             Class::User | Class::Scheduler | Class::Software
         );
-        if let ([host], false) = (on.hosts, is_users) {
-            let is_infra = found.charge == Charge::Infra;
-            self.records.entry(*host).or_default().fail(on.at, is_infra);
+        if let ([host], false) = (&end.hosts[..], is_users) {
+            let is_infra = blame.charge == Charge::Infra;
+            self.record(*host).fail(end.at, is_infra);
         }
         if found.takes_back {
-            for host in on.hosts {
-                self.records.entry(*host).or_default().take_back(on.at);
+            for host in &end.hosts {
+                self.record(*host).take_back(end.at);
             }
         }
-        for suspicion in &found.suspicions {
+        self.suspect_hosts(&found.suspicions, end.at);
+    }
+
+    /// Adds to what is suspected of hosts.
+    pub fn suspect_hosts(&mut self, suspicions: &[Suspicion], now: TimeMs) {
+        for suspicion in suspicions {
             if let Component::Host(host) = suspicion.component {
-                self.records
-                    .entry(host)
-                    .or_default()
-                    .share(on.at, suspicion.milli);
+                self.record(host).share(now, suspicion.milli);
             }
         }
+    }
+
+    /// What a host went through, to add to.
+    pub(super) fn record(&mut self, host: HostId) -> &mut HostRecord {
+        Arc::make_mut(self.records.entry(host).or_default())
     }
 
     /// Hosts that stand out by their records, the worst first; the leader proposes to drain them.
@@ -108,8 +121,15 @@ impl Book {
         found
     }
 
-    /// Drains a host that is still a lemon, for a check.
-    pub fn drain_lemon(&mut self, host: HostId, place: &Place<'_>, now: TimeMs) -> Vec<Effect> {
+    /// Drains a host that is still a lemon, for a check. Its record begins anew with that: what it went through before is
+    /// answered by the check, and kept as a strike.
+    pub fn drain_lemon(
+        &mut self,
+        rules: &RuleSet,
+        host: HostId,
+        place: &Place<'_>,
+        now: TimeMs,
+    ) -> Vec<Effect> {
         let lemons = self.lemons(now);
         let Some((_, score)) = lemons.iter().find(|(of, _)| *of == host) else {
             return Vec::new();
@@ -117,12 +137,21 @@ impl Book {
         let features: Vec<String> = score
             .features
             .iter()
-            .map(|(feature, milli)| format!("{feature} {milli}"))
+            .map(|(feature, milli)| {
+                let (whole, rest) = (milli / 1_000, milli % 1_000 / 100);
+                format!("{feature} {whole}.{rest}")
+            })
             .collect();
         let evidence = features.join(", ");
+        self.records.remove(&host);
+        let component = Component::Host(host);
+        if !is_enforced(rules, LEMON) {
+            let reason = format!("it fails more often than others: {evidence}");
+            return vec![Effect::Alert(component, reason)];
+        }
         let wish = Wish {
-            rule: "lemon",
-            component: &Component::Host(host),
+            rule: LEMON,
+            component: &component,
             scope: Scope::HostAtTaskEnd,
             weight: SOFT,
             kills: false,
@@ -134,4 +163,10 @@ impl Book {
         };
         self.propose(&wish, place)
     }
+}
+
+/// Whether something follows from what a rule says that the state itself feeds; a site may have none.
+fn is_enforced(rules: &RuleSet, id: &str) -> bool {
+    let rule = rules.rule(id);
+    rule.is_some_and(|rule| rule.mode == Mode::Enforce)
 }

@@ -115,10 +115,7 @@ impl Book {
             return Vec::new();
         }
         if !matches!(policy.blame, Blame::User | Blame::Nothing) {
-            self.records
-                .entry(place.host)
-                .or_default()
-                .code(finding.at, policy.code);
+            self.record(place.host).code(finding.at, policy.code);
         }
         let mut worst = by_policy(rule, policy, finding);
         let mut effects = Vec::new();

@@ -7,6 +7,7 @@ mod admin;
 mod ended;
 mod hear;
 mod parts;
+mod past;
 mod propose;
 mod work;
 
@@ -24,8 +25,8 @@ use super::{Component, Finding};
 use crate::ids::{HostId, JobId};
 use crate::time::TimeMs;
 
-pub use self::ended::EndedOn;
 pub use self::parts::Part;
+pub use self::past::{BadEnd, ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX, Program, RanWell};
 pub use self::work::{Due, Order, WorkRefused, WorkStep};
 
 /// Findings that are kept for dry runs and for people, newest last.
@@ -92,9 +93,13 @@ pub struct Book {
     /// What is to be done to components that are out of placement, once nothing runs there.
     wanted: OrdMap<Component, DeviceAction>,
     repairs: OrdMap<Component, Repairs>,
-    records: OrdMap<HostId, HostRecord>,
+    records: OrdMap<HostId, Arc<HostRecord>>,
     heard: OrdMap<HostId, HeardUpTo>,
     findings: Vector<Arc<Finding>>,
+    /// Ends that nobody could explain, newest last.
+    ends: Vector<Arc<BadEnd>>,
+    /// Where programs ran well.
+    ran_well: OrdMap<Program, RanWell>,
     xids: Arc<Xids>,
     rails: Arc<Rails>,
     incidents: Arc<Incidents>,
@@ -131,6 +136,12 @@ impl Book {
     #[must_use]
     pub fn has_conditions(&self) -> bool {
         !self.conditions.is_empty()
+    }
+
+    /// Whether anything is known of what hosts went through.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        !self.records.is_empty()
     }
 
     /// The findings that are kept, oldest first: what a dry run is made on.

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::Book;
+use super::{BadEnd, Book, Program, RanWell};
 use crate::health::component::{Condition, Repairs};
 use crate::health::evaluate::Xids;
 use crate::health::guard_rails::{Incidents, Rails};
@@ -30,6 +30,10 @@ pub enum Part {
     Heard(HostId, HeardUpTo),
     /// A finding, the oldest first.
     Finding(Finding),
+    /// An end that nobody could explain, the oldest first.
+    End(BadEnd),
+    /// Where a program ran well.
+    RanWell(Program, RanWell),
     /// XIDs of all GPUs.
     Xids(Xids),
     /// Budgets and breakers.
@@ -47,6 +51,8 @@ impl Book {
         let records = self.records.iter();
         let heard = self.heard.iter();
         let findings = self.findings.iter();
+        let ends = self.ends.iter();
+        let ran_well = self.ran_well.iter();
         let xids = (*self.xids != Xids::default()).then(|| Part::Xids((*self.xids).clone()));
         let rails = (*self.rails != Rails::default()).then(|| Part::Rails((*self.rails).clone()));
         let incidents = (*self.incidents != Incidents::default())
@@ -55,9 +61,11 @@ impl Book {
             .map(|(of, it)| Part::Condition(of.clone(), it.clone()))
             .chain(wanted.map(|(of, it)| Part::Wanted(of.clone(), *it)))
             .chain(repairs.map(|(of, it)| Part::Repairs(of.clone(), it.clone())))
-            .chain(records.map(|(of, it)| Part::Record(*of, it.clone())))
+            .chain(records.map(|(of, it)| Part::Record(*of, (**it).clone())))
             .chain(heard.map(|(of, it)| Part::Heard(*of, *it)))
             .chain(findings.map(|it| Part::Finding((**it).clone())))
+            .chain(ends.map(|it| Part::End((**it).clone())))
+            .chain(ran_well.map(|(of, it)| Part::RanWell(of.clone(), it.clone())))
             .chain([xids, rails, incidents].into_iter().flatten())
     }
 
@@ -67,9 +75,11 @@ impl Book {
             Part::Condition(of, it) => drop(self.conditions.insert(of, it)),
             Part::Wanted(of, it) => drop(self.wanted.insert(of, it)),
             Part::Repairs(of, it) => drop(self.repairs.insert(of, it)),
-            Part::Record(of, it) => drop(self.records.insert(of, it)),
+            Part::Record(of, it) => drop(self.records.insert(of, Arc::new(it))),
             Part::Heard(of, it) => drop(self.heard.insert(of, it)),
             Part::Finding(it) => self.findings.push_back(Arc::new(it)),
+            Part::End(it) => self.ends.push_back(Arc::new(it)),
+            Part::RanWell(of, it) => drop(self.ran_well.insert(of, it)),
             Part::Xids(it) => self.xids = Arc::new(it),
             Part::Rails(it) => self.rails = Arc::new(it),
             Part::Incidents(it) => self.incidents = Arc::new(it),

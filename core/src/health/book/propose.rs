@@ -78,7 +78,7 @@ impl Book {
         if let Some(condition) = self.conditions.get_mut(&target) {
             condition.by_hand |= wish.by_hand;
         }
-        self.records.entry(place.host).or_default().block(wish.at);
+        self.record(place.host).block(wish.at);
         if let Verdict::PlacementOnly(refused) = verdict {
             effects.push(Effect::Railed(target, refused));
             return effects;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::health::attribution::{Attribution, Class, Measure, Step, Suspicion};
+use crate::health::attribution::{Attribution, Blame, Class, Measure, Step, Suspicion};
 use crate::health::component::Actor;
 use crate::health::guard_rails::{GroupKind, Rail};
 use crate::health::rules::{Mode, RuleSet};
@@ -552,16 +552,127 @@ fn repairs_wait_for_each_other_and_end_with_a_person() {
 
 fn found(class: Class, component: Component, measure: Measure) -> Attribution {
     Attribution {
-        class,
-        component: Some(component),
-        confidence_permille: 700,
-        evidence: vec!["2 jobs of 2 users failed".to_owned()],
-        charge: Charge::Infra,
-        measures: vec![measure],
+        blame: Blame {
+            class,
+            component: Some(component),
+            confidence_permille: 700,
+            evidence: vec!["2 jobs of 2 users failed".to_owned()],
+            charge: Charge::Infra,
+            measures: vec![measure],
+            step: Step::Pattern,
+        },
         suspicions: Vec::new(),
         takes_back: false,
-        step: Step::Pattern,
     }
+}
+
+/// The end of a user's job on the first GPU of a host.
+fn end(job: u64, user: &str, of: u32, at: u64) -> BadEnd {
+    BadEnd {
+        at: TimeMs(at),
+        job: JobId(job),
+        program: Program {
+            user: user.to_owned(),
+            image: String::new(),
+        },
+        hosts: vec![HostId(of)],
+        gpus: vec![GpuUuid(u128::from(of * 8))],
+        cause: None,
+    }
+}
+
+/// An end that nobody can explain.
+fn open_end(site: &mut Site, end: &BadEnd) {
+    let mut open = found(Class::Unknown, host(end.hosts[0].0), Measure::RetryElsewhere);
+    open.blame.confidence_permille = 200;
+    open.blame.charge = Charge::User;
+    site.with_place(end.hosts[0].0, |book, rules, place| {
+        book.ended(rules, &open, end, place)
+    });
+}
+
+#[test]
+fn an_end_is_compared_with_those_of_a_day() {
+    let mut site = Site::new();
+    open_end(&mut site, &end(1, "ann", 1, 0));
+    open_end(&mut site, &end(2, "bob", 1, HOUR_MS));
+    open_end(&mut site, &end(2, "bob", 2, HOUR_MS));
+    let ran = |site: &mut Site, user: &str, of: u32| {
+        let program = end(0, user, of, 0).program;
+        let gpu = GpuUuid(u128::from(of * 8));
+        site.book.ran_well(&program, gpu, TimeMs(HOUR_MS));
+    };
+    let told = |site: &Site, at: u64| {
+        let history = site.book.history(&end(3, "eve", 1, at));
+        let past = history.gpus.get(&GpuUuid(8)).into_iter().flatten();
+        let past = past.map(|it| format!("{} {} {}", it.job, it.user, it.runs_elsewhere));
+        (past.collect::<Vec<_>>().join(", "), history.runs_elsewhere)
+    };
+    let both = "1 ann false, 2 bob false".to_owned();
+    assert_eq!(told(&site, 2 * HOUR_MS), (both, false));
+    // On the GPU itself it says nothing for the program.
+    ran(&mut site, "ann", 1);
+    ran(&mut site, "bob", 3);
+    ran(&mut site, "eve", 4);
+    let bobs = "1 ann false, 2 bob true".to_owned();
+    assert_eq!(told(&site, 2 * HOUR_MS), (bobs, true));
+    ran(&mut site, "ann", 5);
+    let both = "1 ann true, 2 bob true".to_owned();
+    assert_eq!(told(&site, 2 * HOUR_MS), (both, true));
+    let later = "2 bob true".to_owned();
+    assert_eq!(told(&site, DAY_MS + HOUR_MS), (later, true));
+    // A job that fails everywhere takes back what it has cast on others.
+    let mut everywhere = found(Class::User, host(9), Measure::BackOff);
+    everywhere.takes_back = true;
+    let last = end(2, "bob", 9, 3 * HOUR_MS);
+    site.with_place(9, |book, rules, place| {
+        book.ended(rules, &everywhere, &last, place)
+    });
+    let anns = "1 ann true".to_owned();
+    assert_eq!(told(&site, 4 * HOUR_MS), (anns, true));
+}
+
+#[test]
+fn failures_with_one_image_are_counted_over_jobs_and_hosts() {
+    let mut site = Site::new();
+    let in_image = |job: u64, of: u32, image: &str| {
+        let mut end = end(job, "ann", of, 0);
+        end.program.image = image.to_owned();
+        end
+    };
+    open_end(&mut site, &in_image(1, 1, "torch:1"));
+    open_end(&mut site, &in_image(2, 2, "torch:1"));
+    open_end(&mut site, &in_image(3, 3, "torch:2"));
+    let spread = site.book.history(&in_image(4, 4, "torch:1")).image;
+    assert_eq!((spread.jobs, spread.hosts), (3, 3));
+    let spread = site.book.history(&in_image(4, 4, "")).image;
+    assert_eq!((spread.jobs, spread.hosts), (1, 1));
+}
+
+#[test]
+fn what_is_kept_of_ends_and_programs_is_bounded() {
+    let mut site = Site::new();
+    for job in 0..ENDS_KEPT_MAX as u64 + 10 {
+        open_end(&mut site, &end(job, "ann", 1, job));
+        let program = Program {
+            user: format!("user {job}"),
+            image: String::new(),
+        };
+        site.book.ran_well(&program, GpuUuid(1), TimeMs(job));
+    }
+    let parts: Vec<Part> = site.book.parts().collect();
+    let count = |is: &dyn Fn(&Part) -> bool| parts.iter().filter(|part| is(part)).count();
+    let ends = count(&|part| matches!(part, Part::End(_)));
+    let programs = count(&|part| matches!(part, Part::RanWell(..)));
+    assert_eq!((ends, programs), (ENDS_KEPT_MAX, PROGRAMS_KEPT_MAX));
+    // A day later the old ones make room.
+    let program = Program {
+        user: "late".to_owned(),
+        image: String::new(),
+    };
+    site.book.ran_well(&program, GpuUuid(1), TimeMs(2 * DAY_MS));
+    open_end(&mut site, &end(1, "ann", 1, 2 * DAY_MS));
+    assert!(site.book.parts().count() < 10);
 }
 
 #[test]
@@ -570,26 +681,27 @@ fn an_attributed_end_blocks_for_a_check_within_its_budgets() {
     let mut blocked = 0;
     for job in 0..10u32 {
         site.job = Some((u64::from(job), "eve"));
-        let on = EndedOn {
-            hosts: &[HostId(job)],
-            users: 2,
-            at: TimeMs(u64::from(job)),
-        };
+        open_end(&mut site, &end(100, "ann", job, u64::from(job)));
+        let on = end(u64::from(job), "eve", job, u64::from(job));
         let found = found(Class::Gpu, gpu(job, 0), Measure::BlockForCheck);
-        let effects = site.with_place(job, |book, _, place| told(&book.ended(&found, &on, place)));
+        let effects = site.with_place(job, |book, rules, place| {
+            told(&book.ended(rules, &found, &on, place))
+        });
         blocked += u32::from(effects == format!("g{job}.0 blocked(auto), check g{job}.0"));
         if job > 3 {
             assert_eq!(effects, format!("tenant on g{job}.0, g{job}.0 suspect"));
         }
     }
     assert_eq!(blocked, 3);
-    let on = EndedOn {
-        hosts: &[HostId(50)],
-        users: 1,
+    let on = BadEnd {
+        hosts: vec![HostId(50)],
         at: TimeMs(99),
+        ..BadEnd::default()
     };
     let idle = found(Class::Gpu, gpu(50, 0), Measure::CheckIdle);
-    let effects = site.with_place(50, |book, _, place| told(&book.ended(&idle, &on, place)));
+    let effects = site.with_place(50, |book, rules, place| {
+        told(&book.ended(rules, &idle, &on, place))
+    });
     assert_eq!(effects, "g50.0 suspect, check g50.0");
 }
 
@@ -607,13 +719,15 @@ fn a_lemon_is_drained_for_a_check() {
             };
             if fails {
                 let mut open = found(Class::Unknown, host(of), Measure::RetryElsewhere);
-                open.charge = Charge::User;
-                let on = EndedOn {
-                    hosts: &[HostId(of)],
-                    users: 1,
+                open.blame.charge = Charge::User;
+                let on = BadEnd {
+                    hosts: vec![HostId(of)],
                     at: now,
+                    ..BadEnd::default()
                 };
-                site.with_place(of, |book, _, place| book.ended(&open, &on, place));
+                site.with_place(of, |book, rules, place| {
+                    book.ended(rules, &open, &on, place)
+                });
             }
         }
     }
@@ -624,12 +738,12 @@ fn a_lemon_is_drained_for_a_check() {
         .map(|(host, _)| host)
         .collect();
     assert_eq!(lemons, [HostId(7)]);
-    let effects = site.with_place(7, |book, _, place| {
-        told(&book.drain_lemon(HostId(7), place, now))
+    let effects = site.with_place(7, |book, rules, place| {
+        told(&book.drain_lemon(rules, HostId(7), place, now))
     });
     assert_eq!(effects, "h7 draining, check h7");
-    let effects = site.with_place(8, |book, _, place| {
-        told(&book.drain_lemon(HostId(8), place, now))
+    let effects = site.with_place(8, |book, rules, place| {
+        told(&book.drain_lemon(rules, HostId(8), place, now))
     });
     assert_eq!(effects, "");
 }
@@ -649,12 +763,12 @@ fn suspicion_of_gangs_adds_up() {
                 milli: 100,
             },
         ];
-        let on = EndedOn {
-            hosts: &[HostId(1), HostId(2)],
-            users: 1,
+        let on = BadEnd {
+            hosts: vec![HostId(1), HostId(2)],
             at: TimeMs(at),
+            ..BadEnd::default()
         };
-        site.with_place(1, |book, _, place| book.ended(&hang, &on, place));
+        site.with_place(1, |book, rules, place| book.ended(rules, &hang, &on, place));
     }
     let lemons: Vec<HostId> = site
         .book

@@ -73,8 +73,12 @@ impl Due {
 impl Book {
     /// Something is to be done to a component once nothing runs there. Of several things, the one that reaches farthest.
     pub fn want(&mut self, component: &Component, action: DeviceAction) {
-        let is_out = matches!(self.phase(component), Phase::Blocked | Phase::Draining);
-        if is_out {
+        let may = match self.phase(component) {
+            Phase::Blocked | Phase::Draining => true,
+            Phase::Suspect => action == DeviceAction::Check,
+            _ => false,
+        };
+        if may {
             let wanted = self.wanted.entry(component.clone()).or_insert(action);
             if reach(action) >= reach(*wanted) {
                 *wanted = action;
@@ -114,6 +118,9 @@ impl Book {
         let mut due = Due::default();
         for (component, condition) in &self.conditions {
             match condition.phase {
+                Phase::Suspect if self.wanted.contains_key(component) => {
+                    due.work.push(component.clone());
+                }
                 Phase::Blocked if condition.is_for_a_person(now) => {}
                 Phase::Blocked if self.wants_repair(component) => due.work.push(component.clone()),
                 Phase::Blocked if condition.ready_at <= now => due.work.push(component.clone()),
@@ -149,6 +156,9 @@ impl Book {
             (Phase::Blocked, WorkStep::Began) => {
                 let event = action.map_or(Event::CheckBegan, |_| Event::RepairBegan);
                 self.work(component, event, by, now)
+            }
+            (Phase::Suspect, WorkStep::Began) if wanted.is_some() => {
+                self.work(component, Event::CheckBegan, by, now)
             }
             (Phase::Repairing, WorkStep::Passed) => {
                 self.wanted.remove(component);

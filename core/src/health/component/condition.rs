@@ -122,6 +122,12 @@ impl Condition {
         newest_first.find(|change| change.event.is_accusation())
     }
 
+    /// Whether the last that was said against it did not take it out of placement.
+    fn is_only_suspected(&self) -> bool {
+        let accusation = self.accusation();
+        accusation.is_some_and(|change| change.event == Event::Suspect)
+    }
+
     /// Changes it, or says why not. Nothing is changed by what is refused.
     ///
     /// # Errors
@@ -240,6 +246,8 @@ impl Condition {
                 self.strikes
                     .add(change.at, if in_probation { 2 } else { 1 });
             }
+            // It was only suspected, and now it is known.
+            Event::CheckFailed if self.is_only_suspected() => self.strikes.add(change.at, 1),
             // What an admin drained has done nothing wrong.
             Event::Drained if change.is_strike && self.phase == Phase::Draining => {
                 self.strikes.add(change.at, 1);
@@ -253,6 +261,8 @@ impl Condition {
         match to {
             // The wait begins with the block; a failed check or repair begins it anew.
             Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
+            // What was only suspected, and passed its check, has nothing to prove.
+            Phase::Probation if strikes == 0 => self.ready_at = at,
             Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
             _ => {}
         }

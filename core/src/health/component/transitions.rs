@@ -15,6 +15,7 @@ pub const TRANSITIONS: &[(Phase, Event, Phase)] = &[
     (Phase::Healthy, Event::AdminBlock, Phase::BlockedAdmin),
     (Phase::Healthy, Event::AdminCondemn, Phase::Rma),
     (Phase::Suspect, Event::Clear, Phase::Healthy),
+    (Phase::Suspect, Event::CheckBegan, Phase::Checking),
     (Phase::Suspect, Event::Drain, Phase::Draining),
     (Phase::Suspect, Event::Block, Phase::Blocked),
     (Phase::Suspect, Event::Condemn, Phase::Rma),

@@ -17,7 +17,7 @@ const RULES: [&str; 4] = ["disk_full", "host_mce", "nic_down", "nobody"];
 impl Draw<'_> {
     /// Something about health.
     pub(super) fn health(&mut self) -> Command {
-        Command::Health(match self.below(12) {
+        Command::Health(match self.below(13) {
             0..5 => self.findings(),
             5..9 => self.health_work(),
             9 => HealthCommand::SetRules {
@@ -29,6 +29,10 @@ impl Draw<'_> {
                 request: request_id(self.below(REQUESTS)),
                 author: "ada".to_owned(),
                 pool: "H100".to_owned(),
+            },
+            11 => HealthCommand::DrainLemon {
+                leader: self.leader(),
+                host: self.host(),
             },
             _ => HealthCommand::Tick {
                 leader: self.leader(),

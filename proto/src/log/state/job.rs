@@ -17,6 +17,7 @@ use crate::convert::claim::{WirePurpose, purpose_to_wire};
 use crate::convert::job::late_members;
 use crate::convert::ledger::{ledger_from_wire, ledger_to_wire};
 use crate::convert::packed::{pack_gpus, unpack_gpus};
+use crate::convert::twin::Twin;
 use crate::convert::{InvalidField, enumeration, required};
 use crate::log::error::Field;
 use crate::log::v1::unit_claim::Purpose as LoggedPurpose;
@@ -152,7 +153,9 @@ impl OpenUnit {
             )?,
             attempt: None,
             claim: None,
-            past: wire.past.into_iter().map(past_from_wire).collect(),
+            past: { wire.past.into_iter() }
+                .map(past_from_wire)
+                .collect::<Result<_, _>>()?,
             checkpoints: wire.checkpoints.into_iter().map(Into::into).collect(),
             moved_at: wire.moved_at_ms.map(TimeMs),
             local_retries: wire.local_retries,
@@ -303,11 +306,12 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         hosts: Vec::new(),
         culprit_id: past.culprit.map(HostId::get),
         members: late_members(past),
+        blame: past.blame.to_wire(),
     }
 }
 
-fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
-    PastAttempt {
+fn past_from_wire(wire: crate::v1::PastAttempt) -> Result<PastAttempt, InvalidField> {
+    Ok(PastAttempt {
         epoch: AttemptEpoch(wire.epoch),
         number: wire.number,
         placed_at: TimeMs(wire.placed_at_ms),
@@ -320,5 +324,6 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> PastAttempt {
         members: { wire.members.into_iter() }
             .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
             .collect(),
-    }
+        blame: Twin::from_wire("blame", wire.blame)?,
+    })
 }

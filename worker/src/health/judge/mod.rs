@@ -28,7 +28,7 @@ use super::notes::Notes;
 use super::rules::RulesSource;
 use super::sampler::Sweep;
 use super::signals::{self, Signal};
-use super::{LastXids, Sample, Seen, THIS_HOST};
+use super::{Against, Sample, Seen, THIS_HOST};
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::HEALTH_TICK;
 use crate::metrics;
@@ -53,7 +53,7 @@ pub(super) struct Judge {
     clock: LeaseClock,
     coalescer: Coalescer,
     readings: Readings,
-    xids: LastXids,
+    against: Against,
     notes: Notes,
     /// Found now, not handed on.
     found: Vec<Finding>,
@@ -72,7 +72,7 @@ impl Judge {
     pub(super) fn new(
         (mut notes, writer): (Notes, watch::Sender<Notes>),
         host: Host,
-        (clock, xids): (LeaseClock, LastXids),
+        (clock, against): (LeaseClock, Against),
         (outbox, seen): (Outbox, mpsc::Sender<Seen>),
         source: RulesSource,
     ) -> Self {
@@ -86,7 +86,7 @@ impl Judge {
             clock,
             coalescer: Coalescer::default(),
             readings: Readings::default(),
-            xids,
+            against,
             notes,
             found,
             waiting: VecDeque::new(),
@@ -102,6 +102,7 @@ impl Judge {
                 judge.readings.stand(now, rule, component, *severity);
             }
         }
+        judge.publish_ill();
         judge
     }
 
@@ -155,10 +156,12 @@ impl Judge {
             Seen::Fetched(revision, rules) => {
                 self.revision = revision;
                 self.rules = *rules;
+                self.publish_ill();
             }
             Seen::Repaired(component) => {
                 self.readings.forget(&component);
                 self.notes.standing.retain(|(_, of, _)| *of != component);
+                self.publish_ill();
                 self.write();
             }
         }
@@ -302,6 +305,19 @@ impl Judge {
         if severity != Severity::Healthy {
             standing.push((id.to_owned(), component.clone(), severity));
         }
+        self.publish_ill();
+    }
+
+    /// Tells checks what does not work as long as no reading says otherwise.
+    fn publish_ill(&self) {
+        let lasts = |id: &str| {
+            let rule = self.rules.rule(id);
+            rule.is_some_and(|rule| rule.clears == Clears::Reading)
+        };
+        let standing = self.notes.standing.iter();
+        let ill = standing.filter(|(id, _, severity)| *severity == Severity::Fatal && lasts(id));
+        let ill = ill.map(|(id, component, _)| (id.clone(), component.clone()));
+        self.against.set_ill(ill.collect());
     }
 
     fn find(

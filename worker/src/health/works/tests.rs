@@ -15,7 +15,7 @@ struct Rig {
     shown: watch::Sender<BTreeMap<GpuUuid, GpuHealth>>,
     injected: std::sync::mpsc::Receiver<HealthChange>,
     injector: Injector,
-    xids: LastXids,
+    against: Against,
     config: HealthConfig,
     home: tempfile::TempDir,
 }
@@ -37,7 +37,7 @@ impl Rig {
             gpus,
             injected,
             injector,
-            xids: LastXids::default(),
+            against: Against::default(),
             config: HealthConfig::default(),
             home: tempfile::tempdir().unwrap(),
         }
@@ -56,7 +56,7 @@ impl Rig {
             is_simulated,
             injector: self.injector.clone(),
             shown: self.shown.subscribe(),
-            xids: self.xids.clone(),
+            against: self.against.clone(),
         };
         let mark = self.home.path().join("reboot-ordered");
         let works = Works::new(

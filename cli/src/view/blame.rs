@@ -1,0 +1,48 @@
+//! Whose fault the end of an attempt was.
+
+use muster_proto::v1;
+use serde::Serialize;
+
+use super::word;
+
+/// Whose fault an end was, how sure that is, and what follows.
+#[derive(Clone, Debug, Serialize)]
+pub(crate) struct BlameView {
+    class: String,
+    component: Option<String>,
+    confidence_permille: u32,
+    charge: String,
+    measures: Vec<String>,
+    step: String,
+    evidence: Vec<String>,
+}
+
+impl From<v1::Blame> for BlameView {
+    fn from(wire: v1::Blame) -> Self {
+        let component = wire.component.as_ref();
+        Self {
+            component: component.map(|it| word::component(Some(it), &wire.host)),
+            class: wire.class,
+            confidence_permille: wire.confidence_permille,
+            charge: wire.charge,
+            measures: wire.measures,
+            step: wire.step,
+            evidence: wire.evidence,
+        }
+    }
+}
+
+impl BlameView {
+    /// In a few words: `gpu, paid by infra, 95 %`.
+    pub(crate) fn text(&self) -> String {
+        let payer = match self.charge.as_str() {
+            "user" => "the job pays",
+            "infra" => "the infrastructure pays",
+            _ => "nobody pays",
+        };
+        let percent = self.confidence_permille / 10;
+        let component = self.component.as_deref();
+        let component = component.map_or_else(String::new, |it| format!(" ({it})"));
+        format!("{}{component}, {payer}, {percent} % sure", self.class)
+    }
+}

@@ -1,0 +1,317 @@
+//! Whose fault the end of an attempt was: what the state knows of it is put before the questions of `health::attribution`.
+
+use std::collections::BTreeSet;
+
+use crate::apply::Step;
+use crate::apply::checkpoints::Spoil;
+use crate::apply::health::Place;
+use crate::apply::task_reports::ended_well;
+use crate::apply::verdict::{self, Verdict};
+use crate::command::Exit;
+use crate::evidence;
+use crate::health::attribution::{
+    self, Attribution, Blame, Ended, History, Measure, PastFailure, Signature, TaskEnd,
+};
+use crate::health::book::{BadEnd, Program};
+use crate::health::{Charge, Component, Finding, Severity};
+use crate::ids::{HostId, JobId, UnitIndex};
+use crate::lifecycle::TaskPhase;
+use crate::limits;
+use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
+
+/// The rule by which the kernel's log tells of a crash inside NCCL.
+const NCCL_CRASH: &str = "nccl_segv";
+
+/// Whose fault an end was, and what is remembered of it.
+pub(super) struct Found {
+    pub(super) attribution: Attribution,
+    end: BadEnd,
+    place: Place,
+}
+
+impl Step<'_> {
+    /// Whose fault the end of a unit's attempt is, all of whose tasks have ended; none if it ended well, or before the
+    /// cluster has the rules for it. A checkpoint that the attempt could not read is marked.
+    pub(super) fn find_blame(&mut self, id: JobId, unit: UnitIndex) -> Option<Found> {
+        let job = self.state.job(id)?;
+        let attempt = job.unit(unit)?.attempt.as_deref()?;
+        let mut found = self.blame_of(job, unit, attempt)?;
+        self.go_back_one(id, unit, &mut found.attribution.blame);
+        Some(found)
+    }
+
+    /// The same of an attempt as it would be if only one of its tasks had ended.
+    pub(super) fn blame_of(&self, job: &Job, unit: UnitIndex, attempt: &Attempt) -> Option<Found> {
+        let (attribution, end) = attribute(self.state, (job, unit), attempt)?;
+        let blamed = attribution.blame.component.as_ref();
+        let host = blamed.and_then(|component| self.host_of(component));
+        let is_known = |host: &HostId| self.state.host(*host).is_some();
+        let host = host.or_else(|| end.hosts.iter().copied().find(is_known))?;
+        let component = blamed.cloned().unwrap_or(Component::Host(host));
+        let mut place = self.place_of(host, &component);
+        place.belongs_to(job);
+        Some(Found {
+            attribution,
+            end,
+            place,
+        })
+    }
+
+    /// The checkpoint that an attempt began from is what it could not read: it is marked so. Without one, what it could not
+    /// read is the job's own.
+    fn go_back_one(&mut self, id: JobId, unit: UnitIndex, blame: &mut Blame) {
+        if !blame.measures.contains(&Measure::PreviousCheckpoint) {
+            return;
+        }
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let spoilt = known.and_then(|known| {
+            let epoch = known.attempt.as_deref()?.epoch;
+            let newest = known.newest_checkpoint()?;
+            // What it saved itself, it did not have to read.
+            (newest.epoch < epoch).then_some((epoch, newest.epoch, newest.step))
+        });
+        let reason = blame.evidence.first().cloned().unwrap_or_default();
+        let is_marked = spoilt.is_some_and(|(reporter, epoch, step)| {
+            let reason = limits::shortened(&reason);
+            let spoil = Spoil {
+                job: id,
+                unit,
+                reporter,
+                epoch,
+                step,
+                reason,
+            };
+            self.spoil_checkpoint(&spoil).is_ok()
+        });
+        if !is_marked {
+            blame.charge = Charge::User;
+            blame.measures = vec![Measure::Requeue];
+        }
+    }
+
+    /// What an end means for what it is blamed on; the attempt has given everything back by now.
+    pub(super) fn follow_blame(&mut self, found: &Found) {
+        let rules = self.state.health_rules.set.clone();
+        let place = found.place.as_the_book_has_it();
+        let effects = { &mut self.state.health }.ended(&rules, &found.attribution, &found.end, &place);
+        self.follow(effects);
+    }
+
+    /// An attempt ended well: its program runs on these GPUs, and where the attempt before it failed for no known reason,
+    /// the hosts were rather to blame.
+    pub(super) fn note_ran_well(&mut self, (id, unit): (JobId, UnitIndex), attempt: &Attempt) {
+        if self.state.job_defaults.is_none() {
+            return;
+        }
+        let Some(job) = self.state.job(id) else {
+            return;
+        };
+        let before = job.unit(unit).and_then(|known| known.past.last());
+        let suspicions = before.map_or_else(Vec::new, |before| suspects(before, attempt));
+        let now = self.state.time;
+        let mut ran = Vec::new();
+        for run in &attempt.tasks {
+            if let [gpu, ..] = run.gpus[..] {
+                ran.push((program(job, run), gpu));
+            }
+        }
+        for (program, gpu) in ran {
+            self.state.health.ran_well(&program, gpu, now);
+        }
+        self.state.health.suspect_hosts(&suspicions, now);
+    }
+}
+
+/// Whose fault the end of an attempt is, of whose tasks all have ended, or one.
+fn attribute(
+    state: &State,
+    (job, unit): (&Job, UnitIndex),
+    attempt: &Attempt,
+) -> Option<(Attribution, BadEnd)> {
+    state.job_defaults?;
+    let stop = attempt.stop.as_ref().map(|order| &order.reason);
+    if attempt.runs().all(|run| ended_well(&job.spec, stop, run)) {
+        return None;
+    }
+    let known = job.unit(unit)?;
+    let now = state.time;
+    let findings = findings(state, attempt);
+    let decisive = attempt.decisive;
+    // What is lost while the others stop tells nothing.
+    let tells = |run: &&TaskRun| run.exit.is_some() || Some(run.task) == decisive;
+    let ended = attempt.runs().filter(|run| run.phase.is_terminal());
+    let tasks: Vec<TaskEnd<'_>> = ended
+        .filter(tells)
+        .map(|run| TaskEnd {
+            crashed_in_nccl: findings
+                .iter()
+                .any(|it| it.rule == NCCL_CRASH && it.component == Component::Host(run.host)),
+            ran_ms: attempt.running_at.map_or(0, |at| now.since(at)),
+            ..task_end(attempt, run)
+        })
+        .collect();
+    let culprit = verdict::decisive_run(attempt);
+    let exit = culprit.and_then(|culprit| culprit.exit.as_ref());
+    let end = BadEnd {
+        at: now,
+        job: job.id,
+        program: culprit.map_or_else(|| user_of(job), |run| program(job, run)),
+        hosts: attempt.hosts(),
+        gpus: culprit.map_or_else(Vec::new, |culprit| culprit.gpus.clone()),
+        cause: exit.and_then(|exit| evidence::cause(&exit.evidence)),
+    };
+    let since = progress(known);
+    let history = History {
+        attempts: since.iter().filter_map(|past| past_failure(past)).collect(),
+        was_retried_elsewhere: since.iter().any(|past| was_sent_elsewhere(past)),
+        ..state.health.history(&end)
+    };
+    let fenced = { attempt.runs() }.find(|run| run.phase == TaskPhase::Fenced);
+    let found = attribution::attribute(&Ended {
+        job: job.id,
+        user: &job.spec.user,
+        tasks: &tasks,
+        stop,
+        decisive,
+        gone_host: fenced.map(|run| run.host),
+        unfit: verdict::unfit_gpu(&state.hosts, attempt),
+        meaning: exit.and_then(|exit| job.spec.lifecycle.meaning(exit)),
+        at: now,
+        findings: &findings,
+        rules: &state.health_rules.set,
+        history: &history,
+    });
+    Some((found, end))
+}
+
+fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
+    let ended_itself = |exit: &Exit| exit.start_error.is_none();
+    TaskEnd {
+        task: run.task,
+        host: run.host,
+        gpus: &run.gpus,
+        exit: run.exit.as_ref(),
+        has_begun: attempt.running_at.is_some() || run.exit.as_ref().is_some_and(ended_itself),
+        ran_ms: 0,
+        collectives: None,
+        busy_permille: None,
+        held_before_mib: 0,
+        crashed_in_nccl: false,
+    }
+}
+
+/// What was found on an attempt's hosts and lies near enough to now.
+fn findings(state: &State, attempt: &Attempt) -> Vec<Finding> {
+    let hosts: BTreeSet<HostId> = attempt.hosts().into_iter().collect();
+    let is_near = |finding: &&Finding| {
+        let span = state.time.since(finding.at);
+        span <= attribution::WINDOW_BEFORE_MS && finding.severity > Severity::Healthy
+    };
+    let is_there = |finding: &&Finding| match &finding.component {
+        Component::Gpu(gpu) => { state.gpu_hosts.get(gpu) }.is_some_and(|it| hosts.contains(it)),
+        Component::Host(host) | Component::Nic { host, .. } => hosts.contains(host),
+        Component::Rack(_) => false,
+    };
+    let near = state.health.findings().filter(is_near);
+    near.filter(is_there).cloned().collect()
+}
+
+/// The program of a task.
+fn program(job: &Job, run: &TaskRun) -> Program {
+    let group = job.spec.group_of(run.task);
+    let container = group.and_then(|(group, _)| group.execution.container.as_ref());
+    Program {
+        image: container.map_or_else(String::new, |container| container.image.clone()),
+        ..user_of(job)
+    }
+}
+
+fn user_of(job: &Job) -> Program {
+    Program {
+        user: job.spec.user.clone(),
+        image: String::new(),
+    }
+}
+
+/// A unit's attempts since it last saved anything, oldest first.
+fn progress(unit: &Unit) -> &[PastAttempt] {
+    let newest = unit.newest_checkpoint().map(|checkpoint| checkpoint.epoch);
+    let from = { unit.past.iter() }.position(|past| newest.is_none_or(|it| past.epoch > it));
+    from.map_or(&[], |from| &unit.past[from..])
+}
+
+/// A failure of the job's own, so far as anybody knew.
+fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
+    let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
+    let is_own = { past.blame.as_deref() }.is_none_or(|blame| blame.charge == Charge::User);
+    is_own.then(|| PastFailure {
+        hosts: past.hosts.iter().copied().collect(),
+        signature: Signature::of(exit),
+    })
+}
+
+fn was_sent_elsewhere(past: &PastAttempt) -> bool {
+    let blame = past.blame.as_deref();
+    blame.is_some_and(|blame| blame.measures.contains(&Measure::RetryElsewhere))
+}
+
+/// Whom an attempt that ended well suspects, after one that failed elsewhere.
+fn suspects(before: &PastAttempt, attempt: &Attempt) -> Vec<attribution::Suspicion> {
+    if !was_sent_elsewhere(before) {
+        return Vec::new();
+    }
+    let first = before.hosts.iter().copied().collect();
+    let ran_well_on = attempt.hosts().into_iter().collect();
+    let odd = { before.blame.as_deref() }.and_then(|blame| match blame.component {
+        Some(Component::Host(host)) => Some(host),
+        _ => None,
+    });
+    attribution::suspects(&first, &ran_well_on, odd)
+}
+
+/// What is kept of a blame: who pays and what follows as the verdict had it, which may have had further reasons.
+pub(super) fn settled(blame: &Blame, verdict: &Verdict) -> Blame {
+    let (is_again, is_charged) = match verdict {
+        Verdict::Requeued { charged, .. } => (true, *charged),
+        Verdict::Failed { charged, .. } => (false, *charged),
+        Verdict::Succeeded | Verdict::Cancelled => (false, false),
+    };
+    let is_infra = matches!(
+        verdict,
+        Verdict::Requeued {
+            reason: RestartReason::Infra,
+            ..
+        }
+    );
+    let charge = match blame.charge {
+        _ if is_charged => Charge::User,
+        Charge::User if is_infra => Charge::Infra,
+        Charge::User => Charge::None,
+        unpaid => unpaid,
+    };
+    let runs_again = |it: &Measure| {
+        matches!(
+            it,
+            Measure::Requeue
+                | Measure::BackOff
+                | Measure::RetryElsewhere
+                | Measure::Avoid
+                | Measure::PreviousCheckpoint
+        )
+    };
+    let mut measures = blame.measures.clone();
+    measures.retain(|it| *it != Measure::NoRetry && (is_again || !runs_again(it)));
+    if !measures.iter().any(runs_again) {
+        let next = if is_again {
+            Measure::Requeue
+        } else {
+            Measure::NoRetry
+        };
+        measures.insert(0, next);
+    }
+    Blame {
+        charge,
+        measures,
+        ..blame.clone()
+    }
+}
