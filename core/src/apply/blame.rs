@@ -7,16 +7,17 @@ use crate::apply::checkpoints::Spoil;
 use crate::apply::health::Place;
 use crate::apply::task_reports::ended_well;
 use crate::apply::verdict::{self, Verdict};
-use crate::command::Exit;
+use crate::command::{EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit};
 use crate::evidence;
 use crate::health::attribution::{
-    self, Attribution, Blame, Ended, History, Measure, PastFailure, Signature, TaskEnd,
+    self, Attribution, Blame, Class, Ended, History, Measure, PastFailure, Signature, TaskEnd,
 };
 use crate::health::book::{BadEnd, Program};
 use crate::health::{Charge, Component, Finding, Severity};
 use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
+use crate::spec::ExitMeaning;
 use crate::state::{Attempt, Job, PastAttempt, RestartReason, State, TaskRun, Unit};
 
 /// The rule by which the kernel's log tells of a crash inside NCCL.
@@ -175,13 +176,22 @@ fn attribute(
         decisive,
         gone_host: fenced.map(|run| run.host),
         unfit: verdict::unfit_gpu(&state.hosts, attempt),
-        meaning: exit.and_then(|exit| job.spec.lifecycle.meaning(exit)),
+        meaning: exit.and_then(|exit| meaning(job, exit)),
         at: now,
         findings: &findings,
         rules: &state.health_rules.set,
         history: &history,
     });
     Some((found, end))
+}
+
+/// What a job itself says that an end means, by its rules or by the codes that mean the same for all.
+fn meaning(job: &Job, exit: &Exit) -> Option<ExitMeaning> {
+    match exit.code {
+        Some(EXIT_RUN_AGAIN) => Some(ExitMeaning::RetryFree),
+        Some(EXIT_DO_NOT_RESTART) => Some(ExitMeaning::Fail),
+        _ => job.spec.lifecycle.meaning(exit),
+    }
 }
 
 fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
@@ -243,7 +253,8 @@ fn progress(unit: &Unit) -> &[PastAttempt] {
 /// A failure of the job's own, so far as anybody knew.
 fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
     let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
-    let is_own = { past.blame.as_deref() }.is_none_or(|blame| blame.charge == Charge::User);
+    let is_others = |blame: &Blame| blame.charge == Charge::Infra || blame.class == Class::Scheduler;
+    let is_own = !past.blame.as_deref().is_some_and(is_others);
     is_own.then(|| PastFailure {
         hosts: past.hosts.iter().copied().collect(),
         signature: Signature::of(exit),

@@ -8,7 +8,7 @@ use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
 use crate::command::{
     EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, MemoryEnd, StopReason,
 };
-use crate::health::attribution::{Blame, Class, Measure};
+use crate::health::attribution::{Blame, Measure};
 use crate::health::{Charge, Component, DAY_MS};
 use crate::ids::{AttemptEpoch, GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
@@ -213,9 +213,10 @@ fn judge_exit(
     }
     let is_over = unit.failures >= retry.retries_max;
     if is_over && meaning.is_none() && may_try_elsewhere(circumstances, attempt) {
+        // It has no retry that could be used up.
         return Verdict::Requeued {
             reason: RestartReason::User,
-            charged: true,
+            charged: false,
             delay_ms: retry.backoff_ms,
             may_stay: false,
             detail: format!("{detail}; once more on other hosts, for no known reason"),
@@ -239,7 +240,7 @@ fn judge_exit(
 /// Whether an attempt of several hosts failed for no known reason for the first time, and as many other hosts are up.
 fn may_try_elsewhere(circumstances: &Circumstances<'_>, attempt: &Attempt) -> bool {
     let asks = |blame: &Blame| {
-        blame.class == Class::Unknown && blame.measures.contains(&Measure::RetryElsewhere)
+        blame.charge == Charge::User && blame.measures.contains(&Measure::RetryElsewhere)
     };
     let used = attempt.hosts();
     // Of a member that is judged alone, the others go on.

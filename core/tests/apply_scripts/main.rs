@@ -33,6 +33,10 @@ macro_rules! scripts {
 
 scripts! {
     at_once,
+    blame_checkpoint,
+    blame_excuses,
+    blame_gang,
+    blame_gpu,
     block_and_expiry,
     cancel,
     claims,
@@ -49,6 +53,7 @@ scripts! {
     health_gpu,
     health_host,
     health_incident,
+    health_lemon,
     health_refused,
     health_site_check,
     host_identity,

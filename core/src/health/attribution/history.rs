@@ -175,7 +175,7 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
         // The users' programs run well where the GPU is another one: otherwise they may share a fault.
         let run_well = ended.history.runs_elsewhere && recent.iter().all(|it| it.runs_elsewhere);
         if users.len() < USERS_MIN || !run_well {
-            let measures = [Measure::BackOff, Measure::CheckIdle];
+            let measures = [next_try(ended), Measure::CheckIdle];
             return Some(found(400).charged_to(Charge::User).then(&measures));
         }
         let measures = [Measure::Requeue, Measure::Avoid, Measure::BlockForCheck];
@@ -186,14 +186,18 @@ fn on_gpu(ended: &Ended<'_>, culprit: &TaskEnd<'_>) -> Option<Attribution> {
 /// Nothing tells: the user pays, and one retry on other hosts decides.
 pub(super) fn open(ended: &Ended<'_>, culprit: Option<&TaskEnd<'_>>) -> Attribution {
     let how = culprit.and_then(|culprit| culprit.exit).map(describe);
-    let measure = if ended.history.was_retried_elsewhere {
+    Attribution::new(Step::Open, Class::Unknown, 200)
+        .because(how.unwrap_or_default())
+        .then(&[next_try(ended)])
+}
+
+/// The first retry of what nobody can explain is on other hosts.
+const fn next_try(ended: &Ended<'_>) -> Measure {
+    if ended.history.was_retried_elsewhere {
         Measure::BackOff
     } else {
         Measure::RetryElsewhere
-    };
-    Attribution::new(Step::Open, Class::Unknown, 200)
-        .because(how.unwrap_or_default())
-        .then(&[measure])
+    }
 }
 
 fn hosts(ended: &Ended<'_>) -> BTreeSet<HostId> {

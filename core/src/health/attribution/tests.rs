@@ -610,7 +610,7 @@ fn a_gpu_on_which_two_users_fail_is_blocked_for_a_check() {
         "gpu gpu10 700 infra: requeue avoid block_for_check"
     );
     // One user's jobs, an old failure, or programs that run well nowhere.
-    let queued = "gpu gpu10 400 user: back_off check_idle";
+    let queued = "gpu gpu10 400 user: retry_elsewhere check_idle";
     assert_eq!(with(vec![ambiguous(2, "ann", 3)], true), queued);
     assert_eq!(with(vec![ambiguous(2, "bob", 3)], false), queued);
     assert_eq!(

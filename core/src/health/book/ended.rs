@@ -6,9 +6,10 @@ use super::hear::SOFT;
 use super::propose::Wish;
 use super::{BadEnd, Book, Effect, Place};
 use crate::health::attribution::{Attribution, Class, Measure, Suspicion};
+use crate::health::component::{Change, Event};
 use crate::health::lemons::{self, Counts, Fleet, HostRecord};
 use crate::health::rules::{DeviceAction, Mode, RuleSet};
-use crate::health::{Charge, Component, Scope};
+use crate::health::{Charge, Component, DAY_MS, Scope};
 use crate::ids::HostId;
 use crate::time::TimeMs;
 
@@ -62,12 +63,23 @@ impl Book {
         if blocks && is_enforced(rules, HISTORY) {
             return self.propose(&wish, place);
         }
-        if blocks || blame.measures.contains(&Measure::CheckIdle) {
+        let asks = blocks || blame.measures.contains(&Measure::CheckIdle);
+        if asks && !self.has_passed_lately(component, end.at) {
             let mut effects = self.suspect(&wish, component);
             effects.push(Effect::CheckIdle(component.clone()));
             return effects;
         }
         Vec::new()
+    }
+
+    /// Whether a component has passed its check within a day: a user who looks for a fault of his own does not have it checked
+    /// again and again.
+    fn has_passed_lately(&self, component: &Component, now: TimeMs) -> bool {
+        let passed = |change: &Change| {
+            change.event == Event::CheckPassed && now.since(change.at) <= DAY_MS
+        };
+        let condition = self.conditions.get(component);
+        condition.is_some_and(|condition| condition.history.iter().any(passed))
     }
 
     /// Counts an end on the records of its hosts.
