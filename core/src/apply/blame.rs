@@ -94,7 +94,8 @@ impl Step<'_> {
     pub(super) fn follow_blame(&mut self, found: &Found) {
         let rules = self.state.health_rules.set.clone();
         let place = found.place.as_the_book_has_it();
-        let effects = { &mut self.state.health }.ended(&rules, &found.attribution, &found.end, &place);
+        let effects =
+            { &mut self.state.health }.ended(&rules, &found.attribution, &found.end, &place);
         self.follow(effects);
     }
 
@@ -163,8 +164,8 @@ fn attribute(
     };
     let since = progress(known);
     let history = History {
-        attempts: since.iter().filter_map(|past| past_failure(past)).collect(),
-        was_retried_elsewhere: since.iter().any(|past| was_sent_elsewhere(past)),
+        attempts: since.iter().filter_map(past_failure).collect(),
+        was_retried_elsewhere: since.iter().any(was_sent_elsewhere),
         ..state.health.history(&end)
     };
     let fenced = { attempt.runs() }.find(|run| run.phase == TaskPhase::Fenced);
@@ -253,7 +254,8 @@ fn progress(unit: &Unit) -> &[PastAttempt] {
 /// A failure of the job's own, so far as anybody knew.
 fn past_failure(past: &PastAttempt) -> Option<PastFailure> {
     let exit = past.exit.as_ref().filter(|exit| exit.code != Some(0))?;
-    let is_others = |blame: &Blame| blame.charge == Charge::Infra || blame.class == Class::Scheduler;
+    let is_others =
+        |blame: &Blame| blame.charge == Charge::Infra || blame.class == Class::Scheduler;
     let is_own = !past.blame.as_deref().is_some_and(is_others);
     is_own.then(|| PastFailure {
         hosts: past.hosts.iter().copied().collect(),

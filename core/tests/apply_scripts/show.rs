@@ -258,7 +258,8 @@ impl Show {
                 let blame = blame.as_deref().map_or_else(String::new, |blame| {
                     let measures: Vec<&str> = blame.measures.iter().map(|it| it.word()).collect();
                     let component = blame.component.as_ref();
-                    let component = component.map_or_else(String::new, |it| format!(" {}", called(it)));
+                    let component =
+                        component.map_or_else(String::new, |it| format!(" {}", called(it)));
                     format!(
                         "\n    blamed on {}{component} by {}, {} charged: {}",
                         blame.class,

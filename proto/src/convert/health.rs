@@ -39,7 +39,17 @@ macro_rules! words {
     )+};
 }
 
-words!(Severity, Phase, DeviceAction, HealthNote, WorkStep, Class, Charge, Measure, Step);
+words!(
+    Severity,
+    Phase,
+    DeviceAction,
+    HealthNote,
+    WorkStep,
+    Class,
+    Charge,
+    Measure,
+    Step
+);
 
 impl Twin<Option<v1::Blame>> for Option<Arc<Blame>> {
     fn to_wire(&self) -> Option<v1::Blame> {

@@ -163,7 +163,10 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .collect(),
         culprit_id: past.culprit.map(HostId::get),
         members: late_members(past),
-        blame: past.blame.as_deref().map(|blame| blame_to_wire(state, blame)),
+        blame: past
+            .blame
+            .as_deref()
+            .map(|blame| blame_to_wire(state, blame)),
     }
 }
 

@@ -285,8 +285,10 @@ struct Process(Child);
 
 impl Process {
     fn start(text: &str) -> Self {
-        let mut command = Command::new("sh");
-        Self(command.args(["-c", text]).process_group(0).spawn().unwrap())
+        // Whoever runs the tests may ignore signals, as `nohup` does.
+        let mut command = Command::new("env");
+        let command = command.args(["--default-signal", "sh", "-c", text]);
+        Self(command.process_group(0).spawn().unwrap())
     }
 
     fn pid(&self) -> u32 {

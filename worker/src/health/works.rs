@@ -193,7 +193,11 @@ impl Works {
             .unwrap_or_else(PoisonError::into_inner);
         let new = gpus.iter().find(|gpu| {
             let since = repaired.get(&gpu.uuid).copied().unwrap_or(began);
-            self.0.gpus.against.xid_of(gpu.uuid).is_some_and(|at| at > since)
+            self.0
+                .gpus
+                .against
+                .xid_of(gpu.uuid)
+                .is_some_and(|at| at > since)
         });
         match new {
             Some(gpu) => (false, format!("GPU {} had an XID again", gpu.index)),

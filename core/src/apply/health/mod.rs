@@ -109,7 +109,10 @@ impl Step<'_> {
         let heard = self.state.health.acknowledged(host, incarnation);
         for finding in findings.iter().filter(|it| it.sequence > heard) {
             let component = &finding.component;
-            let detail = format!("rule {} found {component}, which is not its own", finding.rule);
+            let detail = format!(
+                "rule {} found {component}, which is not its own",
+                finding.rule
+            );
             self.note(HealthNote::Refused, &Component::Host(host), detail);
         }
     }

@@ -99,10 +99,10 @@ fn by_words(ended: &Ended<'_>, culprit: &TaskEnd<'_>, text: &str) -> Option<Attr
                 "{} MiB were in use before it began",
                 culprit.held_before_mib
             );
-            found(Class::Gpu, 900).of(component).because(held).then(&[
-                Measure::Requeue,
-                Measure::Avoid,
-            ])
+            found(Class::Gpu, 900)
+                .of(component)
+                .because(held)
+                .then(&[Measure::Requeue, Measure::Avoid])
         }
         Cause::GpuMemory => user(900),
         Cause::Numbers => user(300),

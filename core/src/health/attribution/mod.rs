@@ -20,9 +20,7 @@ use crate::ids::{GpuUuid, HostId, JobId, TaskIndex};
 use crate::spec::ExitMeaning;
 use crate::time::TimeMs;
 
-pub use self::history::{
-    Ambiguous, History, PastFailure, Signature, Spread, suspects,
-};
+pub use self::history::{Ambiguous, History, PastFailure, Signature, Spread, suspects};
 
 /// Findings so long before an end may explain it (Meta RSC: 10 minutes).
 pub const WINDOW_BEFORE_MS: u64 = 10 * MINUTE_MS;
@@ -196,8 +194,7 @@ impl Blame {
     /// Whether others that failed are asked before this is believed, and later ends are compared with it.
     #[must_use]
     pub const fn is_open(&self) -> bool {
-        self.confidence_permille < ends::CERTAIN_PERMILLE
-            && !matches!(self.class, Class::Scheduler)
+        self.confidence_permille < ends::CERTAIN_PERMILLE && !matches!(self.class, Class::Scheduler)
     }
 
     /// Whether the infrastructure pays because a component says itself that it is broken, or is gone.

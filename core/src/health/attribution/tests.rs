@@ -512,7 +512,10 @@ fn of_a_gang_the_first_error_is_blamed_and_nobody_else_suspected() {
     ends[17] = signal(11, "");
     let play = Play::of(&ends);
     let found = play.attribute();
-    assert_eq!((found.blame.class, found.blame.step), (Class::User, Step::Telling));
+    assert_eq!(
+        (found.blame.class, found.blame.step),
+        (Class::User, Step::Telling)
+    );
     assert_eq!(found.suspicions, []);
     assert!(found.blame.evidence.contains(&"signal 11".to_owned()));
     // By time, where tasks say when.
@@ -544,7 +547,10 @@ fn a_hang_suspects_the_one_that_stands_out_and_blocks_nobody() {
     for (task, busy) in play.tasks.iter_mut().zip([1_000, 0, 1_000]) {
         task.busy_permille = Some(busy);
     }
-    assert_eq!(play.attribute().blame.component, Some(Component::Host(HostId(2))));
+    assert_eq!(
+        play.attribute().blame.component,
+        Some(Component::Host(HostId(2)))
+    );
     let told = Play::of(&vec![signal(6, hang); 3]).attribute();
     assert_eq!((told.blame.component, told.suspicions.len()), (None, 0));
 }

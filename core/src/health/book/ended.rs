@@ -75,9 +75,8 @@ impl Book {
     /// Whether a component has passed its check within a day: a user who looks for a fault of his own does not have it checked
     /// again and again.
     fn has_passed_lately(&self, component: &Component, now: TimeMs) -> bool {
-        let passed = |change: &Change| {
-            change.event == Event::CheckPassed && now.since(change.at) <= DAY_MS
-        };
+        let passed =
+            |change: &Change| change.event == Event::CheckPassed && now.since(change.at) <= DAY_MS;
         let condition = self.conditions.get(component);
         condition.is_some_and(|condition| condition.history.iter().any(passed))
     }

@@ -583,7 +583,11 @@ fn end(job: u64, user: &str, of: u32, at: u64) -> BadEnd {
 
 /// An end that nobody can explain.
 fn open_end(site: &mut Site, end: &BadEnd) {
-    let mut open = found(Class::Unknown, host(end.hosts[0].0), Measure::RetryElsewhere);
+    let mut open = found(
+        Class::Unknown,
+        host(end.hosts[0].0),
+        Measure::RetryElsewhere,
+    );
     open.blame.confidence_permille = 200;
     open.blame.charge = Charge::User;
     site.with_place(end.hosts[0].0, |book, rules, place| {

@@ -127,7 +127,9 @@ async fn an_xid_that_comes_two_ways_is_told_once() {
     assert_eq!(rig.judge.waiting.back().unwrap().1.cluster, Some((1, 2)));
     // A test message of the management bus.
     assert!(rig.see(line(106)).await.is_empty());
-    assert!(rig.judge.against.xid_of(FIRST).is_some() && rig.judge.against.xid_of(SECOND).is_none());
+    assert!(
+        rig.judge.against.xid_of(FIRST).is_some() && rig.judge.against.xid_of(SECOND).is_none()
+    );
     let other = rig.health(SECOND, faulted("xid-79", "")).await;
     assert_eq!(other, ["gpu 2 xid fatal policy=3"]);
 }
