@@ -153,6 +153,7 @@ impl Step<'_> {
             health_since: self.state.time,
             block: None,
             on_probation: false,
+            no_gangs: false,
             gpus: Vec::new(),
             cpus_milli: 0,
             memory_mib: 0,
@@ -208,7 +209,7 @@ impl Step<'_> {
             (news, returned)
         });
         self.count_usage(&revalued, true);
-        self.refresh_probation(id);
+        self.refresh_limits(id);
         self.learn(id, &learnt_before);
         self.announce(id, registration, news || new, returned && !new);
         for (uuid, health) in changed {
@@ -295,7 +296,7 @@ impl Step<'_> {
                     moved.extend::<Vec<Gpu>>(taken);
                 });
                 self.replace_cells(owner);
-                self.refresh_probation(owner);
+                self.refresh_limits(owner);
             }
         }
         moved

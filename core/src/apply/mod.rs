@@ -50,7 +50,7 @@ use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
 pub use crate::apply::health::{POOL_LABEL, pool_of};
-pub(crate) use crate::apply::health::{is_idle_component, is_on_probation, repair_view};
+pub(crate) use crate::apply::health::{is_idle_component, limits_of, repair_view};
 use crate::apply::retries::Stay;
 use crate::command::Command;
 use crate::event::{Event, EventKind};

@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 
 use crate::audit::{Report, Rule};
 use crate::command::Block;
-use crate::health::Component;
-use crate::health::component::Phase;
+use crate::health::component::{self, Condition, Phase};
 use crate::health::rules::DeviceAction;
+use crate::health::{Component, Hold};
 use crate::ids::{GpuUuid, HostId};
 use crate::state::{Host, State};
 
@@ -22,7 +22,7 @@ pub(super) fn check(state: &State, report: &mut Report) {
             let of_gpu = Component::Gpu(gpu.uuid);
             check_block(state, &of_gpu, gpu.block.as_ref(), report);
         }
-        check_probation(state, host, report);
+        check_limits(state, host, report);
     }
     let held = if state.health.has_conditions() {
         Held::of(state)
@@ -66,7 +66,10 @@ pub(super) fn check(state: &State, report: &mut Report) {
 /// What is out of placement by its health is blocked, and nothing else is; people's blocks are people's.
 fn check_block(state: &State, component: &Component, block: Option<&Block>, report: &mut Report) {
     let phase = state.health.phase(component);
-    let is_out = !phase.accepts_work();
+    let condition = state.health.condition(component);
+    let keeps_off = |held: &component::Held| held.what == Hold::Everything;
+    let is_held = condition.and_then(Condition::held).is_some_and(keeps_off);
+    let is_out = is_held || !phase.accepts_work();
     report.require(is_out == block.is_some(), Rule::Health, component, || {
         format!("it is {phase}, and its block is {block:?}")
     });
@@ -81,12 +84,21 @@ fn check_block(state: &State, component: &Component, block: Option<&Block>, repo
     }
 }
 
-fn check_probation(state: &State, host: &Host, report: &mut Report) {
+fn check_limits(state: &State, host: &Host, report: &mut Report) {
     let gpus = host.gpus.iter().map(|gpu| Component::Gpu(gpu.uuid));
-    let places = gpus.chain([Component::Host(host.id)]);
-    let mut phases = places.map(|component| state.health.phase(&component));
-    let expected = phases.any(|phase| phase == Phase::Probation);
+    let places: Vec<Component> = gpus.chain([Component::Host(host.id)]).collect();
+    let adapters = state.health.adapters_of(host.id);
+    let keeps_gangs_off = |component: &Component| {
+        let condition = state.health.condition(component);
+        condition.is_some_and(|condition| !condition.holds.is_empty())
+    };
+    let no_gangs = places.iter().chain(&adapters).any(keeps_gangs_off);
     let subject = format!("host {}", host.id);
+    report.require(host.no_gangs == no_gangs, Rule::Health, &subject, || {
+        format!("no_gangs is {}", host.no_gangs)
+    });
+    let mut phases = places.iter().map(|component| state.health.phase(component));
+    let expected = phases.any(|phase| phase == Phase::Probation);
     report.require(
         host.on_probation == expected,
         Rule::Health,

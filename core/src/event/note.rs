@@ -9,6 +9,8 @@ words! {
         Alert = "alert",
         /// A rail or an admin's word kept a rule from doing what it wanted.
         Refused = "refused",
+        /// A rule keeps something off what still works, or does not any more.
+        Hold = "hold",
         /// A repair is due.
         Repair = "repair",
         /// Many hosts went bad together, or that is over.

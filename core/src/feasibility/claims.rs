@@ -99,7 +99,11 @@ impl<'a> Asker<'a> {
         if names(&scheduling.hosts_excluded) {
             return Some(Misfit::HostExcluded);
         }
-        let is_taken = !host.on_probation || self.job.spec.may_be_lost();
+        let spec = &self.job.spec;
+        if host.no_gangs && spec.gang && spec.tasks() > 1 {
+            return Some(Misfit::NoGangs);
+        }
+        let is_taken = !host.on_probation || spec.may_be_lost();
         (!is_taken).then_some(Misfit::OnProbation)
     }
 

@@ -15,6 +15,8 @@ pub enum Misfit {
     HostBlocked,
     /// It, or a GPU of it, was repaired and has to prove itself: until then it takes only work that can be lost.
     OnProbation,
+    /// A rule keeps gangs off it, for what it, a GPU or an adapter of it shows.
+    NoGangs,
     /// It has too few free CPUs.
     Cpus {
         /// Thousandths of CPUs asked for.
@@ -87,6 +89,9 @@ impl fmt::Display for Misfit {
             Self::OnProbation => formatter.write_str(
                 "it is on probation, for single tasks with a retry left and for preemptible work",
             ),
+            Self::NoGangs => {
+                formatter.write_str("a health rule keeps gangs off it (`muster health list`)")
+            }
             Self::HostBlocked => formatter.write_str("it is blocked"),
             Self::Cpus {
                 need_milli,

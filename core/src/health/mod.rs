@@ -89,6 +89,16 @@ words! {
 }
 
 words! {
+    /// What is kept off something that works, but not as it should. Ordered: the last one is the most.
+    Hold {
+        /// Gangs.
+        Gangs = "gangs",
+        /// Everything new.
+        Everything = "everything",
+    }
+}
+
+words! {
     /// Who pays for an attempt that ends for this: whose retries are used up.
     Charge {
         /// The job.

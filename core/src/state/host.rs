@@ -37,6 +37,9 @@ pub struct Host {
     /// Whether it, or a GPU of it, has to prove itself: it takes only work that can be lost. Derived from the health.
     #[serde(skip)]
     pub on_probation: bool,
+    /// Whether a rule keeps gangs off it. Derived from the health.
+    #[serde(skip)]
+    pub no_gangs: bool,
     /// Its GPUs in index order.
     pub gpus: Vec<Gpu>,
     /// Thousandths of CPUs that tasks may use.

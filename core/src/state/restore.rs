@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::apply::is_on_probation;
+use crate::apply::limits_of;
 use crate::command::{Block, JobDefaults};
 use crate::health::Component;
 use crate::health::book::{Book, Part};
@@ -89,9 +89,14 @@ impl State {
         }
         let ids: Vec<HostId> = hosts.keys().copied().collect();
         for id in ids {
-            let is_on_probation = hosts.get(&id).is_some_and(|it| is_on_probation(health, it));
-            if is_on_probation && let Some(host) = hosts.get_mut(&id) {
-                Arc::make_mut(host).on_probation = true;
+            let limits = hosts.get(&id).map(|host| limits_of(health, host));
+            let (on_probation, no_gangs) = limits.unwrap_or_default();
+            if (on_probation || no_gangs)
+                && let Some(host) = hosts.get_mut(&id)
+            {
+                let host = Arc::make_mut(host);
+                host.on_probation = on_probation;
+                host.no_gangs = no_gangs;
             }
         }
     }

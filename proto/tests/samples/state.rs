@@ -64,6 +64,7 @@ fn queue(name: &str, live_jobs: u64) -> Queue {
 fn host(id: HostId, first_gpu: u128) -> Host {
     Host {
         on_probation: false,
+        no_gangs: false,
         id,
         name: format!("node{id}").into(),
         address: format!("10.0.0.{id}"),

@@ -52,7 +52,7 @@ metrics! {
     describe_counter BLOCKS_TOTAL = "muster_scheduler_blocks_total":
         "Components taken out of placement by a rule while this replica led, by kind (gpu, host, nic) and rule.";
     describe_counter HEALTH_NOTES_TOTAL = "muster_scheduler_health_notes_total":
-        "What people were told of health while this replica led: alert, refused, repair, incident, breaker, rules.";
+        "What people were told of health while this replica led: alert, refused, hold, repair, incident, breaker, rules.";
     describe_gauge COMPONENTS = "muster_scheduler_components":
         "GPUs, adapters and hosts of which something is known, by kind and phase.";
     describe_gauge STRIKES = "muster_scheduler_strikes":

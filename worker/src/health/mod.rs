@@ -26,6 +26,9 @@ mod rules;
 mod sampler;
 mod signals;
 #[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod faults;
+#[cfg(test)]
 mod sources;
 mod works;
 
@@ -212,7 +215,7 @@ pub(crate) fn start(
             buses,
             sweep: Arc::clone(&sweep),
         },
-        (place.clock, against.clone()),
+        (Arc::new(move || place.clock.now()), against.clone()),
         (outbox.clone(), seen.clone()),
         rules::RulesSource::new(place.schedulers.clone()),
     );

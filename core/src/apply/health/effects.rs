@@ -5,10 +5,10 @@ use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::command::{Block, StopReason};
 use crate::event::{EventKind, HealthNote};
-use crate::health::Component;
 use crate::health::book::{Book, Effect};
-use crate::health::component::{Condition, Phase, Refusal};
+use crate::health::component::{Condition, Held, Phase, Refusal};
 use crate::health::rules::DeviceAction;
+use crate::health::{Component, Hold};
 use crate::ids::HostId;
 use crate::state::Host;
 
@@ -22,6 +22,7 @@ impl Step<'_> {
                     from,
                     to,
                 } => self.component_changed(&component, from, to),
+                Effect::Held(component) => self.held_otherwise(&component),
                 Effect::Kill(component) => self.kill(&component),
                 Effect::Repair(component, action) => self.want(&component, action),
                 Effect::CheckIdle(component) => self.want(&component, DeviceAction::Check),
@@ -97,14 +98,40 @@ impl Step<'_> {
         }
     }
 
+    /// Something else is kept off a component than before: placement sees it, and people are told.
+    fn held_otherwise(&mut self, component: &Component) {
+        let Some(host) = self.host_of(component) else {
+            return;
+        };
+        let Some(condition) = self.state.health.condition(component).cloned() else {
+            return;
+        };
+        if condition.phase.is_admins() {
+            return;
+        }
+        self.show_to_placement(host, component, &condition);
+        self.give_up_broken_claims(host);
+        let detail = match condition.held() {
+            Some(Held { rule, what, .. }) => format!("{what} is kept off by rule {rule}"),
+            None => "nothing is kept off any more".to_owned(),
+        };
+        self.note(HealthNote::Hold, component, detail);
+    }
+
     /// Takes a component out of placement, or back in, as it stands. Adapters are not placed; what their faults mean for
-    /// their host is the rules' to say.
+    /// their host is the rules' to say, but that no gang is placed there.
     fn show_to_placement(&mut self, host: HostId, component: &Component, condition: &Condition) {
-        let block = (!condition.phase.accepts_work()).then(|| automatic_block(condition));
-        let on_probation =
-            { self.state.host(host) }.is_some_and(|host| is_on_probation(&self.state.health, host));
+        let block = if condition.phase.accepts_work() {
+            condition.held().and_then(block_of_hold)
+        } else {
+            Some(automatic_block(condition))
+        };
+        let (on_probation, no_gangs) = { self.state.host(host) }
+            .map(|host| limits_of(&self.state.health, host))
+            .unwrap_or_default();
         self.edit_host(host, |host| {
             host.on_probation = on_probation;
+            host.no_gangs = no_gangs;
             match component {
                 Component::Host(_) => host.block = block,
                 Component::Gpu(uuid) => {
@@ -118,11 +145,15 @@ impl Step<'_> {
     }
 
     /// Other GPUs are a host's from now on.
-    pub(in crate::apply) fn refresh_probation(&mut self, id: HostId) {
+    pub(in crate::apply) fn refresh_limits(&mut self, id: HostId) {
         if self.state.health.has_conditions() {
             let host = self.state.host(id);
-            let is = host.is_some_and(|host| is_on_probation(&self.state.health, host));
-            self.edit_host(id, |host| host.on_probation = is);
+            let limits = host.map(|host| limits_of(&self.state.health, host));
+            let (on_probation, no_gangs) = limits.unwrap_or_default();
+            self.edit_host(id, |host| {
+                host.on_probation = on_probation;
+                host.no_gangs = no_gangs;
+            });
         }
     }
 
@@ -172,11 +203,34 @@ impl Step<'_> {
     }
 }
 
-/// Whether a host, or a GPU of it, has to prove itself.
-pub(crate) fn is_on_probation(book: &Book, host: &Host) -> bool {
+/// Whether a host, or a GPU of it, has to prove itself; and whether a rule keeps gangs off it, a GPU or an adapter of it.
+pub(crate) fn limits_of(book: &Book, host: &Host) -> (bool, bool) {
+    if !book.has_conditions() {
+        return (false, false);
+    }
     let gpus = host.gpus.iter().map(|gpu| Component::Gpu(gpu.uuid));
-    let mut places = gpus.chain([Component::Host(host.id)]);
-    book.has_conditions() && places.any(|component| book.phase(&component) == Phase::Probation)
+    let places: Vec<Component> = gpus.chain([Component::Host(host.id)]).collect();
+    let is_on_probation = |component: &Component| book.phase(component) == Phase::Probation;
+    let has_no_gangs = |component: &Component| {
+        let condition = book.condition(component);
+        condition.is_some_and(|condition| condition.held().is_some())
+    };
+    (
+        places.iter().any(is_on_probation),
+        places.iter().any(has_no_gangs) || book.adapters_of(host.id).iter().any(has_no_gangs),
+    )
+}
+
+/// The block by which placement sees that everything is kept off.
+fn block_of_hold(held: &Held) -> Option<Block> {
+    (held.what == Hold::Everything).then(|| Block {
+        reason: format!("nothing new by rule {}", held.rule),
+        author: format!("rule:{}", held.rule),
+        evidence: held.evidence.clone(),
+        since: held.since,
+        expires_at: None,
+        drain_deadline: None,
+    })
 }
 
 /// A block that nobody put by hand, as placement and people see it.

@@ -5,7 +5,7 @@
 mod effects;
 mod place;
 
-pub(crate) use effects::is_on_probation;
+pub(crate) use effects::limits_of;
 pub(super) use place::Place;
 pub use place::{POOL_LABEL, pool_of};
 pub(crate) use place::{is_idle_component, repair_view};

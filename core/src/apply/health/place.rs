@@ -1,13 +1,15 @@
 //! Where a component is, as its health must know it.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use crate::apply::Step;
 use crate::command::GpuHealth;
-use crate::health::book::{self, Book};
-use crate::health::component::Phase;
+use crate::health::book;
+use crate::health::component::{Condition, Phase};
 use crate::health::guard_rails::{Group, GroupKind, PoolView};
 use crate::health::rules::RuleSet;
 use crate::health::{Component, Weight};
-use crate::ids::{HostId, JobId, UnitIndex};
+use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::state::{Holder, Host, Job, State};
 
 /// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
@@ -142,46 +144,71 @@ fn groups_of(state: &State, rack: Option<String>) -> Vec<(Group, u32)> {
     groups
 }
 
-/// How a pool is at the moment.
+/// How a pool is at the moment. What is known of health is looked through once, not for every host: almost all are well.
 fn view_of(state: &State, pool: &str, rack: Option<&str>) -> PoolView {
     let mut view = PoolView::default();
+    let out = OutOfPlacement::of(state);
     for host in state.hosts.values().filter(|host| pool_of(host) == pool) {
         view.hosts += 1;
         view.gpus += count(host.gpus.len());
         view.hosts_in_service += u32::from(host.accepts_work());
-        let book = &state.health;
-        if book.has_conditions() {
+        if out.repairing.contains(&host.id) {
+            view.repairs += 1;
             let in_rack = rack.is_some() && rack_of(state, host).as_deref() == rack;
-            add_blocked(&mut view, (book, &state.health_rules.set), host, in_rack);
+            view.repairs_in_rack += u32::from(in_rack);
         }
+        out.add(&mut view, host);
     }
     view
 }
 
-/// Adds what is out of placement, or in repair, on one host.
-fn add_blocked(view: &mut PoolView, by: (&Book, &RuleSet), host: &Host, in_rack: bool) {
-    let (book, _) = by;
-    let of_host = Component::Host(host.id);
-    let repairs = u32::from(book.phase(&of_host) == Phase::Repairing);
-    view.repairs += repairs;
-    view.repairs_in_rack += if in_rack { repairs } else { 0 };
-    if let Some(weight) = weight_of(by, &of_host) {
-        add(view, weight, count(host.gpus.len()));
-        return;
+/// Components that rules keep out of placement, by how sure these are.
+#[derive(Default)]
+struct OutOfPlacement {
+    hosts: BTreeMap<HostId, Weight>,
+    gpus: BTreeMap<GpuUuid, Weight>,
+    /// Hosts in repair.
+    repairing: BTreeSet<HostId>,
+}
+
+impl OutOfPlacement {
+    fn of(state: &State) -> Self {
+        let mut out = Self::default();
+        let rules = &state.health_rules.set;
+        for (component, condition) in state.health.conditions() {
+            let weight = weight_of(rules, condition);
+            match component {
+                Component::Host(host) => {
+                    out.hosts.extend(weight.map(|weight| (*host, weight)));
+                    if condition.phase == Phase::Repairing {
+                        out.repairing.insert(*host);
+                    }
+                }
+                Component::Gpu(gpu) => out.gpus.extend(weight.map(|weight| (*gpu, weight))),
+                Component::Nic { .. } | Component::Rack(_) => {}
+            }
+        }
+        out
     }
-    for gpu in &host.gpus {
-        let of_gpu = Component::Gpu(gpu.uuid);
-        if let Some(weight) = weight_of(by, &of_gpu) {
-            add(view, weight, 1);
-        } else if gpu.health != GpuHealth::Healthy {
-            add(view, Weight::Hard, 1);
+
+    /// Adds what is out of placement of one host.
+    fn add(&self, view: &mut PoolView, host: &Host) {
+        if let Some(weight) = self.hosts.get(&host.id) {
+            add(view, *weight, count(host.gpus.len()));
+            return;
+        }
+        for gpu in &host.gpus {
+            if let Some(weight) = self.gpus.get(&gpu.uuid) {
+                add(view, *weight, 1);
+            } else if gpu.health != GpuHealth::Healthy {
+                add(view, Weight::Hard, 1);
+            }
         }
     }
 }
 
 /// How sure a rule is that keeps a component out of placement; none if none does.
-fn weight_of((book, rules): (&Book, &RuleSet), component: &Component) -> Option<Weight> {
-    let condition = book.condition(component)?;
+fn weight_of(rules: &RuleSet, condition: &Condition) -> Option<Weight> {
     if condition.phase.accepts_work() || condition.phase.is_admins() {
         return None;
     }

@@ -91,6 +91,10 @@ impl Book {
             .entry(component.clone())
             .or_default()
             .complete(now, action);
+        // What was read of it before says nothing: what still holds is found anew.
+        if let Some(condition) = self.conditions.get_mut(component) {
+            condition.holds.clear();
+        }
         self.work(component, Event::RepairDone, action.word(), now)
     }
 

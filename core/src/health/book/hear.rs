@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::{Condition, Event};
+use crate::health::component::{Condition, Event, Held};
 use crate::health::evaluate::{Escalation, XidSeen};
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
 };
-use crate::health::{Action, Component, Finding, Scope, Severity, Weight};
+use crate::health::{Action, Component, Finding, Hold, Scope, Severity, Weight};
 use crate::ids::HostId;
 
 impl Book {
@@ -45,17 +45,55 @@ impl Book {
         }
     }
 
-    /// What a rule found is over: suspicion ends, and a block whose rule asks for no more comes to its check.
+    /// Keeps off a component what its rule wants kept off as long as it lasts.
+    fn hold(&mut self, actions: &[Action], finding: &Finding) -> Option<Effect> {
+        let what = if actions.contains(&Action::NoNewTask) {
+            Hold::Everything
+        } else if actions.contains(&Action::NoGang) || actions.contains(&Action::NoPeerGang) {
+            Hold::Gangs
+        } else {
+            return None;
+        };
+        let condition = self.conditions.get_mut(&finding.component)?;
+        let is_new = condition.hold(Held {
+            rule: finding.rule.clone(),
+            what,
+            evidence: finding.evidence.clone(),
+            since: finding.at,
+        });
+        is_new.then(|| Effect::Held(finding.component.clone()))
+    }
+
+    /// What a rule found is over: what it kept off is not any more, suspicion ends, and a block whose rule asks for no more
+    /// comes to its check.
     fn over(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
+        let held = self.conditions.get_mut(&finding.component);
+        let was_held = held.is_some_and(|condition| condition.let_go(&finding.rule));
+        let mut effects = self.no_longer(rule, finding, host);
+        if was_held {
+            effects.push(Effect::Held(finding.component.clone()));
+        }
+        effects
+    }
+
+    fn no_longer(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
         // A rule about a GPU may have blocked its host.
         let places = [finding.component.clone(), Component::Host(host)];
         let is_its = |of: &&Component| {
             let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);
             accusation.is_some_and(|accusation| accusation.rule == finding.rule)
         };
+        // As long as another rule keeps something off it, it is suspect.
+        let is_held = |of: &Component| {
+            let condition = self.conditions.get(of);
+            condition.is_some_and(|condition| !condition.holds.is_empty())
+        };
         let Some(component) = places.iter().find(is_its).cloned() else {
             return Vec::new();
         };
+        if is_held(&component) {
+            return Vec::new();
+        }
         let may = rule.clears == Clears::Reading || self.phase(&component).accepts_work();
         if !may || !self.has(&component, Event::Clear) {
             return Vec::new();
@@ -80,6 +118,7 @@ impl Book {
             {
                 effects.extend(self.suspect(&wish, &finding.component));
             }
+            effects.extend(self.hold(actions, finding));
             if actions.contains(&Action::Check) {
                 effects.push(Effect::CheckIdle(finding.component.clone()));
             }

@@ -81,6 +81,8 @@ pub enum Effect {
     IncidentOver(Incident),
     /// A breaker closed.
     BreakerClosed(String),
+    /// Something else is kept off a component than before.
+    Held(Component),
     /// People should look, for the reason that is given.
     Alert(Component, String),
 }
@@ -206,7 +208,8 @@ impl Book {
     }
 
     /// Adapters of a host of which something is known.
-    fn adapters_of(&self, host: HostId) -> Vec<Component> {
+    #[must_use]
+    pub fn adapters_of(&self, host: HostId) -> Vec<Component> {
         let first = Component::Nic {
             host,
             name: String::new(),

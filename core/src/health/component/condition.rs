@@ -1,16 +1,18 @@
 //! What is known of one component, and how it changes.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
 use super::transitions::next;
 use super::{Actor, Change, Event, Patience, Phase, Strikes};
-use crate::health::{DAY_MS, MINUTE_MS};
+use crate::health::{DAY_MS, Hold, MINUTE_MS};
 use crate::time::TimeMs;
 
 /// Changes that a component remembers, newest last.
 pub(super) const HISTORY_MAX: usize = 32;
+/// Rules that may keep something off one component; a further one does not.
+pub(super) const HOLDS_MAX: usize = 16;
 /// Rules that one component may have muted.
 pub(super) const MUTES_MAX: usize = 16;
 /// How long an admin's unblock silences the rule that blocked: 24 h.
@@ -26,6 +28,19 @@ pub struct Mute {
     pub rule: String,
     /// Until when it does nothing here.
     pub until: TimeMs,
+}
+
+/// What a rule keeps off a component, also while it accepts work otherwise.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// By which rule.
+    pub rule: String,
+    /// What.
+    pub what: Hold,
+    /// What was seen.
+    pub evidence: String,
+    /// Since when.
+    pub since: TimeMs,
 }
 
 /// What became of a change that was allowed.
@@ -90,6 +105,9 @@ pub struct Condition {
     pub mutes: Vec<Mute>,
     /// How it came here, newest last.
     pub history: VecDeque<Change>,
+    /// What rules keep off it, also while it accepts work otherwise.
+    #[serde(default)]
+    pub holds: Vec<Held>,
 }
 
 impl Condition {
@@ -106,7 +124,38 @@ impl Condition {
             pending: None,
             mutes: Vec::new(),
             history: VecDeque::new(),
+            holds: Vec::new(),
         }
+    }
+
+    /// What is kept off it, by the rule that keeps off most.
+    #[must_use]
+    pub fn held(&self) -> Option<&Held> {
+        self.holds.iter().max_by_key(|held| held.what)
+    }
+
+    /// Keeps something off it whenever it accepts work, if no admin overruled the rule. Whether that is new.
+    pub fn hold(&mut self, held: Held) -> bool {
+        let is_muted =
+            { self.mutes.iter() }.any(|it| it.rule == held.rule && it.until > held.since);
+        if is_muted {
+            return false;
+        }
+        if let Some(known) = self.holds.iter_mut().find(|it| it.rule == held.rule) {
+            return std::mem::replace(&mut known.what, held.what) != held.what;
+        }
+        let has_room = self.holds.len() < HOLDS_MAX;
+        if has_room {
+            self.holds.push(held);
+        }
+        has_room
+    }
+
+    /// A rule keeps nothing off it any more. Whether it did.
+    pub fn let_go(&mut self, rule: &str) -> bool {
+        let before = self.holds.len();
+        self.holds.retain(|held| held.rule != rule);
+        self.holds.len() < before
     }
 
     /// The change that it stands where it stands for.
@@ -217,7 +266,9 @@ impl Condition {
         let accuses = |change: &&Change| change.event.is_accusation() && !change.rule.is_empty();
         let newest = self.history.iter().rev().find(accuses);
         let overruled = newest.into_iter().chain(&self.pending);
-        let rules: Vec<String> = overruled.map(|change| change.rule.clone()).collect();
+        let overruled = overruled.map(|change| change.rule.clone());
+        let held = self.holds.drain(..).map(|held| held.rule);
+        let rules: BTreeSet<String> = overruled.chain(held).collect();
         self.mutes
             .retain(|mute| mute.until > at && !rules.contains(&mute.rule));
         for rule in rules {

@@ -55,6 +55,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
 pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
     Ok(Host {
         on_probation: false,
+        no_gangs: false,
         id: HostId(wire.id),
         name: wire.name.into(),
         address: wire.address,

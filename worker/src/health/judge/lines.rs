@@ -45,7 +45,7 @@ impl Judge {
             return;
         }
         if judged.severity >= Severity::Degraded {
-            self.against.note_xid(gpu, self.clock.now());
+            self.against.note_xid(gpu, (self.clock)());
         }
         let component = Component::Gpu(gpu);
         let cluster = xid.place.map(|place| (place.gpc, place.tpc));

@@ -19,8 +19,8 @@ use muster_core::health::outbox::FINDINGS_WAITING_MAX;
 use muster_core::health::rules::{Clears, Codes, RuleSet};
 use muster_core::health::{Component, Finding, Severity, raw_evidence};
 use muster_core::ids::{GpuUuid, Revision};
-use muster_core::time::TimeMs;
-use muster_supervisor::clock::{LeaseClock, wall_clock};
+use muster_core::time::{MonotonicMs, TimeMs};
+use muster_supervisor::clock::wall_clock;
 use tokio::sync::{mpsc, watch};
 use tokio::time::interval;
 
@@ -42,6 +42,9 @@ pub(super) struct Host {
     pub(super) sweep: Arc<Sweep>,
 }
 
+/// The monotonic clock by which windows run.
+pub(super) type Monotonic = Arc<dyn Fn() -> MonotonicMs + Send + Sync>;
+
 /// The memory of health.
 pub(super) struct Judge {
     rules: RuleSet,
@@ -50,7 +53,7 @@ pub(super) struct Judge {
     host: Host,
     /// The release of the GPU driver, by which some registers are read.
     release: Option<u32>,
-    clock: LeaseClock,
+    clock: Monotonic,
     coalescer: Coalescer,
     readings: Readings,
     against: Against,
@@ -72,7 +75,7 @@ impl Judge {
     pub(super) fn new(
         (mut notes, writer): (Notes, watch::Sender<Notes>),
         host: Host,
-        (clock, against): (LeaseClock, Against),
+        (clock, against): (Monotonic, Against),
         (outbox, seen): (Outbox, mpsc::Sender<Seen>),
         source: RulesSource,
     ) -> Self {
@@ -132,7 +135,7 @@ impl Judge {
         }
     }
 
-    fn see(&mut self, seen: Seen) {
+    pub(super) fn see(&mut self, seen: Seen) {
         match seen {
             Seen::Line {
                 event,
@@ -168,7 +171,7 @@ impl Judge {
     }
 
     /// What time brings: what was not seen for long is over, and a driver that does not answer is noticed.
-    fn tick(&mut self) {
+    pub(super) fn tick(&mut self) {
         let now = self.now();
         for (id, component) in self.readings.quiet(now) {
             self.stands(&id, &component, Severity::Healthy);
@@ -342,7 +345,7 @@ impl Judge {
     }
 
     /// Hands on what was found, and has it written down.
-    async fn tell(&mut self) {
+    pub(super) async fn tell(&mut self) {
         if self.found.is_empty() {
             return;
         }
@@ -410,7 +413,7 @@ impl Judge {
 
     /// The agent's monotonic time, by which windows run.
     fn now(&self) -> TimeMs {
-        TimeMs(self.clock.now().0)
+        TimeMs((self.clock)().0)
     }
 }
 

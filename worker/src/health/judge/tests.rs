@@ -6,6 +6,7 @@ use muster_core::health::kernel_log::{Cursor, Event, HostSign, Place, Scanner, T
 use super::*;
 use crate::gpu::faulted;
 use crate::inbox::inbox;
+use muster_supervisor::clock::LeaseClock;
 
 const FIRST: GpuUuid = GpuUuid(1);
 const SECOND: GpuUuid = GpuUuid(2);
@@ -36,7 +37,7 @@ impl Rig {
         let judge = Judge::new(
             (notes, writer),
             host,
-            (clock, Against::default()),
+            (Arc::new(move || clock.now()), Against::default()),
             (outbox, seen),
             RulesSource::new(Vec::new()),
         );

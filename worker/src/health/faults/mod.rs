@@ -1,0 +1,269 @@
+//! The catalogue of faults, played: what a worker sees goes through its judge, the replicated state, the leader's timers and
+//! the planner, in virtual time; what follows is written behind each injection, with the time that it took.
+//!
+//! One script a group of faults (`testscripts/faults`); `within` and `never` hold it to its limit, also when the output is
+//! written anew.
+
+mod show;
+mod world;
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::path::Path;
+
+use world::{Outcome, World};
+
+type Result<T> = std::result::Result<T, Box<dyn Error>>;
+
+#[derive(goldenscript::Command)]
+enum Command {
+    /// Registers hosts, with eight GPUs each if nothing else is said; their numbers count on from 1.
+    Hosts {
+        count: u32,
+        #[arg(key)]
+        gpus: Option<u32>,
+    },
+    /// Submits a job; it is placed as the planner wants and runs until it is stopped.
+    Run {
+        name: String,
+        #[arg(key)]
+        user: Option<String>,
+        #[arg(key)]
+        tasks: Option<u32>,
+        #[arg(key)]
+        gpus: Option<u32>,
+        #[arg(key, optional)]
+        gang: bool,
+        #[arg(key)]
+        retries: Option<u32>,
+        #[arg(key, optional)]
+        preemptible: bool,
+    },
+    /// A line of a host's kernel log.
+    Line { host: u32, text: String },
+    /// The same, written by a process.
+    Forged { host: u32, text: String },
+    /// What is read of a host, or `HOST/GPU`, or `HOST:PORT`, every 30 s from now on.
+    Reading {
+        place: String,
+        rule: String,
+        #[arg(key, many, optional)]
+        values: BTreeMap<String, i64>,
+    },
+    /// What is read of it once.
+    Once {
+        place: String,
+        rule: String,
+        #[arg(key, many, optional)]
+        values: BTreeMap<String, i64>,
+    },
+    /// The GPU backend's word on a GPU; `healthy` takes it back.
+    Signal { gpu: String, word: String },
+    /// A check of the site ends with an exit code.
+    Check { host: u32, name: String, code: i32 },
+    /// A task of a job ends.
+    Exit {
+        job: String,
+        task: u32,
+        #[arg(key)]
+        code: Option<i32>,
+        #[arg(key)]
+        signal: Option<i32>,
+        #[arg(key)]
+        says: Option<String>,
+        #[arg(key, optional)]
+        oom: bool,
+        #[arg(key, optional)]
+        by_kernel: bool,
+    },
+    /// A job commits a checkpoint.
+    Save { job: String },
+    /// Time passes: `500ms`, `15s`, `4m`, `12h`, `2d`.
+    Wait { span: String },
+    /// These hosts are not heard any more.
+    Silent { hosts: Vec<u32> },
+    /// These hosts are heard again.
+    Beating { hosts: Vec<u32> },
+    /// A host boots.
+    Boot { host: u32 },
+    /// How repairs and checks end from now on, 60 s after they begin: `pass`, `fail`, or `hang` for ever.
+    Work { outcome: String },
+    /// A person blocks a host or GPU, or gives it back.
+    Block { place: String },
+    Unblock { place: String },
+    /// Another replica leads.
+    Lead,
+    /// What is known of health.
+    Health,
+    /// Since the last injection, something with this in its line has happened within this time.
+    Within { span: String, text: String },
+    /// Nothing with this in its line has happened since the last injection.
+    Never { text: String },
+}
+
+struct Faults(World);
+
+impl goldenscript::Runner for Faults {
+    type Command = Command;
+
+    fn run(&mut self, command: &Command, _: &goldenscript::Context) -> Result<String> {
+        let world = &mut self.0;
+        let is_question = matches!(
+            command,
+            Command::Health | Command::Within { .. } | Command::Never { .. } | Command::Wait { .. }
+        );
+        if !is_question {
+            world.inject();
+        }
+        match command {
+            Command::Hosts { count, gpus } => world.add_hosts(*count, gpus.unwrap_or(8)),
+            Command::Run {
+                name,
+                user,
+                tasks,
+                gpus,
+                gang,
+                retries,
+                preemptible,
+            } => {
+                let (tasks, gpus) = (tasks.unwrap_or(1), gpus.unwrap_or(1));
+                world.submit(name, |spec| {
+                    spec.gang = *gang;
+                    spec.groups[0].count = tasks;
+                    spec.groups[0].resources.gpus = gpus;
+                    spec.retry.retries_max = retries.unwrap_or(0);
+                    spec.scheduling.opportunistic = *preemptible;
+                    if let Some(user) = user {
+                        spec.user.clone_from(user);
+                    }
+                });
+            }
+            Command::Line { host, text } => world.log(*host, world::KERNEL, text)?,
+            Command::Forged { host, text } => world.log(*host, world::USER, text)?,
+            Command::Reading {
+                place,
+                rule,
+                values,
+            } => world.read(place, rule, values, true)?,
+            Command::Once {
+                place,
+                rule,
+                values,
+            } => world.read(place, rule, values, false)?,
+            Command::Signal { gpu, word } => world.signal(gpu, word)?,
+            Command::Check { host, name, code } => world.check(*host, name, *code)?,
+            Command::Exit {
+                job,
+                task,
+                code,
+                signal,
+                says,
+                oom,
+                by_kernel,
+            } => world.exit(
+                job,
+                *task,
+                world::End {
+                    code: *code,
+                    signal: *signal,
+                    says: says.clone().unwrap_or_default(),
+                    oom: *oom,
+                    by_kernel: *by_kernel,
+                },
+            )?,
+            Command::Save { job } => world.save(job)?,
+            Command::Wait { span } => world.wait(milliseconds(span)?),
+            Command::Silent { hosts } => world.hear_of(hosts, false),
+            Command::Beating { hosts } => world.hear_of(hosts, true),
+            Command::Boot { host } => world.boot(*host)?,
+            Command::Work { outcome } => {
+                world.outcome = match outcome.as_str() {
+                    "pass" => Outcome::Passes,
+                    "fail" => Outcome::Fails,
+                    "hang" => Outcome::Hangs,
+                    _ => return Err("a repair or a check passes, fails or hangs".into()),
+                }
+            }
+            Command::Block { place } => world.block(place)?,
+            Command::Unblock { place } => world.unblock(place)?,
+            Command::Lead => world.lead_anew(),
+            Command::Health => return Ok(world.health()),
+            Command::Within { span, text } => world.require_within(milliseconds(span)?, text)?,
+            Command::Never { text } => world.require_never(text)?,
+        }
+        world.settle();
+        Ok(world.take_lines())
+    }
+}
+
+/// `500ms`, `15s`, `4m`, `12h`, `2d` in milliseconds.
+fn milliseconds(span: &str) -> Result<u64> {
+    let digits = span.trim_end_matches(|letter: char| letter.is_ascii_alphabetic());
+    let unit = match &span[digits.len()..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        "d" => 86_400_000,
+        other => return Err(format!("no unit of time is called `{other}`").into()),
+    };
+    Ok(digits.parse::<u64>()? * unit)
+}
+
+#[test]
+fn every_fault_has_its_reaction_in_its_time() {
+    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("testscripts/faults");
+    let mut scripts: Vec<_> = std::fs::read_dir(&folder)
+        .unwrap()
+        .map(|entry| entry.unwrap().path())
+        .collect();
+    scripts.sort();
+    assert!(!scripts.is_empty());
+    for script in scripts {
+        let run = goldenscript::run(&mut Faults(World::new()), &script);
+        run.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+    }
+}
+
+/// The documentation's table names what there is, for every fault of the catalogue.
+#[test]
+fn every_fault_is_shown_by_something_that_exists() {
+    const FAULTS: u32 = 60;
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let text = std::fs::read_to_string(root.join("docs/faults.md")).unwrap();
+    let sources = sources(root);
+    for number in 1..=FAULTS {
+        let begin = format!("| {number} | ");
+        let row = text.lines().find(|line| line.starts_with(&begin));
+        let row = row.unwrap_or_else(|| panic!("no row for fault {number}"));
+        let (_, shown) = row.trim_end_matches(" |").rsplit_once(" | ").unwrap();
+        for (name, is_name) in shown.split('`').zip([false, true].into_iter().cycle()) {
+            let is_trial = shown.contains("trial") && name.contains('-');
+            let script = root.join("worker/testscripts/faults").join(name);
+            let reactor = root.join("core/testscripts/reactor").join(name);
+            let exists = is_trial && sources.contains(name)
+                || script.is_file()
+                || reactor.is_file()
+                || sources.contains(&format!("fn {name}("));
+            assert!(!is_name || exists, "fault {number}: there is no `{name}`");
+        }
+    }
+}
+
+/// All Rust sources of the repository, in one text.
+fn sources(root: &Path) -> String {
+    let mut text = String::new();
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(&folder).unwrap().flatten() {
+            let path = entry.path();
+            let name = entry.file_name();
+            if path.is_dir() && name != "target" && !name.to_string_lossy().starts_with('.') {
+                folders.push(path);
+            } else if path.extension().is_some_and(|extension| extension == "rs") {
+                text.push_str(&std::fs::read_to_string(&path).unwrap());
+            }
+        }
+    }
+    text
+}

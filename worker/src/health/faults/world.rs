@@ -1,0 +1,720 @@
+//! A cluster in virtual time whose hosts have real judges.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use futures::executor::block_on;
+use muster_core::apply::Applied;
+use muster_core::beat::Beat;
+use muster_core::command::{
+    Block, BlockTarget, CheckpointCommit, Command, Exit, HealthCommand, HostRegistration,
+    SignalSender, TaskOutcome, TaskReport,
+};
+use muster_core::health::book::{Order, WorkStep};
+use muster_core::health::checks::{CheckEnd, Dialect, read};
+use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Scanner, Trust};
+use muster_core::health::{Component, Finding};
+use muster_core::ids::{GpuUuid, HostId, JobId, ReplicaId, TaskIndex, UnitIndex};
+use muster_core::plan::{Budget, plan};
+use muster_core::reactor::{Input, Reactor};
+use muster_core::spec::JobSpec;
+use muster_core::testing::{self, Cluster};
+use muster_core::time::{MonotonicMs, TimeMs};
+use muster_core::timings::Timings;
+use muster_supervisor::clock::LeaseClock;
+use tokio::sync::{mpsc, watch};
+
+use super::{Result, show};
+use crate::gpu::faulted;
+use crate::health::judge::{Host, Judge};
+use crate::health::notes::Notes;
+use crate::health::rules::RulesSource;
+use crate::health::sampler::Sweep;
+use crate::health::{Against, Sample, Seen, THIS_HOST};
+use crate::inbox::{Incoming, inbox};
+
+/// Who wrote a record of the kernel's log, as its first number says: the kernel, or a process.
+pub(super) const KERNEL: u32 = 3;
+pub(super) const USER: u32 = 12;
+/// Between two readings of the same thing.
+const POLL_MS: u64 = 30_000;
+/// What a repair or a check takes.
+const WORK_MS: u64 = 60_000;
+/// The first bus of a host's GPUs.
+const FIRST_BUS: u8 = 0x10;
+
+/// How repairs and checks end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Passes,
+    Fails,
+    Hangs,
+}
+
+/// How a task ends.
+pub(super) struct End {
+    pub(super) code: Option<i32>,
+    pub(super) signal: Option<i32>,
+    pub(super) says: String,
+    pub(super) oom: bool,
+    pub(super) by_kernel: bool,
+}
+
+/// What a host sees of itself.
+struct Watcher {
+    judge: Judge,
+    incoming: mpsc::Receiver<Incoming>,
+    scanner: Scanner,
+    records: u64,
+    sequence: u64,
+    unheard: Vec<Finding>,
+    is_beating: bool,
+    beats: u64,
+    registration: HostRegistration,
+    _written: watch::Receiver<Notes>,
+    _seen: mpsc::Receiver<Seen>,
+}
+
+pub(super) struct World {
+    cluster: Cluster,
+    reactor: Reactor,
+    began: TimeMs,
+    /// The virtual time that judges see.
+    clock: Arc<AtomicU64>,
+    hosts: BTreeMap<HostId, Watcher>,
+    jobs: BTreeMap<String, JobId>,
+    readings: BTreeMap<(HostId, String, Component), Vec<(String, i64)>>,
+    working: BTreeMap<(Component, TimeMs), (TimeMs, HostId)>,
+    pub(super) outcome: Outcome,
+    next_beat: TimeMs,
+    next_poll: TimeMs,
+    wake_at: Option<MonotonicMs>,
+    injected: TimeMs,
+    /// What has happened since the last injection: after how many milliseconds, and what.
+    happened: Vec<(u64, String)>,
+    /// How many of these were shown.
+    shown: usize,
+}
+
+impl World {
+    pub(super) fn new() -> Self {
+        let mut cluster = Cluster::new();
+        cluster.apply(&Command::SetJobDefaults {
+            leader: cluster.leader(),
+            defaults: muster_core::command::JobDefaults::default(),
+        });
+        let began = cluster.now;
+        let now = MonotonicMs(0);
+        Self {
+            reactor: Reactor::new(cluster.leader(), Timings::default(), now, BTreeMap::new()),
+            cluster,
+            began,
+            clock: Arc::default(),
+            hosts: BTreeMap::new(),
+            jobs: BTreeMap::new(),
+            readings: BTreeMap::new(),
+            working: BTreeMap::new(),
+            outcome: Outcome::Passes,
+            next_beat: began,
+            next_poll: began.after(POLL_MS),
+            wake_at: None,
+            injected: began,
+            happened: Vec::new(),
+            shown: 0,
+        }
+    }
+
+    /// Whatever happens from now on counts from now.
+    pub(super) fn inject(&mut self) {
+        self.injected = self.cluster.now;
+        self.happened.clear();
+        self.shown = 0;
+    }
+
+    pub(super) fn take_lines(&mut self) -> String {
+        let mut text = String::new();
+        for (after_ms, line) in &self.happened[self.shown..] {
+            let _ = writeln!(text, "+{} {line}", spoken(*after_ms));
+        }
+        self.shown = self.happened.len();
+        text
+    }
+
+    pub(super) fn require_within(&self, span_ms: u64, part: &str) -> Result<()> {
+        let mut found = self.happened.iter().filter(|(_, line)| line.contains(part));
+        match found.next() {
+            Some((after_ms, _)) if *after_ms <= span_ms => Ok(()),
+            Some((after_ms, line)) => {
+                Err(format!("after {after_ms} ms, not {span_ms}: {line}").into())
+            }
+            None => Err(format!("nothing says `{part}`").into()),
+        }
+    }
+
+    pub(super) fn require_never(&self, part: &str) -> Result<()> {
+        match self.happened.iter().find(|(_, line)| line.contains(part)) {
+            Some((_, line)) => Err(line.clone().into()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn health(&self) -> String {
+        let state = &self.cluster.state;
+        let mut text = String::new();
+        for (component, condition) in state.health.conditions() {
+            let strikes = condition.strikes.at(state.time);
+            let of = show::component(component);
+            let _ = writeln!(text, "{of}: {}, {strikes} strikes", condition.phase);
+        }
+        text
+    }
+
+    // What happens to it.
+
+    pub(super) fn add_hosts(&mut self, count: u32, gpus: u32) {
+        for _ in 0..count {
+            let number = u32::try_from(self.hosts.len()).unwrap() + 1;
+            let registration = testing::host(number, gpus);
+            self.apply(&Command::RegisterHost {
+                leader: self.cluster.leader(),
+                registration: Arc::new(registration.clone()),
+            });
+            let watcher = self.watcher(registration);
+            self.hosts.insert(HostId(number), watcher);
+        }
+    }
+
+    fn watcher(&self, registration: HostRegistration) -> Watcher {
+        let (outbox, incoming) = inbox();
+        let (writer, written) = watch::channel(Notes::default());
+        let (seen, kept) = mpsc::channel(8);
+        let mut buses = BusMap::default();
+        for gpu in &registration.gpus {
+            let bus = BusId {
+                domain: 0,
+                bus: FIRST_BUS + u8::try_from(gpu.index).unwrap(),
+                device: 0,
+            };
+            buses.learn(bus, gpu.uuid);
+        }
+        let clock = Arc::clone(&self.clock);
+        let host = Host {
+            root: PathBuf::from("/nonexistent"),
+            models: { registration.gpus.iter() }
+                .map(|gpu| (gpu.uuid, gpu.model.clone()))
+                .collect(),
+            buses: buses.clone(),
+            sweep: Arc::new(Sweep::new(LeaseClock::start())),
+        };
+        let judge = Judge::new(
+            (Notes::default(), writer),
+            host,
+            (
+                Arc::new(move || MonotonicMs(clock.load(Ordering::Relaxed))),
+                Against::default(),
+            ),
+            (outbox, seen),
+            RulesSource::new(Vec::new()),
+        );
+        Watcher {
+            judge,
+            incoming,
+            scanner: Scanner::new(Trust::Kernel, Cursor::default(), buses),
+            records: 0,
+            sequence: 0,
+            unheard: Vec::new(),
+            is_beating: true,
+            beats: 0,
+            registration,
+            _written: written,
+            _seen: kept,
+        }
+    }
+
+    pub(super) fn submit(&mut self, name: &str, change: impl FnOnce(&mut JobSpec)) {
+        let mut spec = testing::single(name, 1, 1);
+        change(&mut spec);
+        if spec.gang {
+            spec.partition_grace_ms = testing::gang(name, 1, 1).partition_grace_ms;
+        }
+        let job = self.cluster.submit(spec);
+        self.jobs.insert(name.to_owned(), job);
+    }
+
+    pub(super) fn log(&mut self, host: u32, facility: u32, text: &str) -> Result<()> {
+        let watcher = self.watcher_of(HostId(host))?;
+        watcher.records += 1;
+        let record = format!("{facility},{},{},-;{text}", watcher.records, watcher.records);
+        let scanned = watcher.scanner.read("boot", &record)?;
+        if let Some(event) = scanned.event {
+            watcher.see(Seen::Line {
+                event,
+                text: scanned.text,
+                cursor: Cursor::default(),
+            });
+        }
+        Ok(())
+    }
+
+    pub(super) fn read(
+        &mut self,
+        place: &str,
+        rule: &str,
+        values: &BTreeMap<String, i64>,
+        lasts: bool,
+    ) -> Result<()> {
+        let (host, component) = self.place(place)?;
+        let metrics: Vec<(String, i64)> = values.clone().into_iter().collect();
+        let sample = Sample {
+            rule: rule.to_owned(),
+            component: component.clone(),
+            metrics: metrics.clone(),
+        };
+        self.watcher_of(host)?.see(Seen::Samples(vec![sample]));
+        if lasts {
+            self.readings.insert((host, rule.to_owned(), component), metrics);
+        }
+        Ok(())
+    }
+
+    pub(super) fn signal(&mut self, place: &str, word: &str) -> Result<()> {
+        let (host, component) = self.place(place)?;
+        let Component::Gpu(gpu) = component else {
+            return Err("the backend speaks of GPUs".into());
+        };
+        let health = match word {
+            "healthy" => muster_core::command::GpuHealth::Healthy,
+            word => faulted(word, ""),
+        };
+        self.watcher_of(host)?.see(Seen::Gpu(gpu, health.clone()));
+        // What was found of it is heard before.
+        self.hear();
+        self.apply(&Command::SetGpuHealth {
+            leader: self.cluster.leader(),
+            host,
+            gpu,
+            health,
+        });
+        Ok(())
+    }
+
+    pub(super) fn check(&mut self, host: u32, name: &str, code: i32) -> Result<()> {
+        let result = read(Dialect::Nagios, CheckEnd::Exited(code), "said so");
+        let watcher = self.watcher_of(HostId(host))?;
+        watcher.see(Seen::Checked(name.to_owned(), result));
+        Ok(())
+    }
+
+    pub(super) fn exit(&mut self, job: &str, task: u32, end: End) -> Result<()> {
+        let job = *self.jobs.get(job).ok_or("no such job")?;
+        let exit = Exit {
+            code: end.code,
+            signal: end.signal,
+            evidence: end.says,
+            out_of_memory: end.oom,
+            sender: end.by_kernel.then_some(SignalSender::Kernel),
+            ..testing::exit_with(0)
+        };
+        self.cluster.exit(job, task, exit);
+        self.note_events();
+        Ok(())
+    }
+
+    pub(super) fn save(&mut self, name: &str) -> Result<()> {
+        let job = *self.jobs.get(name).ok_or("no such job")?;
+        let attempt = self.cluster.attempt(job, UnitIndex(0)).ok_or("it does not run")?;
+        let checkpoint = CheckpointCommit {
+            epoch: attempt.epoch,
+            step: self.now_ms() / 1_000,
+            path: format!("/checkpoints/step_{}", self.now_ms()),
+            size_bytes: 0,
+            digest: String::new(),
+            save_ms: None,
+        };
+        self.apply(&Command::CommitCheckpoint {
+            leader: self.cluster.leader(),
+            job,
+            unit: UnitIndex(0),
+            checkpoint,
+        });
+        Ok(())
+    }
+
+    pub(super) fn hear_of(&mut self, hosts: &[u32], is_beating: bool) {
+        for (_, watcher) in self.hosts.iter_mut().filter(|(id, _)| hosts.contains(&id.0)) {
+            watcher.is_beating = is_beating;
+        }
+        if is_beating {
+            self.beat();
+        }
+    }
+
+    /// The host comes back by a new boot, and its tasks with it are gone.
+    pub(super) fn boot(&mut self, host: u32) -> Result<()> {
+        let id = HostId(host);
+        let watcher = self.watcher_of(id)?;
+        let mut registration = watcher.registration.clone();
+        registration.incarnation += 1;
+        registration.boot_id.push('+');
+        watcher.registration = registration.clone();
+        watcher.sequence = 0;
+        watcher.is_beating = true;
+        self.apply(&Command::RegisterHost {
+            leader: self.cluster.leader(),
+            registration: Arc::new(registration),
+        });
+        self.beat();
+        for report in self.tasks_on(id) {
+            let outcome = TaskOutcome::Gone {
+                detail: "the host has booted".to_owned(),
+            };
+            self.apply(&Command::ReportTask(TaskReport { outcome, ..report }));
+        }
+        Ok(())
+    }
+
+    pub(super) fn block(&mut self, place: &str) -> Result<()> {
+        let target = self.target(place)?;
+        let command = Command::Block {
+            request: self.cluster.next_request(),
+            target,
+            block: Block {
+                reason: "by hand".to_owned(),
+                author: "grace".to_owned(),
+                evidence: String::new(),
+                since: self.cluster.now,
+                expires_at: None,
+                drain_deadline: None,
+            },
+        };
+        self.require(&command)
+    }
+
+    pub(super) fn unblock(&mut self, place: &str) -> Result<()> {
+        let target = self.target(place)?;
+        let command = Command::Unblock {
+            request: self.cluster.next_request(),
+            target,
+            author: "grace".to_owned(),
+        };
+        self.require(&command)
+    }
+
+    /// A new leader that remembers nothing but the state.
+    pub(super) fn lead_anew(&mut self) {
+        self.apply(&Command::LeaderBegan {
+            replica: ReplicaId(2),
+        });
+        let epoch = self.cluster.leader();
+        let now = self.now();
+        self.reactor = Reactor::new(epoch, Timings::default(), now, BTreeMap::new());
+        self.wake_at = None;
+        self.beat();
+    }
+
+    pub(super) fn wait(&mut self, span_ms: u64) {
+        let end = self.cluster.now.after(span_ms);
+        while self.cluster.now < end {
+            let wake = self.wake_at.map(|at| self.began.after(at.0));
+            let works = self.working.values().map(|(due, _)| *due);
+            let dates = [self.next_beat, self.next_poll, end].into_iter();
+            let dates = dates.chain(wake).chain(works);
+            let soonest = self.cluster.now.after(1);
+            let next = dates.map(|at| at.max(soonest)).min().unwrap_or(end).min(end);
+            self.cluster.wait(next.since(self.cluster.now));
+            self.clock.store(self.now_ms(), Ordering::Relaxed);
+            self.bring();
+            self.settle();
+        }
+    }
+
+    // What follows.
+
+    /// What time brings: beats, readings, the ends of repairs and checks.
+    fn bring(&mut self) {
+        let now = self.cluster.now;
+        if now >= self.next_beat {
+            self.beat();
+        }
+        if now >= self.next_poll {
+            self.next_poll = now.after(POLL_MS);
+            for ((host, rule, component), metrics) in &self.readings {
+                let sample = Sample {
+                    rule: rule.clone(),
+                    component: component.clone(),
+                    metrics: metrics.clone(),
+                };
+                if let Some(watcher) = self.hosts.get_mut(host) {
+                    watcher.see(Seen::Samples(vec![sample]));
+                }
+            }
+        }
+        let over = self.working.iter().filter(|(_, (due, _))| *due <= now);
+        let over: Vec<(Component, TimeMs)> = over.map(|(of, _)| of.clone()).collect();
+        for (component, since) in over {
+            let step = match self.outcome {
+                Outcome::Passes => WorkStep::Passed,
+                Outcome::Fails => WorkStep::Failed,
+                Outcome::Hangs => continue,
+            };
+            let work = HealthCommand::Work {
+                leader: self.cluster.leader(),
+                component: component.clone(),
+                step,
+                since,
+                evidence: step.word().to_owned(),
+            };
+            let applied = self.apply(&Command::Health(work));
+            if applied.result.is_ok() {
+                self.working.remove(&(component, since));
+            } else if let Some((due, _)) = self.working.get_mut(&(component, since)) {
+                // Too early: told again with the next report.
+                *due = now.after(WORK_MS);
+            }
+        }
+    }
+
+    fn beat(&mut self) {
+        let now = self.now();
+        self.next_beat = self.cluster.now.after(Timings::default().beat_ms);
+        let beating: Vec<HostId> = { self.hosts.iter_mut() }
+            .filter(|(_, watcher)| watcher.is_beating)
+            .map(|(id, watcher)| {
+                watcher.judge.tick();
+                watcher.beats += 1;
+                *id
+            })
+            .collect();
+        for host in beating {
+            let sequence = self.hosts.get(&host).map_or(0, |watcher| watcher.beats);
+            let beat = Beat {
+                sequence,
+                acknowledged: sequence.saturating_sub(1),
+                leader: self.cluster.leader(),
+                desired_revision: self.cluster.state.revision,
+                status: None,
+            };
+            let state = &self.cluster.state;
+            let reaction = self.reactor.step(state, Input::Beat { host, beat }, now);
+            for command in &reaction.commands {
+                self.apply(command);
+            }
+        }
+    }
+
+    /// Everything that follows at this instant.
+    pub(super) fn settle(&mut self) {
+        loop {
+            let before = self.cluster.state.revision;
+            self.hear();
+            self.lead();
+            self.play();
+            self.take_orders();
+            if self.cluster.state.revision == before {
+                return;
+            }
+        }
+    }
+
+    /// What was found reaches the state.
+    fn hear(&mut self) {
+        let hosts: Vec<HostId> = self.hosts.keys().copied().collect();
+        for host in hosts {
+            let Some(watcher) = self.hosts.get_mut(&host) else {
+                continue;
+            };
+            watcher.tell(host);
+            let findings = std::mem::take(&mut watcher.unheard);
+            let incarnation = watcher.registration.incarnation;
+            if !findings.is_empty() {
+                self.apply(&Command::Health(HealthCommand::Report {
+                    leader: self.cluster.leader(),
+                    host,
+                    incarnation,
+                    findings,
+                }));
+            }
+        }
+    }
+
+    fn lead(&mut self) {
+        let (time, now) = (self.cluster.now, self.now());
+        let reaction = { &mut self.reactor }.step(&self.cluster.state, Input::Tick { time }, now);
+        self.wake_at = reaction.wake_at;
+        for command in &reaction.commands {
+            self.apply(command);
+        }
+        let planned = plan(&self.cluster.state, self.cluster.now, Budget::default());
+        for step in &planned.steps {
+            self.apply(step);
+        }
+    }
+
+    /// Tasks start as soon as they are placed, and end as soon as they are asked to.
+    fn play(&mut self) {
+        let beating: BTreeSet<HostId> = { self.hosts.iter() }
+            .filter(|(_, watcher)| watcher.is_beating)
+            .map(|(id, _)| *id)
+            .collect();
+        let mut reports = Vec::new();
+        for host in beating {
+            for report in self.tasks_on(host) {
+                let attempt = self.cluster.attempt(report.job, report.unit);
+                let Some(attempt) = attempt else { continue };
+                let phase = attempt.task(report.task).map(|run| run.phase);
+                let outcome = if attempt.stop.is_some() {
+                    TaskOutcome::Exited(Exit {
+                        code: None,
+                        signal: Some(15),
+                        sender: Some(SignalSender::Supervisor),
+                        ..testing::exit_with(0)
+                    })
+                } else if phase.is_some_and(|phase| !phase.has_begun()) {
+                    TaskOutcome::Started
+                } else {
+                    continue;
+                };
+                reports.push(TaskReport { outcome, ..report });
+            }
+        }
+        for report in reports {
+            self.apply(&Command::ReportTask(report));
+        }
+    }
+
+    /// Workers begin what they are ordered to.
+    fn take_orders(&mut self) {
+        let due = self.cluster.now.after(WORK_MS);
+        for (host, watcher) in self.hosts.iter().filter(|(_, watcher)| watcher.is_beating) {
+            let gpus = watcher.registration.gpus.iter().map(|gpu| gpu.uuid);
+            for Order {
+                component, since, ..
+            } in self.cluster.state.health.orders(*host, gpus)
+            {
+                self.working.entry((component, since)).or_insert((due, *host));
+            }
+        }
+    }
+
+    /// Tasks on a host that have not ended, as reports of them would begin.
+    fn tasks_on(&self, host: HostId) -> Vec<TaskReport> {
+        let mut reports = Vec::new();
+        for job in self.cluster.state.jobs.values() {
+            for (unit, known) in &job.units {
+                let attempt = known.attempt.as_deref();
+                for run in attempt.iter().flat_map(|attempt| &attempt.tasks) {
+                    if run.host == host && !run.phase.is_terminal() {
+                        reports.push(TaskReport {
+                            leader: self.cluster.leader(),
+                            job: job.id,
+                            unit: *unit,
+                            epoch: attempt.map(|it| it.epoch_of(run.task)).unwrap_or_default(),
+                            task: TaskIndex(run.task.get()),
+                            outcome: TaskOutcome::Started,
+                        });
+                    }
+                }
+            }
+        }
+        reports
+    }
+
+    fn apply(&mut self, command: &Command) -> Applied {
+        let applied = self.cluster.apply(command);
+        self.note_events();
+        applied
+    }
+
+    fn require(&mut self, command: &Command) -> Result<()> {
+        let applied = self.apply(command);
+        applied.result.map(drop).map_err(|refused| refused.to_string().into())
+    }
+
+    /// Writes down what the last command made happen.
+    fn note_events(&mut self) {
+        let after_ms = self.cluster.now.since(self.injected);
+        let state = &self.cluster.state;
+        let name = |id: JobId| {
+            let named = self.jobs.iter().find(|(_, job)| **job == id);
+            named.map_or_else(|| id.to_string(), |(name, _)| name.clone())
+        };
+        let newest = { state.events.iter() }.filter(|(revision, _)| *revision == state.revision);
+        let lines = newest.flat_map(|(_, events)| events.iter());
+        let lines: Vec<String> = lines.filter_map(|event| show::event(&event.kind, &name)).collect();
+        self.happened.extend(lines.into_iter().map(|line| (after_ms, line)));
+    }
+
+    fn now_ms(&self) -> u64 {
+        self.cluster.now.since(self.began)
+    }
+
+    fn now(&self) -> MonotonicMs {
+        MonotonicMs(self.now_ms())
+    }
+
+    fn watcher_of(&mut self, host: HostId) -> Result<&mut Watcher> {
+        self.hosts.get_mut(&host).ok_or_else(|| "no such host".into())
+    }
+
+    fn target(&self, place: &str) -> Result<BlockTarget> {
+        match self.place(place)? {
+            (_, Component::Gpu(gpu)) => Ok(BlockTarget::Gpu(gpu)),
+            (host, _) => {
+                let host = self.cluster.state.host(host).ok_or("no such host")?;
+                Ok(BlockTarget::Host(host.name.to_string()))
+            }
+        }
+    }
+
+    /// `HOST`, `HOST/GPU` or `HOST:PORT`, as a worker names it.
+    fn place(&self, text: &str) -> Result<(HostId, Component)> {
+        if let Some((host, index)) = text.split_once('/').filter(|_| !text.contains(':')) {
+            let (host, index) = (host.parse()?, index.parse()?);
+            let gpu: GpuUuid = testing::gpu_uuid(host, index);
+            return Ok((HostId(host), Component::Gpu(gpu)));
+        }
+        if let Some((host, name)) = text.split_once(':') {
+            let nic = Component::Nic {
+                host: HostId(0),
+                name: name.to_owned(),
+            };
+            return Ok((HostId(host.parse()?), nic));
+        }
+        Ok((HostId(text.parse()?), THIS_HOST))
+    }
+}
+
+impl Watcher {
+    fn see(&mut self, seen: Seen) {
+        self.judge.see(seen);
+    }
+
+    /// Numbers what was found, and names the host as the cluster does.
+    fn tell(&mut self, host: HostId) {
+        block_on(self.judge.tell());
+        while let Ok(Incoming::Found(findings)) = self.incoming.try_recv() {
+            for mut finding in findings {
+                self.sequence += 1;
+                finding.sequence = self.sequence;
+                match &mut finding.component {
+                    Component::Host(of) | Component::Nic { host: of, .. } => *of = host,
+                    Component::Gpu(_) | Component::Rack(_) => {}
+                }
+                self.unheard.push(finding);
+            }
+        }
+        self.judge.see(Seen::Heard(self.sequence));
+    }
+}
+
+/// A time as people say it.
+fn spoken(span_ms: u64) -> String {
+    match span_ms {
+        0..1_000 => format!("{span_ms} ms"),
+        1_000..60_000 => format!("{}.{} s", span_ms / 1_000, span_ms % 1_000 / 100),
+        _ => format!("{} min {} s", span_ms / 60_000, span_ms % 60_000 / 1_000),
+    }
+}
