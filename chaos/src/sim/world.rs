@@ -44,6 +44,8 @@ const TIMINGS: Timings = Timings {
 const PARTITION_GRACE_MS: u64 = 6_000;
 /// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
 const QUIET_MAX: Duration = Duration::from_secs(600);
+/// How long replicas may take until they stand at one revision.
+const REST_MAX: Duration = Duration::from_secs(30);
 /// Ids of the requests by which an operator gives things back; those of users are drawn.
 const OPERATORS_REQUESTS: u128 = 1 << 100;
 /// How long giving one thing back may take.
@@ -334,8 +336,22 @@ impl World {
             }
             tokio::time::sleep(Duration::from_millis(500)).await;
         }
-        // Followers apply what they have once they hear the next heartbeat.
-        tokio::time::sleep(Duration::from_secs(2)).await;
+        // Followers apply what they have once they hear the next heartbeat. Checks, probations and their ticks go on although
+        // no job is left: what is committed meanwhile is waited for as well.
+        let rest = Instant::now() + REST_MAX;
+        loop {
+            tokio::time::sleep(Duration::from_secs(2)).await;
+            if self.is_at_one_revision() || Instant::now() > rest {
+                return;
+            }
+        }
+    }
+
+    fn is_at_one_revision(&self) -> bool {
+        let up = self.replicas.registry.up();
+        let mut revisions = { up.iter() }.map(|(_, handle)| handle.with_state(|it| it.revision));
+        let first = revisions.next();
+        revisions.all(|revision| Some(revision) == first)
     }
 
     /// All is repaired: an operator gives back what rules still keep out of placement.
