@@ -16,9 +16,7 @@ pub use note::HealthNote;
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
 };
-use crate::health::Component;
-use crate::health::attribution::Blame;
-use crate::health::component::Phase;
+use crate::health::{Component, attribution::Blame, component::Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };

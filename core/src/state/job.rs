@@ -7,7 +7,7 @@ use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
 use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
-use crate::health::attribution::{Blame, Measure};
+use crate::health::attribution::Blame;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
     UnitIndex,
@@ -370,34 +370,6 @@ impl Attempt {
     }
 }
 
-impl Unit {
-    /// Its newest past attempts in a row that ended because a task could not be started, newest first.
-    pub fn start_errors(&self) -> impl Iterator<Item = &PastAttempt> {
-        let had_start_error = |past: &&PastAttempt| {
-            let exit = past.exit.as_ref();
-            exit.is_some_and(|exit| exit.start_error.is_some())
-        };
-        self.past.iter().rev().take_while(had_start_error)
-    }
-
-    /// The hosts that could not start a task of it in these.
-    #[must_use]
-    pub fn culprits(&self) -> BTreeSet<HostId> {
-        let of_past = self.start_errors().map(|past| past.culprit);
-        of_past.flatten().collect()
-    }
-
-    /// The hosts on which it has just failed for no known reason.
-    fn to_be_retried_off(&self) -> &[HostId] {
-        let last = self.past.last();
-        let sent_elsewhere = last.filter(|past| {
-            let blame = past.blame.as_deref();
-            blame.is_some_and(|blame| blame.measures.contains(&Measure::RetryElsewhere))
-        });
-        sent_elsewhere.map_or(&[], |past| &past.hosts)
-    }
-}
-
 impl Job {
     /// A unit's record; one without a history is `None` although it exists.
     #[must_use]
@@ -461,26 +433,6 @@ impl Job {
         } else {
             unit.get()..unit.get() + 1
         }
-    }
-
-    /// Hosts that a waiting unit had better not be placed on: those where it failed as often in a row as it may be begun
-    /// again in place, those that could not start a task of it since it last ran, the one that is to blame for its last
-    /// end, and those where it has just failed for no known reason.
-    #[must_use]
-    pub fn hosts_avoided(&self, unit: UnitIndex) -> Vec<HostId> {
-        let Some(known) = self.unit(unit) else {
-            return Vec::new();
-        };
-        let max = self.spec.lifecycle.local_retries_max;
-        let failed = known.restart_reason == RestartReason::User;
-        if failed && max > 0 && known.local_retries >= max {
-            let last = known.past.last();
-            return last.map_or_else(Vec::new, |past| past.hosts.clone());
-        }
-        let mut avoided = known.culprits();
-        avoided.extend(known.past.last().and_then(|past| past.culprit));
-        avoided.extend(known.to_be_retried_off());
-        avoided.into_iter().collect()
     }
 
     /// Whether as many of its units hold resources as may at a time.

@@ -5,6 +5,7 @@
 //! rest and never stored.
 
 mod attempts;
+mod avoided;
 mod cell_index;
 mod cells;
 mod checkpoint;
