@@ -82,6 +82,18 @@ fn describe_job(state: &State, machines: &[SimHost], job: &Job, text: &mut Strin
     let blocker = blocker.map_or_else(String::new, |blocker| format!(", waits for {blocker:?}"));
     line(text, &format!("job {} {:?}{blocker}", job.id, job.phase));
     for (index, unit) in &job.units {
+        for past in unit.past.iter().filter(|_| !unit.phase.is_terminal()) {
+            let blame = past.blame.as_deref();
+            let blame = blame.map_or_else(String::new, |blame| format!("; {blame}"));
+            let ran = past.running_at.map(|at| past.ended_at.since(at));
+            let (number, at, detail) = (past.number, past.ended_at, &past.detail);
+            line(
+                text,
+                &format!(
+                    "  unit {index} attempt {number} ended {at}, ran {ran:?} ms: {detail}{blame}"
+                ),
+            );
+        }
         let Some(attempt) = unit.attempt.as_deref() else {
             continue;
         };

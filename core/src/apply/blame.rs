@@ -211,12 +211,14 @@ fn task_end<'a>(attempt: &Attempt, run: &'a TaskRun) -> TaskEnd<'a> {
     }
 }
 
-/// What was found on an attempt's hosts and lies near enough to now.
+/// What was found on an attempt's hosts, lies near enough to now, and came after its beginning: what was found before was
+/// dealt with before anything was placed there again.
 fn findings(state: &State, attempt: &Attempt) -> Vec<Finding> {
     let hosts: BTreeSet<HostId> = attempt.hosts().into_iter().collect();
     let is_near = |finding: &&Finding| {
         let span = state.time.since(finding.at);
-        span <= attribution::WINDOW_BEFORE_MS && finding.severity > Severity::Healthy
+        let is_recent = span <= attribution::WINDOW_BEFORE_MS && finding.at >= attempt.placed_at;
+        is_recent && finding.severity > Severity::Healthy
     };
     let is_there = |finding: &&Finding| match &finding.component {
         Component::Gpu(gpu) => { state.gpu_hosts.get(gpu) }.is_some_and(|it| hosts.contains(it)),

@@ -37,6 +37,7 @@ scripts! {
     blame_excuses,
     blame_gang,
     blame_gpu,
+    blame_old_findings,
     block_and_expiry,
     cancel,
     claims,
