@@ -9,6 +9,10 @@ use crate::limits;
 use crate::rejection::Rejection;
 use crate::state::Answer;
 
+/// Words of workers for GPUs that take nothing new and do no harm to what runs on them: it goes on with the driver that it
+/// began with.
+const SPARING_SIGNALS: &[&str] = &["driver-version-mismatch"];
+
 impl Step<'_> {
     pub(super) fn set_gpu_health(
         &mut self,
@@ -48,8 +52,11 @@ impl Step<'_> {
             host_name,
             health: health.clone(),
         });
-        if *health != GpuHealth::Healthy {
-            self.stop_holder(uuid);
+        if let GpuHealth::Faulted { signal, .. } = health {
+            let newer_rules = self.state.job_defaults.is_some();
+            if !newer_rules || !SPARING_SIGNALS.contains(&signal.as_str()) {
+                self.stop_holder(uuid);
+            }
             self.give_up_broken_claims(id);
         }
     }

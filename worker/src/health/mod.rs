@@ -15,6 +15,9 @@
 mod adapters;
 mod checks;
 mod config;
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod faults;
 mod host;
 mod judge;
 mod kernel_log;
@@ -25,9 +28,6 @@ pub(crate) mod rates;
 mod rules;
 mod sampler;
 mod signals;
-#[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
-mod faults;
 #[cfg(test)]
 mod sources;
 mod works;

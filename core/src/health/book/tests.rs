@@ -229,7 +229,7 @@ fn a_fault_takes_out_what_is_broken_and_no_more() {
         (
             "20: throttled",
             Site::new().reading("hw_slowdown", gpu(1, 0), Degraded, 0),
-            "g1.0 suspect",
+            "g1.0 suspect, held g1.0",
         ),
         (
             "21: power brake",
@@ -397,7 +397,7 @@ fn what_a_reading_blocked_a_reading_ends() {
     site.reading("hw_slowdown", gpu(2, 0), Severity::Degraded, 0);
     assert_eq!(
         site.reading("hw_slowdown", gpu(2, 0), Severity::Healthy, 1),
-        "g2.0 healthy"
+        "g2.0 healthy, held g2.0"
     );
     // What asks for a check is not over because the counter stands still.
     site.reading("ecc_unc_volatile", gpu(3, 0), Severity::Fatal, 0);

@@ -40,9 +40,15 @@ enum Command {
         preemptible: bool,
     },
     /// A line of a host's kernel log.
-    Line { host: u32, text: String },
+    Line {
+        host: u32,
+        text: String,
+    },
     /// The same, written by a process.
-    Forged { host: u32, text: String },
+    Forged {
+        host: u32,
+        text: String,
+    },
     /// What is read of a host, or `HOST/GPU`, or `HOST:PORT`, every 30 s from now on.
     Reading {
         place: String,
@@ -58,9 +64,16 @@ enum Command {
         values: BTreeMap<String, i64>,
     },
     /// The GPU backend's word on a GPU; `healthy` takes it back.
-    Signal { gpu: String, word: String },
+    Signal {
+        gpu: String,
+        word: String,
+    },
     /// A check of the site ends with an exit code.
-    Check { host: u32, name: String, code: i32 },
+    Check {
+        host: u32,
+        name: String,
+        code: i32,
+    },
     /// A task of a job ends.
     Exit {
         job: String,
@@ -77,28 +90,49 @@ enum Command {
         by_kernel: bool,
     },
     /// A job commits a checkpoint.
-    Save { job: String },
+    Save {
+        job: String,
+    },
     /// Time passes: `500ms`, `15s`, `4m`, `12h`, `2d`.
-    Wait { span: String },
+    Wait {
+        span: String,
+    },
     /// These hosts are not heard any more.
-    Silent { hosts: Vec<u32> },
+    Silent {
+        hosts: Vec<u32>,
+    },
     /// These hosts are heard again.
-    Beating { hosts: Vec<u32> },
+    Beating {
+        hosts: Vec<u32>,
+    },
     /// A host boots.
-    Boot { host: u32 },
+    Boot {
+        host: u32,
+    },
     /// How repairs and checks end from now on, 60 s after they begin: `pass`, `fail`, or `hang` for ever.
-    Work { outcome: String },
+    Work {
+        outcome: String,
+    },
     /// A person blocks a host or GPU, or gives it back.
-    Block { place: String },
-    Unblock { place: String },
+    Block {
+        place: String,
+    },
+    Unblock {
+        place: String,
+    },
     /// Another replica leads.
     Lead,
     /// What is known of health.
     Health,
     /// Since the last injection, something with this in its line has happened within this time.
-    Within { span: String, text: String },
+    Within {
+        span: String,
+        text: String,
+    },
     /// Nothing with this in its line has happened since the last injection.
-    Never { text: String },
+    Never {
+        text: String,
+    },
 }
 
 struct Faults(World);
@@ -219,10 +253,13 @@ fn every_fault_has_its_reaction_in_its_time() {
         .collect();
     scripts.sort();
     assert!(!scripts.is_empty());
+    let mut failed = String::new();
     for script in scripts {
-        let run = goldenscript::run(&mut Faults(World::new()), &script);
-        run.unwrap_or_else(|error| panic!("{}: {error}", script.display()));
+        if let Err(error) = goldenscript::run(&mut Faults(World::new()), &script) {
+            failed.push_str(&format!("{}: {error}\n", script.display()));
+        }
     }
+    assert!(failed.is_empty(), "{failed}");
 }
 
 /// The documentation's table names what there is, for every fault of the catalogue.

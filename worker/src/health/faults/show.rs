@@ -54,9 +54,16 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             let blame = blame.as_deref().map_or_else(String::new, |blame| {
                 let of = blame.component.as_ref().map(component);
                 let of = of.map_or_else(String::new, |of| format!(" ({of})"));
-                format!("; {}{of} by {}, {} pays", blame.class, blame.step, blame.charge)
+                format!(
+                    "; {}{of} by {}, {} pays",
+                    blame.class, blame.step, blame.charge
+                )
             });
-            format!("{}/{unit} ended: {}{blame}", job_name(*job), shortened(detail))
+            format!(
+                "{}/{unit} ended: {}{blame}",
+                job_name(*job),
+                shortened(detail)
+            )
         }
         EventKind::JobFinished { job, phase, .. } => format!("{} {phase:?}", job_name(*job)),
         EventKind::CheckpointSpoiled { job, step, .. } => {

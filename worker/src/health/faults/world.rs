@@ -127,11 +127,13 @@ impl World {
         }
     }
 
-    /// Whatever happens from now on counts from now.
+    /// Whatever happens from now on counts from now; what is injected at the same instant belongs together.
     pub(super) fn inject(&mut self) {
-        self.injected = self.cluster.now;
-        self.happened.clear();
-        self.shown = 0;
+        if self.cluster.now > self.injected {
+            self.injected = self.cluster.now;
+            self.happened.clear();
+            self.shown = 0;
+        }
     }
 
     pub(super) fn take_lines(&mut self) -> String {
@@ -247,7 +249,10 @@ impl World {
     pub(super) fn log(&mut self, host: u32, facility: u32, text: &str) -> Result<()> {
         let watcher = self.watcher_of(HostId(host))?;
         watcher.records += 1;
-        let record = format!("{facility},{},{},-;{text}", watcher.records, watcher.records);
+        let record = format!(
+            "{facility},{},{},-;{text}",
+            watcher.records, watcher.records
+        );
         let scanned = watcher.scanner.read("boot", &record)?;
         if let Some(event) = scanned.event {
             watcher.see(Seen::Line {
@@ -275,7 +280,8 @@ impl World {
         };
         self.watcher_of(host)?.see(Seen::Samples(vec![sample]));
         if lasts {
-            self.readings.insert((host, rule.to_owned(), component), metrics);
+            self.readings
+                .insert((host, rule.to_owned(), component), metrics);
         }
         Ok(())
     }
@@ -325,7 +331,10 @@ impl World {
 
     pub(super) fn save(&mut self, name: &str) -> Result<()> {
         let job = *self.jobs.get(name).ok_or("no such job")?;
-        let attempt = self.cluster.attempt(job, UnitIndex(0)).ok_or("it does not run")?;
+        let attempt = self
+            .cluster
+            .attempt(job, UnitIndex(0))
+            .ok_or("it does not run")?;
         let checkpoint = CheckpointCommit {
             epoch: attempt.epoch,
             step: self.now_ms() / 1_000,
@@ -344,7 +353,11 @@ impl World {
     }
 
     pub(super) fn hear_of(&mut self, hosts: &[u32], is_beating: bool) {
-        for (_, watcher) in self.hosts.iter_mut().filter(|(id, _)| hosts.contains(&id.0)) {
+        for (_, watcher) in self
+            .hosts
+            .iter_mut()
+            .filter(|(id, _)| hosts.contains(&id.0))
+        {
             watcher.is_beating = is_beating;
         }
         if is_beating {
@@ -423,7 +436,11 @@ impl World {
             let dates = [self.next_beat, self.next_poll, end].into_iter();
             let dates = dates.chain(wake).chain(works);
             let soonest = self.cluster.now.after(1);
-            let next = dates.map(|at| at.max(soonest)).min().unwrap_or(end).min(end);
+            let next = dates
+                .map(|at| at.max(soonest))
+                .min()
+                .unwrap_or(end)
+                .min(end);
             self.cluster.wait(next.since(self.cluster.now));
             self.clock.store(self.now_ms(), Ordering::Relaxed);
             self.bring();
@@ -594,7 +611,9 @@ impl World {
                 component, since, ..
             } in self.cluster.state.health.orders(*host, gpus)
             {
-                self.working.entry((component, since)).or_insert((due, *host));
+                self.working
+                    .entry((component, since))
+                    .or_insert((due, *host));
             }
         }
     }
@@ -630,7 +649,10 @@ impl World {
 
     fn require(&mut self, command: &Command) -> Result<()> {
         let applied = self.apply(command);
-        applied.result.map(drop).map_err(|refused| refused.to_string().into())
+        applied
+            .result
+            .map(drop)
+            .map_err(|refused| refused.to_string().into())
     }
 
     /// Writes down what the last command made happen.
@@ -643,8 +665,11 @@ impl World {
         };
         let newest = { state.events.iter() }.filter(|(revision, _)| *revision == state.revision);
         let lines = newest.flat_map(|(_, events)| events.iter());
-        let lines: Vec<String> = lines.filter_map(|event| show::event(&event.kind, &name)).collect();
-        self.happened.extend(lines.into_iter().map(|line| (after_ms, line)));
+        let lines: Vec<String> = lines
+            .filter_map(|event| show::event(&event.kind, &name))
+            .collect();
+        self.happened
+            .extend(lines.into_iter().map(|line| (after_ms, line)));
     }
 
     fn now_ms(&self) -> u64 {
@@ -656,7 +681,9 @@ impl World {
     }
 
     fn watcher_of(&mut self, host: HostId) -> Result<&mut Watcher> {
-        self.hosts.get_mut(&host).ok_or_else(|| "no such host".into())
+        self.hosts
+            .get_mut(&host)
+            .ok_or_else(|| "no such host".into())
     }
 
     fn target(&self, place: &str) -> Result<BlockTarget> {
