@@ -38,20 +38,19 @@ impl Step<'_> {
                     self.note(HealthNote::Alert, &component, reason);
                 }
                 Effect::Incident(incident) => {
-                    let (group, hosts) = (&incident.group, incident.hosts.len());
+                    let hosts = incident.hosts.len();
                     self.emit(EventKind::HealthNoted {
                         note: HealthNote::Incident,
-                        subject: format!("{} {}", group.kind, group.name),
+                        subject: incident.group.to_string(),
                         detail: format!(
                             "{hosts} hosts went bad together: it is not held against them"
                         ),
                     });
                 }
                 Effect::IncidentOver(incident) => {
-                    let group = &incident.group;
                     self.emit(EventKind::HealthNoted {
                         note: HealthNote::Incident,
-                        subject: format!("{} {}", group.kind, group.name),
+                        subject: incident.group.to_string(),
                         detail: "it is over".to_owned(),
                     });
                 }
@@ -112,7 +111,7 @@ impl Step<'_> {
         self.show_to_placement(host, component, &condition);
         self.give_up_broken_claims(host);
         let detail = match condition.held() {
-            Some(Held { rule, what, .. }) => format!("{what} is kept off by rule {rule}"),
+            Some(Held { rule, what, .. }) => format!("rule {rule} keeps {what} off"),
             None => "nothing is kept off any more".to_owned(),
         };
         self.note(HealthNote::Hold, component, detail);

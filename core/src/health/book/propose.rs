@@ -109,12 +109,11 @@ impl Book {
         if !is_host {
             return None;
         }
-        let was_open = self.incidents.of(place.host, wish.at).is_some();
+        let open_before = self.incidents.ends().count();
         let incident = Arc::make_mut(&mut self.incidents)
             .see(wish.at, place.host, place.groups)?
             .clone();
-        let is_new = !was_open && incident.since == wish.at;
-        if !is_new {
+        if self.incidents.ends().count() == open_before {
             return Some(Vec::new());
         }
         let mut effects = Vec::new();

@@ -483,7 +483,7 @@ fn an_admins_word_stands_above_everything() {
     assert_eq!(told(&effects), "g1.0 healthy");
     let muted = site.xid(95, gpu(1, 0), HOUR_MS);
     assert!(
-        muted.starts_with("g1.0: rule xid does nothing here until"),
+        muted.starts_with("g1.0: rule xid does nothing here for a day"),
         "{muted}"
     );
     // Blocked by a person, found ill meanwhile, given back by time: blocked for what was found.

@@ -69,7 +69,7 @@ pub enum Refusal {
     #[error("{0} is not for this actor")]
     NotTheirs(Event),
     /// An admin gave the component back and overruled this rule.
-    #[error("rule {rule} does nothing here until {until}: an admin gave the component back")]
+    #[error("rule {rule} does nothing here for a day: an admin gave the component back")]
     Muted {
         /// Which rule.
         rule: String,

@@ -1,6 +1,7 @@
 //! Many hosts at once: one incident, and not as many faults.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
@@ -52,6 +53,15 @@ pub struct Group {
     pub kind: GroupKind,
     /// Its name.
     pub name: String,
+}
+
+impl fmt::Display for Group {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.kind {
+            GroupKind::Cluster => formatter.write_str("the cluster"),
+            kind => write!(formatter, "{kind} {}", self.name),
+        }
+    }
 }
 
 /// Hosts that went bad together.
