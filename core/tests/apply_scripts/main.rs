@@ -57,6 +57,7 @@ scripts! {
     health_lemon,
     health_refused,
     health_site_check,
+    health_unfit_gpu,
     host_identity,
     host_lost,
     hot_loop,

@@ -10,7 +10,7 @@ use crate::health::guard_rails::{Group, GroupKind, PoolView};
 use crate::health::rules::RuleSet;
 use crate::health::{Component, Weight};
 use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
-use crate::state::{Holder, Host, Job, State};
+use crate::state::{Gpu, Holder, Host, Job, State};
 
 /// The label by which a host says to which pool it belongs; without it, its first GPU's model counts.
 pub const POOL_LABEL: &str = "muster.pool";
@@ -64,7 +64,7 @@ impl Step<'_> {
         Place {
             host: id,
             gpus: count(host.gpus.len()),
-            view: view_of(self.state, &pool, rack.as_deref()),
+            view: view_of(self.state, (&pool, rack.as_deref()), component),
             groups: groups_of(self.state, rack),
             pool,
             job: job.map(|job| job.id),
@@ -104,7 +104,8 @@ pub(crate) fn is_idle_component(state: &State, host: HostId, component: &Compone
 /// The pool of a host as it is at the moment.
 pub(crate) fn repair_view(state: &State, host: &Host) -> PoolView {
     let rack = rack_of(state, host);
-    view_of(state, pool_of(host), rack.as_deref())
+    let of_host = Component::Host(host.id);
+    view_of(state, (pool_of(host), rack.as_deref()), &of_host)
 }
 
 /// The pool that a host belongs to: budgets and breakers are a pool's.
@@ -144,8 +145,9 @@ fn groups_of(state: &State, rack: Option<String>) -> Vec<(Group, u32)> {
     groups
 }
 
-/// How a pool is at the moment. What is known of health is looked through once, not for every host: almost all are well.
-fn view_of(state: &State, pool: &str, rack: Option<&str>) -> PoolView {
+/// How a pool is at the moment, apart from what is asked about: a GPU whose worker calls it unfit does not stand in its own way.
+/// What is known of health is looked through once, not for every host: almost all are well.
+fn view_of(state: &State, (pool, rack): (&str, Option<&str>), about: &Component) -> PoolView {
     let mut view = PoolView::default();
     let out = OutOfPlacement::of(state);
     for host in state.hosts.values().filter(|host| pool_of(host) == pool) {
@@ -157,7 +159,7 @@ fn view_of(state: &State, pool: &str, rack: Option<&str>) -> PoolView {
             let in_rack = rack.is_some() && rack_of(state, host).as_deref() == rack;
             view.repairs_in_rack += u32::from(in_rack);
         }
-        out.add(&mut view, host);
+        out.add(&mut view, host, about);
     }
     view
 }
@@ -192,12 +194,16 @@ impl OutOfPlacement {
     }
 
     /// Adds what is out of placement of one host.
-    fn add(&self, view: &mut PoolView, host: &Host) {
+    fn add(&self, view: &mut PoolView, host: &Host, about: &Component) {
+        if *about == Component::Host(host.id) {
+            return;
+        }
         if let Some(weight) = self.hosts.get(&host.id) {
             add(view, *weight, count(host.gpus.len()));
             return;
         }
-        for gpu in &host.gpus {
+        let is_other = |gpu: &&Gpu| *about != Component::Gpu(gpu.uuid);
+        for gpu in host.gpus.iter().filter(is_other) {
             if let Some(weight) = self.gpus.get(&gpu.uuid) {
                 add(view, *weight, 1);
             } else if gpu.health != GpuHealth::Healthy {
