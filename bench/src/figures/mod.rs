@@ -7,6 +7,7 @@ mod failover;
 mod lost;
 mod memory;
 mod place;
+mod report;
 mod snapshot;
 mod start;
 mod submit;
@@ -24,6 +25,7 @@ pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec
         Figure::Start => start::measure(bench).await,
         Figure::Cli => cli::measure(bench).await,
         Figure::Beats => beats::measure(bench).await,
+        Figure::Report => report::measure(bench).await,
         Figure::Memory => memory::measure(bench).await,
         Figure::Engine => engine::measure(bench).await,
         Figure::Snapshot => snapshot::measure(bench).await,

@@ -1,9 +1,11 @@
 //! What one simulated worker is and holds.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use muster_proto::v1;
 use muster_proto::v1::worker_task_phase::{Kind as Phase, Plain};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use crate::fleet::TaskLife;
@@ -28,6 +30,10 @@ pub(super) struct SimulatedHost {
     /// Newest leadership that was accepted.
     pub(super) leader: u64,
     desired_revision: u64,
+    /// What it found and nobody has heard, and when that was.
+    found: Option<(v1::Finding, Instant)>,
+    /// Findings so far.
+    findings: u64,
 }
 
 impl SimulatedHost {
@@ -40,6 +46,8 @@ impl SimulatedHost {
             tasks: BTreeMap::new(),
             leader: 0,
             desired_revision: 0,
+            found: None,
+            findings: 0,
         }
     }
 
@@ -112,6 +120,33 @@ impl SimulatedHost {
         }
     }
 
+    /// Its first GPU has a double bit error.
+    pub(super) fn find(&mut self) {
+        self.findings += 1;
+        let gpu = self.gpus.first().cloned().unwrap_or_default();
+        let finding = v1::Finding {
+            sequence: self.findings,
+            rule: "xid".to_owned(),
+            component: Some(v1::Component {
+                kind: Some(v1::component::Kind::Gpu(gpu)),
+            }),
+            severity: "fatal".to_owned(),
+            metric: "policy".to_owned(),
+            measured: 3,
+            code: Some(48),
+            evidence: "NVRM: Xid (PCI:0000:10:00): 48".to_owned(),
+            ..v1::Finding::default()
+        };
+        self.found = Some((finding, Instant::now()));
+    }
+
+    /// How long ago that was found of which the leader now says that it is heard.
+    pub(super) fn heard(&mut self, desired: &v1::DesiredState) -> Option<Duration> {
+        let heard = desired.health.as_ref().map_or(0, |health| health.heard);
+        let (_, at) = { &mut self.found }.take_if(|(finding, _)| finding.sequence <= heard)?;
+        Some(at.elapsed())
+    }
+
     /// A heartbeat; with everything the worker knows if that changed.
     pub(super) fn beat(&self, sequence: u64, acknowledged: u64, has_changed: bool) -> v1::Beat {
         v1::Beat {
@@ -141,6 +176,9 @@ impl SimulatedHost {
         v1::WorkerStatus {
             tasks: tasks.collect(),
             gpus: gpus.collect(),
+            findings: { self.found.iter() }
+                .map(|(finding, _)| finding.clone())
+                .collect(),
             ..v1::WorkerStatus::default()
         }
     }

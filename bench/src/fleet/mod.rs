@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use anyhow::bail;
-use tokio::sync::watch;
+use anyhow::{Context as _, bail};
+use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 
 use crate::fleet::host::SimulatedHost;
 use crate::fleet::links::Links;
@@ -22,6 +22,9 @@ use crate::fleet::session::Session;
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Time over which the workers' first connections are spread, for every thousand of them.
 const JOIN_SPREAD_PER_THOUSAND: Duration = Duration::from_millis(200);
+
+/// Workers that were heard and whose times nobody has taken yet.
+const HEARD_MAX: usize = 16_384;
 
 /// What becomes of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,6 +60,8 @@ struct Counters {
 pub(crate) struct Fleet {
     counters: Arc<Counters>,
     life: watch::Sender<TaskLife>,
+    finds: Vec<mpsc::Sender<()>>,
+    heard: mpsc::Receiver<Duration>,
     _workers: JoinSet<()>,
 }
 
@@ -67,13 +72,19 @@ impl Fleet {
         let links = Arc::new(Links::new(addresses, shape.connections)?);
         let (life, _) = watch::channel(TaskLife::Run);
         let spread = JOIN_SPREAD_PER_THOUSAND * shape.hosts / 1_000;
+        let (tell, heard) = mpsc::channel(HEARD_MAX);
+        let mut finds = Vec::new();
         let mut workers = JoinSet::new();
         for number in 0..shape.hosts {
+            let (find, found) = mpsc::channel(1);
+            finds.push(find);
             let session = Session {
                 host: SimulatedHost::new(number, shape.gpus_per_host),
                 links: Arc::clone(&links),
                 counters: Arc::clone(&counters),
                 life: life.subscribe(),
+                finds: found,
+                heard: tell.clone(),
                 phase: f64::from(number) / f64::from(shape.hosts),
             };
             workers.spawn(session.run(spread));
@@ -81,8 +92,23 @@ impl Fleet {
         Ok(Self {
             counters,
             life,
+            finds,
+            heard,
             _workers: workers,
         })
+    }
+
+    /// A worker finds something.
+    pub(crate) fn find(&self, number: u32) -> anyhow::Result<()> {
+        let worker = self.finds.get(number as usize).context("no such worker")?;
+        worker.try_send(()).context("it finds something already")
+    }
+
+    /// Waits for the next worker that hears that its finding is committed; returns how long that took.
+    pub(crate) async fn await_heard(&mut self, patience: Duration) -> anyhow::Result<Duration> {
+        let heard = timeout(patience, self.heard.recv()).await;
+        let heard = heard.with_context(|| format!("nobody was heard within {patience:?}"))?;
+        heard.context("no worker is left")
     }
 
     /// Decides what becomes of tasks from now on.

@@ -30,6 +30,10 @@ pub(super) struct Session {
     pub(super) links: Arc<Links>,
     pub(super) counters: Arc<Counters>,
     pub(super) life: watch::Receiver<TaskLife>,
+    /// When it is to find something.
+    pub(super) finds: mpsc::Receiver<()>,
+    /// Where it tells after how long it was heard.
+    pub(super) heard: mpsc::Sender<Duration>,
     /// Where in a period its beats lie, from 0 to 1.
     pub(super) phase: f64,
 }
@@ -83,6 +87,10 @@ impl Session {
                     }
                 }
                 () = stream.is_due() => stream.beat(self, false).await,
+                Some(()) = self.finds.recv() => {
+                    self.host.find();
+                    stream.beat(self, true).await;
+                }
                 changed = self.life.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -106,6 +114,10 @@ impl Session {
                 stream.beat(self, true).await;
             }
             Some(FromLeader::Desired(desired)) => {
+                if let Some(after) = self.host.heard(&desired) {
+                    // Closed: nobody waits for it any more.
+                    let _closed = self.heard.send(after).await;
+                }
                 let life = *self.life.borrow();
                 let new = self.host.obey(desired, life);
                 self.counters.assigned.fetch_add(new, Ordering::Relaxed);

@@ -143,7 +143,7 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
         Kind::AttemptEnded(event) => {
             let blame = event.blame.clone().map(|blame| blamed(blame, hosts));
             let blamed = blame.as_ref().map(BlameView::text);
-            let blamed = blamed.map_or_else(String::new, |text| format!("; {text}"));
+            let blamed = blamed.map_or_else(String::new, |text| format!("; blamed on {text}"));
             let text = format!("unit {}: {}{blamed}", event.unit, event.detail);
             let detail = json!({
                 "unit": event.unit, "epoch": event.epoch, "host_ids": event.host_ids,
