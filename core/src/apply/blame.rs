@@ -93,10 +93,9 @@ impl Step<'_> {
     /// What an end means for what it is blamed on; the attempt has given everything back by now.
     pub(super) fn follow_blame(&mut self, found: &Found) {
         let rules = self.state.health_rules.set.clone();
-        let place = found.place.as_the_book_has_it();
-        let effects =
-            { &mut self.state.health }.ended(&rules, &found.attribution, &found.end, &place);
-        self.follow(effects);
+        self.tell_book(&found.place, |book, place| {
+            book.ended(&rules, &found.attribution, &found.end, place)
+        });
     }
 
     /// An attempt ended well: its program runs on these GPUs, and where the attempt before it failed for no known reason,

@@ -58,7 +58,7 @@ impl Step<'_> {
         require_author(author)?;
         self.once(request, &Request::Unblock(target, author), |step| {
             let place = step.find(target)?;
-            if !step.is_blocked(place) {
+            if !step.is_blocked(place) && !step.is_held(place) {
                 return Err(Rejection::NotBlocked(match target {
                     BlockTarget::Host(name) => format!("host `{name}`"),
                     BlockTarget::Gpu(uuid) => uuid.to_string(),
@@ -131,6 +131,8 @@ impl Step<'_> {
             expires_at: None,
         };
         self.say(&component, change);
+        // What rules kept off goes with it.
+        self.refresh_limits(place.0);
     }
 
     fn say(&mut self, component: &Component, change: Change) {
@@ -190,6 +192,12 @@ impl Step<'_> {
             None => host.block.is_some(),
             Some(position) => host.gpus[position as usize].block.is_some(),
         }
+    }
+
+    /// Whether a rule keeps something off a place, be it only gangs.
+    fn is_held(&self, place: Place) -> bool {
+        let condition = { &self.state.health }.condition(&self.component_at(place));
+        condition.is_some_and(|condition| !condition.holds.is_empty())
     }
 
     /// Puts a block or takes it away.

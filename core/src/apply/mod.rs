@@ -49,8 +49,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use crate::apply::checkpoints::Spoil;
-pub use crate::apply::health::{POOL_LABEL, pool_of};
-pub(crate) use crate::apply::health::{is_idle_component, limits_of, repair_view};
+pub(crate) use crate::apply::health::{is_idle_component, limits_of};
 use crate::apply::retries::Stay;
 use crate::command::Command;
 use crate::event::{Event, EventKind};

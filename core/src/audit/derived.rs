@@ -23,6 +23,7 @@ fn check_rebuilt(state: &State, report: &mut Report) {
         ("waiting", kept.waiting == rebuilt.waiting),
         ("run_times", kept.run_times == rebuilt.run_times),
         ("totals", kept.totals == rebuilt.totals),
+        ("pools", kept.pools == rebuilt.pools),
         ("delayed", kept.delayed == rebuilt.delayed),
         ("free", kept.free == rebuilt.free),
         ("on_host", kept.on_host == rebuilt.on_host),

@@ -1,13 +1,13 @@
 //! Health: findings that the state has not heard, repairs and checks that ended or may begin, and what time brings.
 
-use crate::apply::{is_idle_component, repair_view};
+use crate::apply::is_idle_component;
 use crate::command::{Command, HealthCommand, HostHealth};
 use crate::health::Component;
 use crate::health::book::WorkStep;
 use crate::health::component::Phase;
 use crate::ids::LeadershipEpoch;
 use crate::reactor::contact::Report;
-use crate::state::{Host, State};
+use crate::state::{Host, Pools, State};
 use crate::time::TimeMs;
 
 /// Repairs and checks that begin at one look; the rest follow at the next.
@@ -118,13 +118,12 @@ fn may_begin(state: &State, component: &Component) -> bool {
     let Some(host) = host.filter(|host| host.health == HostHealth::Up) else {
         return false;
     };
+    let is_admitted = || {
+        let view = Pools::view(state, host, &Component::Host(host.id));
+        state.health.rails().admit_repair(&view).is_ok()
+    };
     is_idle_component(state, host.id, component)
-        && (!state.health.wants_repair(component)
-            || state
-                .health
-                .rails()
-                .admit_repair(&repair_view(state, host))
-                .is_ok())
+        && (!state.health.wants_repair(component) || is_admitted())
 }
 
 fn work(

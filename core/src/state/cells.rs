@@ -16,6 +16,20 @@ impl State {
         self.cluster_tree_by(&self.configured_topology)
     }
 
+    /// The innermost cell above a host: what fails together.
+    #[must_use]
+    pub fn rack_of(&self, host: &Host) -> Option<&Arc<str>> {
+        let cells = self.index.host_cells.get(&host.id)?;
+        cells.above.last()
+    }
+
+    /// The hosts of the same rack, the host among them; none where nothing is known of racks.
+    pub fn hosts_in_rack_of(&self, host: &Host) -> impl Iterator<Item = HostId> {
+        let rack = self.rack_of(host);
+        rack.into_iter()
+            .flat_map(|rack| self.index.cells.hosts(rack))
+    }
+
     /// The tree of cells if this were the configured topology.
     #[must_use]
     pub fn cluster_tree_by(&self, configured: &Topology) -> ClusterTree {

@@ -6,14 +6,15 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 
 use crate::cells::{Allocation, HostLoad};
+use crate::command::GpuHealth;
 use crate::ids::{AttemptEpoch, HostId, JobId, PipelineId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::quota::Amounts;
 use crate::spec::JobSpec;
 use crate::state::usage::{self, Part, UsageByQueue};
 use crate::state::{
-    Attempt, Attempts, CellIndex, Held, HeldInCells, Host, HostClaim, Job, Line, Queue, RunTimes,
-    State, Totals, WaitingKey,
+    Attempt, Attempts, CellIndex, Held, HeldInCells, Host, HostClaim, Job, Line, Pools, Queue,
+    RunTimes, State, Totals, WaitingKey,
 };
 use crate::time::TimeMs;
 use crate::topology::{ClusterTree, HostCells};
@@ -49,6 +50,8 @@ pub struct Index {
     pub tree: ClusterTree,
     /// How long work usually runs.
     pub run_times: RunTimes,
+    /// Pools of hosts with what is out of placement of them.
+    pub pools: Pools,
     /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
     pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
     /// What queues and their users have.
@@ -92,6 +95,8 @@ type Queues = OrdMap<Arc<str>, Arc<Queue>>;
 pub(crate) struct HostEntries {
     /// Free GPUs, if it accepts work.
     free_gpus: Option<u32>,
+    /// GPUs that its worker calls unfit.
+    unfit_gpus: u32,
     /// Free GPUs by model, if it accepts work; hosts have one or two models.
     pub(super) by_model: Vec<(Arc<str>, u32)>,
     expiring: Vec<(TimeMs, Option<u32>)>,
@@ -111,6 +116,8 @@ impl HostEntries {
         if host.accepts_work() {
             entries.count_free(host);
         }
+        let unfit = { host.gpus.iter() }.filter(|gpu| gpu.health != GpuHealth::Healthy);
+        entries.unfit_gpus = u32::try_from(unfit.count()).unwrap_or(u32::MAX);
         entries.claims = host
             .claims
             .iter()
@@ -125,6 +132,11 @@ impl HostEntries {
                 .extend(expiry.map(|expires_at| (expires_at, position)));
         }
         entries
+    }
+
+    /// Whether its pool counts the host as before, as far as one can see from here.
+    pub(crate) const fn counts_as(&self, other: &Self) -> bool {
+        self.free_gpus.is_some() == other.free_gpus.is_some() && self.unfit_gpus == other.unfit_gpus
     }
 
     fn count_free(&mut self, host: &Host) {
@@ -183,6 +195,7 @@ impl Index {
             index.add_job(state, job);
         }
         index.allocation = Allocation::by_tree(state, &index.tree);
+        index.pools = Pools::of(state);
         index
     }
 

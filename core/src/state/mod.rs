@@ -19,6 +19,7 @@ mod job;
 mod ledger;
 mod line;
 mod membership;
+mod pools;
 mod queue;
 mod reliability;
 mod requests;
@@ -52,6 +53,7 @@ pub use job::{
 pub use ledger::{Entry, Kind, Ledger, Loss};
 pub use line::{Line, WaitingKey};
 pub use membership::{Joined, Leaving, Membership, Vacancy};
+pub use pools::{POOL_LABEL, Pools, pool_of};
 pub use queue::{History, Queue};
 pub use reliability::{ADVICE_MS_MAX, Reliability, median_save_ms};
 pub use requests::{Answer, RequestLog, StoredAnswer};

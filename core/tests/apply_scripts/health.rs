@@ -97,6 +97,9 @@ impl Runner {
                 called(component),
                 condition.phase
             );
+            for held in &condition.holds {
+                let _ = write!(text, " {} keeps {} off", held.rule, held.what);
+            }
             for mute in &condition.mutes {
                 let _ = write!(text, " mutes {}", mute.rule);
             }

@@ -52,6 +52,7 @@ scripts! {
     gpu_fault,
     health_admin,
     health_gpu,
+    health_holds,
     health_host,
     health_incident,
     health_lemon,

@@ -440,6 +440,9 @@ impl Show {
         if let Some(block) = &host.block {
             let _ = write!(text, " {}", self.block(block));
         }
+        if host.no_gangs {
+            text.push_str(" no gangs");
+        }
         for gpu in &host.gpus {
             let holder = gpu.holder.map_or_else(
                 || "free".to_owned(),

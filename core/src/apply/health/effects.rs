@@ -1,18 +1,30 @@
 //! What follows from a decision about health.
 
-use super::deed;
+use super::{Place, deed};
 use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::command::{Block, StopReason};
 use crate::event::{EventKind, HealthNote};
-use crate::health::book::{Book, Effect};
+use crate::health::book::{self, Book, Effect};
 use crate::health::component::{Condition, Held, Phase, Refusal};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, Hold};
 use crate::ids::HostId;
-use crate::state::Host;
+use crate::state::{Host, State};
 
 impl Step<'_> {
+    /// Tells the book of something at a place, and does what follows.
+    pub(in crate::apply) fn tell_book(
+        &mut self,
+        place: &Place,
+        tell: impl FnOnce(&mut Book, &book::Place<'_>) -> Vec<Effect>,
+    ) {
+        let effects = tell(&mut self.state.health, &place.as_the_book_has_it());
+        self.follow(effects);
+        // What was blocked before may be so for something surer now: nothing follows but the count.
+        self.count_in_pool(place.host);
+    }
+
     /// Does what follows.
     pub(in crate::apply) fn follow(&mut self, effects: Vec<Effect>) {
         for effect in effects {
@@ -71,7 +83,9 @@ impl Step<'_> {
         let Some(condition) = self.state.health.condition(component).cloned() else {
             return;
         };
-        if !to.is_admins() {
+        if to.is_admins() {
+            self.count_in_pool(host);
+        } else {
             self.show_to_placement(host, component, &condition);
         }
         let is_told_otherwise = to.is_admins() || from.is_admins() && to.accepts_work();
@@ -106,6 +120,7 @@ impl Step<'_> {
             return;
         };
         if condition.phase.is_admins() {
+            self.refresh_limits(host);
             return;
         }
         self.show_to_placement(host, component, &condition);
@@ -141,9 +156,10 @@ impl Step<'_> {
                 Component::Nic { .. } | Component::Rack(_) => {}
             }
         });
+        self.count_in_pool(host);
     }
 
-    /// Other GPUs are a host's from now on.
+    /// Something else is known of a host or of a part of it, or other GPUs are its own.
     pub(in crate::apply) fn refresh_limits(&mut self, id: HostId) {
         if self.state.health.has_conditions() {
             let host = self.state.host(id);
@@ -153,6 +169,21 @@ impl Step<'_> {
                 host.on_probation = on_probation;
                 host.no_gangs = no_gangs;
             });
+        }
+        self.count_in_pool(id);
+    }
+
+    /// Counts what a host contributes to its pool.
+    pub(in crate::apply) fn count_in_pool(&mut self, id: HostId) {
+        let State {
+            hosts,
+            health,
+            health_rules,
+            index,
+            ..
+        } = &mut *self.state;
+        if let Some(host) = hosts.get(&id) {
+            index.pools.count(host, health, &health_rules.set);
         }
     }
 

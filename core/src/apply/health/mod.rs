@@ -7,8 +7,7 @@ mod place;
 
 pub(crate) use effects::limits_of;
 pub(super) use place::Place;
-pub use place::{POOL_LABEL, pool_of};
-pub(crate) use place::{is_idle_component, repair_view};
+pub(crate) use place::is_idle_component;
 
 use std::sync::Arc;
 
@@ -22,7 +21,7 @@ use crate::health::{Component, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Find
 use crate::ids::{HostId, RequestId};
 use crate::limits;
 use crate::rejection::Rejection;
-use crate::state::{Answer, Attempt, HealthRules, Host};
+use crate::state::{Answer, Attempt, HealthRules, Host, Pools};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -88,11 +87,9 @@ impl Step<'_> {
                 ..finding.clone()
             };
             let place = self.place_of(id, &finding.component);
-            let effects =
-                self.state
-                    .health
-                    .hear(&rules, incarnation, &finding, &place.as_the_book_has_it());
-            self.follow(effects);
+            self.tell_book(&place, |book, place| {
+                book.hear(&rules, incarnation, &finding, place)
+            });
         }
         let newest = { findings.iter() }.map(|it| it.sequence).max();
         self.state
@@ -183,9 +180,9 @@ impl Step<'_> {
         }
         let place = self.place_of(host, &Component::Host(host));
         let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
-        let place = place.as_the_book_has_it();
-        let effects = { &mut self.state.health }.drain_lemon(&rules, host, &place, now);
-        self.follow(effects);
+        self.tell_book(&place, |book, place| {
+            book.drain_lemon(&rules, host, place, now)
+        });
         Ok(Answer::Done)
     }
 
@@ -203,7 +200,10 @@ impl Step<'_> {
             let rules = read.map_err(|error| invalid("rules", error.to_string()))?;
             let count = rules.set.rules.len();
             step.state.health.set_patience(rules.set.patience);
+            let freed = step.state.health.let_go_by(&rules.set, step.state.time);
             step.state.health_rules = rules;
+            // Rules may be surer or less sure than before.
+            step.state.index.pools = Pools::of(step.state);
             let hosts: Vec<HostId> = step.state.hosts.keys().copied().collect();
             for host in hosts {
                 step.touch_desired(host);
@@ -213,6 +213,7 @@ impl Step<'_> {
                 subject: "health rules".to_owned(),
                 detail: format!("{author} set {count} rules"),
             });
+            step.follow(freed);
             Ok(Answer::Done)
         })
     }

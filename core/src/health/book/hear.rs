@@ -4,13 +4,14 @@ use std::sync::Arc;
 
 use super::propose::Wish;
 use super::{Book, Effect, FINDINGS_KEPT_MAX, Place};
-use crate::health::component::{Condition, Event, Held};
+use crate::health::component::{Actor, Change, Condition, Event, Held, Phase};
 use crate::health::evaluate::{Escalation, XidSeen};
 use crate::health::rules::{
     Blame, Clears, DeviceAction, Mode, Rule, RuleSet, TaskAction, XidPolicy, XidSeverity,
 };
 use crate::health::{Action, Component, Finding, Hold, Scope, Severity, Weight};
 use crate::ids::HostId;
+use crate::time::TimeMs;
 
 impl Book {
     /// Takes a worker's finding in; nothing follows from one that was heard before.
@@ -62,6 +63,44 @@ impl Book {
             since: finding.at,
         });
         is_new.then(|| Effect::Held(finding.component.clone()))
+    }
+
+    /// Rules were replaced: those that are gone, or only observe from now on, keep nothing off any more, and what they
+    /// suspected is suspect no more.
+    pub fn let_go_by(&mut self, rules: &RuleSet, now: TimeMs) -> Vec<Effect> {
+        let is_in_force = |rule: &str| {
+            let rule = rules.rule(rule);
+            rule.is_some_and(|rule| rule.mode == Mode::Enforce)
+        };
+        let is_idle = |rule: &String| !is_in_force(rule);
+        let mut effects = Vec::new();
+        let known: Vec<Component> = self.conditions.keys().cloned().collect();
+        for component in known {
+            let Some(condition) = self.conditions.get(&component) else {
+                continue;
+            };
+            let is_held = condition.holds.iter().any(|held| is_in_force(&held.rule));
+            let lets_go = condition.holds.iter().any(|held| is_idle(&held.rule));
+            let suspicion = condition.accusation().map(|change| change.rule.clone());
+            let is_suspect = condition.phase == Phase::Suspect && !is_held;
+            if lets_go && let Some(condition) = self.conditions.get_mut(&component) {
+                condition.holds.retain(|held| is_in_force(&held.rule));
+            }
+            if let Some(rule) = suspicion.filter(is_idle).filter(|_| is_suspect) {
+                let change = Change {
+                    event: Event::Clear,
+                    actor: Actor::Rule(rule.clone()),
+                    rule,
+                    evidence: "the rule is not in force any more".to_owned(),
+                    at: now,
+                    is_strike: false,
+                    expires_at: None,
+                };
+                effects.extend(self.change(&component, change));
+            }
+            effects.extend(lets_go.then_some(Effect::Held(component)));
+        }
+        effects
     }
 
     /// What a rule found is over: what it kept off is not any more, suspicion ends, and a block whose rule asks for no more

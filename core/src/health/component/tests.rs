@@ -69,12 +69,7 @@ fn the_table_has_one_row_for_each_way_and_none_that_undoes_an_admin() {
     // A person always gets through.
     for phase in Phase::ALL {
         assert!(next(*phase, Event::AdminBlock).is_some(), "{phase}");
-        let is_free = *phase == Phase::Healthy;
-        assert_eq!(
-            next(*phase, Event::AdminUnblock).is_none(),
-            is_free,
-            "{phase}"
-        );
+        assert!(next(*phase, Event::AdminUnblock).is_some(), "{phase}");
     }
     // Every phase can be left and reached.
     for phase in Phase::ALL {

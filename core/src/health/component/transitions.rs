@@ -13,6 +13,8 @@ pub const TRANSITIONS: &[(Phase, Event, Phase)] = &[
     (Phase::Healthy, Event::Condemn, Phase::Rma),
     (Phase::Healthy, Event::AdminDrain, Phase::DrainingAdmin),
     (Phase::Healthy, Event::AdminBlock, Phase::BlockedAdmin),
+    // A rule may keep work off what is healthy otherwise: that ends.
+    (Phase::Healthy, Event::AdminUnblock, Phase::Healthy),
     (Phase::Healthy, Event::AdminCondemn, Phase::Rma),
     (Phase::Suspect, Event::Clear, Phase::Healthy),
     (Phase::Suspect, Event::CheckBegan, Phase::Checking),

@@ -11,8 +11,25 @@ use crate::time::TimeMs;
 
 /// XIDs that each ask for something else.
 const XIDS: [u32; 8] = [13, 31, 48, 63, 74, 79, 94, 119];
-/// Rules that are about hosts, and one that does not exist.
-const RULES: [&str; 4] = ["disk_full", "host_mce", "nic_down", "nobody"];
+/// Rules about hosts: some block, some keep things off as long as they last, one is a site's, one does not exist.
+const HOST_RULES: [&str; 7] = [
+    "disk_free",
+    "fs_readonly",
+    "mount_missing",
+    "oom_global",
+    "fabric_manager",
+    "check:drawn",
+    "nobody",
+];
+/// Rules about GPUs; most findings are XIDs.
+const GPU_RULES: [&str; 6] = [
+    "xid",
+    "xid",
+    "foreign_proc",
+    "hw_slowdown",
+    "power_unreadable",
+    "straggler",
+];
 
 impl Draw<'_> {
     /// Something about health.
@@ -63,16 +80,17 @@ impl Draw<'_> {
         let gpus = gpus.into_iter().flatten().map(|gpu| gpu.uuid).collect();
         let gpu = self.pick(gpus).filter(|_| !self.once_in(3));
         let code = self.pick(XIDS.to_vec());
-        let rule = self.pick(RULES.to_vec()).unwrap_or_default();
+        let rules = gpu.map_or(&HOST_RULES[..], |_| &GPU_RULES[..]);
+        let rule = self.pick(rules.to_vec()).unwrap_or_default();
         let severity = self.pick(Severity::ALL.to_vec());
         Finding {
             sequence,
-            rule: gpu.map_or(rule, |_| "xid").to_owned(),
+            rule: rule.to_owned(),
             component: gpu.map_or(Component::Host(host), Component::Gpu),
             severity: severity.unwrap_or(Severity::Fatal),
-            metric: "xid".to_owned(),
+            metric: rule.to_owned(),
             measured: 1,
-            code: code.filter(|_| gpu.is_some()),
+            code: code.filter(|_| rule == "xid"),
             cluster: None,
             evidence: "drawn".to_owned(),
             at: TimeMs(0),
