@@ -17,7 +17,7 @@ use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::spec::JobSpec;
 use crate::state::{
-    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, TaskRun, amounts_held,
+    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, State, TaskRun, amounts_held,
 };
 use crate::time::TimeMs;
 
@@ -40,16 +40,15 @@ impl Step<'_> {
             .attempt
             .take()
             .expect("the unit was found to have an attempt");
-        let spec = Arc::clone(&job.spec);
-        let known = job.unit(unit).expect("the unit was found to have a record");
+        let (spec, known) = (Arc::clone(&job.spec), job.unit(unit));
+        let known = known.expect("the unit was found to have a record");
         let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
         job.unit_mut(unit).without_progress = without_progress;
-        let again = verdict
-            .may_stay()
-            .then(|| self.same_place((id, unit), &attempt))
-            .flatten();
+        let stays = verdict.may_stay();
+        let again = stays.then(|| self.same_place((id, unit), &attempt));
+        let again = again.flatten();
         if matches!(verdict, Verdict::Succeeded) {
             self.note_success(&attempt);
             self.note_ran_well((id, unit), &attempt);
@@ -83,6 +82,7 @@ impl Step<'_> {
             ended_at: self.state.time,
             detail: detail_of(&verdict).to_owned(),
             exit: decisive.and_then(|run| run.exit.clone()),
+            gpus: positions_held(self.state, &attempt, &hosts),
             hosts,
             culprit,
             blame,
@@ -230,4 +230,24 @@ fn detail_of(verdict: &Verdict) -> &str {
         Verdict::Cancelled => "cancelled",
         Verdict::Failed { detail, .. } | Verdict::Requeued { detail, .. } => detail,
     }
+}
+
+/// Which GPUs of these hosts an attempt holds, one bit for each position.
+fn positions_held(state: &State, attempt: &Attempt, hosts: &[HostId]) -> Vec<u128> {
+    let on_host = |id: &HostId| {
+        let known = state.host(*id).map_or(&[][..], |host| &host.gpus);
+        let runs = attempt.tasks.iter().filter(|run| run.host == *id);
+        let held = runs.flat_map(|run| &run.gpus);
+        let positions = held.filter_map(|held| known.iter().position(|gpu| gpu.uuid == *held));
+        positions.fold(0, |set, position| set | bit(position))
+    };
+    hosts.iter().map(on_host).collect()
+}
+
+/// One of at most [`limits::GPUS_PER_HOST_MAX`] bits.
+pub(super) fn bit(position: usize) -> u128 {
+    u32::try_from(position)
+        .ok()
+        .and_then(|position| 1u128.checked_shl(position))
+        .unwrap_or_default()
 }

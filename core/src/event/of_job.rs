@@ -36,6 +36,7 @@ impl EventKind {
             | Self::UnitsMoved { job, .. }
             | Self::ClaimDropped { job, .. }
             | Self::StandingChanged { job, .. } => Some(*job),
+            Self::HealthNoted { job, .. } => *job,
             Self::LeaderBegan { .. }
             | Self::HostRegistered { .. }
             | Self::HostHealthChanged { .. }
@@ -43,7 +44,6 @@ impl EventKind {
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
             | Self::HealthChanged { .. }
-            | Self::HealthNoted { .. }
             | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }

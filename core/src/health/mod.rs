@@ -10,6 +10,7 @@ pub mod book;
 pub mod checks;
 pub mod component;
 pub mod evaluate;
+pub mod flaps;
 pub mod guard_rails;
 pub mod kernel_log;
 pub mod lemons;
@@ -155,6 +156,8 @@ words! {
         Inspect = "inspect",
         /// Send it back to its vendor.
         Rma = "rma",
+        /// Tell those whose work was on it within a day that its results may be wrong.
+        DoubtResults = "doubt_results",
     }
 }
 

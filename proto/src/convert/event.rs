@@ -54,7 +54,7 @@ twin_variants! {
             component: component, host: host_id, host_name: host, from: from, to: to, rule: rule,
             evidence: evidence,
         },
-        HealthNoted { note: note, subject: subject, detail: detail },
+        HealthNoted { note: note, subject: subject, detail: detail, job: job_id },
         CheckpointsForgotten { job: job_id, unit: unit, steps: steps, removed: removed },
         HostRegistered { host: host_id, name: name, gpus: gpus },
         HostHealthChanged { host: host_id, name: name, health: health },

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use muster_core::beat::WorkDone;
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::health::book::Order;
-use muster_core::health::checks::CheckEnd;
+use muster_core::health::checks::{self, CheckEnd, Dialect};
 use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, raw_evidence};
 use muster_core::ids::GpuUuid;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::program::{Ran, run};
-use super::{Against, HealthConfig, Seen, adapters, mark_reboot};
+use super::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot};
 use crate::gpu::Injector;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{
@@ -25,6 +25,12 @@ use crate::limits::{
 };
 use crate::metrics;
 
+/// The rule about GPUs that fail their check while their host passes.
+const ACTIVE_CHECK: &str = "active_check";
+/// The rule about results that differ from what they must be.
+const MISCOMPARE: &str = "miscompare";
+/// Its figure, which the site's check prints behind `|`, as Nagios plugins do.
+const MISCOMPARES: &str = "miscompares";
 /// NVIDIA's own diagnostics, of which the first level takes half a minute.
 const DIAGNOSTICS: &str = "dcgmi";
 /// How it says that a part of it found something.
@@ -139,17 +145,53 @@ impl Works {
             Ok(gpus) => gpus,
             Err(error) => return (false, error),
         };
-        if let Some(bad) = self.unfit(&gpus) {
+        match component {
+            Component::Host(_) => self.check_host(&gpus, began).await,
+            _ => self.check_gpus(&gpus, began).await,
+        }
+    }
+
+    /// A host passes if one of its GPUs does, or if it has none: those that do not pass are found to be ill by themselves.
+    async fn check_host(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
+        let all = self.check_gpus(gpus, began).await;
+        if all.0 || gpus.len() <= 1 {
+            return all;
+        }
+        let (mut well, mut bad) = (0, Vec::new());
+        for gpu in gpus {
+            match self.check_gpus(&[gpu], began).await {
+                (true, _) => well += 1,
+                (false, evidence) => bad.push((gpu.uuid, evidence)),
+            }
+        }
+        let count = gpus.len();
+        let evidence: Vec<&str> = bad.iter().map(|(_, evidence)| evidence.as_str()).collect();
+        let evidence = format!("{well} of {count} GPUs pass; {}", evidence.join("; "));
+        if well == 0 {
+            return (false, evidence);
+        }
+        let failed = bad.into_iter().map(|(gpu, _)| {
+            let metrics = [("failed", 1)];
+            Sample::new(ACTIVE_CHECK, Component::Gpu(gpu), &metrics)
+        });
+        let failed: Vec<Sample> = failed.collect();
+        drop(self.0.seen.send(Seen::Samples(failed)).await);
+        (true, evidence)
+    }
+
+    /// GPUs pass if all of them do.
+    async fn check_gpus(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
+        if let Some(bad) = self.unfit(gpus) {
             return (false, bad);
         }
         let mut said = Vec::new();
         if !self.0.gpus.is_simulated && !gpus.is_empty() {
-            match self.diagnose(&gpus, began).await {
+            match self.diagnose(gpus, began).await {
                 (true, evidence) => said.push(evidence),
                 failed => return failed,
             }
         }
-        for gpu in &gpus {
+        for gpu in gpus {
             match self.active_check(gpu).await {
                 Some((true, evidence)) => said.push(evidence),
                 Some(failed) => return failed,
@@ -213,7 +255,13 @@ impl Works {
         let command = self.of_gpu(&self.0.config.active_check, gpu);
         let program = command.first()?.clone();
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
-        Some((ran.is_well(), ran.evidence(&program)))
+        let wrong = miscompares(&ran);
+        if wrong > 0 {
+            let of_gpu = Component::Gpu(gpu.uuid);
+            let sample = Sample::new(MISCOMPARE, of_gpu, &[(MISCOMPARES, wrong)]);
+            drop(self.0.seen.send(Seen::Samples(vec![sample])).await);
+        }
+        Some((ran.is_well() && wrong == 0, ran.evidence(&program)))
     }
 
     async fn reset(&self, component: &Component) -> Outcome {
@@ -294,6 +342,16 @@ impl Works {
         };
         words.map(word).collect()
     }
+}
+
+/// How many results the site's check found to be wrong, by the figure that it prints.
+fn miscompares(ran: &Ran) -> i64 {
+    let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
+    let figures = ran.output.lines().flat_map(read);
+    let wrong = figures.filter(|(name, _)| name == MISCOMPARES);
+    wrong
+        .filter_map(|(_, value)| value.parse::<i64>().ok())
+        .sum()
 }
 
 #[cfg(test)]

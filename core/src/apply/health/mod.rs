@@ -2,6 +2,7 @@
 //!
 //! The decisions are the book's (`health::book`); here it is told what it must know of the place, and what follows is done.
 
+mod doubt;
 mod effects;
 mod place;
 
@@ -14,7 +15,7 @@ use std::sync::Arc;
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::HealthCommand;
-use crate::event::{EventKind, HealthNote};
+use crate::event::HealthNote;
 use crate::health::book::{Effect, WorkStep};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding};
@@ -208,11 +209,8 @@ impl Step<'_> {
             for host in hosts {
                 step.touch_desired(host);
             }
-            step.emit(EventKind::HealthNoted {
-                note: HealthNote::Rules,
-                subject: "health rules".to_owned(),
-                detail: format!("{author} set {count} rules"),
-            });
+            let detail = format!("{author} set {count} rules");
+            step.tell(HealthNote::Rules, "health rules".to_owned(), detail);
             step.follow(freed);
             Ok(Answer::Done)
         })
@@ -229,11 +227,8 @@ impl Step<'_> {
             if !step.state.health.reset_breaker(pool) {
                 return Err(Rejection::BreakerWhole(pool.to_owned()));
             }
-            step.emit(EventKind::HealthNoted {
-                note: HealthNote::Breaker,
-                subject: format!("pool {pool}"),
-                detail: format!("{author} reset the breaker"),
-            });
+            let detail = format!("{author} reset the breaker");
+            step.tell(HealthNote::Breaker, format!("pool {pool}"), detail);
             Ok(Answer::Done)
         })
     }
@@ -251,6 +246,17 @@ impl Step<'_> {
                 self.follow(effects);
             }
         }
+    }
+
+    /// A host has fallen silent: one that comes and goes gets no gangs for a while.
+    pub(super) fn note_silence(&mut self, id: HostId) {
+        // Replicas of the build before know no such rule.
+        if self.state.job_defaults.is_none() {
+            return;
+        }
+        let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
+        let effects = self.state.health.fell_silent(&rules, id, now);
+        self.follow(effects);
     }
 
     /// A host has booted: what a reboot repairs is repaired.

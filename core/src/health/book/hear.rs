@@ -55,14 +55,16 @@ impl Book {
         } else {
             return None;
         };
-        let condition = self.conditions.get_mut(&finding.component)?;
-        let is_new = condition.hold(Held {
+        if matches!(finding.component, Component::Rack(_)) {
+            return None;
+        }
+        let held = Held {
             rule: finding.rule.clone(),
             what,
             evidence: finding.evidence.clone(),
             since: finding.at,
-        });
-        is_new.then(|| Effect::Held(finding.component.clone()))
+        };
+        self.keep_off(&finding.component, held)
     }
 
     /// Rules were replaced: those that are gone, or only observe from now on, keep nothing off any more, and what they
@@ -161,6 +163,10 @@ impl Book {
             if actions.contains(&Action::Check) {
                 effects.push(Effect::CheckIdle(finding.component.clone()));
             }
+        }
+        if rule.mode == Mode::Enforce && actions.contains(&Action::DoubtResults) {
+            let evidence = finding.evidence.clone();
+            effects.push(Effect::Doubted(finding.component.clone(), evidence));
         }
         if actions.contains(&Action::Alert) {
             let reason = format!("{}: {}", rule.id, finding.evidence);
