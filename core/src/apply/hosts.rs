@@ -28,8 +28,12 @@ impl Step<'_> {
             .state
             .host(id)
             .ok_or_else(|| Rejection::UnknownHost(id.to_string()))?;
+        let was_there = host.health == HostHealth::Up;
         if host.health != health {
             self.change_host_health(id, health);
+            if was_there {
+                self.note_silence(id);
+            }
         }
         Ok(Answer::Done)
     }

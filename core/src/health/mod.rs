@@ -10,6 +10,7 @@ pub mod book;
 pub mod checks;
 pub mod component;
 pub mod evaluate;
+pub mod flaps;
 pub mod guard_rails;
 pub mod kernel_log;
 pub mod lemons;

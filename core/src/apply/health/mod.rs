@@ -253,6 +253,17 @@ impl Step<'_> {
         }
     }
 
+    /// A host has fallen silent: one that comes and goes gets no gangs for a while.
+    pub(super) fn note_silence(&mut self, id: HostId) {
+        // Replicas of the build before know no such rule.
+        if self.state.job_defaults.is_none() {
+            return;
+        }
+        let (rules, now) = (Arc::clone(&self.state.health_rules.set), self.state.time);
+        let effects = self.state.health.fell_silent(&rules, id, now);
+        self.follow(effects);
+    }
+
     /// A host has booted: what a reboot repairs is repaired.
     pub(super) fn note_reboot(&mut self, id: HostId) {
         let gpus = self.state.host(id).map(|host| host.gpus.clone());

@@ -118,7 +118,7 @@ impl Book {
         )
     }
 
-    /// Lets time pass: probations end, breakers close, incidents are over.
+    /// Lets time pass: probations end, breakers close, incidents are over, hosts that came and went have stayed.
     pub fn tick(&mut self, now: TimeMs) -> Vec<Effect> {
         let mut effects: Vec<Effect> = Arc::make_mut(&mut self.incidents)
             .over(now)
@@ -127,6 +127,7 @@ impl Book {
             .collect();
         let closed = Arc::make_mut(&mut self.rails).tick(now);
         effects.extend(closed.into_iter().map(Effect::BreakerClosed));
+        effects.extend(self.stayed(now));
         let due: Vec<(Component, Event)> = self
             .conditions
             .iter()

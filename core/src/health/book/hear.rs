@@ -55,14 +55,13 @@ impl Book {
         } else {
             return None;
         };
-        let condition = self.conditions.get_mut(&finding.component)?;
-        let is_new = condition.hold(Held {
+        let held = Held {
             rule: finding.rule.clone(),
             what,
             evidence: finding.evidence.clone(),
             since: finding.at,
-        });
-        is_new.then(|| Effect::Held(finding.component.clone()))
+        };
+        self.keep_off(&finding.component, held)
     }
 
     /// Rules were replaced: those that are gone, or only observe from now on, keep nothing off any more, and what they

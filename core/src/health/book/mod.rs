@@ -5,6 +5,7 @@
 
 mod admin;
 mod ended;
+mod flapping;
 mod hear;
 mod parts;
 mod past;
@@ -15,8 +16,9 @@ use std::sync::Arc;
 
 use imbl::{OrdMap, Vector};
 
-use super::component::{Change, Condition, Event, Patience, Phase, Refusal, Repairs};
+use super::component::{Change, Condition, Event, Held, Patience, Phase, Refusal, Repairs};
 use super::evaluate::Xids;
+use super::flaps::Flaps;
 use super::guard_rails::{Group, Incident, Incidents, PoolView, Rails, Refused};
 use super::lemons::HostRecord;
 use super::outbox::HeardUpTo;
@@ -96,6 +98,7 @@ pub struct Book {
     wanted: OrdMap<Component, DeviceAction>,
     repairs: OrdMap<Component, Repairs>,
     records: OrdMap<HostId, Arc<HostRecord>>,
+    flaps: OrdMap<HostId, Flaps>,
     heard: OrdMap<HostId, HeardUpTo>,
     findings: Vector<Arc<Finding>>,
     /// Ends that nobody could explain, newest last.
@@ -196,6 +199,7 @@ impl Book {
             Component::Gpu(gpu) => Arc::make_mut(&mut self.xids).forget(*gpu),
             Component::Host(host) => {
                 self.records.remove(host);
+                self.flaps.remove(host);
                 self.heard.remove(host);
                 for adapter in self.adapters_of(*host) {
                     self.conditions.remove(&adapter);
@@ -219,6 +223,14 @@ impl Book {
             .take_while(|of| matches!(of, Component::Nic { host: at, .. } if *at == host))
             .cloned()
             .collect()
+    }
+
+    /// Keeps something off a component whenever it accepts work, if no admin overruled the rule.
+    fn keep_off(&mut self, component: &Component, held: Held) -> Option<Effect> {
+        let known = self.conditions.entry(component.clone());
+        let condition = known.or_insert_with(|| Condition::new(held.since));
+        let is_new = condition.hold(held);
+        is_new.then(|| Effect::Held(component.clone()))
     }
 
     /// Changes a component and says what became of it.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::{BadEnd, Book, Program, RanWell};
 use crate::health::component::{Condition, Repairs};
 use crate::health::evaluate::Xids;
+use crate::health::flaps::Flaps;
 use crate::health::guard_rails::{Incidents, Rails};
 use crate::health::lemons::HostRecord;
 use crate::health::outbox::HeardUpTo;
@@ -26,6 +27,8 @@ pub enum Part {
     Repairs(Component, Repairs),
     /// What a host went through.
     Record(HostId, HostRecord),
+    /// How a host comes and goes.
+    Flaps(HostId, Flaps),
     /// Up to where its worker was heard.
     Heard(HostId, HeardUpTo),
     /// A finding, the oldest first.
@@ -49,6 +52,7 @@ impl Book {
         let wanted = self.wanted.iter();
         let repairs = self.repairs.iter();
         let records = self.records.iter();
+        let flaps = self.flaps.iter();
         let heard = self.heard.iter();
         let findings = self.findings.iter();
         let ends = self.ends.iter();
@@ -62,6 +66,7 @@ impl Book {
             .chain(wanted.map(|(of, it)| Part::Wanted(of.clone(), *it)))
             .chain(repairs.map(|(of, it)| Part::Repairs(of.clone(), it.clone())))
             .chain(records.map(|(of, it)| Part::Record(*of, (**it).clone())))
+            .chain(flaps.map(|(of, it)| Part::Flaps(*of, it.clone())))
             .chain(heard.map(|(of, it)| Part::Heard(*of, *it)))
             .chain(findings.map(|it| Part::Finding((**it).clone())))
             .chain(ends.map(|it| Part::End((**it).clone())))
@@ -76,6 +81,7 @@ impl Book {
             Part::Wanted(of, it) => drop(self.wanted.insert(of, it)),
             Part::Repairs(of, it) => drop(self.repairs.insert(of, it)),
             Part::Record(of, it) => drop(self.records.insert(of, Arc::new(it))),
+            Part::Flaps(of, it) => drop(self.flaps.insert(of, it)),
             Part::Heard(of, it) => drop(self.heard.insert(of, it)),
             Part::Finding(it) => self.findings.push_back(Arc::new(it)),
             Part::End(it) => self.ends.push_back(Arc::new(it)),

@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::{Book, Effect};
 use crate::health::Component;
 use crate::health::component::{Event, Phase};
+use crate::health::flaps::Flaps;
 use crate::health::rules::DeviceAction;
 use crate::health::words::words;
 use crate::ids::{GpuUuid, HostId};
@@ -128,6 +129,9 @@ impl Book {
                 Phase::Probation => due.tick_at(condition.ready_at, now),
                 _ => {}
             }
+        }
+        for until in self.flaps.values().filter_map(Flaps::until) {
+            due.tick_at(until, now);
         }
         for until in self.incidents.ends() {
             due.tick_at(until, now);

@@ -1,0 +1,125 @@
+//! Hosts that come and go: no gang is placed on one until it has stayed for a while.
+
+use std::collections::VecDeque;
+
+use serde::{Deserialize, Serialize};
+
+use crate::health::{HOUR_MS, MINUTE_MS};
+use crate::time::TimeMs;
+
+/// So many silences within [`WINDOW_MS`] are flapping. Ours.
+pub const SILENCES: usize = 3;
+/// Ten minutes. Ours.
+pub const WINDOW_MS: u64 = 10 * MINUTE_MS;
+/// How long a host must stay after the first time: 5 min. Ours.
+const HOLD_DOWN_MS: u64 = 5 * MINUTE_MS;
+/// And at most, however often it goes on: an hour. As long a calm also begins anew with the first wait.
+const HOLD_DOWN_MAX_MS: u64 = HOUR_MS;
+
+/// What is known of a host's coming and going. Replicated.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Flaps {
+    /// When it fell silent, newest last; as many as are needed to tell.
+    silences: VecDeque<TimeMs>,
+    /// The last wait.
+    wait: Option<Wait>,
+}
+
+/// A time for which a host must stay.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Wait {
+    length_ms: u64,
+    until: TimeMs,
+    is_over: bool,
+}
+
+impl Flaps {
+    /// The host has fallen silent. Until when it is flapping now, if it is.
+    pub fn fell_silent(&mut self, now: TimeMs) -> Option<TimeMs> {
+        if self.silences.len() >= SILENCES {
+            self.silences.pop_front();
+        }
+        self.silences.push_back(now);
+        let oldest = self.silences.front().copied().unwrap_or(now);
+        let is_often = self.silences.len() >= SILENCES && now.since(oldest) <= WINDOW_MS;
+        let is_waiting = self.wait.is_some_and(|wait| !wait.is_over);
+        if !is_often && !is_waiting {
+            return None;
+        }
+        let recent = self
+            .wait
+            .filter(|wait| now.since(wait.until) < HOLD_DOWN_MAX_MS);
+        let length_ms = recent.map_or(HOLD_DOWN_MS, |wait| {
+            (2 * wait.length_ms).min(HOLD_DOWN_MAX_MS)
+        });
+        let until = now.after(length_ms);
+        self.wait = Some(Wait {
+            length_ms,
+            until,
+            is_over: false,
+        });
+        Some(until)
+    }
+
+    /// Until when the host must stay, as long as it is flapping.
+    #[must_use]
+    pub fn until(&self) -> Option<TimeMs> {
+        self.wait
+            .filter(|wait| !wait.is_over)
+            .map(|wait| wait.until)
+    }
+
+    /// Whether the host has stayed long enough just now.
+    pub fn has_stayed(&mut self, now: TimeMs) -> bool {
+        let is_due = |wait: &&mut Wait| !wait.is_over && wait.until <= now;
+        let due = self.wait.as_mut().filter(is_due);
+        due.map(|wait| wait.is_over = true).is_some()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const fn minute(minute: u64) -> TimeMs {
+        TimeMs(1_000_000 + minute * MINUTE_MS)
+    }
+
+    #[test]
+    fn three_silences_in_ten_minutes_are_flapping_and_each_further_one_doubles_the_wait() {
+        let mut flaps = Flaps::default();
+        assert_eq!(flaps.fell_silent(minute(0)), None);
+        assert_eq!(flaps.fell_silent(minute(5)), None);
+        assert_eq!(flaps.fell_silent(minute(10)), Some(minute(15)));
+        assert!(!flaps.has_stayed(minute(14)));
+        // It goes on while it should stay.
+        let waits = [(14, 24), (20, 40), (30, 70), (60, 120), (119, 179)];
+        for (at, until) in waits {
+            assert_eq!(flaps.fell_silent(minute(at)), Some(minute(until)), "{at}");
+        }
+        assert!(flaps.has_stayed(minute(179)));
+        assert_eq!(flaps.until(), None);
+        assert!(!flaps.has_stayed(minute(180)), "that is told once");
+    }
+
+    #[test]
+    fn rare_silences_are_none_and_a_calm_hour_begins_anew() {
+        let mut flaps = Flaps::default();
+        for at in [0, 6, 12, 18, 24] {
+            assert_eq!(flaps.fell_silent(minute(at)), None, "{at}");
+        }
+        assert_eq!(flaps.fell_silent(minute(26)), None);
+        assert_eq!(flaps.fell_silent(minute(27)), Some(minute(32)));
+        assert!(flaps.has_stayed(minute(32)));
+        // Within the hour it counts as the second time.
+        for at in [80, 81] {
+            assert_eq!(flaps.fell_silent(minute(at)), None, "{at}");
+        }
+        assert_eq!(flaps.fell_silent(minute(82)), Some(minute(92)));
+        assert!(flaps.has_stayed(minute(92)));
+        for at in [160, 161] {
+            assert_eq!(flaps.fell_silent(minute(at)), None, "{at}");
+        }
+        assert_eq!(flaps.fell_silent(minute(162)), Some(minute(167)));
+    }
+}
