@@ -405,6 +405,23 @@ pub enum EventKind {
         /// What.
         detail: String,
     },
+    /// An attempt was on a GPU of which is known by now that it computes wrongly: its results since then may be wrong.
+    ResultsDoubted {
+        /// Whose.
+        job: JobId,
+        /// Which unit.
+        unit: UnitIndex,
+        /// Which attempt.
+        epoch: AttemptEpoch,
+        /// On which GPU.
+        gpu: GpuUuid,
+        /// Its host.
+        host: HostId,
+        /// The host's name.
+        host_name: String,
+        /// What was seen.
+        evidence: String,
+    },
     /// Older checkpoints of a unit are not kept any more.
     CheckpointsForgotten {
         /// Whose.

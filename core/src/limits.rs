@@ -35,6 +35,8 @@ pub const GPUS_PER_HOST_MAX: usize = 128;
 pub const CELL_LEVELS_MAX: usize = 12;
 /// Hosts of which one change of the tree of cells says in events that their workers' word does not count (any more).
 pub const HOSTS_TOLD_MAX: usize = 64;
+/// Attempts on a GPU that computes wrongly whose owners are told by events.
+pub const DOUBTED_TOLD_MAX: usize = 1_024;
 /// Hosts in one cluster.
 pub const HOSTS_MAX: usize = 100_000;
 /// Queues in one cluster.

@@ -83,6 +83,7 @@ impl Step<'_> {
             ended_at: self.state.time,
             detail: detail_of(&verdict).to_owned(),
             exit: decisive.and_then(|run| run.exit.clone()),
+            gpus: positions_held(self.state, &attempt, &hosts),
             hosts,
             culprit,
             blame,
@@ -230,4 +231,24 @@ fn detail_of(verdict: &Verdict) -> &str {
         Verdict::Cancelled => "cancelled",
         Verdict::Failed { detail, .. } | Verdict::Requeued { detail, .. } => detail,
     }
+}
+
+/// Which GPUs of these hosts an attempt holds, one bit for each position.
+fn positions_held(state: &State, attempt: &Attempt, hosts: &[HostId]) -> Vec<u128> {
+    let on_host = |id: &HostId| {
+        let known = state.host(*id).map_or(&[][..], |host| &host.gpus);
+        let runs = attempt.tasks.iter().filter(|run| run.host == *id);
+        let held = runs.flat_map(|run| &run.gpus);
+        let positions = held.filter_map(|held| known.iter().position(|gpu| gpu.uuid == *held));
+        positions.fold(0, |set, position| set | bit(position))
+    };
+    hosts.iter().map(on_host).collect()
+}
+
+/// One of at most [`limits::GPUS_PER_HOST_MAX`] bits.
+pub(super) fn bit(position: usize) -> u128 {
+    u32::try_from(position)
+        .ok()
+        .and_then(|position| 1u128.checked_shl(position))
+        .unwrap_or_default()
 }

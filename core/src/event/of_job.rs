@@ -30,6 +30,7 @@ impl EventKind {
             | Self::MemberSwapped { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
+            | Self::ResultsDoubted { job, .. }
             | Self::CheckpointsForgotten { job, .. }
             | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }

@@ -156,6 +156,8 @@ words! {
         Inspect = "inspect",
         /// Send it back to its vendor.
         Rma = "rma",
+        /// Tell those whose work was on it within a day that its results may be wrong.
+        DoubtResults = "doubt_results",
     }
 }
 

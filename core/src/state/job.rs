@@ -283,6 +283,9 @@ pub struct PastAttempt {
     pub culprit: Option<HostId>,
     /// Whose fault the end was; none if it ended well, or before the cluster asked.
     pub blame: Option<Arc<Blame>>,
+    /// What it held of each of these hosts: the GPUs at these positions in [`Host::gpus`](super::Host::gpus), one bit each.
+    /// Empty for what ended before this was kept.
+    pub gpus: Vec<u128>,
     /// Members that were there in the end under numbers of their own, by task: they came in place of others.
     pub members: Vec<(TaskIndex, AttemptEpoch)>,
 }

@@ -55,6 +55,10 @@ twin_variants! {
             evidence: evidence,
         },
         HealthNoted { note: note, subject: subject, detail: detail },
+        ResultsDoubted {
+            job: job_id, unit: unit, epoch: epoch, gpu: gpu, host: host_id, host_name: host,
+            evidence: evidence,
+        },
         CheckpointsForgotten { job: job_id, unit: unit, steps: steps, removed: removed },
         HostRegistered { host: host_id, name: name, gpus: gpus },
         HostHealthChanged { host: host_id, name: name, health: health },
@@ -125,6 +129,7 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::JobDefaultsSet { .. } => Self::JobDefaultsSet,
             EventKind::HealthChanged { .. } => Self::HealthChanged,
             EventKind::HealthNoted { .. } => Self::HealthNoted,
+            EventKind::ResultsDoubted { .. } => Self::ResultsDoubted,
             EventKind::CheckpointsForgotten { .. } => Self::CheckpointsForgotten,
             EventKind::HostRegistered { .. } => Self::HostRegistered,
             EventKind::HostHealthChanged { .. } => Self::HostHealthChanged,

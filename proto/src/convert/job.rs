@@ -167,6 +167,7 @@ fn past_to_wire(state: &State, past: &PastAttempt) -> v1::PastAttempt {
             .blame
             .as_deref()
             .map(|blame| blame_to_wire(state, blame)),
+        gpu_sets: Vec::new(),
     }
 }
 

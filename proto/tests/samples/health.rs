@@ -14,7 +14,7 @@ use muster_core::health::lemons::HostRecord;
 use muster_core::health::outbox::HeardUpTo;
 use muster_core::health::rules::{Codes, DeviceAction};
 use muster_core::health::{Charge, Component, Finding, Scope, Severity, Weight};
-use muster_core::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
+use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, Revision, UnitIndex};
 use muster_core::state::{HealthRules, State, StateParts};
 use muster_core::time::TimeMs;
 
@@ -124,6 +124,15 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             note: HealthNote::Incident,
             subject: "rack r1".to_owned(),
             detail: "3 hosts went bad together".to_owned(),
+        },
+        EventKind::ResultsDoubted {
+            job: JOB,
+            unit: UnitIndex(0),
+            epoch: AttemptEpoch(20),
+            gpu: GpuUuid(7),
+            host: HOST,
+            host_name: "node02".to_owned(),
+            evidence: "miscompares=3".to_owned(),
         },
     ]
 }

@@ -208,6 +208,7 @@ fn past() -> PastAttempt {
         hosts: vec![HostId(2), HostId(1)],
         culprit: None,
         blame: None,
+        gpus: Vec::new(),
         members: Vec::new(),
     }
 }

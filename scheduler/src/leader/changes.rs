@@ -126,6 +126,7 @@ impl Changes {
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
             | EventKind::CheckpointSpoiled { .. }
+            | EventKind::ResultsDoubted { .. }
             | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
         }

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use muster_core::beat::WorkDone;
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::health::book::Order;
-use muster_core::health::checks::CheckEnd;
+use muster_core::health::checks::{self, CheckEnd, Dialect};
 use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, raw_evidence};
 use muster_core::ids::GpuUuid;
@@ -17,7 +17,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
 use super::program::{Ran, run};
-use super::{Against, HealthConfig, Seen, adapters, mark_reboot};
+use super::{Against, HealthConfig, Sample, Seen, adapters, mark_reboot};
 use crate::gpu::Injector;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{
@@ -25,6 +25,10 @@ use crate::limits::{
 };
 use crate::metrics;
 
+/// The rule about results that differ from what they must be.
+const MISCOMPARE: &str = "miscompare";
+/// Its figure, which the site's check prints behind `|`, as Nagios plugins do.
+const MISCOMPARES: &str = "miscompares";
 /// NVIDIA's own diagnostics, of which the first level takes half a minute.
 const DIAGNOSTICS: &str = "dcgmi";
 /// How it says that a part of it found something.
@@ -213,7 +217,13 @@ impl Works {
         let command = self.of_gpu(&self.0.config.active_check, gpu);
         let program = command.first()?.clone();
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
-        Some((ran.is_well(), ran.evidence(&program)))
+        let wrong = miscompares(&ran);
+        if wrong > 0 {
+            let of_gpu = Component::Gpu(gpu.uuid);
+            let sample = Sample::new(MISCOMPARE, of_gpu, &[(MISCOMPARES, wrong)]);
+            drop(self.0.seen.send(Seen::Samples(vec![sample])).await);
+        }
+        Some((ran.is_well() && wrong == 0, ran.evidence(&program)))
     }
 
     async fn reset(&self, component: &Component) -> Outcome {
@@ -294,6 +304,16 @@ impl Works {
         };
         words.map(word).collect()
     }
+}
+
+/// How many results the site's check found to be wrong, by the figure that it prints.
+fn miscompares(ran: &Ran) -> i64 {
+    let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
+    let figures = ran.output.lines().flat_map(read);
+    let wrong = figures.filter(|(name, _)| name == MISCOMPARES);
+    wrong
+        .filter_map(|(_, value)| value.parse::<i64>().ok())
+        .sum()
 }
 
 #[cfg(test)]

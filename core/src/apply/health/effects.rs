@@ -35,6 +35,7 @@ impl Step<'_> {
                     to,
                 } => self.component_changed(&component, from, to),
                 Effect::Held(component) => self.held_otherwise(&component),
+                Effect::Doubted(component, evidence) => self.doubt_results(&component, &evidence),
                 Effect::Kill(component) => self.kill(&component),
                 Effect::Repair(component, action) => self.want(&component, action),
                 Effect::CheckIdle(component) => self.want(&component, DeviceAction::Check),

@@ -2,6 +2,7 @@
 //!
 //! The decisions are the book's (`health::book`); here it is told what it must know of the place, and what follows is done.
 
+mod doubt;
 mod effects;
 mod place;
 

@@ -161,6 +161,10 @@ impl Book {
                 effects.push(Effect::CheckIdle(finding.component.clone()));
             }
         }
+        if rule.mode == Mode::Enforce && actions.contains(&Action::DoubtResults) {
+            let evidence = finding.evidence.clone();
+            effects.push(Effect::Doubted(finding.component.clone(), evidence));
+        }
         if actions.contains(&Action::Alert) {
             let reason = format!("{}: {}", rule.id, finding.evidence);
             effects.push(Effect::Alert(finding.component.clone(), reason));

@@ -83,6 +83,8 @@ pub enum Effect {
     IncidentOver(Incident),
     /// A breaker closed.
     BreakerClosed(String),
+    /// What a component computed may be wrong.
+    Doubted(Component, String),
     /// Something else is kept off a component than before.
     Held(Component),
     /// People should look, for the reason that is given.

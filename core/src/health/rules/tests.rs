@@ -263,7 +263,7 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
         (
             "\"kill\"",
             "\"ending\"",
-            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, no_new_task, no_gang, no_peer_gang, slow, clean, check, probation, restart_service, reset_idle, kill, reset, reboot, inspect, rma",
+            "rule `gpu_odd`, field `fatal_actions`, line 9: there is no `ending`; actions are count, alert, no_new_task, no_gang, no_peer_gang, slow, clean, check, probation, restart_service, reset_idle, kill, reset, reboot, inspect, rma, doubt_results",
         ),
         (
             "component = \"gpu\"",

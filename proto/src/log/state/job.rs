@@ -306,6 +306,9 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         culprit_id: past.culprit.map(HostId::get),
         members: late_members(past),
         blame: past.blame.to_wire(),
+        gpu_sets: { past.gpus.iter() }
+            .map(|set| set.to_le_bytes().to_vec())
+            .collect(),
     }
 }
 
@@ -324,5 +327,18 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> Result<PastAttempt, InvalidFi
             .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
             .collect(),
         blame: Twin::from_wire("blame", wire.blame)?,
+        gpus: { wire.gpu_sets.into_iter() }
+            .map(gpu_set)
+            .collect::<Result<_, _>>()?,
     })
+}
+
+/// One bit for each GPU of a host.
+fn gpu_set(wire: Vec<u8>) -> Result<u128, InvalidField> {
+    let bytes = <[u8; size_of::<u128>()]>::try_from(wire);
+    let bytes = bytes.map_err(|other| {
+        let rule = format!("must have {} bytes, not {}", size_of::<u128>(), other.len());
+        InvalidField::new("gpu_sets", rule)
+    })?;
+    Ok(u128::from_le_bytes(bytes))
 }

@@ -49,8 +49,18 @@ impl Rig {
         component: Component,
         action: DeviceAction,
     ) -> Outcome {
+        self.order_and_see(is_simulated, component, action).await.0
+    }
+
+    /// With what the judge was told meanwhile.
+    async fn order_and_see(
+        &self,
+        is_simulated: bool,
+        component: Component,
+        action: DeviceAction,
+    ) -> (Outcome, Vec<Seen>) {
         let (outbox, mut incoming) = inbox();
-        let (seen, _kept) = mpsc::channel(8);
+        let (seen, mut told) = mpsc::channel(8);
         let gpus = Gpus {
             described: self.gpus.clone(),
             is_simulated,
@@ -75,7 +85,8 @@ impl Rig {
             unreachable!("an order has an end")
         };
         assert_eq!(done.order, order);
-        (done.passed, done.evidence)
+        let told = std::iter::from_fn(|| told.try_recv().ok()).collect();
+        ((done.passed, done.evidence), told)
     }
 }
 
@@ -100,6 +111,26 @@ async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
     assert!(!passed && evidence.contains("slow 0 GPU-"), "{evidence}");
     let unknown = Component::Gpu(GpuUuid(99));
     assert!(!rig.order(true, unknown, DeviceAction::Check).await.0);
+}
+
+#[tokio::test]
+async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
+    let mut rig = Rig::new();
+    let first = Component::Gpu(rig.gpus[0].uuid);
+    let says = "echo starting; echo 'GEMM OK - 3 of 4096 differ|gflops=51000 miscompares=3;1;1'";
+    rig.config.active_check = command(says);
+    let ((passed, evidence), told) = rig
+        .order_and_see(true, first.clone(), DeviceAction::Check)
+        .await;
+    assert!(!passed && evidence.contains("3 of 4096"), "{evidence}");
+    let sample = Sample::new(MISCOMPARE, first.clone(), &[(MISCOMPARES, 3)]);
+    let [Seen::Samples(samples)] = &told[..] else {
+        unreachable!("one thing is told: {told:?}")
+    };
+    assert_eq!(samples[..], [sample]);
+    rig.config.active_check = command("echo 'GEMM OK|miscompares=0'");
+    let ((passed, _), told) = rig.order_and_see(true, first, DeviceAction::Check).await;
+    assert!(passed && told.is_empty());
 }
 
 #[tokio::test]

@@ -1,0 +1,76 @@
+//! A GPU that computes wrongly: whose work was on it.
+
+use crate::apply::Step;
+use crate::apply::ending::bit;
+use crate::event::{EventKind, HealthNote};
+use crate::health::{Component, DAY_MS};
+use crate::ids::{AttemptEpoch, GpuUuid, HostId, JobId, UnitIndex};
+use crate::limits;
+use crate::state::{State, Unit};
+
+/// How long ago work may have been on a GPU whose results are doubted.
+const DOUBTED_MS: u64 = DAY_MS;
+
+/// An attempt that was on a GPU.
+type Doubted = (JobId, UnitIndex, AttemptEpoch);
+
+impl Step<'_> {
+    /// Tells the owners of what was on a component within a day that its results may be wrong.
+    pub(super) fn doubt_results(&mut self, component: &Component, evidence: &str) {
+        let (Component::Gpu(gpu), Some(host)) = (component, self.host_of(component)) else {
+            return;
+        };
+        let doubted = were_on(self.state, host, *gpu);
+        let host_name =
+            { self.state.host(host) }.map_or_else(String::new, |it| it.name.to_string());
+        for (job, unit, epoch) in doubted.iter().take(limits::DOUBTED_TOLD_MAX) {
+            self.emit(EventKind::ResultsDoubted {
+                job: *job,
+                unit: *unit,
+                epoch: *epoch,
+                gpu: *gpu,
+                host,
+                host_name: host_name.clone(),
+                evidence: evidence.to_owned(),
+            });
+        }
+        let count = doubted.len();
+        let told = count.min(limits::DOUBTED_TOLD_MAX);
+        let detail = format!(
+            "its results may be wrong: {count} attempts were on it within a day; {told} are told in the events of their jobs"
+        );
+        self.note(HealthNote::Alert, component, detail);
+    }
+}
+
+/// Attempts that hold a GPU or held it within a day, as far as they are remembered. A GPU that was in another host meanwhile
+/// is looked for in the one that has it now.
+fn were_on(state: &State, host: HostId, gpu: GpuUuid) -> Vec<Doubted> {
+    let known = state.host(host).map_or(&[][..], |host| &host.gpus);
+    let position = known.iter().position(|known| known.uuid == gpu);
+    let wanted = position.map_or(0, bit);
+    let was_on = |unit: &Unit| -> Vec<AttemptEpoch> {
+        let past = unit.past.iter().filter(|past| {
+            let mut held = past.hosts.iter().zip(&past.gpus);
+            state.time.since(past.ended_at) <= DOUBTED_MS
+                && held.any(|(at, gpus)| *at == host && gpus & wanted != 0)
+        });
+        let now = unit.attempt.iter().filter(|attempt| {
+            let mut runs = attempt.tasks.iter();
+            runs.any(|run| run.gpus.contains(&gpu))
+        });
+        past.map(|past| past.epoch)
+            .chain(now.map(|attempt| attempt.epoch))
+            .collect()
+    };
+    let units = state.jobs.values().flat_map(|job| {
+        let units = job.units.iter();
+        units.map(|(index, unit)| (job.id, *index, unit))
+    });
+    units
+        .flat_map(|(job, index, unit)| {
+            let epochs = was_on(unit).into_iter();
+            epochs.map(move |epoch| (job, index, epoch))
+        })
+        .collect()
+}
