@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod fork;
+mod illness;
 mod measure;
 mod policy;
 pub mod report;
@@ -17,8 +18,9 @@ mod scenario;
 pub mod trace;
 mod world;
 
+pub use illness::Care;
 pub use measure::{JobEnd, JobRecord, SizeBucket};
 pub use policy::{Policy, UnknownPolicy};
 pub use rules::{Rules, TimeLimits, Told};
 pub use scenario::{LOAD_MAX, LOAD_MIN, LeftOut, Scenario, Settings};
-pub use world::{Outcome, Progress, SimulateError, simulate};
+pub use world::{HealthCounts, Outcome, Progress, SimulateError, simulate};

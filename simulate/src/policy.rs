@@ -18,6 +18,7 @@ use muster_core::spec::{
 };
 use muster_core::topology::HOST_LEVEL;
 
+use crate::illness::submit_with_care;
 use crate::scenario::Scenario;
 use crate::trace::{Cluster, TraceHost, TraceJob};
 
@@ -195,6 +196,14 @@ impl Policy {
     /// CPUs and memory is not asked for. A failing job is not tried again: the trace's duration is that of all
     /// its attempts.
     pub(crate) fn spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
+        let mut spec = self.plain_spec(scenario, job);
+        if scenario.care.is_some() {
+            submit_with_care(&mut spec, job);
+        }
+        spec
+    }
+
+    fn plain_spec(self, scenario: &Scenario, job: &TraceJob) -> JobSpec {
         let told = scenario.settings.told;
         let gang = job.tasks > 1;
         JobSpec {

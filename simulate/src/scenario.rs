@@ -3,6 +3,7 @@
 use muster_core::quota::QueueTree;
 use serde::Serialize;
 
+use crate::illness::{Care, Illness};
 use crate::policy::{host_kind, queue_named};
 use crate::rules::{Rules, Told};
 use crate::trace::{Cluster, Outage, Quota, TraceJob, hosts_of_nodes};
@@ -93,6 +94,10 @@ pub struct Scenario {
     pub(crate) quotas: Vec<Quota>,
     pub(crate) tree: QueueTree,
     pub(crate) settings: Settings,
+    /// Parts that are ill, whoever knows it.
+    pub(crate) illnesses: Vec<Illness>,
+    /// Whether and how the engine looks after its hosts.
+    pub(crate) care: Option<Care>,
     /// Jobs whose duration the trace does not say; they are not simulated, unless nothing ends anyway.
     pub without_duration: LeftOut,
     /// Jobs that asked for a share of a GPU and get a whole one.
@@ -143,6 +148,8 @@ impl Scenario {
             cluster,
             jobs,
             settings,
+            illnesses: Vec::new(),
+            care: None,
             without_duration,
             shares_rounded_up: shares_rounded_up as u64,
         }
@@ -159,6 +166,24 @@ impl Scenario {
     #[must_use]
     pub fn with_tree(mut self, tree: QueueTree) -> Self {
         self.tree = tree;
+        self
+    }
+
+    /// The same in a cluster whose parts are ill as long as these outages last, and that looks after its hosts so far. Jobs then
+    /// have three retries, and users of their own where the trace names none.
+    #[must_use]
+    pub fn in_care(mut self, outages: &[Outage], care: Care) -> Self {
+        self.illnesses = Illness::of(outages, &self.cluster);
+        self.care = Some(care);
+        self
+    }
+
+    /// The same with a rule that is wrong: it finds all GPUs of so many of a hundred hosts ill, from a moment on and for as
+    /// long as is given.
+    #[must_use]
+    pub fn with_false_alarm(mut self, percent: u64, (start_ms, end_ms): (u64, u64)) -> Self {
+        let alarm = Illness::false_alarm(&self.cluster, percent, (start_ms, end_ms));
+        self.illnesses.extend(alarm);
         self
     }
 

@@ -68,11 +68,8 @@ pub(super) fn ended(
 }
 
 /// Repairs and checks that may begin, and what time has brought; when to look again.
-pub(super) fn due(
-    leader: LeadershipEpoch,
-    state: &State,
-    now: TimeMs,
-) -> (Vec<Command>, Option<TimeMs>) {
+#[must_use]
+pub fn due(leader: LeadershipEpoch, state: &State, now: TimeMs) -> (Vec<Command>, Option<TimeMs>) {
     let due = state.health.due(now);
     let mut commands = Vec::new();
     if due.ticks {
@@ -96,7 +93,8 @@ pub(super) fn due(
 }
 
 /// Hosts that fail more often than others and may still be given work.
-pub(super) fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Command> {
+#[must_use]
+pub fn lemons(leader: LeadershipEpoch, state: &State, now: TimeMs) -> Vec<Command> {
     let lemons = state.health.lemons(now).into_iter();
     let working = lemons.filter(|(host, _)| {
         let known = state.host(*host);

@@ -13,7 +13,7 @@
 mod contact;
 mod damage;
 mod difference;
-mod health;
+pub mod health;
 mod housekeeping;
 mod silence;
 

@@ -7,6 +7,7 @@
 mod backfill;
 mod defragmentation;
 mod faults;
+mod health;
 mod page;
 mod policies;
 mod preemption;
@@ -35,13 +36,14 @@ struct Figures {
 
 type Section = fn(&Traces) -> Result<Figures, Failure>;
 
-const SECTIONS: [(&str, Section); 6] = [
+const SECTIONS: [(&str, Section); 7] = [
     ("sharing", sharing::figures),
     ("policies", policies::figures),
     ("backfill", backfill::figures),
     ("preemption", preemption::figures),
     ("defragmentation", defragmentation::figures),
     ("faults", faults::figures),
+    ("health", health::figures),
 ];
 
 /// The command line.

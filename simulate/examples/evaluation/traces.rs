@@ -16,6 +16,9 @@ const HOSTS_OF_PHILLY: u32 = 352;
 /// Hosts with 8 GPUs that make up the quotas of those: 256, 512, 128 and 256 GPUs.
 const HOSTS_OF_COMPLETE: u32 = 144;
 
+/// Hosts that the outages are of, those without one among them.
+const HOSTS_OF_OUTAGES: usize = 400;
+
 const GPUS_PER_HOST: u32 = 8;
 
 pub(super) struct Traces {
@@ -65,6 +68,14 @@ impl Traces {
         let scenario = Scenario::new(cluster, self.philly_jobs()?, outages, settings);
         let scenario = scenario.with_quotas(self.philly_quotas()?);
         Ok(scenario.of_queues(&COMPLETE_CLUSTERS))
+    }
+
+    /// All of Philly's jobs on the first hosts of Lingjun's racks and pods, as many as have outages.
+    pub(super) fn philly_in_lingjun(&self, settings: Settings) -> Result<Scenario, Failure> {
+        let mut cluster = Cluster::read(&self.path("lingjun2023_cluster.csv")?)?;
+        cluster.hosts.truncate(HOSTS_OF_OUTAGES);
+        let scenario = Scenario::new(cluster, self.philly_jobs()?, &[], settings);
+        Ok(scenario.with_quotas(self.philly_quotas()?))
     }
 
     /// Outages of real hosts.

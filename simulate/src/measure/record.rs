@@ -9,6 +9,8 @@ pub enum JobEnd {
     Running,
     /// It ran to its end, whatever that was.
     Finished,
+    /// It failed before its work was done: faults used its retries up.
+    Ruined,
     /// No host, or not the whole cluster, could ever hold it.
     FitsNowhere,
     /// Its submission was refused, or it has not come yet.
@@ -23,6 +25,7 @@ impl JobEnd {
             Self::Waiting => "waiting",
             Self::Running => "running",
             Self::Finished => "finished",
+            Self::Ruined => "ruined",
             Self::FitsNowhere => "fits_nowhere",
             Self::Refused => "refused",
         }

@@ -115,6 +115,53 @@ pub struct ClusterFigures {
     pub down_gpu_hours: f64,
 }
 
+/// What became of the health of hosts and GPUs, and what it cost.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct HealthFigures {
+    /// Attempts of which a task died because a part was ill.
+    pub struck: u64,
+    /// Jobs that failed because their retries were used up so.
+    pub ruined: u64,
+    /// GPU-hours of work that these had kept: it is lost as well.
+    pub ruined_gpu_hours: f64,
+    /// GPU-hours of all work that is lost, to faults, preemption and ruin.
+    pub lost_gpu_hours: f64,
+    /// Components that the engine took out of placement.
+    pub blocks: u64,
+    /// Of those, the ones of which no part was ill.
+    pub false_blocks: u64,
+    /// GPU-hours of GPUs out of placement, with nobody on them, that were not ill.
+    pub healthy_idle_gpu_hours: f64,
+    /// GPU-hours of GPUs that were ill.
+    pub ill_gpu_hours: f64,
+    /// The largest share of all GPUs that was out of placement at a time.
+    pub out_share_max: Option<f64>,
+}
+
+impl HealthFigures {
+    pub(super) fn of(scenario: &Scenario, outcome: &Outcome) -> Option<Self> {
+        let counts = outcome.health?;
+        let ruined = outcome.records.iter();
+        let ruined = ruined.filter(|record| record.end == JobEnd::Ruined);
+        let ruined_gpu_hours = gpu_hours(ruined.clone().map(JobRecord::done_gpu_ms).sum());
+        let lost = outcome.records.iter().map(JobRecord::lost_gpu_ms).sum();
+        Some(Self {
+            struck: counts.struck,
+            ruined: ruined.count() as u64,
+            ruined_gpu_hours,
+            lost_gpu_hours: gpu_hours(lost) + ruined_gpu_hours,
+            blocks: counts.blocks,
+            false_blocks: counts.false_blocks,
+            healthy_idle_gpu_hours: gpu_hours(counts.healthy_idle_gpu_ms),
+            ill_gpu_hours: gpu_hours(counts.ill_gpu_ms),
+            out_share_max: share(
+                u128::from(counts.out_max),
+                u128::from(scenario.cluster.gpus()),
+            ),
+        })
+    }
+}
+
 /// What the engine was asked to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Effort {

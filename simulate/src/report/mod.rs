@@ -14,7 +14,7 @@ mod text;
 use serde::Serialize;
 
 pub use bounds::Bounds;
-pub use figures::{ClusterFigures, Effort, Group, JobFigures, Spread};
+pub use figures::{ClusterFigures, Effort, Group, HealthFigures, JobFigures, Spread};
 pub use files::ReportError;
 pub(crate) use files::table;
 pub(crate) use numbers::{seconds, span};
@@ -75,6 +75,9 @@ pub struct RunReport {
     pub fits_nowhere: LeftOut,
     /// Jobs whose submission was refused.
     pub refused: LeftOut,
+    /// What became of health, where the engine looks after it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub health: Option<HealthFigures>,
     /// What the engine was asked to do.
     pub effort: Effort,
 }
@@ -161,6 +164,7 @@ fn run_report(scenario: &Scenario, outcome: &Outcome) -> RunReport {
         by_size,
         fits_nowhere: outcome.fits_nowhere.clone(),
         refused: outcome.refused.clone(),
+        health: HealthFigures::of(scenario, outcome),
         effort: Effort {
             commands: outcome.commands,
             rounds: outcome.rounds,

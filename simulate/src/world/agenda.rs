@@ -24,6 +24,41 @@ pub(super) enum Happening {
         /// The attempt.
         epoch: AttemptEpoch,
     },
+    /// A part becomes ill.
+    FallsIll {
+        /// Which illness of the scenario.
+        illness: usize,
+    },
+    /// A part is repaired.
+    IsWell {
+        /// Of which illness of the scenario.
+        illness: usize,
+    },
+    /// A worker sees that a part is ill.
+    SignSeen {
+        /// Which illness of the scenario.
+        illness: usize,
+    },
+    /// A task dies of an illness; void if it does not run any more, or the illness is over.
+    TaskDies {
+        /// Position of the job in the scenario.
+        job: usize,
+        /// The attempt.
+        epoch: AttemptEpoch,
+        /// Which illness of the scenario.
+        illness: usize,
+    },
+    /// A worker has done a repair or a check.
+    WorkEnds {
+        /// Position among all that were ordered.
+        work: usize,
+    },
+    /// Time has brought something for the leader to do.
+    HealthLook,
+    /// The leader looks for lemons.
+    LemonLook,
+    /// A person looks at what waits for one.
+    PersonLook,
     /// A GPU becomes unfit.
     GpuLost {
         /// Position of the host in the cluster.
@@ -50,6 +85,16 @@ pub(super) enum Happening {
     },
     /// Nothing but a reason to plan: a back-off ends.
     Plan,
+}
+
+impl Happening {
+    /// Whether nobody can be placed for it who could not be before.
+    pub(super) const fn changes_no_room(self) -> bool {
+        matches!(
+            self,
+            Self::Checkpoint { .. } | Self::FallsIll { .. } | Self::LemonLook | Self::HealthLook
+        )
+    }
 }
 
 /// Happenings by time; of those at one instant the smallest first, so the order of insertion does not matter.

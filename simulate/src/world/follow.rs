@@ -8,6 +8,7 @@ use muster_core::state::{Attempt, RestartReason, State, TaskRun};
 use super::SimulateError;
 use super::agenda::Happening;
 use super::run::World;
+use crate::illness::own_words;
 use crate::measure::JobEnd;
 use crate::trace::Ending;
 
@@ -40,9 +41,15 @@ impl World<'_> {
             }
             EventKind::JobFinished { job, .. } => {
                 if let Some(position) = self.positions.remove(job) {
-                    self.end_job(position, JobEnd::Finished);
+                    let end = if self.runs[position].is_done {
+                        JobEnd::Finished
+                    } else {
+                        JobEnd::Ruined
+                    };
+                    self.end_job(position, end);
                 }
             }
+            EventKind::HealthChanged { .. } => self.count_health(event),
             EventKind::HostHealthChanged { host, .. } => self.look_at_host(*host),
             _ => {}
         }
@@ -61,6 +68,7 @@ impl World<'_> {
             self.agenda.add(done_at, Happening::WorkDone { job, epoch });
         }
         self.expect_checkpoint(job, epoch);
+        self.begins_among_the_ill(id, epoch);
         let Some(attempt) = current_attempt(&self.engine.state, id) else {
             return Ok(());
         };
@@ -100,7 +108,13 @@ impl World<'_> {
         self.runs[job].is_done = true;
         match self.scenario.jobs[job].ending {
             None | Some(Ending::Pass) => self.exit_live_tasks(id, &exited(0))?,
-            Some(Ending::Failed) => self.exit_live_tasks(id, &exited(CODE_FAILED))?,
+            Some(Ending::Failed) => {
+                let exit = Exit {
+                    evidence: self.own_words(job).to_owned(),
+                    ..exited(CODE_FAILED)
+                };
+                self.exit_live_tasks(id, &exit)?;
+            }
             Some(Ending::Killed) => {
                 let request = self.engine.next_request();
                 self.engine.carry_out(&Command::CancelJob {
@@ -116,14 +130,7 @@ impl World<'_> {
 
     /// A host is gone, and with it every task on it.
     pub(super) fn fence_tasks_on(&mut self, host: HostId) -> Result<(), SimulateError> {
-        let first = (host, JobId(0), UnitIndex(0));
-        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
-        let on_host = &self.engine.state.index.on_host;
-        let jobs: Vec<JobId> = on_host
-            .range(first..=last)
-            .map(|((_, job, _), _)| *job)
-            .collect();
-        for job in jobs {
+        for job in self.jobs_on(host) {
             let is_here = |run: &TaskRun| run.host == host;
             self.end_live_tasks(job, &TaskOutcome::Fenced, is_here)?;
             self.follow()?;
@@ -136,7 +143,7 @@ impl World<'_> {
     }
 
     /// Reports the same end of all tasks of a job that still run, as far as they are concerned.
-    fn end_live_tasks(
+    pub(super) fn end_live_tasks(
         &mut self,
         job: JobId,
         outcome: &TaskOutcome,
@@ -190,14 +197,23 @@ impl World<'_> {
         }
     }
 
+    /// What a job says that fails for its own reasons.
+    fn own_words(&self, job: usize) -> &'static str {
+        match self.scenario.care {
+            Some(_) => own_words(&self.scenario.jobs[job]),
+            None => "",
+        }
+    }
+
     pub(super) fn look_at_host(&mut self, host: HostId) {
+        self.count_out(host);
         if let Some(host) = self.engine.state.host(host) {
             self.observer.look_at_host(host);
         }
     }
 }
 
-fn current_attempt(state: &State, job: JobId) -> Option<&Attempt> {
+pub(super) fn current_attempt(state: &State, job: JobId) -> Option<&Attempt> {
     state.job(job)?.unit(UNIT)?.attempt.as_deref()
 }
 

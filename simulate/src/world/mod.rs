@@ -11,11 +11,13 @@ pub(crate) mod engine;
 mod follow;
 mod observer;
 mod run;
+mod ward;
 
 use muster_core::rejection::Rejection;
 use muster_core::time::TimeMs;
 
 pub(crate) use observer::Observed;
+pub use ward::HealthCounts;
 
 use crate::measure::JobRecord;
 use crate::policy::Policy;
@@ -55,6 +57,8 @@ pub struct Outcome {
     /// Audits of the state, none of which found anything.
     pub audits: u64,
     /// Names of the report's queues, in order.
+    /// What became of health, where the engine looks after it.
+    pub health: Option<HealthCounts>,
     pub(crate) queues: Vec<String>,
     pub(crate) observed: Observed,
 }

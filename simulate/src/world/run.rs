@@ -11,6 +11,7 @@ use muster_core::time::TimeMs;
 use super::agenda::{Agenda, Happening};
 use super::engine::{Engine, gpu_uuid};
 use super::observer::Observer;
+use super::ward::Ward;
 use super::{Outcome, Progress, SimulateError};
 use crate::measure::JobEnd;
 use crate::policy::Policy;
@@ -47,6 +48,8 @@ pub(super) struct World<'a> {
     pub(super) placements: u64,
     pub(super) fits_nowhere: LeftOut,
     refused: LeftOut,
+    /// Who looks after the hosts, if anybody does.
+    pub(super) ward: Option<Ward>,
 }
 
 impl<'a> World<'a> {
@@ -72,7 +75,7 @@ impl<'a> World<'a> {
             agenda.add(TimeMs(outage.start_ms), lost);
             agenda.add(TimeMs(outage.end_ms), back);
         }
-        Ok(Self {
+        let mut world = Self {
             observer: Observer::new(scenario, &engine.state),
             scenario,
             policy,
@@ -88,7 +91,12 @@ impl<'a> World<'a> {
             placements: 0,
             fits_nowhere: LeftOut::default(),
             refused: LeftOut::default(),
-        })
+            ward: None,
+        };
+        if let Some(care) = scenario.care {
+            world.admit_the_ill(care)?;
+        }
+        Ok(world)
     }
 
     /// Plays the next instant at which something happens; false if nothing can happen any more.
@@ -97,14 +105,18 @@ impl<'a> World<'a> {
             return Ok(false);
         };
         self.observer.advance(now);
+        if let Some(ward) = &mut self.ward {
+            ward.advance(now);
+        }
         self.engine.now = now;
         // What a checkpoint changes is whom to preempt, not whether anybody is placed.
         let mut changed = self.submission_is_due();
         while let Some(happening) = self.agenda.due(now) {
-            changed |= !matches!(happening, Happening::Checkpoint { .. });
+            changed |= !happening.changes_no_room();
             self.happen(happening)?;
         }
         self.submit_due()?;
+        changed |= self.look_after_health()?;
         if changed {
             self.decide()?;
         }
@@ -132,6 +144,17 @@ impl<'a> World<'a> {
         match happening {
             Happening::WorkDone { job, epoch } => self.work_done(job, epoch),
             Happening::Checkpoint { job, epoch } => self.commit_checkpoint(job, epoch),
+            Happening::FallsIll { illness } => self.fall_ill(illness),
+            Happening::IsWell { illness } => self.get_well(illness),
+            Happening::SignSeen { illness } => self.see_sign(illness),
+            Happening::TaskDies {
+                job,
+                epoch,
+                illness,
+            } => self.die(job, epoch, illness),
+            Happening::WorkEnds { work } => self.end_work(work),
+            Happening::LemonLook => self.look_for_lemons(),
+            Happening::PersonLook => self.person_looks(),
             Happening::HostLost { host } if self.is_first(Place::Host(host)) => {
                 self.set_host_health(host, HostHealth::Lost)?;
                 self.fence_tasks_on(host_id(host))
@@ -153,6 +176,7 @@ impl<'a> World<'a> {
             | Happening::HostBack { .. }
             | Happening::GpuLost { .. }
             | Happening::GpuBack { .. }
+            | Happening::HealthLook
             | Happening::Plan => Ok(()),
         }
     }
@@ -256,6 +280,7 @@ impl<'a> World<'a> {
             rounds: self.rounds,
             placements: self.placements,
             audits: self.engine.audits,
+            health: self.ward.as_ref().map(Ward::counts),
             queues,
             observed,
         }
@@ -263,7 +288,7 @@ impl<'a> World<'a> {
 }
 
 /// The engine's id of a host at a position of the cluster.
-fn host_id(position: usize) -> HostId {
+pub(super) fn host_id(position: usize) -> HostId {
     let number = u32::try_from(position + 1).expect("a cluster has at most HOSTS_MAX hosts");
     HostId(number)
 }

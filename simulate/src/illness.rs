@@ -1,0 +1,355 @@
+//! What is broken in truth, whoever knows it: what workers see of it, and what it does to tasks.
+//!
+//! A file of outages says when a part was out of service and why. Here the part is *ill* for as long, and whether it is taken out
+//! of placement is for the engine to find out.
+
+use muster_core::health::rules::RuleSet;
+use muster_core::health::{Component, Severity};
+use muster_core::ids::HostId;
+use muster_core::spec::{JobSpec, RetryPolicy};
+
+use crate::scenario::Place;
+use crate::trace::{Cluster, Ending, Outage, TraceJob, hosts_of_nodes};
+
+/// The adapter that is ill where an outage says no more than that one is.
+const ADAPTER: &str = "mlx5_0/1";
+/// The rule of a false alarm: it goes by no more than how fast others are.
+const WRONG_RULE: &str = "straggler";
+/// How soon a worker sees what it must ask for: half of the 30 s between two readings.
+const SAMPLED_MS: u64 = 15_000;
+/// And what has to last for four minutes.
+const LASTING_MS: u64 = 240_000;
+
+/// A part that is broken for a while.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Illness {
+    pub(crate) place: Place,
+    pub(crate) start_ms: u64,
+    pub(crate) end_ms: u64,
+    /// What a worker finds; none if nothing tells.
+    pub(crate) sign: Option<Sign>,
+    pub(crate) harm: Harm,
+    /// Whether it is none: a worker finds it, but nothing is broken.
+    pub(crate) is_false: bool,
+}
+
+/// What a worker finds, and how long after the part broke.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Sign {
+    pub(crate) rule: &'static str,
+    pub(crate) after_ms: u64,
+    part: Part,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Gpu,
+    Adapter,
+    Host,
+}
+
+/// What becomes of tasks on a part that is ill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Harm {
+    /// Nothing: it is slow, or has a spare.
+    None,
+    /// They die at once, with these last words.
+    Always(&'static str),
+    /// Those of gangs of several hosts do.
+    Gangs(&'static str),
+    /// They die now and then, and say nothing.
+    Sometimes,
+}
+
+impl Illness {
+    /// How bad a worker finds it.
+    pub(crate) const SEVERITY: Severity = Severity::Fatal;
+
+    /// Illnesses by the outages of a file; the node of one stands for a host as in a simulation of outages.
+    pub(crate) fn of(outages: &[Outage], cluster: &Cluster) -> Vec<Self> {
+        let names: Vec<&str> = { cluster.hosts.iter() }
+            .map(|host| host.name.as_str())
+            .collect();
+        let hosts = hosts_of_nodes(outages, &names);
+        let known = outages.iter().zip(0u32..).filter_map(|(outage, number)| {
+            let host = *hosts.get(&outage.node)?;
+            let gpus = cluster.hosts[host].gpus;
+            // The file does not say which GPU it was: they take turns.
+            let gpu = outage.gpu.or((gpus > 0).then(|| number % gpus.max(1)));
+            Some(Self::by_cause(outage, host, gpu))
+        });
+        known.collect()
+    }
+
+    fn by_cause(outage: &Outage, host: usize, gpu: Option<u32>) -> Self {
+        let known = CAUSES
+            .iter()
+            .find(|(words, ..)| outage.cause.contains(words));
+        let (part, sign, harm) = known.map_or((Part::Host, None, Harm::Sometimes), |known| {
+            (known.1, Some((known.2, known.3)), known.4)
+        });
+        let place = match (part, gpu) {
+            (Part::Gpu, Some(gpu)) => Place::Gpu(host, gpu),
+            _ => Place::Host(host),
+        };
+        let sign = sign.map(|(rule, after_ms)| Sign {
+            rule,
+            after_ms,
+            part,
+        });
+        Self {
+            place,
+            start_ms: outage.start_ms,
+            end_ms: outage.end_ms,
+            sign,
+            harm,
+            is_false: false,
+        }
+    }
+
+    /// All GPUs of so many of a hundred hosts are found to be ill at once, for a while, by a rule that is wrong.
+    pub(crate) fn false_alarm(
+        cluster: &Cluster,
+        percent: u64,
+        (start_ms, end_ms): (u64, u64),
+    ) -> impl Iterator<Item = Self> {
+        let hosts = cluster.hosts.iter().enumerate();
+        let struck = hosts.filter(move |(host, _)| hash(&[*host as u64]) % 100 < percent);
+        let gpus = struck
+            .flat_map(|(host, known)| (0..known.gpus).map(move |index| Place::Gpu(host, index)));
+        gpus.map(move |place| Self {
+            place,
+            start_ms,
+            end_ms,
+            sign: Some(Sign {
+                rule: WRONG_RULE,
+                after_ms: SAMPLED_MS,
+                part: Part::Gpu,
+            }),
+            harm: Harm::None,
+            is_false: true,
+        })
+    }
+
+    pub(crate) const fn host(&self) -> usize {
+        match self.place {
+            Place::Host(host) | Place::Gpu(host, _) => host,
+        }
+    }
+
+    /// What a worker's finding is about.
+    pub(crate) fn component(&self, host: HostId, gpu: impl Fn(u32) -> Component) -> Component {
+        match (self.place, self.sign.map(|sign| sign.part)) {
+            (Place::Gpu(_, index), _) => gpu(index),
+            (Place::Host(_), Some(Part::Adapter)) => Component::Nic {
+                host,
+                name: ADAPTER.to_owned(),
+            },
+            (Place::Host(_), _) => Component::Host(host),
+        }
+    }
+}
+
+/// Words of an outage's cause, the part that is ill, the rule that finds it and how soon, and the harm. The first that fits counts;
+/// of what is not here, nothing tells, and tasks die now and then.
+type Cause = (&'static str, Part, &'static str, u64, Harm);
+
+const CUDA_ECC: &str = "RuntimeError: CUDA error: uncorrectable ECC error encountered";
+const CUDA_UNKNOWN: &str = "RuntimeError: CUDA error: unknown error";
+const GPU_GONE: &str = "RuntimeError: CUDA error: GPU is lost";
+const NETWORK: &str = "NCCL WARN NET/IB : Got completion with error 12, opcode 0, len 0";
+const STORAGE: &str = "OSError: [Errno 30] Read-only file system";
+
+#[rustfmt::skip]
+const CAUSES: &[Cause] = &[
+    ("DBE", Part::Gpu, "ecc_unc_volatile", SAMPLED_MS, Harm::Always(CUDA_ECC)),
+    ("xid Error", Part::Gpu, "gpu_reset_required", SAMPLED_MS, Harm::Always(CUDA_UNKNOWN)),
+    ("device unknow error", Part::Gpu, "gpu_reset_required", SAMPLED_MS, Harm::Always(CUDA_UNKNOWN)),
+    ("GPU Lost", Part::Gpu, "gpu_lost", 2 * SAMPLED_MS, Harm::Always(GPU_GONE)),
+    ("PCI link width", Part::Gpu, "pcie_link", 3 * SAMPLED_MS, Harm::None),
+    ("Temperature High", Part::Gpu, "temp_core", SAMPLED_MS, Harm::None),
+    ("nvidia-smi Timeout", Part::Host, "nvml_latency", LASTING_MS, Harm::None),
+    ("Link Down", Part::Adapter, "ib_state", LASTING_MS, Harm::Gangs(NETWORK)),
+    ("NIC Lost", Part::Adapter, "ib_state", LASTING_MS, Harm::Gangs(NETWORK)),
+    ("NIC Link Speed low", Part::Adapter, "ib_state", LASTING_MS, Harm::None),
+    ("NIC PCI link Width low", Part::Adapter, "ib_state", LASTING_MS, Harm::None),
+    ("Power Supply", Part::Host, "ipmi_sel", SAMPLED_MS, Harm::None),
+    ("Fan", Part::Host, "ipmi_sel", SAMPLED_MS, Harm::None),
+    ("Motherboard Battery", Part::Host, "ipmi_sel", SAMPLED_MS, Harm::None),
+    ("File System", Part::Host, "fs_readonly", SAMPLED_MS, Harm::Always(STORAGE)),
+];
+
+/// How much of what Muster does about health is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Care {
+    /// Nothing is blocked, whatever is found.
+    Nothing,
+    /// What is found takes the whole host out.
+    BlockHosts,
+    /// What is found takes out what is broken, and no more.
+    BlockParts,
+    /// And every bad end is attributed: nobody pays for the infrastructure, and what fails again and again is checked.
+    Attribute,
+    /// And hosts that fail more often than others are drained.
+    Lemons,
+}
+
+impl Care {
+    /// All of them, each with all of those before.
+    pub const ALL: [Self; 5] = [
+        Self::Nothing,
+        Self::BlockHosts,
+        Self::BlockParts,
+        Self::Attribute,
+        Self::Lemons,
+    ];
+
+    /// Whether bad ends are attributed.
+    pub(crate) fn attributes(self) -> bool {
+        self >= Self::Attribute
+    }
+
+    /// The rules that do no more than that.
+    pub(crate) fn rules(self) -> String {
+        let shipped = RuleSet::SHIPPED_TEXT;
+        match self {
+            Self::Nothing => shipped.replace("mode = \"enforce\"", "mode = \"observe\""),
+            Self::BlockHosts => without(&["history", "lemon"], shipped)
+                .replace("block = \"gpu\"", "block = \"host\"")
+                .replace(
+                    "block = \"gpu_at_task_end\"",
+                    "block = \"host_at_task_end\"",
+                ),
+            Self::BlockParts => without(&["history", "lemon"], shipped),
+            Self::Attribute => without(&["lemon"], shipped),
+            Self::Lemons => shipped.to_owned(),
+        }
+    }
+}
+
+/// The rules, of which some only observe.
+fn without(names: &[&str], rules: &str) -> String {
+    let mut is_off = false;
+    let mut text = String::new();
+    for line in rules.lines() {
+        if let Some(name) = line.strip_prefix('[') {
+            is_off = names.contains(&name.trim_end_matches(']'));
+        }
+        let line = match is_off {
+            true => line.replace("\"enforce\"", "\"observe\""),
+            false => line.to_owned(),
+        };
+        text.push_str(&line);
+        text.push('\n');
+    }
+    text
+}
+
+/// Retries of a job, and how many users have submitted the jobs of one virtual cluster, where the trace says neither.
+const RETRIES: u32 = 3;
+const BACKOFF_MS: u64 = 10_000;
+const USERS: u64 = 20;
+/// Of a hundred jobs that failed where the trace comes from, so many say a telling word about it; ours.
+const TELLING_PERCENT: u64 = 50;
+
+/// A job as its user would submit it to a cluster that takes care: with retries, unless it is to fail for its own reasons, and
+/// with a user of its own.
+pub(crate) fn submit_with_care(spec: &mut JobSpec, job: &TraceJob) {
+    let has_own_reason = job.ending == Some(Ending::Failed);
+    spec.retry = RetryPolicy {
+        retries_max: if has_own_reason { 0 } else { RETRIES },
+        backoff_ms: BACKOFF_MS,
+    };
+    if job.user.is_none() {
+        let user = hash_of(&job.name) % USERS;
+        spec.user = format!("{}-{user}", spec.queue);
+    }
+}
+
+/// The last words of a job that fails for its own reasons.
+pub(crate) fn own_words(job: &TraceJob) -> &'static str {
+    let is_telling = hash_of(&job.name) / USERS % 100 < TELLING_PERCENT;
+    if is_telling {
+        "TypeError: forward() missing 1 required positional argument"
+    } else {
+        ""
+    }
+}
+
+fn hash_of(text: &str) -> u64 {
+    let words: Vec<u64> = text.bytes().map(u64::from).collect();
+    hash(&words)
+}
+
+/// The same number for the same words, spread over all numbers: the finaliser of `SplitMix64` (Steele and others, OOPSLA'14).
+pub(crate) fn hash(words: &[u64]) -> u64 {
+    words.iter().fold(0x9e37_79b9_7f4a_7c15, |hash, word| {
+        let mut mixed = (hash ^ word).wrapping_add(0x9e37_79b9_7f4a_7c15);
+        mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    })
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use muster_core::health::Scope;
+    use muster_core::health::rules::Mode;
+
+    use super::*;
+
+    fn outage(cause: &str) -> Outage {
+        Outage {
+            node: "n1".to_owned(),
+            gpu: None,
+            start_ms: 5,
+            end_ms: 9,
+            cause: cause.to_owned(),
+        }
+    }
+
+    #[test]
+    fn outages_are_illnesses_of_what_they_name_and_the_rules_that_find_them_exist() {
+        let cluster = Cluster::uniform(1, 8, "H100");
+        let causes = [
+            outage("GPU: GPU DBE(Double Bit ECC) > Threshold"),
+            outage("Parameter Plane Cable: Link Down"),
+            outage("Unknown Error: Unknown Error"),
+        ];
+        let ill = Illness::of(&causes, &cluster);
+        assert_eq!(ill[0].place, Place::Gpu(0, 0));
+        assert_eq!(ill[1].place, Place::Host(0));
+        assert_eq!(ill[2].sign, None, "nobody tells");
+        let rules = RuleSet::shipped().unwrap();
+        for (words, _, rule, ..) in CAUSES {
+            let rule = rules.rule(rule);
+            assert!(rule.is_some_and(|it| it.mode == Mode::Enforce), "{words}");
+        }
+    }
+
+    #[test]
+    fn each_care_is_a_set_of_rules() {
+        let of = |care: Care| RuleSet::parse(&care.rules()).unwrap();
+        let is_enforced = |care, name: &str| of(care).rule(name).unwrap().mode == Mode::Enforce;
+        assert!(!is_enforced(Care::Nothing, "ecc_unc_volatile"));
+        for (care, history, lemon) in [
+            (Care::BlockHosts, false, false),
+            (Care::BlockParts, false, false),
+            (Care::Attribute, true, false),
+            (Care::Lemons, true, true),
+        ] {
+            assert!(is_enforced(care, "ecc_unc_volatile"));
+            assert_eq!(is_enforced(care, "history"), history, "{care:?}");
+            assert_eq!(is_enforced(care, "lemon"), lemon, "{care:?}");
+        }
+        let scope = |care| {
+            of(care)
+                .rule("ecc_unc_volatile")
+                .unwrap()
+                .block(Severity::Fatal)
+        };
+        assert_eq!(scope(Care::BlockHosts), Scope::Host);
+        assert_eq!(scope(Care::BlockParts), Scope::Gpu);
+    }
+}

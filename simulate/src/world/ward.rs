@@ -1,0 +1,641 @@
+//! Parts that are ill: what workers tell of them, what they do to tasks, and the leader's care.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use muster_core::command::{BlockTarget, Command, Exit, HealthCommand, JobDefaults, TaskOutcome};
+use muster_core::event::EventKind;
+use muster_core::health::book::WorkStep;
+use muster_core::health::component::Phase;
+use muster_core::health::rules::DeviceAction;
+use muster_core::health::{Component, Finding, Severity};
+use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
+use muster_core::reactor;
+use muster_core::state::{Attempt, Host};
+use muster_core::time::TimeMs;
+
+use super::SimulateError;
+use super::agenda::Happening;
+use super::engine::gpu_uuid;
+use super::follow::current_attempt;
+use super::run::{World, host_id};
+use crate::illness::{Care, Harm, Illness, hash};
+use crate::scenario::Place;
+
+/// How soon a task dies of what breaks under it.
+const DIES_MS: u64 = 1_000;
+/// And of what was broken when it began: it has to come up first.
+const COMES_UP_MS: u64 = 60_000;
+/// Mean time until a task dies of what only harms now and then. Ours.
+const DIES_SOMETIMES_MS: u64 = 4 * 3_600_000;
+/// How long a repair or a check takes.
+const WORK_MS: u64 = 60_000;
+/// Of a hundred checks of an illness that nothing tells of, so many find it (ByteDance: synthetic checks miss over 60).
+const CHECKS_FIND_PERCENT: u64 = 40;
+/// Between two looks for lemons. A leader looks each minute; each bad end is minutes away from the next.
+const LEMON_PERIOD_MS: u64 = 600_000;
+/// After which a person looks at what waits for one.
+const PERSON_PERIOD_MS: u64 = 86_400_000;
+/// Who repairs what only people repair.
+const AUTHOR: &str = "simulated operator";
+/// SIGABRT, by which CUDA and NCCL end a process.
+const SIGNAL_ABORT: i32 = 6;
+
+/// What became of health.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct HealthCounts {
+    /// Components that the engine took out of placement.
+    pub blocks: u64,
+    /// Of those, the ones that were not ill, nor anything of them.
+    pub false_blocks: u64,
+    /// Attempts of which a task died of an illness.
+    pub struck: u64,
+    /// GPU-milliseconds of GPUs out of placement, with nobody on them, that were not ill.
+    pub healthy_idle_gpu_ms: u128,
+    /// GPU-milliseconds of GPUs that were ill.
+    pub ill_gpu_ms: u128,
+    /// The most GPUs that were out of placement at a time.
+    pub out_max: u32,
+}
+
+/// A repair or a check under way.
+#[derive(Clone, Debug)]
+struct Work {
+    component: Component,
+    since: TimeMs,
+}
+
+/// What a host has out of placement, and what of it is ill.
+#[derive(Clone, Copy, Debug, Default)]
+struct HostSum {
+    out: u32,
+    healthy_idle: u32,
+    ill: u32,
+}
+
+/// Who is ill, and who looks after them.
+#[derive(Debug)]
+pub(super) struct Ward {
+    care: Care,
+    /// Illnesses that last, by position of the host.
+    lasting: BTreeMap<usize, BTreeSet<usize>>,
+    /// Sequence of the last finding of each host.
+    told: BTreeMap<HostId, u64>,
+    works: Vec<Work>,
+    /// When the leader is to look again, as far as that is in the agenda.
+    looks_at: Option<TimeMs>,
+    sums: BTreeMap<HostId, HostSum>,
+    all: HostSum,
+    counted_to: TimeMs,
+    counts: HealthCounts,
+}
+
+impl Ward {
+    pub(super) const fn new(care: Care) -> Self {
+        Self {
+            care,
+            lasting: BTreeMap::new(),
+            told: BTreeMap::new(),
+            works: Vec::new(),
+            looks_at: None,
+            sums: BTreeMap::new(),
+            all: HostSum {
+                out: 0,
+                healthy_idle: 0,
+                ill: 0,
+            },
+            counted_to: TimeMs(0),
+            counts: HealthCounts {
+                blocks: 0,
+                false_blocks: 0,
+                struck: 0,
+                healthy_idle_gpu_ms: 0,
+                ill_gpu_ms: 0,
+                out_max: 0,
+            },
+        }
+    }
+
+    /// Time passes.
+    pub(super) fn advance(&mut self, now: TimeMs) {
+        let span_ms = u128::from(now.since(self.counted_to));
+        self.counts.healthy_idle_gpu_ms += span_ms * u128::from(self.all.healthy_idle);
+        self.counts.ill_gpu_ms += span_ms * u128::from(self.all.ill);
+        if span_ms > 0 {
+            self.counts.out_max = self.counts.out_max.max(self.all.out);
+        }
+        self.counted_to = now;
+    }
+
+    pub(super) const fn counts(&self) -> HealthCounts {
+        self.counts
+    }
+
+    fn see(&mut self, host: &Host, now: HostSum) {
+        let before = self.sums.insert(host.id, now).unwrap_or_default();
+        self.all.out = self.all.out + now.out - before.out;
+        self.all.healthy_idle = self.all.healthy_idle + now.healthy_idle - before.healthy_idle;
+        self.all.ill = self.all.ill + now.ill - before.ill;
+    }
+
+    fn lasting_on(&self, host: usize) -> Vec<usize> {
+        let on_host = self.lasting.get(&host);
+        on_host.into_iter().flatten().copied().collect()
+    }
+}
+
+/// The commands with which a cluster begins that takes such care, but for those that need a leader.
+pub(super) fn defaults() -> JobDefaults {
+    JobDefaults {
+        attempts_without_progress_max: 0,
+        bad_checkpoints_max: 3,
+        restore_window_ms: 600_000,
+    }
+}
+
+impl World<'_> {
+    /// Sets the rules and what the agenda needs.
+    pub(super) fn admit_the_ill(&mut self, care: Care) -> Result<(), SimulateError> {
+        let leader = self.engine.leader();
+        if care.attributes() {
+            self.engine.carry_out(&Command::SetJobDefaults {
+                leader,
+                defaults: defaults(),
+            })?;
+        }
+        let request = self.engine.next_request();
+        self.engine
+            .carry_out(&Command::Health(HealthCommand::SetRules {
+                request,
+                author: AUTHOR.to_owned(),
+                text: Arc::from(care.rules()),
+            }))?;
+        for (illness, known) in self.scenario.illnesses.iter().enumerate() {
+            self.agenda
+                .add(TimeMs(known.start_ms), Happening::FallsIll { illness });
+            self.agenda
+                .add(TimeMs(known.end_ms), Happening::IsWell { illness });
+        }
+        self.agenda.add(TimeMs(0), Happening::LemonLook);
+        self.agenda.add(TimeMs(0), Happening::PersonLook);
+        self.ward = Some(Ward::new(care));
+        Ok(())
+    }
+
+    fn illness(&self, illness: usize) -> &Illness {
+        &self.scenario.illnesses[illness]
+    }
+
+    fn ward(&mut self) -> &mut Ward {
+        self.ward.as_mut().expect("somebody looks after the ill")
+    }
+
+    /// What a finding about an illness is about.
+    fn component_of(&self, illness: usize) -> Component {
+        let known = self.illness(illness);
+        let host = host_id(known.host());
+        known.component(host, |index| Component::Gpu(gpu_uuid(host.get(), index)))
+    }
+
+    pub(super) fn fall_ill(&mut self, illness: usize) -> Result<(), SimulateError> {
+        let now = self.engine.now;
+        let known = self.illness(illness);
+        let host = known.host();
+        let seen = known.sign.map(|sign| now.after(sign.after_ms));
+        if let Some(at) = seen {
+            self.agenda.add(at, Happening::SignSeen { illness });
+        }
+        let lasting = &mut self.ward().lasting;
+        lasting.entry(host).or_default().insert(illness);
+        for id in self.jobs_on(host_id(host)) {
+            let attempt = current_attempt(&self.engine.state, id);
+            let struck = attempt.filter(|attempt| self.strikes(illness, attempt));
+            if let Some(epoch) = struck.map(|attempt| attempt.epoch) {
+                self.expect_death((id, epoch), illness, DIES_MS);
+            }
+        }
+        self.look_at_host(host_id(host));
+        Ok(())
+    }
+
+    /// An attempt has begun on hosts of which some may be ill.
+    pub(super) fn begins_among_the_ill(&mut self, id: JobId, epoch: AttemptEpoch) {
+        let Some(ward) = &self.ward else { return };
+        let Some(attempt) = current_attempt(&self.engine.state, id) else {
+            return;
+        };
+        let hosts = attempt.hosts().into_iter();
+        let lasting = hosts.flat_map(|host| ward.lasting_on(position(host)));
+        let striking: Vec<usize> = lasting
+            .filter(|illness| self.strikes(*illness, attempt))
+            .collect();
+        for illness in striking {
+            self.expect_death((id, epoch), illness, COMES_UP_MS);
+        }
+    }
+
+    /// Whether an illness harms an attempt.
+    fn strikes(&self, illness: usize, attempt: &Attempt) -> bool {
+        let known = self.illness(illness);
+        match known.harm {
+            Harm::None => false,
+            Harm::Gangs(_) => attempt.hosts().len() > 1 && self.victim(illness, attempt).is_some(),
+            Harm::Always(_) | Harm::Sometimes => self.victim(illness, attempt).is_some(),
+        }
+    }
+
+    /// The task of an attempt that an illness is about.
+    fn victim(&self, illness: usize, attempt: &Attempt) -> Option<TaskIndex> {
+        let known = self.illness(illness);
+        let host = host_id(known.host());
+        let mut here = attempt.tasks.iter().filter(|run| run.host == host);
+        let victim = match known.place {
+            Place::Host(_) => here.next(),
+            Place::Gpu(_, index) => {
+                let gpu = gpu_uuid(host.get(), index);
+                here.find(|run| run.gpus.contains(&gpu))
+            }
+        };
+        victim.map(|run| run.task)
+    }
+
+    fn expect_death(&mut self, (id, epoch): (JobId, AttemptEpoch), illness: usize, soon_ms: u64) {
+        let Some(&job) = self.positions.get(&id) else {
+            return;
+        };
+        let wait_ms = match self.illness(illness).harm {
+            Harm::Sometimes => spread_ms(&[illness as u64, epoch.get()], DIES_SOMETIMES_MS),
+            _ => soon_ms,
+        };
+        let at = self.engine.now.after(wait_ms.max(1));
+        let dies = Happening::TaskDies {
+            job,
+            epoch,
+            illness,
+        };
+        self.agenda.add(at, dies);
+    }
+
+    /// A task dies of an illness, if it still runs and the part is still ill.
+    pub(super) fn die(
+        &mut self,
+        job: usize,
+        epoch: AttemptEpoch,
+        illness: usize,
+    ) -> Result<(), SimulateError> {
+        let host = self.illness(illness).host();
+        let lasting = self.ward().lasting.get(&host);
+        let Some(id) = self.runs[job].id else {
+            return Ok(());
+        };
+        if !lasting.is_some_and(|lasting| lasting.contains(&illness)) {
+            return Ok(());
+        }
+        let attempt = current_attempt(&self.engine.state, id);
+        let attempt = attempt.filter(|attempt| attempt.epoch == epoch && attempt.stop.is_none());
+        let Some(task) = attempt.and_then(|attempt| self.victim(illness, attempt)) else {
+            return Ok(());
+        };
+        let words = match self.illness(illness).harm {
+            Harm::Always(words) | Harm::Gangs(words) => words,
+            Harm::None | Harm::Sometimes => "",
+        };
+        self.ward().counts.struck += 1;
+        let exit = Exit {
+            signal: Some(SIGNAL_ABORT),
+            evidence: words.to_owned(),
+            ..Exit::default()
+        };
+        let is_it = |run: &muster_core::state::TaskRun| run.task == task;
+        self.end_live_tasks(id, &TaskOutcome::Exited(exit), is_it)?;
+        self.follow()
+    }
+
+    /// A worker has seen that something is wrong, and still is.
+    pub(super) fn see_sign(&mut self, illness: usize) -> Result<(), SimulateError> {
+        let host = self.illness(illness).host();
+        let lasting = self.ward().lasting.get(&host);
+        if !lasting.is_some_and(|lasting| lasting.contains(&illness)) {
+            return Ok(());
+        }
+        self.tell(illness, Illness::SEVERITY)
+    }
+
+    fn tell(&mut self, illness: usize, severity: Severity) -> Result<(), SimulateError> {
+        let known = self.illness(illness);
+        let (host, sign) = (host_id(known.host()), known.sign);
+        let Some(sign) = sign else { return Ok(()) };
+        let component = self.component_of(illness);
+        let told = self.ward().told.entry(host).or_default();
+        *told += 1;
+        let finding = Finding {
+            sequence: *told,
+            rule: sign.rule.to_owned(),
+            component,
+            severity,
+            metric: sign.rule.to_owned(),
+            measured: 1,
+            code: None,
+            cluster: None,
+            evidence: "by the file of outages".to_owned(),
+            at: self.engine.now,
+        };
+        let leader = self.engine.leader();
+        self.engine
+            .carry_out(&Command::Health(HealthCommand::Report {
+                leader,
+                host,
+                incarnation: 1,
+                findings: vec![finding],
+            }))?;
+        self.follow()?;
+        self.look_at_host(host);
+        Ok(())
+    }
+
+    /// A part was repaired: its reading is well again, and a person gives back what only a person does.
+    pub(super) fn get_well(&mut self, illness: usize) -> Result<(), SimulateError> {
+        let host = self.illness(illness).host();
+        if let Some(lasting) = self.ward().lasting.get_mut(&host) {
+            lasting.remove(&illness);
+        }
+        self.tell(illness, Severity::Healthy)?;
+        self.give_back(host_id(host))?;
+        self.look_at_host(host_id(host));
+        Ok(())
+    }
+
+    /// A person looks through everything that waits for one.
+    pub(super) fn person_looks(&mut self) -> Result<(), SimulateError> {
+        let hosts: Vec<HostId> = self.engine.state.hosts.keys().copied().collect();
+        for host in hosts {
+            self.give_back(host)?;
+        }
+        let at = self.engine.now.after(PERSON_PERIOD_MS);
+        self.agenda.add(at, Happening::PersonLook);
+        Ok(())
+    }
+
+    /// A person gives back what of a host waits for one and is not ill.
+    fn give_back(&mut self, id: HostId) -> Result<(), SimulateError> {
+        let now = self.engine.now;
+        let Some(host) = self.engine.state.host(id) else {
+            return Ok(());
+        };
+        let gpus = host.gpus.iter().map(|gpu| {
+            let target = BlockTarget::Gpu(gpu.uuid);
+            (Component::Gpu(gpu.uuid), target)
+        });
+        let itself = (
+            Component::Host(id),
+            BlockTarget::Host(host.name.to_string()),
+        );
+        let book = &self.engine.state.health;
+        let waits = |component: &Component| {
+            let condition = book.condition(component);
+            condition.is_some_and(|condition| {
+                let is_out = !condition.phase.accepts_work();
+                condition.phase == Phase::Rma || is_out && condition.is_for_a_person(now)
+            })
+        };
+        let targets: Vec<BlockTarget> = gpus
+            .chain([itself])
+            .filter(|(component, _)| waits(component) && !self.is_ill(component))
+            .map(|(_, target)| target)
+            .collect();
+        for target in targets {
+            let request = self.engine.next_request();
+            self.engine.carry_out(&Command::Unblock {
+                request,
+                target,
+                author: AUTHOR.to_owned(),
+            })?;
+            self.follow()?;
+        }
+        self.look_at_host(id);
+        Ok(())
+    }
+
+    /// Whether a component, or a part of it, is ill.
+    fn is_ill(&self, component: &Component) -> bool {
+        !self.illnesses_of(component).is_empty()
+    }
+
+    fn illnesses_of(&self, component: &Component) -> Vec<usize> {
+        let Some(ward) = &self.ward else {
+            return Vec::new();
+        };
+        let host = match component {
+            Component::Gpu(uuid) => self.engine.state.gpu_hosts.get(uuid).copied(),
+            Component::Host(host) | Component::Nic { host, .. } => Some(*host),
+            Component::Rack(_) => None,
+        };
+        let lasting = host.map_or_else(Vec::new, |host| ward.lasting_on(position(host)));
+        let is_its = |illness: &usize| {
+            let is_meant = matches!(component, Component::Host(_))
+                || self.component_of(*illness) == *component;
+            is_meant && !self.illness(*illness).is_false
+        };
+        lasting.into_iter().filter(is_its).collect()
+    }
+
+    /// The leader looks after its hosts: begins repairs and checks that may begin, and lets time pass. Whether that changed
+    /// anything.
+    pub(super) fn look_after_health(&mut self) -> Result<bool, SimulateError> {
+        if self.ward.is_none() || !self.engine.state.health.has_conditions() {
+            return Ok(false);
+        }
+        let (leader, now) = (self.engine.leader(), self.engine.now);
+        let (commands, next) = reactor::health::due(leader, &self.engine.state, now);
+        let mut has_changed = false;
+        for command in commands {
+            has_changed |= self.begin_work(&command)?;
+        }
+        let is_later = |at: &TimeMs| *at > now;
+        let known = self.ward().looks_at.filter(is_later);
+        if let Some(at) = next.filter(is_later)
+            && known.is_none_or(|known| at < known)
+        {
+            self.ward().looks_at = Some(at);
+            self.agenda.add(at, Happening::HealthLook);
+        }
+        Ok(has_changed)
+    }
+
+    fn begin_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
+        // One that another one of this look has made superfluous, or for which there is no room any more, is refused.
+        if self.engine.apply(command).is_err() {
+            self.engine.news.clear();
+            return Ok(false);
+        }
+        if let Command::Health(HealthCommand::Work { component, .. }) = command {
+            self.order_work(component);
+        }
+        self.follow()?;
+        if let Command::Health(HealthCommand::Work { component, .. }) = command {
+            self.look_at_component(component);
+        }
+        Ok(true)
+    }
+
+    /// A worker has a repair or a check to do.
+    fn order_work(&mut self, component: &Component) {
+        let condition = self.engine.state.health.condition(component);
+        let Some(since) = condition.map(|condition| condition.since) else {
+            return;
+        };
+        let works = &mut self.ward().works;
+        works.push(Work {
+            component: component.clone(),
+            since,
+        });
+        let work = works.len() - 1;
+        let at = self.engine.now.after(WORK_MS);
+        self.agenda.add(at, Happening::WorkEnds { work });
+    }
+
+    /// A worker has done a repair or a check, if it is still wanted.
+    pub(super) fn end_work(&mut self, work: usize) -> Result<(), SimulateError> {
+        let Work { component, since } = self.ward().works[work].clone();
+        let now = self.engine.now;
+        let Some(condition) = self.engine.state.health.condition(&component) else {
+            return Ok(());
+        };
+        if condition.since != since {
+            return Ok(());
+        }
+        let (phase, ready_at) = (condition.phase, condition.ready_at);
+        let passed = phase != Phase::Checking || !self.check_finds(&component, since);
+        if passed && phase == Phase::Checking && now < ready_at {
+            self.agenda.add(ready_at, Happening::WorkEnds { work });
+            return Ok(());
+        }
+        let step = if passed {
+            WorkStep::Passed
+        } else {
+            WorkStep::Failed
+        };
+        let leader = self.engine.leader();
+        let ended = self.engine.apply(&Command::Health(HealthCommand::Work {
+            leader,
+            component: component.clone(),
+            step,
+            since,
+            evidence: "simulated".to_owned(),
+        }));
+        if ended.is_ok() {
+            let after = self.engine.state.health.phase(&component);
+            let wants = self.engine.state.health.wanted(&component);
+            if after == Phase::Checking || wants == Some(DeviceAction::Check) {
+                self.order_work(&component);
+            }
+        }
+        self.follow()?;
+        self.look_at_component(&component);
+        Ok(())
+    }
+
+    /// Whether a check finds that a component is ill: always what a worker sees by itself, else with luck.
+    fn check_finds(&self, component: &Component, since: TimeMs) -> bool {
+        let ill = self.illnesses_of(component);
+        ill.into_iter().any(|illness| {
+            let is_told = self.illness(illness).sign.is_some();
+            let luck = hash(&[illness as u64, since.0, 1]) % 100;
+            is_told || luck < CHECKS_FIND_PERCENT
+        })
+    }
+
+    /// The leader looks for hosts that fail more often than others.
+    pub(super) fn look_for_lemons(&mut self) -> Result<(), SimulateError> {
+        let (leader, now) = (self.engine.leader(), self.engine.now);
+        if self.engine.state.health.has_records() {
+            for command in reactor::health::lemons(leader, &self.engine.state, now) {
+                self.engine.carry_out(&command)?;
+                self.follow()?;
+                if let Command::Health(HealthCommand::DrainLemon { host, .. }) = command {
+                    self.look_at_host(host);
+                }
+            }
+        }
+        self.agenda
+            .add(now.after(LEMON_PERIOD_MS), Happening::LemonLook);
+        Ok(())
+    }
+
+    /// Counts what the engine says of health.
+    pub(super) fn count_health(&mut self, event: &EventKind) {
+        let EventKind::HealthChanged {
+            component,
+            host,
+            from,
+            to,
+            ..
+        } = event
+        else {
+            return;
+        };
+        let host = *host;
+        if from.accepts_work() && !to.accepts_work() && self.ward.is_some() {
+            let is_false = !self.is_ill(component);
+            let counts = &mut self.ward().counts;
+            counts.blocks += 1;
+            counts.false_blocks += u64::from(is_false);
+        }
+        self.look_at_host(host);
+    }
+
+    fn look_at_component(&mut self, component: &Component) {
+        let host = match component {
+            Component::Gpu(uuid) => self.engine.state.gpu_hosts.get(uuid).copied(),
+            Component::Host(host) | Component::Nic { host, .. } => Some(*host),
+            Component::Rack(_) => None,
+        };
+        if let Some(host) = host {
+            self.look_at_host(host);
+        }
+    }
+
+    /// Counts what a host has out of placement.
+    pub(super) fn count_out(&mut self, id: HostId) {
+        let Some(ward) = &self.ward else { return };
+        let Some(host) = self.engine.state.host(id) else {
+            return;
+        };
+        let lasting = ward.lasting_on(position(id));
+        let real = { lasting.iter() }
+            .map(|it| self.illness(*it))
+            .filter(|illness| !illness.is_false);
+        let places: Vec<Place> = real.map(|illness| illness.place).collect();
+        let mut sum = HostSum::default();
+        for gpu in &host.gpus {
+            let is_out = !host.accepts_work() || !gpu.usable();
+            let is_ill = places.iter().any(|place| match place {
+                Place::Host(_) => true,
+                Place::Gpu(_, index) => *index == gpu.index,
+            });
+            sum.out += u32::from(is_out);
+            sum.ill += u32::from(is_ill);
+            sum.healthy_idle += u32::from(is_out && gpu.holder.is_none() && !is_ill);
+        }
+        let host = Arc::clone(&self.engine.state.hosts[&id]);
+        self.ward().see(&host, sum);
+    }
+
+    /// Jobs with tasks on a host.
+    pub(super) fn jobs_on(&self, host: HostId) -> Vec<JobId> {
+        let first = (host, JobId(0), UnitIndex(0));
+        let last = (host, JobId(u64::MAX), UnitIndex(u32::MAX));
+        let on_host = self.engine.state.index.on_host.range(first..=last);
+        on_host.map(|((_, job, _), _)| *job).collect()
+    }
+}
+
+/// The position of a host in the cluster.
+const fn position(host: HostId) -> usize {
+    host.get() as usize - 1
+}
+
+/// A time between none and twice the mean.
+fn spread_ms(words: &[u64], mean_ms: u64) -> u64 {
+    hash(words) % (2 * mean_ms)
+}
