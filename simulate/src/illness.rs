@@ -3,13 +3,15 @@
 //! A file of outages says when a part was out of service and why. Here the part is *ill* for as long, and whether it is taken out
 //! of placement is for the engine to find out.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use muster_core::health::rules::RuleSet;
 use muster_core::health::{Component, Severity};
 use muster_core::ids::HostId;
 use muster_core::spec::{JobSpec, RetryPolicy};
 
 use crate::scenario::Place;
-use crate::trace::{Cluster, Ending, Outage, TraceJob, hosts_of_nodes};
+use crate::trace::{Cluster, Ending, Outage, TraceJob};
 
 /// The adapter that is ill where an outage says no more than that one is.
 const ADAPTER: &str = "mlx5_0/1";
@@ -65,15 +67,15 @@ impl Illness {
     /// How bad a worker finds it.
     pub(crate) const SEVERITY: Severity = Severity::Fatal;
 
-    /// Illnesses by the outages of a file; the node of one stands for a host as in a simulation of outages.
+    /// Illnesses by the outages of a file. The nodes that it names are spread evenly over the hosts, so that no rack has them all;
+    /// nodes beyond the last host are left out.
     pub(crate) fn of(outages: &[Outage], cluster: &Cluster) -> Vec<Self> {
-        let names: Vec<&str> = { cluster.hosts.iter() }
-            .map(|host| host.name.as_str())
-            .collect();
-        let hosts = hosts_of_nodes(outages, &names);
+        let nodes: BTreeSet<&str> = outages.iter().map(|outage| outage.node.as_str()).collect();
+        let stride = (cluster.hosts.len() / nodes.len().max(1)).max(1);
+        let hosts: BTreeMap<&str, usize> = nodes.into_iter().zip((0..).step_by(stride)).collect();
         let known = outages.iter().zip(0u32..).filter_map(|(outage, number)| {
-            let host = *hosts.get(&outage.node)?;
-            let gpus = cluster.hosts[host].gpus;
+            let host = *hosts.get(outage.node.as_str())?;
+            let gpus = cluster.hosts.get(host)?.gpus;
             // The file does not say which GPU it was: they take turns.
             let gpu = outage.gpu.or((gpus > 0).then(|| number % gpus.max(1)));
             Some(Self::by_cause(outage, host, gpu))
