@@ -251,6 +251,8 @@ fn without(names: &[&str], rules: &str) -> String {
 const RETRIES: u32 = 3;
 const BACKOFF_MS: u64 = 10_000;
 const USERS: u64 = 20;
+/// What a virtual cluster submits within so long is one user's.
+const SESSION_MS: u64 = 3_600_000;
 /// Of a hundred jobs that failed where the trace comes from, so many say a telling word about it; ours.
 const TELLING_PERCENT: u64 = 50;
 
@@ -263,8 +265,8 @@ pub(crate) fn submit_with_care(spec: &mut JobSpec, job: &TraceJob) {
         backoff_ms: BACKOFF_MS,
     };
     if job.user.is_none() {
-        let user = hash_of(&job.name) % USERS;
-        spec.user = format!("{}-{user}", spec.queue);
+        let session = hash_of(&spec.queue) ^ (job.submit_ms / SESSION_MS);
+        spec.user = format!("{}-{}", spec.queue, hash(&[session]) % USERS);
     }
 }
 

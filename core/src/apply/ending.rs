@@ -17,7 +17,7 @@ use crate::lifecycle::UnitPhase;
 use crate::limits;
 use crate::spec::JobSpec;
 use crate::state::{
-    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, TaskRun, amounts_held,
+    Attempt, Holder, Host, Job, Part, PastAttempt, RestartReason, State, TaskRun, amounts_held,
 };
 use crate::time::TimeMs;
 

@@ -89,7 +89,7 @@ impl Runner {
         let state = &self.cluster.state;
         let mut text = String::new();
         for (component, condition) in state.health.conditions() {
-            let strikes = condition.strikes.at(state.time);
+            let strikes = condition.strikes_at(state.time);
             let ready_ms = condition.ready_at.since(state.time);
             let _ = write!(
                 text,

@@ -322,7 +322,7 @@ fn component_to_wire(
         phase: phase.to_wire(),
         since_ms: condition.since.0,
         ready_at_ms: waits.then_some(condition.ready_at.0),
-        strikes: condition.strikes.at(state.time),
+        strikes: condition.strikes_at(state.time),
         by_hand: waits && condition.is_for_a_person(state.time),
         wanted: wanted.map_or_else(String::new, |action| action.to_wire()),
         muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),

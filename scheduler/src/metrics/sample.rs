@@ -164,7 +164,7 @@ fn health(state: &State) {
     for (component, condition) in state.health.conditions() {
         let kind = component.kind();
         *counts.entry((kind, condition.phase)).or_default() += 1;
-        *strikes.entry(kind).or_default() += condition.strikes.at(state.time);
+        *strikes.entry(kind).or_default() += condition.strikes_at(state.time);
     }
     for kind in [ComponentKind::Gpu, ComponentKind::Nic, ComponentKind::Host] {
         for phase in Phase::ALL {

@@ -122,9 +122,9 @@ pub struct HealthFigures {
     pub struck: u64,
     /// Jobs that failed because their retries were used up so.
     pub ruined: u64,
-    /// GPU-hours of work that these had kept: it is lost as well.
+    /// GPU-hours of work that these needed, and that nobody has now.
     pub ruined_gpu_hours: f64,
-    /// GPU-hours of all work that is lost, to faults, preemption and ruin.
+    /// GPU-hours of work that was done in vain: since the last checkpoint of what was stopped, and by what was ruined.
     pub lost_gpu_hours: f64,
     /// Components that the engine took out of placement.
     pub blocks: u64,
@@ -143,13 +143,21 @@ impl HealthFigures {
         let counts = outcome.health?;
         let ruined = outcome.records.iter();
         let ruined = ruined.filter(|record| record.end == JobEnd::Ruined);
-        let ruined_gpu_hours = gpu_hours(ruined.clone().map(JobRecord::done_gpu_ms).sum());
-        let lost = outcome.records.iter().map(JobRecord::lost_gpu_ms).sum();
+        let needed = |record: &JobRecord| {
+            u128::from(record.duration_ms.unwrap_or_default()) * u128::from(record.gpus)
+        };
+        let ruined_gpu_hours = gpu_hours(ruined.clone().map(needed).sum());
+        let kept_in_vain = ruined.clone().map(JobRecord::done_gpu_ms).sum::<u128>();
+        let lost = outcome
+            .records
+            .iter()
+            .map(JobRecord::lost_gpu_ms)
+            .sum::<u128>();
         Some(Self {
             struck: counts.struck,
             ruined: ruined.count() as u64,
             ruined_gpu_hours,
-            lost_gpu_hours: gpu_hours(lost) + ruined_gpu_hours,
+            lost_gpu_hours: gpu_hours(lost + kept_in_vain),
             blocks: counts.blocks,
             false_blocks: counts.false_blocks,
             healthy_idle_gpu_hours: gpu_hours(counts.healthy_idle_gpu_ms),

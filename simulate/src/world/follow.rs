@@ -49,7 +49,7 @@ impl World<'_> {
                     self.end_job(position, end);
                 }
             }
-            EventKind::HealthChanged { .. } => self.count_health(event),
+            EventKind::HealthChanged { .. } => self.take_health(event),
             EventKind::HostHealthChanged { host, .. } => self.look_at_host(*host),
             _ => {}
         }

@@ -7,7 +7,6 @@ use muster_core::command::{BlockTarget, Command, Exit, HealthCommand, JobDefault
 use muster_core::event::EventKind;
 use muster_core::health::book::WorkStep;
 use muster_core::health::component::Phase;
-use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, Finding, Severity};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
 use muster_core::reactor;
@@ -36,6 +35,8 @@ const CHECKS_FIND_PERCENT: u64 = 40;
 const LEMON_PERIOD_MS: u64 = 600_000;
 /// After which a person looks at what waits for one.
 const PERSON_PERIOD_MS: u64 = 86_400_000;
+/// The rule about GPUs that fail their check while their host passes.
+const ACTIVE_CHECK: &str = "active_check";
 /// Who repairs what only people repair.
 const AUTHOR: &str = "simulated operator";
 /// SIGABRT, by which CUDA and NCCL end a process.
@@ -74,9 +75,8 @@ struct HostSum {
 }
 
 /// Who is ill, and who looks after them.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Ward {
-    care: Care,
     /// Illnesses that last, by position of the host.
     lasting: BTreeMap<usize, BTreeSet<usize>>,
     /// Sequence of the last finding of each host.
@@ -91,31 +91,6 @@ pub(super) struct Ward {
 }
 
 impl Ward {
-    pub(super) const fn new(care: Care) -> Self {
-        Self {
-            care,
-            lasting: BTreeMap::new(),
-            told: BTreeMap::new(),
-            works: Vec::new(),
-            looks_at: None,
-            sums: BTreeMap::new(),
-            all: HostSum {
-                out: 0,
-                healthy_idle: 0,
-                ill: 0,
-            },
-            counted_to: TimeMs(0),
-            counts: HealthCounts {
-                blocks: 0,
-                false_blocks: 0,
-                struck: 0,
-                healthy_idle_gpu_ms: 0,
-                ill_gpu_ms: 0,
-                out_max: 0,
-            },
-        }
-    }
-
     /// Time passes.
     pub(super) fn advance(&mut self, now: TimeMs) {
         let span_ms = u128::from(now.since(self.counted_to));
@@ -178,7 +153,7 @@ impl World<'_> {
         }
         self.agenda.add(TimeMs(0), Happening::LemonLook);
         self.agenda.add(TimeMs(0), Happening::PersonLook);
-        self.ward = Some(Ward::new(care));
+        self.ward = Some(Ward::default());
         Ok(())
     }
 
@@ -276,6 +251,13 @@ impl World<'_> {
         self.agenda.add(at, dies);
     }
 
+    fn lasts(&self, illness: usize) -> bool {
+        let host = self.illness(illness).host();
+        let ward = self.ward.as_ref();
+        let lasting = ward.and_then(|ward| ward.lasting.get(&host));
+        lasting.is_some_and(|lasting| lasting.contains(&illness))
+    }
+
     /// A task dies of an illness, if it still runs and the part is still ill.
     pub(super) fn die(
         &mut self,
@@ -283,12 +265,10 @@ impl World<'_> {
         epoch: AttemptEpoch,
         illness: usize,
     ) -> Result<(), SimulateError> {
-        let host = self.illness(illness).host();
-        let lasting = self.ward().lasting.get(&host);
         let Some(id) = self.runs[job].id else {
             return Ok(());
         };
-        if !lasting.is_some_and(|lasting| lasting.contains(&illness)) {
+        if !self.lasts(illness) {
             return Ok(());
         }
         let attempt = current_attempt(&self.engine.state, id);
@@ -313,27 +293,37 @@ impl World<'_> {
 
     /// A worker has seen that something is wrong, and still is.
     pub(super) fn see_sign(&mut self, illness: usize) -> Result<(), SimulateError> {
-        let host = self.illness(illness).host();
-        let lasting = self.ward().lasting.get(&host);
-        if !lasting.is_some_and(|lasting| lasting.contains(&illness)) {
+        if !self.lasts(illness) {
             return Ok(());
         }
         self.tell(illness, Illness::SEVERITY)
     }
 
     fn tell(&mut self, illness: usize, severity: Severity) -> Result<(), SimulateError> {
-        let known = self.illness(illness);
-        let (host, sign) = (host_id(known.host()), known.sign);
-        let Some(sign) = sign else { return Ok(()) };
-        let component = self.component_of(illness);
+        let Some(sign) = self.illness(illness).sign else {
+            return Ok(());
+        };
+        self.find(self.component_of(illness), sign.rule, severity)
+    }
+
+    /// A worker finds something.
+    fn find(
+        &mut self,
+        component: Component,
+        rule: &str,
+        severity: Severity,
+    ) -> Result<(), SimulateError> {
+        let Some(host) = self.host_with(&component) else {
+            return Ok(());
+        };
         let told = self.ward().told.entry(host).or_default();
         *told += 1;
         let finding = Finding {
             sequence: *told,
-            rule: sign.rule.to_owned(),
+            rule: rule.to_owned(),
             component,
             severity,
-            metric: sign.rule.to_owned(),
+            metric: rule.to_owned(),
             measured: 1,
             code: None,
             cluster: None,
@@ -425,11 +415,7 @@ impl World<'_> {
         let Some(ward) = &self.ward else {
             return Vec::new();
         };
-        let host = match component {
-            Component::Gpu(uuid) => self.engine.state.gpu_hosts.get(uuid).copied(),
-            Component::Host(host) | Component::Nic { host, .. } => Some(*host),
-            Component::Rack(_) => None,
-        };
+        let host = self.host_with(component);
         let lasting = host.map_or_else(Vec::new, |host| ward.lasting_on(position(host)));
         let is_its = |illness: &usize| {
             let is_meant = matches!(component, Component::Host(_))
@@ -467,9 +453,6 @@ impl World<'_> {
         if self.engine.apply(command).is_err() {
             self.engine.news.clear();
             return Ok(false);
-        }
-        if let Command::Health(HealthCommand::Work { component, .. }) = command {
-            self.order_work(component);
         }
         self.follow()?;
         if let Command::Health(HealthCommand::Work { component, .. }) = command {
@@ -510,6 +493,9 @@ impl World<'_> {
             self.agenda.add(ready_at, Happening::WorkEnds { work });
             return Ok(());
         }
+        if passed && phase == Phase::Checking {
+            self.tell_bad_gpus(&component)?;
+        }
         let step = if passed {
             WorkStep::Passed
         } else {
@@ -523,22 +509,37 @@ impl World<'_> {
             since,
             evidence: "simulated".to_owned(),
         }));
-        if ended.is_ok() {
-            let after = self.engine.state.health.phase(&component);
-            let wants = self.engine.state.health.wanted(&component);
-            if after == Phase::Checking || wants == Some(DeviceAction::Check) {
-                self.order_work(&component);
-            }
+        // Too early by the time of the state, or overtaken: the worker is told anew.
+        if ended.is_err() {
+            tracing::trace!(?component, ?ended, "not taken");
         }
         self.follow()?;
         self.look_at_component(&component);
         Ok(())
     }
 
+    /// A host passes its check: the GPUs of it that do not are found by themselves.
+    fn tell_bad_gpus(&mut self, component: &Component) -> Result<(), SimulateError> {
+        if !matches!(component, Component::Host(_)) {
+            return Ok(());
+        }
+        let ill = self.illnesses_of(component).into_iter();
+        let gpus = ill.filter(|illness| matches!(self.illness(*illness).place, Place::Gpu(..)));
+        let gpus: Vec<Component> = gpus.map(|illness| self.component_of(illness)).collect();
+        for gpu in gpus {
+            self.find(gpu, ACTIVE_CHECK, Severity::Fatal)?;
+        }
+        Ok(())
+    }
+
     /// Whether a check finds that a component is ill: always what a worker sees by itself, else with luck.
     fn check_finds(&self, component: &Component, since: TimeMs) -> bool {
-        let ill = self.illnesses_of(component);
-        ill.into_iter().any(|illness| {
+        let is_host = matches!(component, Component::Host(_));
+        let ill = self.illnesses_of(component).into_iter();
+        // A host passes without its bad GPUs.
+        let own = ill
+            .filter(|illness| !is_host || matches!(self.illness(*illness).place, Place::Host(_)));
+        own.into_iter().any(|illness| {
             let is_told = self.illness(illness).sign.is_some();
             let luck = hash(&[illness as u64, since.0, 1]) % 100;
             is_told || luck < CHECKS_FIND_PERCENT
@@ -562,8 +563,8 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Counts what the engine says of health.
-    pub(super) fn count_health(&mut self, event: &EventKind) {
+    /// A component stands elsewhere: its worker may have something to do, and it is counted.
+    pub(super) fn take_health(&mut self, event: &EventKind) {
         let EventKind::HealthChanged {
             component,
             host,
@@ -575,6 +576,9 @@ impl World<'_> {
             return;
         };
         let host = *host;
+        if matches!(to, Phase::Repairing | Phase::Checking) && self.ward.is_some() {
+            self.order_work(component);
+        }
         if from.accepts_work() && !to.accepts_work() && self.ward.is_some() {
             let is_false = !self.is_ill(component);
             let counts = &mut self.ward().counts;
@@ -585,13 +589,16 @@ impl World<'_> {
     }
 
     fn look_at_component(&mut self, component: &Component) {
-        let host = match component {
+        if let Some(host) = self.host_with(component) {
+            self.look_at_host(host);
+        }
+    }
+
+    fn host_with(&self, component: &Component) -> Option<HostId> {
+        match component {
             Component::Gpu(uuid) => self.engine.state.gpu_hosts.get(uuid).copied(),
             Component::Host(host) | Component::Nic { host, .. } => Some(*host),
             Component::Rack(_) => None,
-        };
-        if let Some(host) = host {
-            self.look_at_host(host);
         }
     }
 

@@ -25,6 +25,8 @@ use crate::limits::{
 };
 use crate::metrics;
 
+/// The rule about GPUs that fail their check while their host passes.
+const ACTIVE_CHECK: &str = "active_check";
 /// The rule about results that differ from what they must be.
 const MISCOMPARE: &str = "miscompare";
 /// Its figure, which the site's check prints behind `|`, as Nagios plugins do.
@@ -143,17 +145,53 @@ impl Works {
             Ok(gpus) => gpus,
             Err(error) => return (false, error),
         };
-        if let Some(bad) = self.unfit(&gpus) {
+        match component {
+            Component::Host(_) => self.check_host(&gpus, began).await,
+            _ => self.check_gpus(&gpus, began).await,
+        }
+    }
+
+    /// A host passes if one of its GPUs does, or if it has none: those that do not pass are found to be ill by themselves.
+    async fn check_host(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
+        let all = self.check_gpus(gpus, began).await;
+        if all.0 || gpus.len() <= 1 {
+            return all;
+        }
+        let (mut well, mut bad) = (0, Vec::new());
+        for gpu in gpus {
+            match self.check_gpus(&[gpu], began).await {
+                (true, _) => well += 1,
+                (false, evidence) => bad.push((gpu.uuid, evidence)),
+            }
+        }
+        let count = gpus.len();
+        let evidence: Vec<&str> = bad.iter().map(|(_, evidence)| evidence.as_str()).collect();
+        let evidence = format!("{well} of {count} GPUs pass; {}", evidence.join("; "));
+        if well == 0 {
+            return (false, evidence);
+        }
+        let failed = bad.into_iter().map(|(gpu, _)| {
+            let metrics = [("failed", 1)];
+            Sample::new(ACTIVE_CHECK, Component::Gpu(gpu), &metrics)
+        });
+        let failed: Vec<Sample> = failed.collect();
+        drop(self.0.seen.send(Seen::Samples(failed)).await);
+        (true, evidence)
+    }
+
+    /// GPUs pass if all of them do.
+    async fn check_gpus(&self, gpus: &[&GpuDescription], began: MonotonicMs) -> Outcome {
+        if let Some(bad) = self.unfit(gpus) {
             return (false, bad);
         }
         let mut said = Vec::new();
         if !self.0.gpus.is_simulated && !gpus.is_empty() {
-            match self.diagnose(&gpus, began).await {
+            match self.diagnose(gpus, began).await {
                 (true, evidence) => said.push(evidence),
                 failed => return failed,
             }
         }
-        for gpu in &gpus {
+        for gpu in gpus {
             match self.active_check(gpu).await {
                 Some((true, evidence)) => said.push(evidence),
                 Some(failed) => return failed,

@@ -55,6 +55,9 @@ impl Book {
         } else {
             return None;
         };
+        if matches!(finding.component, Component::Rack(_)) {
+            return None;
+        }
         let held = Held {
             rule: finding.rule.clone(),
             what,

@@ -130,6 +130,7 @@ fn name(component: &Component) -> String {
 fn told(effects: &[Effect]) -> String {
     let one = |effect: &Effect| match effect {
         Effect::Held(component) => format!("held {}", name(component)),
+        Effect::Doubted(component, _) => format!("doubt {}", name(component)),
         Effect::Changed { component, to, .. } => format!("{} {to}", name(component)),
         Effect::Kill(component) => format!("kill {}", name(component)),
         Effect::Repair(component, action) => format!("{action} {}", name(component)),

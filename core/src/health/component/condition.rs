@@ -4,6 +4,7 @@ use std::collections::{BTreeSet, VecDeque};
 
 use serde::{Deserialize, Serialize};
 
+use super::strikes::MANUAL_STRIKES;
 use super::transitions::next;
 use super::{Actor, Change, Event, Patience, Phase, Strikes};
 use crate::health::{DAY_MS, Hold, MINUTE_MS};
@@ -208,7 +209,7 @@ impl Condition {
             self.mute_cause(at);
         }
         self.count_strike(&change);
-        self.enter(to, at, patience);
+        self.enter((event, to), at, patience);
         // What an admin drained ends when the admin said.
         let expires_at = match event {
             Event::Drained => self.expires_at,
@@ -244,7 +245,7 @@ impl Condition {
             Event::RepairBegan | Event::CheckBegan | Event::Clear | Event::CheckPassed => {
                 let is_out = !self.phase.accepts_work() && self.phase != Phase::Draining;
                 if is_out && self.is_for_a_person(at) {
-                    return Err(Refusal::ByHand(self.strikes.at(at)));
+                    return Err(Refusal::ByHand(self.strikes_at(at)));
                 }
                 if event == Event::CheckPassed && at < self.ready_at {
                     return Err(Refusal::TooEarly(self.ready_at));
@@ -255,7 +256,7 @@ impl Condition {
             Event::Expired => match self.expires_at {
                 Some(expires_at) if at >= expires_at => Ok(()),
                 Some(expires_at) => Err(Refusal::TooEarly(expires_at)),
-                None => Err(Refusal::ByHand(self.strikes.at(at))),
+                None => Err(Refusal::ByHand(self.strikes_at(at))),
             },
             _ => Ok(()),
         }
@@ -307,10 +308,36 @@ impl Condition {
         }
     }
 
-    fn enter(&mut self, to: Phase, at: TimeMs, patience: Patience) {
-        let strikes = self.strikes.at(at);
+    /// How often it failed within its last 30 days in service: no time out of placement is clean.
+    #[must_use]
+    pub const fn strikes_at(&self, now: TimeMs) -> u32 {
+        if self.phase.accepts_work() {
+            self.strikes.at(now)
+        } else {
+            self.strikes.at(self.since)
+        }
+    }
+
+    /// Checks that failed since something else happened to it.
+    fn failed_checks(&self) -> u32 {
+        let newest_first = self.history.iter().rev().map(|change| change.event);
+        let checks = newest_first
+            .take_while(|event| matches!(event, Event::CheckBegan | Event::CheckFailed));
+        let failed = checks.filter(|event| *event == Event::CheckFailed);
+        u32::try_from(failed.count()).unwrap_or(u32::MAX)
+    }
+
+    fn enter(&mut self, (event, to): (Event, Phase), at: TimeMs, patience: Patience) {
+        let strikes = self.strikes_at(at);
+        if !self.phase.accepts_work() && strikes > 0 {
+            self.strikes.count_from(at);
+        }
         match to {
-            // The wait begins with the block; a failed check or repair begins it anew.
+            // The wait begins with the block; a failed repair begins it anew, and a failed check a longer one.
+            Phase::Blocked if event == Event::CheckFailed => {
+                let failed = self.failed_checks() + 1;
+                self.ready_at = at.after(patience.recheck_ms(strikes, failed));
+            }
             Phase::Blocked => self.ready_at = at.after(patience.wait_ms(strikes)),
             // What was only suspected, and passed its check, has nothing to prove.
             Phase::Probation if strikes == 0 => self.ready_at = at,
@@ -363,14 +390,14 @@ impl Condition {
     /// Whether its probation is over early: after the first strike, one task that ended well is enough.
     #[must_use]
     pub fn may_leave_probation(&self, now: TimeMs, has_succeeded: bool) -> bool {
-        let is_early = has_succeeded && self.strikes.at(now) <= 1;
+        let is_early = has_succeeded && self.strikes_at(now) <= 1;
         self.phase == Phase::Probation && (is_early || now >= self.ready_at)
     }
 
     /// Whether nothing automatic gives it back.
     #[must_use]
     pub const fn is_for_a_person(&self, now: TimeMs) -> bool {
-        self.by_hand || self.strikes.are_for_a_person(now)
+        self.by_hand || self.strikes_at(now) >= MANUAL_STRIKES
     }
 
     /// Ends its probation at once, because [`Self::may_leave_probation`] says so.

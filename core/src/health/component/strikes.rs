@@ -11,10 +11,12 @@ const FIRST_WAIT_MS: u64 = 15 * MINUTE_MS;
 const FIRST_PROBATION_MS: u64 = HOUR_MS;
 /// Longest wait.
 const WAIT_MS_MAX: u64 = DAY_MS;
+/// How often the wait between two checks that fail is doubled.
+const RECHECK_DOUBLINGS_MAX: u32 = 2;
 /// After so many days without a strike all are forgotten.
 const CLEAN_MS: u64 = 30 * DAY_MS;
 /// Strikes from which on only a person gives a component back.
-const MANUAL_STRIKES: u32 = 4;
+pub(super) const MANUAL_STRIKES: u32 = 4;
 
 /// How often a component failed within its last 30 clean days.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -43,12 +45,6 @@ impl Strikes {
         }
     }
 
-    /// Whether there are so many that only a person gives the component back.
-    #[must_use]
-    pub const fn are_for_a_person(self, now: TimeMs) -> bool {
-        self.at(now) >= MANUAL_STRIKES
-    }
-
     /// Adds so many: a failure in probation counts double.
     pub(super) const fn add(&mut self, now: TimeMs, count: u32) {
         self.count = self.at(now).saturating_add(count);
@@ -57,6 +53,11 @@ impl Strikes {
 }
 
 impl Strikes {
+    /// The clean days begin now: those before were none.
+    pub(super) const fn count_from(&mut self, now: TimeMs) {
+        self.last = now;
+    }
+
     /// The last one was none.
     pub(super) const fn take_back(&mut self) {
         self.count = self.count.saturating_sub(1);
@@ -94,6 +95,15 @@ impl Patience {
         let factor = 1u64 << (2 * further.min(8));
         let most = WAIT_MS_MAX.max(self.first_wait_ms);
         self.first_wait_ms.saturating_mul(factor).min(most)
+    }
+
+    /// Milliseconds from a check that failed until the next one: what the strikes ask for, or the first wait, doubled twice as
+    /// checks go on to fail; what stays broken for weeks is not checked all the time.
+    #[must_use]
+    pub fn recheck_ms(self, strikes: u32, failed: u32) -> u64 {
+        let doublings = failed.saturating_sub(1).min(RECHECK_DOUBLINGS_MAX);
+        let further = self.first_wait_ms.saturating_mul(1 << doublings);
+        self.wait_ms(strikes).max(further)
     }
 
     /// Milliseconds of probation: as it is, six times, then 24 times.

@@ -167,7 +167,7 @@ impl World {
         let state = &self.cluster.state;
         let mut text = String::new();
         for (component, condition) in state.health.conditions() {
-            let strikes = condition.strikes.at(state.time);
+            let strikes = condition.strikes_at(state.time);
             let of = show::component(component);
             let _ = writeln!(text, "{of}: {}, {strikes} strikes", condition.phase);
         }

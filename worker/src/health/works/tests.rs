@@ -103,10 +103,28 @@ async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
         shown.insert(rig.gpus[1].uuid, faulted("xid-79", "gone"));
     });
     assert!(rig.order(true, first.clone(), DeviceAction::Check).await.0);
-    let (passed, evidence) = rig.order(true, second, DeviceAction::Check).await;
+    let (passed, evidence) = rig.order(true, second.clone(), DeviceAction::Check).await;
     assert!(!passed && evidence.contains("xid-79"), "{evidence}");
-    assert!(!rig.order(true, host, DeviceAction::Check).await.0);
+    let ((passed, evidence), told) = rig
+        .order_and_see(true, host.clone(), DeviceAction::Check)
+        .await;
+    assert!(
+        passed && evidence.contains("1 of 2 GPUs pass"),
+        "{evidence}"
+    );
+    let [Seen::Samples(samples)] = &told[..] else {
+        unreachable!("the GPU that fails is told: {told:?}")
+    };
+    assert_eq!(
+        samples[..],
+        [Sample::new(ACTIVE_CHECK, second, &[("failed", 1)])]
+    );
     rig.config.active_check = command("echo slow {gpu} {uuid}; exit 1");
+    let (passed, evidence) = rig.order(true, host, DeviceAction::Check).await;
+    assert!(
+        !passed && evidence.contains("0 of 2 GPUs pass"),
+        "{evidence}"
+    );
     let (passed, evidence) = rig.order(true, first, DeviceAction::Check).await;
     assert!(!passed && evidence.contains("slow 0 GPU-"), "{evidence}");
     let unknown = Component::Gpu(GpuUuid(99));
