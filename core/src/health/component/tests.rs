@@ -183,7 +183,32 @@ fn waits_grow_and_the_fourth_strike_is_for_a_person() {
     assert_eq!(gpu.phase, Phase::Healthy);
     // Strikes stay after a pass and after a person, until 30 clean days.
     assert_eq!(gpu.strikes.at(minute(at + 10_000)), 4);
-    assert_eq!(gpu.strikes.at(minute(at).after(30 * DAY_MS)), 0);
+    let back_at = minute(at + 10_000);
+    assert_eq!(gpu.strikes_at(back_at.after(30 * DAY_MS - 1)), 4);
+    assert_eq!(gpu.strikes_at(back_at.after(30 * DAY_MS)), 0);
+}
+
+#[test]
+fn what_stays_broken_is_checked_ever_more_rarely_and_no_day_of_it_is_clean() {
+    let mut gpu = play(&[(Event::Block, 0)]);
+    let mut at = gpu.ready_at;
+    let mut waits = Vec::new();
+    while at < TimeMs(40 * DAY_MS) {
+        for event in [Event::CheckBegan, Event::CheckFailed] {
+            change(&mut gpu, event, at.0 / MINUTE_MS).expect("legal");
+        }
+        waits.push(gpu.ready_at.since(at) / MINUTE_MS);
+        at = gpu.ready_at;
+    }
+    assert_eq!(waits[..4], [15, 30, 60, 60]);
+    assert!(waits[4..].iter().all(|wait| *wait == 60));
+    assert_eq!(gpu.strikes_at(at), 1, "forty days are none in service");
+    // Its days begin when it is back.
+    for event in [Event::CheckBegan, Event::CheckPassed] {
+        change(&mut gpu, event, at.0 / MINUTE_MS).expect("legal");
+    }
+    assert_eq!(gpu.strikes_at(at.after(29 * DAY_MS)), 1);
+    assert_eq!(gpu.strikes_at(at.after(30 * DAY_MS)), 0);
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use imbl::{OrdMap, OrdSet};
 use muster_core::command::TaskPlacement;
 use muster_core::ids::{
@@ -307,7 +308,7 @@ fn past_to_wire(past: &PastAttempt) -> crate::v1::PastAttempt {
         members: late_members(past),
         blame: past.blame.to_wire(),
         gpu_sets: { past.gpus.iter() }
-            .map(|set| set.to_le_bytes().to_vec())
+            .map(|set| Bytes::copy_from_slice(&set.to_le_bytes()))
             .collect(),
     }
 }
@@ -327,17 +328,17 @@ fn past_from_wire(wire: crate::v1::PastAttempt) -> Result<PastAttempt, InvalidFi
             .map(|member| (TaskIndex(member.task), AttemptEpoch(member.epoch)))
             .collect(),
         blame: Twin::from_wire("blame", wire.blame)?,
-        gpus: { wire.gpu_sets.into_iter() }
+        gpus: { wire.gpu_sets.iter() }
             .map(gpu_set)
             .collect::<Result<_, _>>()?,
     })
 }
 
 /// One bit for each GPU of a host.
-fn gpu_set(wire: Vec<u8>) -> Result<u128, InvalidField> {
-    let bytes = <[u8; size_of::<u128>()]>::try_from(wire);
-    let bytes = bytes.map_err(|other| {
-        let rule = format!("must have {} bytes, not {}", size_of::<u128>(), other.len());
+fn gpu_set(wire: &Bytes) -> Result<u128, InvalidField> {
+    let bytes = <[u8; size_of::<u128>()]>::try_from(&**wire);
+    let bytes = bytes.map_err(|_| {
+        let rule = format!("must have {} bytes, not {}", size_of::<u128>(), wire.len());
         InvalidField::new("gpu_sets", rule)
     })?;
     Ok(u128::from_le_bytes(bytes))
