@@ -196,14 +196,30 @@ impl Client {
         gpu: &str,
         fault: Option<v1::GpuFault>,
     ) -> Result<(), ClientError> {
-        let request = v1::InjectGpuFaultRequest {
-            host: host.to_owned(),
+        let signal = v1::InjectedSignal {
             gpu: gpu.to_owned(),
             fault,
         };
+        let what = Some(v1::injection::What::Signal(signal));
+        self.inject_fault(host, v1::Injection { what }).await
+    }
+
+    /// Makes a host that simulates its GPUs see something, through the same doors as what is real.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `NOT_SIMULATED` where the GPUs are real, `UNKNOWN_HOST`, `UNKNOWN_GPU`.
+    pub async fn inject_fault(
+        &self,
+        host: &str,
+        injection: v1::Injection,
+    ) -> Result<(), ClientError> {
+        let request = v1::InjectFaultRequest {
+            host: host.to_owned(),
+            injection: Some(injection),
+        };
         self.call(self.operation("inject the fault"), |channel| {
             let request = request.clone();
-            async move { admin(channel).inject_gpu_fault(request).await }
+            async move { admin(channel).inject_fault(request).await }
         })
         .await
         .map(|_| ())

@@ -430,17 +430,22 @@ async fn an_injected_fault_takes_out_its_gpu_and_no_other() {
     let submitted = client.submit(REQUEST, gang("train", 8)).await.unwrap();
     reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
     let gpu = client.host("node1").await.unwrap().gpus[3].uuid.clone();
-    let inject = v1::InjectGpuFaultRequest {
+    let inject = |fault: Option<v1::GpuFault>| v1::InjectFaultRequest {
         host: "node1".to_owned(),
-        gpu: gpu.clone(),
-        fault: Some(v1::GpuFault {
-            signal: "xid-79".to_owned(),
-            detail: "fell off the bus".to_owned(),
+        injection: Some(v1::Injection {
+            what: Some(v1::injection::What::Signal(v1::InjectedSignal {
+                gpu: gpu.clone(),
+                fault,
+            })),
         }),
+    };
+    let fault = v1::GpuFault {
+        signal: "xid-79".to_owned(),
+        detail: "fell off the bus".to_owned(),
     };
     client
         .admin()
-        .inject_gpu_fault(inject.clone())
+        .inject_fault(inject(Some(fault)))
         .await
         .unwrap();
     eventually("the gang leaves the broken GPU and waits", async || {
@@ -450,11 +455,7 @@ async fn an_injected_fault_takes_out_its_gpu_and_no_other() {
         (is_queued && (gpus.faulted, gpus.free) == (1, 7)).then_some(())
     })
     .await;
-    let healed = v1::InjectGpuFaultRequest {
-        fault: None,
-        ..inject
-    };
-    client.admin().inject_gpu_fault(healed).await.unwrap();
+    client.admin().inject_fault(inject(None)).await.unwrap();
     reaches(&group, follower, submitted.job_id, JobPhase::Running).await;
     assert_eq!(worker.look(|seen| seen.tasks.len()), 8);
 }

@@ -12,6 +12,7 @@ use muster_chaos::trials::{Trial, TrialsOptions, TrialsReport, apart};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::demo::{own_binary, runtime, trainer_program};
+use super::inject::Inject;
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -28,6 +29,8 @@ pub(crate) enum Chaos {
     Sim(Sim),
     /// Break a real cluster under a training, one fault at a time, and measure what that costs
     Tasks(Tasks),
+    /// Make a host of a running cluster that simulates its GPUs see a fault
+    Inject(Inject),
 }
 
 /// `muster chaos sim`
@@ -82,6 +85,7 @@ impl Chaos {
         match self {
             Self::Sim(sim) => sim.run(),
             Self::Tasks(tasks) => tasks.run(options),
+            Self::Inject(inject) => runtime()?.block_on(inject.run(options)),
         }
     }
 }

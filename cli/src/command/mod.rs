@@ -9,6 +9,7 @@ pub(crate) mod demo;
 pub(crate) mod gpu;
 pub(crate) mod health;
 pub(crate) mod host;
+pub(crate) mod inject;
 pub(crate) mod job;
 mod listing;
 pub(crate) mod pipeline;

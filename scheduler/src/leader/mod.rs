@@ -66,7 +66,7 @@ pub use directory::WorkerDirectory;
 pub use peer_links::{PeerError, PeerLinks};
 pub use planning::PLAN_REST_MS_MAX;
 pub use session::{
-    CloseReason, InjectRequest, LEADER_INPUTS_MAX, LeaderInput, SessionId, TO_WORKER_MAX, ToWorker,
+    CloseReason, LEADER_INPUTS_MAX, LeaderInput, SessionId, TO_WORKER_MAX, ToWorker,
 };
 pub use shadow_rounds::{SHADOW_PUSH_MS_MAX, SHADOW_ROUND_MS};
 pub use shadow_store::{Fence, ShadowPush, ShadowReport, ShadowStore, Superseded};

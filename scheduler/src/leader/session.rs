@@ -8,7 +8,7 @@ use std::sync::Arc;
 use muster_core::beat::Beat;
 use muster_core::command::HostRegistration;
 use muster_core::desired::DesiredState;
-use muster_core::ids::{GpuUuid, HostId, LeadershipEpoch};
+use muster_core::ids::{HostId, LeadershipEpoch};
 use muster_core::rejection::Rejection;
 use muster_core::timings::Timings;
 use muster_proto::v1;
@@ -84,8 +84,8 @@ pub enum ToWorker {
         /// Which request.
         id: u64,
     },
-    /// Makes a simulated GPU fail or heal.
-    Inject(InjectRequest),
+    /// Makes a host that simulates its GPUs see something.
+    Inject(Box<v1::InjectFault>),
     /// The last message: the stream ends.
     Close(CloseReason),
 }
@@ -104,15 +104,4 @@ pub enum CloseReason {
     },
     /// The registration could not be proposed now.
     Busy,
-}
-
-/// A drill: a simulated GPU shows a fault or heals.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct InjectRequest {
-    /// Names the request within the process.
-    pub id: u64,
-    /// Which GPU.
-    pub gpu: GpuUuid,
-    /// Signal and detail of the fault; heals if none.
-    pub fault: Option<(String, String)>,
 }

@@ -115,10 +115,10 @@ impl AdminService for Admin {
         }))
     }
 
-    async fn inject_gpu_fault(
+    async fn inject_fault(
         &self,
-        request: Request<v1::InjectGpuFaultRequest>,
-    ) -> Result<Response<v1::InjectGpuFaultResponse>, Status> {
-        write!(self, request, InjectGpuFault)
+        request: Request<v1::InjectFaultRequest>,
+    ) -> Result<Response<v1::InjectFaultResponse>, Status> {
+        write!(self, request, InjectFault)
     }
 }

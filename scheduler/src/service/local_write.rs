@@ -8,9 +8,9 @@ use muster_core::spec::{JobSpec, Violation, check_submission};
 use muster_core::state::{Answer, State};
 use muster_core::time::TimeMs;
 use muster_proto::convert::{
-    block_command, cancel_command, configure_queues_command, gpu_uuid, reset_breaker_command,
-    resume_command, set_health_rules_command, set_queue_command, set_topology_command,
-    submit_command, submit_pipeline_command, suspend_command, unblock_command,
+    block_command, cancel_command, configure_queues_command, reset_breaker_command, resume_command,
+    set_health_rules_command, set_queue_command, set_topology_command, submit_command,
+    submit_pipeline_command, suspend_command, unblock_command,
 };
 use muster_proto::status;
 use muster_proto::v1;
@@ -22,7 +22,7 @@ use tonic::{Code, Status};
 
 use crate::leader::feature_level;
 use crate::service::context::Context;
-use crate::service::replies::inject;
+use crate::service::replies::{inject, injected_gpu};
 use crate::service::write::propose_status;
 use crate::service::{configuration, health, impact, pipelines};
 
@@ -41,7 +41,7 @@ pub(crate) fn check(write: &Kind) -> Result<(), Status> {
         Kind::SetTopology(request) => drop(command(set_topology_command(request))?),
         Kind::SetHealthRules(request) => drop(command(set_health_rules_command(request))?),
         Kind::ResetBreaker(request) => drop(command(reset_breaker_command(request))?),
-        Kind::InjectGpuFault(request) => drop(gpu_uuid("gpu", &request.gpu)?),
+        Kind::InjectFault(request) => drop(injected_gpu(&request)?),
         Kind::TransferLeader(_) => {}
     }
     Ok(())
@@ -104,9 +104,9 @@ pub(crate) async fn execute(
         Kind::TransferLeader(request) => transfer(context, request)
             .await
             .map(Outcome::TransferLeader),
-        Kind::InjectGpuFault(request) => inject(context, request, deadline)
+        Kind::InjectFault(request) => inject(context, request, deadline)
             .await
-            .map(Outcome::InjectGpuFault),
+            .map(Outcome::InjectFault),
     }
 }
 

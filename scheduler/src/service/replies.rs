@@ -9,14 +9,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::ids::GpuUuid;
 use muster_core::rejection::Rejection;
-use muster_proto::convert::gpu_uuid;
+use muster_proto::convert::{InvalidField, gpu_uuid};
 use muster_proto::status::{self, status_of};
 use muster_proto::v1;
 use tokio::sync::{mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
-use crate::leader::{InjectRequest, SessionId, ToWorker};
+use crate::leader::{SessionId, ToWorker};
 use crate::service::context::Context;
 
 /// Pieces of output (64 KiB each) that may wait for a slow reader.
@@ -188,24 +188,43 @@ pub(crate) fn unreachable(host: &str) -> Status {
     )
 }
 
-/// Makes a simulated GPU fail or heal; on the leader only.
+/// The GPU that an injection names, if it is about one; an injection of nothing is refused.
+pub(crate) fn injected_gpu(request: &v1::InjectFaultRequest) -> Result<Option<GpuUuid>, Status> {
+    use v1::injection::What;
+    let what = { request.injection.as_ref() }.and_then(|injection| injection.what.as_ref());
+    let (field, gpu) = match what {
+        None => {
+            let rule = "must say what the host is to see";
+            return Err(InvalidField::new("injection", rule).into());
+        }
+        Some(What::Signal(signal)) => ("injection.signal.gpu", &signal.gpu),
+        Some(What::Reading(reading)) if !reading.gpu.is_empty() => {
+            ("injection.reading.gpu", &reading.gpu)
+        }
+        Some(What::Reading(_) | What::KernelLine(_) | What::Check(_)) => return Ok(None),
+    };
+    Ok(Some(gpu_uuid(field, gpu)?))
+}
+
+/// Makes a host that simulates its GPUs see something; on the leader only.
 pub(crate) async fn inject(
     context: &Context,
-    request: v1::InjectGpuFaultRequest,
+    request: v1::InjectFaultRequest,
     deadline: Instant,
-) -> Result<v1::InjectGpuFaultResponse, Status> {
+) -> Result<v1::InjectFaultResponse, Status> {
     let leadership = context.handle.leadership().borrow().clone();
     if !leadership.is_self {
         return Err(status::not_leader(
             leadership.leader.as_ref().map(|peer| peer.address.as_str()),
         ));
     }
-    let gpu: GpuUuid = gpu_uuid("gpu", &request.gpu)?;
+    let gpu = injected_gpu(&request)?;
     let state = context.fork();
     let host = state
         .host_by_name(&request.host)
         .ok_or_else(|| status_of(&Rejection::UnknownHost(request.host.clone())))?;
-    if !host.gpus.iter().any(|known| known.uuid == gpu) {
+    let is_its_own = |gpu: &GpuUuid| host.gpus.iter().any(|known| known.uuid == *gpu);
+    if let Some(gpu) = gpu.filter(|gpu| !is_its_own(gpu)) {
         return Err(status_of(&Rejection::UnknownGpu(gpu)));
     }
     let (session, worker) = context
@@ -213,8 +232,11 @@ pub(crate) async fn inject(
         .find(host.id)
         .ok_or_else(|| unreachable(&request.host))?;
     let (id, answer) = context.replies().expect_inject(session);
-    let fault = request.fault.map(|fault| (fault.signal, fault.detail));
-    let order = ToWorker::Inject(InjectRequest { id, gpu, fault });
+    let injection = request.injection.unwrap_or_default();
+    let order = ToWorker::Inject(Box::new(v1::InjectFault {
+        id,
+        injection: Some(injection),
+    }));
     if worker.try_send(order).is_err() {
         context.replies().forget(id);
         return Err(unreachable(&request.host));
@@ -222,7 +244,7 @@ pub(crate) async fn inject(
     let answered = timeout_at(deadline, answer).await;
     context.replies().forget(id);
     match answered {
-        Ok(Ok(v1::InjectResult { error: None, .. })) => Ok(v1::InjectGpuFaultResponse {}),
+        Ok(Ok(v1::InjectResult { error: None, .. })) => Ok(v1::InjectFaultResponse {}),
         Ok(Ok(v1::InjectResult {
             error: Some(error), ..
         })) => Err(status::error(

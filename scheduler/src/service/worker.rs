@@ -301,13 +301,7 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
         ToWorker::Logs(request) => ToWire::LogRequest(*request),
         ToWorker::Exec(order) => ToWire::Exec(*order),
         ToWorker::LogCancel { id } => ToWire::LogCancel(v1::LogCancel { id }),
-        ToWorker::Inject(request) => ToWire::InjectFault(v1::InjectFault {
-            id: request.id,
-            gpu: request.gpu.to_string(),
-            fault: request
-                .fault
-                .map(|(signal, detail)| v1::GpuFault { signal, detail }),
-        }),
+        ToWorker::Inject(order) => ToWire::InjectFault(*order),
         ToWorker::Close(_) => return None,
     })
 }

@@ -100,7 +100,7 @@ fn is_safe_to_repeat(write: &Kind, status: &Status) -> bool {
         | Kind::SetTopology(_)
         | Kind::SetHealthRules(_)
         | Kind::ResetBreaker(_) => true,
-        Kind::TransferLeader(_) | Kind::InjectGpuFault(_) => false,
+        Kind::TransferLeader(_) | Kind::InjectFault(_) => false,
     };
     has_request_id || ErrorReport::of(status).reason == NOT_LEADER
 }
@@ -143,6 +143,6 @@ const fn name(write: &Kind) -> &'static str {
         Kind::SetHealthRules(_) => "SetHealthRules",
         Kind::ResetBreaker(_) => "ResetBreaker",
         Kind::TransferLeader(_) => "TransferLeader",
-        Kind::InjectGpuFault(_) => "InjectGpuFault",
+        Kind::InjectFault(_) => "InjectFault",
     }
 }

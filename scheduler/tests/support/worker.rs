@@ -215,9 +215,13 @@ impl Session {
             }
             FromLeader::LogCancel(_) | FromLeader::Exec(_) => {}
             FromLeader::InjectFault(inject) => {
-                seen.faults.remove(&inject.gpu);
+                let what = inject.injection.and_then(|injection| injection.what);
+                let Some(v1::injection::What::Signal(signal)) = what else {
+                    unreachable!("only signals are injected here: {what:?}")
+                };
+                seen.faults.remove(&signal.gpu);
                 seen.faults
-                    .extend(inject.fault.map(|fault| (inject.gpu, fault)));
+                    .extend(signal.fault.map(|fault| (signal.gpu, fault)));
                 let result = v1::InjectResult {
                     id: inject.id,
                     error: None,

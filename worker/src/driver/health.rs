@@ -8,7 +8,9 @@ use muster_core::command::GpuHealth;
 use muster_core::health::Component;
 use muster_core::ids::{GpuUuid, HostId, Revision};
 
-use crate::health::{HealthDesk, Seen};
+use crate::gpu::InjectError;
+use crate::health::{HealthDesk, Injected, Seen};
+use muster_proto::v1::injection::What;
 
 /// What the watch over this host's health was told, and what it could not be told yet: the loop never waits for it.
 pub(crate) struct Health {
@@ -50,6 +52,19 @@ impl Health {
                 is_told: true,
             },
         }
+    }
+
+    /// Makes the watch see something, where the GPUs are simulated.
+    ///
+    /// # Errors
+    /// Why it does not.
+    pub(super) fn inject(&self, what: What, is_simulated: bool) -> Result<(), String> {
+        if !is_simulated {
+            return Err(InjectError::Real.to_string());
+        }
+        let injected = Injected::of(what)?;
+        let sent = self.desk.injected.try_send(injected);
+        sent.map_err(|_| InjectError::Busy.to_string())
     }
 
     /// Takes what of an input is about health.

@@ -17,6 +17,7 @@ use muster_core::desired::DesiredState;
 use muster_core::ids::LeadershipEpoch;
 use muster_proto::convert::gpu_uuid;
 use muster_proto::v1;
+use muster_proto::v1::injection::What;
 use muster_proto::v1::leader_message::Kind as LeaderKind;
 use muster_proto::v1::worker_message::Kind as WorkerKind;
 use tokio::sync::{mpsc, watch};
@@ -192,25 +193,29 @@ impl Driver {
     }
 
     fn inject(&self, order: v1::InjectFault, open: &Open) {
-        let health = match order.fault {
+        let outcome = match order.injection.and_then(|injection| injection.what) {
+            Some(What::Signal(signal)) => self.signal(signal),
+            Some(what) => self.health.inject(what, self.gpus.is_simulated()),
+            None => Err("the leader does not say what".to_owned()),
+        };
+        let result = WorkerKind::InjectResult(v1::InjectResult {
+            id: order.id,
+            error: outcome.err(),
+        });
+        say(open, result);
+    }
+
+    fn signal(&self, signal: v1::InjectedSignal) -> Result<(), String> {
+        let health = match signal.fault {
             Some(fault) => GpuHealth::Faulted {
                 signal: fault.signal,
                 detail: fault.detail,
             },
             None => GpuHealth::Healthy,
         };
-        let outcome = gpu_uuid("gpu", &order.gpu)
-            .map_err(|error| error.to_string())
-            .and_then(|gpu| {
-                self.gpus
-                    .inject(gpu, health)
-                    .map_err(|error| error.to_string())
-            });
-        let result = WorkerKind::InjectResult(v1::InjectResult {
-            id: order.id,
-            error: outcome.err(),
-        });
-        say(open, result);
+        let gpu = gpu_uuid("gpu", &signal.gpu).map_err(|error| error.to_string())?;
+        let injected = self.gpus.inject(gpu, health);
+        injected.map_err(|error| error.to_string())
     }
 
     async fn supervisor(&mut self, id: RunId, report: SupervisorReport) -> Result<(), Error> {

@@ -25,7 +25,7 @@ use muster_supervisor::DeviceNumber;
 pub use handover::GpuMemory;
 pub(crate) use handover::HandOver;
 pub(crate) use memory::FaultMemory;
-pub(crate) use monitor::GpuMonitor;
+pub(crate) use monitor::{GpuMonitor, InjectError};
 pub use nvml::NvmlBackend;
 pub use sensors::{GpuReadings, GpuSensors};
 pub use simulated::SimulatedBackend;

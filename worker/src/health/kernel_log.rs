@@ -139,7 +139,7 @@ impl KernelLog {
         if Record::parse(raw).is_ok_and(|record| record.at_us < self.since_us) {
             return;
         }
-        let cursor = self.scanner.cursor().clone();
+        let cursor = Some(self.scanner.cursor().clone());
         let text = scanned.text;
         self.tell(Seen::Line {
             event,
@@ -181,7 +181,7 @@ mod tests {
                         unreachable!("{event:?}")
                     };
                     found.push(xid.code);
-                    last = cursor;
+                    last = cursor.unwrap();
                 }
                 Seen::Lost(lost) => gap += lost,
                 other => unreachable!("{other:?}"),

@@ -19,6 +19,7 @@ mod config;
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod faults;
 mod host;
+mod injected;
 mod judge;
 mod kernel_log;
 mod notes;
@@ -35,10 +36,11 @@ mod works;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use muster_core::command::{GpuDescription, GpuHealth};
 use muster_core::health::checks::CheckResult;
-use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner};
+use muster_core::health::kernel_log::{BusId, BusMap, Cursor, Event, Scanner, Trust};
 use muster_core::health::rules::RuleSet;
 use muster_core::health::{Component, book};
 use muster_core::ids::{GpuUuid, HostId, Revision};
@@ -50,10 +52,11 @@ use tokio_util::sync::CancellationToken;
 
 use crate::gpu::{GpuSensors, Injector};
 use crate::inbox::Outbox;
-use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX};
+use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
 
 pub use config::{CheckDialect, HealthConfig, SiteCheck};
+pub(crate) use injected::Injected;
 use judge::Judge;
 use notes::Notes;
 use sampler::Sweep;
@@ -70,8 +73,8 @@ pub(crate) enum Seen {
         event: Event,
         /// Its text.
         text: String,
-        /// Up to where the log was read then.
-        cursor: Cursor,
+        /// Up to where the log was read then; none for a line that is injected.
+        cursor: Option<Cursor>,
     },
     /// So many records were overwritten before they were read.
     Lost(u64),
@@ -177,6 +180,8 @@ pub(crate) struct Place {
 pub(crate) struct HealthDesk {
     /// Where what was seen goes.
     pub(crate) seen: mpsc::Sender<Seen>,
+    /// Where goes what is to be seen in a drill.
+    pub(crate) injected: mpsc::Sender<Injected>,
     /// Where orders go.
     pub(crate) orders: mpsc::Sender<book::Order>,
     /// Where the health that GPUs show is kept.
@@ -198,6 +203,13 @@ pub(crate) fn start(
     let notes = Notes::read(&path, &place.boot_id);
     let (writer, newest) = watch::channel(notes.clone());
     let buses = buses(&gpus.addresses);
+    let (inject, injected) = mpsc::channel(INJECTIONS_WAITING_MAX);
+    tokio::spawn(injected::show(
+        injected,
+        Scanner::new(Trust::Kernel, Cursor::default(), buses.clone()),
+        Duration::from_millis(config.sample_ms),
+        seen.clone(),
+    ));
     if let Some((log, trust)) = config.log() {
         let scanner = Scanner::new(trust, notes.cursor.clone(), buses.clone());
         let log = kernel_log::KernelLog::new(log, &place.boot_id, scanner, seen.clone());
@@ -250,6 +262,7 @@ pub(crate) fn start(
     );
     HealthDesk {
         seen,
+        injected: inject,
         orders,
         shown,
     }

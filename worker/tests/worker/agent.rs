@@ -631,10 +631,14 @@ async fn an_injected_fault_shows_and_heals() {
     let order = |id, gpu: String, fault: Option<&str>| {
         LeaderKind::InjectFault(v1::InjectFault {
             id,
-            gpu,
-            fault: fault.map(|signal| v1::GpuFault {
-                signal: signal.to_owned(),
-                detail: "by a test".to_owned(),
+            injection: Some(v1::Injection {
+                what: Some(v1::injection::What::Signal(v1::InjectedSignal {
+                    gpu,
+                    fault: fault.map(|signal| v1::GpuFault {
+                        signal: signal.to_owned(),
+                        detail: "by a test".to_owned(),
+                    }),
+                })),
             }),
         })
     };

@@ -258,7 +258,7 @@ impl World {
             watcher.see(Seen::Line {
                 event,
                 text: scanned.text,
-                cursor: Cursor::default(),
+                cursor: None,
             });
         }
         Ok(())

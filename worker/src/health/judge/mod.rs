@@ -142,7 +142,7 @@ impl Judge {
                 text,
                 cursor,
             } => {
-                self.notes.cursor = cursor;
+                self.notes.cursor = cursor.unwrap_or_else(|| self.notes.cursor.clone());
                 self.line(event, &text);
                 self.write();
             }

@@ -111,7 +111,7 @@ fn line(code: u32) -> Seen {
             xid,
         },
         text: format!("NVRM: Xid {code}"),
-        cursor,
+        cursor: Some(cursor),
     }
 }
 
@@ -234,11 +234,10 @@ async fn signs_of_the_host_follow_their_rules() {
         };
         let text = "BUG: unable to handle".to_owned();
         let event = Event::Host(sign);
-        let cursor = Cursor::default();
         let seen = Seen::Line {
             event,
             text,
-            cursor,
+            cursor: None,
         };
         rig.see(seen).await
     };
@@ -249,11 +248,10 @@ async fn signs_of_the_host_follow_their_rules() {
     let mut scanner = Scanner::new(Trust::Kernel, Cursor::default(), BusMap::default());
     let raw = "3,1,1,-;nvidia-nvswitch0: SXid (PCI:0000:05:00.0): 20034, Fatal, Link 30";
     let event = scanner.read("boot", raw).unwrap().event.unwrap();
-    let (text, cursor) = (String::new(), Cursor::default());
     let seen = Seen::Line {
         event,
-        text,
-        cursor,
+        text: String::new(),
+        cursor: None,
     };
     assert_eq!(rig.see(seen).await, ["host sxid_fatal fatal fatal=1"]);
 }

@@ -1,0 +1,192 @@
+//! `muster chaos inject`: drills on a running cluster.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, Subcommand};
+use muster_client::Client;
+use muster_core::ids::GpuUuid;
+use muster_proto::v1;
+use muster_proto::v1::injection::What;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::note;
+
+/// `muster chaos inject`
+///
+/// Makes a host that simulates its GPUs see a fault, through the same doors as a real one: its worker judges it by the
+/// cluster's rules, and the leader does what follows. A host with real GPUs refuses.
+#[derive(Debug, Args)]
+#[command(
+    after_help = "muster chaos inject signal node01:3 xid-79; muster health list; muster chaos inject heal node01:3"
+)]
+pub(crate) struct Inject {
+    #[command(subcommand)]
+    fault: Fault,
+}
+
+#[derive(Debug, Subcommand)]
+enum Fault {
+    /// A GPU shows a fault, until it is healed
+    Signal(Signal),
+    /// A GPU is well again
+    Heal(Heal),
+    /// A GPU, an adapter or the host reads so, again and again, until it reads otherwise
+    Reading(Reading),
+    /// The kernel writes a line into its log
+    Line(Line),
+    /// A check of the site ends
+    Check(Check),
+}
+
+#[derive(Debug, Args)]
+struct Signal {
+    /// A GPU, by UUID or as HOST:INDEX
+    gpu: String,
+    /// What it shows: xid-48, gpu-lost, ecc-uncorrectable, ...
+    signal: String,
+    /// Detail, for people
+    #[arg(long, default_value = "injected")]
+    detail: String,
+}
+
+#[derive(Debug, Args)]
+struct Heal {
+    /// A GPU, by UUID or as HOST:INDEX
+    gpu: String,
+}
+
+#[derive(Debug, Args)]
+struct Reading {
+    /// HOST, HOST:INDEX for a GPU, or HOST:PORT for a port of an adapter (node01:mlx5_0/1)
+    component: String,
+    /// The rule that it is read for (muster health rules)
+    rule: String,
+    /// What is read, as METRIC=VALUE
+    #[arg(required = true, value_parser = metric)]
+    metrics: Vec<(String, i64)>,
+    /// Only this once; it also ends what lasts
+    #[arg(long)]
+    once: bool,
+}
+
+#[derive(Debug, Args)]
+struct Line {
+    /// The host
+    host: String,
+    /// The line, without its time
+    text: String,
+}
+
+#[derive(Debug, Args)]
+struct Check {
+    /// The host
+    host: String,
+    /// The check's name
+    name: String,
+    /// Its exit code, as Nagios plugins have them: 0 well, 1 degraded, 2 fatal
+    code: i32,
+    /// What it printed
+    #[arg(default_value = "injected")]
+    output: String,
+}
+
+/// `METRIC=VALUE`.
+fn metric(text: &str) -> Result<(String, i64), String> {
+    let (name, value) = text.split_once('=').ok_or("it is METRIC=VALUE")?;
+    let value = value
+        .parse()
+        .map_err(|_| format!("`{value}` is no whole number"))?;
+    Ok((name.to_owned(), value))
+}
+
+impl Inject {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let (host, what) = self.fault.resolve(&client).await?;
+        let what = v1::Injection { what: Some(what) };
+        client.inject_fault(&host, what).await?;
+        note(&format!(
+            "host {host} sees it: muster health list shows what follows"
+        ));
+        Ok(Exit::Ok)
+    }
+}
+
+impl Fault {
+    /// On which host, and what.
+    async fn resolve(self, client: &Client) -> Result<(String, What), Failure> {
+        Ok(match self {
+            Self::Signal(signal) => {
+                let (host, gpu) = gpu(client, &signal.gpu).await?;
+                let fault = v1::GpuFault {
+                    signal: signal.signal,
+                    detail: signal.detail,
+                };
+                let fault = Some(fault);
+                (host, What::Signal(v1::InjectedSignal { gpu, fault }))
+            }
+            Self::Heal(heal) => {
+                let (host, gpu) = gpu(client, &heal.gpu).await?;
+                (host, What::Signal(v1::InjectedSignal { gpu, fault: None }))
+            }
+            Self::Reading(reading) => reading.resolve(client).await?,
+            Self::Line(line) => (line.host, What::KernelLine(line.text)),
+            Self::Check(check) => {
+                let ended = v1::InjectedCheck {
+                    name: check.name,
+                    code: check.code,
+                    output: check.output,
+                };
+                (check.host, What::Check(ended))
+            }
+        })
+    }
+}
+
+impl Reading {
+    async fn resolve(self, client: &Client) -> Result<(String, What), Failure> {
+        let part = self.component.split_once(':');
+        let is_gpu = part.is_some_and(|(_, part)| part.parse::<u32>().is_ok())
+            || self.component.parse::<GpuUuid>().is_ok();
+        let (host, gpu, adapter) = match part {
+            _ if is_gpu => {
+                let (host, gpu) = gpu(client, &self.component).await?;
+                (host, gpu, String::new())
+            }
+            Some((host, adapter)) => (host.to_owned(), String::new(), adapter.to_owned()),
+            None => (self.component, String::new(), String::new()),
+        };
+        let metrics: BTreeMap<String, i64> = self.metrics.into_iter().collect();
+        let reading = v1::InjectedReading {
+            gpu,
+            adapter,
+            rule: self.rule,
+            metrics,
+            lasts: !self.once,
+        };
+        Ok((host, What::Reading(reading)))
+    }
+}
+
+/// The host and the UUID of a GPU that is named by its UUID or its place.
+async fn gpu(client: &Client, text: &str) -> Result<(String, String), Failure> {
+    let place = text.split_once(':');
+    let hosts = place.map(|(host, _)| host.to_owned());
+    let request = v1::ListGpusRequest {
+        hosts: hosts.into_iter().collect(),
+        ..v1::ListGpusRequest::default()
+    };
+    let (_, gpus) = client.list_gpus(request).await?;
+    let is_it = |gpu: &v1::Gpu| match place {
+        Some((_, index)) => gpu.index.to_string() == index,
+        None => gpu.uuid == text,
+    };
+    let found = gpus.into_iter().find(is_it);
+    found.map(|gpu| (gpu.host, gpu.uuid)).ok_or_else(|| {
+        Failure::usage(format!("there is no GPU {text}"))
+            .help("give a UUID (GPU-...) or HOST:INDEX (node01:3); muster gpu list shows them")
+    })
+}
