@@ -99,6 +99,49 @@ async fn a_gpu_with_an_xid_is_blocked_repaired_checked_and_given_out_again() {
 }
 
 #[tokio::test]
+async fn a_drill_goes_through_the_doors_of_a_real_fault() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    set_short_waits(&cluster).await;
+    let (_, gpus) = client
+        .list_gpus(v1::ListGpusRequest::default())
+        .await
+        .unwrap();
+    let (first, other) = (&gpus[0], gpus.iter().find(|gpu| gpu.host != gpus[0].host));
+    let (first, other) = (first.clone(), other.unwrap().clone());
+    let inject = async |words: &[&str]| {
+        let words: Vec<&str> = ["chaos", "inject"].iter().chain(words).copied().collect();
+        cluster.muster(&words).await
+    };
+    // By its place, a reading that blocks the GPU at once and is over when it is read otherwise.
+    let place = format!("{}:{}", first.host, first.index);
+    let lost = ["reading", &place, "gpu_reset_required", "required=1"];
+    inject(&lost).await.ok();
+    eventually_has(&cluster, &first.uuid, "gpu_reset_required").await;
+    // A line of the kernel's log, a check of the site, and a signal, on the other host.
+    let full = "EXT4-fs (sda1): Remounting filesystem read-only";
+    inject(&["line", &other.host, full]).await.ok();
+    let history = eventually_has(&cluster, &other.host, "block").await;
+    assert!(history.contains("fs_readonly"), "{history}");
+    inject(&["check", &first.host, "scratch", "1", "WARNING - slow"])
+        .await
+        .ok();
+    let history = eventually_has(&cluster, &first.host, "suspect").await;
+    assert!(history.contains("check:scratch"), "{history}");
+    inject(&["signal", &other.uuid, "xid-48"]).await.ok();
+    eventually_has(&cluster, &other.uuid, "xid").await;
+    inject(&["heal", &other.uuid]).await.ok();
+    // What is typed wrong is told, and nothing happens.
+    let unknown = inject(&["signal", &format!("{}:77", first.host), "xid-48"]).await;
+    assert_eq!(unknown.code, 64, "{unknown:?}");
+    assert!(unknown.stderr.contains("muster gpu list"), "{unknown:?}");
+    let unknown = inject(&["line", "nowhere", "text"]).await;
+    assert!(unknown.stderr.contains("nowhere"), "{unknown:?}");
+    let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
+    assert_eq!(wrong.code, 64, "{wrong:?}");
+}
+
+#[tokio::test]
 async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() {
     let cluster = Cluster::start(TWO_WORKERS).await;
     let file = cluster.write("rules.toml", "format = 1\n\n[odd]\ncomponent = \"board\"\n");
