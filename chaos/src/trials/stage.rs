@@ -41,6 +41,8 @@ pub(super) struct Whereabouts {
     pub(super) worker: usize,
     /// Its name.
     pub(super) host: String,
+    /// Its first GPU there.
+    pub(super) gpu: String,
 }
 
 impl<'a> Stage<'a> {
@@ -180,10 +182,11 @@ impl<'a> Stage<'a> {
         let task = unit
             .and_then(|unit| unit.attempt)
             .and_then(|attempt| attempt.tasks.into_iter().next());
-        let host = task.map(|task| task.host).unwrap_or_default();
+        let task = task.unwrap_or_default();
+        let (host, gpu) = (task.host, task.gpus.into_iter().next().unwrap_or_default());
         let mut workers = self.cluster.workers().iter();
         match workers.position(|worker| worker.name == host) {
-            Some(worker) => Ok(Whereabouts { worker, host }),
+            Some(worker) => Ok(Whereabouts { worker, host, gpu }),
             None => Err(TrialError::Odd(format!("rank 0 runs on host {host:?}"))),
         }
     }

@@ -27,6 +27,7 @@ impl Stage<'_> {
             Trial::AgentKilled => self.kill_agent(&place, from).await,
             Trial::AgentUpgraded => self.upgrade_agent(&place),
             Trial::SupervisorKilled => self.kill_supervisor(&place),
+            Trial::GpuFaulted => self.break_gpu(&place).await,
             Trial::ShortCut(direction) => self.cut_shortly(&place, direction).await,
             Trial::LongCut(direction) => self.cut_long(&place, direction, from).await,
             Trial::HostFrozen => self.freeze(&place, from).await,
@@ -89,6 +90,17 @@ impl Stage<'_> {
         );
         kill_process(supervisor, Signal::KILL)
             .map_err(|error| TrialError::io("killing a supervisor")(error.into()))
+    }
+
+    async fn break_gpu(&self, place: &Whereabouts) -> Result<(), TrialError> {
+        let Whereabouts { host, gpu, .. } = place;
+        self.say(Voice::Fault, &format!("XID 48 of {gpu} on {host}"));
+        let fault = v1::GpuFault {
+            signal: "xid-48".to_owned(),
+            detail: "a double bit error (trial)".to_owned(),
+        };
+        let injected = self.client.inject_gpu_fault(host, gpu, Some(fault)).await;
+        Ok(injected?)
     }
 
     fn process_of_rank_0(&self, folder: &Path) -> Result<Pid, TrialError> {

@@ -11,6 +11,8 @@ pub enum Trial {
     AgentUpgraded,
     /// The supervisor of a task is killed.
     SupervisorKilled,
+    /// A GPU of the training has an uncorrectable memory error.
+    GpuFaulted,
     /// A host is cut off for less than its grace.
     ShortCut(Direction),
     /// A host is cut off until the training runs elsewhere.
@@ -31,10 +33,11 @@ pub enum Trial {
 
 impl Trial {
     /// All of them.
-    pub const ALL: [Self; 15] = [
+    pub const ALL: [Self; 16] = [
         Self::AgentKilled,
         Self::AgentUpgraded,
         Self::SupervisorKilled,
+        Self::GpuFaulted,
         Self::ShortCut(Direction::Both),
         Self::ShortCut(Direction::Out),
         Self::ShortCut(Direction::In),
@@ -56,6 +59,7 @@ impl Trial {
             Self::AgentKilled => "agent-killed",
             Self::AgentUpgraded => "agent-upgraded",
             Self::SupervisorKilled => "supervisor-killed",
+            Self::GpuFaulted => "gpu-faulted",
             Self::ShortCut(Direction::Both) => "short-cut",
             Self::ShortCut(Direction::Out) => "short-cut-out",
             Self::ShortCut(Direction::In) => "short-cut-in",
@@ -84,6 +88,7 @@ impl Trial {
             Self::AgentKilled => "agent killed",
             Self::AgentUpgraded => "agent replaced by another program",
             Self::SupervisorKilled => "supervisor killed",
+            Self::GpuFaulted => "XID 48 of a GPU",
             Self::ShortCut(Direction::Both) => "host cut off for 2.5 s, both ways",
             Self::ShortCut(Direction::Out) => "host cut off for 2.5 s, what it sends",
             Self::ShortCut(Direction::In) => "host cut off for 2.5 s, what is sent to it",
@@ -107,6 +112,7 @@ impl Trial {
                 1..=1
             }
             Self::SupervisorKilled
+            | Self::GpuFaulted
             | Self::LeaderKilledInPreemption
             | Self::CheckpointDamaged
             | Self::StopIgnored => 2..=2,
