@@ -167,6 +167,13 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         &["score_milli"],
         "the state, from ends, blocks and XIDs",
     ),
+    (
+        "flapping",
+        &["silences"],
+        "the state, from the silence of hosts",
+    ),
+    ("active_check", &["failed"], "the check of a host"),
+    ("miscompare", &["miscompares"], "the site's `active_check`"),
 ];
 
 #[test]
