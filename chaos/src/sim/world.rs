@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::command::{BlockTarget, Command};
+use muster_core::health::Component;
 use muster_core::ids::{JobId, ReplicaId, RequestId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, blocker};
@@ -429,15 +430,18 @@ impl World {
     }
 }
 
-/// What is out of placement.
+/// What is out of placement, or what rules keep something off.
 fn blocked(state: &State) -> Vec<BlockTarget> {
+    let is_held = |component: &Component| {
+        let condition = state.health.condition(component);
+        condition.is_some_and(|condition| !condition.holds.is_empty())
+    };
     let of_host = |host: &Host| {
-        let gpus = host.gpus.iter().filter(|gpu| gpu.block.is_some());
+        let is_kept = |gpu: &&Gpu| gpu.block.is_some() || is_held(&Component::Gpu(gpu.uuid));
+        let gpus = host.gpus.iter().filter(is_kept);
         let gpus = gpus.map(|gpu| BlockTarget::Gpu(gpu.uuid));
-        let itself = host
-            .block
-            .is_some()
-            .then(|| BlockTarget::Host(host.name.to_string()));
+        let is_kept = host.block.is_some() || is_held(&Component::Host(host.id));
+        let itself = is_kept.then(|| BlockTarget::Host(host.name.to_string()));
         gpus.chain(itself).collect::<Vec<_>>()
     };
     state
