@@ -113,24 +113,26 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
         let words: Vec<&str> = ["chaos", "inject"].iter().chain(words).copied().collect();
         cluster.muster(&words).await
     };
+    let inject_well = async |words: &[&str]| {
+        let run = inject(words).await;
+        assert_eq!(run.code, 0, "{run:?}");
+    };
     // By its place, a reading that blocks the GPU at once and is over when it is read otherwise.
     let place = format!("{}:{}", first.host, first.index);
     let lost = ["reading", &place, "gpu_reset_required", "required=1"];
-    inject(&lost).await.ok();
+    inject_well(&lost).await;
     eventually_has(&cluster, &first.uuid, "gpu_reset_required").await;
     // A line of the kernel's log, a check of the site, and a signal, on the other host.
     let full = "EXT4-fs (sda1): Remounting filesystem read-only";
-    inject(&["line", &other.host, full]).await.ok();
+    inject_well(&["line", &other.host, full]).await;
     let history = eventually_has(&cluster, &other.host, "block").await;
     assert!(history.contains("fs_readonly"), "{history}");
-    inject(&["check", &first.host, "scratch", "1", "WARNING - slow"])
-        .await
-        .ok();
+    inject_well(&["check", &first.host, "scratch", "1", "WARNING - slow"]).await;
     let history = eventually_has(&cluster, &first.host, "suspect").await;
     assert!(history.contains("check:scratch"), "{history}");
-    inject(&["signal", &other.uuid, "xid-48"]).await.ok();
+    inject_well(&["signal", &other.uuid, "xid-48"]).await;
     eventually_has(&cluster, &other.uuid, "xid").await;
-    inject(&["heal", &other.uuid]).await.ok();
+    inject_well(&["heal", &other.uuid]).await;
     // What is typed wrong is told, and nothing happens.
     let unknown = inject(&["signal", &format!("{}:77", first.host), "xid-48"]).await;
     assert_eq!(unknown.code, 64, "{unknown:?}");
