@@ -8,7 +8,7 @@ use muster_core::health::Component;
 use muster_core::ids::{JobId, ReplicaId, RequestId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, blocker};
-use muster_core::state::{Host, Job, State};
+use muster_core::state::{Gpu, Host, Job, State};
 use muster_core::timings::Timings;
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
