@@ -404,23 +404,8 @@ pub enum EventKind {
         subject: String,
         /// What.
         detail: String,
-    },
-    /// An attempt was on a GPU of which is known by now that it computes wrongly: its results since then may be wrong.
-    ResultsDoubted {
-        /// Whose.
-        job: JobId,
-        /// Which unit.
-        unit: UnitIndex,
-        /// Which attempt.
-        epoch: AttemptEpoch,
-        /// On which GPU.
-        gpu: GpuUuid,
-        /// Its host.
-        host: HostId,
-        /// The host's name.
-        host_name: String,
-        /// What was seen.
-        evidence: String,
+        /// The job that it concerns, if it concerns one.
+        job: Option<JobId>,
     },
     /// Older checkpoints of a unit are not kept any more.
     CheckpointsForgotten {
@@ -479,8 +464,7 @@ pub enum EventKind {
         /// When the resources should be free.
         expected_at: Option<TimeMs>,
     },
-    /// Attempts were stopped to go on elsewhere, so that a waiting unit has room in one piece. Its claim and theirs have
-    /// events of their own.
+    /// Attempts were stopped to go on elsewhere, so that a waiting unit has room in one piece.
     UnitsMoved {
         /// Whose waiting unit.
         job: JobId,

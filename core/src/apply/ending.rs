@@ -40,8 +40,8 @@ impl Step<'_> {
             .attempt
             .take()
             .expect("the unit was found to have an attempt");
-        let spec = Arc::clone(&job.spec);
-        let known = job.unit(unit).expect("the unit was found to have a record");
+        let (spec, known) = (Arc::clone(&job.spec), job.unit(unit));
+        let known = known.expect("the unit was found to have a record");
         let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));

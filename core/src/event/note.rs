@@ -17,6 +17,8 @@ words! {
         Incident = "incident",
         /// A breaker closed or was reset.
         Breaker = "breaker",
+        /// What a job computed may be wrong.
+        Doubt = "doubt",
         /// The rules were replaced.
         Rules = "rules",
     }

@@ -30,13 +30,13 @@ impl EventKind {
             | Self::MemberSwapped { job, .. }
             | Self::CheckpointCommitted { job, .. }
             | Self::CheckpointSpoiled { job, .. }
-            | Self::ResultsDoubted { job, .. }
             | Self::CheckpointsForgotten { job, .. }
             | Self::JobEligible { job }
             | Self::UnitClaimed { job, .. }
             | Self::UnitsMoved { job, .. }
             | Self::ClaimDropped { job, .. }
             | Self::StandingChanged { job, .. } => Some(*job),
+            Self::HealthNoted { job, .. } => *job,
             Self::LeaderBegan { .. }
             | Self::HostRegistered { .. }
             | Self::HostHealthChanged { .. }
@@ -44,7 +44,6 @@ impl EventKind {
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
             | Self::HealthChanged { .. }
-            | Self::HealthNoted { .. }
             | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }
             | Self::QueuesConfigured { .. }

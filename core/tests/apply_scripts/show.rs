@@ -304,18 +304,6 @@ impl Show {
                 "{} checkpoint {step} at {path}",
                 attempt(*job, *unit, *epoch)
             ),
-            E::ResultsDoubted {
-                job,
-                unit,
-                epoch,
-                gpu,
-                evidence,
-                ..
-            } => format!(
-                "{} was on {}, which computes wrongly: {evidence}",
-                attempt(*job, *unit, *epoch),
-                short(*gpu)
-            ),
             E::CheckpointSpoiled {
                 job,
                 unit,

@@ -124,15 +124,13 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             note: HealthNote::Incident,
             subject: "rack r1".to_owned(),
             detail: "3 hosts went bad together".to_owned(),
+            job: None,
         },
-        EventKind::ResultsDoubted {
-            job: JOB,
-            unit: UnitIndex(0),
-            epoch: AttemptEpoch(20),
-            gpu: GpuUuid(7),
-            host: HOST,
-            host_name: "node02".to_owned(),
-            evidence: "miscompares=3".to_owned(),
+        EventKind::HealthNoted {
+            note: HealthNote::Doubt,
+            subject: "job 5".to_owned(),
+            detail: "it was on GPU-7, which computes wrongly".to_owned(),
+            job: Some(JOB),
         },
     ]
 }

@@ -126,7 +126,6 @@ impl Changes {
             | EventKind::Blocked { .. }
             | EventKind::CheckpointCommitted { .. }
             | EventKind::CheckpointSpoiled { .. }
-            | EventKind::ResultsDoubted { .. }
             | EventKind::CheckpointsForgotten { .. }
             | EventKind::StandingChanged { .. } => {}
         }

@@ -5,6 +5,7 @@
 //! and a user would learn it; nothing here knows why the planner did what it did.
 
 mod agenda;
+mod care;
 mod checkpoint;
 mod decide;
 pub(crate) mod engine;

@@ -203,13 +203,7 @@ pub(crate) fn start(
     let notes = Notes::read(&path, &place.boot_id);
     let (writer, newest) = watch::channel(notes.clone());
     let buses = buses(&gpus.addresses);
-    let (inject, injected) = mpsc::channel(INJECTIONS_WAITING_MAX);
-    tokio::spawn(injected::show(
-        injected,
-        Scanner::new(Trust::Kernel, Cursor::default(), buses.clone()),
-        Duration::from_millis(config.sample_ms),
-        seen.clone(),
-    ));
+    let injected = drills(config, buses.clone(), &seen);
     if let Some((log, trust)) = config.log() {
         let scanner = Scanner::new(trust, notes.cursor.clone(), buses.clone());
         let log = kernel_log::KernelLog::new(log, &place.boot_id, scanner, seen.clone());
@@ -236,10 +230,7 @@ pub(crate) fn start(
     }
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
-    for check in config.checks.clone() {
-        let repeated = checks::repeat(check, seen.clone());
-        tokio::spawn(stop.clone().run_until_cancelled_owned(repeated));
-    }
+    repeat_checks(config, &seen, stop);
     let works = works::Works::new(
         config.clone(),
         works::Gpus {
@@ -262,9 +253,30 @@ pub(crate) fn start(
     );
     HealthDesk {
         seen,
-        injected: inject,
+        injected,
         orders,
         shown,
+    }
+}
+
+/// Shows what is injected in drills; returns where that goes.
+fn drills(
+    config: &HealthConfig,
+    buses: BusMap,
+    seen: &mpsc::Sender<Seen>,
+) -> mpsc::Sender<Injected> {
+    let (inject, injected) = mpsc::channel(INJECTIONS_WAITING_MAX);
+    let scanner = Scanner::new(Trust::Kernel, Cursor::default(), buses);
+    let period = Duration::from_millis(config.sample_ms);
+    tokio::spawn(injected::show(injected, scanner, period, seen.clone()));
+    inject
+}
+
+/// Runs the site's checks, again and again.
+fn repeat_checks(config: &HealthConfig, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
+    for check in config.checks.clone() {
+        let repeated = checks::repeat(check, seen.clone());
+        tokio::spawn(stop.clone().run_until_cancelled_owned(repeated));
     }
 }
 

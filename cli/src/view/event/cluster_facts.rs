@@ -92,13 +92,14 @@ fn health(kind: &Kind) -> Option<Facts> {
         }
         Kind::HealthNoted(event) => {
             let tone = match event.note.as_str() {
-                "alert" | "incident" => Tone::Bad,
+                "alert" | "doubt" | "incident" => Tone::Bad,
                 "rules" => Tone::Plain,
                 _ => Tone::Waiting,
             };
             let text = format!("{}: {}: {}", event.note, event.subject, event.detail);
             let detail = json!({
                 "note": event.note, "subject": event.subject, "detail": event.detail,
+                "job": event.job_id,
             });
             facts("health_noted", tone, text, detail)
         }

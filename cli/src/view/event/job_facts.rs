@@ -270,20 +270,6 @@ fn checkpoint_level(kind: &Kind) -> Option<(u64, Facts)> {
                 facts("checkpoint_spoiled", Tone::Bad, text, detail),
             )
         }
-        Kind::ResultsDoubted(event) => {
-            let text = format!(
-                "unit {}: its results may be wrong: it was on {} of {}, which computes wrongly ({})",
-                event.unit, event.gpu, event.host, event.evidence
-            );
-            let detail = json!({
-                "unit": event.unit, "epoch": event.epoch, "gpu": event.gpu, "host": event.host,
-                "evidence": event.evidence,
-            });
-            (
-                event.job_id,
-                facts("results_doubted", Tone::Bad, text, detail),
-            )
-        }
         Kind::CheckpointsForgotten(event) => {
             let steps: Vec<String> = event.steps.iter().map(ToString::to_string).collect();
             let folders = if event.removed {

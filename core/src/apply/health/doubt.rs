@@ -21,17 +21,15 @@ impl Step<'_> {
             return;
         };
         let doubted = were_on(self.state, host, *gpu);
-        let host_name =
-            { self.state.host(host) }.map_or_else(String::new, |it| it.name.to_string());
+        let place = self.place_named(component);
         for (job, unit, epoch) in doubted.iter().take(limits::DOUBTED_TOLD_MAX) {
-            self.emit(EventKind::ResultsDoubted {
-                job: *job,
-                unit: *unit,
-                epoch: *epoch,
-                gpu: *gpu,
-                host,
-                host_name: host_name.clone(),
-                evidence: evidence.to_owned(),
+            self.emit(EventKind::HealthNoted {
+                note: HealthNote::Doubt,
+                subject: format!("job {job}, unit {unit}, epoch {epoch}"),
+                detail: format!(
+                    "its results may be wrong: it was on {place}, which computes wrongly ({evidence})"
+                ),
+                job: Some(*job),
             });
         }
         let count = doubted.len();

@@ -52,26 +52,19 @@ impl Step<'_> {
                 }
                 Effect::Incident(incident) => {
                     let hosts = incident.hosts.len();
-                    self.emit(EventKind::HealthNoted {
-                        note: HealthNote::Incident,
-                        subject: incident.group.to_string(),
-                        detail: format!(
-                            "{hosts} hosts went bad together: it is not held against them"
-                        ),
-                    });
+                    let detail =
+                        format!("{hosts} hosts went bad together: it is not held against them");
+                    self.tell(HealthNote::Incident, incident.group.to_string(), detail);
                 }
                 Effect::IncidentOver(incident) => {
-                    self.emit(EventKind::HealthNoted {
-                        note: HealthNote::Incident,
-                        subject: incident.group.to_string(),
-                        detail: "it is over".to_owned(),
-                    });
+                    let detail = "it is over".to_owned();
+                    self.tell(HealthNote::Incident, incident.group.to_string(), detail);
                 }
-                Effect::BreakerClosed(pool) => self.emit(EventKind::HealthNoted {
-                    note: HealthNote::Breaker,
-                    subject: format!("pool {pool}"),
-                    detail: "the breaker closed: the wave is over".to_owned(),
-                }),
+                Effect::BreakerClosed(pool) => self.tell(
+                    HealthNote::Breaker,
+                    format!("pool {pool}"),
+                    "the breaker closed: the wave is over".to_owned(),
+                ),
             }
         }
     }
@@ -215,17 +208,28 @@ impl Step<'_> {
     }
 
     pub(super) fn note(&mut self, note: HealthNote, component: &Component, detail: String) {
-        let host = self.host_of(component).map(|host| self.host_name(host));
-        let subject = match (component, host) {
-            (Component::Host(_), Some(name)) => format!("host {name}"),
-            (_, Some(name)) => format!("{component} on host {name}"),
-            (_, None) => component.to_string(),
-        };
+        let subject = self.place_named(component);
+        self.tell(note, subject, detail);
+    }
+
+    /// Tells people something of health that concerns no job.
+    pub(super) fn tell(&mut self, note: HealthNote, subject: String, detail: String) {
         self.emit(EventKind::HealthNoted {
             note,
             subject,
             detail,
+            job: None,
         });
+    }
+
+    /// A component as people call it.
+    pub(super) fn place_named(&self, component: &Component) -> String {
+        let host = self.host_of(component).map(|host| self.host_name(host));
+        match (component, host) {
+            (Component::Host(_), Some(name)) => format!("host {name}"),
+            (_, Some(name)) => format!("{component} on host {name}"),
+            (_, None) => component.to_string(),
+        }
     }
 
     fn host_name(&self, host: HostId) -> String {

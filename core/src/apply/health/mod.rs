@@ -15,7 +15,7 @@ use std::sync::Arc;
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
 use crate::command::HealthCommand;
-use crate::event::{EventKind, HealthNote};
+use crate::event::HealthNote;
 use crate::health::book::{Effect, WorkStep};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, EVIDENCE_BYTES_MAX, FINDINGS_PER_REPORT_MAX, Finding};
@@ -209,11 +209,8 @@ impl Step<'_> {
             for host in hosts {
                 step.touch_desired(host);
             }
-            step.emit(EventKind::HealthNoted {
-                note: HealthNote::Rules,
-                subject: "health rules".to_owned(),
-                detail: format!("{author} set {count} rules"),
-            });
+            let detail = format!("{author} set {count} rules");
+            step.tell(HealthNote::Rules, "health rules".to_owned(), detail);
             step.follow(freed);
             Ok(Answer::Done)
         })
@@ -230,11 +227,8 @@ impl Step<'_> {
             if !step.state.health.reset_breaker(pool) {
                 return Err(Rejection::BreakerWhole(pool.to_owned()));
             }
-            step.emit(EventKind::HealthNoted {
-                note: HealthNote::Breaker,
-                subject: format!("pool {pool}"),
-                detail: format!("{author} reset the breaker"),
-            });
+            let detail = format!("{author} reset the breaker");
+            step.tell(HealthNote::Breaker, format!("pool {pool}"), detail);
             Ok(Answer::Done)
         })
     }

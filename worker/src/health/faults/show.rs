@@ -66,9 +66,6 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             )
         }
         EventKind::JobFinished { job, phase, .. } => format!("{} {phase:?}", job_name(*job)),
-        EventKind::ResultsDoubted { job, unit, .. } => {
-            format!("{}/{unit}: its results may be wrong", job_name(*job))
-        }
         EventKind::CheckpointSpoiled { job, step, .. } => {
             format!("checkpoint {step} of {} is spoiled", job_name(*job))
         }

@@ -1,0 +1,218 @@
+//! What the leader, the workers and people do for the ill: repairs, checks, the hunt for lemons, and what only a person gives back.
+
+use muster_core::command::{BlockTarget, Command, HealthCommand};
+use muster_core::health::book::WorkStep;
+use muster_core::health::component::Phase;
+use muster_core::health::{Component, Severity};
+use muster_core::ids::HostId;
+use muster_core::reactor;
+use muster_core::time::TimeMs;
+
+use super::SimulateError;
+use super::agenda::Happening;
+use super::run::World;
+use super::ward::{AUTHOR, Work};
+use crate::illness::hash;
+use crate::scenario::Place;
+
+/// How long a repair or a check takes.
+const WORK_MS: u64 = 60_000;
+/// Of a hundred checks of an illness that nothing tells of, so many find it (ByteDance: synthetic checks miss over 60).
+const CHECKS_FIND_PERCENT: u64 = 40;
+/// Between two looks for lemons. A leader looks each minute; each bad end is minutes away from the next.
+const LEMON_PERIOD_MS: u64 = 600_000;
+/// After which a person looks at what waits for one.
+const PERSON_PERIOD_MS: u64 = 86_400_000;
+/// The rule about GPUs that fail their check while their host passes.
+const ACTIVE_CHECK: &str = "active_check";
+
+impl World<'_> {
+    /// A person looks through everything that waits for one.
+    pub(super) fn person_looks(&mut self) -> Result<(), SimulateError> {
+        let hosts: Vec<HostId> = self.engine.state.hosts.keys().copied().collect();
+        for host in hosts {
+            self.give_back(host)?;
+        }
+        let at = self.engine.now.after(PERSON_PERIOD_MS);
+        self.agenda.add(at, Happening::PersonLook);
+        Ok(())
+    }
+
+    /// A person gives back what of a host waits for one and is not ill.
+    pub(super) fn give_back(&mut self, id: HostId) -> Result<(), SimulateError> {
+        let now = self.engine.now;
+        let Some(host) = self.engine.state.host(id) else {
+            return Ok(());
+        };
+        let gpus = host.gpus.iter().map(|gpu| {
+            let target = BlockTarget::Gpu(gpu.uuid);
+            (Component::Gpu(gpu.uuid), target)
+        });
+        let itself = (
+            Component::Host(id),
+            BlockTarget::Host(host.name.to_string()),
+        );
+        let book = &self.engine.state.health;
+        let waits = |component: &Component| {
+            let condition = book.condition(component);
+            condition.is_some_and(|condition| {
+                let is_out = !condition.phase.accepts_work();
+                condition.phase == Phase::Rma || is_out && condition.is_for_a_person(now)
+            })
+        };
+        let targets: Vec<BlockTarget> = gpus
+            .chain([itself])
+            .filter(|(component, _)| waits(component) && !self.is_ill(component))
+            .map(|(_, target)| target)
+            .collect();
+        for target in targets {
+            let request = self.engine.next_request();
+            self.engine.carry_out(&Command::Unblock {
+                request,
+                target,
+                author: AUTHOR.to_owned(),
+            })?;
+            self.follow()?;
+        }
+        self.look_at_host(id);
+        Ok(())
+    }
+
+    /// The leader looks after its hosts: begins repairs and checks that may begin, and lets time pass. Whether that changed
+    /// anything.
+    pub(super) fn look_after_health(&mut self) -> Result<bool, SimulateError> {
+        if self.ward.is_none() || !self.engine.state.health.has_conditions() {
+            return Ok(false);
+        }
+        let (leader, now) = (self.engine.leader(), self.engine.now);
+        let (commands, next) = reactor::health::due(leader, &self.engine.state, now);
+        let mut has_changed = false;
+        for command in commands {
+            has_changed |= self.begin_work(&command)?;
+        }
+        let is_later = |at: &TimeMs| *at > now;
+        let known = self.ward().looks_at.filter(is_later);
+        if let Some(at) = next.filter(is_later)
+            && known.is_none_or(|known| at < known)
+        {
+            self.ward().looks_at = Some(at);
+            self.agenda.add(at, Happening::HealthLook);
+        }
+        Ok(has_changed)
+    }
+
+    fn begin_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
+        // One that another one of this look has made superfluous, or for which there is no room any more, is refused.
+        if self.engine.apply(command).is_err() {
+            self.engine.news.clear();
+            return Ok(false);
+        }
+        self.follow()?;
+        if let Command::Health(HealthCommand::Work { component, .. }) = command {
+            self.look_at_component(component);
+        }
+        Ok(true)
+    }
+
+    /// A worker has a repair or a check to do.
+    pub(super) fn order_work(&mut self, component: &Component) {
+        let condition = self.engine.state.health.condition(component);
+        let Some(since) = condition.map(|condition| condition.since) else {
+            return;
+        };
+        let works = &mut self.ward().works;
+        works.push(Work {
+            component: component.clone(),
+            since,
+        });
+        let work = works.len() - 1;
+        let at = self.engine.now.after(WORK_MS);
+        self.agenda.add(at, Happening::WorkEnds { work });
+    }
+
+    /// A worker has done a repair or a check, if it is still wanted.
+    pub(super) fn end_work(&mut self, work: usize) -> Result<(), SimulateError> {
+        let Work { component, since } = self.ward().works[work].clone();
+        let now = self.engine.now;
+        let Some(condition) = self.engine.state.health.condition(&component) else {
+            return Ok(());
+        };
+        if condition.since != since {
+            return Ok(());
+        }
+        let (phase, ready_at) = (condition.phase, condition.ready_at);
+        let passed = phase != Phase::Checking || !self.check_finds(&component, since);
+        if passed && phase == Phase::Checking && now < ready_at {
+            self.agenda.add(ready_at, Happening::WorkEnds { work });
+            return Ok(());
+        }
+        if passed && phase == Phase::Checking {
+            self.tell_bad_gpus(&component)?;
+        }
+        let step = if passed {
+            WorkStep::Passed
+        } else {
+            WorkStep::Failed
+        };
+        let leader = self.engine.leader();
+        let ended = self.engine.apply(&Command::Health(HealthCommand::Work {
+            leader,
+            component: component.clone(),
+            step,
+            since,
+            evidence: "simulated".to_owned(),
+        }));
+        // Too early by the time of the state, or overtaken: the worker is told anew.
+        if ended.is_err() {
+            tracing::trace!(?component, ?ended, "not taken");
+        }
+        self.follow()?;
+        self.look_at_component(&component);
+        Ok(())
+    }
+
+    /// A host passes its check: the GPUs of it that do not are found by themselves.
+    fn tell_bad_gpus(&mut self, component: &Component) -> Result<(), SimulateError> {
+        if !matches!(component, Component::Host(_)) {
+            return Ok(());
+        }
+        let ill = self.illnesses_of(component).into_iter();
+        let gpus = ill.filter(|illness| matches!(self.illness(*illness).place, Place::Gpu(..)));
+        let gpus: Vec<Component> = gpus.map(|illness| self.component_of(illness)).collect();
+        for gpu in gpus {
+            self.find(gpu, ACTIVE_CHECK, Severity::Fatal)?;
+        }
+        Ok(())
+    }
+
+    /// Whether a check finds that a component is ill: always what a worker sees by itself, else with luck.
+    fn check_finds(&self, component: &Component, since: TimeMs) -> bool {
+        let is_host = matches!(component, Component::Host(_));
+        let ill = self.illnesses_of(component).into_iter();
+        // A host passes without its bad GPUs.
+        let own = ill
+            .filter(|illness| !is_host || matches!(self.illness(*illness).place, Place::Host(_)));
+        own.into_iter().any(|illness| {
+            let is_told = self.illness(illness).sign.is_some();
+            let luck = hash(&[illness as u64, since.0, 1]) % 100;
+            is_told || luck < CHECKS_FIND_PERCENT
+        })
+    }
+
+    /// The leader looks for hosts that fail more often than others.
+    pub(super) fn look_for_lemons(&mut self) -> Result<(), SimulateError> {
+        let (leader, now) = (self.engine.leader(), self.engine.now);
+        if self.engine.state.health.has_records() {
+            for command in reactor::health::lemons(leader, &self.engine.state, now) {
+                self.engine.carry_out(&command)?;
+                self.follow()?;
+                if let Command::Health(HealthCommand::DrainLemon { host, .. }) = command {
+                    self.look_at_host(host);
+                }
+            }
+        }
+        self.agenda
+            .add(now.after(LEMON_PERIOD_MS), Happening::LemonLook);
+        Ok(())
+    }
+}
