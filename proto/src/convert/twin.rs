@@ -169,15 +169,22 @@ impl<Wire, Core: Twin<Wire>> Twin<Wire> for Arc<Core> {
     }
 }
 
-impl Twin<Option<u64>> for Option<TimeMs> {
-    fn to_wire(&self) -> Option<u64> {
-        self.map(|at| at.0)
-    }
+/// Numbers that may be absent.
+macro_rules! optional {
+    ($($name:ident),+ $(,)?) => {$(
+        impl Twin<Option<u64>> for Option<$name> {
+            fn to_wire(&self) -> Option<u64> {
+                self.map(|number| number.0)
+            }
 
-    fn from_wire(_: &str, wire: Option<u64>) -> Result<Self, InvalidField> {
-        Ok(wire.map(TimeMs))
-    }
+            fn from_wire(_: &str, wire: Option<u64>) -> Result<Self, InvalidField> {
+                Ok(wire.map($name))
+            }
+        }
+    )+};
 }
+
+optional!(JobId, TimeMs);
 
 impl Twin<Self> for Option<u64> {
     fn to_wire(&self) -> Self {
