@@ -62,6 +62,7 @@ impl Show {
                 note,
                 subject,
                 detail,
+                ..
             } => format!("{note}: {subject}: {detail}"),
             E::QueuesConfigured { author, queues } => {
                 format!("queues configured by {author}: {}", queues.join(", "))

@@ -14,7 +14,7 @@ use muster_core::health::lemons::HostRecord;
 use muster_core::health::outbox::HeardUpTo;
 use muster_core::health::rules::{Codes, DeviceAction};
 use muster_core::health::{Charge, Component, Finding, Scope, Severity, Weight};
-use muster_core::ids::{AttemptEpoch, GpuUuid, HostId, Revision, UnitIndex};
+use muster_core::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
 use muster_core::state::{HealthRules, State, StateParts};
 use muster_core::time::TimeMs;
 

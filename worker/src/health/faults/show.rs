@@ -94,6 +94,7 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             note,
             subject,
             detail,
+            ..
         } => format!("{note}: {}: {}", shortened(subject), shortened(detail)),
         EventKind::Blocked { .. } => "blocked by hand".to_owned(),
         EventKind::Unblocked { .. } => "given back by hand".to_owned(),
