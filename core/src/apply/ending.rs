@@ -46,10 +46,9 @@ impl Step<'_> {
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
         job.unit_mut(unit).without_progress = without_progress;
-        let again = verdict
-            .may_stay()
-            .then(|| self.same_place((id, unit), &attempt))
-            .flatten();
+        let stays = verdict.may_stay();
+        let again = stays.then(|| self.same_place((id, unit), &attempt));
+        let again = again.flatten();
         if matches!(verdict, Verdict::Succeeded) {
             self.note_success(&attempt);
             self.note_ran_well((id, unit), &attempt);
