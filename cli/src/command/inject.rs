@@ -88,8 +88,8 @@ struct Check {
     /// Its exit code, as Nagios plugins have them: 0 well, 1 degraded, 2 fatal
     code: i32,
     /// What it printed
-    #[arg(default_value = "injected")]
-    output: String,
+    #[arg(default_value = "injected", value_name = "OUTPUT")]
+    printed: String,
 }
 
 /// `METRIC=VALUE`.
@@ -138,7 +138,7 @@ impl Fault {
                 let ended = v1::InjectedCheck {
                     name: check.name,
                     code: check.code,
-                    output: check.output,
+                    output: check.printed,
                 };
                 (check.host, What::Check(ended))
             }
