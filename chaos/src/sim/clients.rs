@@ -17,7 +17,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::configuration::{
-    draw_configuration, draw_health_rules, draw_layout, draw_queue, draw_scheduling,
+    draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
+    draw_scheduling,
 };
 use super::coverage::Situation;
 use super::judges::Judges;
@@ -55,6 +56,8 @@ pub struct SimClient {
     pub random: ChaCha8Rng,
     /// Leases of the jobs that are submitted, in milliseconds.
     pub partition_grace_ms: u64,
+    /// Whether replicas answer reads without asking who leads (a mutant).
+    pub reads_stale: bool,
 }
 
 impl SimClient {
@@ -67,6 +70,9 @@ impl SimClient {
             }
             if is_admin && (number == 0 || self.random.random_range(0..3) == 0) {
                 self.configure().await;
+            }
+            if is_admin && self.random.random_range(0..4) == 0 {
+                self.plan_maintenance().await;
             }
             let request = RequestId(self.random.random());
             let spec = self.draw_job(&earlier);
@@ -152,6 +158,18 @@ impl SimClient {
         self.insist(command).await;
     }
 
+    /// Plans to drain a host soon, for a while, or cancels what is planned of it.
+    async fn plan_maintenance(&mut self) {
+        let request = RequestId(self.random.random());
+        let Some((_, handle)) = self.registry.up().into_iter().next() else {
+            return;
+        };
+        let command = handle.with_state(|state| draw_maintenance(&mut self.random, state, request));
+        if let Some(command) = command {
+            self.insist(command).await;
+        }
+    }
+
     /// Lets a job stand still, or give everything back, for a while.
     async fn suspend(&mut self, job: JobId) {
         let (author, reason) = ("user".to_owned(), "another one's turn".to_owned());
@@ -203,8 +221,11 @@ impl SimClient {
             return;
         }
         let (node, handle) = replicas[self.random.random_range(0..replicas.len())].clone();
+        let reads_stale = self.reads_stale;
         let served = async move {
-            handle.read_linearizable().await.ok()?;
+            if !reads_stale {
+                handle.read_linearizable().await.ok()?;
+            }
             Some(handle.with_state(|state| state.job(job).is_some()))
         };
         let asked = self.network.exchange(self.node, node, served);

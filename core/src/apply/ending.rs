@@ -25,6 +25,7 @@ impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let found = self.find_blame(id, unit);
+        let held_ms = self.incident_over_ms(id, unit);
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
         let blame = found.as_ref().map(|found| &found.attribution.blame);
         let circumstances = Circumstances {
@@ -45,6 +46,7 @@ impl Step<'_> {
         let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
+        let verdict = verdict.not_before(held_ms);
         job.unit_mut(unit).without_progress = without_progress;
         let stays = verdict.may_stay();
         let again = stays.then(|| self.same_place((id, unit), &attempt));
@@ -55,11 +57,6 @@ impl Step<'_> {
         }
         self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
-        self.state.index.whole.remove(&(id, unit));
-        self.state.index.remove_vacancy((id, unit), &attempt);
-        self.state
-            .index
-            .remove_deadline((id, unit), &spec, &attempt);
         let hosts = attempt.hosts();
         let blame = blame.map(|blame| Arc::new(blame::settled(blame, &verdict)));
         self.emit(EventKind::AttemptEnded {
@@ -94,6 +91,17 @@ impl Step<'_> {
         self.carry_out((id, unit), verdict, past, again);
     }
 
+    /// In how many milliseconds the incident is over that a host of a unit's attempt is part of; 0 if none is.
+    fn incident_over_ms(&self, id: JobId, unit: UnitIndex) -> u64 {
+        let (health, now) = (&self.state.health, self.state.time);
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let attempt = known.and_then(|known| known.attempt.as_deref());
+        let hosts = attempt.into_iter().flat_map(Attempt::hosts);
+        let incidents = hosts.filter_map(|host| health.incident(host, now));
+        let over = incidents.map(|incident| incident.until.since(now));
+        over.max().unwrap_or_default()
+    }
+
     /// The host that an attempt's successor had better not be placed on.
     fn host_to_avoid(&self, blame: Option<&Blame>) -> Option<HostId> {
         let blame = blame.filter(|blame| blame.measures.contains(&Measure::Avoid))?;
@@ -102,6 +110,10 @@ impl Step<'_> {
 
     /// Gives an attempt's resources back to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
+        let index = &mut self.state.index;
+        index.whole.remove(&(id, unit));
+        index.remove_vacancy((id, unit), attempt);
+        index.remove_deadline((id, unit), spec, attempt);
         self.settle_histories(spec);
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
         let part = Part::held_by(attempt);
@@ -234,17 +246,18 @@ fn detail_of(verdict: &Verdict) -> &str {
 
 /// Which GPUs of these hosts an attempt holds, one bit for each position.
 fn positions_held(state: &State, attempt: &Attempt, hosts: &[HostId]) -> Vec<u128> {
-    let on_host = |id: &HostId| {
-        let known = state.host(*id).map_or(&[][..], |host| &host.gpus);
-        let runs = attempt.tasks.iter().filter(|run| run.host == *id);
-        let held = runs.flat_map(|run| &run.gpus);
-        let positions = held.filter_map(|held| known.iter().position(|gpu| gpu.uuid == *held));
-        positions.fold(0, |set, position| set | bit(position))
-    };
-    hosts.iter().map(on_host).collect()
+    let mut held: BTreeMap<HostId, u128> = BTreeMap::new();
+    for run in &attempt.tasks {
+        let known = state.host(run.host).map_or(&[][..], |host| &host.gpus);
+        let position = |uuid| known.iter().position(|gpu| gpu.uuid == uuid);
+        let positions = run.gpus.iter().filter_map(|uuid| position(*uuid));
+        *held.entry(run.host).or_default() |= positions.fold(0, |set, at| set | bit(at));
+    }
+    let of_host = |id| held.get(id).copied().unwrap_or_default();
+    hosts.iter().map(of_host).collect()
 }
 
-/// One of at most [`limits::GPUS_PER_HOST_MAX`] bits.
+/// The bit of a position, of which there are at most [`limits::GPUS_PER_HOST_MAX`]; none of a later one.
 pub(super) fn bit(position: usize) -> u128 {
     u32::try_from(position)
         .ok()

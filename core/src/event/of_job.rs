@@ -43,6 +43,7 @@ impl EventKind {
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
+            | Self::BlockPlanned { .. }
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod blocks;
 mod container;
 mod health;
 mod lifecycle;
@@ -14,8 +15,7 @@ mod scheduling;
 use std::sync::Arc;
 
 use crate::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason,
-    TaskPlacement,
+    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason, TaskPlacement,
 };
 use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{
@@ -58,6 +58,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         83..86 => draw.host_health(),
         86..88 => draw.gpu_health(),
         88 => draw.health(),
+        89..92 if draw.once_in(8) => draw.planned_block(),
         89..92 => draw.block(),
         92..94 => draw.unblock(),
         94..95 => Command::ExpireBlocks {
@@ -316,11 +317,7 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
-        let asker = Asker {
-            job,
-            unit,
-            now: state.time,
-        };
+        let asker = Asker::at(job, unit, state.time);
         let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
@@ -396,41 +393,6 @@ impl<'a> Draw<'a> {
             host: owner.unwrap_or(HostId(1)),
             gpu,
             health,
-        }
-    }
-
-    fn target(&mut self) -> BlockTarget {
-        if self.once_in(2) {
-            return BlockTarget::Gpu(self.gpu());
-        }
-        let host = self.host();
-        let name = self.state.host(host).map(|host| host.name.to_string());
-        BlockTarget::Host(name.unwrap_or_else(|| "nowhere".to_owned()))
-    }
-
-    fn block(&mut self) -> Command {
-        let now = self.state.time;
-        let expires_at = self.once_in(2).then(|| now.after(self.below(600_000)));
-        let drain_deadline = self.once_in(2).then(|| now.after(self.below(60_000)));
-        Command::Block {
-            request: request_id(self.below(REQUESTS)),
-            target: self.target(),
-            block: Block {
-                reason: "maintenance".to_owned(),
-                author: "grace".to_owned(),
-                evidence: String::new(),
-                since: TimeMs::default(),
-                expires_at,
-                drain_deadline,
-            },
-        }
-    }
-
-    fn unblock(&mut self) -> Command {
-        Command::Unblock {
-            request: request_id(self.below(REQUESTS)),
-            target: self.target(),
-            author: "grace".to_owned(),
         }
     }
 

@@ -1,11 +1,12 @@
 //! Health, blocks, exits and the reasons for stopping.
 
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, SignalSender, StopReason,
+    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, Planned, SignalSender, StopReason,
 };
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
 
+use super::twin::Twin;
 use super::{InvalidField, gpu_uuid, required};
 use crate::v1;
 
@@ -57,6 +58,16 @@ impl From<&BlockTarget> for v1::BlockTarget {
     }
 }
 
+impl Twin<Option<v1::Block>> for Option<Block> {
+    fn to_wire(&self) -> Option<v1::Block> {
+        self.as_ref().map(Into::into)
+    }
+
+    fn from_wire(_: &str, wire: Option<v1::Block>) -> Result<Self, InvalidField> {
+        Ok(wire.map(Into::into))
+    }
+}
+
 impl From<v1::Block> for Block {
     fn from(wire: v1::Block) -> Self {
         Self {
@@ -66,6 +77,10 @@ impl From<v1::Block> for Block {
             since: TimeMs(wire.since_ms),
             expires_at: wire.expires_at_ms.map(TimeMs),
             drain_deadline: wire.drain_deadline_ms.map(TimeMs),
+            planned: wire.planned.map(|planned| Planned {
+                at: TimeMs(planned.at_ms),
+                notice_ms: planned.notice_ms,
+            }),
         }
     }
 }
@@ -79,6 +94,10 @@ impl From<&Block> for v1::Block {
             since_ms: block.since.0,
             expires_at_ms: block.expires_at.map(|at| at.0),
             drain_deadline_ms: block.drain_deadline.map(|at| at.0),
+            planned: block.planned.map(|planned| v1::Planned {
+                at_ms: planned.at.0,
+                notice_ms: planned.notice_ms,
+            }),
         }
     }
 }

@@ -96,6 +96,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::PlacementInfeasible { .. }
         | Rejection::StaleIncarnation { .. }
         | Rejection::NotBlocked(_)
+        | Rejection::NothingPlanned(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_)
         | Rejection::QueueHasChildren { .. }
@@ -136,6 +137,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::InvalidRegistration(_) => "INVALID_REGISTRATION",
         Rejection::InvalidRequest(_) => "INVALID_REQUEST",
         Rejection::NotBlocked(_) => "NOT_BLOCKED",
+        Rejection::NothingPlanned(_) => "NOTHING_PLANNED",
         Rejection::InvalidConfiguration(_) => "INVALID_CONFIGURATION",
         Rejection::QueueHasChildren { .. } => "QUEUE_HAS_CHILDREN",
         Rejection::QueueRetired(_) => "QUEUE_RETIRED",
@@ -212,14 +214,13 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             current,
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
-        Rejection::NotBlocked(target) => texts(&[("target", target)]),
-        Rejection::UnknownComponent(_)
+        Rejection::NotBlocked(_)
+        | Rejection::NothingPlanned(_)
+        | Rejection::UnknownComponent(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_) => about_health(rejection),
-        Rejection::ClusterFull {
-            limit_name, limit, ..
-        } => texts(&[("limit_name", limit_name), ("limit", limit)]),
-        Rejection::UnknownQueue(_)
+        Rejection::ClusterFull { .. }
+        | Rejection::UnknownQueue(_)
         | Rejection::QueueRetired(_)
         | Rejection::CellsUnsafe { .. }
         | Rejection::QueueHasChildren { .. }
@@ -239,6 +240,9 @@ fn about_health(rejection: &Rejection) -> Metadata {
             texts(&[("component", component)])
         }
         Rejection::BreakerWhole(pool) => texts(&[("pool", pool)]),
+        Rejection::NotBlocked(target) | Rejection::NothingPlanned(target) => {
+            texts(&[("target", target)])
+        }
         _ => texts(&[]),
     }
 }
@@ -278,6 +282,9 @@ fn about_queue(rejection: &Rejection) -> Metadata {
             ("would_have", would_have),
             ("limit", limit),
         ]),
+        Rejection::ClusterFull {
+            limit_name, limit, ..
+        } => texts(&[("limit_name", limit_name), ("limit", limit)]),
         Rejection::QueueFull { queue, limit } => texts(&[
             ("queue", queue),
             ("limit_name", &"live_jobs_max"),

@@ -102,6 +102,7 @@ impl Changes {
             | EventKind::JobFinished { .. }
             | EventKind::UnitRequeued { .. }
             | EventKind::Unblocked { .. }
+            | EventKind::BlockPlanned { .. }
             | EventKind::QueueSet { .. }
             | EventKind::QueuesConfigured { .. }
             | EventKind::TopologySet { .. }

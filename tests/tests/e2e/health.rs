@@ -1,10 +1,8 @@
 //! A GPU that fails: what is blocked for it, and how it comes back by proof.
 
-use muster_client::Client;
 use muster_core::health::rules::RuleSet;
-use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 
 const TWO_WORKERS: Shape = Shape {
     replicas: 3,
@@ -30,14 +28,6 @@ async fn set_short_waits(cluster: &Cluster) {
         (run.code == 0).then_some(())
     })
     .await;
-}
-
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    eventually("the job is accepted", async || {
-        client.submit_job(spec.clone()).await.ok()
-    })
-    .await
-    .job
 }
 
 /// Waits until a component stands somewhere, by the history that people are shown.
@@ -141,6 +131,21 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     assert!(unknown.stderr.contains("nowhere"), "{unknown:?}");
     let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
     assert_eq!(wrong.code, 64, "{wrong:?}");
+    for (rule, figure, told) in [
+        ("gpu_reset", "required=1", "no rule is called `gpu_reset`"),
+        ("gpu_reset_required", "needed=1", "it has required"),
+        (
+            "fs_readonly",
+            "readonly=1",
+            "is about a host, and this is a gpu",
+        ),
+    ] {
+        let wrong = inject(&["reading", &place, rule, figure]).await;
+        assert_ne!(wrong.code, 0, "{wrong:?}");
+        assert!(wrong.stderr.contains(told), "{wrong:?}");
+    }
+    let wrong = inject(&["line", &first.host, ""]).await;
+    assert!(wrong.stderr.contains("TEXT_BYTES_MAX"), "{wrong:?}");
 }
 
 #[tokio::test]
@@ -156,4 +161,58 @@ async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() 
     let breaker = cluster.muster(&["health", "reset-breaker", "H100"]).await;
     assert_eq!(breaker.code, 1, "{breaker:?}");
     assert!(breaker.stderr.contains("is not tripped"), "{breaker:?}");
+}
+
+#[tokio::test]
+async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    set_short_waits(&cluster).await;
+    let (_, gpus) = client
+        .list_gpus(v1::ListGpusRequest::default())
+        .await
+        .unwrap();
+    let gpu = &gpus[0].uuid;
+    let wrong = ["chaos", "inject", "reading", gpu, "miscompare"];
+    let wrong = [&wrong[..], &["miscompares=3"]].concat();
+    assert_eq!(cluster.muster(&wrong).await.code, 0);
+    eventually_has(&cluster, gpu, "condemn").await;
+    let told = cluster.write("told", "");
+    let seen = cluster.write("seen", "");
+    let script = format!("echo $MUSTER_TICKET $MUSTER_PHASE >> {}", told.display());
+    let words = [
+        "health",
+        "tickets",
+        "--once",
+        "--seen",
+        seen.to_str().unwrap(),
+    ];
+    let open = async |script: &str| {
+        let words = [&words[..], &["--", "sh", "-c", script]].concat();
+        cluster.muster(&words).await
+    };
+    let failed = open("exit 7").await;
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains("no ticket is open"), "{failed:?}");
+    for _ in 0..2 {
+        let opened = open(&script).await;
+        assert_eq!(opened.code, 0, "{opened:?}");
+        let told = std::fs::read_to_string(&told).unwrap();
+        let lines: Vec<&str> = told.lines().collect();
+        let [line] = lines[..] else {
+            unreachable!("one ticket: {told}")
+        };
+        assert!(
+            line.starts_with(gpu.as_str()) && line.ends_with(" rma"),
+            "{told}"
+        );
+    }
+    let unblocked = cluster.muster(&["unblock-gpu", gpu]).await;
+    assert_eq!(unblocked.code, 0, "{unblocked:?}");
+    assert_eq!(open(&script).await.code, 0);
+    assert_eq!(
+        std::fs::read_to_string(&seen).unwrap(),
+        "",
+        "the case is over"
+    );
 }

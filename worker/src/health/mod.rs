@@ -22,12 +22,14 @@ mod host;
 mod injected;
 mod judge;
 mod kernel_log;
+mod mounts;
 mod notes;
 mod processes;
 mod program;
 pub(crate) mod rates;
 mod rules;
 mod sampler;
+mod services;
 mod signals;
 #[cfg(test)]
 mod sources;
@@ -55,7 +57,7 @@ use crate::inbox::Outbox;
 use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
 
-pub use config::{CheckDialect, HealthConfig, SiteCheck};
+pub use config::{CheckDialect, Expected, HealthConfig, SiteCheck};
 pub(crate) use injected::Injected;
 use judge::Judge;
 use notes::Notes;
@@ -231,6 +233,7 @@ pub(crate) fn start(
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
     repeat_checks(config, &seen, stop);
+    mounts::start(config, &seen);
     let works = works::Works::new(
         config.clone(),
         works::Gpus {
@@ -272,8 +275,10 @@ fn drills(
     inject
 }
 
-/// Runs the site's checks, again and again.
+/// Runs the site's checks, and asks for services, again and again.
 fn repeat_checks(config: &HealthConfig, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
+    let services = services::repeat(config.clone(), seen.clone());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     for check in config.checks.clone() {
         let repeated = checks::repeat(check, seen.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(repeated));

@@ -77,7 +77,8 @@ pub(super) fn start(
     seen: &Sender<Seen>,
 ) {
     let period = Duration::from_millis(config.sample_ms);
-    let host = HostSensors::new(&config.host_root, &place.data, addresses.values().copied());
+    let places = (&*config.host_root, &config.expected);
+    let host = HostSensors::new(places, &place.data, addresses.values().copied());
     let (clock, sender) = (place.clock, seen.clone());
     thread("host-health", move || {
         watch_host(host, clock, period, &sender)
@@ -151,6 +152,6 @@ impl GpuWatch {
 }
 
 /// Waits for the next sweep, a bit less than the period: hosts that were started together must not read in step.
-fn pause(period: Duration) {
+pub(super) fn pause(period: Duration) {
     std::thread::park_timeout(period - jitter(period / 10));
 }

@@ -78,7 +78,8 @@ impl Step<'_> {
             return;
         };
         if to.is_admins() {
-            self.count_in_pool(host);
+            // The block is the admin's own; what had to prove itself does so no longer.
+            self.refresh_limits(host);
         } else {
             self.show_to_placement(host, component, &condition);
         }
@@ -265,6 +266,7 @@ fn block_of_hold(held: &Held) -> Option<Block> {
         since: held.since,
         expires_at: None,
         drain_deadline: None,
+        planned: None,
     })
 }
 
@@ -280,5 +282,6 @@ fn automatic_block(condition: &Condition) -> Block {
         since: accusation.map_or(condition.since, |change| change.at),
         expires_at: None,
         drain_deadline: None,
+        planned: None,
     }
 }
