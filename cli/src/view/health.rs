@@ -19,12 +19,22 @@ pub(crate) struct ComponentView {
     strikes: u32,
     by_hand: bool,
     wanted: String,
+    kept_off: Vec<KeptOffView>,
     muted_rules: Vec<String>,
     history: Vec<ChangeView>,
     #[serde(skip)]
     since_ms: u64,
     #[serde(skip)]
     ready_at_ms: Option<u64>,
+}
+
+/// What a rule keeps off a component.
+#[derive(Clone, Debug, Serialize)]
+struct KeptOffView {
+    rule: String,
+    what: String,
+    evidence: String,
+    since: String,
 }
 
 /// How a component came where it stands.
@@ -50,10 +60,22 @@ impl From<v1::ComponentHealth> for ComponentView {
             strikes: wire.strikes,
             by_hand: wire.by_hand,
             wanted: wire.wanted,
+            kept_off: wire.kept_off.into_iter().map(Into::into).collect(),
             muted_rules: wire.muted_rules,
             history: wire.history.into_iter().map(Into::into).collect(),
             since_ms: wire.since_ms,
             ready_at_ms: wire.ready_at_ms,
+        }
+    }
+}
+
+impl From<v1::KeptOff> for KeptOffView {
+    fn from(wire: v1::KeptOff) -> Self {
+        Self {
+            rule: wire.rule,
+            what: wire.what,
+            evidence: wire.evidence,
+            since: instant(wire.since_ms),
         }
     }
 }
@@ -73,7 +95,7 @@ impl From<v1::HealthChange> for ChangeView {
 impl ComponentView {
     /// Whether it is as if nothing had ever been.
     pub(crate) fn is_healthy(&self) -> bool {
-        self.phase == "healthy"
+        self.phase == "healthy" && self.kept_off.is_empty()
     }
 
     /// Whether it is the one that somebody means: a host, a GPU by `HOST:INDEX`, or by its UUID.
@@ -91,7 +113,8 @@ impl ComponentView {
 
     fn tone(&self) -> Tone {
         match self.phase.as_str() {
-            "healthy" => Tone::Good,
+            "healthy" if self.kept_off.is_empty() => Tone::Good,
+            "healthy" => Tone::Waiting,
             "suspect" | "checking" | "repairing" | "probation" => Tone::Waiting,
             _ => Tone::Bad,
         }
@@ -107,8 +130,26 @@ impl ComponentView {
         if self.by_hand {
             return "only an admin gives it back".to_owned();
         }
-        let parts: Vec<String> = wanted.into_iter().chain(wait).collect();
+        let kept_off = self.kept_off.iter().map(|kept| match kept.what.as_str() {
+            "everything" => format!("nothing new as long as {} lasts", kept.rule),
+            what => format!("no {what} as long as {} lasts", kept.rule),
+        });
+        let parts: Vec<String> = wanted.into_iter().chain(wait).chain(kept_off).collect();
         parts.join(", ")
+    }
+
+    /// Why it stands where it stands.
+    fn cause(&self) -> String {
+        let change = self.history.last();
+        let change =
+            change.map(|cause| format!("{} by {}: {}", cause.event, cause.actor, cause.evidence));
+        let kept = self.kept_off.first();
+        let kept = kept.map(|kept| format!("kept off by rule {}: {}", kept.rule, kept.evidence));
+        match self.phase.as_str() {
+            "healthy" => kept.or(change),
+            _ => change.or(kept),
+        }
+        .unwrap_or_default()
     }
 }
 
@@ -125,7 +166,6 @@ impl Row for ComponentView {
     const KEY: &'static str = "components";
 
     fn cells(&self, now: Timestamp) -> Vec<Cell> {
-        let cause = self.history.last();
         vec![
             (*self.component).into(),
             Cell::toned(&*self.phase, self.tone()),
@@ -133,10 +173,7 @@ impl Row for ComponentView {
             self.strikes.to_string().into(),
             self.next(now).into(),
             self.muted_rules.join(",").into(),
-            cause
-                .map(|cause| format!("{} by {}: {}", cause.event, cause.actor, cause.evidence))
-                .unwrap_or_default()
-                .into(),
+            self.cause().into(),
         ]
     }
 

@@ -234,17 +234,18 @@ fn detail_of(verdict: &Verdict) -> &str {
 
 /// Which GPUs of these hosts an attempt holds, one bit for each position.
 fn positions_held(state: &State, attempt: &Attempt, hosts: &[HostId]) -> Vec<u128> {
-    let on_host = |id: &HostId| {
-        let known = state.host(*id).map_or(&[][..], |host| &host.gpus);
-        let runs = attempt.tasks.iter().filter(|run| run.host == *id);
-        let held = runs.flat_map(|run| &run.gpus);
-        let positions = held.filter_map(|held| known.iter().position(|gpu| gpu.uuid == *held));
-        positions.fold(0, |set, position| set | bit(position))
-    };
-    hosts.iter().map(on_host).collect()
+    let mut held: BTreeMap<HostId, u128> = BTreeMap::new();
+    for run in &attempt.tasks {
+        let known = state.host(run.host).map_or(&[][..], |host| &host.gpus);
+        let position = |uuid| known.iter().position(|gpu| gpu.uuid == uuid);
+        let positions = run.gpus.iter().filter_map(|uuid| position(*uuid));
+        *held.entry(run.host).or_default() |= positions.fold(0, |set, at| set | bit(at));
+    }
+    let of_host = |id| held.get(id).copied().unwrap_or_default();
+    hosts.iter().map(of_host).collect()
 }
 
-/// One of at most [`limits::GPUS_PER_HOST_MAX`] bits.
+/// The bit of a position, of which there are at most [`limits::GPUS_PER_HOST_MAX`]; none of a later one.
 pub(super) fn bit(position: usize) -> u128 {
     u32::try_from(position)
         .ok()

@@ -42,7 +42,7 @@ impl Flaps {
         self.silences.push_back(now);
         let oldest = self.silences.front().copied().unwrap_or(now);
         let is_often = self.silences.len() >= SILENCES && now.since(oldest) <= WINDOW_MS;
-        let is_waiting = self.wait.is_some_and(|wait| !wait.is_over);
+        let is_waiting = self.until().is_some_and(|until| now < until);
         if !is_often && !is_waiting {
             return None;
         }
@@ -100,6 +100,14 @@ mod tests {
         assert!(flaps.has_stayed(minute(179)));
         assert_eq!(flaps.until(), None);
         assert!(!flaps.has_stayed(minute(180)), "that is told once");
+    }
+
+    #[test]
+    fn a_wait_that_nobody_was_told_the_end_of_is_over_all_the_same() {
+        let mut flaps = Flaps::default();
+        let told = [0, 5, 10].map(|at| flaps.fell_silent(minute(at)));
+        assert_eq!(told, [None, None, Some(minute(15))]);
+        assert_eq!(flaps.fell_silent(minute(40)), None);
     }
 
     #[test]

@@ -87,14 +87,13 @@ impl Pools {
     /// stand in its own way.
     #[must_use]
     pub fn view(state: &State, host: &Host, about: &Component) -> PoolView {
-        let Some(own) = state.index.pools.hosts.get(&host.id) else {
-            return PoolView::default();
-        };
-        let sum = state.index.pools.sums.get(&own.pool).copied();
-        let mut view = sum.unwrap_or_default();
+        let pools = &state.index.pools;
+        let own = { pools.hosts.get(&host.id) }.expect("every host of the state is counted");
+        let sum = { pools.sums.get(&own.pool) }.expect("a pool with a host has a sum");
+        let mut view = *sum;
         own.out.take_from(&mut view);
         Out::of(host, &state.health, &state.health_rules.set, Some(about)).add_to(&mut view);
-        view.repairs_in_rack = state.index.pools.repairs_beside(state, host, own);
+        view.repairs_in_rack = pools.repairs_beside(state, host, own);
         view
     }
 

@@ -7,7 +7,7 @@ use muster_core::desired::HealthDuties;
 use muster_core::event::HealthNote;
 use muster_core::health::attribution::{Blame, Class, Measure, Step};
 use muster_core::health::book::{Order, WorkStep};
-use muster_core::health::component::{Actor, Change, Condition, Phase};
+use muster_core::health::component::{Actor, Change, Condition, Held, Phase};
 use muster_core::health::rules::{DeviceAction, RuleSet, WouldBlock};
 use muster_core::health::{Charge, Component, FINDINGS_PER_REPORT_MAX, Finding, Severity};
 use muster_core::ids::{HostId, Revision};
@@ -327,6 +327,18 @@ fn component_to_wire(
         wanted: wanted.map_or_else(String::new, |action| action.to_wire()),
         muted_rules: mutes.map(|mute| mute.rule.clone()).collect(),
         history: condition.history.iter().map(Into::into).collect(),
+        kept_off: condition.holds.iter().map(Into::into).collect(),
+    }
+}
+
+impl From<&Held> for v1::KeptOff {
+    fn from(held: &Held) -> Self {
+        Self {
+            rule: held.rule.clone(),
+            what: held.what.word().to_owned(),
+            evidence: held.evidence.clone(),
+            since_ms: held.since.0,
+        }
     }
 }
 

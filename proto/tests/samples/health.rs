@@ -7,13 +7,15 @@ use muster_core::event::{EventKind, HealthNote};
 use muster_core::evidence::Cause;
 use muster_core::health::attribution::{Blame, Class, Measure, Step};
 use muster_core::health::book::{BadEnd, Part, Program, WorkStep};
-use muster_core::health::component::{Actor, Change, Condition, Event, Patience, Phase, Repairs};
+use muster_core::health::component::{
+    Actor, Change, Condition, Event, Held, Patience, Phase, Repairs,
+};
 use muster_core::health::evaluate::{XidSeen, Xids};
 use muster_core::health::guard_rails::{Group, GroupKind, Incidents, PoolView, Proposal, Rails};
 use muster_core::health::lemons::HostRecord;
 use muster_core::health::outbox::HeardUpTo;
 use muster_core::health::rules::{Codes, DeviceAction};
-use muster_core::health::{Charge, Component, Finding, Scope, Severity, Weight};
+use muster_core::health::{Charge, Component, Finding, Hold, Scope, Severity, Weight};
 use muster_core::ids::{AttemptEpoch, HostId, Revision, UnitIndex};
 use muster_core::state::{HealthRules, State, StateParts};
 use muster_core::time::TimeMs;
@@ -186,6 +188,7 @@ fn pieces() -> Vec<Part> {
     }
     vec![
         Part::Condition(ill.clone(), condition),
+        Part::Condition(Component::Host(HOST), kept_off()),
         Part::Wanted(ill.clone(), DeviceAction::Reset),
         Part::Repairs(ill.clone(), repairs),
         Part::Record(HOST, record),
@@ -198,6 +201,18 @@ fn pieces() -> Vec<Part> {
         Part::Rails(rails(&ill)),
         Part::Incidents(incidents),
     ]
+}
+
+/// A host that no gang is placed on.
+fn kept_off() -> Condition {
+    let mut condition = Condition::new(AT);
+    assert!(condition.hold(Held {
+        rule: "flapping".to_owned(),
+        what: Hold::Gangs,
+        evidence: "it fell silent 3 times".to_owned(),
+        since: AT,
+    }));
+    condition
 }
 
 fn end() -> BadEnd {

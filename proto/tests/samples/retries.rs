@@ -90,6 +90,7 @@ pub(crate) fn state_with_culprits() -> State {
     change_units(&mut parts, |unit| {
         for past in &mut unit.past {
             past.culprit = Some(HostId(2));
+            past.gpus = vec![0b1010; past.hosts.len()];
         }
     });
     State::restore(parts)

@@ -57,6 +57,8 @@ metrics! {
         "GPUs, adapters and hosts of which something is known, by kind and phase.";
     describe_gauge STRIKES = "muster_scheduler_strikes":
         "Strikes of the last 30 days that still count, by kind of component.";
+    describe_gauge HOLDS = "muster_scheduler_holds":
+        "What rules keep off components that are degraded, by what (gangs, everything).";
     describe_gauge BREAKERS_TRIPPED = "muster_scheduler_breakers_tripped":
         "Pools whose breaker keeps rules from blocking more.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":

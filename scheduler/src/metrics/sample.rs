@@ -5,8 +5,8 @@ use std::collections::BTreeMap;
 
 use metrics::{counter, gauge};
 use muster_core::command::{GpuHealth, HostHealth};
-use muster_core::health::ComponentKind;
 use muster_core::health::component::Phase;
+use muster_core::health::{ComponentKind, Hold};
 use muster_core::lifecycle::JobPhase;
 use muster_core::quota::Guarantee;
 use muster_core::state::{Gpu, Host, Queue, State};
@@ -161,8 +161,12 @@ fn by_queue(state: &State) -> Vec<(String, QueueFigures)> {
 fn health(state: &State) {
     let mut counts: BTreeMap<(ComponentKind, Phase), u64> = BTreeMap::new();
     let mut strikes: BTreeMap<ComponentKind, u32> = BTreeMap::new();
+    let mut holds: BTreeMap<Hold, u32> = BTreeMap::new();
     for (component, condition) in state.health.conditions() {
         let kind = component.kind();
+        for held in &condition.holds {
+            *holds.entry(held.what).or_default() += 1;
+        }
         *counts.entry((kind, condition.phase)).or_default() += 1;
         *strikes.entry(kind).or_default() += condition.strikes_at(state.time);
     }
@@ -174,6 +178,10 @@ fn health(state: &State) {
         }
         let strikes = strikes.get(&kind).copied().unwrap_or_default();
         gauge!(names::STRIKES, "kind" => kind.word()).set(f64::from(strikes));
+    }
+    for what in Hold::ALL {
+        let count = holds.get(what).copied().unwrap_or_default();
+        gauge!(names::HOLDS, "what" => what.word()).set(f64::from(count));
     }
     gauge!(names::BREAKERS_TRIPPED).set(state.health.rails().tripped().count() as f64);
 }

@@ -3,11 +3,14 @@
 //! Never blocks a worker's stream: a reader of output that does not keep up loses its request, and asks
 //! again from where it was.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use muster_core::health::ComponentKind;
+use muster_core::health::rules::RuleSet;
 use muster_core::ids::GpuUuid;
+use muster_core::limits;
 use muster_core::rejection::Rejection;
 use muster_proto::convert::{InvalidField, gpu_uuid};
 use muster_proto::status::{self, status_of};
@@ -206,6 +209,70 @@ pub(crate) fn injected_gpu(request: &v1::InjectFaultRequest) -> Result<Option<Gp
     Ok(Some(gpu_uuid(field, gpu)?))
 }
 
+/// Whether somebody would notice what is injected.
+fn check_injection(rules: &RuleSet, what: &v1::injection::What) -> Result<(), InvalidField> {
+    use v1::injection::What;
+    match what {
+        What::Signal(signal) => match &signal.fault {
+            Some(fault) => check_length("injection.signal.fault.signal", &fault.signal, 1),
+            None => Ok(()),
+        },
+        What::KernelLine(line) => check_length("injection.kernel_line", line, 1),
+        What::Check(check) => {
+            check_length("injection.check.name", &check.name, 1)?;
+            check_length("injection.check.output", &check.output, 0)
+        }
+        What::Reading(reading) => check_reading(rules, reading),
+    }
+}
+
+fn check_length(field: &str, text: &str, least: usize) -> Result<(), InvalidField> {
+    let limit = limits::TEXT_BYTES_MAX;
+    if (least..=limit).contains(&text.len()) {
+        return Ok(());
+    }
+    let rule = format!("must have {least} to {limit} bytes (TEXT_BYTES_MAX)");
+    Err(InvalidField::new(field, rule))
+}
+
+/// A reading is of what its rule is about, and of figures that the rule goes by.
+fn check_reading(rules: &RuleSet, reading: &v1::InjectedReading) -> Result<(), InvalidField> {
+    let of = match (reading.gpu.as_str(), reading.adapter.as_str()) {
+        ("", "") => ComponentKind::Host,
+        (_, "") => ComponentKind::Gpu,
+        ("", _) => ComponentKind::Nic,
+        _ => {
+            let rule = "must name a GPU or an adapter, not both";
+            return Err(InvalidField::new("injection.reading.adapter", rule));
+        }
+    };
+    let Some(rule) = rules.rule(&reading.rule) else {
+        let problem = format!(
+            "no rule is called `{}` (muster health rules lists them)",
+            reading.rule
+        );
+        return Err(InvalidField::new("injection.reading.rule", problem));
+    };
+    if rule.component != of {
+        let (name, about) = (&rule.id, rule.component);
+        let problem = format!("rule {name} is about a {about}, and this is a {of}");
+        return Err(InvalidField::new("injection.reading.rule", problem));
+    }
+    let sides = rule.degraded.when.iter().chain(&rule.fatal.when);
+    let known: BTreeSet<&str> = { sides.chain(&rule.healthy) }
+        .map(|condition| condition.metric.as_str())
+        .collect();
+    let names: Vec<&str> = known.iter().copied().collect();
+    let unknown = { reading.metrics.keys() }.find(|metric| !known.contains(metric.as_str()));
+    let problem = match unknown {
+        Some(metric) => format!("rule {} has no `{metric}`; it has", rule.id),
+        None if reading.metrics.is_empty() => format!("needs a figure; rule {} has", rule.id),
+        None => return Ok(()),
+    };
+    let problem = format!("{problem} {}", names.join(", "));
+    Err(InvalidField::new("injection.reading.metrics", problem))
+}
+
 /// Makes a host that simulates its GPUs see something; on the leader only.
 pub(crate) async fn inject(
     context: &Context,
@@ -220,6 +287,9 @@ pub(crate) async fn inject(
     }
     let gpu = injected_gpu(&request)?;
     let state = context.fork();
+    if let Some(what) = { request.injection.as_ref() }.and_then(|it| it.what.as_ref()) {
+        check_injection(&state.health_rules.set, what)?;
+    }
     let host = state
         .host_by_name(&request.host)
         .ok_or_else(|| status_of(&Rejection::UnknownHost(request.host.clone())))?;

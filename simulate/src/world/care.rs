@@ -6,6 +6,7 @@ use muster_core::health::component::Phase;
 use muster_core::health::{Component, Severity};
 use muster_core::ids::HostId;
 use muster_core::reactor;
+use muster_core::rejection::Rejection;
 use muster_core::time::TimeMs;
 
 use super::SimulateError;
@@ -103,11 +104,9 @@ impl World<'_> {
 
     fn begin_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
         // One that another one of this look has made superfluous, or for which there is no room any more, is refused.
-        if self.engine.apply(command).is_err() {
-            self.engine.news.clear();
+        if !self.carry_out_work(command)? {
             return Ok(false);
         }
-        self.follow()?;
         if let Command::Health(HealthCommand::Work { component, .. }) = command {
             self.look_at_component(component);
         }
@@ -155,20 +154,27 @@ impl World<'_> {
             WorkStep::Failed
         };
         let leader = self.engine.leader();
-        let ended = self.engine.apply(&Command::Health(HealthCommand::Work {
+        // Too early by the time of the state, or overtaken: then it is refused, and the worker is told anew.
+        self.carry_out_work(&Command::Health(HealthCommand::Work {
             leader,
             component: component.clone(),
             step,
             since,
             evidence: "simulated".to_owned(),
-        }));
-        // Too early by the time of the state, or overtaken: the worker is told anew.
-        if ended.is_err() {
-            tracing::trace!(?component, ?ended, "not taken");
-        }
-        self.follow()?;
+        }))?;
         self.look_at_component(&component);
         Ok(())
+    }
+
+    /// Carries out a step of a repair or a check, if the state takes it. Whether it does.
+    fn carry_out_work(&mut self, command: &Command) -> Result<bool, SimulateError> {
+        let is_taken = match self.engine.apply(command) {
+            Ok(_) => true,
+            Err(Rejection::HealthWork { .. }) => false,
+            Err(rejection) => return Err(self.engine.refused(command, rejection)),
+        };
+        self.follow()?;
+        Ok(is_taken)
     }
 
     /// A host passes its check: the GPUs of it that do not are found by themselves.

@@ -103,12 +103,17 @@ impl Engine {
 
     /// Applies a command that nothing stands against.
     pub(crate) fn carry_out(&mut self, command: &Command) -> Result<Answer, SimulateError> {
-        self.apply(command)
-            .map_err(|rejection| SimulateError::Refused {
-                at: self.now,
-                command: format!("{command:?}"),
-                rejection: Box::new(rejection),
-            })
+        let result = self.apply(command);
+        result.map_err(|rejection| self.refused(command, rejection))
+    }
+
+    /// A command was refused that should have had effect.
+    pub(super) fn refused(&self, command: &Command, rejection: Rejection) -> SimulateError {
+        SimulateError::Refused {
+            at: self.now,
+            command: format!("{command:?}"),
+            rejection: Box::new(rejection),
+        }
     }
 
     /// Lets the state forget what has outlived its keeping, as a leader does.

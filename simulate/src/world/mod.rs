@@ -57,9 +57,9 @@ pub struct Outcome {
     pub placements: u64,
     /// Audits of the state, none of which found anything.
     pub audits: u64,
-    /// Names of the report's queues, in order.
     /// What became of health, where the engine looks after it.
     pub health: Option<HealthCounts>,
+    /// Names of the report's queues, in order.
     pub(crate) queues: Vec<String>,
     pub(crate) observed: Observed,
 }

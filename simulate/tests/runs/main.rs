@@ -4,6 +4,7 @@
 mod by_hand;
 mod drawn;
 mod faults;
+mod health;
 mod philly;
 mod sharing;
 

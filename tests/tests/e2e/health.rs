@@ -141,6 +141,17 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     assert!(unknown.stderr.contains("nowhere"), "{unknown:?}");
     let wrong = inject(&["reading", &place, "gpu_reset_required", "required"]).await;
     assert_eq!(wrong.code, 64, "{wrong:?}");
+    for (rule, figure, told) in [
+        ("gpu_reset", "required=1", "no rule is called `gpu_reset`"),
+        ("gpu_reset_required", "needed=1", "it has required"),
+        ("fs_readonly", "readonly=1", "is about a host, and this is a gpu"),
+    ] {
+        let wrong = inject(&["reading", &place, rule, figure]).await;
+        assert_ne!(wrong.code, 0, "{wrong:?}");
+        assert!(wrong.stderr.contains(told), "{wrong:?}");
+    }
+    let wrong = inject(&["line", &first.host, ""]).await;
+    assert!(wrong.stderr.contains("TEXT_BYTES_MAX"), "{wrong:?}");
 }
 
 #[tokio::test]

@@ -27,6 +27,8 @@ use crate::metrics;
 
 /// The rule about GPUs that fail their check while their host passes.
 const ACTIVE_CHECK: &str = "active_check";
+/// Its figure.
+const FAILED: &str = "failed";
 /// The rule about results that differ from what they must be.
 const MISCOMPARE: &str = "miscompare";
 /// Its figure, which the site's check prints behind `|`, as Nagios plugins do.
@@ -170,13 +172,20 @@ impl Works {
         if well == 0 {
             return (false, evidence);
         }
-        let failed = bad.into_iter().map(|(gpu, _)| {
-            let metrics = [("failed", 1)];
-            Sample::new(ACTIVE_CHECK, Component::Gpu(gpu), &metrics)
-        });
-        let failed: Vec<Sample> = failed.collect();
-        drop(self.0.seen.send(Seen::Samples(failed)).await);
+        for (gpu, _) in bad {
+            self.tell((ACTIVE_CHECK, FAILED), gpu, 1).await;
+        }
         (true, evidence)
+    }
+
+    /// Tells what a check found of a GPU, each time anew: a check that finds the same as the one before is news.
+    async fn tell(&self, (rule, metric): (&str, &str), gpu: GpuUuid, found: i64) {
+        let samples = [0, found].map(|value| {
+            let of_gpu = Component::Gpu(gpu);
+            Sample::new(rule, of_gpu, &[(metric, value)])
+        });
+        // Closed: the agent ends, and the next one checks again.
+        drop(self.0.seen.send(Seen::Samples(samples.into())).await);
     }
 
     /// GPUs pass if all of them do.
@@ -257,9 +266,7 @@ impl Works {
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
         let wrong = miscompares(&ran);
         if wrong > 0 {
-            let of_gpu = Component::Gpu(gpu.uuid);
-            let sample = Sample::new(MISCOMPARE, of_gpu, &[(MISCOMPARES, wrong)]);
-            drop(self.0.seen.send(Seen::Samples(vec![sample])).await);
+            self.tell((MISCOMPARE, MISCOMPARES), gpu.uuid, wrong).await;
         }
         Some((ran.is_well() && wrong == 0, ran.evidence(&program)))
     }

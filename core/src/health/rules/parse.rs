@@ -154,6 +154,12 @@ fn check_sense(rule: &Rule, fields: &Fields<'_>) -> Result<(), RuleError> {
             let problem = format!("a {} is not blocked", rule.component);
             return Err(fields.error(&block, problem, "let it alert, or name the host's rule"));
         }
+        let doubts = side.actions.contains(&Action::DoubtResults);
+        if doubts && rule.component != ComponentKind::Gpu {
+            let problem = format!("a {} computes nothing", rule.component);
+            let way_out = "let a rule about GPUs doubt results";
+            return Err(fields.error(&format!("{name}_actions"), problem, way_out));
+        }
     }
     let is_span = |condition: &&Condition| matches!(condition.hold, Hold::Within { .. });
     if let Some(condition) = rule.healthy.iter().find(is_span) {

@@ -201,6 +201,15 @@ origin = "proposed"
 figure = "ours"
 "#;
 
+const FROM_COMPONENT_TO_BLOCK: &str = r#"component = "gpu"
+source = "nvml"
+fatal = [
+    "errors >= 3, 2 in 24h", # twice
+    "lost = 1",
+]
+fatal_actions = ["kill"]
+fatal_block = "gpu""#;
+
 #[test]
 fn a_wrong_file_is_told_where_and_what_would_be_right() {
     assert_eq!(parse::rules(RULE).expect("it is right").0.len(), 1);
@@ -269,6 +278,11 @@ fn a_wrong_file_is_told_where_and_what_would_be_right() {
             "component = \"gpu\"",
             "component = \"nic\"",
             "rule `gpu_odd`, field `fatal_block`, line 10: a nic has no GPU to block; block the host, or nothing",
+        ),
+        (
+            FROM_COMPONENT_TO_BLOCK,
+            "component = \"nic\"\nsource = \"nvml\"\nfatal = [\"lost = 1\"]\nfatal_actions = [\"doubt_results\"]",
+            "rule `gpu_odd`, field `fatal_actions`, line 6: a nic computes nothing; let a rule about GPUs doubt results",
         ),
         (
             "\"lost = 1\",\n]",

@@ -115,10 +115,8 @@ async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
     let [Seen::Samples(samples)] = &told[..] else {
         unreachable!("the GPU that fails is told: {told:?}")
     };
-    assert_eq!(
-        samples[..],
-        [Sample::new(ACTIVE_CHECK, second, &[("failed", 1)])]
-    );
+    let sample = |failed| Sample::new(ACTIVE_CHECK, second.clone(), &[(FAILED, failed)]);
+    assert_eq!(samples[..], [0, 1].map(sample));
     rig.config.active_check = command("echo slow {gpu} {uuid}; exit 1");
     let (passed, evidence) = rig.order(true, host, DeviceAction::Check).await;
     assert!(
@@ -141,11 +139,11 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
         .order_and_see(true, first.clone(), DeviceAction::Check)
         .await;
     assert!(!passed && evidence.contains("3 of 4096"), "{evidence}");
-    let sample = Sample::new(MISCOMPARE, first.clone(), &[(MISCOMPARES, 3)]);
+    let sample = |wrong| Sample::new(MISCOMPARE, first.clone(), &[(MISCOMPARES, wrong)]);
     let [Seen::Samples(samples)] = &told[..] else {
         unreachable!("one thing is told: {told:?}")
     };
-    assert_eq!(samples[..], [sample]);
+    assert_eq!(samples[..], [0, 3].map(sample));
     rig.config.active_check = command("echo 'GEMM OK|miscompares=0'");
     let ((passed, _), told) = rig.order_and_see(true, first, DeviceAction::Check).await;
     assert!(passed && told.is_empty());

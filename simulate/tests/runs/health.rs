@@ -1,0 +1,97 @@
+//! Parts that are ill, and nobody tells of it: what the engine finds, takes out and gives back.
+
+use muster_simulate::report::Report;
+use muster_simulate::trace::{Cluster, Outage};
+use muster_simulate::{Care, HealthCounts, Outcome, Policy, Scenario, Settings};
+
+use super::{everything, run, small};
+
+const HOUR_S: u64 = 3_600;
+/// What the file of outages says of a GPU whose memory is broken.
+const DBE: &str = "GPU: GPU DBE(Double Bit ECC) > Threshold";
+/// And where nobody knew.
+const UNKNOWN: &str = "Unknown Error: Unknown Error";
+
+/// The first GPU of a node is ill from an hour on, for a day.
+fn ill(cause: &str) -> Vec<Outage> {
+    vec![Outage {
+        node: "n0".to_owned(),
+        gpu: Some(0),
+        start_ms: HOUR_S * 1_000,
+        end_ms: 25 * HOUR_S * 1_000,
+        cause: cause.to_owned(),
+    }]
+}
+
+/// Jobs of one GPU each, one every ten minutes for two days, on ten hosts with four GPUs.
+fn cared_for(cause: &str, care: Care) -> Scenario {
+    let jobs = (0..288).map(|job| small(&format!("job{job}"), job * 600, 4 * HOUR_S, 1));
+    let settings = Settings {
+        audit_every: Some(1),
+        ..Settings::default()
+    };
+    let cluster = Cluster::uniform(10, 4, "V100");
+    Scenario::new(cluster, jobs.collect(), &[], settings).in_care(&ill(cause), care)
+}
+
+fn counts(outcome: &Outcome) -> HealthCounts {
+    outcome.health.unwrap()
+}
+
+fn ruined(scenario: &Scenario, outcome: &Outcome) -> u64 {
+    let report = Report::new(scenario, std::slice::from_ref(outcome));
+    report.runs[0].health.unwrap().ruined
+}
+
+#[test]
+fn what_is_found_is_taken_out_and_no_more() {
+    let outcome = |care| {
+        let scenario = cared_for(DBE, care);
+        let outcome = run(&scenario, Policy::Fifo);
+        (counts(&outcome), ruined(&scenario, &outcome))
+    };
+    let (nothing, ruined_by_nothing) = outcome(Care::Nothing);
+    assert_eq!((nothing.blocks, nothing.healthy_idle_gpu_ms), (0, 0));
+    assert!(ruined_by_nothing > 0 && nothing.struck > 3 * ruined_by_nothing);
+    let (hosts, ruined_by_hosts) = outcome(Care::BlockHosts);
+    let (parts, ruined_by_parts) = outcome(Care::BlockParts);
+    assert_eq!((ruined_by_hosts, ruined_by_parts), (0, 0));
+    assert_eq!((hosts.false_blocks, parts.false_blocks), (0, 0));
+    assert_eq!((hosts.out_max, parts.out_max), (4, 1));
+    assert!(hosts.healthy_idle_gpu_ms > 3 * 20 * u128::from(HOUR_S) * 1_000);
+    assert!(parts.healthy_idle_gpu_ms < u128::from(HOUR_S) * 1_000);
+}
+
+#[test]
+fn what_nobody_finds_is_found_by_its_victims() {
+    let outcome = |care| {
+        let scenario = cared_for(UNKNOWN, care);
+        let outcome = run(&scenario, Policy::Fifo);
+        (counts(&outcome), ruined(&scenario, &outcome))
+    };
+    let (parts, _) = outcome(Care::BlockParts);
+    let (attributed, ruined) = outcome(Care::Attribute);
+    assert_eq!(parts.blocks, 0, "no rule sees it");
+    assert!(attributed.blocks > 0 && attributed.struck < parts.struck);
+    assert_eq!(ruined, 0);
+}
+
+#[test]
+fn a_rule_that_is_wrong_about_most_hosts_takes_out_no_more_than_its_budget() {
+    let alarm = (2 * HOUR_S * 1_000, 20 * HOUR_S * 1_000);
+    let scenario = cared_for(DBE, Care::Lemons).with_false_alarm(60, alarm);
+    let outcome = run(&scenario, Policy::Fifo);
+    let counts = counts(&outcome);
+    assert!(counts.false_blocks > 0, "the alarm was heard");
+    // Of 40 GPUs 5 % may be out on suspicion, and the one that is ill.
+    assert!(counts.out_max <= 3, "{counts:?}");
+    assert_eq!(ruined(&scenario, &outcome), 0);
+}
+
+#[test]
+fn the_same_illness_takes_the_same_course() {
+    let scenario = cared_for(UNKNOWN, Care::Lemons);
+    let [first, second] = [(), ()].map(|()| vec![run(&scenario, Policy::Fifo)]);
+    assert_eq!(counts(&first[0]), counts(&second[0]));
+    assert_eq!(everything(&scenario, &first), everything(&scenario, &second));
+}
