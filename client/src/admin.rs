@@ -34,10 +34,32 @@ impl Client {
         target: v1::BlockTarget,
         author: &str,
     ) -> Result<Revision, ClientError> {
+        self.end_block(target, author, false).await
+    }
+
+    /// Cancels the block that is planned for a host; one that is in force stays.
+    ///
+    /// # Errors
+    /// [`ClientError::Refused`] with reason `NOTHING_PLANNED` or `UNKNOWN_HOST`.
+    pub async fn cancel_planned_block(
+        &self,
+        target: v1::BlockTarget,
+        author: &str,
+    ) -> Result<Revision, ClientError> {
+        self.end_block(target, author, true).await
+    }
+
+    async fn end_block(
+        &self,
+        target: v1::BlockTarget,
+        author: &str,
+        planned: bool,
+    ) -> Result<Revision, ClientError> {
         let request = v1::UnblockRequest {
             request_id: new_request_id(),
             target: Some(target),
             author: author.to_owned(),
+            planned,
         };
         let answer = self
             .call(self.operation("unblock it"), |channel| {

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-pub use crate::command::block::{Block, BlockTarget};
+pub use crate::command::block::{Block, BlockTarget, Planned};
 pub use crate::command::checkpoint::CheckpointCommit;
 pub use crate::command::claim::{Claiming, Move, Moving, Victim};
 pub use crate::command::defaults::JobDefaults;
@@ -166,6 +166,8 @@ pub enum Command {
         target: BlockTarget,
         /// Who lets it in.
         author: String,
+        /// Whether it is a planned block that is cancelled; what is in force stays.
+        planned: bool,
     },
     /// Lets go the blocks whose expiry has passed, a bounded number at a time, oldest first.
     ExpireBlocks {

@@ -337,6 +337,20 @@ pub enum EventKind {
         /// By whom (`expiry` if by itself).
         author: String,
     },
+    /// A host is to be taken out of placement.
+    BlockPlanned {
+        /// Which.
+        target: BlockTarget,
+        /// Why, by whom, from when to when.
+        block: Block,
+    },
+    /// A host is not to be taken out of placement after all.
+    PlannedBlockCancelled {
+        /// Which.
+        target: BlockTarget,
+        /// By whom (`expiry` if its time went by while nobody led).
+        author: String,
+    },
     /// A task committed a checkpoint.
     CheckpointCommitted {
         /// Whose.

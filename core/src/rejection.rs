@@ -173,6 +173,9 @@ pub enum Rejection {
     /// There is no block to take away.
     #[error("{0} is not blocked")]
     NotBlocked(String),
+    /// Nothing to cancel.
+    #[error("no block of {0} is planned")]
+    NothingPlanned(String),
     /// The configuration breaks rules, or the cluster cannot honour it.
     #[error("the configuration is not valid: {}", join(.0))]
     InvalidConfiguration(Vec<Violation>),

@@ -107,6 +107,7 @@ fn block(cluster: &mut Cluster, host: u32, gpu: u32) {
             since,
             expires_at: None,
             drain_deadline: None,
+            planned: None,
         },
     });
 }

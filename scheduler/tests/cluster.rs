@@ -366,6 +366,7 @@ async fn a_blocked_host_takes_no_work_and_the_job_knows_why_it_waits() {
             target: Some(v1::block_target::Target::Host("node1".to_owned())),
         }),
         author: "ada".to_owned(),
+        planned: false,
     };
     client.admin().unblock(unblock).await.unwrap();
     reaches(&group, follower, submitted.job_id, JobPhase::Running).await;

@@ -17,7 +17,8 @@ use rand::{Rng, SeedableRng};
 use rand_chacha::ChaCha8Rng;
 
 use super::configuration::{
-    draw_configuration, draw_health_rules, draw_layout, draw_queue, draw_scheduling,
+    draw_configuration, draw_health_rules, draw_layout, draw_maintenance, draw_queue,
+    draw_scheduling,
 };
 use super::coverage::Situation;
 use super::judges::Judges;
@@ -67,6 +68,9 @@ impl SimClient {
             }
             if is_admin && (number == 0 || self.random.random_range(0..3) == 0) {
                 self.configure().await;
+            }
+            if is_admin && self.random.random_range(0..4) == 0 {
+                self.plan_maintenance().await;
             }
             let request = RequestId(self.random.random());
             let spec = self.draw_job(&earlier);
@@ -150,6 +154,18 @@ impl SimClient {
         let request = RequestId(self.random.random());
         let command = draw_configuration(&mut self.random, request);
         self.insist(command).await;
+    }
+
+    /// Plans to drain a host soon, for a while, or cancels what is planned of it.
+    async fn plan_maintenance(&mut self) {
+        let request = RequestId(self.random.random());
+        let Some((_, handle)) = self.registry.up().into_iter().next() else {
+            return;
+        };
+        let command = handle.with_state(|state| draw_maintenance(&mut self.random, state, request));
+        if let Some(command) = command {
+            self.insist(command).await;
+        }
     }
 
     /// Lets a job stand still, or give everything back, for a while.

@@ -3,13 +3,14 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_core::command::{Command, HealthCommand};
+use muster_core::command::{Block, BlockTarget, Command, HealthCommand, Planned};
 use muster_core::health::rules::RuleSet;
 use muster_core::ids::RequestId;
 use muster_core::quota::{
     Amounts, Defragment, Guarantee, Limits, QueueConfig, QueueOrder, QueueTree,
 };
 use muster_core::spec::{DEFAULT_QUEUE, Layout, Packing, Scheduling, Within};
+use muster_core::state::State;
 use muster_core::topology::{CellGroup, CellPlace, HostShape, Topology};
 use rand::Rng;
 use rand_chacha::ChaCha8Rng;
@@ -26,6 +27,8 @@ const EAGER_MOVES: Defragment = Defragment {
     restart_ms: 0,
     young_ms: 600_000,
 };
+/// Span until a host's maintenance begins, and for which it lasts, in milliseconds: both are over long before a world is.
+const MAINTENANCE_MS: std::ops::Range<u64> = 2_000..20_000;
 /// The queue around some of them.
 const PARENT: &str = "research";
 /// Longest wait of what failed, and longest probation: a world has about a minute of faults.
@@ -184,4 +187,44 @@ fn preferred(level: &str) -> Within {
         level: level.to_owned(),
         required: false,
     }
+}
+
+/// A host's maintenance that begins soon, with a drain; or, where one is planned, its cancellation.
+pub(super) fn draw_maintenance(
+    random: &mut ChaCha8Rng,
+    state: &State,
+    request: RequestId,
+) -> Option<Command> {
+    let count = state.hosts.len();
+    let nth = random.random_range(0..count.max(1));
+    let host = state.hosts.values().nth(nth)?;
+    let target = BlockTarget::Host(host.name.to_string());
+    let author = "admin".to_owned();
+    if host.planned.is_some() {
+        return Some(Command::Unblock {
+            request,
+            target,
+            author,
+            planned: true,
+        });
+    }
+    let mut span_ms = || random.random_range(MAINTENANCE_MS);
+    let at = state.time.after(span_ms());
+    let block = Block {
+        reason: "firmware".to_owned(),
+        author,
+        evidence: String::new(),
+        since: state.time,
+        expires_at: Some(at.after(span_ms())),
+        drain_deadline: Some(at.after(span_ms())),
+        planned: Some(Planned {
+            at,
+            notice_ms: span_ms(),
+        }),
+    };
+    Some(Command::Block {
+        request,
+        target,
+        block,
+    })
 }

@@ -59,6 +59,8 @@ pub enum Situation {
     Hung,
     /// A GPU or a host was taken out of placement by a rule.
     BlockedByRule,
+    /// A host's maintenance began, as it was planned.
+    Maintained,
     /// A repair was carried out.
     Repaired,
     /// An active check was passed.
@@ -73,7 +75,7 @@ pub enum Situation {
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 29] = [
+    pub const ALL: [Self; 30] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -98,6 +100,7 @@ impl Situation {
         Self::GraceRanOut,
         Self::Hung,
         Self::BlockedByRule,
+        Self::Maintained,
         Self::Repaired,
         Self::CheckPassed,
         Self::CheckFailed,
@@ -131,6 +134,7 @@ impl Situation {
             Self::GraceRanOut => "tasks killed at the end of a grace",
             Self::Hung => "tasks that could not be killed",
             Self::BlockedByRule => "blocked by a rule",
+            Self::Maintained => "planned blocks begun",
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
             Self::CheckFailed => "active checks not passed",
@@ -206,6 +210,7 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
         } => Some(Situation::RunAgain),
         EventKind::UnitRetried { .. } => Some(Situation::RetriedInPlace),
         EventKind::MemberSwapped { .. } => Some(Situation::MemberSwapped),
+        EventKind::Blocked { block, .. } if block.planned.is_some() => Some(Situation::Maintained),
         EventKind::HealthChanged {
             to: Phase::Blocked, ..
         } => Some(Situation::BlockedByRule),

@@ -365,6 +365,7 @@ impl World {
                     request: RequestId(OPERATORS_REQUESTS + *unblocked),
                     target,
                     author: "operator".to_owned(),
+                    planned: false,
                 };
                 // Who does not lead says so, and the next one is asked; what was given back before is refused.
                 drop(tokio::time::timeout(UNBLOCK_TIMEOUT, propose(handle.clone(), unblock)).await);

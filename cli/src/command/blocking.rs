@@ -31,6 +31,33 @@ pub(crate) struct BlockOptions {
     dry_run: bool,
 }
 
+/// Options of a block that may be planned ahead.
+#[derive(Clone, Copy, Debug, Args)]
+pub(crate) struct PlanOptions {
+    /// Plan the block for later: at an instant (2026-11-30T06:00:00Z), or in so long (3d); --expires and --grace count from then
+    #[arg(long, value_name = "WHEN", value_parser = parse::coming)]
+    at: Option<u64>,
+    /// With --at: place nothing more there for so long before, but what its run time limit ends in time [default: 1h]
+    #[arg(long, value_name = "DURATION", value_parser = parse::duration, requires = "at")]
+    notice: Option<Duration>,
+}
+
+/// When a block begins, and what becomes of what runs there.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Terms {
+    /// How long tasks get to leave; they may stay if none.
+    pub(crate) drain: Option<Duration>,
+    /// When it is put, if not now.
+    pub(crate) plan: Option<PlanOptions>,
+}
+
+impl PlanOptions {
+    /// Whether the block is for later.
+    pub(crate) const fn is_for_later(&self) -> bool {
+        self.at.is_some()
+    }
+}
+
 /// One thing to block or unblock, and how it is called.
 #[derive(Clone, Debug)]
 pub(crate) struct Target {
@@ -75,30 +102,34 @@ impl BlockOptions {
         client: &Client,
         screen: &Screen,
         targets: &[Target],
-        drain: Option<Duration>,
+        terms: Terms,
     ) -> Result<Exit, Failure> {
         let mut impacts = Vec::new();
         let mut failed = false;
         for target in targets {
-            let answer = client.block(self.request(target, drain)).await;
-            match answer {
-                Ok(answer) => impacts.push(ImpactView::new(&target.name, self.dry_run, answer)),
+            let request = self.request(target, terms);
+            let begins_at_ms = request.begins_at_ms;
+            match client.block(request).await {
+                Ok(answer) => {
+                    let asked = (self.dry_run, begins_at_ms);
+                    impacts.push(ImpactView::new(&target.name, asked, answer));
+                }
                 Err(error) => {
                     failed = true;
                     Failure::from(error).print();
                 }
             }
         }
-        print(screen, &impacts, drain.is_some())?;
+        print(screen, &impacts, terms.drain.is_some())?;
         Ok(if failed { Exit::Error } else { Exit::Ok })
     }
 
-    fn request(&self, target: &Target, drain: Option<Duration>) -> v1::BlockRequest {
-        let deadline = |span: Duration| {
-            let now_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
-            let span_ms = u64::try_from(span.as_millis()).unwrap_or(u64::MAX);
-            now_ms.saturating_add(span_ms)
-        };
+    fn request(&self, target: &Target, terms: Terms) -> v1::BlockRequest {
+        let begins_at_ms = terms.plan.and_then(|plan| plan.at);
+        let notice = terms.plan.and_then(|plan| plan.notice);
+        let now_ms = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+        let from_ms = begins_at_ms.unwrap_or(now_ms);
+        let deadline = |span| from_ms.saturating_add(milliseconds(span));
         v1::BlockRequest {
             request_id: String::new(),
             target: Some(target.wire.clone()),
@@ -106,10 +137,16 @@ impl BlockOptions {
             author: current_user(),
             evidence: self.evidence.clone(),
             expires_at_ms: self.expires.map(deadline),
-            drain_deadline_ms: drain.map(deadline),
+            drain_deadline_ms: terms.drain.map(deadline),
             dry_run: self.dry_run,
+            begins_at_ms,
+            notice_ms: notice.map(milliseconds),
         }
     }
+}
+
+fn milliseconds(span: Duration) -> u64 {
+    u64::try_from(span.as_millis()).unwrap_or(u64::MAX)
 }
 
 fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Failure> {
@@ -129,17 +166,27 @@ fn print(screen: &Screen, impacts: &[ImpactView], drain: bool) -> Result<(), Fai
     screen.data(&text)
 }
 
-/// Lets every target back in; one's failure does not keep the others out.
+/// Lets every target back in, or cancels what is planned; one's failure does not keep the others out.
 pub(crate) async fn unblock(
     client: &Client,
     screen: &Screen,
     targets: &[Target],
+    planned: bool,
 ) -> Result<Exit, Failure> {
     let mut exit = Exit::Ok;
     let mut done = Vec::new();
+    let told = match planned {
+        true => "is not to be blocked",
+        false => "unblocked",
+    };
     for target in targets {
-        match client.unblock(target.wire.clone(), &current_user()).await {
-            Ok(_) if screen.is_table() => screen.data(&format!("{} unblocked\n", target.name))?,
+        let (wire, user) = (target.wire.clone(), current_user());
+        let answer = match planned {
+            true => client.cancel_planned_block(wire, &user).await,
+            false => client.unblock(wire, &user).await,
+        };
+        match answer {
+            Ok(_) if screen.is_table() => screen.data(&format!("{} {told}\n", target.name))?,
             Ok(_) if screen.format == Format::Name => screen.data(&format!("{}\n", target.name))?,
             Ok(revision) => {
                 done.push(serde_json::json!({"target": target.name, "revision": revision}));

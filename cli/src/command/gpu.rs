@@ -7,7 +7,7 @@ use muster_client::Client;
 use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 
-use super::blocking::{self, BlockOptions, Target};
+use super::blocking::{self, BlockOptions, Target, Terms};
 use super::listing::{check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
@@ -106,7 +106,8 @@ impl Block {
         let client = options.connect().await?;
         let targets = resolve(&client, wanted).await?;
         let screen = options.screen();
-        self.options.block(&client, &screen, &targets, None).await
+        let terms = Terms::default();
+        self.options.block(&client, &screen, &targets, terms).await
     }
 }
 
@@ -116,7 +117,7 @@ impl Unblock {
         let wanted = Wanted::parse_all(&self.gpus)?;
         let client = options.connect().await?;
         let targets = resolve(&client, wanted).await?;
-        blocking::unblock(&client, &options.screen(), &targets).await
+        blocking::unblock(&client, &options.screen(), &targets, false).await
     }
 }
 

@@ -6,7 +6,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_proto::v1;
 
-use super::blocking::{self, BlockOptions, Target};
+use super::blocking::{self, BlockOptions, PlanOptions, Target, Terms};
 use super::listing::{check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
@@ -76,6 +76,8 @@ pub(crate) struct Block {
     hosts: Vec<String>,
     #[command(flatten)]
     options: BlockOptions,
+    #[command(flatten)]
+    plan: PlanOptions,
 }
 
 /// `muster host unblock`
@@ -84,6 +86,9 @@ pub(crate) struct Unblock {
     /// Hosts, as node[01-16]
     #[arg(required = true)]
     hosts: Vec<String>,
+    /// Cancel the block that is planned instead; one that is in force stays
+    #[arg(long)]
+    planned: bool,
 }
 
 /// `muster host drain`
@@ -97,6 +102,8 @@ pub(crate) struct Drain {
     grace: Duration,
     #[command(flatten)]
     options: BlockOptions,
+    #[command(flatten)]
+    plan: PlanOptions,
     /// Wait until nothing runs there any more
     #[arg(long)]
     wait: bool,
@@ -182,7 +189,11 @@ impl Block {
         let targets = targets(&self.hosts)?;
         let client = options.connect().await?;
         let screen = options.screen();
-        self.options.block(&client, &screen, &targets, None).await
+        let terms = Terms {
+            plan: Some(self.plan),
+            ..Terms::default()
+        };
+        self.options.block(&client, &screen, &targets, terms).await
     }
 }
 
@@ -191,7 +202,7 @@ impl Unblock {
     pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
         let targets = targets(&self.hosts)?;
         let client = options.connect().await?;
-        blocking::unblock(&client, &options.screen(), &targets).await
+        blocking::unblock(&client, &options.screen(), &targets, self.planned).await
     }
 }
 
@@ -200,10 +211,17 @@ impl Drain {
         let targets = targets(&self.hosts)?;
         let client = options.connect().await?;
         let screen = options.screen();
-        let grace = Some(self.grace);
+        if self.wait && self.plan.is_for_later() {
+            let problem = "--wait is for a drain that begins now, not --at another time";
+            return Err(Failure::usage(problem));
+        }
+        let terms = Terms {
+            drain: Some(self.grace),
+            plan: Some(self.plan),
+        };
         let exit = self
             .options
-            .block(&client, &screen, &targets, grace)
+            .block(&client, &screen, &targets, terms)
             .await?;
         if exit != Exit::Ok || !self.wait || self.options.dry_run() {
             return Ok(exit);

@@ -1,4 +1,4 @@
-//! Instants: `2026-11-21T10:00:00Z`, or how long ago: `10m`.
+//! Instants: `2026-11-21T10:00:00Z`, or how long ago, or in how long: `10m`.
 
 use jiff::Timestamp;
 
@@ -10,6 +10,27 @@ pub(crate) fn instant(text: &str) -> Result<u64, String> {
         Ok(at) => at.as_millisecond(),
         Err(_) => ago(text)?,
     };
+    u64::try_from(at).map_err(|_| format!("`{text}` lies before 1970"))
+}
+
+/// Reads an instant that is to come, or in how long it comes, in milliseconds since the Unix epoch.
+pub(crate) fn coming(text: &str) -> Result<u64, String> {
+    let now = Timestamp::now();
+    let at = match text.parse::<Timestamp>() {
+        Ok(at) => at.as_millisecond(),
+        Err(_) => {
+            let span = duration(text).map_err(|_| {
+                format!(
+                    "`{text}` is neither an instant (2026-11-21T10:00:00Z) nor a time from now (30s, 5m, 1h30m or 2d)"
+                )
+            })?;
+            let span_ms = i64::try_from(span.as_millis()).unwrap_or(i64::MAX);
+            now.as_millisecond().saturating_add(span_ms)
+        }
+    };
+    if at <= now.as_millisecond() {
+        return Err(format!("`{text}` is over"));
+    }
     u64::try_from(at).map_err(|_| format!("`{text}` lies before 1970"))
 }
 
@@ -26,6 +47,17 @@ fn ago(text: &str) -> Result<i64, String> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_is_planned_comes_at_an_instant_or_in_a_while() {
+        assert_eq!(coming("2099-01-01T00:00:00Z"), Ok(4_070_908_800_000));
+        let now = u64::try_from(Timestamp::now().as_millisecond()).unwrap_or_default();
+        let in_an_hour = coming("1h").unwrap_or_default();
+        assert!((3_600_000..3_660_000).contains(&(in_an_hour - now)));
+        for unusable in ["", "tomorrow", "-5m", "0s", "2023-11-14T22:13:20Z"] {
+            assert!(coming(unusable).is_err(), "{unusable}");
+        }
+    }
 
     #[test]
     fn instants_are_absolute_or_ago() {

@@ -13,7 +13,7 @@ pub(crate) use assignment::assignment;
 pub(crate) use cpus::{CpuCount, cpu_count};
 pub(crate) use duration::{HumanDuration, duration, format_duration};
 pub(crate) use host_list::{compress, expand, expand_all};
-pub(crate) use instant::instant;
+pub(crate) use instant::{coming, instant};
 pub(crate) use signal::{HumanSignal, signal};
 pub(crate) use size::{HumanSize, format_mib, size};
 pub(crate) use task_list::{TaskList, task_list};

@@ -15,8 +15,12 @@ pub(crate) struct BlockView {
     since: String,
     expires_at: Option<String>,
     drain_deadline: Option<String>,
+    planned_at: Option<String>,
+    notice_ms: Option<u64>,
     #[serde(skip)]
     expires_at_ms: Option<u64>,
+    #[serde(skip)]
+    planned_at_ms: Option<u64>,
 }
 
 impl From<v1::Block> for BlockView {
@@ -28,7 +32,10 @@ impl From<v1::Block> for BlockView {
             since: instant(block.since_ms),
             expires_at: block.expires_at_ms.map(instant),
             drain_deadline: block.drain_deadline_ms.map(instant),
+            planned_at: { block.planned }.map(|planned| instant(planned.at_ms)),
+            notice_ms: block.planned.map(|planned| planned.notice_ms),
             expires_at_ms: block.expires_at_ms,
+            planned_at_ms: block.planned.map(|planned| planned.at_ms),
         }
     }
 }
@@ -41,5 +48,11 @@ impl BlockView {
             text.push_str(&format!(", ends {}", until(now, ms)));
         }
         text
+    }
+
+    /// `to be blocked in 3d: firmware (ada), ends in 3d4h`.
+    pub(crate) fn text_of_plan(&self, now: Timestamp) -> String {
+        let at_ms = self.planned_at_ms.unwrap_or_default();
+        format!("to be blocked {}: {}", until(now, at_ms), self.text(now))
     }
 }

@@ -22,6 +22,7 @@ pub(crate) struct HostView {
     health: String,
     health_since: String,
     block: Option<BlockView>,
+    planned: Option<BlockView>,
     gpus: GpuCountsView,
     gpu_models: Vec<String>,
     tasks: u32,
@@ -65,6 +66,7 @@ impl From<v1::Host> for HostView {
             address: host.address,
             health_since: instant(host.health_since_ms),
             block: host.block.map(BlockView::from),
+            planned: host.planned.map(BlockView::from),
             gpus,
             gpu_models,
             tasks: host.tasks,
@@ -157,11 +159,12 @@ impl Row for HostView {
     fn cells(&self, now: Timestamp) -> Vec<Cell> {
         let (cpus_used, cpus) = self.cpus_milli;
         let cpu = |milli: u32| CpuCount { milli }.to_string();
-        let reason = match &self.block {
-            Some(block) => block.text(now),
-            None if self.gpus.faulted > 0 => format!("{} GPUs faulted", self.gpus.faulted),
-            None => String::new(),
-        };
+        let block = self.block.as_ref().map(|block| block.text(now));
+        let faulted = self.gpus.faulted;
+        let faulted = (faulted > 0).then(|| format!("{faulted} GPUs faulted"));
+        let planned = self.planned.as_ref().map(|block| block.text_of_plan(now));
+        let reasons: Vec<String> = block.or(faulted).into_iter().chain(planned).collect();
+        let reason = reasons.join("; ");
         vec![
             (*self.name).into(),
             Cell::toned(self.state, self.tone()),

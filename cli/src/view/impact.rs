@@ -4,7 +4,7 @@ use jiff::Timestamp;
 use muster_proto::v1;
 use serde::Serialize;
 
-use crate::output::{Cell, Column, Row, Table, counted};
+use crate::output::{Cell, Column, Row, Table, counted, instant, until};
 
 /// What the block of one host or GPU hits.
 #[derive(Clone, Debug, Serialize)]
@@ -12,10 +12,13 @@ pub(crate) struct ImpactView {
     pub(crate) target: String,
     revision: u64,
     dry_run: bool,
+    begins_at: Option<String>,
     gpus: u32,
     gpus_free: u32,
     jobs_total: u32,
     jobs: Vec<ImpactedJobView>,
+    #[serde(skip)]
+    begins_at_ms: Option<u64>,
 }
 
 /// A job that a block hits.
@@ -30,18 +33,24 @@ pub(crate) struct ImpactedJobView {
 }
 
 impl ImpactView {
-    /// The answer to the block, or dry run, of a target.
-    pub(crate) fn new(target: &str, dry_run: bool, answer: v1::BlockResponse) -> Self {
+    /// The answer to the block of a target, or to a dry run, and when it begins if it is planned ahead.
+    pub(crate) fn new(
+        target: &str,
+        (dry_run, begins_at_ms): (bool, Option<u64>),
+        answer: v1::BlockResponse,
+    ) -> Self {
         let impact = answer.impact.unwrap_or_default();
         let jobs = impact.jobs.into_iter().map(ImpactedJobView::from);
         Self {
             target: target.to_owned(),
             revision: answer.revision,
             dry_run,
+            begins_at: begins_at_ms.map(instant),
             gpus: impact.gpus,
             gpus_free: impact.gpus_free,
             jobs_total: impact.jobs_total,
             jobs: jobs.collect(),
+            begins_at_ms,
         }
     }
 
@@ -50,12 +59,17 @@ impl ImpactView {
         let done = match (self.dry_run, drain) {
             (true, true) => "would be drained",
             (true, false) => "would be blocked",
+            (false, true) if self.begins_at_ms.is_some() => "to be drained",
+            (false, false) if self.begins_at_ms.is_some() => "to be blocked",
             (false, true) => "draining",
             (false, false) => "blocked",
         };
+        let begins = self.begins_at_ms.zip(self.begins_at.as_ref());
+        let when = begins.map(|(ms, at)| format!(" {} ({at})", until(now, ms)));
+        let when = when.unwrap_or_default();
         let fate = if drain { "moved away" } else { "going on" };
         let mut text = format!(
-            "{} {done}: {} out of placement ({} free), {} {fate}\n",
+            "{} {done}{when}: {} out of placement ({} free), {} {fate}\n",
             self.target,
             counted(self.gpus, "GPU"),
             self.gpus_free,

@@ -2,7 +2,7 @@
 
 use crate::apply::fingerprint::Request;
 use crate::apply::{Step, invalid, require_length};
-use crate::command::{Block, BlockTarget, StopReason};
+use crate::command::{Block, BlockTarget, Planned, StopReason};
 use crate::event::EventKind;
 use crate::health::Component;
 use crate::health::component::{self, Actor, Change};
@@ -10,7 +10,7 @@ use crate::health::guard_rails::PoolView;
 use crate::ids::{GpuUuid, HostId, JobId, RequestId, TaskIndex, UnitIndex};
 use crate::limits;
 use crate::rejection::Rejection;
-use crate::state::{Answer, Host};
+use crate::state::{Answer, BlockChange, Host};
 use crate::time::TimeMs;
 
 /// Author of an unblocking that nobody asked for.
@@ -28,41 +28,109 @@ impl Step<'_> {
     ) -> Result<Answer, Rejection> {
         check_texts(block)?;
         self.once(request, &Request::Block(target, block), |step| {
-            check_expiry(block, step.state.time)?;
+            check_times(block, step.state.time)?;
             let place = step.find(target)?;
-            let block = Block {
-                since: step.state.time,
-                ..block.clone()
-            };
-            step.set_block(place, Some(block.clone()));
-            step.admins_word(place, &block);
-            step.give_up_broken_claims(place.0);
-            let deadline = block.drain_deadline;
-            step.emit(EventKind::Blocked {
-                target: target.clone(),
-                block,
-            });
-            if let Some(deadline) = deadline {
-                step.drain(place, deadline);
+            let block = block.clone();
+            if block.planned.is_some() {
+                step.plan_block(place, block)?;
+            } else {
+                step.put_block(place, block);
             }
             Ok(Answer::Done)
         })
+    }
+
+    /// Puts a block now.
+    fn put_block(&mut self, place: Place, block: Block) {
+        let block = Block {
+            since: self.state.time,
+            ..block
+        };
+        self.set_block(place, Some(block.clone()));
+        self.admins_word(place, &block);
+        self.give_up_broken_claims(place.0);
+        let deadline = block.drain_deadline;
+        let target = self.target_at(place);
+        self.emit(EventKind::Blocked { target, block });
+        if let Some(deadline) = deadline {
+            self.drain(place, deadline);
+        }
+    }
+
+    /// Plans a block of a host, in place of the one that was planned before.
+    fn plan_block(&mut self, place: Place, block: Block) -> Result<(), Rejection> {
+        let (host, None) = place else {
+            let rule = "only the block of a host can be planned ahead".to_owned();
+            return Err(invalid("planned", rule));
+        };
+        let block = Block {
+            since: self.state.time,
+            ..block
+        };
+        self.edit_host(host, |host| host.planned = Some(block.clone()));
+        let target = self.target_at(place);
+        self.emit(EventKind::BlockPlanned { target, block });
+        Ok(())
+    }
+
+    /// The time of a planned block has come. What an admin blocked for longer stays blocked for as long.
+    fn begin_planned(&mut self, host: HostId) {
+        let record = self.state.host(host);
+        let planned = record.and_then(|record| record.planned.clone());
+        let in_force = record.and_then(|record| record.block.clone());
+        self.edit_host(host, |host| host.planned = None);
+        let Some(mut block) = planned else { return };
+        let now = self.state.time;
+        if block.expires_at.is_some_and(|expires_at| expires_at <= now) {
+            let target = self.target_at((host, None));
+            self.emit(EventKind::PlannedBlockCancelled {
+                target,
+                author: EXPIRY.to_owned(),
+            });
+            return;
+        }
+        let is_admins = self.state.health.phase(&Component::Host(host)).is_admins();
+        if let Some(in_force) = in_force.filter(|_| is_admins) {
+            block.expires_at = match (block.expires_at, in_force.expires_at) {
+                (Some(planned), Some(in_force)) => Some(planned.max(in_force)),
+                _ => None,
+            };
+        }
+        self.put_block((host, None), block);
+    }
+
+    fn cancel_planned(&mut self, place: Place, author: &str) -> Result<(), Rejection> {
+        let target = self.target_at(place);
+        let (host, _) = place;
+        let record = self.state.host(host);
+        let has_plan = place.1.is_none() && record.is_some_and(|host| host.planned.is_some());
+        if !has_plan {
+            return Err(Rejection::NothingPlanned(target.to_string()));
+        }
+        self.edit_host(host, |host| host.planned = None);
+        self.emit(EventKind::PlannedBlockCancelled {
+            target,
+            author: author.to_owned(),
+        });
+        Ok(())
     }
 
     pub(super) fn unblock(
         &mut self,
         request: RequestId,
         target: &BlockTarget,
-        author: &str,
+        (author, planned): (&str, bool),
     ) -> Result<Answer, Rejection> {
         require_author(author)?;
-        self.once(request, &Request::Unblock(target, author), |step| {
+        let asked = Request::Unblock(target, author, planned);
+        self.once(request, &asked, |step| {
             let place = step.find(target)?;
+            if planned {
+                step.cancel_planned(place, author)?;
+                return Ok(Answer::Done);
+            }
             if !step.is_blocked(place) && !step.is_held(place) {
-                return Err(Rejection::NotBlocked(match target {
-                    BlockTarget::Host(name) => format!("host `{name}`"),
-                    BlockTarget::Gpu(uuid) => uuid.to_string(),
-                }));
+                return Err(Rejection::NotBlocked(target.to_string()));
             }
             step.set_block(place, None);
             step.admin_gives_back(place, author);
@@ -77,23 +145,26 @@ impl Step<'_> {
     pub(super) fn expire_blocks(&mut self) -> Answer {
         let mut count = 0;
         while count < limits::BLOCKS_EXPIRED_PER_COMMAND_MAX {
-            let Some((expires_at, host, position)) = self.state.index.expiring.get_min().copied()
-            else {
-                break;
-            };
-            if expires_at > self.state.time {
-                break;
+            let first = self.state.index.block_changes.get_min().copied();
+            let due = first.filter(|(at, ..)| *at <= self.state.time);
+            match due {
+                Some((_, host, BlockChange::Begins)) => self.begin_planned(host),
+                Some((_, host, BlockChange::Ends(position))) => self.end_block((host, position)),
+                None => break,
             }
-            self.set_block((host, position), None);
-            self.block_expired((host, position));
-            let target = self.target_at((host, position));
-            self.emit(EventKind::Unblocked {
-                target,
-                author: EXPIRY.to_owned(),
-            });
             count += 1;
         }
         Answer::Count(count as u64)
+    }
+
+    fn end_block(&mut self, place: Place) {
+        self.set_block(place, None);
+        self.block_expired(place);
+        let target = self.target_at(place);
+        self.emit(EventKind::Unblocked {
+            target,
+            author: EXPIRY.to_owned(),
+        });
     }
 
     /// What an admin takes out of placement stays out until an admin gives it back, or its time is over.
@@ -279,12 +350,26 @@ fn require_author(author: &str) -> Result<(), Rejection> {
     require_length("author", author, "NAME_BYTES_MAX", limits::NAME_BYTES_MAX)
 }
 
-fn check_expiry(block: &Block, now: TimeMs) -> Result<(), Rejection> {
-    match block.expires_at {
-        Some(expires_at) if expires_at <= now => Err(invalid(
-            "expires_at",
-            format!("must lie after the cluster's time, {now}"),
-        )),
-        _ => Ok(()),
+fn check_times(block: &Block, now: TimeMs) -> Result<(), Rejection> {
+    let begins_at = block.planned.map_or(now, |planned| planned.at);
+    if block.planned.is_some() && begins_at <= now {
+        let rule = format!("must lie after the cluster's time, {now}");
+        return Err(invalid("planned.at", rule));
     }
+    if let Some(Planned { notice_ms, .. }) = block.planned
+        && notice_ms > Planned::NOTICE_MS_MAX
+    {
+        let limit = Planned::NOTICE_MS_MAX;
+        let rule = format!("must be at most {limit} (NOTICE_MS_MAX)");
+        return Err(invalid("planned.notice_ms", rule));
+    }
+    if { block.expires_at }.is_some_and(|expires_at| expires_at <= begins_at) {
+        let rule = format!("must lie after the block begins, {begins_at}");
+        return Err(invalid("expires_at", rule));
+    }
+    if { block.planned.and(block.drain_deadline) }.is_some_and(|deadline| deadline < begins_at) {
+        let rule = format!("must not lie before the block begins, {begins_at}");
+        return Err(invalid("drain_deadline", rule));
+    }
+    Ok(())
 }

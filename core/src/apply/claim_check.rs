@@ -28,7 +28,7 @@ pub(crate) fn check_claim(
     };
     check_numbers(state, claiming, job).map_err(refuse)?;
     let freed = freed(state, claiming);
-    let asker = Asker::for_later(job, unit);
+    let asker = Asker::for_later(job, unit, state.time);
     let by_host = feasibility::check(state, asker, &claiming.tasks, &freed)
         .map_err(|unfit| infeasible(id, unfit))?;
     let hosts: BTreeSet<HostId> = by_host.into_keys().collect();
@@ -194,7 +194,7 @@ fn is_needed(state: &State, claiming: &Claiming, victim: (JobId, UnitIndex)) -> 
     };
     let mut freed = freed(state, claiming);
     freed.attempts.remove(&victim);
-    let asker = Asker::for_later(job, claiming.unit);
+    let asker = Asker::for_later(job, claiming.unit, state.time);
     feasibility::check(state, asker, &claiming.tasks, &freed).is_err()
         || check_admission(state, claiming, (job, &freed)).is_err()
 }

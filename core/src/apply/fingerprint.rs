@@ -30,7 +30,8 @@ pub(super) enum Request<'a> {
     Suspend(JobId, &'a str, &'a str),
     Resume(JobId, &'a str, &'a str),
     Block(&'a BlockTarget, &'a Block),
-    Unblock(&'a BlockTarget, &'a str),
+    /// With whether it is a planned block that is cancelled.
+    Unblock(&'a BlockTarget, &'a str, bool),
     SetQueue(&'a str, u64),
     ConfigureQueues(&'a str, &'a QueueTree),
     SetTopology(&'a str, &'a Topology),
@@ -77,9 +78,14 @@ impl Request<'_> {
                 fold.text(&block.evidence);
                 fold.option(block.expires_at.map(|TimeMs(time)| time));
                 fold.option(block.drain_deadline.map(|TimeMs(time)| time));
+                // Nothing where nothing is planned: requests of older builds keep their number.
+                if let Some(planned) = &block.planned {
+                    fold.number(planned.at.0);
+                    fold.number(planned.notice_ms);
+                }
             }
-            Self::Unblock(target, author) => {
-                fold.number(4);
+            Self::Unblock(target, author, planned) => {
+                fold.number(if *planned { 12 } else { 4 });
                 fold.target(target);
                 fold.text(author);
             }
@@ -230,6 +236,7 @@ mod tests {
             since: TimeMs(0),
             expires_at: Some(TimeMs(60_000)),
             drain_deadline: None,
+            planned: None,
         };
         let (tree, topology, asking) = (tree(), topology(), asking());
         let frozen = [
@@ -243,7 +250,10 @@ mod tests {
                 6_621_211_522_274_493_558,
             ),
             (Request::Block(&host, &block), 181_802_648_263_390_374),
-            (Request::Unblock(&gpu, "grace"), 7_692_321_478_948_412_085),
+            (
+                Request::Unblock(&gpu, "grace", false),
+                7_692_321_478_948_412_085,
+            ),
             (Request::SetQueue("research", 10), 5_046_152_900_565_992_767),
             (
                 Request::ConfigureQueues("grace", &tree),

@@ -156,6 +156,7 @@ impl Step<'_> {
             health: HostHealth::Lost,
             health_since: self.state.time,
             block: None,
+            planned: None,
             on_probation: false,
             no_gangs: false,
             gpus: Vec::new(),

@@ -476,11 +476,7 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
         let until = vacancy.not_before;
         return Err(refused(format!("its back-off ends at {until}")));
     }
-    let asker = Asker {
-        job,
-        unit,
-        now: state.time,
-    };
+    let asker = Asker::at(job, unit, state.time);
     feasibility::check_member(state, asker, (attempt, task))
         .map_err(|unfit| infeasible(id, unfit))?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);

@@ -142,7 +142,8 @@ impl Step<'_> {
                 request,
                 target,
                 author,
-            } => self.unblock(*request, target, author),
+                planned,
+            } => self.unblock(*request, target, (author, *planned)),
             Command::ExpireBlocks { .. } => Ok(self.expire_blocks()),
             Command::CommitCheckpoint { .. } | Command::SpoilCheckpoint { .. } => {
                 self.keep_checkpoint(command)

@@ -146,7 +146,7 @@ fn check_move(
         let detail = format!("the place of job {} does not hold all its tasks", job.id);
         return Err(refuse(detail));
     }
-    let asker = Asker::for_later(job, unit);
+    let asker = Asker::for_later(job, unit, state.time);
     feasibility::check(state, asker, &one.tasks, freed)
         .map_err(|unfit| infeasible(job.id, unfit))?;
     admission::check(

@@ -294,11 +294,7 @@ fn check_hosts(state: &State, placement: &Placement) -> Result<ByHost, Rejection
     let job = state
         .job(placement.job)
         .ok_or(Rejection::UnknownJob(placement.job))?;
-    let asker = Asker {
-        job,
-        unit: placement.unit,
-        now: state.time,
-    };
+    let asker = Asker::at(job, placement.unit, state.time);
     feasibility::check(state, asker, &placement.tasks, &Freed::default())
         .map_err(|unfit| infeasible(placement.job, unfit))
 }

@@ -23,6 +23,10 @@ pub(super) fn check(state: &State, report: &mut Report) {
             check_block(state, &of_gpu, gpu.block.as_ref(), report);
         }
         check_limits(state, host, report);
+        let is_timed = { host.planned.as_ref() }.is_none_or(|block| block.planned.is_some());
+        report.require(is_timed, Rule::Health, &of_host, || {
+            "a block is planned for it, and it does not say for when".to_owned()
+        });
     }
     let held = if state.health.has_conditions() {
         Held::of(state)

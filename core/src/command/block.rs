@@ -1,5 +1,7 @@
 //! What is taken out of placement, and why.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 use crate::ids::GpuUuid;
@@ -12,6 +14,15 @@ pub enum BlockTarget {
     Host(String),
     /// A GPU.
     Gpu(GpuUuid),
+}
+
+impl fmt::Display for BlockTarget {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Host(name) => write!(formatter, "host `{name}`"),
+            Self::Gpu(uuid) => write!(formatter, "{uuid}"),
+        }
+    }
 }
 
 /// Why something is out of placement.
@@ -29,4 +40,36 @@ pub struct Block {
     pub expires_at: Option<TimeMs>,
     /// Present if running tasks must leave: the instant by which they are killed.
     pub drain_deadline: Option<TimeMs>,
+    /// Present if it was planned ahead: a maintenance window of a host.
+    pub planned: Option<Planned>,
+}
+
+/// When a block begins that is planned ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Planned {
+    /// When it is put.
+    pub at: TimeMs,
+    /// How long before that nothing more is placed on the host that may not have ended by then, in milliseconds.
+    pub notice_ms: u64,
+}
+
+impl Planned {
+    /// The notice where nothing else is said: an hour.
+    pub const NOTICE_MS_DEFAULT: u64 = 3_600_000;
+    /// The longest notice: 30 days.
+    pub const NOTICE_MS_MAX: u64 = 30 * 86_400_000;
+
+    /// Whether what begins at an instant, and may run for so long (for ever if none), may begin before it.
+    #[must_use]
+    pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
+        let may_run_ms = run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms));
+        begins_at.after(may_run_ms) <= self.at
+    }
+
+    /// From when on it keeps off what may run for so long.
+    #[must_use]
+    pub fn keeps_off_from(&self, run_time_ms_max: Option<u64>) -> TimeMs {
+        let may_run_ms = run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms));
+        TimeMs(self.at.0.saturating_sub(may_run_ms)).after(1)
+    }
 }

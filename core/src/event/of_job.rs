@@ -43,6 +43,8 @@ impl EventKind {
             | Self::GpuHealthChanged { .. }
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
+            | Self::BlockPlanned { .. }
+            | Self::PlannedBlockCancelled { .. }
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }

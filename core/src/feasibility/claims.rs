@@ -15,8 +15,10 @@ pub struct Asker<'a> {
     pub job: &'a Job,
     /// Which of its units.
     pub unit: UnitIndex,
-    /// The time by which work ends that begins now.
+    /// When it would begin, as far as one knows.
     pub now: TimeMs,
+    /// Whether it may use what others claim for a time by which it will have ended.
+    pub borrows: bool,
 }
 
 /// What counts as free although somebody has it.
@@ -51,14 +53,26 @@ impl Freed {
 }
 
 impl<'a> Asker<'a> {
-    /// A unit that asks for a claim, to begin at some time: nothing that begins then is sure to end before what others
-    /// claim is theirs, so it borrows none of it.
+    /// A unit that would begin now.
     #[must_use]
-    pub const fn for_later(job: &'a Job, unit: UnitIndex) -> Self {
+    pub const fn at(job: &'a Job, unit: UnitIndex, now: TimeMs) -> Self {
         Self {
             job,
             unit,
-            now: TimeMs(u64::MAX),
+            now,
+            borrows: true,
+        }
+    }
+
+    /// A unit that asks for a claim, to begin at some time from now on: nothing that begins then is sure to end before
+    /// what others claim is theirs, so it borrows none of it.
+    #[must_use]
+    pub const fn for_later(job: &'a Job, unit: UnitIndex, now: TimeMs) -> Self {
+        Self {
+            job,
+            unit,
+            now,
+            borrows: false,
         }
     }
 
@@ -70,7 +84,8 @@ impl<'a> Asker<'a> {
     }
 
     fn ends_before(&self, state: &State, (job, unit): (JobId, UnitIndex)) -> bool {
-        let Some(run_time_ms) = self.job.spec.scheduling.run_time_ms_max else {
+        let run_time_ms = self.job.spec.scheduling.run_time_ms_max;
+        let Some(run_time_ms) = run_time_ms.filter(|_| self.borrows) else {
             return false;
         };
         let claim = state
@@ -104,7 +119,23 @@ impl<'a> Asker<'a> {
             return Some(Misfit::NoGangs);
         }
         let is_taken = !host.on_probation || spec.may_be_lost();
-        (!is_taken).then_some(Misfit::OnProbation)
+        if !is_taken {
+            return Some(Misfit::OnProbation);
+        }
+        self.begins_too_late(host)
+    }
+
+    /// Whether a host is to be blocked before the unit is sure to have ended there.
+    #[must_use]
+    pub fn begins_too_late(&self, host: &Host) -> Option<Misfit> {
+        let block = host.planned.as_ref()?;
+        let planned = block.planned.as_ref()?;
+        let run_time_ms_max = self.job.spec.scheduling.run_time_ms_max;
+        let is_early = planned.lets_begin(self.now, run_time_ms_max);
+        (!is_early).then(|| Misfit::Maintenance {
+            in_ms: planned.at.since(self.now),
+            reason: block.reason.clone(),
+        })
     }
 
     /// Why the job may not be on a host for those who are there, or are to be.

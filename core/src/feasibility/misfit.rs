@@ -17,6 +17,13 @@ pub enum Misfit {
     OnProbation,
     /// A rule keeps gangs off it, for what it, a GPU or an adapter of it shows.
     NoGangs,
+    /// It is to be blocked, and the task may not have ended by then.
+    Maintenance {
+        /// In how many milliseconds.
+        in_ms: u64,
+        /// Why.
+        reason: String,
+    },
     /// It has too few free CPUs.
     Cpus {
         /// Thousandths of CPUs asked for.
@@ -92,6 +99,11 @@ impl fmt::Display for Misfit {
             Self::NoGangs => {
                 formatter.write_str("a health rule keeps gangs off it (`muster health list`)")
             }
+            Self::Maintenance { in_ms, reason } => write!(
+                formatter,
+                "it is to be blocked in {} s ({reason}), and takes only what is sure to end before",
+                in_ms / 1_000
+            ),
             Self::HostBlocked => formatter.write_str("it is blocked"),
             Self::Cpus {
                 need_milli,

@@ -1,11 +1,13 @@
 //! What a round does about claims: those that are ready are placed first; a unit that found no room may preempt, have
 //! others moved, or reserve.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::apply::{check_claim, groundless};
 use crate::command::{Claiming, Command, Moving, Standing, TaskPlacement, Victim};
-use crate::ids::{JobId, UnitIndex};
+use crate::feasibility::Asker;
+use crate::ids::{HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
 use crate::moves;
 use crate::plan::capacity::Capacity;
@@ -65,16 +67,43 @@ impl<'a> Round<'a> {
             let Some((claim, queue)) = claim.zip(queue) else {
                 continue;
             };
-            if let Some(why) = groundless(queue, &job.spec, (&claim.standing, &claim.tasks)) {
+            let why = groundless(queue, &job.spec, (&claim.standing, &claim.tasks));
+            let why = why.map(str::to_owned);
+            if let Some(reason) = why.or_else(|| self.too_late((job, *unit), claim)) {
                 self.plan.steps.push(Command::DropClaim {
                     leader: state.leadership.epoch,
                     job: *id,
                     unit: *unit,
-                    reason: why.to_owned(),
+                    reason,
                 });
             }
         }
         !self.plan.steps.is_empty()
+    }
+
+    /// Why a unit cannot begin any more where it claims: a host of it is to be blocked soon. Looked at again when that is so.
+    fn too_late(&mut self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> Option<String> {
+        let state = self.state;
+        if state.index.planned.is_empty() {
+            return None;
+        }
+        let hosts: BTreeSet<HostId> = claim.tasks.iter().map(|task| task.host).collect();
+        let planned = hosts.into_iter().filter_map(|host| state.host(host));
+        let begins_at = claim.expected_at.map_or(self.now, |at| at.max(self.now));
+        let asker = Asker::for_later(job, unit, begins_at);
+        for host in planned {
+            let Some(planned) = host.planned.as_ref().and_then(|block| block.planned) else {
+                continue;
+            };
+            if asker.begins_too_late(host).is_some() {
+                let in_s = planned.at.since(self.now) / 1_000;
+                let name = &host.name;
+                return Some(format!("host {name} is to be blocked in {in_s} s"));
+            }
+            let run_time_ms_max = job.spec.scheduling.run_time_ms_max;
+            self.again_at(planned.keeps_off_from(run_time_ms_max));
+        }
+        None
     }
 
     fn place_early(&mut self, job: &'a Job, unit: UnitIndex) {

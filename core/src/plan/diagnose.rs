@@ -59,7 +59,8 @@ impl Lacking<'_, '_> {
             let tasks = self.tasks_with(&all)?;
             Some(self.named(first, &tasks))
         };
-        let found = alone.or_else(|| self.without_engine()).or_else(together);
+        let by_hosts = || self.without_engine().or_else(|| self.without_plans());
+        let found = alone.or_else(by_hosts).or_else(together);
         found.unwrap_or(Blocker::Resources {
             need_gpus,
             free_gpus,
@@ -281,20 +282,42 @@ impl Lacking<'_, '_> {
             spec: Arc::new(spec),
             ..self.job.clone()
         };
-        let placed = unit::place(&mut self.capacity.clone(), &as_processes, self.unit).ok()?;
+        self.kept_off(&as_processes, |host| {
+            (!host.has_container_engine()).then_some(Misfit::NoContainerEngine)
+        })
+    }
+
+    /// Hosts with room that are to be blocked too soon, if it is for them that the unit is not placed.
+    fn without_plans(self) -> Option<Blocker> {
+        if self.capacity.state().index.planned.is_empty() {
+            return None;
+        }
+        let mut spec = JobSpec::clone(&self.job.spec);
+        // What ends at once may begin at any time.
+        spec.scheduling.run_time_ms_max = Some(0);
+        let at_once = Job {
+            spec: Arc::new(spec),
+            ..self.job.clone()
+        };
+        let asker = self.capacity.asker(self.job, self.unit);
+        self.kept_off(&at_once, |host| asker.begins_too_late(host))
+    }
+
+    /// The hosts that keep the unit off, of those on which it would be if it were another one.
+    fn kept_off(self, as_if: &Job, why: impl Fn(&Host) -> Option<Misfit>) -> Option<Blocker> {
+        let placed = unit::place(&mut self.capacity.clone(), as_if, self.unit).ok()?;
         let mut hosts: Vec<&Host> = { placed.tasks.iter() }
             .filter_map(|task| self.capacity.state().host(task.host))
-            .filter(|host| !host.has_container_engine())
             .collect();
         hosts.sort_by_key(|host| host.id);
         hosts.dedup_by_key(|host| host.id);
-        let places = hosts.into_iter().take(TOLD_MAX).map(|host| NamedPlace {
-            name: host.name.to_string(),
-            why: Misfit::NoContainerEngine.to_string(),
+        let places = hosts.into_iter().filter_map(|host| {
+            let why = why(host)?.to_string();
+            let name = host.name.to_string();
+            Some(NamedPlace { name, why })
         });
-        Some(Blocker::Named {
-            places: places.collect(),
-        })
+        let places: Vec<NamedPlace> = places.take(TOLD_MAX).collect();
+        (!places.is_empty()).then_some(Blocker::Named { places })
     }
 
     /// What the job names, and why it does not do.

@@ -8,8 +8,11 @@
 //! A queue that is at its limit reserves what its own work holds: that counts once, so that nothing else of the queue
 //! comes in between.
 
+use std::collections::BTreeSet;
+
 use crate::command::{TaskPlacement, Victim};
-use crate::ids::UnitIndex;
+use crate::feasibility::Asker;
+use crate::ids::{HostId, UnitIndex};
 use crate::plan::capacity::{Capacity, Masks, positions};
 use crate::plan::running::{End, Running, Useful};
 use crate::plan::{prefix, unit};
@@ -27,9 +30,37 @@ pub(super) struct Reservation {
     pub(super) likely_at: TimeMs,
 }
 
+/// Hosts that are to be blocked too early are left out so many times, each time those of the last try.
+const LEFT_OUT_TRIES_MAX: usize = 8;
+
 /// Where the unit fits first, on tasks that it is allowed; none if it does not fit without all that run now. Those are
-/// shown by when they end.
+/// shown by when they end. A host that is to be blocked before the unit would have ended there is left out.
 pub(super) fn propose(
+    capacity: &Capacity<'_>,
+    (job, index): (&Job, UnitIndex),
+    ending: &[(End, Running<'_>)],
+    is_allowed: impl Fn(&[TaskPlacement]) -> bool,
+) -> Option<Reservation> {
+    let mut left_out: Vec<HostId> = Vec::new();
+    for _ in 0..LEFT_OUT_TRIES_MAX {
+        let capacity = capacity.without_hosts(&left_out);
+        let found = propose_on(&capacity, (job, index), ending, &is_allowed)?;
+        let asker = Asker::for_later(job, index, found.likely_at.max(capacity.now()));
+        let hosts: BTreeSet<HostId> = found.tasks.iter().map(|task| task.host).collect();
+        let records = hosts
+            .into_iter()
+            .filter_map(|host| capacity.state().host(host));
+        let too_late = records.filter(|host| asker.begins_too_late(host).is_some());
+        let too_late: Vec<HostId> = too_late.map(|host| host.id).collect();
+        if too_late.is_empty() {
+            return Some(found);
+        }
+        left_out.extend(too_late);
+    }
+    None
+}
+
+fn propose_on(
     capacity: &Capacity<'_>,
     (job, index): (&Job, UnitIndex),
     ending: &[(End, Running<'_>)],

@@ -382,8 +382,9 @@ impl<'a> Round<'a> {
             false => group_position(job, unit),
         };
         let shape = &queued.line.shape;
-        let has_claims = !self.state.index.claims.is_empty();
-        let run_time_ms = shape.run_time_ms().filter(|_| has_claims);
+        let index = &self.state.index;
+        let counts = !index.claims.is_empty() || !index.planned.is_empty();
+        let run_time_ms = shape.run_time_ms().filter(|_| counts);
         (queued.places, group, run_time_ms)
     }
 

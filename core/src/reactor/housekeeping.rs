@@ -154,13 +154,13 @@ impl Housekeeping {
     }
 }
 
-/// Lets blocks go that are over; returns the end of the first one.
+/// Puts blocks that were planned and lets those go that are over; returns when the first one is due.
 fn expire_blocks(
     (state, leader): (&State, LeadershipEpoch),
     time: TimeMs,
     commands: &mut Vec<Command>,
 ) -> Option<TimeMs> {
-    let (first, _, _) = *state.index.expiring.get_min()?;
+    let (first, _, _) = *state.index.block_changes.get_min()?;
     if first <= time {
         commands.push(Command::ExpireBlocks { leader });
     }

@@ -34,6 +34,8 @@ pub struct Host {
     pub health_since: TimeMs,
     /// Present while it is out of placement.
     pub block: Option<Block>,
+    /// The block that is planned for it.
+    pub planned: Option<Block>,
     /// Whether it, or a GPU of it, has to prove itself: it takes only work that can be lost. Derived from the health.
     #[serde(skip)]
     pub on_probation: bool,

@@ -52,8 +52,10 @@ pub struct Index {
     pub run_times: RunTimes,
     /// Pools of hosts with what is out of placement of them.
     pub pools: Pools,
-    /// Blocks that end by themselves: expiry, host, and position of the GPU in it (none = the host).
-    pub expiring: OrdSet<(TimeMs, HostId, Option<u32>)>,
+    /// Blocks that begin or end by themselves, by when.
+    pub block_changes: OrdSet<(TimeMs, HostId, BlockChange)>,
+    /// Hosts for which a block is planned.
+    pub planned: OrdSet<HostId>,
     /// What queues and their users have.
     pub usage: UsageByQueue,
     /// Which cells are bound to which virtual cluster and which are free; empty while there is none.
@@ -78,6 +80,15 @@ pub struct Index {
     pub claims: OrdMap<(JobId, UnitIndex), ClaimProgress>,
 }
 
+/// What becomes of a host's blocks by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum BlockChange {
+    /// The one that is planned begins.
+    Begins,
+    /// The one of the host is over, or of the GPU at a position.
+    Ends(Option<u32>),
+}
+
 /// How far a claim is from being ready.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClaimProgress {
@@ -99,7 +110,7 @@ pub(crate) struct HostEntries {
     unfit_gpus: u32,
     /// Free GPUs by model, if it accepts work; hosts have one or two models.
     pub(super) by_model: Vec<(Arc<str>, u32)>,
-    expiring: Vec<(TimeMs, Option<u32>)>,
+    block_changes: Vec<(TimeMs, BlockChange)>,
     load: HostLoad,
     totals: Totals,
     /// Units with a claim here, and how many of the GPUs that they claim are held.
@@ -127,11 +138,18 @@ impl HostEntries {
         let on_gpus = blocks.map(|(gpu, position)| (&gpu.block, Some(position)));
         for (block, position) in std::iter::once((&host.block, None)).chain(on_gpus) {
             let expiry = block.as_ref().and_then(|block| block.expires_at);
-            entries
-                .expiring
-                .extend(expiry.map(|expires_at| (expires_at, position)));
+            let ends = expiry.map(|expires_at| (expires_at, BlockChange::Ends(position)));
+            entries.block_changes.extend(ends);
         }
+        let planned = host.planned.as_ref().and_then(|block| block.planned);
+        let begins = planned.map(|planned| (planned.at, BlockChange::Begins));
+        entries.block_changes.extend(begins);
         entries
+    }
+
+    fn has_plan(&self) -> bool {
+        let mut changes = self.block_changes.iter();
+        changes.any(|(_, change)| *change == BlockChange::Begins)
     }
 
     /// Whether its pool counts the host as before, as far as one can see from here.
@@ -367,12 +385,16 @@ impl Index {
             self.insert_free(class, count, host);
         }
         self.recount_cells(host, before, after);
-        for (expires_at, position) in &before.expiring {
-            self.expiring.remove(&(*expires_at, host, *position));
+        for (at, change) in &before.block_changes {
+            self.block_changes.remove(&(*at, host, *change));
         }
-        for (expires_at, position) in &after.expiring {
-            self.expiring.insert((*expires_at, host, *position));
+        for (at, change) in &after.block_changes {
+            self.block_changes.insert((*at, host, *change));
         }
+        match after.has_plan() {
+            true => self.planned.insert(host),
+            false => self.planned.remove(&host),
+        };
         self.replace_claims(&before.claims, &after.claims);
     }
 

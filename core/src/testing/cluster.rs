@@ -141,11 +141,7 @@ impl Cluster {
     pub fn first_fit(&self, id: JobId, unit: UnitIndex) -> Option<Command> {
         let job = self.state.job(id)?;
         let mut hosts = self.state.hosts.values();
-        let asker = Asker {
-            job,
-            unit,
-            now: self.now,
-        };
+        let asker = Asker::at(job, unit, self.now);
         let freed = Freed::default();
         let mut ledger = Ledger::open(&self.state, hosts.next()?, asker, &freed);
         let mut at = *self.state.hosts.keys().next()?;

@@ -14,8 +14,8 @@ mod scheduling;
 use std::sync::Arc;
 
 use crate::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason,
-    TaskPlacement,
+    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Planned,
+    StopReason, TaskPlacement,
 };
 use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{
@@ -58,6 +58,7 @@ pub fn draw_command(state: &State, entropy: u64) -> (TimeMs, Command) {
         83..86 => draw.host_health(),
         86..88 => draw.gpu_health(),
         88 => draw.health(),
+        89..92 if draw.once_in(8) => draw.planned_block(),
         89..92 => draw.block(),
         92..94 => draw.unblock(),
         94..95 => Command::ExpireBlocks {
@@ -316,11 +317,7 @@ impl<'a> Draw<'a> {
         let Some(job) = state.job(id) else {
             return Vec::new();
         };
-        let asker = Asker {
-            job,
-            unit,
-            now: state.time,
-        };
+        let asker = Asker::at(job, unit, state.time);
         let freed = Freed::default();
         let mut ledgers = std::collections::BTreeMap::new();
         let mut tasks = Vec::new();
@@ -422,6 +419,30 @@ impl<'a> Draw<'a> {
                 since: TimeMs::default(),
                 expires_at,
                 drain_deadline,
+                planned: None,
+            },
+        }
+    }
+
+    /// A block of a host that is planned ahead.
+    fn planned_block(&mut self) -> Command {
+        let host = self.host();
+        let name = self.state.host(host).map(|host| host.name.to_string());
+        let at = self.state.time.after(self.below(300_000));
+        Command::Block {
+            request: request_id(self.below(REQUESTS)),
+            target: BlockTarget::Host(name.unwrap_or_else(|| "nowhere".to_owned())),
+            block: Block {
+                reason: "firmware".to_owned(),
+                author: "grace".to_owned(),
+                evidence: String::new(),
+                since: TimeMs::default(),
+                expires_at: self.once_in(2).then(|| at.after(1 + self.below(600_000))),
+                drain_deadline: self.once_in(2).then(|| at.after(self.below(60_000))),
+                planned: Some(Planned {
+                    at,
+                    notice_ms: self.below(60_000),
+                }),
             },
         }
     }
@@ -431,6 +452,7 @@ impl<'a> Draw<'a> {
             request: request_id(self.below(REQUESTS)),
             target: self.target(),
             author: "grace".to_owned(),
+            planned: self.once_in(4),
         }
     }
 

@@ -69,6 +69,7 @@ scripts! {
     limits_of_queues,
     local_retries,
     lying_worker,
+    maintenance_windows,
     member_failure,
     member_swap,
     member_swap_host_lost,

@@ -13,7 +13,8 @@ use std::sync::Arc;
 use goldenscript::{ArgumentConsumer, Context};
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuHealth, HostHealth, HostRegistration,
-    MemberSwap, Placement, SignalSender, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
+    TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -118,6 +119,7 @@ impl Runner {
                 request: self.request(args)?,
                 target: target(args)?,
                 author: "grace".to_owned(),
+                planned: args.key_or("planned", false)?,
             }),
             "expire" => Ok(Command::ExpireBlocks { leader }),
             "host_health" => host_health(args, leader),
@@ -389,6 +391,14 @@ impl Runner {
             since: TimeMs::default(),
             expires_at: later(args.key("expires")?),
             drain_deadline: later(args.key("drain")?),
+            planned: {
+                let notice_ms: Option<u64> = args.key("notice")?;
+                let at = later(args.key("in")?);
+                at.map(|at| Planned {
+                    at,
+                    notice_ms: notice_ms.unwrap_or(Planned::NOTICE_MS_DEFAULT),
+                })
+            },
         };
         Ok(Command::Block {
             request: self.request(args)?,

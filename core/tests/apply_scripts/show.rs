@@ -335,6 +335,12 @@ impl Show {
                 removed,
             } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
             E::JobEligible { job } => format!("job {job} waits for no other any more"),
+            E::BlockPlanned { target, block } => {
+                format!("{} to be {}", target_of(target), self.block(block))
+            }
+            E::PlannedBlockCancelled { target, author } => {
+                format!("{} not to be blocked, by {author}", target_of(target))
+            }
             other => format!("{other:?}"),
         }
     }
@@ -343,6 +349,10 @@ impl Show {
         let mut text = format!("blocked by {}: {:?}", block.author, block.reason);
         if let Some(at) = block.expires_at {
             let _ = write!(text, " until {}", self.time(at));
+        }
+        if let Some(planned) = block.planned {
+            let (at, notice_ms) = (self.time(planned.at), planned.notice_ms);
+            let _ = write!(text, " planned at {at} with notice {notice_ms}");
         }
         if let Some(at) = block.drain_deadline {
             let _ = write!(text, " drained by {}", self.time(at));
@@ -440,6 +450,9 @@ impl Show {
         let mut text = format!("host {} {} {:?}", host.id, host.name, host.health);
         if let Some(block) = &host.block {
             let _ = write!(text, " {}", self.block(block));
+        }
+        if let Some(block) = &host.planned {
+            let _ = write!(text, " to be {}", self.block(block));
         }
         if host.no_gangs {
             text.push_str(" no gangs");

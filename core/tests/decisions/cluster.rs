@@ -5,7 +5,7 @@ use std::error::Error;
 
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, HostRegistration,
-    Placement, TaskPlacement,
+    Placement, Planned, TaskPlacement,
 };
 use muster_core::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use muster_core::plan::{Budget, Plan, plan};
@@ -146,7 +146,11 @@ impl NamedCluster {
         Ok(host.gpus.get(index).ok_or("no such GPU")?.uuid)
     }
 
-    pub(crate) fn block(&mut self, target: &str) -> Result<(), Box<dyn Error>> {
+    pub(crate) fn block(
+        &mut self,
+        target: &str,
+        planned: Option<Planned>,
+    ) -> Result<(), Box<dyn Error>> {
         let command = Command::Block {
             request: self.cluster.next_request(),
             target: self.target(target)?,
@@ -157,17 +161,19 @@ impl NamedCluster {
                 since: TimeMs::default(),
                 expires_at: None,
                 drain_deadline: None,
+                planned,
             },
         };
         self.apply(&command);
         Ok(())
     }
 
-    pub(crate) fn unblock(&mut self, target: &str) -> Result<(), Box<dyn Error>> {
+    pub(crate) fn unblock(&mut self, target: &str, planned: bool) -> Result<(), Box<dyn Error>> {
         let command = Command::Unblock {
             request: self.cluster.next_request(),
             target: self.target(target)?,
             author: "grace".to_owned(),
+            planned,
         };
         self.apply(&command);
         Ok(())

@@ -4,7 +4,7 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
-use muster_core::command::{Command as Replicated, JobDefaults, TaskOutcome};
+use muster_core::command::{Command as Replicated, JobDefaults, Planned, TaskOutcome};
 use muster_core::desired;
 use muster_core::ids::TaskIndex;
 use muster_core::plan::{Blocker, Budget, explain};
@@ -152,8 +152,18 @@ pub(crate) enum Command {
     Cancel { name: String },
     /// Takes a host or a GPU (node-0001/3) out.
     Block { target: String },
-    /// Lets it back in.
-    Unblock { target: String },
+    /// Plans a host's block: in so long, with such a notice.
+    Window {
+        host: String,
+        span_ms: u64,
+        notice_ms: u64,
+    },
+    /// Lets it back in, or cancels what is planned.
+    Unblock {
+        target: String,
+        #[arg(key, optional)]
+        planned: bool,
+    },
     /// Makes a host up, suspect or lost.
     Health { host: String, health: String },
     /// Makes a GPU unfit.
@@ -276,8 +286,19 @@ impl goldenscript::Runner for PlanRunner {
                 self.named.apply(&command);
             }
             Command::Engine { host, gone } => self.named.equip(host, !gone)?,
-            Command::Block { target } => self.named.block(target)?,
-            Command::Unblock { target } => self.named.unblock(target)?,
+            Command::Block { target } => self.named.block(target, None)?,
+            Command::Window {
+                host,
+                span_ms,
+                notice_ms,
+            } => {
+                let planned = Planned {
+                    at: self.named.cluster.now.after(*span_ms),
+                    notice_ms: *notice_ms,
+                };
+                self.named.block(host, Some(planned))?;
+            }
+            Command::Unblock { target, planned } => self.named.unblock(target, *planned)?,
             Command::Health { host, health } => self.named.set_health(host, health)?,
             Command::Fault { host, index } => self.named.fault(host, *index)?,
             Command::Wait { span_ms } => self.named.cluster.wait(*span_ms),

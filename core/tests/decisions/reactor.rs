@@ -212,6 +212,7 @@ impl goldenscript::Runner for ReactorRunner {
                         since: self.named.cluster.now,
                         expires_at: Some(self.named.cluster.now.after(*span_ms)),
                         drain_deadline: None,
+                        planned: None,
                     },
                 };
                 self.named.apply(&command);

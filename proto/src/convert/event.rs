@@ -61,6 +61,8 @@ twin_variants! {
         GpuHealthChanged { gpu: gpu, host: host_id, host_name: host, health: health },
         Blocked { target: target, block: block },
         Unblocked { target: target, author: author },
+        BlockPlanned { target: target, block: block },
+        PlannedBlockCancelled { target: target, author: author },
         CheckpointCommitted {
             job: job_id, unit: unit, epoch: epoch, step: step, path: path, size_bytes: size_bytes,
         },
@@ -131,6 +133,8 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::GpuHealthChanged { .. } => Self::GpuHealthChanged,
             EventKind::Blocked { .. } => Self::Blocked,
             EventKind::Unblocked { .. } => Self::Unblocked,
+            EventKind::BlockPlanned { .. } => Self::BlockPlanned,
+            EventKind::PlannedBlockCancelled { .. } => Self::PlannedBlockCancelled,
             EventKind::CheckpointCommitted { .. } => Self::CheckpointCommitted,
             EventKind::QueueSet { .. } => Self::QueueSet,
             EventKind::QueuesConfigured { .. } => Self::QueuesConfigured,

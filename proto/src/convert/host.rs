@@ -31,6 +31,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         boot_id: host.boot_id.clone(),
         tasks: state.index.tasks.get(&host.id).copied().unwrap_or(0),
         claims: host.claims.iter().map(|claim| (*claim).into()).collect(),
+        planned: host.planned.as_ref().map(Into::into),
         cells: { state.index.host_cells.get(&host.id) }
             .map(|cells| cells_to_wire(&state.topology, cells)),
     }

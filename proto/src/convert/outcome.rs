@@ -1,7 +1,7 @@
 //! Health, blocks, exits and the reasons for stopping.
 
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, SignalSender, StopReason,
+    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, Planned, SignalSender, StopReason,
 };
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
@@ -66,6 +66,10 @@ impl From<v1::Block> for Block {
             since: TimeMs(wire.since_ms),
             expires_at: wire.expires_at_ms.map(TimeMs),
             drain_deadline: wire.drain_deadline_ms.map(TimeMs),
+            planned: wire.planned.map(|planned| Planned {
+                at: TimeMs(planned.at_ms),
+                notice_ms: planned.notice_ms,
+            }),
         }
     }
 }
@@ -79,6 +83,10 @@ impl From<&Block> for v1::Block {
             since_ms: block.since.0,
             expires_at_ms: block.expires_at.map(|at| at.0),
             drain_deadline_ms: block.drain_deadline.map(|at| at.0),
+            planned: block.planned.map(|planned| v1::Planned {
+                at_ms: planned.at.0,
+                notice_ms: planned.notice_ms,
+            }),
         }
     }
 }

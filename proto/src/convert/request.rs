@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Block, BlockTarget, Command, HealthCommand};
+use muster_core::command::{Block, BlockTarget, Command, HealthCommand, Planned};
 use muster_core::ids::JobId;
 use muster_core::limits::{CONFIGURATION_BYTES_MAX, LIVE_JOBS_PER_QUEUE_MAX, SPEC_BYTES_MAX};
 use muster_core::quota::QueueTree;
@@ -103,6 +103,10 @@ pub fn block_command(request: v1::BlockRequest) -> Result<Command, Rejection> {
             since: TimeMs::default(),
             expires_at: request.expires_at_ms.map(TimeMs),
             drain_deadline: request.drain_deadline_ms.map(TimeMs),
+            planned: { request.begins_at_ms }.map(|at_ms| Planned {
+                at: TimeMs(at_ms),
+                notice_ms: request.notice_ms.unwrap_or(Planned::NOTICE_MS_DEFAULT),
+            }),
         },
     })
 }
@@ -119,6 +123,7 @@ pub fn unblock_command(request: v1::UnblockRequest) -> Result<Command, Rejection
         request: id,
         target,
         author: request.author,
+        planned: request.planned,
     })
 }
 

@@ -85,6 +85,8 @@ fn tells_of_lives(command: &Command) -> bool {
             )
         }
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
+        Command::Block { block, .. } => block.planned.is_some(),
+        Command::Unblock { planned, .. } => *planned,
         Command::SpoilCheckpoint { .. }
         | Command::SetJobDefaults { .. }
         | Command::SubmitPipeline { .. } => true,
@@ -145,7 +147,7 @@ twin_variants! {
         SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
         StopAttempt { leader: leader, job: job, unit: unit, epoch: epoch, reason: reason },
         Block { request: request, target: target, block: block },
-        Unblock { request: request, target: target, author: author },
+        Unblock { request: request, target: target, author: author, planned: planned },
         ExpireBlocks { leader: leader },
         SetQueue { request: request, name: name, live_jobs_max: live_jobs_max },
         Prune { leader: leader },

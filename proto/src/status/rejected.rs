@@ -96,6 +96,7 @@ const fn code_of(rejection: &Rejection) -> Code {
         | Rejection::PlacementInfeasible { .. }
         | Rejection::StaleIncarnation { .. }
         | Rejection::NotBlocked(_)
+        | Rejection::NothingPlanned(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_)
         | Rejection::QueueHasChildren { .. }
@@ -136,6 +137,7 @@ const fn reason_of(rejection: &Rejection) -> &'static str {
         Rejection::InvalidRegistration(_) => "INVALID_REGISTRATION",
         Rejection::InvalidRequest(_) => "INVALID_REQUEST",
         Rejection::NotBlocked(_) => "NOT_BLOCKED",
+        Rejection::NothingPlanned(_) => "NOTHING_PLANNED",
         Rejection::InvalidConfiguration(_) => "INVALID_CONFIGURATION",
         Rejection::QueueHasChildren { .. } => "QUEUE_HAS_CHILDREN",
         Rejection::QueueRetired(_) => "QUEUE_RETIRED",
@@ -212,7 +214,9 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             current,
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
-        Rejection::NotBlocked(target) => texts(&[("target", target)]),
+        Rejection::NotBlocked(target) | Rejection::NothingPlanned(target) => {
+            texts(&[("target", target)])
+        }
         Rejection::UnknownComponent(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_) => about_health(rejection),

@@ -21,8 +21,8 @@ use muster_core::beat::{
 };
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, JobDefaults, MemoryEnd, Placement, SignalSender, StopReason, TaskOutcome,
-    TaskPlacement, TaskReport,
+    HostRegistration, JobDefaults, MemoryEnd, Placement, Planned, SignalSender, StopReason,
+    TaskOutcome, TaskPlacement, TaskReport,
 };
 use muster_core::desired::{
     CheckpointCare, CheckpointRef, DesiredState, GangHost, RankInfo, StopInstruction,
@@ -374,14 +374,21 @@ fn target() -> impl Strategy<Value = BlockTarget> {
 fn block() -> impl Strategy<Value = Block> {
     let time = || option::of((0..100_000u64).prop_map(TimeMs));
     let names = ("[a-z]{1,8}", "[a-z]{1,8}", text());
-    (names, any::<u64>(), time(), time()).prop_map(
-        |((reason, author, evidence), since, expires_at, drain_deadline)| Block {
+    let planned = option::of((0..100_000u64, 0..100_000u64)).prop_map(|planned| {
+        planned.map(|(at, notice_ms)| Planned {
+            at: TimeMs(at),
+            notice_ms,
+        })
+    });
+    (names, any::<u64>(), time(), time(), planned).prop_map(
+        |((reason, author, evidence), since, expires_at, drain_deadline, planned)| Block {
             reason,
             author,
             evidence,
             since: TimeMs(since),
             expires_at,
             drain_deadline,
+            planned,
         },
     )
 }
@@ -446,11 +453,14 @@ fn user_command() -> impl Strategy<Value = Command> {
             target,
             block,
         }),
-        (request(), target(), text()).prop_map(|(request, target, author)| Command::Unblock {
-            request,
-            target,
-            author,
-        }),
+        (request(), target(), text(), any::<bool>()).prop_map(
+            |(request, target, author, planned)| Command::Unblock {
+                request,
+                target,
+                author,
+                planned,
+            }
+        ),
         (request(), text(), any::<u64>()).prop_map(|(request, name, live_jobs_max)| {
             Command::SetQueue {
                 request,

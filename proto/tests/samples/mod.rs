@@ -7,7 +7,8 @@ use std::sync::Arc;
 
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, Placement, Standing, StopReason, TaskOutcome, TaskPlacement, TaskReport,
+    HostRegistration, Placement, Planned, Standing, StopReason, TaskOutcome, TaskPlacement,
+    TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -99,6 +100,18 @@ pub(crate) fn block() -> Block {
         since: TimeMs(1_790_000_000_000),
         expires_at: Some(TimeMs(1_790_000_600_000)),
         drain_deadline: Some(TimeMs(1_790_000_060_000)),
+        planned: None,
+    }
+}
+
+/// A block that is planned ahead.
+pub(crate) fn planned_block() -> Block {
+    Block {
+        planned: Some(Planned {
+            at: TimeMs(1_790_000_050_000),
+            notice_ms: 3_600_000,
+        }),
+        ..block()
     }
 }
 
@@ -246,11 +259,29 @@ fn user_commands() -> Vec<(&'static str, Command)> {
             },
         ),
         (
+            "block_host_planned",
+            Command::Block {
+                request: REQUEST,
+                target: BlockTarget::Host("node01".to_owned()),
+                block: planned_block(),
+            },
+        ),
+        (
             "unblock_gpu",
             Command::Unblock {
                 request: REQUEST,
                 target: BlockTarget::Gpu(gpu(1)),
+                author: author.clone(),
+                planned: false,
+            },
+        ),
+        (
+            "unblock_host_planned",
+            Command::Unblock {
+                request: REQUEST,
+                target: BlockTarget::Host("node01".to_owned()),
                 author,
+                planned: true,
             },
         ),
         (

@@ -74,6 +74,7 @@ fn host(id: HostId, first_gpu: u128) -> Host {
         health: HostHealth::Up,
         health_since: TimeMs(200),
         block: (id.get() == 2).then(block),
+        planned: None,
         gpus: vec![
             sample_gpu(first_gpu, Some(TaskIndex(id.get() - 1))),
             sample_gpu(first_gpu + 1, None),

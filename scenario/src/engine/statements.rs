@@ -60,6 +60,7 @@ impl Driver {
                     request: self.cluster.next_request(),
                     target: self.target(target)?,
                     author: AUTHOR.to_owned(),
+                    planned: false,
                 };
                 self.ask(command)?;
             }
@@ -329,6 +330,7 @@ impl Driver {
             since: TimeMs::default(),
             expires_at: later(for_ms),
             drain_deadline: later(drain_ms),
+            planned: None,
         };
         let target = self.target(target)?;
         let request = self.cluster.next_request();

@@ -102,6 +102,8 @@ impl Changes {
             | EventKind::JobFinished { .. }
             | EventKind::UnitRequeued { .. }
             | EventKind::Unblocked { .. }
+            | EventKind::BlockPlanned { .. }
+            | EventKind::PlannedBlockCancelled { .. }
             | EventKind::QueueSet { .. }
             | EventKind::QueuesConfigured { .. }
             | EventKind::TopologySet { .. }

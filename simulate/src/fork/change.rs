@@ -71,5 +71,6 @@ fn block(drain_deadline: Option<TimeMs>) -> Block {
         since: TimeMs::default(),
         expires_at: None,
         drain_deadline,
+        planned: None,
     }
 }

@@ -72,6 +72,7 @@ impl World<'_> {
                 request,
                 target,
                 author: AUTHOR.to_owned(),
+                planned: false,
             })?;
             self.follow()?;
         }

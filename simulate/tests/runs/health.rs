@@ -93,5 +93,8 @@ fn the_same_illness_takes_the_same_course() {
     let scenario = cared_for(UNKNOWN, Care::Lemons);
     let [first, second] = [(), ()].map(|()| vec![run(&scenario, Policy::Fifo)]);
     assert_eq!(counts(&first[0]), counts(&second[0]));
-    assert_eq!(everything(&scenario, &first), everything(&scenario, &second));
+    assert_eq!(
+        everything(&scenario, &first),
+        everything(&scenario, &second)
+    );
 }

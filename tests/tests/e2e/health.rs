@@ -144,7 +144,11 @@ async fn a_drill_goes_through_the_doors_of_a_real_fault() {
     for (rule, figure, told) in [
         ("gpu_reset", "required=1", "no rule is called `gpu_reset`"),
         ("gpu_reset_required", "needed=1", "it has required"),
-        ("fs_readonly", "readonly=1", "is about a host, and this is a gpu"),
+        (
+            "fs_readonly",
+            "readonly=1",
+            "is about a host, and this is a gpu",
+        ),
     ] {
         let wrong = inject(&["reading", &place, rule, figure]).await;
         assert_ne!(wrong.code, 0, "{wrong:?}");

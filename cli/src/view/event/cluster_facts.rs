@@ -126,6 +126,26 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"target": target, "author": event.author});
             facts("unblocked", Tone::Good, text, detail)
         }
+        Kind::BlockPlanned(event) => {
+            let target = word::block_target(event.target.as_ref());
+            let block = event.block.clone().unwrap_or_default();
+            let planned = block.planned.unwrap_or_default();
+            let at = instant(planned.at_ms);
+            let text = format!("{target} from {at} by {}: {}", block.author, block.reason);
+            let detail = json!({
+                "target": target, "author": block.author, "reason": block.reason,
+                "evidence": block.evidence, "expires_at": block.expires_at_ms.map(instant),
+                "drain_deadline": block.drain_deadline_ms.map(instant),
+                "planned_at": at, "notice_ms": planned.notice_ms,
+            });
+            facts("block_planned", Tone::Plain, text, detail)
+        }
+        Kind::PlannedBlockCancelled(event) => {
+            let target = word::block_target(event.target.as_ref());
+            let text = format!("{target} by {}", event.author);
+            let detail = json!({"target": target, "author": event.author});
+            facts("planned_block_cancelled", Tone::Plain, text, detail)
+        }
         Kind::JobDefaultsSet(event) => {
             let max = event.attempts_without_progress_max;
             let text =

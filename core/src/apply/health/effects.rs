@@ -265,6 +265,7 @@ fn block_of_hold(held: &Held) -> Option<Block> {
         since: held.since,
         expires_at: None,
         drain_deadline: None,
+        planned: None,
     })
 }
 
@@ -280,5 +281,6 @@ fn automatic_block(condition: &Condition) -> Block {
         since: accusation.map_or(condition.since, |change| change.at),
         expires_at: None,
         drain_deadline: None,
+        planned: None,
     }
 }

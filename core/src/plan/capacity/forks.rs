@@ -116,11 +116,7 @@ impl<'a> Capacity<'a> {
 
     /// A unit that asks now.
     pub(crate) const fn asker<'b>(&self, job: &'b Job, unit: UnitIndex) -> Asker<'b> {
-        Asker {
-            job,
-            unit,
-            now: self.now,
-        }
+        Asker::at(job, unit, self.now)
     }
 
     fn fork(&self) -> Self {

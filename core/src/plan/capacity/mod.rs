@@ -174,7 +174,7 @@ impl<'a> Capacity<'a> {
             // Nearly always nothing is narrowed, and then the likeness need not be spelled out.
             let narrowed = match self.narrowed.is_empty() {
                 true => None,
-                false => self.narrowed.get(&need.likeness()),
+                false => self.narrowed.get(&need.likeness(self.state)),
             };
             let hosts = narrowed.or_else(|| self.free.get(need.class))?;
             let mut candidates = hosts.range((need.group.resources.gpus, HostId(0))..);
@@ -195,7 +195,7 @@ impl<'a> Capacity<'a> {
         if hopeless.is_empty() {
             return;
         }
-        let likeness = need.likeness();
+        let likeness = need.likeness(self.state);
         if self.narrowed.len() >= LIKENESSES_MAX && !self.narrowed.contains_key(&likeness) {
             return;
         }

@@ -6,7 +6,7 @@ use crate::feasibility::Asker;
 use crate::ids::{HostId, JobId};
 use crate::plan::capacity::Masks;
 use crate::spec::TaskGroup;
-use crate::state::HostClass;
+use crate::state::{HostClass, State};
 use crate::topology::{GpuMask, Own};
 
 /// What one task needs of its host.
@@ -28,8 +28,19 @@ pub(crate) struct Need<'a> {
     pub(crate) few_hosts: Option<&'a BTreeSet<HostId>>,
 }
 
-/// Needs that are alike: the resources' numbers, and the job and group where it matters which those are.
-pub(super) type Likeness = (HostClass, (u32, u32, u64), Own, Option<(JobId, usize)>);
+/// Needs that are alike: the resources' numbers, which hosts take such work, and the job and group where it matters which
+/// those are.
+pub(super) type Likeness = (
+    HostClass,
+    (u32, u32, u64),
+    Own,
+    Takers,
+    Option<(JobId, usize)>,
+);
+
+/// By what hosts take work or not that can take no other: whether it is a gang, may be lost, and how long it may run where
+/// that matters.
+type Takers = (bool, bool, Option<u64>);
 
 impl Need<'_> {
     /// Whether any free GPUs of the class do.
@@ -45,9 +56,16 @@ impl Need<'_> {
         }
     }
 
-    pub(super) fn likeness(&self) -> Likeness {
+    pub(super) fn likeness(&self, state: &State) -> Likeness {
         let needs = &self.group.resources;
-        let scheduling = &self.asker.job.spec.scheduling;
+        let spec = &self.asker.job.spec;
+        let scheduling = &spec.scheduling;
+        let run_time_ms_max = scheduling.run_time_ms_max;
+        let takers = (
+            spec.gang,
+            spec.may_be_lost(),
+            run_time_ms_max.filter(|_| !state.index.planned.is_empty()),
+        );
         let particular = self.group.tasks_per_host_max.is_some()
             || self.named.is_some()
             || self.asker.is_exclusive()
@@ -58,6 +76,7 @@ impl Need<'_> {
             HostClass::clone(self.class),
             (needs.gpus, needs.cpus_milli, needs.memory_mib),
             self.own,
+            takers,
             particular.then_some((self.asker.job.id, self.position)),
         )
     }

@@ -3,6 +3,8 @@
 //! First what leaves the job as it is (time, blocks let go, a limit raised), then what it could ask for instead, each
 //! kind from the least change on. What is named in the end without a trial says so.
 
+use std::collections::BTreeSet;
+
 use crate::apply::apply;
 use crate::command::{BlockTarget, Command};
 use crate::ids::{RequestId, UnitIndex};
@@ -16,7 +18,7 @@ use crate::plan::potential::describe;
 use crate::plan::{Blocker, Change, LimitKind, LimitReached};
 use crate::quota::QueueConfig;
 use crate::spec::TaskGroup;
-use crate::state::{Host, Job, State};
+use crate::state::{BlockChange, Host, Job, State};
 use crate::time::TimeMs;
 
 /// Blocks that are tried out as the reason, one by one and then together.
@@ -24,6 +26,9 @@ const BLOCKS_TRIED_MAX: usize = 16;
 
 /// Hosts whose exclusion is tried out, one by one and then all together.
 const EXCLUDED_TRIED_MAX: usize = 16;
+
+/// Planned blocks of hosts before which a job might have ended, that are tried.
+const PLANS_TRIED_MAX: usize = 16;
 
 /// A job is advised to take a shorter time limit only if it is at least so long, in milliseconds.
 const RUN_TIME_MS_MIN: u64 = 60_000;
@@ -200,6 +205,7 @@ impl Search<'_, '_> {
                 request: RequestId(u128::MAX - number),
                 target: target.clone(),
                 author: "explain".to_owned(),
+                planned: false,
             };
             apply(&mut fork, self.met.now, &unblock);
         }
@@ -221,7 +227,8 @@ impl Search<'_, '_> {
                 }))
             }
             Blocker::OwnHosts { .. } => self.change(Change::ShareHosts),
-            Blocker::Named { .. } => self.change(Change::AnyPlace),
+            Blocker::Named { .. } => { self.change(Change::AnyPlace) }
+                .or_else(|| self.first_that_fits(self.sooner_over())),
             Blocker::Excluded { hosts } => {
                 let singly = hosts.iter().take(EXCLUDED_TRIED_MAX);
                 let singly = singly.map(|host| vec![host.clone()]);
@@ -237,6 +244,20 @@ impl Search<'_, '_> {
             Blocker::Room(short) => self.first_that_fits(less(short)),
             _ => None,
         }
+    }
+
+    /// Run times with which it would have ended before hosts are to be blocked, the longest first.
+    fn sooner_over(self) -> Vec<Change> {
+        let changes = self.state.index.block_changes.iter();
+        let begins = changes.filter(|(_, _, change)| *change == BlockChange::Begins);
+        let spans: BTreeSet<u64> = begins
+            .take(PLANS_TRIED_MAX)
+            .map(|(at, ..)| at.since(self.met.now))
+            .collect();
+        let longest_first = spans.into_iter().rev();
+        longest_first
+            .map(|run_time_ms_max| Change::RunTime { run_time_ms_max })
+            .collect()
     }
 
     /// Larger cells than the one that is required, the smallest first, then the same as a wish.

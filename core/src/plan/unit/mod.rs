@@ -84,7 +84,8 @@ pub(crate) fn place_unborrowed(
     job: &Job,
     unit: UnitIndex,
 ) -> Result<Placed, Shortage> {
-    place_for(capacity, Asker::for_later(job, unit))
+    let asker = Asker::for_later(job, unit, capacity.now());
+    place_for(capacity, asker)
 }
 
 /// Whether there is room for a unit in what a capacity shows, claims aside.

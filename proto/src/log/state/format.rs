@@ -29,6 +29,7 @@ pub(super) fn format_of(state: &State) -> u32 {
     let has_lives = state.job_defaults.is_some()
         || state.jobs.values().any(|job| tells_of_lives(job))
         || has_detailed_ends(state)
+        || !state.index.planned.is_empty()
         || state.health_rules.revision > Revision::default()
         || state.health_to_keep().next().is_some();
     if has_lives {

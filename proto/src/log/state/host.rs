@@ -39,6 +39,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
         health: crate::v1::HostHealth::from(host.health).into(),
         health_since_ms: host.health_since.0,
         block: host.block.as_ref().map(Into::into),
+        planned: host.planned.as_ref().map(Into::into),
         gpus: host.gpus.iter().map(gpu_to_wire).collect(),
         cpus_milli: host.cpus_milli,
         memory_mib: host.memory_mib,
@@ -65,6 +66,7 @@ pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
         health: enumeration::<crate::v1::HostHealth, _>("host.health", wire.health)?,
         health_since: TimeMs(wire.health_since_ms),
         block: wire.block.map(Into::into),
+        planned: wire.planned.map(Into::into),
         gpus: wire
             .gpus
             .into_iter()

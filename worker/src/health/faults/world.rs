@@ -401,6 +401,7 @@ impl World {
                 since: self.cluster.now,
                 expires_at: None,
                 drain_deadline: None,
+                planned: None,
             },
         };
         self.require(&command)
@@ -412,6 +413,7 @@ impl World {
             request: self.cluster.next_request(),
             target,
             author: "grace".to_owned(),
+            planned: false,
         };
         self.require(&command)
     }
