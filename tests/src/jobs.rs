@@ -31,6 +31,15 @@ pub fn with_gpus(mut spec: v1::JobSpec, gpus: u32) -> v1::JobSpec {
     spec
 }
 
+/// Submits a job; the cluster may not be ready for what it says yet, and then it is asked again.
+pub async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
+    eventually("the job is accepted", async || {
+        client.submit_job(spec.clone()).await.ok()
+    })
+    .await
+    .job
+}
+
 /// Waits until all tasks of a job run; gives the running attempt of its only unit.
 pub async fn only_attempt(client: &Client, job: JobId) -> v1::Attempt {
     let running = |detail: JobDetail| {

@@ -24,7 +24,7 @@ pub use cluster::{Cluster, Shape};
 pub use command::{Run, muster};
 pub use eventually::{PATIENCE, eventually};
 pub use fake_worker::{FakeWorker, Greeting};
-pub use jobs::{only_attempt, output, printed, shell, with_gpus};
+pub use jobs::{only_attempt, output, printed, shell, submit, with_gpus};
 pub use member::Member;
 pub use processes::{is_alive, kill, processes_naming, resident_mib, variable_of};
 pub use skip::skip;

@@ -6,7 +6,7 @@ use muster_client::{Client, WatchFilter, WatchUpdate};
 use muster_core::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::event::Kind;
-use muster_tests::{Cluster, Shape, eventually, is_alive, kill, only_attempt, shell};
+use muster_tests::{Cluster, Shape, eventually, is_alive, kill, only_attempt, shell, submit};
 
 const THREE_WORKERS: Shape = Shape {
     replicas: 3,
@@ -22,15 +22,6 @@ fn gang(script: &str) -> v1::JobSpec {
     spec.groups[0].tasks_per_host_max = Some(1);
     spec.lifecycle.get_or_insert_default().barrier = Some(true);
     spec
-}
-
-/// Submits a job as soon as all replicas are known to be of this build.
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    eventually("the job is accepted", async || {
-        client.submit_job(spec.clone()).await.ok()
-    })
-    .await
-    .job
 }
 
 /// Everything that happened to a job until it had ended.

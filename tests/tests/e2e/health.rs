@@ -1,10 +1,8 @@
 //! A GPU that fails: what is blocked for it, and how it comes back by proof.
 
-use muster_client::Client;
 use muster_core::health::rules::RuleSet;
-use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 
 const TWO_WORKERS: Shape = Shape {
     replicas: 3,
@@ -30,14 +28,6 @@ async fn set_short_waits(cluster: &Cluster) {
         (run.code == 0).then_some(())
     })
     .await;
-}
-
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    eventually("the job is accepted", async || {
-        client.submit_job(spec.clone()).await.ok()
-    })
-    .await
-    .job
 }
 
 /// Waits until a component stands somewhere, by the history that people are shown.

@@ -10,6 +10,7 @@ mod gangs;
 mod health;
 mod identities;
 mod launch;
+mod maintenance;
 mod newcomer;
 mod output;
 mod pipelines;

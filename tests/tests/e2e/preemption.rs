@@ -8,7 +8,7 @@ use muster_core::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::event::Kind;
 use muster_tests::{
-    Cluster, Shape, eventually, only_attempt, printed, shell, trainer_binary, with_gpus,
+    Cluster, Shape, eventually, only_attempt, printed, shell, submit, trainer_binary, with_gpus,
 };
 use serde_json::Value;
 
@@ -24,10 +24,6 @@ async fn ready(cluster: &Cluster) -> Client {
     let run = cluster.muster_reading(&["queue", "apply", "-"], PREEMPTING);
     assert_eq!(run.await.code, 0);
     client
-}
-
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    client.submit_job(spec).await.unwrap().job
 }
 
 fn with_priority(mut spec: v1::JobSpec, priority: i32) -> v1::JobSpec {

@@ -4,7 +4,7 @@
 use muster_client::Client;
 use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 use serde_json::{Value, json};
 
 const TWO_HOSTS: Shape = Shape {
@@ -41,10 +41,6 @@ shapes:
 fn in_queue(mut spec: v1::JobSpec, queue: &str) -> v1::JobSpec {
     spec.queue = Some(queue.to_owned());
     spec
-}
-
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    client.submit_job(spec).await.unwrap().job
 }
 
 async fn hosts_joined(client: &Client) {

@@ -2,10 +2,8 @@
 
 use std::path::Path;
 
-use muster_client::Client;
-use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+use muster_tests::{Cluster, Shape, only_attempt, shell, submit, with_gpus};
 
 const TWO_WORKERS: Shape = Shape {
     replicas: 3,
@@ -30,14 +28,6 @@ fn saving(reason: &Path) -> v1::JobSpec {
     let mut spec = with_gpus(shell(&script), 1);
     spec.stop_grace_ms = Some(10_000);
     spec
-}
-
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    eventually("the job is accepted", async || {
-        client.submit_job(spec.clone()).await.ok()
-    })
-    .await
-    .job
 }
 
 #[tokio::test]

@@ -1,24 +1,13 @@
 //! Jobs that stand still for a while, in place or without their resources.
 
-use muster_client::Client;
-use muster_core::ids::JobId;
 use muster_proto::v1;
-use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, with_gpus};
+use muster_tests::{Cluster, Shape, eventually, only_attempt, shell, submit, with_gpus};
 
 const ONE_WORKER: Shape = Shape {
     replicas: 3,
     workers: 1,
     gpus: 1,
 };
-
-/// Submits a job as soon as all replicas are known to be of this build.
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    eventually("the job is accepted", async || {
-        client.submit_job(spec.clone()).await.ok()
-    })
-    .await
-    .job
-}
 
 fn length(path: &std::path::Path) -> u64 {
     std::fs::metadata(path).map_or(0, |it| it.len())

@@ -9,7 +9,7 @@ use muster_core::ids::{JobId, TaskIndex};
 use muster_proto::v1;
 use muster_tests::{
     Cluster, Shape, eventually, is_alive, is_root, only_attempt, printed, resident_mib, shell,
-    skip, with_gpus,
+    skip, submit, with_gpus,
 };
 use serde_json::{Value, json};
 use tokio::time::{Instant, sleep};
@@ -35,10 +35,6 @@ fn special(spec: v1::JobSpec) -> v1::JobSpec {
     let resources = spec.groups[0].resources.get_or_insert_default();
     resources.gpu_models = vec![MODEL.to_owned()];
     spec
-}
-
-async fn submit(client: &Client, spec: v1::JobSpec) -> JobId {
-    client.submit_job(spec).await.unwrap().job
 }
 
 /// Cancels a job and waits for its end.

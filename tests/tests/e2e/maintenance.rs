@@ -1,0 +1,126 @@
+//! Maintenance that is planned ahead: what runs leaves when its time comes, and the host comes back by itself.
+
+use muster_proto::v1;
+use muster_tests::{Cluster, Run, Shape, eventually, only_attempt, shell, submit, with_gpus};
+
+const TWO_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 2,
+    gpus: 2,
+};
+
+/// Plans maintenance, once all replicas are known to read that.
+async fn plan(cluster: &Cluster, words: &[&str]) -> String {
+    eventually("the maintenance is planned", async || {
+        let run = cluster.muster(words).await;
+        (run.code == 0).then_some(run.stdout)
+    })
+    .await
+}
+
+fn is_refused(run: &Run, code: i32, told: &str) {
+    assert_eq!(run.code, code, "{run:?}");
+    assert!(run.stderr.contains(told), "{run:?}");
+}
+
+#[tokio::test]
+async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let job = submit(&client, with_gpus(shell("sleep 1000"), 1)).await;
+    let before = only_attempt(&client, job).await;
+    let host = before.tasks[0].host.clone();
+    let window = ["host", "drain", &host, "--reason", "driver 580", "--at"];
+    let words = [&window[..], &["8s", "--expires", "6s", "--grace", "2s"]].concat();
+    let told = plan(&cluster, &words).await;
+    assert!(told.contains("to be drained in"), "{told}");
+    let listed = cluster.muster(&["host", "list", &host]).await.ok();
+    assert!(
+        listed.contains("to be blocked in") && listed.contains("driver 580"),
+        "{listed}"
+    );
+    // The whole cluster has no room for this one until the maintenance is over, and it says so.
+    let mut gang = with_gpus(shell("sleep 1"), 1);
+    gang.gang = true;
+    gang.groups[0].count = 3;
+    let gang = submit(&client, gang).await;
+    let why = cluster
+        .muster(&["job", "explain", &gang.to_string()])
+        .await
+        .ok();
+    assert!(
+        why.contains(&format!("{host}: it is to be blocked")) && why.contains("run time"),
+        "{why}"
+    );
+    let moved = eventually("the task has moved", async || {
+        let known = client.get_job(job, 1, v1::Consistency::Linearizable).await;
+        let unit = known.ok()?.units.into_iter().next()?;
+        let attempt = unit.attempt?;
+        (attempt.epoch != before.epoch).then_some((unit.failures, attempt))
+    })
+    .await;
+    assert_eq!(moved.0, 0, "the job pays nothing");
+    assert_ne!(moved.1.tasks[0].host, host);
+    eventually("the host is back, and the gang placed", async || {
+        let known = client.get_job(gang, 1, v1::Consistency::Linearizable).await;
+        let job = known.ok()?.job?;
+        (job.phase() == v1::JobPhase::Succeeded).then_some(())
+    })
+    .await;
+    let words = ["host", "list", &host, "--output", "json"];
+    let listed = cluster.muster(&words).await.json();
+    assert_eq!(listed["hosts"][0]["block"], serde_json::Value::Null);
+    assert_eq!(listed["hosts"][0]["planned"], serde_json::Value::Null);
+}
+
+#[tokio::test]
+async fn what_is_planned_is_cancelled_by_its_own_word_and_nonsense_is_refused() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    let (_, hosts) = client
+        .list_hosts(v1::ListHostsRequest::default())
+        .await
+        .unwrap();
+    let host = hosts[0].name.clone();
+    let block = |rest: &[&'static str]| {
+        let words = ["block-host", &host, "--reason", "riser"].map(str::to_owned);
+        let rest = rest.iter().map(|word| (*word).to_owned());
+        words.into_iter().chain(rest).collect::<Vec<String>>()
+    };
+    let run = async |words: Vec<String>| {
+        let words: Vec<&str> = words.iter().map(String::as_str).collect();
+        cluster.muster(&words).await
+    };
+    for (rest, told) in [
+        (&["--at", "2020-01-01T00:00:00Z"][..], "is over"),
+        (&["--at", "tomorrow"], "neither an instant"),
+        (&["--notice", "1h"], "--at"),
+    ] {
+        is_refused(&run(block(rest)).await, 64, told);
+    }
+    let drain = ["host", "drain", &host, "--reason", "x", "--at", "1h"];
+    let waits = cluster.muster(&[&drain[..], &["--wait"]].concat()).await;
+    is_refused(&waits, 64, "--wait");
+    let gpu = format!("{host}:0");
+    let of_gpu = ["block-gpu", &gpu, "--reason", "x", "--at", "1h"];
+    is_refused(&cluster.muster(&of_gpu).await, 64, "--at");
+    let far = block(&["--at", "3d", "--notice", "31d"]);
+    eventually("it is refused for its notice", async || {
+        let refused = run(far.clone()).await;
+        (refused.stderr.contains("NOTICE_MS_MAX")).then_some(())
+    })
+    .await;
+    // A dry run plans nothing.
+    let dry = run(block(&["--at", "3d", "--dry-run"])).await.ok();
+    assert!(dry.contains("would be blocked in 2d23h"), "{dry}");
+    let cancel = ["unblock-host", &host, "--planned"];
+    let nothing = cluster.muster(&cancel).await;
+    is_refused(&nothing, 1, "no block of host");
+    let words = block(&["--at", "3d"]);
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    plan(&cluster, &words).await;
+    let not_yet = cluster.muster(&["unblock-host", &host]).await;
+    is_refused(&not_yet, 1, "is not blocked");
+    let cancelled = cluster.muster(&cancel).await.ok();
+    assert!(cancelled.contains("is not to be blocked"), "{cancelled}");
+}
