@@ -25,6 +25,7 @@ impl Step<'_> {
     /// Ends a unit's attempt, all of whose tasks have ended.
     pub(super) fn end_attempt(&mut self, id: JobId, unit: UnitIndex) {
         let found = self.find_blame(id, unit);
+        let held_ms = self.incident_over_ms(id, unit);
         let (hosts, defaults) = (self.state.hosts.clone(), self.state.job_defaults);
         let blame = found.as_ref().map(|found| &found.attribution.blame);
         let circumstances = Circumstances {
@@ -45,6 +46,7 @@ impl Step<'_> {
         let verdict = verdict::judge(&circumstances, job, known, &attempt);
         let (verdict, without_progress) =
             progress::guard(verdict, defaults, (&spec, known, &attempt));
+        let verdict = verdict.not_before(held_ms);
         job.unit_mut(unit).without_progress = without_progress;
         let stays = verdict.may_stay();
         let again = stays.then(|| self.same_place((id, unit), &attempt));
@@ -92,6 +94,17 @@ impl Step<'_> {
             self.follow_blame(found);
         }
         self.carry_out((id, unit), verdict, past, again);
+    }
+
+    /// In how many milliseconds the incident is over that a host of a unit's attempt is part of; 0 if none is.
+    fn incident_over_ms(&self, id: JobId, unit: UnitIndex) -> u64 {
+        let (health, now) = (&self.state.health, self.state.time);
+        let known = self.state.job(id).and_then(|job| job.unit(unit));
+        let attempt = known.and_then(|known| known.attempt.as_deref());
+        let hosts = attempt.into_iter().flat_map(Attempt::hosts);
+        let incidents = hosts.filter_map(|host| health.incident(host, now));
+        let over = incidents.map(|incident| incident.until.since(now));
+        over.max().unwrap_or_default()
     }
 
     /// The host that an attempt's successor had better not be placed on.

@@ -67,6 +67,20 @@ impl Verdict {
     pub(super) const fn may_stay(&self) -> bool {
         matches!(self, Self::Requeued { may_stay: true, .. })
     }
+
+    /// The same, but what failed is not placed again for so long: an incident may be over by itself, and then all that it
+    /// struck is placed at once.
+    pub(super) fn not_before(mut self, wait_ms: u64) -> Self {
+        if let Self::Requeued {
+            reason: RestartReason::Infra | RestartReason::User,
+            delay_ms,
+            ..
+        } = &mut self
+        {
+            *delay_ms = wait_ms.max(*delay_ms);
+        }
+        self
+    }
 }
 
 /// Judges an attempt all of whose tasks have ended.

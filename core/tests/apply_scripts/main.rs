@@ -56,6 +56,7 @@ scripts! {
     health_holds,
     health_host,
     health_incident,
+    health_incident_work,
     health_lemon,
     health_refused,
     health_site_check,

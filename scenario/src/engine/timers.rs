@@ -9,7 +9,7 @@ use muster_core::time::TimeMs;
 pub(crate) fn due(state: &State, now: TimeMs) -> Vec<Command> {
     let leader = state.leadership.epoch;
     let mut commands = Vec::new();
-    let first_expiry = state.index.expiring.get_min().map(|(at, ..)| *at);
+    let first_expiry = state.index.block_changes.get_min().map(|(at, ..)| *at);
     if first_expiry.is_some_and(|at| at <= now) {
         commands.push(Command::ExpireBlocks { leader });
     }
@@ -36,7 +36,7 @@ fn stop(state: &State, id: JobId, unit: UnitIndex) -> Option<Command> {
 
 /// When the next thing is due of those that the leader looks after.
 pub(crate) fn next(state: &State, now: TimeMs) -> Option<TimeMs> {
-    let expiring = state.index.expiring.iter().map(|(at, ..)| *at);
+    let expiring = state.index.block_changes.iter().map(|(at, ..)| *at);
     let deadlines = state.index.deadlines.iter().map(|(at, ..)| *at);
     expiring.chain(deadlines).filter(|at| *at > now).min()
 }

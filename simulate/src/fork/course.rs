@@ -153,7 +153,7 @@ impl Course {
 
     fn next_instant(&self) -> Option<TimeMs> {
         let index = &self.engine.state.index;
-        let expiry = index.expiring.get_min().map(|(at, ..)| *at);
+        let expiry = index.block_changes.get_min().map(|(at, ..)| *at);
         let deadline = index.deadlines.get_min().map(|(at, ..)| *at);
         let next = [self.agenda.next_at(), expiry, deadline];
         let next = next.into_iter().flatten().min()?;
@@ -235,7 +235,7 @@ impl Course {
     /// What a leader does because time has passed.
     fn timers(&mut self) -> Result<(), SimulateError> {
         let (now, leader) = (self.engine.now, self.engine.leader());
-        let first = self.engine.state.index.expiring.get_min();
+        let first = self.engine.state.index.block_changes.get_min();
         if first.is_some_and(|(at, ..)| *at <= now) {
             self.engine.carry_out(&Command::ExpireBlocks { leader })?;
         }
