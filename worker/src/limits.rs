@@ -118,6 +118,12 @@ pub const EXEC_FAREWELL_MAX: Duration = Duration::from_secs(2);
 /// Milliseconds between two readings of GPUs and of the host, where its settings do not say: the shortest that NVIDIA's own
 /// tools use for these fields.
 pub const HEALTH_SAMPLE_MS: u64 = 30_000;
+/// Shared file systems that one worker watches.
+pub const HEALTH_MOUNTS_MAX: usize = 64;
+/// How long a shared file system may take to answer (gpud's limit).
+pub const HEALTH_MOUNT_ANSWER_MAX: Duration = Duration::from_secs(5);
+/// How long systemd may take to tell of services.
+pub const HEALTH_SERVICES_ANSWER_MAX: Duration = Duration::from_secs(10);
 /// How often it is looked whether something is over because nothing of it was seen, and whether a driver still answers.
 pub const HEALTH_TICK: Duration = Duration::from_secs(5);
 /// How long a replica may take to answer with the health rules.

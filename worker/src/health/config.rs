@@ -7,7 +7,9 @@ use muster_core::health::checks::Dialect;
 use muster_core::health::kernel_log::Trust;
 use serde::{Deserialize, Serialize};
 
-use crate::limits::{HEALTH_CHECK_NAME_BYTES_MAX, HEALTH_CHECKS_MAX, HEALTH_SAMPLE_MS};
+use crate::limits::{
+    HEALTH_CHECK_NAME_BYTES_MAX, HEALTH_CHECKS_MAX, HEALTH_MOUNTS_MAX, HEALTH_SAMPLE_MS,
+};
 
 /// Where the kernel hands out its log.
 const KERNEL_LOG: &str = "/dev/kmsg";
@@ -27,6 +29,8 @@ pub struct HealthConfig {
     pub sample_ms: u64,
     /// Whether the GPUs' gauges are exported under the names that NVIDIA's exporter gives them; off where that one runs too.
     pub gpu_gauges: bool,
+    /// Shared file systems that jobs need: mounted here, and answering.
+    pub mounts: Vec<PathBuf>,
     /// The site's own checks.
     pub checks: Vec<SiteCheck>,
     /// A program that checks a GPU before it is used again, beside what is built in; `{gpu}` is its index, `{uuid}` its UUID.
@@ -45,6 +49,7 @@ impl Default for HealthConfig {
             host_root: PathBuf::from("/"),
             sample_ms: HEALTH_SAMPLE_MS,
             gpu_gauges: true,
+            mounts: Vec::new(),
             checks: Vec::new(),
             active_check: Vec::new(),
             reset_command: reset.map(str::to_owned).to_vec(),
@@ -116,10 +121,19 @@ impl HealthConfig {
                 "host_root must be an absolute path",
             ),
             (self.sample_ms > 0, "sample_ms must be at least 1"),
+            (
+                self.mounts.iter().all(|path| path.is_absolute()),
+                "mounts must be absolute paths",
+            ),
         ];
         let broken = rules.iter().find(|(holds, _)| !holds);
         if let Some((_, rule)) = broken {
             return Some((*rule).to_owned());
+        }
+        if self.mounts.len() > HEALTH_MOUNTS_MAX {
+            return Some(format!(
+                "has more than {HEALTH_MOUNTS_MAX} mounts (HEALTH_MOUNTS_MAX)"
+            ));
         }
         if self.checks.len() > HEALTH_CHECKS_MAX {
             return Some(format!(
@@ -182,6 +196,8 @@ mod tests {
         assert!(rule(|it| it.kernel_log = "kmsg".into()).contains("kernel_log"));
         assert!(rule(|it| it.host_root = "host".into()).contains("host_root"));
         assert!(rule(|it| it.sample_ms = 0).contains("sample_ms"));
+        assert!(rule(|it| it.mounts = vec!["scratch".into()]).contains("mounts"));
+        assert!(rule(|it| it.mounts = vec!["/a".into(); 65]).contains("HEALTH_MOUNTS_MAX"));
         assert!(rule(|it| it.checks = vec![check("a"), check("a")]).contains("different"));
         assert!(rule(|it| it.checks = vec![check("a b")]).contains("`a b`"));
         let hurried = |it: &mut HealthConfig| {

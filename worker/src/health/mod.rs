@@ -22,12 +22,14 @@ mod host;
 mod injected;
 mod judge;
 mod kernel_log;
+mod mounts;
 mod notes;
 mod processes;
 mod program;
 pub(crate) mod rates;
 mod rules;
 mod sampler;
+mod services;
 mod signals;
 #[cfg(test)]
 mod sources;
@@ -231,6 +233,9 @@ pub(crate) fn start(
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
     repeat_checks(config, &seen, stop);
+    mounts::start(config, &seen);
+    let services = services::repeat(config.clone(), seen.clone());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     let works = works::Works::new(
         config.clone(),
         works::Gpus {

@@ -151,6 +151,6 @@ impl GpuWatch {
 }
 
 /// Waits for the next sweep, a bit less than the period: hosts that were started together must not read in step.
-fn pause(period: Duration) {
+pub(super) fn pause(period: Duration) {
     std::thread::park_timeout(period - jitter(period / 10));
 }

@@ -172,7 +172,22 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         &["silences"],
         "the state, from the silence of hosts",
     ),
+    (
+        "mount_missing",
+        &["missing", "timeouts"],
+        "the setting `mounts`",
+    ),
+    ("clock_sync", &["unsynchronised"], "timedatectl"),
+    ("fabric_manager", &["inactive", "restarting"], "systemctl"),
+    ("nv_services", &["inactive"], "systemctl"),
+    ("runtime", &["failed"], "systemctl"),
     ("active_check", &["failed"], "the check of a host"),
+    (
+        "active_check",
+        &["baseline_permille"],
+        "the site's `active_check`",
+    ),
+    ("h2d_bw", &["gb_per_s"], "the site's `active_check`"),
     ("miscompare", &["miscompares"], "the site's `active_check`"),
 ];
 

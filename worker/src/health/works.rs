@@ -33,6 +33,8 @@ const FAILED: &str = "failed";
 const MISCOMPARE: &str = "miscompare";
 /// Its figure, which the site's check prints behind `|`, as Nagios plugins do.
 const MISCOMPARES: &str = "miscompares";
+/// Further figures that the site's check may print, and the rules that go by them.
+const FIGURES: [(&str, &str); 2] = [("baseline_permille", ACTIVE_CHECK), ("gb_per_s", "h2d_bw")];
 /// NVIDIA's own diagnostics, of which the first level takes half a minute.
 const DIAGNOSTICS: &str = "dcgmi";
 /// How it says that a part of it found something.
@@ -264,9 +266,23 @@ impl Works {
         let command = self.of_gpu(&self.0.config.active_check, gpu);
         let program = command.first()?.clone();
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
-        let wrong = miscompares(&ran);
+        let figures = figures(&ran);
+        let wrong = figures.get(MISCOMPARES).copied().unwrap_or_default();
         if wrong > 0 {
             self.tell((MISCOMPARE, MISCOMPARES), gpu.uuid, wrong).await;
+        }
+        let measured = FIGURES.iter().filter_map(|(figure, rule)| {
+            let value = *figures.get(*figure)?;
+            Some(Sample::new(
+                rule,
+                Component::Gpu(gpu.uuid),
+                &[(figure, value)],
+            ))
+        });
+        let measured: Vec<Sample> = measured.collect();
+        if !measured.is_empty() {
+            // Closed: the agent ends, and the next one checks again.
+            drop(self.0.seen.send(Seen::Samples(measured)).await);
         }
         Some((ran.is_well() && wrong == 0, ran.evidence(&program)))
     }
@@ -351,14 +367,18 @@ impl Works {
     }
 }
 
-/// How many results the site's check found to be wrong, by the figure that it prints.
-fn miscompares(ran: &Ran) -> i64 {
+/// The figures that the site's check prints, without fractions and units; of those that it prints often, the sum.
+fn figures(ran: &Ran) -> BTreeMap<String, i64> {
     let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
-    let figures = ran.output.lines().flat_map(read);
-    let wrong = figures.filter(|(name, _)| name == MISCOMPARES);
-    wrong
-        .filter_map(|(_, value)| value.parse::<i64>().ok())
-        .sum()
+    let mut figures = BTreeMap::new();
+    for (name, value) in ran.output.lines().flat_map(read) {
+        let is_digit = |letter: char| letter.is_ascii_digit() || letter == '-';
+        let end = value.find(|letter| !is_digit(letter));
+        if let Ok(value) = value[..end.unwrap_or(value.len())].parse::<i64>() {
+            *figures.entry(name).or_default() += value;
+        }
+    }
+    figures
 }
 
 #[cfg(test)]

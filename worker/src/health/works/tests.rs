@@ -144,6 +144,20 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
         unreachable!("one thing is told: {told:?}")
     };
     assert_eq!(samples[..], [0, 3].map(sample));
+    let fast = "echo 'GEMM OK|gb_per_s=53.9GB/s;52 baseline_permille=930 miscompares=0 odd=fast'";
+    rig.config.active_check = command(fast);
+    let ((passed, _), told) = rig
+        .order_and_see(true, first.clone(), DeviceAction::Check)
+        .await;
+    let measured = [
+        Sample::new(ACTIVE_CHECK, first.clone(), &[("baseline_permille", 930)]),
+        Sample::new("h2d_bw", first.clone(), &[("gb_per_s", 53)]),
+    ];
+    let [Seen::Samples(samples)] = &told[..] else {
+        unreachable!("one thing is told: {told:?}")
+    };
+    assert!(passed);
+    assert_eq!(samples[..], measured);
     rig.config.active_check = command("echo 'GEMM OK|miscompares=0'");
     let ((passed, _), told) = rig.order_and_see(true, first, DeviceAction::Check).await;
     assert!(passed && told.is_empty());

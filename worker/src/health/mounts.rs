@@ -1,0 +1,214 @@
+//! Shared file systems that jobs need: whether they are mounted, and whether they answer.
+//!
+//! A file system whose server is gone hangs whoever asks for it, in the kernel. So each is asked on a thread of its own, which may
+//! stay there; while it does, nobody asks again.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
+use std::time::{Duration, Instant};
+
+use tokio::sync::mpsc::Sender;
+
+use super::sampler::pause;
+use super::{HealthConfig, Sample, Seen, THIS_HOST, thread};
+use crate::limits::HEALTH_MOUNT_ANSWER_MAX;
+
+/// The rule about them.
+const RULE: &str = "mount_missing";
+/// Between two looks at whether something has answered.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Watches the file systems that the settings name, if they name any.
+pub(super) fn start(config: &HealthConfig, seen: &Sender<Seen>) {
+    if config.mounts.is_empty() {
+        return;
+    }
+    let mut mounts = Mounts::new(&config.host_root, &config.mounts);
+    let (period, seen) = (Duration::from_millis(config.sample_ms), seen.clone());
+    thread("mounts", move || {
+        while !seen.is_closed() {
+            let sample = mounts.read(HEALTH_MOUNT_ANSWER_MAX);
+            // Closed: the agent ends, and so do we.
+            drop(seen.blocking_send(Seen::Samples(vec![sample])));
+            pause(period);
+        }
+    });
+}
+
+struct Mounts {
+    /// What is mounted, by the word of the kernel: it does not ask the file systems themselves.
+    table: PathBuf,
+    probes: Vec<Probe>,
+}
+
+/// A file system, and the question to it that is not answered yet.
+struct Probe {
+    /// As it is named in the settings.
+    path: PathBuf,
+    /// Where this agent finds it.
+    here: PathBuf,
+    asked: Option<Receiver<bool>>,
+    is_silent: bool,
+}
+
+impl Mounts {
+    fn new(root: &Path, paths: &[PathBuf]) -> Self {
+        let probe = |path: &PathBuf| Probe {
+            path: path.clone(),
+            here: root.join(path.strip_prefix("/").unwrap_or(path)),
+            asked: None,
+            is_silent: false,
+        };
+        Self {
+            // The first process sees what the host has mounted, also from within a container.
+            table: root.join("proc/1/mountinfo"),
+            probes: paths.iter().map(probe).collect(),
+        }
+    }
+
+    fn read(&mut self, limit: Duration) -> Sample {
+        let mut metrics = Vec::new();
+        if let Some(mounted) = mounted(&self.table) {
+            let missing = self.probes.iter().filter(|it| !mounted.contains(&it.path));
+            let missing: Vec<&Path> = missing.map(|it| it.path.as_path()).collect();
+            if !missing.is_empty() {
+                tracing::warn!(
+                    ?missing,
+                    "file systems that the settings name are not mounted"
+                );
+            }
+            metrics.push(("missing", count(missing.len())));
+        }
+        let until = Instant::now() + limit;
+        self.probes.iter_mut().for_each(Probe::ask);
+        let silent = self
+            .probes
+            .iter_mut()
+            .filter_map(|probe| probe.await_answer(until));
+        metrics.push(("timeouts", count(silent.count())));
+        Sample::new(RULE, THIS_HOST, &metrics)
+    }
+}
+
+impl Probe {
+    fn ask(&mut self) {
+        if self.asked.is_some() {
+            return;
+        }
+        let (answer, asked) = sync_channel(1);
+        let here = self.here.clone();
+        thread("mount", move || {
+            // Whatever it says, it answers; what is not there at all is found by the table of mounts.
+            let answered = rustix::fs::statvfs(&here).is_ok();
+            // Nobody waits any more: the agent has ended.
+            drop(answer.send(answered));
+        });
+        self.asked = Some(asked);
+    }
+
+    /// Its path, if it does not answer.
+    fn await_answer(&mut self, until: Instant) -> Option<&Path> {
+        loop {
+            match self.asked.as_ref()?.try_recv() {
+                // Without an answer the thread could not be started: nobody knows.
+                Ok(_) | Err(TryRecvError::Disconnected) => {
+                    self.asked = None;
+                    self.is_silent = false;
+                    return None;
+                }
+                Err(TryRecvError::Empty) if Instant::now() < until => std::thread::sleep(LOOK),
+                Err(TryRecvError::Empty) => break,
+            }
+        }
+        if !self.is_silent {
+            tracing::warn!(path = %self.path.display(), "a file system does not answer");
+        }
+        self.is_silent = true;
+        Some(&self.path)
+    }
+}
+
+/// Where something is mounted, by a table of the kernel's (`proc(5)`, `mountinfo`); none if it cannot be read.
+fn mounted(table: &Path) -> Option<BTreeSet<PathBuf>> {
+    let text = fs::read_to_string(table).ok()?;
+    let points = text.lines().filter_map(|line| line.split(' ').nth(4));
+    Some(
+        points
+            .map(|point| PathBuf::from(unescaped(point)))
+            .collect(),
+    )
+}
+
+/// Blanks and backslashes of a path are written as three octal digits there.
+fn unescaped(point: &str) -> String {
+    let escapes = [
+        ("\\040", " "),
+        ("\\011", "\t"),
+        ("\\012", "\n"),
+        ("\\134", "\\"),
+    ];
+    let unescape = |text: String, (escape, letter): (&str, &str)| text.replace(escape, letter);
+    escapes.into_iter().fold(point.to_owned(), unescape)
+}
+
+fn count(length: usize) -> i64 {
+    i64::try_from(length).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    const TABLE: &str = "\
+24 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+41 24 0:36 / /mnt/my\\040data rw - nfs4 store:/data rw
+42 24 0:37 / /scratch rw - lustre mgs:/scratch rw
+";
+
+    fn mounts(home: &Path, table: &str) -> Mounts {
+        fs::create_dir_all(home.join("proc/1")).unwrap();
+        fs::write(home.join("proc/1/mountinfo"), table).unwrap();
+        fs::create_dir_all(home.join("scratch")).unwrap();
+        let paths = ["/mnt/my data", "/scratch"].map(PathBuf::from);
+        Mounts::new(home, &paths)
+    }
+
+    fn read(sample: &Sample) -> Vec<(&str, i64)> {
+        let metrics = sample.metrics.iter();
+        metrics
+            .map(|(name, value)| (name.as_str(), *value))
+            .collect()
+    }
+
+    #[test]
+    fn what_is_not_mounted_is_missing_and_what_answers_is_well_whatever_it_says() {
+        let home = tempfile::tempdir().unwrap();
+        let limit = Duration::from_secs(20);
+        let mut all = mounts(home.path(), TABLE);
+        assert_eq!(read(&all.read(limit)), [("missing", 0), ("timeouts", 0)]);
+        let (table, _) = TABLE.split_once("42 ").unwrap();
+        let mut some = mounts(home.path(), table);
+        assert_eq!(read(&some.read(limit)), [("missing", 1), ("timeouts", 0)]);
+        fs::remove_file(home.path().join("proc/1/mountinfo")).unwrap();
+        assert_eq!(read(&some.read(limit)), [("timeouts", 0)]);
+    }
+
+    #[test]
+    fn one_that_hangs_is_asked_once_and_told_each_time_until_it_answers() {
+        let home = tempfile::tempdir().unwrap();
+        let mut mounts = mounts(home.path(), TABLE);
+        // The thread that asks it does not come back.
+        let (answer, asked) = sync_channel(1);
+        mounts.probes[1].asked = Some(asked);
+        for _ in 0..2 {
+            let sample = mounts.read(Duration::from_millis(50));
+            assert_eq!(read(&sample), [("missing", 0), ("timeouts", 1)]);
+        }
+        answer.send(true).unwrap();
+        let sample = mounts.read(Duration::from_secs(20));
+        assert_eq!(read(&sample), [("missing", 0), ("timeouts", 0)]);
+    }
+}
