@@ -8,6 +8,7 @@ use muster_proto::v1;
 
 use super::configuration::read_file;
 use super::listing::show;
+use super::tickets::Tickets;
 use crate::connection::{Freshness, Options, current_user};
 use crate::exit::Exit;
 use crate::failure::Failure;
@@ -27,6 +28,8 @@ pub(crate) enum Verb {
     Apply(Apply),
     /// Let rules block again in a pool, because you have looked
     ResetBreaker(ResetBreaker),
+    /// Call a program of yours for everything that only a person gives back, again and again
+    Tickets(Tickets),
 }
 
 /// `muster health list`
@@ -91,6 +94,7 @@ impl Verb {
             Self::Rules(rules) => rules.run(options).await,
             Self::Apply(apply) => apply.run(options).await,
             Self::ResetBreaker(reset) => reset.run(options).await,
+            Self::Tickets(tickets) => tickets.run(options).await,
         }
     }
 }

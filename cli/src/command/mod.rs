@@ -19,5 +19,6 @@ pub(crate) mod scenario;
 pub(crate) mod scheduler;
 pub(crate) mod simulate;
 pub(crate) mod task;
+mod tickets;
 pub(crate) mod topology;
 pub(crate) mod worker;

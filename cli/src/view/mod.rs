@@ -41,4 +41,4 @@ pub(crate) use status::StatusView;
 pub(crate) use topology_effect::TopologyEffectView;
 pub(crate) use unit::{describe_exit, describe_stop};
 pub(crate) use what_if::WhatIfView;
-pub(crate) use word::{job_phase, phase_tone, word};
+pub(crate) use word::{component as component_name, job_phase, phase_tone, word};

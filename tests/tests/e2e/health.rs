@@ -162,3 +162,56 @@ async fn a_rule_file_that_is_wrong_is_refused_at_its_line_and_changes_nothing() 
     assert_eq!(breaker.code, 1, "{breaker:?}");
     assert!(breaker.stderr.contains("is not tripped"), "{breaker:?}");
 }
+
+#[tokio::test]
+async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
+    let cluster = Cluster::start(TWO_WORKERS).await;
+    let client = cluster.client().await;
+    set_short_waits(&cluster).await;
+    let (_, gpus) = client
+        .list_gpus(v1::ListGpusRequest::default())
+        .await
+        .unwrap();
+    let gpu = &gpus[0].uuid;
+    let wrong = ["chaos", "inject", "reading", gpu, "miscompare"];
+    let wrong = [&wrong[..], &["miscompares=3"]].concat();
+    assert_eq!(cluster.muster(&wrong).await.code, 0);
+    eventually_has(&cluster, gpu, "condemn").await;
+    let told = cluster.write("told", "");
+    let seen = cluster.write("seen", "");
+    let script = format!("echo $MUSTER_TICKET $MUSTER_PHASE >> {}", told.display());
+    let words = [
+        "health",
+        "tickets",
+        "--once",
+        "--seen",
+        seen.to_str().unwrap(),
+    ];
+    let open = async |script: &str| {
+        let words = [&words[..], &["--", "sh", "-c", script]].concat();
+        cluster.muster(&words).await
+    };
+    let failed = open("exit 7").await;
+    assert_eq!(failed.code, 1, "{failed:?}");
+    assert!(failed.stderr.contains("no ticket is open"), "{failed:?}");
+    for _ in 0..2 {
+        let opened = open(&script).await;
+        assert_eq!(opened.code, 0, "{opened:?}");
+        let told = std::fs::read_to_string(&told).unwrap();
+        let lines: Vec<&str> = told.lines().collect();
+        let [line] = lines[..] else {
+            unreachable!("one ticket: {told}")
+        };
+        assert!(
+            line.starts_with(gpu.as_str()) && line.ends_with(" rma"),
+            "{told}"
+        );
+    }
+    cluster.muster(&["unblock-gpu", gpu]).await.ok();
+    assert_eq!(open(&script).await.code, 0);
+    assert_eq!(
+        std::fs::read_to_string(&seen).unwrap(),
+        "",
+        "the case is over"
+    );
+}

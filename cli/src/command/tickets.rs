@@ -1,0 +1,330 @@
+//! `muster health tickets`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+use std::process::Stdio;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
+use muster_core::ids::Revision;
+use muster_proto::v1;
+use tokio::process::Command;
+use tokio::sync::Semaphore;
+use tokio::task::JoinSet;
+use tokio::time::{sleep, timeout};
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{instant, note};
+use crate::parse;
+use crate::view::component_name;
+
+/// After which a program that failed is called again, and the list is looked through although nothing is told.
+const AGAIN: Duration = Duration::from_secs(60);
+
+/// `muster health tickets`
+#[derive(Debug, Args)]
+#[command(
+    after_help = "muster health tickets --seen /var/lib/tickets -- /opt/site/open-ticket --queue hardware\n\nThe program finds in its environment MUSTER_TICKET (the same for the same case, also when it is called again), MUSTER_COMPONENT, MUSTER_HOST, MUSTER_GPU_INDEX, MUSTER_PHASE, MUSTER_SINCE, MUSTER_STRIKES and MUSTER_EVIDENCE."
+)]
+pub(crate) struct Tickets {
+    /// File of the tickets that were opened; without it those of before are opened again at each start
+    #[arg(long, value_name = "FILE")]
+    seen: Option<PathBuf>,
+    /// Programs that may run at a time
+    #[arg(long, default_value_t = 4, value_name = "COUNT", value_parser = clap::value_parser!(u16).range(1..))]
+    at_once: u16,
+    /// Time that the program may take; then it is killed, and called again later
+    #[arg(long, default_value = "5m", value_name = "DURATION", value_parser = parse::duration)]
+    limit: Duration,
+    /// Go through the list once, and end
+    #[arg(long)]
+    once: bool,
+    /// The program that opens a ticket, and its arguments; it is called again if it does not end with 0
+    #[arg(required = true, last = true, value_name = "PROGRAM")]
+    program: Vec<String>,
+}
+
+/// Something that only a person gives back.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Case {
+    /// The same as long as it is the same case.
+    ticket: String,
+    /// For people.
+    name: String,
+    variables: BTreeMap<&'static str, String>,
+}
+
+impl Tickets {
+    /// Does it.
+    pub(crate) async fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let client = options.connect().await?;
+        let mut opened = Opened::read(self.seen.as_deref())?;
+        loop {
+            let round = self.round(&client, &mut opened).await;
+            if self.once {
+                let failed = round?.1;
+                return Ok(if failed > 0 { Exit::Error } else { Exit::Ok });
+            }
+            match round {
+                // Past the time, what failed is tried again although nothing is told.
+                Ok((revision, _)) => match timeout(AGAIN, until_news(&client, revision)).await {
+                    Ok(Ok(())) | Err(_) => {}
+                    Ok(Err(failure)) => pause_after(&failure).await,
+                },
+                Err(failure) => pause_after(&failure).await,
+            }
+        }
+    }
+
+    /// Looks through the list once; returns its revision and for how many cases the program failed.
+    async fn round(
+        &self,
+        client: &Client,
+        opened: &mut Opened,
+    ) -> Result<(Revision, usize), Failure> {
+        let health = client.health(v1::Consistency::Linearizable).await?;
+        let cases: Vec<Case> = health.components.iter().filter_map(Case::of).collect();
+        opened.keep(&cases)?;
+        let new = cases.into_iter().filter(|case| !opened.has(case));
+        let failed = self.open(new.collect(), opened).await?;
+        Ok((Revision(health.revision), failed))
+    }
+
+    /// Calls the program for each case, some at a time; returns for how many it failed.
+    async fn open(&self, cases: Vec<Case>, opened: &mut Opened) -> Result<usize, Failure> {
+        let places = Arc::new(Semaphore::new(usize::from(self.at_once)));
+        let mut calls = JoinSet::new();
+        for case in cases {
+            let (places, program, limit) = (Arc::clone(&places), self.program.clone(), self.limit);
+            calls.spawn(async move {
+                let place = places.acquire_owned().await;
+                let called = call(&program, &case, limit).await;
+                drop(place);
+                (case, called)
+            });
+        }
+        let mut failed = 0;
+        while let Some(ended) = calls.join_next().await {
+            let (case, called) = ended.map_err(|error| Failure::internal(&error))?;
+            match called {
+                Ok(()) => {
+                    note(&format!("{}: a ticket is open", case.name));
+                    opened.add(case)?;
+                }
+                Err(why) => {
+                    failed += 1;
+                    note(&format!("{}: no ticket is open: {why}", case.name));
+                }
+            }
+        }
+        Ok(failed)
+    }
+}
+
+impl Case {
+    /// The case of a component that only a person gives back; none of any other, nor of one that a person took out.
+    fn of(known: &v1::ComponentHealth) -> Option<Self> {
+        let is_for_vendor = known.phase == "rma";
+        if !known.by_hand && !is_for_vendor {
+            return None;
+        }
+        let name = component_name(known.component.as_ref(), &known.host);
+        let newest = known.history.last();
+        let evidence = newest.map(|change| format!("{}: {}", change.actor, change.evidence));
+        let index = known.gpu_index.map(|index| index.to_string());
+        let ticket = format!("{name} since {}", known.since_ms).replace(' ', "-");
+        let variables = [
+            ("MUSTER_TICKET", ticket.clone()),
+            ("MUSTER_COMPONENT", name.clone()),
+            ("MUSTER_HOST", known.host.clone()),
+            ("MUSTER_GPU_INDEX", index.unwrap_or_default()),
+            ("MUSTER_PHASE", known.phase.clone()),
+            ("MUSTER_SINCE", instant(known.since_ms)),
+            ("MUSTER_STRIKES", known.strikes.to_string()),
+            ("MUSTER_EVIDENCE", evidence.unwrap_or_default()),
+        ];
+        Some(Self {
+            ticket,
+            name,
+            variables: variables.into(),
+        })
+    }
+}
+
+/// Calls the program for a case.
+async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), String> {
+    let (name, arguments) = program.split_first().ok_or("no program is named")?;
+    let mut child = Command::new(name)
+        .args(arguments)
+        .envs(&case.variables)
+        .stdin(Stdio::null())
+        .kill_on_drop(true)
+        .spawn()
+        .map_err(|error| format!("{name}: {error}"))?;
+    match timeout(limit, child.wait()).await {
+        Ok(Ok(status)) if status.success() => Ok(()),
+        Ok(Ok(status)) => Err(format!("{name} ended with {status}")),
+        Ok(Err(error)) => Err(format!("{name}: {error}")),
+        Err(_) => Err(format!("{name} took longer than {limit:?}")),
+    }
+}
+
+/// Tells what went wrong, and waits: a cluster that does not answer now will.
+async fn pause_after(failure: &Failure) {
+    failure.print();
+    sleep(AGAIN).await;
+}
+
+/// Waits until the health of something changes.
+async fn until_news(client: &Client, revision: Revision) -> Result<(), Failure> {
+    let filter = WatchFilter {
+        jobs: Vec::new(),
+        kinds: vec![v1::EventKind::HealthChanged],
+    };
+    let mut watch = client.watch(Some(revision), filter);
+    loop {
+        match watch.next().await {
+            Ok(WatchUpdate::Events { .. }) | Err(ClientError::Compacted { .. }) => return Ok(()),
+            Ok(WatchUpdate::Bookmark { .. } | WatchUpdate::Resumed { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// The tickets that were opened, for cases that are not over.
+#[derive(Debug)]
+struct Opened {
+    file: Option<PathBuf>,
+    tickets: BTreeSet<String>,
+}
+
+impl Opened {
+    fn read(file: Option<&Path>) -> Result<Self, Failure> {
+        let mut tickets = BTreeSet::new();
+        if let Some(file) = file.filter(|file| file.exists()) {
+            let text = std::fs::read_to_string(file).map_err(|error| unusable(file, &error))?;
+            tickets.extend(text.lines().map(str::to_owned));
+        }
+        let opened = Self {
+            file: file.map(Path::to_owned),
+            tickets,
+        };
+        // A file that cannot be written is told before the first ticket is opened, not after.
+        opened.write()?;
+        Ok(opened)
+    }
+
+    fn has(&self, case: &Case) -> bool {
+        self.tickets.contains(&case.ticket)
+    }
+
+    fn add(&mut self, case: Case) -> Result<(), Failure> {
+        self.tickets.insert(case.ticket);
+        self.write()
+    }
+
+    /// Forgets those whose case is over.
+    fn keep(&mut self, cases: &[Case]) -> Result<(), Failure> {
+        let before = self.tickets.len();
+        let open: BTreeSet<&str> = cases.iter().map(|case| case.ticket.as_str()).collect();
+        self.tickets.retain(|ticket| open.contains(ticket.as_str()));
+        if self.tickets.len() == before {
+            return Ok(());
+        }
+        self.write()
+    }
+
+    fn write(&self) -> Result<(), Failure> {
+        let Some(file) = &self.file else {
+            return Ok(());
+        };
+        let lines = self.tickets.iter().map(|ticket| format!("{ticket}\n"));
+        let beside = file.with_extension("new");
+        std::fs::write(&beside, lines.collect::<String>())
+            .and_then(|()| std::fs::rename(&beside, file))
+            .map_err(|error| unusable(file, &error))
+    }
+}
+
+fn unusable(file: &Path, error: &std::io::Error) -> Failure {
+    Failure::new(format!("{}: {error}", file.display()))
+        .help("name a file with --seen that can be written")
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+
+    fn component(phase: &str, by_hand: bool) -> v1::ComponentHealth {
+        v1::ComponentHealth {
+            component: Some(v1::Component {
+                kind: Some(v1::component::Kind::Gpu("GPU-1".to_owned())),
+            }),
+            host: "node01".to_owned(),
+            gpu_index: Some(3),
+            phase: phase.to_owned(),
+            since_ms: 1_700_000_000_000,
+            strikes: 5,
+            by_hand,
+            history: vec![v1::HealthChange {
+                event: "block".to_owned(),
+                actor: "rule xid".to_owned(),
+                evidence: "Xid 48".to_owned(),
+                at_ms: 1_700_000_000_000,
+            }],
+            ..v1::ComponentHealth::default()
+        }
+    }
+
+    #[test]
+    fn only_what_waits_for_a_person_is_a_case() {
+        assert_eq!(Case::of(&component("blocked(auto)", false)), None);
+        let case = Case::of(&component("blocked(auto)", true)).unwrap();
+        assert_eq!(case.ticket, "GPU-1-on-node01-since-1700000000000");
+        assert_eq!(case.variables["MUSTER_HOST"], "node01");
+        assert_eq!(case.variables["MUSTER_GPU_INDEX"], "3");
+        assert_eq!(case.variables["MUSTER_EVIDENCE"], "rule xid: Xid 48");
+        assert!(Case::of(&component("rma", false)).is_some());
+    }
+
+    #[test]
+    fn what_was_opened_is_remembered_as_long_as_its_case() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("seen");
+        let case = Case::of(&component("rma", false)).unwrap();
+        let mut opened = Opened::read(Some(&file)).unwrap();
+        assert!(!opened.has(&case));
+        opened.add(case.clone()).unwrap();
+        let mut again = Opened::read(Some(&file)).unwrap();
+        again.keep(std::slice::from_ref(&case)).unwrap();
+        assert!(again.has(&case));
+        again.keep(&[]).unwrap();
+        assert!(!Opened::read(Some(&file)).unwrap().has(&case));
+        let nowhere = home.path().join("nowhere/seen");
+        assert!(Opened::read(Some(&nowhere)).is_err());
+    }
+
+    #[tokio::test]
+    async fn a_program_learns_of_its_case_and_one_that_fails_or_hangs_is_told() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("told");
+        let case = Case::of(&component("rma", false)).unwrap();
+        let shell = |script: &str| ["sh", "-c", script].map(str::to_owned).to_vec();
+        let limit = Duration::from_secs(20);
+        let tell = format!("echo $MUSTER_TICKET $MUSTER_STRIKES > {}", file.display());
+        call(&shell(&tell), &case, limit).await.unwrap();
+        let told = std::fs::read_to_string(&file).unwrap();
+        assert_eq!(told, "GPU-1-on-node01-since-1700000000000 5\n");
+        let failed = call(&shell("exit 3"), &case, limit).await;
+        assert!(failed.unwrap_err().contains("exit status: 3"));
+        let absent = call(&["/nonexistent/open".to_owned()], &case, limit).await;
+        assert!(absent.is_err());
+        let hangs = call(&shell("sleep 1000"), &case, Duration::from_millis(50)).await;
+        assert!(hangs.unwrap_err().contains("longer than"));
+    }
+}
