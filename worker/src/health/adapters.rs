@@ -21,7 +21,11 @@ const FLAP_MS: u64 = 25_000;
 
 /// All ports that were seen.
 #[derive(Debug, Default)]
-pub(super) struct Adapters(BTreeMap<String, Port>);
+pub(super) struct Adapters {
+    ports: BTreeMap<String, Port>,
+    /// What each port should reach, in Gbit/s.
+    expected_gbit_per_s: Option<u64>,
+}
 
 /// What is known of a port.
 #[derive(Debug, Default)]
@@ -65,10 +69,28 @@ fn port_is_up(port: &Path) -> Option<bool> {
     Some(state.contains("ACTIVE"))
 }
 
+/// `400 Gb/sec (4X NDR)`: whether that is less than it should be; none if nobody knows.
+fn is_slower(port: &Path, expected_gbit_per_s: Option<u64>) -> Option<bool> {
+    let rate = fs::read_to_string(port.join("rate")).ok()?;
+    let (gbit_per_s, _) = rate.split_once(" Gb/sec")?;
+    let gbit_per_s: f64 = gbit_per_s.parse().ok()?;
+    #[expect(clippy::cast_precision_loss, reason = "a few hundred")]
+    let expected = expected_gbit_per_s? as f64;
+    Some(gbit_per_s < expected)
+}
+
 /// A metric, the counter that it is read from, and what of its growth counts.
 type CounterRow = (&'static str, &'static str, fn(Growth) -> i64);
 
 impl Adapters {
+    /// No port was seen yet; each should reach so much, if that is known.
+    pub(super) fn new(expected_gbit_per_s: Option<u64>) -> Self {
+        Self {
+            expected_gbit_per_s,
+            ..Self::default()
+        }
+    }
+
     /// Reads all ports.
     pub(super) fn read(&mut self, root: &Path, now: MonotonicMs) -> Vec<Sample> {
         let mut samples = Vec::new();
@@ -78,12 +100,13 @@ impl Adapters {
                     continue;
                 };
                 let name = format!("{}/{}", of.to_string_lossy(), port.to_string_lossy());
-                if self.0.len() >= ADAPTER_PORTS_MAX && !self.0.contains_key(&name) {
+                if self.ports.len() >= ADAPTER_PORTS_MAX && !self.ports.contains_key(&name) {
                     continue;
                 }
                 let component = nic(&name);
-                let port = self.0.entry(name).or_default();
-                samples.extend(port.read(&component, &folder, now));
+                let is_slow = is_slower(&folder, self.expected_gbit_per_s);
+                let port = self.ports.entry(name).or_default();
+                samples.extend(port.read((&component, is_slow), &folder, now));
             }
         }
         samples
@@ -91,7 +114,13 @@ impl Adapters {
 }
 
 impl Port {
-    fn read(&mut self, component: &Component, folder: &Path, now: MonotonicMs) -> Vec<Sample> {
+    /// With whether it is slower than it should be, if that is known.
+    fn read(
+        &mut self,
+        (component, is_slow): (&Component, Option<bool>),
+        folder: &Path,
+        now: MonotonicMs,
+    ) -> Vec<Sample> {
         let Some(is_up) = port_is_up(folder) else {
             return Vec::new();
         };
@@ -122,7 +151,10 @@ impl Port {
             ],
         )];
         if self.was_up {
-            samples.push(sample("ib_state", &[("down", i64::from(!is_up))]));
+            let mut metrics = vec![("down", i64::from(!is_up))];
+            let is_short = is_slow.map(|is_slow| is_up && is_slow);
+            metrics.extend(is_short.map(|is_short| ("short_of_profile", i64::from(is_short))));
+            samples.push(sample("ib_state", &metrics));
         }
         if let Some(symbols) = self.grow(folder, now, "counters/symbol_error") {
             self.symbols_lately.add(now, symbols.increase);
@@ -213,7 +245,8 @@ mod tests {
         write("mlx5_0/ports/1/counters/symbol_error", "0\n");
         write("mlx5_0/ports/1/counters/link_downed", "0\n");
         write("mlx5_1/ports/1/state", "1: DOWN\n");
-        let mut adapters = Adapters::default();
+        write("mlx5_0/ports/1/rate", "400 Gb/sec (4X NDR)\n");
+        let mut adapters = Adapters::new(Some(400));
         let mut read = |now_s: u64| {
             let samples = adapters.read(home.path(), MonotonicMs(now_s * 1_000));
             move |name: &str, rule: &str, metric: &str| {
@@ -227,6 +260,7 @@ mod tests {
         };
         let up = read(1);
         assert_eq!(up("mlx5_0/1", "ib_state", "down"), Some(0));
+        assert_eq!(up("mlx5_0/1", "ib_state", "short_of_profile"), Some(0));
         assert_eq!(up("mlx5_1/1", "ib_state", "down"), None);
         write("mlx5_0/ports/1/state", "1: DOWN\n");
         write("mlx5_0/ports/1/counters/link_downed", "1\n");
@@ -241,7 +275,9 @@ mod tests {
             Some(1)
         );
         write("mlx5_0/ports/1/state", "4: ACTIVE\n");
+        write("mlx5_0/ports/1/rate", "2.5 Gb/sec (1X SDR)\n");
         let back = read(61);
+        assert_eq!(back("mlx5_0/1", "ib_state", "short_of_profile"), Some(1));
         assert_eq!(back("mlx5_0/1", "ib_flap", "flaps_over_25s"), Some(1));
         assert_eq!(back("mlx5_0/1", "ib_flap", "lost_carrier"), Some(0));
         assert_eq!(is_up(home.path(), "mlx5_1/1"), Some(false));

@@ -29,6 +29,8 @@ pub struct HealthConfig {
     pub sample_ms: u64,
     /// Whether the GPUs' gauges are exported under the names that NVIDIA's exporter gives them; off where that one runs too.
     pub gpu_gauges: bool,
+    /// What this host should have; what it says nothing of is not looked at.
+    pub expected: Expected,
     /// Shared file systems that jobs need: mounted here, and answering.
     pub mounts: Vec<PathBuf>,
     /// The site's own checks.
@@ -49,6 +51,7 @@ impl Default for HealthConfig {
             host_root: PathBuf::from("/"),
             sample_ms: HEALTH_SAMPLE_MS,
             gpu_gauges: true,
+            expected: Expected::default(),
             mounts: Vec::new(),
             checks: Vec::new(),
             active_check: Vec::new(),
@@ -56,6 +59,18 @@ impl Default for HealthConfig {
             reboot_command: Vec::new(),
         }
     }
+}
+
+/// What a host should have.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct Expected {
+    /// The release of NVIDIA's driver (`580.65.06`).
+    pub driver: Option<String>,
+    /// Memory of the host in MiB, as its kernel counts it (`MemTotal`).
+    pub memory_mib: Option<u64>,
+    /// Speed of each InfiniBand port in Gbit/s.
+    pub adapter_gbit_per_s: Option<u64>,
 }
 
 /// A check that the site brings along.

@@ -11,7 +11,7 @@ use rustix::fs::StatVfsMountFlags;
 use super::adapters::Adapters;
 use super::processes::Processes;
 use super::rates::{Rate, Recent, permille};
-use super::{Sample, THIS_HOST};
+use super::{Expected, Sample, THIS_HOST};
 use crate::topology::PciAddress;
 
 /// How sensors of CPUs are called.
@@ -21,6 +21,7 @@ const CPU_SENSORS: [&str; 4] = ["coretemp", "k10temp", "zenpower", "cpu_thermal"
 pub(super) struct HostSensors {
     root: PathBuf,
     data: PathBuf,
+    expected: Expected,
     /// Where GPUs were when the agent started.
     gpus: Vec<PathBuf>,
     corrected: Rate,
@@ -36,19 +37,24 @@ pub(super) struct HostSensors {
 }
 
 impl HostSensors {
-    pub(super) fn new(root: &Path, data: &Path, gpus: impl Iterator<Item = PciAddress>) -> Self {
+    pub(super) fn new(
+        (root, expected): (&Path, &Expected),
+        data: &Path,
+        gpus: impl Iterator<Item = PciAddress>,
+    ) -> Self {
         let devices = root.join("sys/bus/pci/devices");
         let gpus = gpus.map(|address| devices.join(address.to_string()));
         Self {
             root: root.to_owned(),
             data: data.to_owned(),
+            expected: expected.clone(),
             gpus: gpus.filter(|path| path.exists()).collect(),
             corrected: Rate::default(),
             corrected_lately: Recent::default(),
             uncorrected: Rate::default(),
             was_readonly: false,
             carriers: BTreeMap::new(),
-            adapters: Adapters::default(),
+            adapters: Adapters::new(expected.adapter_gbit_per_s),
             processes: Processes::default(),
             sweeps: 0,
         }
@@ -58,6 +64,8 @@ impl HostSensors {
     pub(super) fn read(&mut self, now: MonotonicMs) -> Vec<Sample> {
         let mut samples = Vec::new();
         samples.extend(self.memory());
+        samples.extend(self.memory_in_all());
+        samples.extend(self.driver());
         samples.extend(self.disk().unwrap_or_default());
         samples.extend(self.files_and_processes());
         samples.extend(self.gpu_count());
@@ -74,13 +82,36 @@ impl HostSensors {
         samples
     }
 
-    fn memory(&self) -> Option<Sample> {
+    /// A number of the kernel's about memory, in KiB.
+    fn memory_kib(&self, name: &str) -> Option<u64> {
         let text = self.text("proc/meminfo")?;
-        let kib = |name: &str| -> Option<u64> {
-            let line = text.lines().find_map(|line| line.strip_prefix(name))?;
-            line.split_whitespace().next()?.parse().ok()
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        line.split_whitespace().next()?.parse().ok()
+    }
+
+    /// How much of the memory is there that should be.
+    fn memory_in_all(&self) -> Option<Sample> {
+        let expected_kib = self.expected.memory_mib? << 10;
+        let share = permille(self.memory_kib("MemTotal:")?, expected_kib);
+        Some(of_host("mem_expected", &[("total_permille", share)]))
+    }
+
+    /// Whether the driver that is loaded is the one that should be.
+    fn driver(&self) -> Option<Sample> {
+        let expected = self.expected.driver.as_deref()?;
+        let text = self.text("proc/driver/nvidia/version")?;
+        let is_release = |word: &&str| {
+            let is_part = |letter: char| letter.is_ascii_digit() || letter == '.';
+            word.contains('.') && word.chars().all(is_part)
         };
-        let (total, available) = (kib("MemTotal:")?, kib("MemAvailable:")?);
+        let loaded = text.lines().next()?.split_whitespace().find(is_release)?;
+        let differs = i64::from(loaded != expected);
+        Some(of_host("driver_version", &[("differs", differs)]))
+    }
+
+    fn memory(&self) -> Option<Sample> {
+        let total = self.memory_kib("MemTotal:")?;
+        let available = self.memory_kib("MemAvailable:")?;
         let available_mib = i64::try_from(available >> 10).ok()?;
         let metrics = [
             ("available_permille", permille(available, total)),
@@ -258,6 +289,10 @@ mod tests {
         );
         write("proc/sys/fs/file-nr", "900\t0\t1000\n");
         write("proc/loadavg", "1.0 1.0 1.0 3/100 77\n");
+        write(
+            "proc/driver/nvidia/version",
+            "NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.65.06  Release Build\n",
+        );
         write("proc/sys/kernel/pid_max", "1000\n");
         write("sys/devices/system/edac/mc/mc0/ce_count", "5\n");
         write("sys/devices/system/edac/mc/mc0/ue_count", "0\n");
@@ -269,11 +304,19 @@ mod tests {
         write("sys/class/net/eth0/carrier_changes", "2\n");
         write("sys/bus/pci/devices/0000:0f:00.0/x", "");
         let gpu = ["0000:0f:00.0", "0000:ff:00.0"].map(|address| address.parse().unwrap());
-        let mut sensors = HostSensors::new(home.path(), home.path(), gpu.into_iter());
+        let expected = Expected {
+            driver: Some("580.65.06".to_owned()),
+            memory_mib: Some(8_000),
+            adapter_gbit_per_s: None,
+        };
+        let places = (home.path(), &expected);
+        let mut sensors = HostSensors::new(places, home.path(), gpu.into_iter());
         let first = sensors.read(MonotonicMs(1_000));
         let of = |rule, metric| read(&first, rule, metric);
         assert_eq!(of("mem_available", "available_permille"), Some(10));
         assert_eq!(of("mem_available", "available_mib"), Some(40));
+        assert_eq!(of("mem_expected", "total_permille"), Some(500));
+        assert_eq!(of("driver_version", "differs"), Some(0));
         assert_eq!(of("fds_pids", "used_permille"), Some(900));
         assert_eq!(of("gpu_count", "missing"), Some(0));
         assert_eq!(of("cpu_temp", "warning"), Some(1));
@@ -284,6 +327,8 @@ mod tests {
         write("sys/devices/system/edac/mc/mc0/ce_count", "105\n");
         write("sys/devices/system/edac/mc/mc0/ue_count", "1\n");
         write("sys/class/net/eth0/carrier_changes", "5\n");
+        let older = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  535.104.05  Sat Aug 19\n";
+        write("proc/driver/nvidia/version", older);
         fs::remove_dir_all(home.path().join("sys/bus/pci")).unwrap();
         let second = sensors.read(MonotonicMs(61_000));
         let of = |rule, metric| read(&second, rule, metric);
@@ -291,12 +336,15 @@ mod tests {
         assert_eq!(of("mce_uncorrected", "errors_increase"), Some(1));
         assert_eq!(of("eth_mgmt", "carrier_changes_per_minute"), Some(3));
         assert_eq!(of("gpu_count", "missing"), Some(1));
+        assert_eq!(of("driver_version", "differs"), Some(1));
     }
 
     #[test]
     fn what_is_not_there_is_not_read() {
         let home = tempfile::tempdir().unwrap();
-        let mut sensors = HostSensors::new(home.path(), home.path(), std::iter::empty());
+        let nothing = Expected::default();
+        let places = (home.path(), &nothing);
+        let mut sensors = HostSensors::new(places, home.path(), std::iter::empty());
         let rules: Vec<String> = { sensors.read(MonotonicMs(1)).into_iter() }
             .map(|sample| sample.rule)
             .collect();

@@ -57,7 +57,7 @@ use crate::inbox::Outbox;
 use crate::limits::{HEALTH_ORDERS_MAX, HEALTH_SEEN_MAX, INJECTIONS_WAITING_MAX};
 use crate::topology::PciAddress;
 
-pub use config::{CheckDialect, HealthConfig, SiteCheck};
+pub use config::{CheckDialect, Expected, HealthConfig, SiteCheck};
 pub(crate) use injected::Injected;
 use judge::Judge;
 use notes::Notes;

@@ -77,7 +77,8 @@ pub(super) fn start(
     seen: &Sender<Seen>,
 ) {
     let period = Duration::from_millis(config.sample_ms);
-    let host = HostSensors::new(&config.host_root, &place.data, addresses.values().copied());
+    let places = (&*config.host_root, &config.expected);
+    let host = HostSensors::new(places, &place.data, addresses.values().copied());
     let (clock, sender) = (place.clock, seen.clone());
     thread("host-health", move || {
         watch_host(host, clock, period, &sender)

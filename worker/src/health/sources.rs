@@ -177,6 +177,21 @@ const SOURCES: &[(&str, &[&str], &str)] = &[
         &["missing", "timeouts"],
         "the setting `mounts`",
     ),
+    (
+        "mem_expected",
+        &["total_permille"],
+        "proc/meminfo, the setting `expected`",
+    ),
+    (
+        "driver_version",
+        &["differs"],
+        "proc/driver/nvidia/version, the setting `expected`",
+    ),
+    (
+        "ib_state",
+        &["short_of_profile"],
+        "sys/class/infiniband, the setting `expected`",
+    ),
     ("clock_sync", &["unsynchronised"], "timedatectl"),
     ("fabric_manager", &["inactive", "restarting"], "systemctl"),
     ("nv_services", &["inactive"], "systemctl"),
