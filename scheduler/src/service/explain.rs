@@ -95,11 +95,7 @@ fn class(
             host.gpus.iter().any(|gpu| *gpu.model == *count.model)
         }
     };
-    let asker = Asker {
-        job,
-        unit,
-        now: state.time,
-    };
+    let asker = Asker::at(job, unit, state.time);
     let freed = Freed::default();
     let has_room = |host: &Host| {
         host.accepts_work()
