@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use muster_core::command::{Command, HealthCommand, StopReason};
+use muster_core::command::{BlockTarget, Command, HealthCommand, StopReason};
 use muster_core::event::{EventKind, HealthNote};
 use muster_core::evidence::Cause;
 use muster_core::health::attribution::{Blame, Class, Measure, Step};
@@ -127,6 +127,14 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             subject: "rack r1".to_owned(),
             detail: "3 hosts went bad together".to_owned(),
             job: None,
+        },
+        EventKind::BlockPlanned {
+            target: BlockTarget::Host("node02".to_owned()),
+            block: super::planned_block(),
+        },
+        EventKind::PlannedBlockCancelled {
+            target: BlockTarget::Host("node02".to_owned()),
+            author: "ada".to_owned(),
         },
         EventKind::HealthNoted {
             note: HealthNote::Doubt,

@@ -424,7 +424,7 @@ fn cluster_kinds() -> Vec<EventKind> {
             block: block(),
         },
         EventKind::Unblocked {
-            target,
+            target: target.clone(),
             author: "expiry".to_owned(),
         },
         EventKind::QueueSet {

@@ -42,14 +42,14 @@ async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself(
     // The whole cluster has no room for this one until the maintenance is over, and it says so.
     let mut gang = with_gpus(shell("sleep 1"), 1);
     gang.gang = true;
-    gang.groups[0].count = 3;
+    gang.groups[0].count = Some(3);
     let gang = submit(&client, gang).await;
     let why = cluster
         .muster(&["job", "explain", &gang.to_string()])
         .await
         .ok();
     assert!(
-        why.contains(&format!("{host}: it is to be blocked")) && why.contains("run time"),
+        why.contains(&format!("{host}: it is to be blocked")) && why.contains("run_time"),
         "{why}"
     );
     let moved = eventually("the task has moved", async || {
@@ -63,7 +63,7 @@ async fn a_host_is_drained_when_its_maintenance_begins_and_comes_back_by_itself(
     assert_ne!(moved.1.tasks[0].host, host);
     eventually("the host is back, and the gang placed", async || {
         let known = client.get_job(gang, 1, v1::Consistency::Linearizable).await;
-        let job = known.ok()?.job?;
+        let job = known.ok()?.job;
         (job.phase() == v1::JobPhase::Succeeded).then_some(())
     })
     .await;
