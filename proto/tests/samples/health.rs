@@ -147,7 +147,10 @@ pub(crate) fn kinds() -> Vec<EventKind> {
 
 /// A state with something of everything that is remembered of health.
 pub(crate) fn state() -> State {
-    let parts = super::state::parts();
+    let mut parts = super::state::parts();
+    if let Some(host) = parts.hosts.first_mut() {
+        host.planned = Some(super::planned_block());
+    }
     let mut book = parts.health.clone();
     for part in pieces() {
         book.restore(part);

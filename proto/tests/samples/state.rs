@@ -424,7 +424,7 @@ fn cluster_kinds() -> Vec<EventKind> {
             block: block(),
         },
         EventKind::Unblocked {
-            target: target.clone(),
+            target,
             author: "expiry".to_owned(),
         },
         EventKind::QueueSet {
