@@ -43,7 +43,7 @@ mod watchdog;
 pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
-pub use health::{CheckDialect, HealthConfig, SiteCheck};
+pub use health::{CheckDialect, Expected, HealthConfig, SiteCheck};
 pub use logs::{LogRetention, LogShipping};
 pub use muster_supervisor as supervisor;
 pub use muster_supervisor::{InvalidRunId, RunId, clock, process};

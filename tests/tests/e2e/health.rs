@@ -207,7 +207,8 @@ async fn a_ticket_is_opened_once_for_what_only_a_person_gives_back() {
             "{told}"
         );
     }
-    cluster.muster(&["unblock-gpu", gpu]).await.ok();
+    let unblocked = cluster.muster(&["unblock-gpu", gpu]).await;
+    assert_eq!(unblocked.code, 0, "{unblocked:?}");
     assert_eq!(open(&script).await.code, 0);
     assert_eq!(
         std::fs::read_to_string(&seen).unwrap(),
