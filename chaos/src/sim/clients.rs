@@ -56,6 +56,8 @@ pub struct SimClient {
     pub random: ChaCha8Rng,
     /// Leases of the jobs that are submitted, in milliseconds.
     pub partition_grace_ms: u64,
+    /// Whether replicas answer reads without asking who leads (a mutant).
+    pub reads_stale: bool,
 }
 
 impl SimClient {
@@ -219,8 +221,11 @@ impl SimClient {
             return;
         }
         let (node, handle) = replicas[self.random.random_range(0..replicas.len())].clone();
+        let reads_stale = self.reads_stale;
         let served = async move {
-            handle.read_linearizable().await.ok()?;
+            if !reads_stale {
+                handle.read_linearizable().await.ok()?;
+            }
             Some(handle.with_state(|state| state.job(job).is_some()))
         };
         let asked = self.network.exchange(self.node, node, served);

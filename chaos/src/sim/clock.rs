@@ -36,6 +36,13 @@ impl SimClock {
         self.wall_offset_ms.fetch_add(by_ms, Ordering::Relaxed);
     }
 
+    /// The monotonic clock as it would be if setting the wall clock set it too.
+    #[must_use]
+    pub fn monotonic_by_wall(&self) -> MonotonicMs {
+        let offset_ms = self.wall_offset_ms.load(Ordering::Relaxed);
+        MonotonicMs(self.monotonic().0.saturating_add_signed(offset_ms))
+    }
+
     /// The monotonic clock, which starts like every replica's.
     #[must_use]
     pub fn monotonic(&self) -> MonotonicMs {

@@ -21,6 +21,18 @@ pub struct MountedDisk {
     sync_latency: Duration,
 }
 
+/// What a disk says is durable and is not: a mutant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Deceit {
+    /// Nothing: what it says is so.
+    #[default]
+    None,
+    /// Nothing that is synced is durable.
+    Syncs,
+    /// The snapshot that was published last is not.
+    Snapshots,
+}
+
 #[derive(Debug, Default)]
 struct Medium {
     /// What a reader sees: durable and not yet durable alike.
@@ -34,8 +46,7 @@ struct Medium {
     staged: BTreeMap<String, Arc<[u8]>>,
     /// Counts mounts; an older mount can no longer write.
     mount: u64,
-    /// A mutant: acknowledges syncs without making anything durable.
-    lies_about_sync: bool,
+    deceit: Deceit,
     /// Writes and syncs fail while it is set.
     full: bool,
     /// Whether a write of this mount failed because of that.
@@ -66,11 +77,11 @@ impl Contents {
 }
 
 impl SimDisk {
-    /// An empty disk; one that `lies_about_sync` models a replica that acknowledges before fsync.
+    /// An empty disk; one that deceives models a replica that goes on before what it wrote is durable.
     #[must_use]
-    pub fn new(lies_about_sync: bool) -> Self {
+    pub fn new(deceit: Deceit) -> Self {
         let medium = Medium {
-            lies_about_sync,
+            deceit,
             ..Medium::default()
         };
         Self {
@@ -98,6 +109,9 @@ impl SimDisk {
         let mut medium = lock(&self.medium);
         medium.mount += 1;
         medium.staged.clear();
+        if medium.deceit == Deceit::Snapshots {
+            medium.published.pop_last();
+        }
         let pending = std::mem::take(&mut medium.pending);
         let kept = pending.len() * kept_permille.min(1_000) / 1_000;
         for change in pending[..kept].iter().flatten() {
@@ -110,10 +124,10 @@ impl SimDisk {
     /// Loses everything, as a replaced disk does.
     pub fn wipe(&self) {
         let mut medium = lock(&self.medium);
-        let (mount, lies_about_sync) = (medium.mount + 1, medium.lies_about_sync);
+        let (mount, deceit) = (medium.mount + 1, medium.deceit);
         *medium = Medium {
             mount,
-            lies_about_sync,
+            deceit,
             ..Medium::default()
         };
     }
@@ -150,7 +164,7 @@ impl MountedDisk {
 
     fn make_durable(&self, upto: usize) -> io::Result<()> {
         let mut medium = self.writable()?;
-        if medium.lies_about_sync {
+        if medium.deceit == Deceit::Syncs {
             return Ok(());
         }
         let count = upto.min(medium.pending.len());
@@ -312,7 +326,7 @@ mod tests {
     #[test]
     fn a_kill_loses_whole_writes_from_some_point_on() {
         for kept_permille in 0..=1_000 {
-            let disk = SimDisk::new(false);
+            let disk = SimDisk::new(Deceit::None);
             let mounted = disk.mount(Duration::ZERO);
             mounted.write(vec![put(1), put(2), put(3)]).unwrap();
             mounted.write(vec![put(4), put(5)]).unwrap();

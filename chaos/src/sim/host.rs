@@ -124,7 +124,8 @@ impl SimHost {
         replicas: Vec<NodeId>,
         judges: Judges,
     ) -> Self {
-        let supervisors = Supervisors::new(clock.clone(), judges.clone());
+        let by_wall = settings.mutant == Some(Mutant::WallClockLeases);
+        let supervisors = Supervisors::new(clock.clone(), by_wall, judges.clone());
         let first = u128::from(settings.number) << 32;
         let gpus = (0..u128::from(settings.gpus))
             .map(|index| (GpuUuid(first + index), GpuHealth::Healthy))
@@ -167,6 +168,11 @@ impl SimHost {
     #[must_use]
     pub fn now(&self) -> MonotonicMs {
         self.clock.monotonic()
+    }
+
+    /// Sets its wall clock forward or back.
+    pub fn step_clock(&self, by_ms: i64) {
+        self.clock.step_wall(by_ms);
     }
 
     /// Its supervisors.

@@ -1,5 +1,6 @@
 //! Known bugs, switched on to prove that the judges find them.
 
+use super::disk::Deceit;
 use super::report::Violation;
 use crate::check::LostWrite;
 
@@ -16,16 +17,31 @@ pub enum Mutant {
     ForgetfulJournal,
     /// Supervisors let members of gangs begin without waiting for the others.
     BeginsAlone,
+    /// Replicas drop the log before the snapshot that stands for it is durable.
+    SnapshotBeforeSync,
+    /// Replicas answer linearizable reads from what they know, without asking whether somebody else leads.
+    StaleReads,
+    /// Supervisors say of tasks that they killed that they ended well.
+    FalseSuccess,
+    /// Supervisors measure leases by a clock that can be set.
+    WallClockLeases,
+    /// Agents give GPUs back that a task holds which cannot be killed.
+    FreesHungGpus,
 }
 
 impl Mutant {
     /// All of them.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 10] = [
         Self::AckBeforeSync,
         Self::LongLease,
         Self::ObeyOldOrders,
         Self::ForgetfulJournal,
         Self::BeginsAlone,
+        Self::SnapshotBeforeSync,
+        Self::StaleReads,
+        Self::FalseSuccess,
+        Self::WallClockLeases,
+        Self::FreesHungGpus,
     ];
 
     /// Whether a violation is what this bug must show as; anything else would be found by luck.
@@ -36,9 +52,15 @@ impl Mutant {
                 violation,
                 Violation::Lost(LostWrite::Job(_) | LostWrite::Unseen { .. })
             ),
-            Self::LongLease | Self::ForgetfulJournal => matches!(violation, Violation::Overlap(_)),
+            Self::LongLease
+            | Self::ForgetfulJournal
+            | Self::WallClockLeases
+            | Self::FreesHungGpus => matches!(violation, Violation::Overlap(_)),
             Self::ObeyOldOrders => matches!(violation, Violation::Disobedience(_)),
             Self::BeginsAlone => matches!(violation, Violation::EarlyStart(_)),
+            Self::SnapshotBeforeSync => matches!(violation, Violation::Replica(_)),
+            Self::StaleReads => matches!(violation, Violation::Lost(LostWrite::Unseen { .. })),
+            Self::FalseSuccess => matches!(violation, Violation::Phantom(_)),
         }
     }
 
@@ -47,6 +69,16 @@ impl Mutant {
     #[must_use]
     pub fn goes_on(mutant: Option<Self>) -> bool {
         mutant == Some(Self::AckBeforeSync)
+    }
+
+    /// What this bug does to disks.
+    #[must_use]
+    pub const fn deceit(mutant: Option<Self>) -> Deceit {
+        match mutant {
+            Some(Self::AckBeforeSync) => Deceit::Syncs,
+            Some(Self::SnapshotBeforeSync) => Deceit::Snapshots,
+            _ => Deceit::None,
+        }
     }
 
     /// How many times longer than their lease supervisors let tasks run.

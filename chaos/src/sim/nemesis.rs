@@ -183,10 +183,17 @@ impl Nemesis {
     }
 
     fn step_clock(&mut self, world: &World) {
-        let id = self.draw_replica(world);
         let by_ms = self
             .random
             .random_range(-CLOCK_STEP_MS_MAX..CLOCK_STEP_MS_MAX);
+        if self.random.random_bool(0.5) {
+            let host = self.draw_host(world);
+            world.hosts[host].step_clock(by_ms);
+            let name = host_name(host);
+            self.broke("clock stepped", format_args!("{name} by {by_ms:+} ms"));
+            return;
+        }
+        let id = self.draw_replica(world);
         world.replicas.nodes[id as usize - 1].clock.step_wall(by_ms);
         self.broke(
             "clock stepped",

@@ -13,7 +13,7 @@ use tokio::sync::oneshot;
 use tokio::time::Instant;
 
 use super::clock::SimClock;
-use super::disk::SimDisk;
+use super::disk::{Deceit, SimDisk};
 use super::network::SimNetwork;
 use super::runtime::{NodeId, SimRuntime, kill, spawn_on};
 use super::transport::{Registry, SimTransport};
@@ -70,9 +70,9 @@ pub struct Replicas<M: StateMachine> {
 }
 
 impl<M: StateMachine> Replicas<M> {
-    /// `count` machines with empty disks; with `lying_disks` a sync makes nothing durable (a mutant).
+    /// `count` machines with empty disks, which may deceive (a mutant).
     #[must_use]
-    pub fn new(count: u32, seed: u64, network: SimNetwork, lying_disks: bool) -> Self {
+    pub fn new(count: u32, seed: u64, network: SimNetwork, deceit: Deceit) -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(seed);
         let began = Instant::now();
         let nodes = (1..=count)
@@ -82,7 +82,7 @@ impl<M: StateMachine> Replicas<M> {
                 ReplicaNode {
                     node: NodeId(id),
                     clock,
-                    disk: SimDisk::new(lying_disks),
+                    disk: SimDisk::new(deceit),
                 }
             })
             .collect();

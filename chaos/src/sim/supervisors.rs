@@ -45,6 +45,8 @@ pub struct Supervisors {
     inner: Arc<Mutex<Inner>>,
     changed: Arc<Notify>,
     clock: SimClock,
+    /// Whether they go by a clock that can be set (a mutant).
+    by_wall: bool,
     judges: Judges,
 }
 
@@ -172,12 +174,20 @@ const fn gang_of(assignment: &TaskAssignment) -> Gang {
 impl Supervisors {
     /// No supervisors yet.
     #[must_use]
-    pub fn new(clock: SimClock, judges: Judges) -> Self {
+    pub fn new(clock: SimClock, by_wall: bool, judges: Judges) -> Self {
         Self {
             inner: Arc::default(),
             changed: Arc::default(),
             clock,
+            by_wall,
             judges,
+        }
+    }
+
+    fn now(&self) -> MonotonicMs {
+        match self.by_wall {
+            true => self.clock.monotonic_by_wall(),
+            false => self.clock.monotonic(),
         }
     }
 
@@ -231,7 +241,7 @@ impl Supervisors {
             key: assignment.key,
             epoch: assignment.epoch,
         };
-        let now = self.clock.monotonic();
+        let now = self.now();
         let task = Supervised {
             assignment: Box::new(assignment.clone()),
             behaviour,
@@ -259,7 +269,7 @@ impl Supervisors {
 
     /// The gang of a prepared task is released; one that has begun hears it again in vain.
     pub fn begin(&self, owner: Owner) {
-        let now = self.clock.monotonic();
+        let now = self.now();
         let begun = self.lock().tasks.get_mut(&owner).and_then(|task| {
             let begins = std::mem::take(&mut task.waits) && task.exit.is_none();
             task.ends_at = now.after(task.behaviour.run_ms);
@@ -285,7 +295,7 @@ impl Supervisors {
 
     /// Lets a task stand still, or go on with what is left of its work.
     pub fn suspend(&self, owner: Owner, suspended: bool) {
-        let now = self.clock.monotonic();
+        let now = self.now();
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
             match (suspended, task.left_ms.take()) {
                 (true, left_ms) => {
@@ -304,7 +314,7 @@ impl Supervisors {
 
     /// Asks a task to stop; it is killed when the grace is over.
     pub fn stop(&self, owner: Owner, grace_ms: u64) {
-        let now = self.clock.monotonic();
+        let now = self.now();
         if let Some(task) = self.lock().tasks.get_mut(&owner) {
             task.kill_at = Some(now.after(grace_ms));
             if let Some(left_ms) = task.left_ms.take() {
@@ -353,7 +363,7 @@ impl Supervisors {
     /// Lets time pass for all tasks; runs until the host is killed.
     pub async fn run(self) {
         loop {
-            let now = self.clock.monotonic();
+            let now = self.now();
             let due = self.settle(now);
             let wait =
                 Duration::from_millis(due.map_or(u64::MAX / 2_000, |at| at.since(now).max(1)));

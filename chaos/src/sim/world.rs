@@ -96,8 +96,8 @@ impl World {
         let mut random = ChaCha8Rng::seed_from_u64(options.seed);
         let network = SimNetwork::new(random.random());
         let count = if random.random_range(0..4) == 0 { 5 } else { 3 };
-        let lying = options.mutant == Some(Mutant::AckBeforeSync);
-        let replicas = Replicas::new(count, random.random(), network.clone(), lying);
+        let deceit = Mutant::deceit(options.mutant);
+        let replicas = Replicas::new(count, random.random(), network.clone(), deceit);
         let mut world = Self {
             options,
             replicas,
@@ -272,6 +272,7 @@ impl World {
                     judges: self.judges.clone(),
                     random: draws(self.options.seed, user),
                     partition_grace_ms: PARTITION_GRACE_MS,
+                    reads_stale: self.options.mutant == Some(Mutant::StaleReads),
                 };
                 let (done, finished) = tokio::sync::oneshot::channel();
                 spawn_on(client.node, self.random.random(), async move {

@@ -23,10 +23,9 @@ pub(super) fn check(state: &State, report: &mut Report) {
             check_block(state, &of_gpu, gpu.block.as_ref(), report);
         }
         check_limits(state, host, report);
-        let is_timed = { host.planned.as_ref() }.is_none_or(|block| block.planned.is_some());
-        report.require(is_timed, Rule::Health, &of_host, || {
-            "a block is planned for it, and it does not say for when".to_owned()
-        });
+        if let Some(block) = &host.planned {
+            check_plan(state, host, block, report);
+        }
     }
     let held = if state.health.has_conditions() {
         Held::of(state)
@@ -64,6 +63,33 @@ pub(super) fn check(state: &State, report: &mut Report) {
         report.require(!wants || may_want, Rule::Health, component, || {
             format!("it is {phase} and waits for a repair")
         });
+    }
+}
+
+/// Nothing was placed on a host, since its block was planned, that may not have ended when it begins.
+fn check_plan(state: &State, host: &Host, block: &Block, report: &mut Report) {
+    let of_host = Component::Host(host.id);
+    report.require(block.planned.is_some(), Rule::Health, &of_host, || {
+        "a block is planned for it, and it does not say for when".to_owned()
+    });
+    let Some(planned) = block.planned else { return };
+    for job in state.jobs.values() {
+        let attempts = job
+            .units
+            .values()
+            .filter_map(|unit| unit.attempt.as_deref());
+        let run_time_ms_max = job.spec.scheduling.run_time_ms_max;
+        for attempt in attempts.filter(|attempt| attempt.placed_at > block.since) {
+            let is_here = attempt.tasks.iter().any(|run| run.host == host.id);
+            let is_early = planned.lets_begin(attempt.placed_at, run_time_ms_max);
+            report.require(is_early || !is_here, Rule::Health, &of_host, || {
+                let (job, placed_at) = (job.id, attempt.placed_at);
+                format!(
+                    "job {job} was placed at {placed_at}, and it is to be blocked at {}",
+                    planned.at
+                )
+            });
+        }
     }
 }
 

@@ -261,6 +261,15 @@ impl AgentDriver {
 
     async fn heard(&mut self, owner: Owner, report: SupervisorReport) -> bool {
         let Owner { key, epoch } = owner;
+        let mutant = self.host.settings.mutant;
+        let report = match report {
+            SupervisorReport::Exited(exit)
+                if mutant == Some(Mutant::FalseSuccess) && exit.signal.is_some() =>
+            {
+                SupervisorReport::Exited(ended_well())
+            }
+            report => report,
+        };
         if matches!(report, SupervisorReport::Stuck { .. }) {
             // The GPUs first, as the real agent does it: nobody may take them for free.
             self.look_at_gpus().await;
@@ -306,7 +315,9 @@ impl AgentDriver {
 
     async fn look_at_gpus(&mut self) -> bool {
         let mut seen = lock(&self.host.gpus).clone();
-        for gpu in self.host.supervisors.held_gpus() {
+        let frees_hung = self.host.settings.mutant == Some(Mutant::FreesHungGpus);
+        let held = self.host.supervisors.held_gpus().into_iter();
+        for gpu in held.filter(|_| !frees_hung) {
             let health = seen.entry(gpu).or_insert(GpuHealth::Healthy);
             if *health == GpuHealth::Healthy {
                 *health = GpuHealth::Faulted {
@@ -411,6 +422,13 @@ fn findings(gpu: GpuUuid, health: &GpuHealth) -> Vec<Finding> {
         evidence: detail.clone(),
         at: TimeMs(0),
     }]
+}
+
+fn ended_well() -> Exit {
+    Exit {
+        code: Some(0),
+        ..Exit::default()
+    }
 }
 
 fn stretched(clock: &SimClock, deadline: MonotonicMs, stretch: u64) -> MonotonicMs {

@@ -84,10 +84,10 @@ struct Outcome {
 }
 
 /// 60 simulated seconds of writes with a kill and restart every few of them, then a quiet end.
-fn simulate(seed: u64, lying_disks: bool) -> Outcome {
+fn simulate(seed: u64, deceit: Deceit) -> Outcome {
     run_world(seed, async move {
         let network = SimNetwork::new(seed ^ 1);
-        let mut replicas = Replicas::<Numbers>::new(3, seed, network.clone(), lying_disks);
+        let mut replicas = Replicas::<Numbers>::new(3, seed, network.clone(), deceit);
         for id in 1..=3 {
             replicas.start(id).await.unwrap();
         }
@@ -159,7 +159,7 @@ async fn write(replicas: &Replicas<Numbers>, number: u64, acknowledged: &mut BTr
 #[test]
 fn acknowledged_writes_survive_and_replicas_agree() {
     for seed in 0..8 {
-        let outcome = simulate(seed, false);
+        let outcome = simulate(seed, Deceit::None);
         assert!(outcome.acknowledged.len() > 200, "seed {seed}: {outcome:?}");
         assert!(outcome.lost.is_empty(), "seed {seed}: {:?}", outcome.lost);
         assert_eq!(outcome.digests.len(), 1, "seed {seed}");
@@ -168,8 +168,8 @@ fn acknowledged_writes_survive_and_replicas_agree() {
 
 #[test]
 fn the_same_seed_gives_the_same_bytes() {
-    let first = simulate(42, false);
+    let first = simulate(42, Deceit::None);
     assert!(first.kills > 0);
-    assert_eq!(first, simulate(42, false));
-    assert_ne!(first, simulate(43, false));
+    assert_eq!(first, simulate(42, Deceit::None));
+    assert_ne!(first, simulate(43, Deceit::None));
 }
