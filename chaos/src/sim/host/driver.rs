@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::agent::{Action, Agent, Input, SupervisorReport};
 use muster_core::beat::WorkDone;
-use muster_core::command::GpuHealth;
+use muster_core::command::{Exit, GpuHealth};
 use muster_core::desired::{DesiredState, TaskAssignment};
 use muster_core::health::book::Order;
 use muster_core::health::rules::DeviceAction;
