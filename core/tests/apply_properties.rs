@@ -292,7 +292,7 @@ fn random_sequences_reach_every_end() {
         }
     }
     assert!(seen.len() >= 35, "some events never happen: {seen:#?}");
-    for rare in ["MemberSwapped", "BlockPlanned", "PlannedBlockCancelled"] {
+    for rare in ["MemberSwapped", "BlockPlanned"] {
         assert!(seen.contains_key(rare), "{rare} never happens: {seen:#?}");
     }
     let all = [JobPhase::Succeeded, JobPhase::Failed, JobPhase::Cancelled];

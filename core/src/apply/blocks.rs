@@ -68,8 +68,11 @@ impl Step<'_> {
             ..block
         };
         self.edit_host(host, |host| host.planned = Some(block.clone()));
-        let target = self.target_at(place);
-        self.emit(EventKind::BlockPlanned { target, block });
+        self.emit(EventKind::BlockPlanned {
+            target: self.target_at(place),
+            author: block.author.clone(),
+            block: Some(block),
+        });
         Ok(())
     }
 
@@ -83,9 +86,10 @@ impl Step<'_> {
         let now = self.state.time;
         if block.expires_at.is_some_and(|expires_at| expires_at <= now) {
             let target = self.target_at((host, None));
-            self.emit(EventKind::PlannedBlockCancelled {
+            self.emit(EventKind::BlockPlanned {
                 target,
                 author: EXPIRY.to_owned(),
+                block: None,
             });
             return;
         }
@@ -108,9 +112,10 @@ impl Step<'_> {
             return Err(Rejection::NothingPlanned(target.to_string()));
         }
         self.edit_host(host, |host| host.planned = None);
-        self.emit(EventKind::PlannedBlockCancelled {
+        self.emit(EventKind::BlockPlanned {
             target,
             author: author.to_owned(),
+            block: None,
         });
         Ok(())
     }

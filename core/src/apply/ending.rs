@@ -57,11 +57,6 @@ impl Step<'_> {
         }
         self.account_for_end((id, unit), &attempt, &verdict);
         self.release(id, unit, &spec, &attempt);
-        self.state.index.whole.remove(&(id, unit));
-        self.state.index.remove_vacancy((id, unit), &attempt);
-        self.state
-            .index
-            .remove_deadline((id, unit), &spec, &attempt);
         let hosts = attempt.hosts();
         let blame = blame.map(|blame| Arc::new(blame::settled(blame, &verdict)));
         self.emit(EventKind::AttemptEnded {
@@ -115,6 +110,10 @@ impl Step<'_> {
 
     /// Gives an attempt's resources back to their hosts.
     fn release(&mut self, id: JobId, unit: UnitIndex, spec: &JobSpec, attempt: &Attempt) {
+        let index = &mut self.state.index;
+        index.whole.remove(&(id, unit));
+        index.remove_vacancy((id, unit), attempt);
+        index.remove_deadline((id, unit), spec, attempt);
         self.settle_histories(spec);
         let amounts = amounts_held(&self.state.hosts, spec, attempt);
         let part = Part::held_by(attempt);

@@ -44,7 +44,6 @@ impl EventKind {
             | Self::Blocked { .. }
             | Self::Unblocked { .. }
             | Self::BlockPlanned { .. }
-            | Self::PlannedBlockCancelled { .. }
             | Self::HealthChanged { .. }
             | Self::JobDefaultsSet { .. }
             | Self::QueueSet { .. }

@@ -3,6 +3,7 @@
 //! Drawing looks at nothing but the state and one number, so that a shrunk sequence of numbers is again
 //! a plausible sequence of commands.
 
+mod blocks;
 mod container;
 mod health;
 mod lifecycle;
@@ -14,8 +15,7 @@ mod scheduling;
 use std::sync::Arc;
 
 use crate::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Planned,
-    StopReason, TaskPlacement,
+    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, StopReason, TaskPlacement,
 };
 use crate::feasibility::{Asker, Freed, Ledger};
 use crate::ids::{
@@ -393,66 +393,6 @@ impl<'a> Draw<'a> {
             host: owner.unwrap_or(HostId(1)),
             gpu,
             health,
-        }
-    }
-
-    fn target(&mut self) -> BlockTarget {
-        if self.once_in(2) {
-            return BlockTarget::Gpu(self.gpu());
-        }
-        let host = self.host();
-        let name = self.state.host(host).map(|host| host.name.to_string());
-        BlockTarget::Host(name.unwrap_or_else(|| "nowhere".to_owned()))
-    }
-
-    fn block(&mut self) -> Command {
-        let now = self.state.time;
-        let expires_at = self.once_in(2).then(|| now.after(self.below(600_000)));
-        let drain_deadline = self.once_in(2).then(|| now.after(self.below(60_000)));
-        Command::Block {
-            request: request_id(self.below(REQUESTS)),
-            target: self.target(),
-            block: Block {
-                reason: "maintenance".to_owned(),
-                author: "grace".to_owned(),
-                evidence: String::new(),
-                since: TimeMs::default(),
-                expires_at,
-                drain_deadline,
-                planned: None,
-            },
-        }
-    }
-
-    /// A block of a host that is planned ahead.
-    fn planned_block(&mut self) -> Command {
-        let host = self.host();
-        let name = self.state.host(host).map(|host| host.name.to_string());
-        let at = self.state.time.after(self.below(300_000));
-        Command::Block {
-            request: request_id(self.below(REQUESTS)),
-            target: BlockTarget::Host(name.unwrap_or_else(|| "nowhere".to_owned())),
-            block: Block {
-                reason: "firmware".to_owned(),
-                author: "grace".to_owned(),
-                evidence: String::new(),
-                since: TimeMs::default(),
-                expires_at: self.once_in(2).then(|| at.after(1 + self.below(600_000))),
-                drain_deadline: self.once_in(2).then(|| at.after(self.below(60_000))),
-                planned: Some(Planned {
-                    at,
-                    notice_ms: self.below(60_000),
-                }),
-            },
-        }
-    }
-
-    fn unblock(&mut self) -> Command {
-        Command::Unblock {
-            request: request_id(self.below(REQUESTS)),
-            target: self.target(),
-            author: "grace".to_owned(),
-            planned: self.once_in(4),
         }
     }
 

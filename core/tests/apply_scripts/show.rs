@@ -335,12 +335,14 @@ impl Show {
                 removed,
             } => format!("job {job} unit {unit} forgets checkpoints {steps:?}, removed: {removed}"),
             E::JobEligible { job } => format!("job {job} waits for no other any more"),
-            E::BlockPlanned { target, block } => {
-                format!("{} to be {}", target_of(target), self.block(block))
-            }
-            E::PlannedBlockCancelled { target, author } => {
-                format!("{} not to be blocked, by {author}", target_of(target))
-            }
+            E::BlockPlanned {
+                target,
+                author,
+                block,
+            } => match block {
+                Some(block) => format!("{} to be {}", target_of(target), self.block(block)),
+                None => format!("{} not to be blocked, by {author}", target_of(target)),
+            },
             other => format!("{other:?}"),
         }
     }

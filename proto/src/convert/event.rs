@@ -61,8 +61,7 @@ twin_variants! {
         GpuHealthChanged { gpu: gpu, host: host_id, host_name: host, health: health },
         Blocked { target: target, block: block },
         Unblocked { target: target, author: author },
-        BlockPlanned { target: target, block: block },
-        PlannedBlockCancelled { target: target, author: author },
+        BlockPlanned { target: target, author: author, block: block },
         CheckpointCommitted {
             job: job_id, unit: unit, epoch: epoch, step: step, path: path, size_bytes: size_bytes,
         },
@@ -134,7 +133,6 @@ impl From<&EventKind> for v1::EventKind {
             EventKind::Blocked { .. } => Self::Blocked,
             EventKind::Unblocked { .. } => Self::Unblocked,
             EventKind::BlockPlanned { .. } => Self::BlockPlanned,
-            EventKind::PlannedBlockCancelled { .. } => Self::PlannedBlockCancelled,
             EventKind::CheckpointCommitted { .. } => Self::CheckpointCommitted,
             EventKind::QueueSet { .. } => Self::QueueSet,
             EventKind::QueuesConfigured { .. } => Self::QueuesConfigured,

@@ -6,6 +6,7 @@ use muster_core::command::{
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
 
+use super::twin::Twin;
 use super::{InvalidField, gpu_uuid, required};
 use crate::v1;
 
@@ -54,6 +55,16 @@ impl From<&BlockTarget> for v1::BlockTarget {
         Self {
             target: Some(target),
         }
+    }
+}
+
+impl Twin<Option<v1::Block>> for Option<Block> {
+    fn to_wire(&self) -> Option<v1::Block> {
+        self.as_ref().map(Into::into)
+    }
+
+    fn from_wire(_: &str, wire: Option<v1::Block>) -> Result<Self, InvalidField> {
+        Ok(wire.map(Into::into))
     }
 }
 

@@ -214,10 +214,9 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
             current,
         } => texts(&[("host", name), ("given", given), ("current", current)]),
         Rejection::GpuClaimedTwice { gpu, holder } => texts(&[("gpu", gpu), ("host", holder)]),
-        Rejection::NotBlocked(target) | Rejection::NothingPlanned(target) => {
-            texts(&[("target", target)])
-        }
-        Rejection::UnknownComponent(_)
+        Rejection::NotBlocked(_)
+        | Rejection::NothingPlanned(_)
+        | Rejection::UnknownComponent(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_) => about_health(rejection),
         Rejection::ClusterFull {
@@ -243,6 +242,9 @@ fn about_health(rejection: &Rejection) -> Metadata {
             texts(&[("component", component)])
         }
         Rejection::BreakerWhole(pool) => texts(&[("pool", pool)]),
+        Rejection::NotBlocked(target) | Rejection::NothingPlanned(target) => {
+            texts(&[("target", target)])
+        }
         _ => texts(&[]),
     }
 }

@@ -130,11 +130,13 @@ pub(crate) fn kinds() -> Vec<EventKind> {
         },
         EventKind::BlockPlanned {
             target: BlockTarget::Host("node02".to_owned()),
-            block: super::planned_block(),
-        },
-        EventKind::PlannedBlockCancelled {
-            target: BlockTarget::Host("node02".to_owned()),
             author: "ada".to_owned(),
+            block: Some(super::planned_block()),
+        },
+        EventKind::BlockPlanned {
+            target: BlockTarget::Host("node02".to_owned()),
+            author: "grace".to_owned(),
+            block: None,
         },
         EventKind::HealthNoted {
             note: HealthNote::Doubt,

@@ -103,7 +103,6 @@ impl Changes {
             | EventKind::UnitRequeued { .. }
             | EventKind::Unblocked { .. }
             | EventKind::BlockPlanned { .. }
-            | EventKind::PlannedBlockCancelled { .. }
             | EventKind::QueueSet { .. }
             | EventKind::QueuesConfigured { .. }
             | EventKind::TopologySet { .. }

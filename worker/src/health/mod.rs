@@ -234,8 +234,6 @@ pub(crate) fn start(
     tokio::spawn(notes::write(path, newest));
     repeat_checks(config, &seen, stop);
     mounts::start(config, &seen);
-    let services = services::repeat(config.clone(), seen.clone());
-    tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     let works = works::Works::new(
         config.clone(),
         works::Gpus {
@@ -277,8 +275,10 @@ fn drills(
     inject
 }
 
-/// Runs the site's checks, again and again.
+/// Runs the site's checks, and asks for services, again and again.
 fn repeat_checks(config: &HealthConfig, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
+    let services = services::repeat(config.clone(), seen.clone());
+    tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     for check in config.checks.clone() {
         let repeated = checks::repeat(check, seen.clone());
         tokio::spawn(stop.clone().run_until_cancelled_owned(repeated));

@@ -6,10 +6,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc::{Receiver, TryRecvError, sync_channel};
-use std::time::{Duration, Instant};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, sync_channel};
+use std::time::Duration;
 
 use tokio::sync::mpsc::Sender;
+use tokio::time::Instant;
 
 use super::sampler::pause;
 use super::{HealthConfig, Sample, Seen, THIS_HOST, thread};
@@ -17,8 +18,6 @@ use crate::limits::HEALTH_MOUNT_ANSWER_MAX;
 
 /// The rule about them.
 const RULE: &str = "mount_missing";
-/// Between two looks at whether something has answered.
-const LOOK: Duration = Duration::from_millis(20);
 
 /// Watches the file systems that the settings name, if they name any.
 pub(super) fn start(config: &HealthConfig, seen: &Sender<Seen>) {
@@ -110,17 +109,12 @@ impl Probe {
 
     /// Its path, if it does not answer.
     fn await_answer(&mut self, until: Instant) -> Option<&Path> {
-        loop {
-            match self.asked.as_ref()?.try_recv() {
-                // Without an answer the thread could not be started: nobody knows.
-                Ok(_) | Err(TryRecvError::Disconnected) => {
-                    self.asked = None;
-                    self.is_silent = false;
-                    return None;
-                }
-                Err(TryRecvError::Empty) if Instant::now() < until => std::thread::sleep(LOOK),
-                Err(TryRecvError::Empty) => break,
-            }
+        let left = until.saturating_duration_since(Instant::now());
+        // Where there is no answer, and will be none, the thread could not be started: nobody knows.
+        if self.asked.as_ref()?.recv_timeout(left) != Err(RecvTimeoutError::Timeout) {
+            self.asked = None;
+            self.is_silent = false;
+            return None;
         }
         if !self.is_silent {
             tracing::warn!(path = %self.path.display(), "a file system does not answer");

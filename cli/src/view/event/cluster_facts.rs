@@ -107,6 +107,26 @@ fn health(kind: &Kind) -> Option<Facts> {
     })
 }
 
+fn block_planned(event: &v1::BlockPlanned) -> Facts {
+    let target = word::block_target(event.target.as_ref());
+    let author = &event.author;
+    let Some(block) = &event.block else {
+        let text = format!("{target} not after all, by {author}");
+        let detail = json!({"target": target, "author": author, "planned_at": null});
+        return facts("block_planned", Tone::Plain, text, detail);
+    };
+    let planned = block.planned.unwrap_or_default();
+    let at = instant(planned.at_ms);
+    let text = format!("{target} from {at} by {author}: {}", block.reason);
+    let detail = json!({
+        "target": target, "author": author, "reason": block.reason, "evidence": block.evidence,
+        "expires_at": block.expires_at_ms.map(instant),
+        "drain_deadline": block.drain_deadline_ms.map(instant), "planned_at": at,
+        "notice_ms": planned.notice_ms,
+    });
+    facts("block_planned", Tone::Plain, text, detail)
+}
+
 fn decisions(kind: &Kind) -> Option<Facts> {
     Some(match kind {
         Kind::Blocked(event) => {
@@ -126,26 +146,7 @@ fn decisions(kind: &Kind) -> Option<Facts> {
             let detail = json!({"target": target, "author": event.author});
             facts("unblocked", Tone::Good, text, detail)
         }
-        Kind::BlockPlanned(event) => {
-            let target = word::block_target(event.target.as_ref());
-            let block = event.block.clone().unwrap_or_default();
-            let planned = block.planned.unwrap_or_default();
-            let at = instant(planned.at_ms);
-            let text = format!("{target} from {at} by {}: {}", block.author, block.reason);
-            let detail = json!({
-                "target": target, "author": block.author, "reason": block.reason,
-                "evidence": block.evidence, "expires_at": block.expires_at_ms.map(instant),
-                "drain_deadline": block.drain_deadline_ms.map(instant),
-                "planned_at": at, "notice_ms": planned.notice_ms,
-            });
-            facts("block_planned", Tone::Plain, text, detail)
-        }
-        Kind::PlannedBlockCancelled(event) => {
-            let target = word::block_target(event.target.as_ref());
-            let text = format!("{target} by {}", event.author);
-            let detail = json!({"target": target, "author": event.author});
-            facts("planned_block_cancelled", Tone::Plain, text, detail)
-        }
+        Kind::BlockPlanned(event) => block_planned(event),
         Kind::JobDefaultsSet(event) => {
             let max = event.attempts_without_progress_max;
             let text =

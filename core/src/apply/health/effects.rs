@@ -78,7 +78,8 @@ impl Step<'_> {
             return;
         };
         if to.is_admins() {
-            self.count_in_pool(host);
+            // The block is the admin's own; what had to prove itself does so no longer.
+            self.refresh_limits(host);
         } else {
             self.show_to_placement(host, component, &condition);
         }
