@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 use crate::command::{
     Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
 };
+use crate::event::HealthNote;
 use crate::health::{Component, attribution::Blame, component::Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
