@@ -219,10 +219,8 @@ fn metadata_of(rejection: &Rejection) -> Metadata {
         | Rejection::UnknownComponent(_)
         | Rejection::HealthWork { .. }
         | Rejection::BreakerWhole(_) => about_health(rejection),
-        Rejection::ClusterFull {
-            limit_name, limit, ..
-        } => texts(&[("limit_name", limit_name), ("limit", limit)]),
-        Rejection::UnknownQueue(_)
+        Rejection::ClusterFull { .. }
+        | Rejection::UnknownQueue(_)
         | Rejection::QueueRetired(_)
         | Rejection::CellsUnsafe { .. }
         | Rejection::QueueHasChildren { .. }
@@ -284,6 +282,9 @@ fn about_queue(rejection: &Rejection) -> Metadata {
             ("would_have", would_have),
             ("limit", limit),
         ]),
+        Rejection::ClusterFull {
+            limit_name, limit, ..
+        } => texts(&[("limit_name", limit_name), ("limit", limit)]),
         Rejection::QueueFull { queue, limit } => texts(&[
             ("queue", queue),
             ("limit_name", &"live_jobs_max"),
