@@ -7,6 +7,8 @@ SHELL := /bin/bash
 SEEDS ?= 200
 # A trace that the demo replays where it is present; its published distribution elsewhere.
 PHILLY_TRACE ?= ../shared/data/traces/philly_jobs.csv.gz
+# How often `make chaos` makes each fault.
+CHAOS_REPETITIONS ?= 9
 # Further arguments: `make demo ARGS=--keep`.
 ARGS ?=
 
@@ -44,6 +46,10 @@ sim: build ## simulate SEEDS clusters with faults; a failure prints the one comm
 .PHONY: trials
 trials: build ## a training under one fault at a time, on hosts with a network each; what each costs (ARGS='--trial NAME')
 	$(MUSTER_BIN) chaos tasks $(ARGS)
+
+.PHONY: chaos
+chaos: build ## a cluster under load and every fault, CHAOS_REPETITIONS times each: an hour (ARGS='--profile NAME')
+	$(MUSTER_BIN) chaos run --profile all --repetitions $(CHAOS_REPETITIONS) $(ARGS)
 
 .PHONY: bench
 bench: build ## measure the figures of docs/benchmarks.md

@@ -33,9 +33,9 @@ use crate::types::Types;
 use crate::watcher::{Watcher, WatcherParts};
 
 /// Folder of the log's database inside the data directory.
-const LOG_FOLDER: &str = "log";
+pub(crate) const LOG_FOLDER: &str = "log";
 /// Folder of the snapshots inside the data directory.
-const SNAPSHOT_FOLDER: &str = "snapshots";
+pub(crate) const SNAPSHOT_FOLDER: &str = "snapshots";
 /// First wait before an unreachable peer is tried again, and the longest.
 const BACKOFF: &str = "50ms 100ms 200ms ...500ms";
 

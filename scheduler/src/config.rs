@@ -6,6 +6,7 @@ use std::path::PathBuf;
 
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
+use muster_raft_store::SnapshotPolicy;
 use serde::{Deserialize, Serialize};
 
 /// Port of the gRPC listener where none is given.
@@ -34,6 +35,8 @@ pub struct SchedulerConfig {
     pub timings: Timings,
     /// Clocks of the replication.
     pub raft: RaftTimings,
+    /// How much of the log is kept.
+    pub log: LogSettings,
     /// Where `/metrics` listens; nowhere if none.
     pub metrics_listen: Option<SocketAddr>,
     /// Founds the group with `peers` if there is no log yet. Safe to leave on, and safe on all replicas.
@@ -55,6 +58,7 @@ impl Default for SchedulerConfig {
             data_dir: PathBuf::from("muster-data"),
             timings: Timings::default(),
             raft: RaftTimings::default(),
+            log: LogSettings::default(),
             metrics_listen: Some(SocketAddr::from((Ipv4Addr::LOCALHOST, METRICS_PORT))),
             bootstrap: true,
             admins: BTreeSet::from(["root".to_owned()]),
@@ -97,6 +101,26 @@ impl Default for RaftTimings {
     /// [`RaftTimings::QUICK`]: what the product's promise P1 (1 s) needs.
     fn default() -> Self {
         Self::QUICK
+    }
+}
+
+/// When snapshots are written, and how much of the log is kept behind them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct LogSettings {
+    /// Log entries between two snapshots.
+    pub snapshot_every_entries: u64,
+    /// Entries kept below a snapshot, for replicas that lag a little; who lags more is sent the snapshot.
+    pub keep_entries: u64,
+}
+
+impl Default for LogSettings {
+    fn default() -> Self {
+        let policy = SnapshotPolicy::default();
+        Self {
+            snapshot_every_entries: policy.snapshot_every_entries,
+            keep_entries: policy.keep_entries,
+        }
     }
 }
 
@@ -156,6 +180,10 @@ impl SchedulerConfig {
     pub fn validate(&self) -> Result<(), ConfigError> {
         self.validate_group()?;
         self.validate_timings()?;
+        let is_some = self.log.snapshot_every_entries > 0;
+        require(is_some, "log.snapshot_every_entries", || {
+            "must not be 0".to_owned()
+        })?;
         self.limits.validate()
     }
 

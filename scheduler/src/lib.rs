@@ -19,7 +19,8 @@ mod watch_hub;
 use std::future::Future;
 
 pub use config::{
-    ConfigError, GRPC_PORT, Limits, METRICS_PORT, PEERS_MAX, RaftTimings, SchedulerConfig,
+    ConfigError, GRPC_PORT, Limits, LogSettings, METRICS_PORT, PEERS_MAX, RaftTimings,
+    SchedulerConfig,
 };
 pub use error::Error;
 pub use listeners::Listeners;

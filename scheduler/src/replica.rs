@@ -171,6 +171,8 @@ fn raft_config(config: &SchedulerConfig) -> Config {
         election_ms_min: config.raft.election_ms_min,
         election_ms_max: config.raft.election_ms_max,
     };
+    raft.snapshots.snapshot_every_entries = config.log.snapshot_every_entries;
+    raft.snapshots.keep_entries = config.log.keep_entries;
     raft
 }
 

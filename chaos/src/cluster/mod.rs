@@ -2,6 +2,8 @@
 //! built binary, each with a folder, a log file and a configuration file of its own, killed and started again one by one.
 
 mod folder;
+mod links;
+mod member;
 mod network;
 mod ports;
 mod process;
@@ -12,17 +14,16 @@ use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
 
 use muster_core::ids::ReplicaId;
 use muster_core::timings::Timings;
-use muster_scheduler::{RaftTimings, SchedulerConfig};
+use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, WorkerConfig};
 use serde_json::json;
 
 pub use folder::ClusterFolder;
+pub use member::Member;
 pub(crate) use network::raise_loopback;
 pub use network::{Direction, Network, NetworkError};
 pub use ports::free_addresses;
@@ -32,8 +33,8 @@ pub use sweep::{StillAlive, is_alive, kill_all, processes_of};
 
 /// Memory of a simulated GPU.
 const GPU_MEMORY_MIB: u64 = 81_920;
-/// How long a process that is asked to end may take before it is killed.
-const STOP_PATIENCE: Duration = Duration::from_secs(5);
+/// The name of every local cluster.
+pub const CLUSTER_ID: &str = "local";
 /// Ports of replicas that have a host of their own.
 const OWN_PORT: u16 = 7400;
 const OWN_METRICS_PORT: u16 = 9400;
@@ -57,10 +58,14 @@ pub struct ClusterOptions {
     pub timings: Timings,
     /// Clocks of the replication.
     pub raft: RaftTimings,
+    /// How much of the log is kept.
+    pub log: LogSettings,
     /// Whether the folder stays afterwards.
     pub keep: bool,
     /// Whether every replica and every worker has a network namespace of its own, see [`Network`].
     pub apart: bool,
+    /// A library that is loaded into every replica before all others. It finds its orders in [`Member::orders`].
+    pub preload: Option<PathBuf>,
 }
 
 impl ClusterOptions {
@@ -81,8 +86,10 @@ impl ClusterOptions {
                 lost_ms: 5_000,
             },
             raft: RaftTimings::QUICK,
+            log: LogSettings::default(),
             keep: false,
             apart: false,
+            preload: None,
         }
     }
 }
@@ -118,77 +125,6 @@ fn failed(operation: impl Into<String>) -> impl FnOnce(io::Error) -> ClusterErro
     move |source| ClusterError::Io { operation, source }
 }
 
-/// One process of the cluster, running or not.
-#[derive(Debug)]
-pub struct Member {
-    /// `replica-1`, `node01`.
-    pub name: String,
-    /// Everything it writes lies here.
-    pub folder: PathBuf,
-    /// Subcommand of the binary.
-    role: &'static str,
-    /// Its number in the cluster's network, if there is one.
-    host: usize,
-    process: Option<ManagedProcess>,
-}
-
-impl Member {
-    /// Its process id, while it runs.
-    #[must_use]
-    pub fn pid(&self) -> Option<i32> {
-        self.process
-            .as_ref()
-            .map(|process| process.pid().as_raw_nonzero().get())
-    }
-
-    /// Where its output goes.
-    #[must_use]
-    pub fn log(&self) -> PathBuf {
-        self.folder.join("log")
-    }
-
-    /// Its configuration file.
-    #[must_use]
-    pub fn config(&self) -> PathBuf {
-        self.folder.join("config.json")
-    }
-
-    fn start(&mut self, binary: &Path, network: Option<&Network>) -> Result<(), ClusterError> {
-        let mut command = match network {
-            Some(network) => network.command(self.host, binary),
-            None => Command::new(binary),
-        };
-        command.arg(self.role).arg("--config").arg(self.config());
-        let process = ManagedProcess::start(&mut command, &self.log()).map_err(failed(format!(
-            "starting {} ({})",
-            self.name,
-            binary.display()
-        )))?;
-        self.process = Some(process);
-        Ok(())
-    }
-
-    fn stop(&mut self) -> Result<(), ClusterError> {
-        let Some(mut process) = self.process.take() else {
-            return Ok(());
-        };
-        process
-            .stop(STOP_PATIENCE)
-            .map_err(failed(format!("stopping {}", self.name)))?;
-        Ok(())
-    }
-
-    fn kill(&mut self) -> Result<(), ClusterError> {
-        let Some(mut process) = self.process.take() else {
-            return Ok(());
-        };
-        process
-            .kill()
-            .map_err(failed(format!("killing {}", self.name)))?;
-        Ok(())
-    }
-}
-
 /// A running cluster; dropping it kills what it started.
 #[derive(Debug)]
 pub struct LocalCluster {
@@ -207,6 +143,14 @@ impl LocalCluster {
     /// # Errors
     /// [`ClusterError`] names the process and the operation.
     pub fn start(options: ClusterOptions) -> Result<Self, ClusterError> {
+        Self::prepare(options)?.started()
+    }
+
+    /// Writes the configuration, and starts nothing yet.
+    ///
+    /// # Errors
+    /// [`ClusterError`] names the operation.
+    pub fn prepare(options: ClusterOptions) -> Result<Self, ClusterError> {
         let folder = ClusterFolder::create(options.keep).map_err(failed("making a folder"))?;
         let network = options
             .apart
@@ -229,6 +173,18 @@ impl LocalCluster {
             cluster.add_worker(index)?;
         }
         Ok(cluster)
+    }
+
+    /// Starts every process of a cluster that was prepared.
+    ///
+    /// # Errors
+    /// [`ClusterError`] names the process.
+    pub fn started(mut self) -> Result<Self, ClusterError> {
+        let members = self.replicas.iter_mut().chain(&mut self.workers);
+        for member in members {
+            member.start(&self.options.binary, self.network.as_ref())?;
+        }
+        Ok(self)
     }
 
     /// gRPC addresses of all replicas, running or not.
@@ -283,6 +239,31 @@ impl LocalCluster {
         self.replicas[index].start(&self.options.binary, self.network.as_ref())
     }
 
+    /// Ends a replica in good order.
+    ///
+    /// # Errors
+    /// If it cannot be ended.
+    pub fn stop_replica(&mut self, index: usize) -> Result<(), ClusterError> {
+        self.replicas[index].stop()
+    }
+
+    /// Ends a replica in good order and starts another program on its data.
+    ///
+    /// # Errors
+    /// If the one cannot be ended or the other cannot be started.
+    pub fn upgrade_replica(&mut self, index: usize, program: &Path) -> Result<(), ClusterError> {
+        self.replicas[index].stop()?;
+        self.replicas[index].start(program, self.network.as_ref())
+    }
+
+    /// Whether a replica's process runs.
+    ///
+    /// # Errors
+    /// If the kernel does not know it.
+    pub fn is_replica_running(&mut self, index: usize) -> Result<bool, ClusterError> {
+        self.replicas[index].is_running()
+    }
+
     /// Kills a worker's agent alone; its supervisors and tasks go on.
     ///
     /// # Errors
@@ -308,6 +289,18 @@ impl LocalCluster {
         self.workers[index].start(&self.options.binary, self.network.as_ref())
     }
 
+    /// Ends every process and leaves the folder; what is read from it then changes no more.
+    ///
+    /// # Errors
+    /// If a process survives.
+    pub fn halt(&mut self) -> Result<(), ClusterError> {
+        for member in self.workers.iter_mut().chain(&mut self.replicas) {
+            member.stop()?;
+        }
+        kill_all(self.folder.path())?;
+        Ok(())
+    }
+
     /// Ends a worker's agent in good order and starts another program in its place; its supervisors and tasks go on.
     ///
     /// # Errors
@@ -317,39 +310,12 @@ impl LocalCluster {
         self.workers[index].start(program, self.network.as_ref())
     }
 
-    /// Cuts a worker's host off from all others.
-    ///
-    /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
-    pub fn cut_worker(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
-        let host = self.workers[index].host;
-        Ok(self.own_network()?.cut(host, direction)?)
-    }
-
-    /// Connects a worker's host again.
-    ///
-    /// # Errors
-    /// If the hosts have no network of their own, or it cannot be changed.
-    pub fn heal_worker(&self, index: usize, direction: Direction) -> Result<(), ClusterError> {
-        let host = self.workers[index].host;
-        Ok(self.own_network()?.heal(host, direction)?)
-    }
-
-    fn own_network(&self) -> Result<&Network, ClusterError> {
-        let none = || io::Error::other("the hosts share one network");
-        let network = self.network.as_ref();
-        network.ok_or_else(|| failed("cutting a host off")(none()))
-    }
-
     /// Ends everything, replicas in good order first, and removes the folder unless it is to be kept.
     ///
     /// # Errors
     /// If a process survives or the folder cannot be removed.
     pub fn stop(mut self) -> Result<(), ClusterError> {
-        for member in self.workers.iter_mut().chain(&mut self.replicas) {
-            member.stop()?;
-        }
-        kill_all(self.folder.path())?;
+        self.halt()?;
         let removed = self.take_folder()?.remove();
         removed.map_err(failed("removing the cluster's folder"))?;
         Ok(())
@@ -370,41 +336,41 @@ impl LocalCluster {
     fn add_replica(&mut self, index: usize) -> Result<(), ClusterError> {
         let id = index as u64 + 1;
         let mut member = self.member("scheduler", format!("replica-{id}"), index)?;
+        member.preload.clone_from(&self.options.preload);
         let peers = (1..).map(ReplicaId).zip(self.addresses()).collect();
         let config = SchedulerConfig {
             replica_id: ReplicaId(id),
-            cluster_id: "local".to_owned(),
+            cluster_id: CLUSTER_ID.to_owned(),
             listen: self.addresses[index],
             peers,
-            data_dir: member.folder.join("data"),
+            data_dir: member.data(),
             timings: self.options.timings,
             raft: self.options.raft,
+            log: self.options.log,
             metrics_listen: Some(self.metrics[index]),
             bootstrap: true,
             ..SchedulerConfig::default()
         };
         write_config(&member, &json!(config))?;
-        member.start(&self.options.binary, self.network.as_ref())?;
         self.replicas.push(member);
         Ok(())
     }
 
     fn add_worker(&mut self, index: usize) -> Result<(), ClusterError> {
         let host = self.options.replicas + index;
-        let mut member = self.member("worker", format!("node{:02}", index + 1), host)?;
+        let member = self.member("worker", format!("node{:02}", index + 1), host)?;
         let address = self.network.as_ref().map(|network| network.address(host));
         let address = address.unwrap_or(Ipv4Addr::LOCALHOST);
         let config = WorkerConfig {
             name: Some(member.name.clone()),
             address: Some(address.to_string()),
             schedulers: self.addresses(),
-            data_dir: member.folder.join("data"),
+            data_dir: member.data(),
             checkpoint_root: Some(self.shared_folder().join("checkpoints")),
             gpus: self.gpus_of(index),
             ..WorkerConfig::default()
         };
         write_config(&member, &json!(config))?;
-        member.start(&self.options.binary, self.network.as_ref())?;
         self.workers.push(member);
         Ok(())
     }
@@ -436,6 +402,7 @@ impl LocalCluster {
             folder,
             role,
             host,
+            preload: None,
             process: None,
         })
     }

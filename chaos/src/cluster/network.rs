@@ -138,11 +138,7 @@ impl Network {
     /// # Errors
     /// If `ip` fails.
     pub fn cut(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
-        self.each_way(host, direction, |sender, to| {
-            let to = to.to_string();
-            let words = ["neighbour", "replace", &to, "lladdr", NOWHERE];
-            sender.ip(&[&words[..], &["dev", LINK, "nud", "permanent"]].concat())
-        })
+        self.each_way(host, direction, Host::lose)
     }
 
     /// Connects a host again that was cut off so.
@@ -150,9 +146,27 @@ impl Network {
     /// # Errors
     /// If `ip` fails.
     pub fn heal(&self, host: usize, direction: Direction) -> Result<(), NetworkError> {
-        self.each_way(host, direction, |sender, to| {
-            sender.ip(&["neighbour", "delete", &to.to_string(), "dev", LINK])
-        })
+        self.each_way(host, direction, Host::find)
+    }
+
+    /// Cuts two hosts off from each other; each still reaches all others, and us.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn part(&self, one: usize, other: usize) -> Result<(), NetworkError> {
+        let (one, other) = (&self.hosts[one], &self.hosts[other]);
+        one.lose(other.address)?;
+        other.lose(one.address)
+    }
+
+    /// Lets two hosts reach each other again that were parted.
+    ///
+    /// # Errors
+    /// If `ip` fails.
+    pub fn join(&self, one: usize, other: usize) -> Result<(), NetworkError> {
+        let (one, other) = (&self.hosts[one], &self.hosts[other]);
+        one.find(other.address)?;
+        other.find(one.address)
     }
 
     /// Does something to every sender and receiver of a direction.
@@ -196,6 +210,18 @@ impl Host {
         host.ip(&["address", "add", &own, "dev", LINK])?;
         host.ip(&["link", "set", LINK, "up"])?;
         Ok(host)
+    }
+
+    /// Sends what goes to an address to nobody.
+    fn lose(&self, to: Ipv4Addr) -> Result<(), NetworkError> {
+        let to = to.to_string();
+        let words = ["neighbour", "replace", &to, "lladdr", NOWHERE];
+        self.ip(&[&words[..], &["dev", LINK, "nud", "permanent"]].concat())
+    }
+
+    /// Sends what goes to an address to whoever has it.
+    fn find(&self, to: Ipv4Addr) -> Result<(), NetworkError> {
+        self.ip(&["neighbour", "delete", &to.to_string(), "dev", LINK])
     }
 
     /// Runs `ip` on this host.

@@ -1,5 +1,7 @@
 //! `muster chaos`: proofs that the product survives.
 
+mod run;
+
 use std::ffi::OsString;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -27,6 +29,8 @@ const STOP_MAX: Duration = Duration::from_secs(30);
 pub(crate) enum Chaos {
     /// Simulate whole clusters under faults, one per seed; the same seed gives the same cluster
     Sim(Sim),
+    /// Break a real cluster under load, fault after fault, and judge what everybody saw
+    Run(run::Run),
     /// Break a real cluster under a training, one fault at a time, and measure what that costs
     Tasks(Tasks),
     /// Make a host of a running cluster that simulates its GPUs see a fault
@@ -84,6 +88,7 @@ impl Chaos {
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
             Self::Sim(sim) => sim.run(),
+            Self::Run(run) => run.run(options),
             Self::Tasks(tasks) => tasks.run(options),
             Self::Inject(inject) => runtime()?.block_on(inject.run(options)),
         }
@@ -130,7 +135,7 @@ impl Tasks {
             trials,
             keep: self.keep,
         };
-        let played = runtime.block_on(play(&wanted));
+        let played = runtime.block_on(play("the trials", muster_chaos::trials::run(&wanted)));
         // A cluster that is being stopped is stopped to the end.
         runtime.shutdown_timeout(STOP_MAX);
         tell(&options.screen(), &played?)
@@ -148,19 +153,24 @@ async fn guard(binary: &Path) -> Result<Exit, Failure> {
         Some(0) => Ok(Exit::Ok),
         Some(code) if code == i32::from(Exit::Usage.code()) => Ok(Exit::Usage),
         Some(_) => Ok(Exit::Error),
-        None => Err(Failure::new(format!("the trials ended with {ended}"))),
+        None => Err(Failure::new(format!(
+            "what was started in there ended with {ended}"
+        ))),
     }
 }
 
-/// Plays the trials until they are over or an end is wanted. What they started is gone when this returns.
-async fn play(options: &TrialsOptions) -> Result<TrialsReport, Failure> {
+/// Plays something until it is over or an end is wanted. What it started is gone when this returns.
+async fn play<Report, Error: std::error::Error + 'static>(
+    what: &str,
+    played: impl Future<Output = Result<Report, Error>>,
+) -> Result<Report, Failure> {
     let listening = |error| Failure::new(format!("cannot listen to the guard: {error}"));
     let guard_gone = apart::guard_gone().map_err(listening)?;
     let mut terminate = signal(SignalKind::terminate()).map_err(listening)?;
-    let stopped = || Failure::new("the trials stopped: interrupted");
+    let stopped = || Failure::new(format!("{what} stopped: interrupted"));
     tokio::select! {
-        played = muster_chaos::trials::run(options) => {
-            played.map_err(|error| Failure::new(format!("the trials stopped: {}", service::chain(&error))))
+        played = played => {
+            played.map_err(|error| Failure::new(format!("{what} stopped: {}", service::chain(&error))))
         }
         _ = guard_gone => Err(stopped()),
         _ = tokio::signal::ctrl_c() => Err(stopped()),

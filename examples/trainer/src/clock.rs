@@ -22,6 +22,13 @@ pub(crate) fn wall_ms() -> u128 {
         .map_or(0, |since| since.as_millis())
 }
 
+/// Microseconds of the raw monotonic clock, which all processes of a host share and nobody sets.
+pub(crate) fn raw_us() -> u64 {
+    let now = rustix::time::clock_gettime(rustix::time::ClockId::MonotonicRaw);
+    let seconds = u64::try_from(now.tv_sec).unwrap_or(0);
+    seconds * 1_000_000 + u64::try_from(now.tv_nsec).unwrap_or(0) / 1_000
+}
+
 /// Waits; the trainer has no runtime whose thread this could block.
 #[expect(
     clippy::disallowed_methods,

@@ -1,14 +1,17 @@
-//! The trainer's own proof that nobody else holds its GPUs.
+//! The trainer's own proof that nobody else holds its GPUs, and that it runs only once.
 //!
-//! Every task of a demo or a chaos run locks one file per GPU for as long as it lives. A scheduler that gives
-//! a GPU to two tasks is found out by the tasks themselves, whatever it believes.
+//! Every task of a demo or a chaos run locks one file per GPU, and one for itself, for as long as it lives, and writes down
+//! when it took them and when it gave them back. A scheduler that gives a GPU to two tasks, or runs a task twice, is found
+//! out by the tasks themselves, whatever it believes.
 
 use std::env;
-use std::fs::{File, TryLockError};
-use std::io::Write;
+use std::fs::{self, File, TryLockError};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
+
+use crate::clock::raw_us;
 
 /// Names the folder of the locks; without it nothing is locked.
 const FOLDER_VARIABLE: &str = "GPU_LEDGER_DIR";
@@ -16,35 +19,124 @@ const FOLDER_VARIABLE: &str = "GPU_LEDGER_DIR";
 const GPUS_VARIABLE: &str = "CUDA_VISIBLE_DEVICES";
 /// File that collects what must not happen, one line each.
 const CONFLICTS_FILE: &str = "conflicts";
+/// File of what was taken and given back, one line each: time in microseconds of the raw monotonic clock, `take` or
+/// `give`, what, job, task, epoch of the attempt.
+const BOOK_FILE: &str = "book";
+/// Folder of the locks of tasks.
+const TASKS_FOLDER: &str = "tasks";
 
 /// The locks of this process; they are free again when it ends, however it ends.
 #[derive(Debug)]
 pub(crate) struct GpuLedger {
-    _held: Vec<File>,
+    _held: Option<Held>,
+}
+
+/// What a task holds.
+#[derive(Debug)]
+struct Held {
+    folder: PathBuf,
+    task: Task,
+    gpus: Vec<String>,
+    _locks: Vec<File>,
+}
+
+/// Which task of which attempt this is.
+#[derive(Clone, Debug, Default)]
+struct Task {
+    job: String,
+    index: String,
+    epoch: String,
+    /// Whether its attempt has other tasks.
+    in_gang: bool,
 }
 
 impl GpuLedger {
-    /// Locks every GPU of this task; one that somebody else holds is written down as a conflict.
+    /// Locks this task and each of its GPUs; what somebody else holds is written down as a conflict.
     pub(crate) fn hold_own_gpus() -> Result<Self> {
         let Some(folder) = env::var_os(FOLDER_VARIABLE).map(PathBuf::from) else {
-            return Ok(Self { _held: Vec::new() });
+            return Ok(Self { _held: None });
         };
+        let task = Task::own();
         let gpus = env::var(GPUS_VARIABLE).unwrap_or_default();
-        let held = gpus
-            .split(',')
-            .filter(|gpu| !gpu.is_empty())
-            .map(|gpu| hold(&folder, gpu))
-            .collect::<Result<_>>()?;
-        Ok(Self { _held: held })
+        let gpus = gpus.split(',').filter(|gpu| !gpu.is_empty());
+        let held = Held::take(folder, task, gpus.map(str::to_owned).collect())?;
+        Ok(Self { _held: Some(held) })
     }
 }
 
-fn hold(folder: &Path, gpu: &str) -> Result<File> {
-    let path = folder.join(gpu);
-    let file = File::create(&path).with_context(|| format!("open {}", path.display()))?;
+impl Task {
+    fn own() -> Self {
+        let variable = |name| env::var(name).unwrap_or_default();
+        Self {
+            job: variable("MUSTER_JOB_ID"),
+            index: variable("MUSTER_TASK_INDEX"),
+            epoch: variable("MUSTER_EPOCH"),
+            in_gang: variable("WORLD_SIZE")
+                .parse()
+                .is_ok_and(|size: u32| size > 1),
+        }
+    }
+
+    /// Its epoch as a number; 0 if it has none.
+    fn number(&self) -> u64 {
+        self.epoch.parse().unwrap_or(0)
+    }
+}
+
+impl Held {
+    fn take(folder: PathBuf, task: Task, gpus: Vec<String>) -> Result<Self> {
+        let tasks = folder.join(TASKS_FOLDER);
+        fs::create_dir_all(&tasks).with_context(|| format!("make {}", tasks.display()))?;
+        let itself = format!("{TASKS_FOLDER}/{}-{}", task.job, task.index);
+        let own = hold(&folder, &itself, &task)?;
+        own.set_len(0)
+            .and_then(|()| (&own).write_all(task.epoch.as_bytes()))
+            .with_context(|| format!("write {itself}"))?;
+        if task.in_gang {
+            note_older_members(&folder, &task)?;
+        }
+        let mut locks = vec![own];
+        for gpu in &gpus {
+            locks.push(hold(&folder, gpu, &task)?);
+        }
+        let held = Self {
+            folder,
+            task,
+            gpus,
+            _locks: locks,
+        };
+        held.note("take")?;
+        Ok(held)
+    }
+
+    /// Writes one line for the task and one for each GPU, all at once.
+    fn note(&self, what: &str) -> Result<()> {
+        let Task {
+            job, index, epoch, ..
+        } = &self.task;
+        let at_us = raw_us();
+        let line = |thing: &str| format!("{at_us} {what} {thing} {job} {index} {epoch}\n");
+        let mut lines = line("task");
+        for gpu in &self.gpus {
+            lines.push_str(&line(gpu));
+        }
+        append(&self.folder.join(BOOK_FILE), &lines)
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Before the locks go. A task that is killed gives back without a word, and so may this one.
+        let _unwritten = self.note("give");
+    }
+}
+
+fn hold(folder: &Path, name: &str, task: &Task) -> Result<File> {
+    let path = folder.join(name);
+    let file = open(&path)?;
     match file.try_lock() {
         Ok(()) => {}
-        Err(TryLockError::WouldBlock) => note_conflict(folder, gpu)?,
+        Err(TryLockError::WouldBlock) => note_conflict(folder, name, task)?,
         Err(TryLockError::Error(error)) => {
             return Err(error).with_context(|| format!("lock {}", path.display()));
         }
@@ -52,20 +144,61 @@ fn hold(folder: &Path, gpu: &str) -> Result<File> {
     Ok(file)
 }
 
-fn note_conflict(folder: &Path, gpu: &str) -> Result<()> {
-    let path = folder.join(CONFLICTS_FILE);
-    let mut conflicts = File::options()
-        .create(true)
-        .append(true)
-        .open(&path)
-        .with_context(|| format!("open {}", path.display()))?;
-    let job = env::var("MUSTER_JOB_ID").unwrap_or_default();
-    let epoch = env::var("MUSTER_EPOCH").unwrap_or_default();
-    writeln!(
-        conflicts,
-        "{gpu} is held by somebody else as attempt {epoch} of job {job} starts"
-    )
-    .with_context(|| format!("write {}", path.display()))
+/// Members of an older attempt of this task's gang that still live, found by their locks and the epochs in them.
+fn note_older_members(folder: &Path, task: &Task) -> Result<()> {
+    let tasks = folder.join(TASKS_FOLDER);
+    let prefix = format!("{}-", task.job);
+    let listed = fs::read_dir(&tasks).with_context(|| format!("list {}", tasks.display()))?;
+    for entry in listed {
+        let name = entry?.file_name();
+        let Some(name) = name.to_str().filter(|name| name.starts_with(&prefix)) else {
+            continue;
+        };
+        let path = tasks.join(name);
+        let file = open(&path)?;
+        if !matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)) {
+            continue;
+        }
+        let theirs = io::read_to_string(&file).with_context(|| format!("read {name}"))?;
+        if theirs
+            .parse::<u64>()
+            .is_ok_and(|theirs| theirs < task.number())
+        {
+            note_conflict(
+                folder,
+                &format!("{TASKS_FOLDER}/{name} in attempt {theirs}"),
+                task,
+            )?;
+        }
+    }
+    Ok(())
+}
+
+fn open(path: &Path) -> Result<File> {
+    let mut options = File::options();
+    let options = options.create(true).truncate(false).read(true).write(true);
+    options
+        .open(path)
+        .with_context(|| format!("open {}", path.display()))
+}
+
+fn note_conflict(folder: &Path, name: &str, task: &Task) -> Result<()> {
+    let Task {
+        job, index, epoch, ..
+    } = task;
+    let line = format!(
+        "{name} is held by somebody else as attempt {epoch} of job {job} task {index} starts\n"
+    );
+    append(&folder.join(CONFLICTS_FILE), &line)
+}
+
+/// Appends in one write, so that what others append is not mixed in.
+fn append(path: &Path, text: &str) -> Result<()> {
+    let written = || -> io::Result<()> {
+        let mut file = File::options().create(true).append(true).open(path)?;
+        file.write_all(text.as_bytes())
+    };
+    written().with_context(|| format!("write {}", path.display()))
 }
 
 #[cfg(test)]
@@ -73,15 +206,76 @@ fn note_conflict(folder: &Path, gpu: &str) -> Result<()> {
 mod tests {
     use super::*;
 
+    fn task(job: &str, epoch: &str) -> Task {
+        Task {
+            job: job.to_owned(),
+            index: "0".to_owned(),
+            epoch: epoch.to_owned(),
+            in_gang: false,
+        }
+    }
+
+    fn take(folder: &Path, task: Task, gpu: &str) -> Held {
+        Held::take(folder.to_owned(), task, vec![gpu.to_owned()]).unwrap()
+    }
+
     #[test]
-    fn a_second_owner_is_written_down() {
+    fn a_second_owner_of_a_gpu_and_a_second_attempt_are_written_down() {
         let folder = tempfile::tempdir().unwrap();
-        let first = hold(folder.path(), "GPU-1").unwrap();
-        drop(hold(folder.path(), "GPU-2").unwrap());
-        assert!(!folder.path().join(CONFLICTS_FILE).exists());
-        let _second = hold(folder.path(), "GPU-1").unwrap();
-        let conflicts = std::fs::read_to_string(folder.path().join(CONFLICTS_FILE)).unwrap();
-        assert!(conflicts.starts_with("GPU-1 is held"), "{conflicts}");
+        let conflicts = || fs::read_to_string(folder.path().join(CONFLICTS_FILE));
+        let first = take(folder.path(), task("1", "7"), "GPU-1");
+        drop(take(folder.path(), task("2", "8"), "GPU-2"));
+        assert!(conflicts().is_err());
+        let _second = take(folder.path(), task("3", "9"), "GPU-1");
+        let _again = take(folder.path(), task("1", "10"), "GPU-3");
+        let found = conflicts().unwrap();
+        let lines: Vec<&str> = found.lines().collect();
+        assert!(lines[0].starts_with("GPU-1 is held"), "{found}");
+        assert!(lines[1].starts_with("tasks/1-0 is held"), "{found}");
+        assert_eq!(lines.len(), 2);
         drop(first);
+    }
+
+    #[test]
+    fn a_member_of_an_older_attempt_is_written_down() {
+        let folder = tempfile::tempdir().unwrap();
+        let member = |index: &str, epoch: &str| Task {
+            index: index.to_owned(),
+            in_gang: true,
+            ..task("1", epoch)
+        };
+        let conflicts = || fs::read_to_string(folder.path().join(CONFLICTS_FILE));
+        let _older = take(folder.path(), member("1", "7"), "GPU-1");
+        let _fellow = take(folder.path(), member("0", "7"), "GPU-2");
+        assert!(conflicts().is_err());
+        let _newer = take(folder.path(), member("2", "9"), "GPU-3");
+        let found = conflicts().unwrap();
+        assert_eq!(found.lines().count(), 2, "{found}");
+        assert!(found.contains("tasks/1-1 in attempt 7 is held"), "{found}");
+    }
+
+    #[test]
+    fn the_book_tells_what_was_taken_and_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        drop(take(folder.path(), task("1", "7"), "GPU-1"));
+        let book = fs::read_to_string(folder.path().join(BOOK_FILE)).unwrap();
+        let lines: Vec<Vec<&str>> = book.lines().map(|it| it.split(' ').collect()).collect();
+        let kinds: Vec<(&str, &str)> = lines.iter().map(|words| (words[1], words[2])).collect();
+        let expected = [
+            ("take", "task"),
+            ("take", "GPU-1"),
+            ("give", "task"),
+            ("give", "GPU-1"),
+        ];
+        assert_eq!(kinds, expected);
+        assert!(
+            lines.iter().all(|words| words[3..] == ["1", "0", "7"]),
+            "{book}"
+        );
+        let times: Vec<u64> = lines
+            .iter()
+            .map(|words| words[0].parse().unwrap())
+            .collect();
+        assert!(times.is_sorted() && times[0] > 0, "{book}");
     }
 }

@@ -132,6 +132,12 @@ impl SnapshotStore {
             .map(|name| self.file_named(name)))
     }
 
+    /// All published snapshots, the oldest first.
+    pub(crate) fn all(&self) -> io::Result<Vec<SnapshotFile>> {
+        let names = self.published()?.into_iter();
+        Ok(names.map(|name| self.file_named(name)).collect())
+    }
+
     /// Writes and publishes the state.
     pub(crate) fn write<M: StateMachine>(
         &self,

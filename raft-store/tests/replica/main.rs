@@ -7,4 +7,5 @@ mod full_disk;
 mod group;
 mod partitions;
 mod refusals;
+mod remains;
 mod support;

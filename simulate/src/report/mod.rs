@@ -18,8 +18,9 @@ pub use figures::{ClusterFigures, Effort, Group, HealthFigures, JobFigures, Spre
 pub use files::ReportError;
 pub(crate) use files::table;
 pub(crate) use numbers::{seconds, span};
-pub(crate) use page::Page;
+pub use page::Page;
 pub use plot::{Line, Plot};
+pub use svg::{Axis, Picture};
 
 use crate::measure::{Series, SizeBucket};
 use crate::rules::{Rules, Told};

@@ -2,7 +2,6 @@
 
 use std::fmt::Write as _;
 
-use super::charts::Legend;
 use super::plot::Plot;
 use super::svg::escape;
 
@@ -18,12 +17,14 @@ svg text{font:11px system-ui,sans-serif;fill:var(--soft)}.grid{stroke:var(--line
 .legend{display:flex;flex-wrap:wrap;gap:.2rem 1rem;font-size:13px}.legend i{display:inline-block;width:.8em;\
 height:.8em;border-radius:2px;margin-right:.4em}";
 
-/// A page being written.
-pub(crate) struct Page(String);
+/// A page being written; whatever is given as text is escaped.
+#[derive(Clone, Debug)]
+pub struct Page(String);
 
 impl Page {
     /// A page with nothing but its title.
-    pub(crate) fn titled(title: &str) -> Self {
+    #[must_use]
+    pub fn titled(title: &str) -> Self {
         let mut page = Self(String::from(
             "<!doctype html><html lang=en><meta charset=utf-8>",
         ));
@@ -36,28 +37,31 @@ impl Page {
     }
 
     /// The whole page.
-    pub(crate) fn finish(self) -> String {
+    #[must_use]
+    pub fn finish(self) -> String {
         self.0
     }
 
     /// Markup as it is.
-    pub(super) fn add(&mut self, markup: &str) {
+    pub fn add(&mut self, markup: &str) {
         self.0.push_str(markup);
         self.0.push('\n');
     }
 
     /// A part begins.
-    pub(crate) fn heading(&mut self, text: &str) {
+    pub fn heading(&mut self, text: &str) {
         self.add(&format!("<h2>{}</h2>", escape(text)));
     }
 
-    pub(crate) fn sentences(&mut self, sentences: &[String]) {
+    /// Paragraphs.
+    pub fn sentences(&mut self, sentences: &[String]) {
         for sentence in sentences {
             self.add(&format!("<p class=soft>{}</p>", escape(sentence)));
         }
     }
 
-    pub(crate) fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
+    /// A table; every row has as many cells as there are titles.
+    pub fn table(&mut self, titles: &[&str], rows: &[Vec<String>]) {
         let head: String = titles
             .iter()
             .map(|title| format!("<th>{}</th>", escape(title)))
@@ -73,7 +77,8 @@ impl Page {
         self.add("</table></div>");
     }
 
-    pub(super) fn legend(&mut self, legend: &Legend) {
+    /// Names with their colours, as CSS writes them.
+    pub fn legend(&mut self, legend: &[(String, String)]) {
         let mut markup = String::from("<div class=legend>");
         for (name, colour) in legend {
             let name = escape(name);
@@ -88,7 +93,7 @@ impl Page {
     }
 
     /// Lines over one axis, with their legend.
-    pub(crate) fn plot(&mut self, plot: &Plot) {
+    pub fn plot(&mut self, plot: &Plot) {
         let (picture, legend) = plot.picture();
         self.legend(&legend);
         self.add(&picture.finish());

@@ -31,7 +31,7 @@ pub(super) fn colour(position: usize) -> String {
 
 /// Where an axis begins and ends, and how values lie on it.
 #[derive(Clone, Debug)]
-pub(super) struct Axis {
+pub struct Axis {
     label: String,
     from: f64,
     to: f64,
@@ -41,7 +41,8 @@ pub(super) struct Axis {
 
 impl Axis {
     /// An axis from 0 on whose ticks lie at round values.
-    pub(super) fn linear(label: &str, to: f64) -> Self {
+    #[must_use]
+    pub fn linear(label: &str, to: f64) -> Self {
         Self::between(label, (0.0, to))
     }
 
@@ -80,7 +81,8 @@ impl Axis {
     }
 
     /// An axis without ticks.
-    pub(super) fn rows(count: usize) -> Self {
+    #[must_use]
+    pub fn rows(count: usize) -> Self {
         Self {
             label: String::new(),
             from: 0.0,
@@ -112,7 +114,8 @@ fn round_step(step: f64) -> f64 {
 }
 
 /// A picture being drawn.
-pub(super) struct Picture {
+#[derive(Clone, Debug)]
+pub struct Picture {
     body: String,
     x: Axis,
     y: Axis,
@@ -121,7 +124,8 @@ pub(super) struct Picture {
 
 impl Picture {
     /// An empty picture; the drawing area is so many pixels high.
-    pub(super) fn new(x: Axis, y: Axis, height: f64) -> Self {
+    #[must_use]
+    pub fn new(x: Axis, y: Axis, height: f64) -> Self {
         let mut picture = Self {
             body: String::new(),
             x,
@@ -200,7 +204,7 @@ impl Picture {
     }
 
     /// A bar in a row, counted from the top.
-    pub(super) fn bar(&mut self, row: usize, (from, to): (f64, f64), colour: &str, title: &str) {
+    pub fn bar(&mut self, row: usize, (from, to): (f64, f64), colour: &str, title: &str) {
         let row_height = self.height / self.y.to;
         let (x, y) = (self.at_x(from), TOP + row_height * float(row as u64));
         let width = (self.at_x(to) - x).max(0.1);
@@ -212,7 +216,7 @@ impl Picture {
     }
 
     /// A name beside a row, counted from the top.
-    pub(super) fn row_name(&mut self, row: usize, name: &str) {
+    pub fn row_name(&mut self, row: usize, name: &str) {
         let y = TOP + self.height / self.y.to * (float(row as u64) + 1.0);
         let (x, name) = (LEFT - 4.0, escape(name));
         self.write(format_args!(
@@ -226,7 +230,8 @@ impl Picture {
     }
 
     /// The picture as an `svg` element.
-    pub(super) fn finish(self) -> String {
+    #[must_use]
+    pub fn finish(self) -> String {
         let (width, height) = (LEFT + WIDTH + RIGHT, self.height());
         format!(
             "<svg viewBox='0 0 {width} {height}' role='img'>{}</svg>",

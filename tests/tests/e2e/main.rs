@@ -3,6 +3,7 @@
 
 mod agents;
 mod bad_input;
+mod chaos;
 mod clock;
 mod dev_cluster;
 mod failover;

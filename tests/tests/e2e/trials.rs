@@ -10,7 +10,7 @@ use tokio::sync::Mutex;
 static TURN: Mutex<()> = Mutex::const_new(());
 
 /// Whether this system lets us have namespaces of our own, and has the programs for them.
-fn may_have_namespaces() -> bool {
+pub(crate) fn may_have_namespaces() -> bool {
     let user: &[&str] = if rustix::process::geteuid().is_root() {
         &[]
     } else {
@@ -49,7 +49,7 @@ async fn played(trial: &str) -> Option<Value> {
 }
 
 /// The cluster's folder in a line of progress.
-fn folder_in(line: &str) -> Option<&str> {
+pub(crate) fn folder_in(line: &str) -> Option<&str> {
     line.split_once("data and logs: ").map(|(_, folder)| folder)
 }
 

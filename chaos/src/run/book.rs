@@ -1,0 +1,136 @@
+//! The book that tasks keep of the GPUs they hold, and of themselves: they lock what they take, so that a second owner is
+//! found out at once, whatever the scheduler believes.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex};
+
+use super::RunError;
+
+/// Name of the book, and of the list of what must not have been.
+const BOOK_FILE: &str = "book";
+const CONFLICTS_FILE: &str = "conflicts";
+/// What stands in place of a GPU where a task speaks of itself.
+const ITSELF: &str = "task";
+
+/// Something that a task took and maybe gave back, by the clock of the run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Holding {
+    /// The GPU; none: the task itself.
+    pub(super) gpu: Option<GpuUuid>,
+    /// Whose.
+    pub(super) job: JobId,
+    /// Which task.
+    pub(super) task: TaskIndex,
+    /// Which attempt.
+    pub(super) epoch: AttemptEpoch,
+    /// When it was taken, in microseconds.
+    pub(super) taken_us: u64,
+    /// When it was given back; none if the task was killed.
+    pub(super) given_us: Option<u64>,
+}
+
+/// Everything that tasks wrote down.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Book {
+    /// In the order in which things were taken.
+    pub(super) holdings: Vec<Holding>,
+    /// What somebody took while somebody else held it.
+    pub(super) conflicts: Vec<String>,
+}
+
+impl Book {
+    /// Reads the book in a folder.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a line is not what the trainer writes.
+    pub(super) fn read(folder: &Path) -> Result<Self, RunError> {
+        let text = read(&folder.join(BOOK_FILE))?;
+        let conflicts = read(&folder.join(CONFLICTS_FILE))?;
+        let mut book = Self {
+            conflicts: conflicts.lines().map(str::to_owned).collect(),
+            ..Self::default()
+        };
+        let mut open = BTreeMap::new();
+        for line in text.lines() {
+            let odd = || RunError::Harness(format!("{line:?} is not what tasks write in the book"));
+            let (what, holding) = parse(line).ok_or_else(odd)?;
+            let key = (holding.gpu, holding.job, holding.task, holding.epoch);
+            match what {
+                "take" => {
+                    open.insert(key, book.holdings.len());
+                    book.holdings.push(holding);
+                }
+                "give" => {
+                    let at = open.remove(&key).ok_or_else(odd)?;
+                    book.holdings[at].given_us = Some(holding.taken_us);
+                }
+                _ => return Err(odd()),
+            }
+        }
+        book.holdings.sort_by_key(|it| it.taken_us);
+        Ok(book)
+    }
+}
+
+/// A file's text; empty if nobody wrote one.
+fn read(path: &Path) -> Result<String, RunError> {
+    match fs::read_to_string(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(String::new()),
+        read => read.map_err(RunError::io(format!("reading {}", path.display()))),
+    }
+}
+
+fn parse(line: &str) -> Option<(&str, Holding)> {
+    let mut words = line.split(' ');
+    let mut next = || words.next();
+    let (at, what, thing) = (next()?, next()?, next()?);
+    let gpu = match thing {
+        ITSELF => None,
+        uuid => Some(uuid.parse().ok()?),
+    };
+    let holding = Holding {
+        gpu,
+        job: next()?.parse().ok()?,
+        task: next()?.parse().ok()?,
+        epoch: next()?.parse().ok()?,
+        taken_us: at.parse().ok()?,
+        given_us: None,
+    };
+    Some((what, holding))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_taken_is_paired_with_what_was_given_back() {
+        let folder = tempfile::tempdir().unwrap();
+        let gpu = GpuUuid(7);
+        let text = format!(
+            "10 take task 1 0 5\n10 take {gpu} 1 0 5\n20 take task 2 3 6\n30 give task 1 0 5\n30 give {gpu} 1 0 5\n"
+        );
+        fs::write(folder.path().join(BOOK_FILE), text).unwrap();
+        let book = Book::read(folder.path()).unwrap();
+        let given: Vec<Option<u64>> = book.holdings.iter().map(|it| it.given_us).collect();
+        assert_eq!(given, [Some(30), Some(30), None]);
+        assert_eq!(book.holdings[1].gpu, Some(gpu));
+        assert_eq!(book.holdings[2].task, TaskIndex(3));
+        assert_eq!(book.conflicts, [""; 0]);
+    }
+
+    #[test]
+    fn an_odd_line_is_an_error_and_no_book_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        assert_eq!(Book::read(folder.path()).unwrap(), Book::default());
+        for odd in ["10 take", "10 give task 1 0 5", "x take task 1 0 5"] {
+            fs::write(folder.path().join(BOOK_FILE), format!("{odd}\n")).unwrap();
+            assert!(Book::read(folder.path()).is_err(), "{odd}");
+        }
+    }
+}

@@ -1,0 +1,132 @@
+//! What users called and were told, in the terms of Jepsen: a call that was refused did nothing; one without an answer may
+//! take effect at any later time.
+
+use std::sync::{Mutex, PoisonError};
+
+use muster_client::ClientError;
+use muster_core::ids::{JobId, RequestId, Revision};
+use muster_core::lifecycle::JobPhase;
+use serde::Serialize;
+
+use super::clock::now_us;
+
+/// What a user called.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Call {
+    /// Submits a job under this request id.
+    Submit(RequestId),
+    /// Cancels a job.
+    Cancel(JobId),
+    /// Reads a job, linearizably.
+    Read(JobId),
+}
+
+/// What came of a call.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Outcome {
+    /// It took effect, and this was the answer.
+    Done(Answer),
+    /// It was refused for this reason, and did nothing.
+    Refused(String),
+    /// Nobody knows.
+    Unknown(String),
+}
+
+/// An answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Answer {
+    /// The job that it is about.
+    pub(super) job: JobId,
+    /// Revision at which it was true.
+    pub(super) revision: Revision,
+    /// Where a job that was read stood.
+    pub(super) phase: Option<JobPhase>,
+}
+
+/// A call with its beginning and its end, by the clock of the run.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(super) struct Operation {
+    /// Which user.
+    pub(super) user: u32,
+    /// What was called.
+    pub(super) call: Call,
+    /// Before the call, in microseconds.
+    pub(super) invoked_us: u64,
+    /// After its answer, in microseconds.
+    pub(super) completed_us: u64,
+    /// What came of it.
+    pub(super) outcome: Outcome,
+}
+
+impl Operation {
+    /// The answer, if there was one.
+    pub(super) fn answer(&self) -> Option<Answer> {
+        match self.outcome {
+            Outcome::Done(answer) => Some(answer),
+            _ => None,
+        }
+    }
+
+    /// Whether it changed something, for certain.
+    pub(super) fn is_write(&self) -> bool {
+        self.answer().is_some() && !matches!(self.call, Call::Read(_))
+    }
+}
+
+/// All calls so far, shared by all users.
+#[derive(Debug, Default)]
+pub(super) struct History {
+    operations: Mutex<Vec<Operation>>,
+}
+
+impl History {
+    /// Makes a call and notes what comes of it.
+    pub(super) async fn note(
+        &self,
+        user: u32,
+        call: Call,
+        answered: impl Future<Output = Result<Answer, ClientError>>,
+    ) -> Result<Answer, ClientError> {
+        let invoked_us = now_us();
+        let answer = answered.await;
+        let outcome = match &answer {
+            Ok(answer) => Outcome::Done(*answer),
+            Err(ClientError::Refused { refusal, .. }) => Outcome::Refused(refusal.reason.clone()),
+            Err(error) => Outcome::Unknown(error.to_string()),
+        };
+        let operation = Operation {
+            user,
+            call,
+            invoked_us,
+            completed_us: now_us(),
+            outcome,
+        };
+        self.lock().push(operation);
+        answer
+    }
+
+    /// Calls that were answered from one time to another.
+    pub(super) fn answered_between(&self, from_us: u64, to_us: u64) -> usize {
+        let operations = self.lock();
+        let within = operations
+            .iter()
+            .filter(|it| (from_us..to_us).contains(&it.completed_us));
+        within.filter(|it| it.answer().is_some()).count()
+    }
+
+    /// Everything that was called, in the order of the answers.
+    pub(super) fn operations(&self) -> Vec<Operation> {
+        let mut operations = self.lock().clone();
+        operations.sort_by_key(|it| it.completed_us);
+        operations
+    }
+
+    fn lock(&self) -> std::sync::MutexGuard<'_, Vec<Operation>> {
+        // A list is whole after every push.
+        self.operations
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+    }
+}

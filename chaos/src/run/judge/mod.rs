@@ -1,0 +1,106 @@
+//! The judges: what users were told, watchers heard and tasks wrote down, held against the log and against the promises.
+
+mod order;
+mod progress;
+mod tasks;
+mod told;
+mod watch;
+
+use std::fmt;
+
+use serde::Serialize;
+
+use super::book::Book;
+use super::history::Operation;
+use super::load::Heard;
+use super::nemesis::Episode;
+use super::truth::Truth;
+
+/// What must always hold; the numbers are those of `docs/invariants.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Invariant {
+    /// I1: a GPU has one owner.
+    Exclusivity,
+    /// I2: a task runs in one attempt at a time, and epochs grow.
+    OneAttempt,
+    /// I3: what a leader proposes takes no effect once another leads.
+    Fencing,
+    /// I4, I5: what was acknowledged stays, once.
+    Durability,
+    /// I6: a gang runs in one attempt at a time.
+    GangAtomicity,
+    /// I8, I13 and more: the audit of the state.
+    Audit,
+    /// I9: reads and writes have one order, in which nothing goes back.
+    Linearizability,
+    /// I10: watchers hear everything, once, in order, whole.
+    Watch,
+    /// I11: replicas have the same log.
+    Agreement,
+    /// L4, L5: what is repaired is whole again, and every job ends.
+    Progress,
+    /// L6: users do not notice a rolling restart.
+    Orderly,
+}
+
+impl Invariant {
+    /// Its number and name, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::Exclusivity => "I1 a GPU has one owner",
+            Self::OneAttempt => "I2 one attempt at a time",
+            Self::Fencing => "I3 old leaders change nothing",
+            Self::Durability => "I4/I5 what was acknowledged stays, once",
+            Self::GangAtomicity => "I6 a gang in one attempt",
+            Self::Audit => "the state is sound",
+            Self::Linearizability => "I9 one order of reads and writes",
+            Self::Watch => "I10 watchers hear everything, once, in order",
+            Self::Agreement => "I11 replicas agree",
+            Self::Progress => "L4/L5 the cluster heals and jobs end",
+            Self::Orderly => "L6 no call fails in a rolling restart",
+        }
+    }
+}
+
+/// Something that must not have been.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// Which invariant is broken.
+    pub invariant: Invariant,
+    /// What was seen, for people.
+    pub text: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(formatter, "{}: {}", self.invariant.words(), self.text)
+    }
+}
+
+/// Everything that a run brought to light.
+pub(super) struct Evidence {
+    /// What users called, in the order of the answers.
+    pub(super) operations: Vec<Operation>,
+    /// What watchers heard; the first of them listens at all replicas.
+    pub(super) heard: Vec<Heard>,
+    /// What tasks wrote down.
+    pub(super) book: Book,
+    /// The log.
+    pub(super) truth: Truth,
+    /// The faults.
+    pub(super) episodes: Vec<Episode>,
+}
+
+/// Everything that must not have been, by invariant.
+pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
+    let mut found = evidence.truth.violations.clone();
+    found.extend(told::judge(&evidence.operations, &evidence.truth));
+    found.extend(order::judge(&evidence.operations));
+    found.extend(watch::judge(&evidence.heard, &evidence.truth));
+    found.extend(tasks::judge(&evidence.book, &evidence.truth));
+    found.extend(progress::judge(evidence));
+    found.sort_by_key(|violation| violation.invariant);
+    found
+}

@@ -1,0 +1,168 @@
+//! I1, I2 and I6 by the tasks' own book, and P5: what counts as a success has run.
+
+use muster_core::desired::TaskKey;
+
+use super::{Invariant, Violation};
+use crate::check::{Exclusivity, Gang, Owner, phantom_successes};
+use crate::run::book::{Book, Holding};
+use crate::run::truth::Truth;
+
+/// How conflicts of tasks and of members of gangs begin, as the trainer writes them.
+const OF_TASK: &str = "tasks/";
+const IN_ATTEMPT: &str = " in attempt ";
+
+pub(super) fn judge(book: &Book, truth: &Truth) -> Vec<Violation> {
+    let mut found: Vec<Violation> = book.conflicts.iter().map(|it| of_conflict(it)).collect();
+    for holding in &book.holdings {
+        found.extend(ungranted(holding, truth));
+    }
+    // One after the other: whether they lived at once, the locks have said.
+    let mut lives = Exclusivity::default();
+    for holding in book.holdings.iter().filter(|it| it.gpu.is_none()) {
+        let Some(grant) = truth.grants.get(&holding.epoch) else {
+            continue;
+        };
+        let owner = Owner {
+            key: TaskKey {
+                job: holding.job,
+                task: holding.task,
+            },
+            epoch: holding.epoch,
+        };
+        let gang = Gang {
+            unit: grant.unit,
+            number: grant.number,
+        };
+        lives.started(owner, gang, &[]);
+        lives.ended(owner, holding.given_us.map(|_| 0));
+    }
+    let repeated = lives.overlaps().iter().map(ToString::to_string);
+    let phantoms = phantom_successes(&truth.state, &lives).into_iter();
+    let phantoms = phantoms.filter(|it| truth.grants.contains_key(&it.epoch));
+    let lived = repeated.chain(phantoms.map(|it| it.to_string()));
+    found.extend(lived.map(|text| Violation {
+        invariant: Invariant::OneAttempt,
+        text,
+    }));
+    found
+}
+
+fn of_conflict(line: &str) -> Violation {
+    let invariant = match line.strip_prefix(OF_TASK) {
+        None => Invariant::Exclusivity,
+        Some(rest) if rest.contains(IN_ATTEMPT) => Invariant::GangAtomicity,
+        Some(_) => Invariant::OneAttempt,
+    };
+    Violation {
+        invariant,
+        text: line.to_owned(),
+    }
+}
+
+/// Something that a task held without having been given it.
+fn ungranted(holding: &Holding, truth: &Truth) -> Option<Violation> {
+    let Holding {
+        gpu,
+        job,
+        task,
+        epoch,
+        ..
+    } = holding;
+    if epoch.get() <= truth.base.get() {
+        return None;
+    }
+    let (invariant, text) = match truth.grants.get(epoch) {
+        Some(grant) if grant.job != *job => (
+            Invariant::OneAttempt,
+            format!(
+                "task {task} of job {job} ran in attempt {epoch}, which is of job {}",
+                grant.job
+            ),
+        ),
+        Some(grant) => {
+            let gpu = gpu.filter(|gpu| !grant.gpus.contains(gpu))?;
+            let text =
+                format!("task {task} of job {job} held {gpu} in attempt {epoch} without a grant");
+            (Invariant::Exclusivity, text)
+        }
+        None => (
+            Invariant::OneAttempt,
+            format!("task {task} of job {job} ran in attempt {epoch}, which was never placed"),
+        ),
+    };
+    Some(Violation { invariant, text })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex, UnitIndex};
+
+    use super::*;
+    use crate::run::truth::Grant;
+
+    fn truth() -> Truth {
+        let grant = Grant {
+            job: JobId(1),
+            unit: UnitIndex(0),
+            number: 1,
+            gpus: BTreeSet::from([GpuUuid(7)]),
+        };
+        Truth {
+            grants: [(AttemptEpoch(5), grant)].into(),
+            ..Truth::default()
+        }
+    }
+
+    fn holding(gpu: Option<u128>, epoch: u64) -> Holding {
+        Holding {
+            gpu: gpu.map(GpuUuid),
+            job: JobId(1),
+            task: TaskIndex(0),
+            epoch: AttemptEpoch(epoch),
+            taken_us: 1,
+            given_us: Some(2),
+        }
+    }
+
+    fn invariants(holdings: &[Holding], conflicts: &[&str]) -> Vec<Invariant> {
+        let book = Book {
+            holdings: holdings.to_vec(),
+            conflicts: conflicts.iter().map(|it| (*it).to_owned()).collect(),
+        };
+        let found = judge(&book, &truth());
+        found.into_iter().map(|it| it.invariant).collect()
+    }
+
+    #[test]
+    fn what_was_given_may_be_held() {
+        let own = [holding(None, 5), holding(Some(7), 5)];
+        assert_eq!(invariants(&own, &[]), []);
+    }
+
+    #[test]
+    fn what_was_not_given_and_what_ran_twice_is_noticed() {
+        assert_eq!(
+            invariants(&[holding(Some(8), 5)], &[]),
+            [Invariant::Exclusivity]
+        );
+        assert_eq!(
+            invariants(&[holding(None, 6)], &[]),
+            [Invariant::OneAttempt]
+        );
+        let twice = [holding(None, 5), holding(None, 5)];
+        assert_eq!(invariants(&twice, &[]), [Invariant::OneAttempt]);
+        let conflicts = [
+            "GPU-7 is held",
+            "tasks/1-0 is held",
+            "tasks/1-1 in attempt 4 is held",
+        ];
+        let kinds = [
+            Invariant::Exclusivity,
+            Invariant::OneAttempt,
+            Invariant::GangAtomicity,
+        ];
+        assert_eq!(invariants(&[], &conflicts), kinds);
+    }
+}

@@ -1,0 +1,96 @@
+//! I4 and I5: what was acknowledged is there, once, whoever asks.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::JobId;
+
+use super::{Invariant, Violation};
+use crate::check::Acknowledged;
+use crate::run::history::{Call, Operation, Outcome};
+use crate::run::truth::Truth;
+
+/// Reason of a refusal of a job that is not there.
+const UNKNOWN_JOB: &str = "UNKNOWN_JOB";
+
+pub(super) fn judge(operations: &[Operation], truth: &Truth) -> Vec<Violation> {
+    let mut acknowledged = Acknowledged::default();
+    for operation in operations {
+        match (operation.call, operation.answer()) {
+            (Call::Submit(request), answer) => {
+                acknowledged.asked(request);
+                if let Some(answer) = answer {
+                    acknowledged.submitted(request, answer.job);
+                }
+            }
+            (Call::Cancel(job), Some(_)) => acknowledged.cancelled(job),
+            _ => {}
+        }
+    }
+    let lost = acknowledged.judge(&truth.state);
+    let contradictions = acknowledged.contradictions().iter();
+    let texts = lost.iter().chain(contradictions).map(ToString::to_string);
+    texts
+        .chain(unseen(operations))
+        .map(|text| Violation {
+            invariant: Invariant::Durability,
+            text,
+        })
+        .collect()
+}
+
+/// Jobs that somebody asked for after they had been acknowledged, and that were said not to be there.
+fn unseen(operations: &[Operation]) -> Vec<String> {
+    let mut known: BTreeMap<JobId, u64> = BTreeMap::new();
+    for operation in operations {
+        if let (Call::Submit(_), Some(answer)) = (operation.call, operation.answer()) {
+            known.entry(answer.job).or_insert(operation.completed_us);
+        }
+    }
+    let refused = operations.iter().filter_map(|operation| {
+        let (Call::Read(job) | Call::Cancel(job)) = operation.call else {
+            return None;
+        };
+        let Outcome::Refused(reason) = &operation.outcome else {
+            return None;
+        };
+        let since = known.get(&job)?;
+        (reason == UNKNOWN_JOB && *since < operation.invoked_us)
+            .then(|| format!("job {job} was acknowledged, and later said not to exist"))
+    });
+    refused.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{RequestId, Revision};
+
+    use super::*;
+    use crate::run::history::Answer;
+
+    fn operation(call: Call, at_us: u64, outcome: Outcome) -> Operation {
+        Operation {
+            user: 0,
+            call,
+            invoked_us: at_us,
+            completed_us: at_us + 1,
+            outcome,
+        }
+    }
+
+    #[test]
+    fn a_job_that_is_said_not_to_exist_is_noticed_once_it_was_acknowledged() {
+        let answer = Answer {
+            job: JobId(3),
+            revision: Revision(3),
+            phase: None,
+        };
+        let gone = || Outcome::Refused(UNKNOWN_JOB.to_owned());
+        let mut operations = vec![
+            operation(Call::Read(JobId(3)), 5, gone()),
+            operation(Call::Submit(RequestId(1)), 10, Outcome::Done(answer)),
+        ];
+        assert_eq!(unseen(&operations), [""; 0]);
+        operations.push(operation(Call::Read(JobId(3)), 20, gone()));
+        assert_eq!(unseen(&operations).len(), 1);
+    }
+}

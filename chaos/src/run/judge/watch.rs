@@ -1,0 +1,132 @@
+//! I10: every watcher hears every event of every revision once, in order, those of one revision together.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::Revision;
+use muster_proto::v1;
+
+use super::{Invariant, Violation};
+use crate::run::load::Heard;
+use crate::run::truth::Truth;
+
+/// The events of every revision that has any.
+type Expected<'a> = BTreeMap<Revision, &'a Vec<v1::Event>>;
+
+pub(super) fn judge(heard: &[Heard], truth: &Truth) -> Vec<Violation> {
+    let expected = expected(heard, truth);
+    heard
+        .iter()
+        .flat_map(|one| of_one(one, &expected))
+        .map(|text| Violation {
+            invariant: Invariant::Watch,
+            text,
+        })
+        .collect()
+}
+
+/// What the log says; of what it has forgotten, what the first watcher heard: then at least all heard the same.
+fn expected<'a>(heard: &'a [Heard], truth: &'a Truth) -> Expected<'a> {
+    let first = heard.first().into_iter().flat_map(|it| &it.deliveries);
+    let forgotten = first.filter(|it| it.revision <= truth.forgotten);
+    let forgotten = forgotten.map(|it| (it.revision, &it.events));
+    let known = truth
+        .events
+        .iter()
+        .map(|(revision, events)| (*revision, events));
+    forgotten.chain(known).collect()
+}
+
+fn of_one(heard: &Heard, expected: &Expected<'_>) -> Vec<String> {
+    let at = &heard.at;
+    let mut found = Vec::new();
+    if let Some(why) = &heard.ended {
+        found.push(format!("the watcher at {at} gave up: {why}"));
+    }
+    let pairs = heard.deliveries.iter().zip(heard.deliveries.iter().skip(1));
+    for (before, after) in pairs.filter(|(before, after)| before.revision >= after.revision) {
+        let (first, second) = (before.revision, after.revision);
+        found.push(format!(
+            "the watcher at {at} heard of {second} after {first}"
+        ));
+    }
+    let mut expected = expected.iter().peekable();
+    for delivery in &heard.deliveries {
+        let revision = delivery.revision;
+        while let Some((missed, _)) = expected.next_if(|(at, _)| **at < revision) {
+            found.push(format!("the watcher at {at} never heard of {missed}"));
+        }
+        match expected.next_if(|(at, _)| **at == revision) {
+            Some((_, events)) if **events == delivery.events => {}
+            Some(_) => found.push(format!("the watcher at {at} heard otherwise of {revision}")),
+            None => found.push(format!(
+                "the watcher at {at} heard of {revision}, which has no events"
+            )),
+        }
+    }
+    // Events that came when nobody waited any more are no gap, as long as the cluster did not say that they had come.
+    for (missed, _) in expected.filter(|(at, _)| **at <= heard.position) {
+        found.push(format!("the watcher at {at} never heard of {missed}"));
+    }
+    found
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::event::EventKind;
+    use muster_core::ids::JobId;
+
+    use super::*;
+    use crate::run::load::Delivery;
+
+    fn event(job: u64) -> v1::Event {
+        v1::Event::from(&EventKind::JobPruned { job: JobId(job) })
+    }
+
+    fn truth() -> Truth {
+        let events = [2, 4, 5].map(|revision| (Revision(revision), vec![event(revision)]));
+        Truth {
+            events: events.into(),
+            ..Truth::default()
+        }
+    }
+
+    fn heard(revisions: &[u64]) -> Heard {
+        let deliveries = revisions.iter().map(|revision| Delivery {
+            revision: Revision(*revision),
+            events: vec![event(*revision)],
+            at_us: 0,
+        });
+        Heard {
+            deliveries: deliveries.collect(),
+            position: Revision(revisions.last().copied().unwrap_or(0)),
+            ..Heard::default()
+        }
+    }
+
+    #[test]
+    fn what_is_missing_doubled_or_made_up_is_noticed() {
+        let truth = truth();
+        let count = |heard: &Heard| of_one(heard, &expected(&[], &truth)).len();
+        assert_eq!(count(&heard(&[2, 4, 5])), 0);
+        // The last ones had not come yet.
+        assert_eq!(count(&heard(&[2, 4])), 0);
+        assert_eq!(count(&heard(&[2, 5])), 1);
+        assert_eq!(count(&heard(&[2, 3, 4, 5])), 1);
+        assert!(count(&heard(&[2, 4, 4, 5])) > 0);
+        assert!(count(&heard(&[4, 2, 5])) > 0);
+        let mut said = heard(&[2, 4]);
+        said.position = Revision(5);
+        assert_eq!(count(&said), 1);
+        // Of what is forgotten, all heard the same.
+        let short = Truth {
+            forgotten: Revision(4),
+            events: [(Revision(5), vec![event(5)])].into(),
+            ..Truth::default()
+        };
+        let all = |second: &[u64]| judge(&[heard(&[2, 4, 5]), heard(second)], &short).len();
+        assert_eq!((all(&[2, 4, 5]), all(&[4, 5])), (0, 1));
+        let mut other = heard(&[2, 4, 5]);
+        other.deliveries[1].events = vec![event(9)];
+        assert_eq!(count(&other), 1);
+    }
+}

@@ -1,0 +1,9 @@
+//! The load: users who submit, read and cancel, and watchers who want to hear of everything.
+
+mod users;
+mod watchers;
+
+pub(super) use users::{Users, storm_job};
+#[cfg(test)]
+pub(super) use watchers::Delivery;
+pub(super) use watchers::{Heard, Watchers};

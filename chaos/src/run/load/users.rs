@@ -1,0 +1,236 @@
+//! Users: each goes on calling, whatever happens, and notes what it was told.
+
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_client::{Client, ClientConfig, ClientError};
+use muster_core::ids::{JobId, RequestId};
+use muster_core::lifecycle::JobPhase;
+use muster_proto::v1;
+use rand::{Rng as _, SeedableRng as _};
+use rand_chacha::ChaCha8Rng;
+use tokio::task::JoinSet;
+use tokio_util::sync::CancellationToken;
+
+use crate::demo::jobs::{group, job};
+use crate::run::history::{Answer, Call, History};
+use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
+
+/// Jobs that users remember, to read and to cancel them: the newest.
+const REMEMBERED: usize = 200;
+/// Of a hundred calls, so many submit a job, so many submit one twice at once, so many cancel one; the others read.
+const SUBMITS: u32 = 24;
+const TWICE: u32 = 4;
+const CANCELS: u32 = 6;
+/// Who cancels.
+const AUTHOR: &str = "chaos";
+/// Priority of jobs that preempt the others.
+const URGENT: i32 = 10;
+
+/// What users submit jobs with.
+#[derive(Clone, Debug)]
+struct Workshop {
+    trainer: PathBuf,
+    ledger: PathBuf,
+}
+
+/// One user.
+struct User {
+    number: u32,
+    random: ChaCha8Rng,
+    /// Tries the replicas in order.
+    client: Client,
+    /// Tries them in the opposite order.
+    other: Client,
+    workshop: Workshop,
+    history: Arc<History>,
+    known: Arc<Mutex<Vec<JobId>>>,
+}
+
+/// The users, at work until they are told to stop.
+#[derive(Debug)]
+pub(in crate::run) struct Users {
+    at_work: JoinSet<()>,
+    stop: CancellationToken,
+}
+
+impl Users {
+    /// Lets all of them begin.
+    ///
+    /// # Errors
+    /// If the addresses are none.
+    pub(in crate::run) async fn begin(
+        addresses: &[String],
+        seed: u64,
+        (trainer, ledger): (&Path, &Path),
+        history: &Arc<History>,
+    ) -> Result<Self, ClientError> {
+        let known = Arc::default();
+        let stop = CancellationToken::new();
+        let mut at_work = JoinSet::new();
+        for number in 0..USERS {
+            let mut reversed = addresses.to_vec();
+            reversed.reverse();
+            let user = User {
+                number,
+                random: ChaCha8Rng::seed_from_u64(seed.wrapping_add(u64::from(number))),
+                client: client(addresses.to_vec()).await?,
+                other: client(reversed).await?,
+                workshop: Workshop {
+                    trainer: trainer.to_owned(),
+                    ledger: ledger.to_owned(),
+                },
+                history: Arc::clone(history),
+                known: Arc::clone(&known),
+            };
+            at_work.spawn(user.work(stop.clone()));
+        }
+        Ok(Self { at_work, stop })
+    }
+
+    /// Lets every user finish its call, and no more.
+    pub(in crate::run) async fn end(mut self) {
+        self.stop.cancel();
+        while self.at_work.join_next().await.is_some() {}
+    }
+}
+
+async fn client(addresses: Vec<String>) -> Result<Client, ClientError> {
+    let config = ClientConfig {
+        discover: false,
+        deadline: CALL_DEADLINE,
+        per_try_deadline: TRY_DEADLINE,
+        ..ClientConfig::new(addresses)
+    };
+    Client::connect(config).await
+}
+
+impl User {
+    async fn work(mut self, stop: CancellationToken) {
+        while !stop.is_cancelled() {
+            let drawn = self.random.random_range(0..100);
+            match drawn {
+                0..SUBMITS => self.submit().await,
+                SUBMITS.. if drawn < SUBMITS + TWICE => self.submit_twice().await,
+                _ if drawn < SUBMITS + TWICE + CANCELS => self.cancel().await,
+                _ => self.read().await,
+            }
+            tokio::time::sleep(CALL_PAUSE).await;
+        }
+    }
+
+    async fn submit(&mut self) {
+        let request = RequestId(self.random.random());
+        let spec = self.workshop.draw(&mut self.random);
+        self.send(&self.client, request, spec).await;
+    }
+
+    /// The same request through two connections at once: there must be one job.
+    async fn submit_twice(&mut self) {
+        let request = RequestId(self.random.random());
+        let spec = self.workshop.draw(&mut self.random);
+        let first = self.send(&self.client, request, spec.clone());
+        let second = self.send(&self.other, request, spec);
+        tokio::join!(first, second);
+    }
+
+    async fn send(&self, client: &Client, request: RequestId, spec: v1::JobSpec) {
+        let submitted = async {
+            let submitted = client.submit_job_as(request.to_string(), spec).await?;
+            Ok(Answer {
+                job: submitted.job,
+                revision: submitted.revision,
+                phase: None,
+            })
+        };
+        let call = Call::Submit(request);
+        // The history has what came of it.
+        if let Ok(answer) = self.history.note(self.number, call, submitted).await {
+            self.remember(answer.job);
+        }
+    }
+
+    async fn cancel(&mut self) {
+        let Some(job) = self.draw_known() else {
+            return;
+        };
+        let cancelled = async {
+            let revision = self.client.cancel_job(job, AUTHOR, "").await?;
+            Ok(Answer {
+                job,
+                revision,
+                phase: None,
+            })
+        };
+        let call = Call::Cancel(job);
+        let _noted = self.history.note(self.number, call, cancelled).await;
+    }
+
+    async fn read(&mut self) {
+        let Some(job) = self.draw_known() else {
+            return;
+        };
+        let consistency = v1::Consistency::Linearizable;
+        let read = async {
+            let detail = self.client.get_job(job, 1, consistency).await?;
+            Ok(Answer {
+                job,
+                revision: detail.revision,
+                phase: JobPhase::try_from(detail.job.phase()).ok(),
+            })
+        };
+        let _noted = self.history.note(self.number, Call::Read(job), read).await;
+    }
+
+    fn remember(&self, job: JobId) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.len() >= REMEMBERED {
+            known.remove(0);
+        }
+        known.push(job);
+    }
+
+    fn draw_known(&mut self) -> Option<JobId> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if known.is_empty() {
+            return None;
+        }
+        Some(known[self.random.random_range(0..known.len())])
+    }
+}
+
+impl Workshop {
+    /// A job: mostly one short task, sometimes a gang, an array, or something long.
+    fn draw(&self, random: &mut ChaCha8Rng) -> v1::JobSpec {
+        let (name, tasks, gpus, run_ms, gang) = match random.random_range(0..20) {
+            0..12 => ("short", 1, 1, 20..400, false),
+            12..15 => ("gang", random.random_range(2..=8), 1, 200..900, true),
+            15..17 => ("array", random.random_range(2..=4), 1, 20..400, false),
+            17..19 => ("wide", 1, 4, 200..900, false),
+            _ => ("long", 2, 1, 3_000..6_000, true),
+        };
+        let run_ms = random.random_range(run_ms);
+        job(name, 0, gang, self.tasks((tasks, gpus), run_ms))
+    }
+
+    fn tasks(&self, (count, gpus): (u32, u32), run_ms: u64) -> v1::TaskGroup {
+        let command = [
+            self.trainer.display().to_string(),
+            "busy".to_owned(),
+            "--milliseconds".to_owned(),
+            run_ms.to_string(),
+        ];
+        group("main", count, gpus, command.to_vec(), &self.ledger)
+    }
+}
+
+/// A gang that preempts others: two whole hosts' worth of GPUs.
+pub(in crate::run) fn storm_job(trainer: &Path, ledger: &Path, gpus: u32) -> v1::JobSpec {
+    /// How long it runs, in milliseconds.
+    const STORM_MS: u64 = 500;
+    let workshop = Workshop {
+        trainer: trainer.to_owned(),
+        ledger: ledger.to_owned(),
+    };
+    job("urgent", URGENT, true, workshop.tasks((2, gpus), STORM_MS))
+}

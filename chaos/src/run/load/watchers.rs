@@ -1,0 +1,125 @@
+//! Watchers: one at each replica and one at all of them, each wants every event from the first on.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_client::{Client, ClientConfig, ClientError, WatchFilter, WatchUpdate};
+use muster_core::ids::Revision;
+use muster_proto::v1;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use crate::run::clock::now_us;
+use crate::run::options::{POLL, WATCH_PATIENCE};
+
+/// The events of one revision, as a watcher got them.
+#[derive(Clone, Debug, PartialEq)]
+pub(in crate::run) struct Delivery {
+    /// Which revision.
+    pub(in crate::run) revision: Revision,
+    /// Its events.
+    pub(in crate::run) events: Vec<v1::Event>,
+    /// When they came, by the clock of the run.
+    pub(in crate::run) at_us: u64,
+}
+
+/// What one watcher heard.
+#[derive(Clone, Debug, Default)]
+pub(in crate::run) struct Heard {
+    /// Where it listens.
+    pub(in crate::run) at: String,
+    /// In the order in which it came.
+    pub(in crate::run) deliveries: Vec<Delivery>,
+    /// Everything up to here was delivered, by the cluster's own word.
+    pub(in crate::run) position: Revision,
+    /// How often it was cut off and went on.
+    pub(in crate::run) resumed: u32,
+    /// Why it gave up, if it did.
+    pub(in crate::run) ended: Option<String>,
+}
+
+/// All watchers, at work until they are told to stop.
+#[derive(Debug)]
+pub(in crate::run) struct Watchers {
+    heard: Vec<Arc<Mutex<Heard>>>,
+    at_work: Vec<JoinHandle<()>>,
+}
+
+impl Watchers {
+    /// Lets all of them begin.
+    ///
+    /// # Errors
+    /// If the addresses are none.
+    pub(in crate::run) async fn begin(addresses: &[String]) -> Result<Self, ClientError> {
+        let mut places = vec![addresses.to_vec()];
+        places.extend(addresses.iter().map(|address| vec![address.clone()]));
+        let mut watchers = Self {
+            heard: Vec::new(),
+            at_work: Vec::new(),
+        };
+        for place in places {
+            let heard = Arc::new(Mutex::new(Heard {
+                at: place.join(", "),
+                ..Heard::default()
+            }));
+            let config = ClientConfig {
+                discover: false,
+                ..ClientConfig::new(place)
+            };
+            let client = Client::connect(config).await?;
+            watchers
+                .at_work
+                .push(tokio::spawn(listen(client, Arc::clone(&heard))));
+            watchers.heard.push(heard);
+        }
+        Ok(watchers)
+    }
+
+    /// What the one heard that listens at all replicas.
+    pub(in crate::run) fn everywhere(&self) -> MutexGuard<'_, Heard> {
+        lock(&self.heard[0])
+    }
+
+    /// Waits until all have heard of a revision, or time is up; gives what they heard.
+    pub(in crate::run) async fn end(self, last: Revision) -> Vec<Heard> {
+        let deadline = Instant::now() + WATCH_PATIENCE;
+        while Instant::now() < deadline && self.heard.iter().any(|it| lock(it).position < last) {
+            tokio::time::sleep(POLL).await;
+        }
+        self.at_work.iter().for_each(JoinHandle::abort);
+        self.heard.iter().map(|it| lock(it).clone()).collect()
+    }
+}
+
+async fn listen(client: Client, heard: Arc<Mutex<Heard>>) {
+    let mut watch = client.watch(Some(Revision(0)), WatchFilter::default());
+    loop {
+        match watch.next().await {
+            Ok(WatchUpdate::Events {
+                revision, events, ..
+            }) => {
+                let delivery = Delivery {
+                    revision,
+                    events,
+                    at_us: now_us(),
+                };
+                let mut heard = lock(&heard);
+                heard.position = heard.position.max(revision);
+                heard.deliveries.push(delivery);
+            }
+            Ok(WatchUpdate::Bookmark { revision }) => {
+                let mut heard = lock(&heard);
+                heard.position = heard.position.max(revision);
+            }
+            Ok(WatchUpdate::Resumed { .. }) => lock(&heard).resumed += 1,
+            Err(error) => {
+                lock(&heard).ended = Some(error.to_string());
+                return;
+            }
+        }
+    }
+}
+
+fn lock(heard: &Mutex<Heard>) -> MutexGuard<'_, Heard> {
+    // A list is whole after every push.
+    heard.lock().unwrap_or_else(PoisonError::into_inner)
+}

@@ -1,0 +1,273 @@
+//! `muster chaos run`: a cluster of real processes under load and faults, and independent judges.
+//!
+//! Replicas and hosts have a network each. Users submit, read and cancel; watchers listen at every replica; tasks lock
+//! the GPUs they were given and keep a book of it. A nemesis breaks one thing at a time and repairs it. In the end the
+//! replicated log is read from the replicas' disks and applied again: it is what everything else is held against. Nothing
+//! is believed that the cluster says of itself.
+//!
+//! A run without enough load, or in which something did not come about that the judges are there for, is *invalid*: it
+//! proves nothing, one way or the other.
+
+mod book;
+mod clock;
+mod history;
+mod judge;
+mod load;
+mod nemesis;
+mod options;
+mod profile;
+mod report;
+mod truth;
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_client::ClientError;
+use muster_proto::v1;
+use muster_raft_store::OpenError;
+use muster_scheduler::LogSettings;
+use rand::SeedableRng as _;
+use rand_chacha::ChaCha8Rng;
+use tokio::time::Instant;
+
+pub use judge::{Invariant, Violation};
+pub use options::RunOptions;
+pub use profile::{Fault, Profile};
+pub use report::{Coverage, FaultFigures, RunReport, Spread, Verdict};
+
+use crate::cluster::{ClusterError, ClusterOptions, LocalCluster, raise_loopback};
+use crate::demo::timeline::{Output, Timeline, Voice};
+use crate::dev::DevError;
+use book::Book;
+use clock::now_us;
+use history::{Call, History};
+use judge::Evidence;
+use load::{Heard, Users, Watchers};
+use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
+use options::{DRAIN_PATIENCE, GPUS_PER_HOST, POLL, REPLICAS, SHORT_LOG, WORKERS};
+use truth::Sight;
+
+/// A run that came to no verdict: the harness's failure, not the cluster's.
+#[derive(Debug, thiserror::Error)]
+pub enum RunError {
+    /// The local cluster.
+    #[error(transparent)]
+    Cluster(#[from] ClusterError),
+    /// It did not come up.
+    #[error(transparent)]
+    Dev(#[from] DevError),
+    /// A call that an undisturbed cluster must answer.
+    #[error(transparent)]
+    Client(#[from] ClientError),
+    /// What a replica left.
+    #[error(transparent)]
+    Remains(#[from] OpenError),
+    /// A file or a program.
+    #[error("{operation}")]
+    Io {
+        /// What was tried.
+        operation: String,
+        /// Why it failed.
+        #[source]
+        source: io::Error,
+    },
+    /// A report that cannot be written as JSON.
+    #[error("writing the report as JSON")]
+    Json(#[source] serde_json::Error),
+    /// Something is not as it must be.
+    #[error("{0}")]
+    Harness(String),
+}
+
+impl RunError {
+    pub(super) fn io(operation: impl Into<String>) -> impl FnOnce(io::Error) -> Self {
+        let operation = operation.into();
+        move |source| Self::Io { operation, source }
+    }
+
+    fn json(source: serde_json::Error) -> Self {
+        Self::Json(source)
+    }
+}
+
+/// Runs a profile, in a place of our own (see [`crate::trials::apart`]), and writes the report. Progress goes to standard
+/// error.
+///
+/// # Errors
+/// If the harness itself fails. A cluster that breaks a promise is no error, but a verdict.
+pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
+    let timeline = Timeline::begin(Output::Stderr);
+    raise_loopback().map_err(ClusterError::from)?;
+    let tools = tempfile::tempdir().map_err(RunError::io("making a folder"))?;
+    let cluster = start_cluster(options, tools.path())?;
+    let folder = cluster.folder().display().to_string();
+    timeline.say(Voice::Stage, &format!("data and logs: {folder}"));
+    let ledger = cluster.shared_folder().join("gpu-ledger");
+    fs::create_dir_all(&ledger).map_err(RunError::io(format!("making {}", ledger.display())))?;
+    let history = Arc::new(History::default());
+    let tools = Tools {
+        binary: options.binary.clone(),
+        trainer: options.trainer.clone(),
+        ledger: ledger.clone(),
+    };
+    let random = ChaCha8Rng::seed_from_u64(options.seed);
+    let mut nemesis = Nemesis::new(cluster, tools, random, Arc::clone(&history), timeline).await?;
+    nemesis.prepare(&options.profile.faults()).await?;
+    let from_us = now_us();
+    let disturbed = disturb(options, &mut nemesis, &history, timeline).await?;
+    let to_us = now_us();
+    timeline.say(
+        Voice::Stage,
+        "the cluster is ended, its log is read and applied again",
+    );
+    let halted = tokio::task::spawn_blocking(move || nemesis.halt());
+    let halted = halted.await.map_err(panicked)??;
+    let options = options.clone();
+    let judged = tokio::task::spawn_blocking(move || {
+        let report = conclude(&options, &halted, disturbed, (from_us, to_us))?;
+        if options.keep {
+            let kept = format!("kept for inspection: {}", halted.folder().display());
+            timeline.say(Voice::Stage, &kept);
+        }
+        halted.clear()?;
+        Ok::<_, RunError>(report)
+    });
+    judged.await.map_err(panicked)?
+}
+
+fn panicked(error: tokio::task::JoinError) -> RunError {
+    RunError::Harness(format!("the harness panicked: {error}"))
+}
+
+fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, RunError> {
+    let faults = options.profile.faults();
+    let preload = if faults.iter().any(|fault| fault.is_by_orders()) {
+        Some(build_library(tools)?)
+    } else {
+        None
+    };
+    let first = match (faults.contains(&Fault::Upgraded), &options.previous) {
+        (true, None) => {
+            let missing = "profile `upgrade` needs the build to begin with (--previous FILE)";
+            return Err(RunError::Harness(missing.to_owned()));
+        }
+        (true, Some(previous)) => previous,
+        (false, _) => &options.binary,
+    };
+    let log = match options.profile {
+        Profile::SnapshotStorm => SHORT_LOG,
+        _ => LogSettings::default(),
+    };
+    let has_orders = preload.is_some();
+    let cluster = LocalCluster::prepare(ClusterOptions {
+        replicas: REPLICAS,
+        workers: WORKERS,
+        gpus_per_host: GPUS_PER_HOST,
+        keep: options.keep,
+        apart: true,
+        preload,
+        log,
+        ..ClusterOptions::small(first.clone())
+    })?;
+    if has_orders {
+        give_no_orders(&cluster)?;
+    }
+    Ok(cluster.started()?)
+}
+
+/// What was seen while everything was broken and repaired.
+struct Disturbed {
+    episodes: Vec<Episode>,
+    history: Arc<History>,
+    heard: Vec<Heard>,
+    ledger: PathBuf,
+}
+
+/// Lets users and watchers work while the nemesis does, then waits until all jobs have ended.
+async fn disturb(
+    options: &RunOptions,
+    nemesis: &mut Nemesis,
+    history: &Arc<History>,
+    timeline: Timeline,
+) -> Result<Disturbed, RunError> {
+    let addresses = nemesis.cluster.addresses();
+    let ledger = nemesis.ledger().to_owned();
+    let watchers = Watchers::begin(&addresses).await?;
+    let places = (&*options.trainer, &*ledger);
+    let users = Users::begin(&addresses, options.seed, places, history).await?;
+    let faults = options.profile.faults();
+    let mut episodes = Vec::new();
+    for round in 1..=options.repetitions {
+        timeline.say(
+            Voice::Stage,
+            &format!(
+                "round {round} of {} with {} faults",
+                options.repetitions,
+                faults.len()
+            ),
+        );
+        for fault in &faults {
+            episodes.push(nemesis.strike(*fault).await?);
+        }
+    }
+    users.end().await;
+    timeline.say(
+        Voice::Stage,
+        "no more faults and no more calls: every job may end now",
+    );
+    await_drained(nemesis).await?;
+    let last = nemesis.revision().await?;
+    let newest = watchers.everywhere().position;
+    let heard = watchers.end(last.max(newest)).await;
+    Ok(Disturbed {
+        episodes,
+        history: Arc::clone(history),
+        heard,
+        ledger,
+    })
+}
+
+/// Waits until every job has ended, or time is up: the judges say which have not.
+async fn await_drained(nemesis: &Nemesis) -> Result<(), RunError> {
+    let deadline = Instant::now() + DRAIN_PATIENCE;
+    loop {
+        let status = nemesis.client.status(v1::Consistency::Linearizable).await?;
+        let jobs = status.jobs.unwrap_or_default();
+        let left = jobs.queued + jobs.running + jobs.cancelling;
+        if left == 0 || Instant::now() >= deadline {
+            return Ok(());
+        }
+        tokio::time::sleep(POLL).await;
+    }
+}
+
+/// Reads what was left, judges and writes the report.
+fn conclude(
+    options: &RunOptions,
+    halted: &Halted,
+    disturbed: Disturbed,
+    span_us: (u64, u64),
+) -> Result<RunReport, RunError> {
+    let operations = disturbed.history.operations();
+    let reads = operations
+        .iter()
+        .filter(|it| matches!(it.call, Call::Read(_)));
+    let sights = reads.filter_map(|it| it.answer()).map(|answer| Sight {
+        revision: answer.revision,
+        job: answer.job,
+        phase: answer.phase,
+    });
+    let truth = truth::replay(&halted.data_folders(), sights.collect())?;
+    let evidence = Evidence {
+        operations,
+        heard: disturbed.heard,
+        book: Book::read(&disturbed.ledger)?,
+        truth,
+        episodes: disturbed.episodes,
+    };
+    let report = RunReport::of(options, &evidence, span_us);
+    report::write(&options.out, &report, &evidence, span_us)?;
+    Ok(report)
+}

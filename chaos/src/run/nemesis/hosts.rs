@@ -1,0 +1,100 @@
+//! Faults of hosts, their agents and GPUs, and of what is asked of them.
+
+use muster_core::ids::RequestId;
+use muster_proto::v1;
+use rand::Rng as _;
+use rustix::process::Signal;
+use tokio::time::sleep;
+
+use super::Nemesis;
+use crate::cluster::Direction;
+use crate::run::RunError;
+use crate::run::history::{Answer, Call};
+use crate::run::load::storm_job;
+use crate::run::options::{
+    AWAY, GPUS_PER_HOST, LONG_FAULT, SHORT_FAULT, STORM_JOBS, USERS, WORKERS,
+};
+
+impl Nemesis {
+    /// Any host, by its position, and its name.
+    fn draw_host(&mut self) -> (usize, String) {
+        let worker = self.random.random_range(0..WORKERS);
+        (worker, self.cluster.workers()[worker].name.clone())
+    }
+
+    pub(super) async fn kill_agent(&mut self) -> Result<String, RunError> {
+        let (worker, name) = self.draw_host();
+        self.cluster.kill_agent(worker)?;
+        sleep(AWAY).await;
+        self.cluster.start_worker(worker)?;
+        Ok(name)
+    }
+
+    pub(super) async fn freeze_agent(&mut self) -> Result<String, RunError> {
+        let (worker, name) = self.draw_host();
+        let agent = &self.cluster.workers()[worker];
+        agent.signal(Signal::STOP)?;
+        sleep(LONG_FAULT).await;
+        agent.signal(Signal::CONT)?;
+        Ok(name)
+    }
+
+    pub(super) async fn kill_host(&mut self) -> Result<String, RunError> {
+        let (worker, name) = self.draw_host();
+        self.cluster.kill_host(worker)?;
+        sleep(LONG_FAULT).await;
+        self.cluster.start_worker(worker)?;
+        Ok(name)
+    }
+
+    pub(super) async fn cut_host(&mut self) -> Result<String, RunError> {
+        let (worker, name) = self.draw_host();
+        self.cluster.cut_worker(worker, Direction::Both)?;
+        sleep(LONG_FAULT).await;
+        self.cluster.heal_worker(worker, Direction::Both)?;
+        Ok(name)
+    }
+
+    pub(super) async fn break_gpu(&mut self) -> Result<String, RunError> {
+        let (_, host) = self.draw_host();
+        let (_, hosts) = self
+            .client
+            .list_hosts(v1::ListHostsRequest::default())
+            .await?;
+        let gpus = hosts.into_iter().find(|it| it.name == host);
+        let gpus = gpus.map(|it| it.gpus).unwrap_or_default();
+        if gpus.is_empty() {
+            return Err(RunError::Harness(format!("{host} has no GPUs")));
+        }
+        let gpu = &gpus[self.random.random_range(0..gpus.len())].uuid;
+        let fault = v1::GpuFault {
+            signal: "xid-48".to_owned(),
+            detail: "a double bit error (chaos)".to_owned(),
+        };
+        self.client
+            .inject_gpu_fault(&host, gpu, Some(fault))
+            .await?;
+        sleep(SHORT_FAULT).await;
+        self.client.inject_gpu_fault(&host, gpu, None).await?;
+        Ok(format!("{gpu} on {host}"))
+    }
+
+    pub(super) async fn storm_preemption(&mut self) -> Result<String, RunError> {
+        for _ in 0..STORM_JOBS {
+            let request = RequestId(self.random.random());
+            let spec = storm_job(&self.tools.trainer, &self.tools.ledger, GPUS_PER_HOST);
+            let submitted = async {
+                let submitted = self.client.submit_job_as(request.to_string(), spec).await?;
+                Ok(Answer {
+                    job: submitted.job,
+                    revision: submitted.revision,
+                    phase: None,
+                })
+            };
+            let call = Call::Submit(request);
+            self.history.note(USERS, call, submitted).await?;
+        }
+        sleep(SHORT_FAULT).await;
+        Ok(format!("{STORM_JOBS} jobs"))
+    }
+}

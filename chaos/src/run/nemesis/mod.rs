@@ -1,0 +1,295 @@
+//! The nemesis: breaks one thing at a time in a running cluster, repairs it, and waits until the cluster is whole again.
+
+mod hosts;
+mod orders;
+mod replicas;
+mod whole;
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_client::{Client, ClientConfig};
+use muster_proto::v1;
+use rand::Rng as _;
+use rand_chacha::ChaCha8Rng;
+use serde::Serialize;
+
+use super::clock::now_us;
+use super::history::History;
+use super::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
+use super::{Fault, RunError};
+use crate::cluster::{LocalCluster, SmallDisk};
+use crate::demo::timeline::{Timeline, Voice};
+use orders::Orders;
+
+pub(super) use orders::build_library;
+
+/// One fault, from the calm before it until the cluster is whole again. Times are those of the run's clock.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub(super) struct Episode {
+    /// What was broken.
+    pub(super) fault: Fault,
+    /// Of whom: `replica-1`, `node02`.
+    pub(super) target: String,
+    /// Calls a second that were answered in the calm before.
+    pub(super) load_per_s: f64,
+    /// When it was broken.
+    pub(super) began_us: u64,
+    /// When it was repaired.
+    pub(super) healed_us: u64,
+    /// When the cluster was whole again; none if that took too long.
+    pub(super) whole_us: Option<u64>,
+    /// What went wrong beside.
+    pub(super) odd: Vec<String>,
+}
+
+impl Episode {
+    /// Whether there was enough load for it to prove anything.
+    pub(super) fn has_load(&self) -> bool {
+        self.load_per_s >= LOAD_MIN_PER_S
+    }
+
+    /// When it was over, one way or the other.
+    pub(super) fn ended_us(&self) -> u64 {
+        self.whole_us.unwrap_or(self.healed_us)
+    }
+}
+
+/// Whoever breaks things, with everything that is needed for it.
+pub(super) struct Nemesis {
+    pub(super) cluster: LocalCluster,
+    /// Reaches all replicas.
+    pub(super) client: Client,
+    /// Each reaches one replica only, in order of their ids.
+    pinned: Vec<Client>,
+    /// The disks of the replicas, where they are to be filled.
+    disks: Vec<SmallDisk>,
+    random: ChaCha8Rng,
+    tools: Tools,
+    history: Arc<History>,
+    timeline: Timeline,
+}
+
+/// Programs and folders that faults need.
+#[derive(Clone, Debug)]
+pub(super) struct Tools {
+    /// What replicas and workers run, and are upgraded to.
+    pub(super) binary: PathBuf,
+    /// The example trainer.
+    pub(super) trainer: PathBuf,
+    /// Where its tasks keep the book of GPUs.
+    pub(super) ledger: PathBuf,
+}
+
+impl Nemesis {
+    /// Takes a cluster over.
+    pub(super) async fn new(
+        cluster: LocalCluster,
+        tools: Tools,
+        random: ChaCha8Rng,
+        history: Arc<History>,
+        timeline: Timeline,
+    ) -> Result<Self, RunError> {
+        let client = connect(cluster.addresses()).await?;
+        let mut pinned = Vec::new();
+        for address in cluster.addresses() {
+            pinned.push(connect(vec![address]).await?);
+        }
+        Ok(Self {
+            cluster,
+            client,
+            pinned,
+            disks: Vec::new(),
+            random,
+            tools,
+            history,
+            timeline,
+        })
+    }
+
+    /// Makes the cluster as the faults need it, before anybody uses it.
+    pub(super) async fn prepare(&mut self, faults: &[Fault]) -> Result<(), RunError> {
+        crate::dev::await_ready(&self.cluster).await?;
+        if faults.contains(&Fault::DiskFull) {
+            self.move_replicas_to_small_disks().await?;
+        }
+        if faults.contains(&Fault::PreemptStorm) {
+            self.let_priority_preempt().await?;
+        }
+        Ok(())
+    }
+
+    /// One fault with the calm before it.
+    ///
+    /// # Errors
+    /// If it cannot be made or repaired: that is the harness's failure, not the cluster's.
+    pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
+        let calm_us = now_us();
+        tokio::time::sleep(CALM).await;
+        let began_us = now_us();
+        let answered = self.history.answered_between(calm_us, began_us);
+        self.timeline.say(Voice::Fault, fault.words());
+        let target = self.break_and_repair(fault).await?;
+        let healed_us = now_us();
+        let whole_us = self.await_whole().await.map(|()| now_us());
+        let mut odd = Vec::new();
+        for index in 0..REPLICAS {
+            if !self.cluster.is_replica_running(index)? {
+                odd.push(format!("replica {} ended by itself", index + 1));
+            }
+        }
+        let took_s = |until_us: u64| (until_us - began_us) as f64 / 1e6;
+        match whole_us {
+            Some(whole_us) => self.timeline.say(
+                Voice::Recovery,
+                &format!(
+                    "{target}: repaired after {:.1} s, whole after {:.1} s",
+                    took_s(healed_us),
+                    took_s(whole_us)
+                ),
+            ),
+            None => {
+                let why = self.what_is_missing().await;
+                self.timeline
+                    .say(Voice::Fault, &format!("not whole: {why}"));
+                odd.push(format!("the cluster was not whole again in time: {why}"));
+            }
+        }
+        Ok(Episode {
+            fault,
+            target,
+            load_per_s: answered as f64 / CALM.as_secs_f64(),
+            began_us,
+            healed_us,
+            whole_us,
+            odd,
+        })
+    }
+
+    /// Breaks something and repairs it; gives what it was.
+    async fn break_and_repair(&mut self, fault: Fault) -> Result<String, RunError> {
+        match fault {
+            Fault::LeaderKilled => self.kill_leader().await,
+            Fault::FollowerKilled => self.kill_follower().await,
+            Fault::LeaderPaused => self.pause_leader().await,
+            Fault::LeaderDeaf | Fault::LeaderMute => self.cut_leader(fault).await,
+            Fault::LeaderParted => self.part_leader().await,
+            Fault::DiskFull => self.fill_disk().await,
+            Fault::SyncsSlow => self.slow_syncs().await,
+            Fault::SyncFailed => self.fail_sync().await,
+            Fault::ClockSet => self.set_clock().await,
+            Fault::RolledOver | Fault::Upgraded => self.roll_over().await,
+            Fault::SnapshotStorm => self.storm_snapshots().await,
+            Fault::AgentKilled => self.kill_agent().await,
+            Fault::AgentFrozen => self.freeze_agent().await,
+            Fault::HostKilled => self.kill_host().await,
+            Fault::HostCut => self.cut_host().await,
+            Fault::GpuFaulted => self.break_gpu().await,
+            Fault::PreemptStorm => self.storm_preemption().await,
+        }
+    }
+
+    /// Ends the cluster's processes, but leaves what they wrote.
+    pub(super) fn halt(mut self) -> Result<Halted, RunError> {
+        self.cluster.halt()?;
+        Ok(Halted {
+            disks: self.disks,
+            cluster: self.cluster,
+        })
+    }
+
+    /// Where tasks keep the book of GPUs.
+    pub(super) fn ledger(&self) -> &Path {
+        &self.tools.ledger
+    }
+
+    async fn move_replicas_to_small_disks(&mut self) -> Result<(), RunError> {
+        for index in 0..REPLICAS {
+            self.cluster.stop_replica(index)?;
+            let data = self.cluster.replicas()[index].data();
+            self.disks.push(SmallDisk::mount(&data, DISK_MIB)?);
+            self.cluster.start_replica(index)?;
+            self.require_whole().await?;
+        }
+        Ok(())
+    }
+
+    async fn let_priority_preempt(&self) -> Result<(), RunError> {
+        let queue = v1::QueueConfig {
+            preempt_by_priority: true,
+            ..v1::QueueConfig::default()
+        };
+        let request = v1::ConfigureQueuesRequest {
+            author: "chaos".to_owned(),
+            tree: Some(v1::QueueTree {
+                queues: [("default".to_owned(), queue)].into_iter().collect(),
+                ..v1::QueueTree::default()
+            }),
+            ..v1::ConfigureQueuesRequest::default()
+        };
+        self.client.configure_queues(request).await?;
+        Ok(())
+    }
+
+    /// The replica that leads, by its position.
+    async fn leader(&self) -> Result<usize, RunError> {
+        let status = self.client.status(v1::Consistency::Linearizable).await?;
+        let leader = status.leader_id.and_then(|id| usize::try_from(id).ok());
+        let leader = leader.and_then(|id| id.checked_sub(1));
+        leader.ok_or_else(|| RunError::Harness("nobody leads a cluster that answers".to_owned()))
+    }
+
+    /// One that does not.
+    async fn follower(&mut self) -> Result<usize, RunError> {
+        let leader = self.leader().await?;
+        Ok((leader + self.random.random_range(1..REPLICAS)) % REPLICAS)
+    }
+
+    fn name_of(&self, replica: usize) -> String {
+        self.cluster.replicas()[replica].name.clone()
+    }
+
+    fn order(&self, replica: usize, orders: Orders) -> Result<(), RunError> {
+        orders.give(&self.cluster.replicas()[replica])
+    }
+}
+
+/// A cluster without processes, whose files can be read.
+pub(super) struct Halted {
+    // Before the cluster: they are unmounted before its folder is removed.
+    disks: Vec<SmallDisk>,
+    cluster: LocalCluster,
+}
+
+impl Halted {
+    /// Data folders of the replicas, in order of their ids.
+    pub(super) fn data_folders(&self) -> Vec<PathBuf> {
+        let replicas = self.cluster.replicas().iter();
+        replicas.map(crate::cluster::Member::data).collect()
+    }
+
+    /// Everything that it wrote.
+    pub(super) fn folder(&self) -> &Path {
+        self.cluster.folder()
+    }
+
+    /// Removes what is left, unless it is to be kept.
+    pub(super) fn clear(self) -> Result<(), RunError> {
+        drop(self.disks);
+        Ok(self.cluster.stop()?)
+    }
+}
+
+/// Gives every replica orders that say nothing, so that its library finds some when it begins.
+pub(super) fn give_no_orders(cluster: &LocalCluster) -> Result<(), RunError> {
+    let mut replicas = cluster.replicas().iter();
+    replicas.try_for_each(|replica| Orders::default().give(replica))
+}
+
+async fn connect(addresses: Vec<String>) -> Result<Client, RunError> {
+    let config = ClientConfig {
+        discover: false,
+        ..ClientConfig::new(addresses)
+    };
+    Ok(Client::connect(config).await?)
+}

@@ -1,0 +1,159 @@
+//! Faults of replicas.
+
+use muster_proto::v1;
+use rustix::io::Errno;
+use rustix::process::Signal;
+use tokio::time::{Instant, sleep};
+
+use super::Nemesis;
+use super::orders::Orders;
+use crate::cluster::Direction;
+use crate::run::options::{
+    AWAY, CLOCK_STEP_S, POLL, SHORT_FAULT, SLOW_SYNC_MS, SNAPSHOTS, WHOLE_PATIENCE, WORKERS,
+};
+use crate::run::{Fault, RunError};
+
+impl Nemesis {
+    pub(super) async fn kill_leader(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        self.kill(replica).await
+    }
+
+    pub(super) async fn kill_follower(&mut self) -> Result<String, RunError> {
+        let replica = self.follower().await?;
+        self.kill(replica).await
+    }
+
+    async fn kill(&mut self, replica: usize) -> Result<String, RunError> {
+        self.cluster.kill_replica(replica)?;
+        sleep(AWAY).await;
+        self.cluster.start_replica(replica)?;
+        Ok(self.name_of(replica))
+    }
+
+    pub(super) async fn pause_leader(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        let member = &self.cluster.replicas()[replica];
+        member.signal(Signal::STOP)?;
+        sleep(SHORT_FAULT).await;
+        member.signal(Signal::CONT)?;
+        Ok(self.name_of(replica))
+    }
+
+    pub(super) async fn cut_leader(&mut self, fault: Fault) -> Result<String, RunError> {
+        let direction = if fault == Fault::LeaderDeaf {
+            Direction::In
+        } else {
+            Direction::Out
+        };
+        let replica = self.leader().await?;
+        self.cluster.cut_replica(replica, direction)?;
+        sleep(SHORT_FAULT).await;
+        self.cluster.heal_replica(replica, direction)?;
+        Ok(self.name_of(replica))
+    }
+
+    pub(super) async fn part_leader(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        self.cluster.part_replica(replica)?;
+        sleep(SHORT_FAULT).await;
+        self.cluster.join_replica(replica)?;
+        Ok(self.name_of(replica))
+    }
+
+    /// A replica whose disk is full must stop, and must come back once there is room.
+    pub(super) async fn fill_disk(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        self.disks[replica].fill()?;
+        let stopped = self.await_end_of(replica).await;
+        self.disks[replica].relieve()?;
+        stopped?;
+        self.cluster.start_replica(replica)?;
+        Ok(self.name_of(replica))
+    }
+
+    pub(super) async fn slow_syncs(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        let slow = Orders {
+            sync_delay_ms: SLOW_SYNC_MS,
+            ..Orders::default()
+        };
+        self.order(replica, slow)?;
+        sleep(SHORT_FAULT).await;
+        self.order(replica, Orders::default())?;
+        Ok(self.name_of(replica))
+    }
+
+    /// A replica whose sync fails must stop: what is on its disk then, nobody knows.
+    pub(super) async fn fail_sync(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        let failing = Orders {
+            sync_error: i64::from(Errno::IO.raw_os_error()),
+            ..Orders::default()
+        };
+        self.order(replica, failing)?;
+        let stopped = self.await_end_of(replica).await;
+        self.order(replica, Orders::default())?;
+        stopped?;
+        self.cluster.start_replica(replica)?;
+        Ok(self.name_of(replica))
+    }
+
+    pub(super) async fn set_clock(&mut self) -> Result<String, RunError> {
+        let replica = self.leader().await?;
+        for clock_offset_s in [CLOCK_STEP_S, -CLOCK_STEP_S, 0] {
+            let orders = Orders {
+                clock_offset_s,
+                ..Orders::default()
+            };
+            self.order(replica, orders)?;
+            sleep(SHORT_FAULT / 2).await;
+        }
+        Ok(self.name_of(replica))
+    }
+
+    /// Replaces every process of ours by one of the same or of another build.
+    pub(super) async fn roll_over(&mut self) -> Result<String, RunError> {
+        let program = self.tools.binary.clone();
+        for replica in 0..self.pinned.len() {
+            self.cluster.upgrade_replica(replica, &program)?;
+            self.require_whole().await?;
+        }
+        for worker in 0..WORKERS {
+            self.cluster.upgrade_worker(worker, &program)?;
+            self.require_whole().await?;
+        }
+        Ok("all".to_owned())
+    }
+
+    pub(super) async fn storm_snapshots(&mut self) -> Result<String, RunError> {
+        let replica = self.follower().await?;
+        self.cluster.kill_replica(replica)?;
+        for number in 0..SNAPSHOTS {
+            let others = self.pinned.len();
+            let at = (replica + 1 + number % (others - 1)) % others;
+            self.pinned[at].trigger_snapshot().await?;
+            sleep(SHORT_FAULT / 8).await;
+        }
+        self.cluster.start_replica(replica)?;
+        Ok(self.name_of(replica))
+    }
+
+    /// Waits until a replica has stopped by itself.
+    async fn await_end_of(&mut self, replica: usize) -> Result<(), RunError> {
+        let deadline = Instant::now() + WHOLE_PATIENCE;
+        while self.cluster.is_replica_running(replica)? {
+            if Instant::now() >= deadline {
+                let name = self.name_of(replica);
+                return Err(RunError::Harness(format!(
+                    "{name} goes on although its disk failed"
+                )));
+            }
+            // It has to write something in order to notice.
+            let _whoever = self.client.status(v1::Consistency::Stale).await;
+            sleep(POLL).await;
+        }
+        // Reaps it, so that it can be started again.
+        Ok(self.cluster.kill_replica(replica)?)
+    }
+}

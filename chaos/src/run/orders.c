@@ -1,0 +1,60 @@
+/* Preloaded into a replica, makes its syncs slow or fail and moves its wall clock, as a file of orders says while it
+ * runs. Everything else is left alone; so is all of it where there is no such file. */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <fcntl.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
+
+struct orders {
+    int64_t sync_delay_ms;
+    int64_t sync_error;
+    int64_t clock_offset_s;
+};
+
+static const volatile struct orders none;
+static const volatile struct orders *orders = &none;
+
+__attribute__((constructor)) static void read_orders(void) {
+    const char *path = getenv("MUSTER_CHAOS_ORDERS");
+    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    if (file < 0)
+        return;
+    void *mapped = mmap(NULL, sizeof *orders, PROT_READ, MAP_SHARED, file, 0);
+    close(file);
+    if (mapped != MAP_FAILED)
+        orders = mapped;
+}
+
+static int obey_sync(long number, int file) {
+    int64_t delay_ms = orders->sync_delay_ms;
+    int64_t error = orders->sync_error;
+    if (delay_ms > 0) {
+        struct timespec delay = {delay_ms / 1000, delay_ms % 1000 * 1000000};
+        nanosleep(&delay, NULL);
+    }
+    if (error > 0) {
+        errno = (int)error;
+        return -1;
+    }
+    return (int)syscall(number, file);
+}
+
+int fsync(int file) {
+    return obey_sync(SYS_fsync, file);
+}
+
+int fdatasync(int file) {
+    return obey_sync(SYS_fdatasync, file);
+}
+
+int clock_gettime(clockid_t clock, struct timespec *now) {
+    int result = (int)syscall(SYS_clock_gettime, clock, now);
+    if (result == 0 && clock == CLOCK_REALTIME)
+        now->tv_sec += orders->clock_offset_s;
+    return result;
+}

@@ -1,0 +1,282 @@
+//! What is broken: faults, and the profiles that they are put together to.
+
+use serde::Serialize;
+
+/// One kind of fault.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fault {
+    /// The leader is killed, and started again.
+    LeaderKilled,
+    /// A follower is killed, and started again.
+    FollowerKilled,
+    /// The leader stands still, and goes on as if nothing had been.
+    LeaderPaused,
+    /// Nothing that is sent to the leader arrives.
+    LeaderDeaf,
+    /// Nothing that the leader sends arrives.
+    LeaderMute,
+    /// The leader reaches neither replicas nor workers, while clients still reach it.
+    LeaderParted,
+    /// The agent of a host is killed, and started again; its tasks go on.
+    AgentKilled,
+    /// The agent of a host stands still for longer than its lease; its tasks go on until their supervisors end them.
+    AgentFrozen,
+    /// A whole host dies: agent, supervisors and tasks.
+    HostKilled,
+    /// A host is cut off for longer than its lease.
+    HostCut,
+    /// The disk of the leader is full.
+    DiskFull,
+    /// The syncs of the leader are slow.
+    SyncsSlow,
+    /// A sync of the leader fails.
+    SyncFailed,
+    /// The wall clock of the leader is set.
+    ClockSet,
+    /// All replicas, then all agents, end in good order one by one and start again.
+    RolledOver,
+    /// All replicas, then all agents, are replaced by another build one by one.
+    Upgraded,
+    /// A replica is away while the others write one snapshot after another and drop their log.
+    SnapshotStorm,
+    /// A GPU has an uncorrectable error, and is healed.
+    GpuFaulted,
+    /// Many urgent gangs come at once and preempt what runs.
+    PreemptStorm,
+}
+
+impl Fault {
+    /// All of them that need no second build.
+    pub const ALL: [Self; 18] = [
+        Self::LeaderKilled,
+        Self::FollowerKilled,
+        Self::LeaderPaused,
+        Self::LeaderDeaf,
+        Self::LeaderMute,
+        Self::LeaderParted,
+        Self::AgentKilled,
+        Self::AgentFrozen,
+        Self::HostKilled,
+        Self::HostCut,
+        Self::DiskFull,
+        Self::SyncsSlow,
+        Self::SyncFailed,
+        Self::ClockSet,
+        Self::RolledOver,
+        Self::SnapshotStorm,
+        Self::GpuFaulted,
+        Self::PreemptStorm,
+    ];
+
+    /// What is broken, for people.
+    #[must_use]
+    pub const fn words(self) -> &'static str {
+        match self {
+            Self::LeaderKilled => "leader killed",
+            Self::FollowerKilled => "follower killed",
+            Self::LeaderPaused => "leader paused",
+            Self::LeaderDeaf => "leader hears nobody",
+            Self::LeaderMute => "nobody hears the leader",
+            Self::LeaderParted => "leader parted, clients attached",
+            Self::AgentKilled => "agent killed",
+            Self::AgentFrozen => "agent frozen",
+            Self::HostKilled => "host killed",
+            Self::HostCut => "host cut off",
+            Self::DiskFull => "leader's disk full",
+            Self::SyncsSlow => "leader's syncs slow",
+            Self::SyncFailed => "leader's sync fails",
+            Self::ClockSet => "leader's clock set by an hour",
+            Self::RolledOver => "rolling restart",
+            Self::Upgraded => "rolling upgrade",
+            Self::SnapshotStorm => "snapshots while a replica is away",
+            Self::GpuFaulted => "GPU faulted",
+            Self::PreemptStorm => "storm of urgent gangs",
+        }
+    }
+
+    /// Whether it is done by a library that is loaded into the replicas.
+    #[must_use]
+    pub const fn is_by_orders(self) -> bool {
+        matches!(self, Self::SyncsSlow | Self::SyncFailed | Self::ClockSet)
+    }
+
+    /// Whether users must not notice it: no call of theirs may fail.
+    #[must_use]
+    pub const fn is_orderly(self) -> bool {
+        matches!(self, Self::RolledOver | Self::Upgraded)
+    }
+
+    /// Whether the leader is what is hit, so that another has to come.
+    #[must_use]
+    pub const fn ends_leadership(self) -> bool {
+        matches!(
+            self,
+            Self::LeaderKilled
+                | Self::LeaderPaused
+                | Self::LeaderDeaf
+                | Self::LeaderMute
+                | Self::LeaderParted
+                | Self::DiskFull
+                | Self::SyncFailed
+                | Self::RolledOver
+                | Self::Upgraded
+        )
+    }
+
+    /// Whether tasks lose their place by it, so that they are placed again.
+    #[must_use]
+    pub const fn displaces(self) -> bool {
+        matches!(
+            self,
+            Self::AgentFrozen | Self::HostKilled | Self::HostCut | Self::GpuFaulted
+        )
+    }
+}
+
+/// What a run breaks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// A minute of what happens most.
+    Smoke,
+    /// See [`Fault::LeaderKilled`].
+    LeaderKill,
+    /// See [`Fault::LeaderPaused`].
+    PauseLeader,
+    /// The leader hears nobody, then nobody hears the leader.
+    Asymmetric,
+    /// See [`Fault::LeaderParted`].
+    ClientOnStaleLeader,
+    /// See [`Fault::HostCut`].
+    WorkerIsolate,
+    /// See [`Fault::AgentFrozen`].
+    AgentFreeze,
+    /// See [`Fault::HostKilled`].
+    WorkerKill,
+    /// See [`Fault::DiskFull`].
+    DiskFull,
+    /// See [`Fault::SyncsSlow`].
+    SlowFsync,
+    /// See [`Fault::SyncFailed`].
+    IoError,
+    /// See [`Fault::ClockSet`].
+    Clock,
+    /// See [`Fault::RolledOver`].
+    RollingRestart,
+    /// See [`Fault::Upgraded`].
+    Upgrade,
+    /// See [`Fault::SnapshotStorm`].
+    SnapshotStorm,
+    /// See [`Fault::GpuFaulted`].
+    GpuFaults,
+    /// See [`Fault::PreemptStorm`].
+    PreemptStorm,
+    /// Every fault that needs no second build.
+    All,
+}
+
+impl Profile {
+    /// All of them.
+    pub const ALL: [Self; 18] = [
+        Self::Smoke,
+        Self::LeaderKill,
+        Self::PauseLeader,
+        Self::Asymmetric,
+        Self::ClientOnStaleLeader,
+        Self::WorkerIsolate,
+        Self::AgentFreeze,
+        Self::WorkerKill,
+        Self::DiskFull,
+        Self::SlowFsync,
+        Self::IoError,
+        Self::Clock,
+        Self::RollingRestart,
+        Self::Upgrade,
+        Self::SnapshotStorm,
+        Self::GpuFaults,
+        Self::PreemptStorm,
+        Self::All,
+    ];
+
+    /// Its name on the command line and in reports.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Smoke => "smoke",
+            Self::LeaderKill => "leader-kill",
+            Self::PauseLeader => "pause-leader",
+            Self::Asymmetric => "asymmetric",
+            Self::ClientOnStaleLeader => "client-on-stale-leader",
+            Self::WorkerIsolate => "worker-isolate",
+            Self::AgentFreeze => "agent-freeze",
+            Self::WorkerKill => "worker-kill",
+            Self::DiskFull => "disk-full",
+            Self::SlowFsync => "slow-fsync",
+            Self::IoError => "io-error",
+            Self::Clock => "clock",
+            Self::RollingRestart => "rolling-restart",
+            Self::Upgrade => "upgrade",
+            Self::SnapshotStorm => "snapshot-storm",
+            Self::GpuFaults => "gpu-faults",
+            Self::PreemptStorm => "preempt-storm",
+            Self::All => "all",
+        }
+    }
+
+    /// The profile of that name.
+    #[must_use]
+    pub fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|profile| profile.name() == name)
+    }
+
+    /// Its faults, in the order in which they are made.
+    #[must_use]
+    pub fn faults(self) -> Vec<Fault> {
+        match self {
+            Self::Smoke => vec![Fault::LeaderKilled, Fault::LeaderPaused, Fault::HostKilled],
+            Self::LeaderKill => vec![Fault::LeaderKilled],
+            Self::PauseLeader => vec![Fault::LeaderPaused],
+            Self::Asymmetric => vec![Fault::LeaderDeaf, Fault::LeaderMute],
+            Self::ClientOnStaleLeader => vec![Fault::LeaderParted],
+            Self::WorkerIsolate => vec![Fault::HostCut],
+            Self::AgentFreeze => vec![Fault::AgentFrozen],
+            Self::WorkerKill => vec![Fault::HostKilled],
+            Self::DiskFull => vec![Fault::DiskFull],
+            Self::SlowFsync => vec![Fault::SyncsSlow],
+            Self::IoError => vec![Fault::SyncFailed],
+            Self::Clock => vec![Fault::ClockSet],
+            Self::RollingRestart => vec![Fault::RolledOver],
+            Self::Upgrade => vec![Fault::Upgraded],
+            Self::SnapshotStorm => vec![Fault::SnapshotStorm],
+            Self::GpuFaults => vec![Fault::GpuFaulted],
+            Self::PreemptStorm => vec![Fault::PreemptStorm],
+            Self::All => Fault::ALL.to_vec(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_unique_and_lead_back() {
+        for profile in Profile::ALL {
+            assert_eq!(Profile::named(profile.name()), Some(profile));
+        }
+        assert_eq!(Profile::named("nothing"), None);
+    }
+
+    #[test]
+    fn every_fault_is_in_a_profile_of_few() {
+        for fault in Fault::ALL {
+            let few = Profile::ALL.into_iter().filter(|it| *it != Profile::All);
+            assert!(
+                few.flat_map(Profile::faults).any(|it| it == fault)
+                    || matches!(fault, Fault::FollowerKilled | Fault::AgentKilled),
+                "{fault:?}"
+            );
+        }
+    }
+}

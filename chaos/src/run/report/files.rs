@@ -1,0 +1,66 @@
+//! The files of a report: `report.md`, `report.html`, `report.json` and the histories that it was drawn from.
+
+use std::fs;
+use std::path::Path;
+
+use muster_simulate::report::Page;
+use serde::Serialize;
+
+use super::text::FAULT_TITLES;
+use super::{RunReport, picture};
+use crate::run::RunError;
+use crate::run::judge::Evidence;
+
+/// Folder of the histories.
+const HISTORY_FOLDER: &str = "history";
+
+/// Writes everything below a folder, which is made if need be. Times are those of the run's clock, in microseconds.
+pub(in crate::run) fn write(
+    folder: &Path,
+    report: &RunReport,
+    evidence: &Evidence,
+    span_us: (u64, u64),
+) -> Result<(), RunError> {
+    let histories = folder.join(HISTORY_FOLDER);
+    let making = RunError::io(format!("making {}", histories.display()));
+    fs::create_dir_all(&histories).map_err(making)?;
+    let save = |path: &Path, text: String| {
+        fs::write(path, text).map_err(RunError::io(format!("writing {}", path.display())))
+    };
+    save(&folder.join("report.md"), report.to_string())?;
+    save(&folder.join("report.html"), page(report, evidence, span_us))?;
+    let json = serde_json::to_string_pretty(report).map_err(RunError::json)?;
+    save(&folder.join("report.json"), json)?;
+    save(&histories.join("users.jsonl"), lines(&evidence.operations)?)?;
+    save(&histories.join("nemesis.jsonl"), lines(&evidence.episodes)?)
+}
+
+/// One line of JSON each.
+fn lines<T: Serialize>(records: &[T]) -> Result<String, RunError> {
+    let mut text = String::new();
+    for record in records {
+        text.push_str(&serde_json::to_string(record).map_err(RunError::json)?);
+        text.push('\n');
+    }
+    Ok(text)
+}
+
+fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String {
+    let mut page = Page::titled(&format!("Chaos run: {}", report.profile));
+    let mut sentences = vec![report.sentence()];
+    sentences.extend(report.violations.iter().map(ToString::to_string));
+    sentences.extend(report.invalid.iter().cloned());
+    sentences.push(format!("Again: {}", report.again));
+    page.sentences(&sentences);
+    page.heading("What happened");
+    let legend = picture::LEGEND.map(|(name, colour)| (name.to_owned(), colour.to_owned()));
+    page.legend(&legend.to_vec());
+    page.add(&picture::of_cluster(evidence, span_us));
+    page.heading("Who held which GPU, by the tasks' own book");
+    page.add(&picture::of_gpus(evidence, span_us));
+    page.heading("Faults");
+    page.table(&FAULT_TITLES, &report.fault_rows());
+    page.heading("What the verdict rests on");
+    page.table(&["what", "count"], &report.coverage_rows());
+    page.finish()
+}

@@ -1,0 +1,119 @@
+//! The run as a picture: who led, what was broken, when nobody could write, and who held which GPU.
+
+use std::collections::BTreeMap;
+
+use muster_core::event::EventKind;
+use muster_core::ids::GpuUuid;
+use muster_simulate::report::{Axis, Picture};
+
+use super::figures::kinds_since;
+use crate::run::judge::Evidence;
+use crate::run::options::REPLICAS;
+
+/// Time without an acknowledged write that is drawn, in microseconds.
+const GAP_US_MIN: u64 = 250_000;
+/// Height of a row with a name, and of one of the many GPUs, in pixels.
+const ROW_HEIGHT: f64 = 22.0;
+const GPU_ROW_HEIGHT: f64 = 7.0;
+/// Colours of what is drawn.
+const LEADER: &str = "hsl(211 58% 52%)";
+const FAULT: &str = "hsl(4 70% 55%)";
+const REPAIR: &str = "hsl(40 80% 60%)";
+const GAP: &str = "hsl(4 70% 40%)";
+/// Hue between one job's colour and the next, in degrees: the golden angle keeps neighbours apart.
+const HUE_STEP: f64 = 137.508;
+
+/// What the colours mean.
+pub(super) const LEGEND: [(&str, &str); 4] = [
+    ("leads", LEADER),
+    ("broken", FAULT),
+    ("repaired, not yet whole", REPAIR),
+    ("no write acknowledged", GAP),
+];
+
+/// Leaders, faults and gaps, a row each.
+pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
+    let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
+    let rows = REPLICAS + 2;
+    let axis = Axis::linear("seconds", seconds(to_us));
+    let mut picture = Picture::new(axis, Axis::rows(rows), rows as f64 * ROW_HEIGHT);
+    for replica in 0..REPLICAS {
+        picture.row_name(replica, &format!("replica {}", replica + 1));
+    }
+    for (replica, began_us, ended_us) in leaderships(evidence, to_us) {
+        let span = (seconds(began_us), seconds(ended_us));
+        picture.bar(replica, span, LEADER, "leads");
+    }
+    picture.row_name(REPLICAS, "faults");
+    for episode in &evidence.episodes {
+        let title = format!("{}: {}", episode.fault.words(), episode.target);
+        let [began, healed, ended] =
+            [episode.began_us, episode.healed_us, episode.ended_us()].map(seconds);
+        picture.bar(REPLICAS, (began, healed), FAULT, &title);
+        picture.bar(REPLICAS, (healed, ended), REPAIR, &title);
+    }
+    picture.row_name(REPLICAS + 1, "gaps");
+    let written = evidence.operations.iter().filter(|it| it.is_write());
+    let ends: Vec<u64> = written.map(|it| it.completed_us).collect();
+    for (before, after) in ends.iter().zip(ends.iter().skip(1)) {
+        if after - before >= GAP_US_MIN {
+            let title = format!("{:.2} s without a write", (after - before) as f64 / 1e6);
+            let span = (seconds(*before), seconds(*after));
+            picture.bar(REPLICAS + 1, span, GAP, &title);
+        }
+    }
+    picture.finish()
+}
+
+/// Who led from when to when: position, then microseconds.
+fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(usize, u64, u64)> {
+    let began: Vec<(u64, usize)> = kinds_since(&evidence.heard[0], 0)
+        .filter_map(|(at_us, kind)| match kind {
+            EventKind::LeaderBegan { replica, .. } => {
+                let position = usize::try_from(replica.get()).ok()?.checked_sub(1)?;
+                (position < REPLICAS).then_some((at_us, position))
+            }
+            _ => None,
+        })
+        .collect();
+    let ends = began.iter().skip(1).map(|(at_us, _)| *at_us).chain([to_us]);
+    began
+        .iter()
+        .zip(ends)
+        .map(|((began_us, replica), ended_us)| (*replica, *began_us, ended_us))
+        .collect()
+}
+
+/// Every GPU that a task ever held, a row each, as the tasks wrote it down.
+pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> String {
+    let seconds = |at_us: u64| at_us.saturating_sub(from_us) as f64 / 1e6;
+    let mut by_gpu: BTreeMap<GpuUuid, Vec<usize>> = BTreeMap::new();
+    let holdings = &evidence.book.holdings;
+    for (number, holding) in holdings.iter().enumerate() {
+        if let Some(gpu) = holding.gpu {
+            by_gpu.entry(gpu).or_default().push(number);
+        }
+    }
+    let rows = by_gpu.len().max(1);
+    let axis = Axis::linear("seconds", seconds(to_us));
+    let mut picture = Picture::new(axis, Axis::rows(rows), rows as f64 * GPU_ROW_HEIGHT);
+    for (row, numbers) in by_gpu.values().enumerate() {
+        for (position, number) in numbers.iter().enumerate() {
+            let holding = &holdings[*number];
+            // A task that was killed held it until the next one took it, at most.
+            let next = numbers
+                .get(position + 1)
+                .map(|next| holdings[*next].taken_us);
+            let end_us = holding.given_us.or(next).unwrap_or(to_us);
+            let title = format!(
+                "job {} task {} attempt {}",
+                holding.job, holding.task, holding.epoch
+            );
+            let hue = HUE_STEP * holding.job.get() as f64 % 360.0;
+            let colour = format!("hsl({hue:.0} 55% 55%)");
+            let span = (seconds(holding.taken_us), seconds(end_us));
+            picture.bar(row, span, &colour, &title);
+        }
+    }
+    picture.finish()
+}

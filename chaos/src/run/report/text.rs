@@ -1,0 +1,106 @@
+//! The report as text: the same words for a terminal and for `report.md`.
+
+use std::fmt;
+
+use super::{FaultFigures, RunReport, Spread, Verdict};
+
+/// Milliseconds of a second.
+const SECOND_MS: f64 = 1_000.0;
+
+/// Titles of the table of faults.
+pub(super) const FAULT_TITLES: [&str; 6] = [
+    "fault",
+    "made",
+    "no write for (p50 / p99 / max)",
+    "placed after",
+    "displaced work back after",
+    "whole after repair",
+];
+
+impl RunReport {
+    /// The last word, in one sentence.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let made: usize = self.faults.iter().map(|it| it.made).sum();
+        let head = format!(
+            "{}: profile {}, {made} faults in {:.0} s",
+            self.verdict.word(),
+            self.profile,
+            self.seconds
+        );
+        match self.verdict {
+            Verdict::Accepted => format!("{head}, every promise held"),
+            Verdict::Rejected => format!("{head}, {} violations", self.violations.len()),
+            Verdict::Invalid => format!("{head}, it proves nothing: {}", self.invalid.join("; ")),
+        }
+    }
+
+    /// A row of the table for each kind of fault.
+    pub(super) fn fault_rows(&self) -> Vec<Vec<String>> {
+        self.faults.iter().map(fault_row).collect()
+    }
+
+    /// A row for each thing that was counted.
+    pub(super) fn coverage_rows(&self) -> Vec<Vec<String>> {
+        let rows = self.coverage.iter();
+        rows.map(|it| vec![it.what.to_owned(), it.count.to_string()])
+            .collect()
+    }
+}
+
+fn fault_row(figures: &FaultFigures) -> Vec<String> {
+    let made = match figures.without_load {
+        0 => figures.made.to_string(),
+        without => format!("{} (+{without} without load)", figures.made),
+    };
+    vec![
+        figures.fault.words().to_owned(),
+        made,
+        spread(figures.unwritable),
+        spread(figures.placed),
+        spread(figures.back),
+        spread(figures.whole),
+    ]
+}
+
+fn spread(spread: Option<Spread>) -> String {
+    spread.map_or_else(
+        || "-".to_owned(),
+        |it| {
+            let [p50, p99, max] = [it.p50_ms, it.p99_ms, it.max_ms].map(|ms| ms as f64 / SECOND_MS);
+            format!("{p50:.2} / {p99:.2} / {max:.2} s")
+        },
+    )
+}
+
+/// A table in Markdown.
+fn table(formatter: &mut fmt::Formatter<'_>, titles: &[&str], rows: &[Vec<String>]) -> fmt::Result {
+    writeln!(formatter, "| {} |", titles.join(" | "))?;
+    let rule: Vec<&str> = titles.iter().map(|_| "---").collect();
+    writeln!(formatter, "|{}|", rule.join("|"))?;
+    for row in rows {
+        writeln!(formatter, "| {} |", row.join(" | "))?;
+    }
+    writeln!(formatter)
+}
+
+impl fmt::Display for RunReport {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(formatter, "# Chaos run: {}\n", self.profile)?;
+        writeln!(formatter, "**{}**\n", self.sentence())?;
+        for violation in &self.violations {
+            writeln!(formatter, "- {violation}")?;
+        }
+        for reason in &self.invalid {
+            writeln!(formatter, "- not enough evidence: {reason}")?;
+        }
+        if !self.violations.is_empty() || !self.invalid.is_empty() {
+            writeln!(formatter)?;
+        }
+        writeln!(formatter, "Again: `{}`\n", self.again)?;
+        writeln!(formatter, "## Faults\n")?;
+        table(formatter, &FAULT_TITLES, &self.fault_rows())?;
+        writeln!(formatter, "## What the verdict rests on\n")?;
+        table(formatter, &["what", "count"], &self.coverage_rows())
+    }
+}

@@ -1,0 +1,278 @@
+//! What really happened: the replicated log, applied again entry by entry by this program.
+//!
+//! Whatever users were told and watchers heard is compared with it. What is found here can be no bug of a service, a
+//! cache or a stream: only of `apply` itself, which the audit looks after.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use muster_core::apply::apply;
+use muster_core::audit::audit;
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, LeadershipEpoch, Revision, UnitIndex};
+use muster_core::lifecycle::JobPhase;
+use muster_core::rejection::Rejection;
+use muster_core::state::State;
+use muster_core::time::TimeMs;
+use muster_proto::v1;
+use muster_raft_store::{Remains, StoredEntry};
+
+use super::RunError;
+use super::judge::{Invariant, Violation};
+use crate::cluster::CLUSTER_ID;
+
+/// Entries after which the whole state is looked at again; it takes milliseconds.
+const AUDIT_EVERY_ENTRIES: usize = 50;
+
+/// What a job was at a revision: a read that was answered must have seen it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sight {
+    /// At which revision it was read.
+    pub(super) revision: Revision,
+    /// Which job.
+    pub(super) job: JobId,
+    /// What was seen.
+    pub(super) phase: Option<JobPhase>,
+}
+
+/// An attempt that was placed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Grant {
+    /// Whose.
+    pub(super) job: JobId,
+    /// Which unit.
+    pub(super) unit: UnitIndex,
+    /// Counts the unit's attempts.
+    pub(super) number: u32,
+    /// The GPUs that it was given.
+    pub(super) gpus: BTreeSet<GpuUuid>,
+}
+
+/// The account of a run.
+#[derive(Debug, Default)]
+pub(super) struct Truth {
+    /// Everything up to this revision is not known: the log was removed behind a snapshot.
+    pub(super) base: Revision,
+    /// The state at its end.
+    pub(super) state: State,
+    /// Events up to this revision are not known: the state that the log begins with had forgotten them.
+    pub(super) forgotten: Revision,
+    /// The events of each revision after `forgotten` that has any.
+    pub(super) events: BTreeMap<Revision, Vec<v1::Event>>,
+    /// Every attempt that was placed after `base`.
+    pub(super) grants: BTreeMap<AttemptEpoch, Grant>,
+    /// Commands that were applied.
+    pub(super) commands: u64,
+    /// Commands of leaders that led no more, which were refused.
+    pub(super) stale: u64,
+    /// Entries of which several replicas had the same.
+    pub(super) compared: u64,
+    /// Reads that were compared.
+    pub(super) reads: u64,
+    /// What must not have been.
+    pub(super) violations: Vec<Violation>,
+}
+
+/// Reads what the replicas left and applies the log of the one that has most of it.
+///
+/// # Errors
+/// If a replica's data cannot be read.
+pub(super) fn replay(folders: &[PathBuf], mut sights: Vec<Sight>) -> Result<Truth, RunError> {
+    let mut remains = Vec::new();
+    for folder in folders {
+        remains.push(Remains::<State>::read(folder, CLUSTER_ID)?);
+    }
+    let committed = remains.iter().filter_map(|it| it.committed).max();
+    let committed = committed.unwrap_or(0);
+    // The longest account: of those that reach the newest committed entry the one that begins first.
+    let chosen = remains
+        .iter()
+        .filter(|it| it.range().is_some_and(|range| *range.end() >= committed))
+        .min_by_key(|it| it.range().map_or(u64::MAX, |range| *range.start()));
+    let Some(chosen) = chosen else {
+        return Err(RunError::Harness(format!(
+            "no replica has log entry {committed}, which was committed"
+        )));
+    };
+    sights.sort_by_key(|sight| sight.revision);
+    let mut replay = Replay {
+        truth: Truth {
+            base: chosen.base.revision,
+            forgotten: chosen.base.events.compacted(),
+            events: kept_events(&chosen.base),
+            state: chosen.base.clone(),
+            ..Truth::default()
+        },
+        sights: sights.into_iter().peekable(),
+    };
+    replay.compare(&remains, chosen, committed);
+    replay.skip_unknown();
+    let entries = chosen.entries.iter();
+    for (number, entry) in (1..).zip(entries.take_while(|entry| entry.index <= committed)) {
+        replay.apply(entry);
+        if number % AUDIT_EVERY_ENTRIES == 0 {
+            replay.audit();
+        }
+    }
+    replay.audit();
+    replay.report_unseen();
+    Ok(replay.truth)
+}
+
+/// The events that a state remembers.
+fn kept_events(state: &State) -> BTreeMap<Revision, Vec<v1::Event>> {
+    let kept = state.events.iter();
+    kept.map(|(revision, events)| (revision, on_wire(events)))
+        .collect()
+}
+
+fn on_wire(events: &[Event]) -> Vec<v1::Event> {
+    events.iter().map(|it| v1::Event::from(&it.kind)).collect()
+}
+
+struct Replay<Sights: Iterator<Item = Sight>> {
+    truth: Truth,
+    sights: std::iter::Peekable<Sights>,
+}
+
+impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
+    fn violation(&mut self, invariant: Invariant, text: String) {
+        self.truth.violations.push(Violation { invariant, text });
+    }
+
+    /// I11: replicas have the same committed entries.
+    fn compare(&mut self, remains: &[Remains<State>], chosen: &Remains<State>, committed: u64) {
+        let known: BTreeMap<u64, u64> = chosen
+            .entries
+            .iter()
+            .map(|entry| (entry.index, entry.digest))
+            .collect();
+        for (replica, one) in (1..).zip(remains) {
+            for entry in one.entries.iter().filter(|entry| entry.index <= committed) {
+                let Some(expected) = known.get(&entry.index) else {
+                    continue;
+                };
+                self.truth.compared += 1;
+                if entry.digest != *expected {
+                    let index = entry.index;
+                    let text = format!("replica {replica} has another log entry {index}");
+                    self.violation(Invariant::Agreement, text);
+                    break;
+                }
+            }
+        }
+    }
+
+    /// Reads of what was removed behind a snapshot cannot be judged.
+    fn skip_unknown(&mut self) {
+        let base = self.truth.base;
+        while self.sights.next_if(|sight| sight.revision < base).is_some() {}
+        self.look();
+    }
+
+    fn apply(&mut self, entry: &StoredEntry<State>) {
+        for command in &entry.commands {
+            let before = self.truth.state.revision;
+            let current = self.truth.state.leadership.epoch;
+            let applied = apply(&mut self.truth.state, TimeMs(entry.time_ms), command);
+            self.truth.commands += 1;
+            if let Some(leader) = command.leader().filter(|leader| *leader < current) {
+                let refused = matches!(applied.result, Err(Rejection::StaleLeader { .. }));
+                self.judge_stale(leader, refused, applied.revision);
+            }
+            self.take_events(before);
+            self.look();
+        }
+    }
+
+    /// I3: nothing that a leader proposes takes effect once another leads.
+    fn judge_stale(&mut self, leader: LeadershipEpoch, refused: bool, revision: Revision) {
+        self.truth.stale += 1;
+        if !refused {
+            let text = format!("revision {revision} is of leadership {leader}, which was over");
+            self.violation(Invariant::Fencing, text);
+        }
+    }
+
+    fn take_events(&mut self, before: Revision) {
+        let state = &self.truth.state;
+        // They were pushed a moment ago: none of them can have been dropped.
+        let newest = state.events.after(before).into_iter().flatten();
+        let mut grants = Vec::new();
+        for (revision, events) in newest {
+            self.truth.events.insert(revision, on_wire(events));
+            let placed = events
+                .iter()
+                .filter_map(|event| grant_of(state, &event.kind));
+            grants.extend(placed);
+        }
+        for (epoch, grant) in grants {
+            self.truth.grants.insert(epoch, grant);
+        }
+    }
+
+    /// I9: reads of this revision saw what is there.
+    fn look(&mut self) {
+        let revision = self.truth.state.revision;
+        while let Some(sight) = self.sights.next_if(|sight| sight.revision <= revision) {
+            self.truth.reads += 1;
+            let there = self.truth.state.job(sight.job).map(|job| job.phase);
+            if there != sight.phase {
+                let Sight {
+                    revision,
+                    job,
+                    phase,
+                } = sight;
+                let text = format!(
+                    "job {job} was read at revision {revision} as {phase:?}, it was {there:?}"
+                );
+                self.violation(Invariant::Linearizability, text);
+            }
+        }
+    }
+
+    fn audit(&mut self) {
+        let revision = self.truth.state.revision;
+        for finding in audit(&self.truth.state) {
+            let text = format!("revision {revision}: {finding}");
+            self.violation(Invariant::Audit, text);
+        }
+    }
+
+    /// Reads of revisions that never were.
+    fn report_unseen(&mut self) {
+        while let Some(sight) = self.sights.next() {
+            let text = format!(
+                "job {} was read at revision {}, which no committed entry made",
+                sight.job, sight.revision
+            );
+            self.violation(Invariant::Linearizability, text);
+        }
+    }
+}
+
+/// What an event says to have been given to an attempt, by the state that it is about.
+fn grant_of(state: &State, kind: &EventKind) -> Option<(AttemptEpoch, Grant)> {
+    let EventKind::AttemptPlaced {
+        job,
+        unit,
+        epoch,
+        number,
+        ..
+    } = kind
+    else {
+        return None;
+    };
+    let attempt = state.job(*job)?.unit(*unit)?.attempt.as_ref()?;
+    let gpus = attempt
+        .tasks
+        .iter()
+        .flat_map(|task| task.gpus.iter().copied());
+    let grant = Grant {
+        job: *job,
+        unit: *unit,
+        number: *number,
+        gpus: gpus.collect(),
+    };
+    Some((*epoch, grant))
+}

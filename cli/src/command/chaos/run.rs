@@ -1,0 +1,103 @@
+//! `muster chaos run`: real processes under load and faults, judged.
+
+use std::num::NonZero;
+use std::path::PathBuf;
+
+use clap::Args;
+use clap::builder::{PossibleValuesParser, TypedValueParser};
+use muster_chaos::run::{Profile, RunOptions, RunReport};
+
+use super::{STOP_MAX, guard, play};
+use crate::command::demo::{own_binary, runtime, trainer_program};
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+use crate::output::{Format, render_document};
+
+/// `muster chaos run`
+///
+/// Three replicas and four hosts as processes, each in a network namespace of its own, on real disks; users who submit,
+/// read and cancel without a pause, watchers at every replica, tasks that lock their GPUs and keep a book of it. One
+/// thing after another is broken and repaired. Then everything that was seen is held against the replicated log.
+///
+/// Writes report.md, report.html, report.json and the histories. Ends with 0 if every promise held, with 1 if one was
+/// broken or if the run proves nothing. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces;
+/// slow-fsync, io-error and clock also need `cc`.
+#[derive(Debug, Args)]
+pub(crate) struct Run {
+    /// What is broken
+    #[arg(long, default_value = "smoke", value_name = "NAME", value_parser = profile_parser())]
+    profile: Profile,
+    /// How often each fault of the profile is made
+    #[arg(long, default_value = "1", value_name = "COUNT")]
+    repetitions: NonZero<u32>,
+    /// Draws what users do and who is hit; times differ from run to run
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// Folder of the report
+    #[arg(long, default_value = "chaos-report", value_name = "FOLDER")]
+    out: PathBuf,
+    /// The program to begin with; only for profile `upgrade`, which replaces it by this one
+    #[arg(long, value_name = "FILE")]
+    previous: Option<PathBuf>,
+    /// The example trainer; beside this program if none is given
+    #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
+    trainer: Option<PathBuf>,
+    /// Leave the cluster's folder (data and logs) behind
+    #[arg(long)]
+    keep: bool,
+    /// Set by the program itself when it has made the place for the run
+    #[arg(long, hide = true)]
+    inside: bool,
+}
+
+fn profile_parser() -> impl TypedValueParser<Value = Profile> {
+    let names = PossibleValuesParser::new(Profile::ALL.map(Profile::name));
+    names.try_map(|name| Profile::named(&name).ok_or("no such profile"))
+}
+
+impl Run {
+    /// Does it.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        if self.profile == Profile::Upgrade && self.previous.is_none() {
+            return Err(Failure::usage(
+                "profile upgrade needs the program to begin with: --previous FILE",
+            ));
+        }
+        let binary = own_binary()?;
+        let trainer = trainer_program(self.trainer, &binary)?;
+        let runtime = runtime()?;
+        if !self.inside {
+            return runtime.block_on(guard(&binary));
+        }
+        let out = std::path::absolute(&self.out)
+            .map_err(|error| Failure::new(format!("--out {}: {error}", self.out.display())))?;
+        let wanted = RunOptions {
+            binary,
+            previous: self.previous,
+            trainer,
+            profile: self.profile,
+            repetitions: self.repetitions.get(),
+            seed: self.seed,
+            out: out.clone(),
+            keep: self.keep,
+        };
+        let run = runtime.block_on(play("the run", muster_chaos::run::run(&wanted)));
+        // A cluster that is being stopped is stopped to the end.
+        runtime.shutdown_timeout(STOP_MAX);
+        let report: RunReport = run?;
+        let screen = options.screen();
+        let text = match screen.format {
+            Format::Table | Format::Wide | Format::Name => {
+                format!("{report}\nreport: {}\n", out.join("report.html").display())
+            }
+            format => render_document(format, &report)?,
+        };
+        screen.data(&text)?;
+        Ok(if report.holds() {
+            Exit::Ok
+        } else {
+            Exit::Error
+        })
+    }
+}

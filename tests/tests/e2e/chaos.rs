@@ -1,0 +1,61 @@
+//! `muster chaos run`: the smoke profile as its users meet it.
+
+use std::fs;
+
+use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
+use serde_json::Value;
+
+use crate::trials::{folder_in, may_have_namespaces};
+
+#[tokio::test]
+async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
+    if !may_have_namespaces() {
+        skip("this system does not let us make network namespaces");
+        return;
+    }
+    let folder = tempfile::tempdir().unwrap();
+    let out = folder.path().join("report");
+    let (trainer, report) = (trainer_binary(), out.display().to_string());
+    let trainer = trainer.to_str().unwrap();
+    let words = ["chaos", "run", "--trainer", trainer, "--out", &report];
+    let run = Run::of(muster(&[&words[..], &["-o", "json"]].concat()), "").await;
+    assert_eq!(run.code, 0, "{run:?}");
+    let told: Value = serde_json::from_str(&run.stdout).unwrap();
+    assert_eq!(
+        (&told["verdict"], &told["profile"]),
+        (&"accepted".into(), &"smoke".into())
+    );
+    let faults = told["faults"].as_array().unwrap();
+    let made: Vec<(&Value, &Value)> = faults
+        .iter()
+        .map(|it| (&it["fault"], &it["made"]))
+        .collect();
+    let once = |name: &str| (Value::from(name), Value::from(1));
+    let expected = ["leader-killed", "leader-paused", "host-killed"].map(once);
+    assert!(
+        expected
+            .iter()
+            .all(|(name, count)| made.contains(&(name, count))),
+        "{told}"
+    );
+    let text = fs::read_to_string(out.join("report.md")).unwrap();
+    assert!(text.contains("every promise held"), "{text}");
+    let page = fs::read_to_string(out.join("report.html")).unwrap();
+    assert_eq!(page.matches("<svg").count(), 2);
+    let calls = fs::read_to_string(out.join("history/users.jsonl")).unwrap();
+    assert!(calls.lines().count() > 100, "{}", calls.lines().count());
+    let cluster = run.stderr.lines().find_map(folder_in).unwrap();
+    assert!(!fs::exists(cluster).unwrap(), "{cluster} stays");
+    let left = processes_naming(cluster);
+    assert!(left.is_empty(), "processes of {cluster} stay: {left:?}");
+}
+
+#[tokio::test]
+async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
+    let unknown = Run::of(muster(&["chaos", "run", "--profile", "nothing"]), "").await;
+    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert!(unknown.stderr.contains("leader-kill"), "{unknown:?}");
+    let upgrade = Run::of(muster(&["chaos", "run", "--profile", "upgrade"]), "").await;
+    assert_eq!(upgrade.code, 2, "{upgrade:?}");
+    assert!(upgrade.stderr.contains("--previous"), "{upgrade:?}");
+}
