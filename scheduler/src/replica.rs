@@ -34,8 +34,8 @@ use crate::leader::{
 use crate::listeners::Listeners;
 use crate::metrics::MetricsServer;
 use crate::service::{
-    Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, PeerPool, Peers,
-    Watches, Workers,
+    Admin, Cluster, Context, ContextParts, Forwarder, GrpcPeerLinks, Jobs, Leaders, PeerPool,
+    Peers, Watches, Workers,
 };
 use crate::watch_hub::WatchHub;
 use crate::{bootstrap, health, metrics};
@@ -88,7 +88,7 @@ impl Replica {
             shadows: Arc::new(SharedShadows::new(ShadowStore::new(clock.monotonic()))),
             directory: Arc::new(WorkerDirectory::default()),
             leader_inputs: leader_sender,
-            forwarder: Forwarder::start(Arc::clone(&peers)),
+            forwarder: Forwarder::start(Arc::clone(&peers), Leaders::of(&handle)),
             peers,
             stop: stop.clone(),
         });

@@ -12,6 +12,7 @@ use tokio::sync::{Semaphore, mpsc, oneshot};
 use tokio::time::{Instant, timeout_at};
 use tonic::{Code, Status};
 
+use crate::service::another_leader::Leaders;
 use crate::service::peer_pool::PeerPool;
 use crate::service::write::UNKNOWN_OUTCOME;
 
@@ -41,9 +42,9 @@ pub(crate) struct Forwarder {
 
 impl Forwarder {
     /// Starts the task that packs and sends; it ends with the last clone.
-    pub(crate) fn start(peers: Arc<PeerPool>) -> Self {
+    pub(crate) fn start(peers: Arc<PeerPool>, leaders: Leaders) -> Self {
         let (queue, waiting) = mpsc::channel(FORWARD_QUEUE_MAX);
-        tokio::spawn(pack(peers, waiting));
+        tokio::spawn(pack(peers, leaders, waiting));
         Self { queue }
     }
 
@@ -84,7 +85,7 @@ fn unknown(message: &str) -> Status {
     status::retryable(Code::Unavailable, UNKNOWN_OUTCOME, message, &[], RETRY)
 }
 
-async fn pack(peers: Arc<PeerPool>, mut waiting: mpsc::Receiver<Forward>) {
+async fn pack(peers: Arc<PeerPool>, leaders: Leaders, mut waiting: mpsc::Receiver<Forward>) {
     let in_flight = Arc::new(Semaphore::new(FORWARDS_IN_FLIGHT_MAX));
     let mut received = Vec::new();
     while waiting.recv_many(&mut received, FORWARDED_WRITES_MAX).await > 0 {
@@ -92,9 +93,9 @@ async fn pack(peers: Arc<PeerPool>, mut waiting: mpsc::Receiver<Forward>) {
             let Ok(permit) = Arc::clone(&in_flight).acquire_owned().await else {
                 return;
             };
-            let peers = Arc::clone(&peers);
+            let (peers, leaders) = (Arc::clone(&peers), leaders.clone());
             tokio::spawn(async move {
-                send(&peers, &leader, writes).await;
+                send(&peers, &leaders, &leader, writes).await;
                 drop(permit);
             });
         }
@@ -127,7 +128,7 @@ fn encoded_bytes(write: &Kind) -> usize {
     write.encoded_len()
 }
 
-async fn send(peers: &PeerPool, leader: &str, writes: Vec<Forward>) {
+async fn send(peers: &PeerPool, leaders: &Leaders, leader: &str, writes: Vec<Forward>) {
     let mut kinds = Vec::with_capacity(writes.len());
     let mut waiters = Vec::with_capacity(writes.len());
     let mut deadline = Instant::now();
@@ -141,7 +142,10 @@ async fn send(peers: &PeerPool, leader: &str, writes: Vec<Forward>) {
     let mut request = tonic::Request::new(v1::ForwardWritesRequest { writes: kinds });
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
     let answered = match peers.client(leader) {
-        Ok(mut client) => client.forward_writes(request).await,
+        Ok(mut client) => tokio::select! {
+            answered = client.forward_writes(request) => answered,
+            () = leaders.another_than(Some(leader)) => Err(unknown("another replica leads by now")),
+        },
         Err(status) => Err(status),
     };
     match answered {

@@ -4,6 +4,7 @@
 //! unless the caller asks for a stale one; watches are served from the local state.
 
 mod admin;
+mod another_leader;
 mod cluster;
 mod configuration;
 mod context;
@@ -30,6 +31,7 @@ mod worker;
 mod write;
 
 pub(crate) use admin::Admin;
+pub(crate) use another_leader::Leaders;
 pub(crate) use cluster::Cluster;
 pub(crate) use context::{Context, ContextParts};
 pub(crate) use forward::Forwarder;

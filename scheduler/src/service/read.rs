@@ -9,6 +9,7 @@ use muster_raft_store::ReadError;
 use tokio::time::{Instant, sleep, timeout_at};
 use tonic::{Code, Status};
 
+use crate::service::another_leader::Leaders;
 use crate::service::context::Context;
 
 /// Wait before a read position is asked for again.
@@ -36,8 +37,16 @@ pub(crate) async fn state(
 }
 
 async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
+    let leaders = Leaders::of(&context.handle);
     loop {
-        let error = match timeout_at(deadline, context.handle.read_linearizable()).await {
+        let leader = leaders.address();
+        let read = async {
+            tokio::select! {
+                read = context.handle.read_linearizable() => read,
+                () = leaders.another_than(leader.as_deref()) => Err(ReadError::NotLeader { leader: None }),
+            }
+        };
+        let error = match timeout_at(deadline, read).await {
             Ok(Ok(())) => return Ok(()),
             Ok(Err(ReadError::Stopped)) => {
                 return Err(read_status(&ReadError::Stopped));

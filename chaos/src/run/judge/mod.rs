@@ -6,13 +6,15 @@ mod tasks;
 mod told;
 mod watch;
 
+use std::collections::BTreeMap;
 use std::fmt;
 
+use muster_core::ids::Revision;
 use serde::Serialize;
 
 use super::book::Book;
 use super::history::Operation;
-use super::load::Heard;
+use super::load::{Delivery, Heard};
 use super::nemesis::Episode;
 use super::truth::Truth;
 
@@ -91,6 +93,22 @@ pub(super) struct Evidence {
     pub(super) truth: Truth,
     /// The faults.
     pub(super) episodes: Vec<Episode>,
+}
+
+impl Evidence {
+    /// What was heard by any watcher, when the first of them heard it.
+    pub(super) fn earliest(&self) -> Heard {
+        let mut first: BTreeMap<Revision, Delivery> = BTreeMap::new();
+        for delivery in self.heard.iter().flat_map(|it| &it.deliveries) {
+            let known = first.entry(delivery.revision);
+            let known = known.or_insert_with(|| delivery.clone());
+            known.at_us = known.at_us.min(delivery.at_us);
+        }
+        Heard {
+            deliveries: first.into_values().collect(),
+            ..Heard::default()
+        }
+    }
 }
 
 /// Everything that must not have been, by invariant.

@@ -4,6 +4,4 @@ mod users;
 mod watchers;
 
 pub(super) use users::{Users, storm_job};
-#[cfg(test)]
-pub(super) use watchers::Delivery;
-pub(super) use watchers::{Heard, Watchers};
+pub(super) use watchers::{Delivery, Heard, Watchers};

@@ -86,9 +86,9 @@ fn of_fault(fault: Fault, episodes: &[&Episode], evidence: &Evidence) -> FaultFi
         let durations = valid.iter().filter_map(|it| duration_us(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
-    let everywhere = &evidence.heard[0];
+    let earliest = &evidence.earliest();
     let back = || {
-        let durations = valid.iter().flat_map(|it| displaced(it, everywhere));
+        let durations = valid.iter().flat_map(|it| displaced(it, earliest));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
     FaultFigures {
@@ -96,7 +96,7 @@ fn of_fault(fault: Fault, episodes: &[&Episode], evidence: &Evidence) -> FaultFi
         made: valid.len(),
         without_load: episodes.len() - valid.len(),
         unwritable: spread(&|it| unwritable(it, &evidence.operations)),
-        placed: spread(&|it| placed(it, everywhere)),
+        placed: spread(&|it| placed(it, earliest)),
         back: fault.displaces().then(back).flatten(),
         whole: spread(&|it| Some(it.whole_us? - it.healed_us)),
     }
@@ -153,8 +153,11 @@ fn displaced(episode: &Episode, heard: &Heard) -> Vec<u64> {
 
 /// Events from a time on, with the time at which each was heard.
 pub(super) fn kinds_since(heard: &Heard, from_us: u64) -> impl Iterator<Item = (u64, EventKind)> {
-    let first = heard.deliveries.partition_point(|it| it.at_us < from_us);
-    heard.deliveries[first..].iter().flat_map(|delivery| {
+    let since = heard
+        .deliveries
+        .iter()
+        .filter(move |it| it.at_us >= from_us);
+    since.flat_map(|delivery| {
         // Kinds that this build does not know are none that are counted here.
         let kinds = delivery.events.iter();
         kinds.filter_map(|it| Some((delivery.at_us, EventKind::try_from(it.clone()).ok()?)))

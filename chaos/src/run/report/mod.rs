@@ -146,7 +146,8 @@ fn coverage(evidence: &Evidence) -> Vec<Coverage> {
     let count_of = |wanted: &dyn Fn(&Outcome) -> bool| {
         operations.iter().filter(|it| wanted(&it.outcome)).count()
     };
-    let leaders = figures::kinds_since(&heard[0], 0);
+    let earliest = evidence.earliest();
+    let leaders = figures::kinds_since(&earliest, 0);
     let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeaderBegan { .. }));
     let hits = episodes.iter().filter(|it| it.fault.ends_leadership());
     let in_phase = |phase| {

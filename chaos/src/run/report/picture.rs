@@ -67,7 +67,7 @@ pub(super) fn of_cluster(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> S
 
 /// Who led from when to when: position, then microseconds.
 fn leaderships(evidence: &Evidence, to_us: u64) -> Vec<(usize, u64, u64)> {
-    let began: Vec<(u64, usize)> = kinds_since(&evidence.heard[0], 0)
+    let began: Vec<(u64, usize)> = kinds_since(&evidence.earliest(), 0)
         .filter_map(|(at_us, kind)| match kind {
             EventKind::LeaderBegan { replica, .. } => {
                 let position = usize::try_from(replica.get()).ok()?.checked_sub(1)?;
