@@ -51,6 +51,7 @@ scripts! {
     gang_lifecycle,
     gpu_fault,
     health_admin,
+    health_admin_later,
     health_admin_probation,
     health_flapping,
     health_gpu,

@@ -88,6 +88,10 @@ impl Book {
             if lets_go && let Some(condition) = self.conditions.get_mut(&component) {
                 condition.holds.retain(|held| is_in_force(&held.rule));
             }
+            if let Some(condition) = self.conditions.get_mut(&component) {
+                let is_over = |it: &mut Change| it.event == Event::Suspect && is_idle(&it.rule);
+                condition.pending.take_if(is_over);
+            }
             if let Some(rule) = suspicion.filter(is_idle).filter(|_| is_suspect) {
                 let change = Change {
                     event: Event::Clear,
@@ -97,6 +101,7 @@ impl Book {
                     at: now,
                     is_strike: false,
                     expires_at: None,
+                    by_hand: false,
                 };
                 effects.extend(self.change(&component, change));
             }
@@ -120,6 +125,17 @@ impl Book {
     fn no_longer(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
         // A rule about a GPU may have blocked its host.
         let places = [finding.component.clone(), Component::Host(host)];
+        for place in &places {
+            if let Some(condition) = self.conditions.get_mut(place) {
+                let ends_drains = rule.clears == Clears::Reading;
+                condition.pending.take_if(|it| match it.event {
+                    Event::Suspect => it.rule == finding.rule,
+                    Event::Drain => it.rule == finding.rule && ends_drains,
+                    // What blocks it is over by proof alone.
+                    _ => false,
+                });
+            }
+        }
         let is_its = |of: &&Component| {
             let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);
             accusation.is_some_and(|accusation| accusation.rule == finding.rule)
