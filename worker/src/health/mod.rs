@@ -176,6 +176,8 @@ pub(crate) struct Place {
     pub(crate) clock: LeaseClock,
     /// Addresses (`host:port`) of scheduler replicas.
     pub(crate) schedulers: Vec<String>,
+    /// Whether tasks in containers run here.
+    pub(crate) runs_containers: bool,
 }
 
 /// The decision loop's way to the watch over this host's health.
@@ -232,7 +234,11 @@ pub(crate) fn start(
     }
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
-    repeat_checks(config, &seen, stop);
+    let needs = services::Needs {
+        has_real_gpus: !gpus.is_simulated && !gpus.described.is_empty(),
+        runs_containers: place.runs_containers,
+    };
+    repeat_checks((config, needs), &seen, stop);
     mounts::start(config, &seen);
     let works = works::Works::new(
         config.clone(),
@@ -276,8 +282,12 @@ fn drills(
 }
 
 /// Runs the site's checks, and asks for services, again and again.
-fn repeat_checks(config: &HealthConfig, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
-    let services = services::repeat(config.clone(), seen.clone());
+fn repeat_checks(
+    (config, needs): (&HealthConfig, services::Needs),
+    seen: &mpsc::Sender<Seen>,
+    stop: &CancellationToken,
+) {
+    let services = services::repeat(config.clone(), needs, seen.clone());
     tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     for check in config.checks.clone() {
         let repeated = checks::repeat(check, seen.clone());
