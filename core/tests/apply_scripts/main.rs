@@ -53,6 +53,7 @@ scripts! {
     health_admin,
     health_admin_later,
     health_admin_probation,
+    health_drain_leaves,
     health_flapping,
     health_gpu,
     health_holds,
