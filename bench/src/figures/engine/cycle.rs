@@ -22,7 +22,7 @@ const PLACEMENTS_WANTED: f64 = 100_000.0;
 /// Hosts of the full cluster.
 const FULL_HOSTS: u32 = 1_000;
 const USERS: u32 = 16;
-/// In how long the first planned block begins, at most, in milliseconds.
+/// In how long the planned blocks begin, at most, in milliseconds.
 const WINDOW_IN_MS: u64 = 600_000;
 const RUNS: usize = 9;
 
