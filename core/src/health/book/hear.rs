@@ -88,10 +88,9 @@ impl Book {
             if lets_go && let Some(condition) = self.conditions.get_mut(&component) {
                 condition.holds.retain(|held| is_in_force(&held.rule));
             }
-            if let Some(condition) = self.conditions.get_mut(&component) {
-                let is_over = |it: &mut Change| it.event == Event::Suspect && is_idle(&it.rule);
-                condition.pending.take_if(is_over);
-            }
+            self.drop_pending(&component, |it| {
+                it.event == Event::Suspect && is_idle(&it.rule)
+            });
             if let Some(rule) = suspicion.filter(is_idle).filter(|_| is_suspect) {
                 let change = Change {
                     event: Event::Clear,
@@ -122,19 +121,26 @@ impl Book {
         effects
     }
 
+    /// What is kept for later of a component is over, and with it what was to be done for that.
+    fn drop_pending(&mut self, component: &Component, is_over: impl FnOnce(&Change) -> bool) {
+        let condition = self.conditions.get_mut(component);
+        let dropped = condition.and_then(|it| it.pending.take_if(|pending| is_over(pending)));
+        if dropped.is_some() {
+            self.wanted.remove(component);
+        }
+    }
+
     fn no_longer(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
         // A rule about a GPU may have blocked its host.
         let places = [finding.component.clone(), Component::Host(host)];
         for place in &places {
-            if let Some(condition) = self.conditions.get_mut(place) {
-                let ends_drains = rule.clears == Clears::Reading;
-                condition.pending.take_if(|it| match it.event {
-                    Event::Suspect => it.rule == finding.rule,
-                    Event::Drain => it.rule == finding.rule && ends_drains,
-                    // What blocks it is over by proof alone.
-                    _ => false,
-                });
-            }
+            let ends_drains = rule.clears == Clears::Reading;
+            self.drop_pending(place, |it| match it.event {
+                Event::Suspect => it.rule == finding.rule,
+                Event::Drain => it.rule == finding.rule && ends_drains,
+                // What blocks it is over by proof alone.
+                _ => false,
+            });
         }
         let is_its = |of: &&Component| {
             let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);

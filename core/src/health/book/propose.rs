@@ -130,9 +130,12 @@ impl Book {
             let component = Component::Host(*host);
             if let Some(condition) = self.conditions.get_mut(&component) {
                 let from = condition.phase;
-                if condition.forgive(wish.rule, wish.at) {
-                    let to = condition.phase;
+                let is_forgiven = condition.forgive(wish.rule, wish.at);
+                if is_forgiven || from.is_admins() && condition.pending.is_none() {
                     self.wanted.remove(&component);
+                }
+                if is_forgiven {
+                    let to = self.phase(&component);
                     effects.push(Effect::Changed {
                         component,
                         from,
