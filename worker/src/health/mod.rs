@@ -167,6 +167,16 @@ pub(crate) struct Gpus {
     pub(crate) is_simulated: bool,
 }
 
+impl Gpus {
+    /// What of the host they, and tasks in containers, have need of.
+    fn needs(&self, place: &Place) -> services::Needs {
+        services::Needs {
+            has_real_gpus: !self.is_simulated && !self.described.is_empty(),
+            runs_containers: place.runs_containers,
+        }
+    }
+}
+
 /// Where the watch over health keeps what it must, and what it must know of the host.
 pub(crate) struct Place {
     pub(crate) data: PathBuf,
@@ -234,11 +244,7 @@ pub(crate) fn start(
     }
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
-    let needs = services::Needs {
-        has_real_gpus: !gpus.is_simulated && !gpus.described.is_empty(),
-        runs_containers: place.runs_containers,
-    };
-    repeat_checks((config, needs), &seen, stop);
+    repeat_checks((config, gpus.needs(&place)), &seen, stop);
     mounts::start(config, &seen);
     let works = works::Works::new(
         config.clone(),
