@@ -40,6 +40,12 @@ impl ContainerEngineConfig {
             socket => Self::Socket(PathBuf::from(socket)),
         }
     }
+
+    /// Whether tasks in containers run here, if there is an engine.
+    #[must_use]
+    pub fn runs_containers(&self) -> bool {
+        *self != Self::None
+    }
 }
 
 /// An engine that answers.

@@ -120,6 +120,10 @@ pub const EXEC_FAREWELL_MAX: Duration = Duration::from_secs(2);
 pub const HEALTH_SAMPLE_MS: u64 = 30_000;
 /// Shared file systems that one worker watches.
 pub const HEALTH_MOUNTS_MAX: usize = 64;
+/// Memory that a host may be expected to have, in MiB: a pebibyte.
+pub const HEALTH_EXPECTED_MEMORY_MIB_MAX: u64 = 1 << 30;
+/// Speed that InfiniBand ports may be expected to have, in Gbit/s; the fastest of 2025 has 800 (XDR).
+pub const HEALTH_EXPECTED_GBIT_PER_S_MAX: u64 = 10_000;
 /// How long a shared file system may take to answer (gpud's limit).
 pub const HEALTH_MOUNT_ANSWER_MAX: Duration = Duration::from_secs(5);
 /// How long systemd may take to tell of services.

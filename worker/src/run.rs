@@ -77,7 +77,7 @@ pub async fn run(
     let runner = Runner::new(settings, hand_over, clock, outbox.clone());
     let (journal, records) = Journal::open(&data.journal())?;
     let (agent, actions, late) = recover(&runner, &data, records).await?;
-    let place = place(&data, &host, clock, &config.schedulers);
+    let place = place(&data, &host, clock, &config);
     let watched = gpus_to_watch(&monitor, addresses, sensors);
     let desk = health::start(&config.health, place, watched, outbox.clone(), &stop);
     let (executor, handle) = Executor::new(journal, runner.clone(), desk.orders.clone());
@@ -149,14 +149,15 @@ fn place(
     data: &DataDirectory,
     host: &HostRegistration,
     clock: LeaseClock,
-    schedulers: &[String],
+    config: &WorkerConfig,
 ) -> health::Place {
     health::Place {
         data: data.path().to_owned(),
         boot_id: host.boot_id.clone(),
         rebooted: data.rebooted(),
         clock,
-        schedulers: schedulers.to_owned(),
+        schedulers: config.schedulers.clone(),
+        runs_containers: config.container_engine.runs_containers(),
     }
 }
 

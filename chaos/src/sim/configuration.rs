@@ -63,10 +63,8 @@ pub(super) fn draw_configuration(random: &mut ChaCha8Rng, request: RequestId) ->
 
 /// The rules that ship with Muster, but for spans that a world lives to see; another number of seconds each time.
 pub(super) fn draw_health_rules(random: &mut ChaCha8Rng, request: RequestId) -> Command {
-    let wait = format!("first_wait_s = {}", random.random_range(1..WAIT_S_MAX));
-    let probation = format!("first_probation_s = {}", random.random_range(1..WAIT_S_MAX));
-    let rules = RuleSet::SHIPPED_TEXT.replacen("first_wait_s = 900", &wait, 1);
-    let rules = rules.replacen("first_probation_s = 3600", &probation, 1);
+    let wait_s = random.random_range(1..WAIT_S_MAX);
+    let rules = RuleSet::shipped_text_with(wait_s, random.random_range(1..WAIT_S_MAX));
     Command::Health(HealthCommand::SetRules {
         request,
         author: "admin".to_owned(),

@@ -10,7 +10,8 @@ use clap::Args;
 use muster_client::{Client, ClientError, WatchFilter, WatchUpdate};
 use muster_core::ids::Revision;
 use muster_proto::v1;
-use tokio::process::Command;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::process::{Child, Command};
 use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
@@ -24,6 +25,9 @@ use crate::view::component_name;
 
 /// After which a program that failed is called again, and the list is looked through although nothing is told.
 const AGAIN: Duration = Duration::from_secs(60);
+
+/// How long the end of a program that was killed may take.
+const REAPED: Duration = Duration::from_secs(10);
 
 /// `muster health tickets`
 #[derive(Debug, Args)]
@@ -162,6 +166,7 @@ async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), St
         .args(arguments)
         .envs(&case.variables)
         .stdin(Stdio::null())
+        .process_group(0)
         .kill_on_drop(true)
         .spawn()
         .map_err(|error| format!("{name}: {error}"))?;
@@ -169,7 +174,25 @@ async fn call(program: &[String], case: &Case, limit: Duration) -> Result<(), St
         Ok(Ok(status)) if status.success() => Ok(()),
         Ok(Ok(status)) => Err(format!("{name} ended with {status}")),
         Ok(Err(error)) => Err(format!("{name}: {error}")),
-        Err(_) => Err(format!("{name} took longer than {limit:?}")),
+        Err(_) => {
+            let killed = kill(&mut child).await;
+            let why = killed.map_or_else(
+                |error| format!(", and cannot be killed: {error}"),
+                |()| String::new(),
+            );
+            Err(format!("{name} took longer than {limit:?}{why}"))
+        }
+    }
+}
+
+/// Kills a program with all of its group, and waits for its end.
+async fn kill(child: &mut Child) -> std::io::Result<()> {
+    if let Some(group) = child.id().and_then(|id| Pid::from_raw(id.cast_signed())) {
+        kill_process_group(group, Signal::KILL)?;
+    }
+    match timeout(REAPED, child.wait()).await {
+        Ok(ended) => ended.map(drop),
+        Err(elapsed) => Err(elapsed.into()),
     }
 }
 
@@ -326,5 +349,34 @@ mod tests {
         assert!(absent.is_err());
         let hangs = call(&shell("sleep 1000"), &case, Duration::from_millis(50)).await;
         assert!(hangs.unwrap_err().contains("longer than"));
+    }
+
+    #[tokio::test]
+    async fn what_a_program_left_running_ends_with_it_at_its_limit() {
+        let home = tempfile::tempdir().unwrap();
+        let file = home.path().join("child");
+        let case = Case::of(&component("rma", false)).unwrap();
+        let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
+        let program = ["sh", "-c", &script].map(str::to_owned);
+        let limit = Duration::from_secs(2);
+        assert!(call(&program, &case, limit).await.is_err());
+        let child = std::fs::read_to_string(&file).unwrap();
+        let status = format!("/proc/{}/stat", child.trim());
+        // Gone, or a zombie that nobody has waited for yet.
+        let is_over = || {
+            let text = std::fs::read_to_string(&status);
+            text.map_or(true, |text| text.contains(") Z "))
+        };
+        let over = async {
+            while !is_over() {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        let ended = timeout(Duration::from_secs(20), over).await;
+        assert!(
+            ended.is_ok(),
+            "{}",
+            std::fs::read_to_string(&status).unwrap()
+        );
     }
 }

@@ -93,6 +93,9 @@ impl Step<'_> {
             });
             return;
         }
+        // Begun late, because nobody led: what runs there has as long to leave as was planned.
+        let late_ms = block.planned.map_or(0, |planned| now.since(planned.at));
+        block.drain_deadline = block.drain_deadline.map(|at| at.after(late_ms));
         let is_admins = self.state.health.phase(&Component::Host(host)).is_admins();
         if let Some(in_force) = in_force.filter(|_| is_admins) {
             block.expires_at = match (block.expires_at, in_force.expires_at) {
@@ -191,6 +194,7 @@ impl Step<'_> {
             at: self.state.time,
             is_strike: false,
             expires_at: block.expires_at,
+            by_hand: false,
         };
         self.say(&component, change);
     }
@@ -205,6 +209,7 @@ impl Step<'_> {
             at: self.state.time,
             is_strike: false,
             expires_at: None,
+            by_hand: false,
         };
         self.say(&component, change);
         // What rules kept off goes with it.

@@ -69,6 +69,7 @@ impl Step<'_> {
             size_bytes: commit.size_bytes,
         });
         self.tell_forgotten((id, unit), forgotten);
+        self.leave_what_drains((id, unit));
         Ok(Answer::Done)
     }
 

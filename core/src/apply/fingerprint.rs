@@ -211,6 +211,7 @@ impl Fold {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::command::Planned;
     use crate::ids::GpuUuid;
     use crate::quota::{
         Amounts, CellQuota, Guarantee, Limits, PinnedCell, QueueConfig, QueueOrder,
@@ -238,6 +239,13 @@ mod tests {
             drain_deadline: None,
             planned: None,
         };
+        let planned = Block {
+            planned: Some(Planned {
+                at: TimeMs(30_000),
+                notice_ms: 5_000,
+            }),
+            ..block.clone()
+        };
         let (tree, topology, asking) = (tree(), topology(), asking());
         let frozen = [
             (Request::Submit(&spec), 12_431_019_779_736_508_201),
@@ -250,6 +258,11 @@ mod tests {
                 6_621_211_522_274_493_558,
             ),
             (Request::Block(&host, &block), 181_802_648_263_390_374),
+            (Request::Block(&host, &planned), 679_290_011_356_500_837),
+            (
+                Request::Unblock(&host, "grace", true),
+                5_371_555_783_106_317_877,
+            ),
             (
                 Request::Unblock(&gpu, "grace", false),
                 7_692_321_478_948_412_085,

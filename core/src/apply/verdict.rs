@@ -69,15 +69,17 @@ impl Verdict {
     }
 
     /// The same, but what failed is not placed again for so long: an incident may be over by itself, and then all that it
-    /// struck is placed at once.
+    /// struck is placed at once. Until then it does not begin again where it is either.
     pub(super) fn not_before(mut self, wait_ms: u64) -> Self {
         if let Self::Requeued {
             reason: RestartReason::Infra | RestartReason::User,
             delay_ms,
+            may_stay,
             ..
         } = &mut self
         {
             *delay_ms = wait_ms.max(*delay_ms);
+            *may_stay &= wait_ms == 0;
         }
         self
     }

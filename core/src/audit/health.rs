@@ -9,7 +9,7 @@ use crate::health::component::{self, Condition, Phase};
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, Hold};
 use crate::ids::{GpuUuid, HostId};
-use crate::state::{Host, State};
+use crate::state::{Attempt, Host, Job, State};
 
 /// How the author of a block begins that a rule put.
 const RULES_AUTHOR: &str = "rule:";
@@ -23,10 +23,8 @@ pub(super) fn check(state: &State, report: &mut Report) {
             check_block(state, &of_gpu, gpu.block.as_ref(), report);
         }
         check_limits(state, host, report);
-        if let Some(block) = &host.planned {
-            check_plan(state, host, block, report);
-        }
     }
+    check_plans(state, report);
     let held = if state.health.has_conditions() {
         Held::of(state)
     } else {
@@ -59,7 +57,8 @@ pub(super) fn check(state: &State, report: &mut Report) {
         report.require(!reboots || is_host, Rule::Health, component, || {
             "its host is to be rebooted for it, with all that runs there".to_owned()
         });
-        let may_want = is_repaired || matches!(phase, Phase::Blocked | Phase::Draining);
+        let is_kept = phase.is_admins() && condition.pending.is_some();
+        let may_want = is_repaired || is_kept || matches!(phase, Phase::Blocked | Phase::Draining);
         report.require(!wants || may_want, Rule::Health, component, || {
             format!("it is {phase} and waits for a repair")
         });
@@ -67,29 +66,41 @@ pub(super) fn check(state: &State, report: &mut Report) {
 }
 
 /// Nothing was placed on a host, since its block was planned, that may not have ended when it begins.
-fn check_plan(state: &State, host: &Host, block: &Block, report: &mut Report) {
-    let of_host = Component::Host(host.id);
-    report.require(block.planned.is_some(), Rule::Health, &of_host, || {
-        "a block is planned for it, and it does not say for when".to_owned()
-    });
-    let Some(planned) = block.planned else { return };
+fn check_plans(state: &State, report: &mut Report) {
+    for host in state.hosts.values() {
+        let is_plan = host
+            .planned
+            .as_ref()
+            .is_none_or(|block| block.planned.is_some());
+        report.require(is_plan, Rule::Health, &Component::Host(host.id), || {
+            "a block is planned for it, and it does not say for when".to_owned()
+        });
+    }
+    if state.hosts.values().all(|host| host.planned.is_none()) {
+        return;
+    }
     for job in state.jobs.values() {
-        let attempts = job
-            .units
-            .values()
-            .filter_map(|unit| unit.attempt.as_deref());
-        let run_time_ms_max = job.spec.scheduling.run_time_ms_max;
-        for attempt in attempts.filter(|attempt| attempt.placed_at > block.since) {
-            let is_here = attempt.tasks.iter().any(|run| run.host == host.id);
-            let is_early = planned.lets_begin(attempt.placed_at, run_time_ms_max);
-            report.require(is_early || !is_here, Rule::Health, &of_host, || {
-                let (job, placed_at) = (job.id, attempt.placed_at);
-                format!(
-                    "job {job} was placed at {placed_at}, and it is to be blocked at {}",
-                    planned.at
-                )
-            });
+        let units = job.units.values();
+        for attempt in units.filter_map(|unit| unit.attempt.as_deref()) {
+            check_in_time(state, job, attempt, report);
         }
+    }
+}
+
+/// An attempt keeps clear of what was planned for its hosts before it was placed.
+fn check_in_time(state: &State, job: &Job, attempt: &Attempt, report: &mut Report) {
+    let placed_at = attempt.placed_at;
+    for host in attempt.hosts() {
+        let planned = state.host(host).and_then(|host| host.planned.as_ref());
+        let Some(block) = planned.filter(|block| block.since < placed_at) else {
+            continue;
+        };
+        let is_in_time = block.lets_begin(placed_at, job.spec.scheduling.run_time_ms_max);
+        report.require(is_in_time, Rule::Health, &Component::Host(host), || {
+            let at = block.planned.map(|planned| planned.at).unwrap_or_default();
+            let job = job.id;
+            format!("job {job} was placed at {placed_at}, and it is to be blocked at {at}")
+        });
     }
 }
 

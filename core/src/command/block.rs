@@ -59,17 +59,35 @@ impl Planned {
     /// The longest notice: 30 days.
     pub const NOTICE_MS_MAX: u64 = 30 * 86_400_000;
 
-    /// Whether what begins at an instant, and may run for so long (for ever if none), may begin before it.
+    /// Milliseconds that what may run for so long (for ever if none) needs on the host before it: its run time, or the notice if
+    /// that is shorter, for then it goes on elsewhere.
     #[must_use]
-    pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
-        let may_run_ms = run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms));
-        begins_at.after(may_run_ms) <= self.at
+    pub fn needed_ms(&self, run_time_ms_max: Option<u64>) -> u64 {
+        run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms))
     }
 
     /// From when on it keeps off what may run for so long.
     #[must_use]
     pub fn keeps_off_from(&self, run_time_ms_max: Option<u64>) -> TimeMs {
-        let may_run_ms = run_time_ms_max.map_or(self.notice_ms, |limit| limit.min(self.notice_ms));
-        TimeMs(self.at.0.saturating_sub(may_run_ms)).after(1)
+        TimeMs(self.at.0.saturating_sub(self.needed_ms(run_time_ms_max))).after(1)
+    }
+}
+
+impl Block {
+    /// Whether what begins at an instant, and may run for so long (for ever if none), keeps clear of it: of a block that is
+    /// planned ahead, which leaves it enough time before, or is over by then.
+    #[must_use]
+    pub fn lets_begin(&self, begins_at: TimeMs, run_time_ms_max: Option<u64>) -> bool {
+        self.planned.is_some_and(|planned| {
+            let is_early = begins_at.after(planned.needed_ms(run_time_ms_max)) <= planned.at;
+            is_early || self.is_over_by(begins_at)
+        })
+    }
+
+    /// Whether it has ended by itself by an instant.
+    #[must_use]
+    pub fn is_over_by(&self, instant: TimeMs) -> bool {
+        self.expires_at
+            .is_some_and(|expires_at| expires_at <= instant)
     }
 }

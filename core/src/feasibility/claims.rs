@@ -131,8 +131,8 @@ impl<'a> Asker<'a> {
         let block = host.planned.as_ref()?;
         let planned = block.planned.as_ref()?;
         let run_time_ms_max = self.job.spec.scheduling.run_time_ms_max;
-        let is_early = planned.lets_begin(self.now, run_time_ms_max);
-        (!is_early).then(|| Misfit::Maintenance {
+        let is_in_time = block.lets_begin(self.now, run_time_ms_max);
+        (!is_in_time).then(|| Misfit::Maintenance {
             in_ms: planned.at.since(self.now),
             reason: block.reason.clone(),
         })

@@ -81,7 +81,8 @@ impl<'a> Round<'a> {
         !self.plan.steps.is_empty()
     }
 
-    /// Why a unit cannot begin any more where it claims: a host of it is to be blocked soon. Looked at again when that is so.
+    /// Why a unit cannot begin any more where it claims: a host of it is to be blocked soon, and not only until it begins. Looked
+    /// at again when that is so.
     fn too_late(&mut self, (job, unit): (&Job, UnitIndex), claim: &Claim) -> Option<String> {
         let state = self.state;
         if state.index.planned.is_empty() {
@@ -92,7 +93,9 @@ impl<'a> Round<'a> {
         let begins_at = claim.expected_at.map_or(self.now, |at| at.max(self.now));
         let asker = Asker::for_later(job, unit, begins_at);
         for host in planned {
-            let Some(planned) = host.planned.as_ref().and_then(|block| block.planned) else {
+            let block = host.planned.as_ref();
+            let block = block.filter(|block| !block.is_over_by(begins_at));
+            let Some(planned) = block.and_then(|block| block.planned) else {
                 continue;
             };
             if asker.begins_too_late(host).is_some() {

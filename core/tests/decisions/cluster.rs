@@ -149,7 +149,7 @@ impl NamedCluster {
     pub(crate) fn block(
         &mut self,
         target: &str,
-        planned: Option<Planned>,
+        planned: Option<(Planned, Option<TimeMs>)>,
     ) -> Result<(), Box<dyn Error>> {
         let command = Command::Block {
             request: self.cluster.next_request(),
@@ -159,9 +159,9 @@ impl NamedCluster {
                 author: "grace".to_owned(),
                 evidence: String::new(),
                 since: TimeMs::default(),
-                expires_at: None,
+                expires_at: planned.and_then(|(_, expires_at)| expires_at),
                 drain_deadline: None,
-                planned,
+                planned: planned.map(|(planned, _)| planned),
             },
         };
         self.apply(&command);

@@ -152,11 +152,13 @@ pub(crate) enum Command {
     Cancel { name: String },
     /// Takes a host or a GPU (node-0001/3) out.
     Block { target: String },
-    /// Plans a host's block: in so long, with such a notice.
+    /// Plans a host's block: in so long, with such a notice, for so long.
     Window {
         host: String,
         span_ms: u64,
         notice_ms: u64,
+        #[arg(key, optional)]
+        for_ms: Option<u64>,
     },
     /// Lets it back in, or cancels what is planned.
     Unblock {
@@ -291,11 +293,11 @@ impl goldenscript::Runner for PlanRunner {
                 host,
                 span_ms,
                 notice_ms,
+                for_ms,
             } => {
-                let planned = Planned {
-                    at: self.named.cluster.now.after(*span_ms),
-                    notice_ms: *notice_ms,
-                };
+                let at = self.named.cluster.now.after(*span_ms);
+                let notice_ms = *notice_ms;
+                let planned = (Planned { at, notice_ms }, for_ms.map(|span| at.after(span)));
                 self.named.block(host, Some(planned))?;
             }
             Command::Unblock { target, planned } => self.named.unblock(target, *planned)?,

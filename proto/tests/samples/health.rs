@@ -276,6 +276,7 @@ fn blocked() -> Change {
         at: AT,
         is_strike: true,
         expires_at: None,
+        by_hand: false,
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::command::{
-    Block, BlockTarget, CheckpointCommit, Command, GpuDescription, GpuHealth, HostHealth,
+    Block, BlockTarget, CheckpointCommit, Command, GpuDescription, GpuHealth, HostHealth, Planned,
 };
 use muster_core::ids::{GpuUuid, HostId, UnitIndex};
 use muster_core::testing;
@@ -12,7 +12,7 @@ use muster_core::topology::{CellGroup, CellPlace, HostShape, LearntGpu, LearntTr
 
 use crate::engine::driver::Driver;
 use crate::engine::{Failure, workers};
-use crate::script::{Ending, GpuName, HostsSpec, Statement, Target, Turn};
+use crate::script::{Blocking, Ending, GpuName, HostsSpec, Statement, Target, Turn};
 
 /// Who acts in scripts where the engine wants a name.
 const AUTHOR: &str = "grace";
@@ -49,18 +49,13 @@ impl Driver {
             Statement::End(ending) => self.end(ending)?,
             Statement::Checkpoint { job, step } => self.checkpoint(job, *step)?,
             Statement::Turn { target, turn } => self.turn(target, turn)?,
-            Statement::Block {
-                target,
-                reason,
-                for_ms,
-                drain_ms,
-            } => self.block(target, reason, (*for_ms, *drain_ms))?,
-            Statement::Unblock { target } => {
+            Statement::Block(blocking) => self.block(blocking)?,
+            Statement::Unblock { target, planned } => {
                 let command = Command::Unblock {
                     request: self.cluster.next_request(),
                     target: self.target(target)?,
                     author: AUTHOR.to_owned(),
-                    planned: false,
+                    planned: *planned,
                 };
                 self.ask(command)?;
             }
@@ -316,23 +311,24 @@ impl Driver {
         Ok(())
     }
 
-    fn block(
-        &mut self,
-        target: &Target,
-        reason: &str,
-        (for_ms, drain_ms): (Option<u64>, Option<u64>),
-    ) -> Result<(), Failure> {
-        let later = |span_ms: Option<u64>| span_ms.map(|span_ms| self.cluster.now.after(span_ms));
+    fn block(&mut self, blocking: &Blocking) -> Result<(), Failure> {
+        let now = self.cluster.now;
+        let planned = blocking.planned.map(|ahead| Planned {
+            at: now.after(ahead.in_ms),
+            notice_ms: ahead.notice_ms,
+        });
+        let begins_at = planned.map_or(now, |planned| planned.at);
+        let later = |span_ms: Option<u64>| span_ms.map(|span_ms| begins_at.after(span_ms));
         let block = Block {
-            reason: reason.to_owned(),
+            reason: blocking.reason.clone(),
             author: AUTHOR.to_owned(),
             evidence: String::new(),
             since: TimeMs::default(),
-            expires_at: later(for_ms),
-            drain_deadline: later(drain_ms),
-            planned: None,
+            expires_at: later(blocking.for_ms),
+            drain_deadline: later(blocking.drain_ms),
+            planned,
         };
-        let target = self.target(target)?;
+        let target = self.target(&blocking.target)?;
         let request = self.cluster.next_request();
         self.ask(Command::Block {
             request,

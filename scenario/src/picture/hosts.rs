@@ -19,6 +19,8 @@ pub struct HostPicture {
     pub health: &'static str,
     /// Why it is out of placement.
     pub block: Option<String>,
+    /// Why it is to be out of placement: a block is planned for it.
+    pub planned: Option<String>,
     /// Its GPUs.
     pub gpus: Vec<GpuPicture>,
 }
@@ -49,6 +51,7 @@ pub(super) fn picture(state: &State, host: &Host) -> HostPicture {
             HostHealth::Lost => "lost",
         },
         block: host.block.as_ref().map(|block| block.reason.clone()),
+        planned: { host.planned.as_ref() }.map(|block| block.reason.clone()),
         gpus: host
             .gpus
             .iter()
@@ -76,19 +79,26 @@ impl HostPicture {
     pub(super) fn lines(&self) -> Vec<Line> {
         let mut lines = Vec::new();
         let name = format!("host {}", self.name);
-        if let Some(text) = trouble((self.health != "up").then_some(self.health), &self.block) {
+        if let Some(text) = self.trouble() {
             let line = Line::new(SECTION, &name, format!("{name}: {text}"));
             lines.push(line.or_else(format!("{name}: ok")));
         }
         for gpu in &self.gpus {
             let name = format!("gpu {}:{}", self.name, gpu.index);
             let fault = gpu.fault.as_ref().map(|signal| format!("bad ({signal})"));
-            if let Some(text) = trouble(fault.as_deref(), &gpu.block) {
+            if let Some(text) = all_of([fault, gpu.block.as_ref().map(blocked)]) {
                 let line = Line::new(SECTION, &name, format!("{name}: {text}"));
                 lines.push(line.or_else(format!("{name}: ok")));
             }
         }
         lines
+    }
+
+    /// What is not ordinary about the host itself.
+    fn trouble(&self) -> Option<String> {
+        let health = (self.health != "up").then(|| self.health.to_owned());
+        let planned = { self.planned.as_ref() }.map(|reason| format!("to be blocked ({reason})"));
+        all_of([health, self.block.as_ref().map(blocked), planned])
     }
 
     /// All its GPUs, those in the same state drawn together: `n1 8xK80: 0-3 train, 4-7 free`.
@@ -107,8 +117,9 @@ impl HostPicture {
         let runs: Vec<String> = runs.collect();
         let model = self.gpus.first().map_or("", |gpu| gpu.model.as_str());
         let kind = format!("{}x{model}", self.gpus.len());
-        let trouble = trouble((self.health != "up").then_some(self.health), &self.block);
-        let trouble = trouble.map_or_else(String::new, |text| format!(" ({text})"));
+        let trouble = self
+            .trouble()
+            .map_or_else(String::new, |text| format!(" ({text})"));
         format!("{} {kind}{trouble}: {}", self.name, runs.join(", "))
     }
 }
@@ -136,12 +147,12 @@ impl GpuPicture {
     }
 }
 
-fn trouble(health: Option<&str>, block: &Option<String>) -> Option<String> {
-    let block = block.as_ref().map(|reason| format!("blocked ({reason})"));
-    match (health, block) {
-        (None, None) => None,
-        (Some(health), None) => Some(health.to_owned()),
-        (None, Some(block)) => Some(block),
-        (Some(health), Some(block)) => Some(format!("{health}, {block}")),
-    }
+fn blocked(reason: &String) -> String {
+    format!("blocked ({reason})")
+}
+
+/// All that there is to say, if there is anything.
+fn all_of(words: impl IntoIterator<Item = Option<String>>) -> Option<String> {
+    let words: Vec<String> = words.into_iter().flatten().collect();
+    (!words.is_empty()).then(|| words.join(", "))
 }

@@ -44,9 +44,16 @@ pub(crate) const STATEMENTS: &[Grammar] = &[
     of("bad", "bad HOST|HOST:GPU [SIGNAL]"),
     of("good", "good HOST|HOST:GPU"),
     of("suspect", "suspect HOST"),
-    of("block", "block HOST|HOST:GPU [reason=TEXT] [for=TIME]"),
-    of("drain", "drain HOST|HOST:GPU [reason=TEXT] [within=TIME]"),
-    of("unblock", "unblock HOST|HOST:GPU"),
+    of(
+        "block",
+        "block HOST|HOST:GPU [reason=TEXT] [for=TIME], block HOST in=TIME [notice=1h] [reason=TEXT] [for=TIME]",
+    ),
+    of(
+        "drain",
+        "drain HOST|HOST:GPU [reason=TEXT] [within=TIME] [for=TIME], \
+         drain HOST in=TIME [notice=1h] [reason=TEXT] [within=TIME] [for=TIME]",
+    ),
+    of("unblock", "unblock HOST|HOST:GPU, unblock HOST planned"),
     of("advance", "advance TIME"),
     of("workers", "workers obey|hold"),
     of("planner", "planner auto|hold"),

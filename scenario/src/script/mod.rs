@@ -13,8 +13,8 @@ mod words;
 
 pub use error::ScriptError;
 pub(crate) use statement::{
-    Ending, Expectation, ExpectedPhase, GpuName, HostsSpec, Shown, Statement, Step, Submission,
-    Target, Turn,
+    Blocking, Ending, Expectation, ExpectedPhase, GpuName, HostsSpec, Shown, Statement, Step,
+    Submission, Target, Turn,
 };
 
 /// What a recorded result's lines begin with.

@@ -1,10 +1,13 @@
 //! From lines to statements.
 
+use muster_core::command::Planned;
 use muster_core::testing;
 
 use crate::script::arguments::Arguments;
 use crate::script::grammar::{self, grammar_of};
-use crate::script::statement::{Ending, HostsSpec, Shown, Statement, Step, Target, Turn};
+use crate::script::statement::{
+    Ahead, Blocking, Ending, HostsSpec, Shown, Statement, Step, Target, Turn,
+};
 use crate::script::words::{self, Word};
 use crate::script::{Files, RESULT_MARK, ScriptError, documents, expectation, submission, values};
 
@@ -257,6 +260,7 @@ fn simple(name: &str, arguments: &mut Arguments) -> Result<Statement> {
         "bad" | "good" | "suspect" => turn(name, arguments)?,
         "block" | "drain" => block(name == "drain", arguments)?,
         "unblock" => Statement::Unblock {
+            planned: arguments.flag("planned"),
             target: target(arguments)?,
         },
         "advance" => Statement::Advance {
@@ -331,21 +335,30 @@ fn turn(name: &str, arguments: &mut Arguments) -> Result<Statement> {
 }
 
 fn block(drain: bool, arguments: &mut Arguments) -> Result<Statement> {
-    let drain_ms = if drain {
-        Some(arguments.option_or("within", 0, values::duration)?)
-    } else {
-        None
+    let drain_ms = match drain {
+        true => Some(arguments.option_or("within", 0, values::duration)?),
+        false => None,
     };
-    Ok(Statement::Block {
+    let in_ms = arguments.option("in", values::duration)?;
+    // Without a block that is planned, a notice is left over, and complained of.
+    let planned = match in_ms {
+        Some(in_ms) => Some(Ahead {
+            in_ms,
+            notice_ms: arguments.option_or(
+                "notice",
+                Planned::NOTICE_MS_DEFAULT,
+                values::duration,
+            )?,
+        }),
+        None => None,
+    };
+    Ok(Statement::Block(Blocking {
         target: target(arguments)?,
         reason: arguments.option_or("reason", REASON.to_owned(), values::text)?,
-        for_ms: if drain {
-            None
-        } else {
-            arguments.option("for", values::duration)?
-        },
+        planned,
+        for_ms: arguments.option("for", values::duration)?,
         drain_ms,
-    })
+    }))
 }
 
 /// Which of two words stands there: true for the first.

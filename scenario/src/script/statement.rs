@@ -130,6 +130,26 @@ pub(crate) enum Shown {
     Job(String),
 }
 
+/// What is taken out of placement, now or from some time on.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Blocking {
+    pub(crate) target: Target,
+    pub(crate) reason: String,
+    /// In how long it begins, and how long before that its notice is given; now if none.
+    pub(crate) planned: Option<Ahead>,
+    /// How long it lasts, from its beginning on.
+    pub(crate) for_ms: Option<u64>,
+    /// How long what runs there may take to leave, from its beginning on; it may stay if none.
+    pub(crate) drain_ms: Option<u64>,
+}
+
+/// When a block begins that is planned ahead.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Ahead {
+    pub(crate) in_ms: u64,
+    pub(crate) notice_ms: u64,
+}
+
 /// One statement.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Statement {
@@ -154,14 +174,11 @@ pub(crate) enum Statement {
         target: Target,
         turn: Turn,
     },
-    Block {
-        target: Target,
-        reason: String,
-        for_ms: Option<u64>,
-        drain_ms: Option<u64>,
-    },
+    Block(Blocking),
     Unblock {
         target: Target,
+        /// Whether only what is planned is cancelled.
+        planned: bool,
     },
     Advance {
         span_ms: u64,

@@ -28,6 +28,7 @@ metrics! {
         "Jobs that the newest planning round left waiting, by their first reason.";
     describe_gauge HOSTS = "muster_scheduler_hosts": "Hosts by health.";
     describe_gauge HOSTS_BLOCKED = "muster_scheduler_hosts_blocked": "Hosts out of placement by a block.";
+    describe_gauge HOSTS_PLANNED = "muster_scheduler_hosts_planned": "Hosts for which a block is planned.";
     describe_gauge GPUS = "muster_scheduler_gpus":
         "GPUs by state: free, held, blocked, faulted, or unreachable with their host.";
     describe_gauge EVENTS_KEPT = "muster_scheduler_events_kept": "Events kept for watches that resume.";

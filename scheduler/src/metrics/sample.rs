@@ -25,6 +25,8 @@ pub(crate) struct Census {
     pub(crate) hosts: [u64; 3],
     /// Hosts that are blocked.
     pub(crate) hosts_blocked: u64,
+    /// Hosts for which a block is planned.
+    pub(crate) hosts_planned: u64,
     /// GPUs in the order of [`GPU_STATES`].
     pub(crate) gpus: [u64; 5],
 }
@@ -64,6 +66,7 @@ impl Census {
                 census.hosts[position] += 1;
             }
             census.hosts_blocked += u64::from(host.block.is_some());
+            census.hosts_planned += u64::from(host.planned.is_some());
             for gpu in &host.gpus {
                 census.gpus[state_of(host, gpu)] += 1;
             }
@@ -225,6 +228,7 @@ pub(crate) fn sample(state: &State) {
         .set((state.reliability.mean_time_ms(1) / MS_PER_SECOND) as f64);
     health(state);
     gauge!(names::HOSTS_BLOCKED).set(census.hosts_blocked as f64);
+    gauge!(names::HOSTS_PLANNED).set(census.hosts_planned as f64);
     gauge!(names::REVISION).set(state.revision.get() as f64);
     gauge!(names::EVENTS_KEPT).set(state.events.len() as f64);
     gauge!(names::REQUESTS_KEPT).set(state.requests.len() as f64);

@@ -1,4 +1,5 @@
-//! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt or move somebody.
+//! Jobs that commit their checkpoints to the scheduler, as far as it matters: where it may preempt or move somebody, or rules
+//! drain what is ill.
 
 use muster_core::command::{CheckpointCommit, Command};
 use muster_core::ids::{AttemptEpoch, UnitIndex};
@@ -6,13 +7,15 @@ use muster_core::ids::{AttemptEpoch, UnitIndex};
 use super::SimulateError;
 use super::agenda::Happening;
 use super::run::World;
+use crate::Care;
 
 impl World<'_> {
     /// Time between two checkpoints that a job commits; none if it commits none.
     fn commit_interval_ms(&self) -> Option<u64> {
         let settings = &self.scenario.settings;
         let interval_ms = settings.checkpoint_interval_ms.filter(|ms| *ms > 0);
-        let stops_work = self.policy.preempts() || settings.rules.defragment;
+        let drains = self.scenario.care.is_some_and(|care| care > Care::Nothing);
+        let stops_work = self.policy.preempts() || settings.rules.defragment || drains;
         interval_ms.filter(|_| settings.told.checkpoints && stops_work)
     }
 

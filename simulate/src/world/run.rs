@@ -109,12 +109,14 @@ impl<'a> World<'a> {
             ward.advance(now);
         }
         self.engine.now = now;
-        // What a checkpoint changes is whom to preempt, not whether anybody is placed.
+        // What a checkpoint changes is whom to preempt, not whether anybody is placed, but where the work leaves with it.
         let mut changed = self.submission_is_due();
+        let ended_before = self.observer.attempts_ended();
         while let Some(happening) = self.agenda.due(now) {
             changed |= !happening.changes_no_room();
             self.happen(happening)?;
         }
+        changed |= self.observer.attempts_ended() > ended_before;
         self.submit_due()?;
         changed |= self.look_after_health()?;
         if changed {

@@ -2,7 +2,7 @@
 
 use muster_simulate::report::Report;
 use muster_simulate::trace::{Cluster, Outage};
-use muster_simulate::{Care, HealthCounts, Outcome, Policy, Scenario, Settings};
+use muster_simulate::{Care, HealthCounts, Outcome, Policy, Scenario, Settings, Told};
 
 use super::{everything, run, small};
 
@@ -97,4 +97,35 @@ fn the_same_illness_takes_the_same_course() {
         everything(&scenario, &first),
         everything(&scenario, &second)
     );
+}
+
+#[test]
+fn work_that_saves_itself_leaves_what_a_rule_drains_and_loses_nothing() {
+    let outcome = |checkpoints| {
+        let settings = Settings {
+            audit_every: Some(1),
+            told: Told {
+                checkpoints,
+                ..Told::default()
+            },
+            ..Settings::default()
+        };
+        let jobs = vec![small("long", 0, 72 * HOUR_S, 4)];
+        let cluster = Cluster::uniform(10, 4, "V100");
+        let scenario = Scenario::new(cluster, jobs, &[], settings);
+        // Slow, not broken: its rule waits for the end of what runs there.
+        run(
+            &scenario.in_care(&ill("PCI link width"), Care::BlockParts),
+            Policy::Fifo,
+        )
+    };
+    let attempts = |outcome: &Outcome| {
+        let record = &outcome.records[0];
+        (outcome.placements, record.lost_ms, record.finished_ms)
+    };
+    let done_at = Some(72 * HOUR_S * 1_000);
+    assert_eq!(attempts(&outcome(false)), (1, 0, done_at), "it stays");
+    assert_eq!(attempts(&outcome(true)), (2, 0, done_at), "it leaves");
+    let out = |checkpoints| counts(&outcome(checkpoints)).blocks;
+    assert_eq!((out(false), out(true)), (1, 1));
 }

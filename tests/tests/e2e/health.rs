@@ -10,12 +10,12 @@ const TWO_WORKERS: Shape = Shape {
     gpus: 2,
 };
 
+/// Seconds of a first wait and of a first probation.
+const WAIT_S: u64 = 3;
+
 /// Sets rules with spans that a test lives to see, once all replicas are known to read them.
 async fn set_short_waits(cluster: &Cluster) {
-    let short = RuleSet::SHIPPED_TEXT
-        .replacen("first_wait_s = 900", "first_wait_s = 3", 1)
-        .replacen("first_probation_s = 3600", "first_probation_s = 3", 1);
-    assert_ne!(short, RuleSet::SHIPPED_TEXT);
+    let short = RuleSet::shipped_text_with(WAIT_S, WAIT_S);
     let file = cluster.write("rules.toml", &short);
     let file = file.to_str().unwrap();
     let dry = cluster

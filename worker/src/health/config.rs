@@ -8,7 +8,8 @@ use muster_core::health::kernel_log::Trust;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{
-    HEALTH_CHECK_NAME_BYTES_MAX, HEALTH_CHECKS_MAX, HEALTH_MOUNTS_MAX, HEALTH_SAMPLE_MS,
+    HEALTH_CHECK_NAME_BYTES_MAX, HEALTH_CHECKS_MAX, HEALTH_EXPECTED_GBIT_PER_S_MAX,
+    HEALTH_EXPECTED_MEMORY_MIB_MAX, HEALTH_MOUNTS_MAX, HEALTH_SAMPLE_MS,
 };
 
 /// Where the kernel hands out its log.
@@ -145,6 +146,9 @@ impl HealthConfig {
         if let Some((_, rule)) = broken {
             return Some((*rule).to_owned());
         }
+        if let Some(rule) = self.expected.broken_rule() {
+            return Some(rule);
+        }
         if self.mounts.len() > HEALTH_MOUNTS_MAX {
             return Some(format!(
                 "has more than {HEALTH_MOUNTS_MAX} mounts (HEALTH_MOUNTS_MAX)"
@@ -160,6 +164,36 @@ impl HealthConfig {
             return Some("checks must have different names".to_owned());
         }
         self.checks.iter().find_map(SiteCheck::broken_rule)
+    }
+}
+
+impl Expected {
+    /// Why no host can be like that: all that are asked to would be drained for it.
+    fn broken_rule(&self) -> Option<String> {
+        let is_release = |text: &String| {
+            let mut parts = text.split('.');
+            let is_number =
+                |part: &str| !part.is_empty() && part.bytes().all(|it| it.is_ascii_digit());
+            text.contains('.') && parts.all(is_number)
+        };
+        let is_within =
+            |value: Option<u64>, max: u64| value.is_none_or(|it| (1..=max).contains(&it));
+        if let Some(driver) = self.driver.as_ref().filter(|text| !is_release(text)) {
+            return Some(format!(
+                "expected.driver must be a whole release like `580.65.06`, not `{driver}`"
+            ));
+        }
+        if !is_within(self.memory_mib, HEALTH_EXPECTED_MEMORY_MIB_MAX) {
+            return Some(format!(
+                "expected.memory_mib must be between 1 and {HEALTH_EXPECTED_MEMORY_MIB_MAX} (HEALTH_EXPECTED_MEMORY_MIB_MAX)"
+            ));
+        }
+        if !is_within(self.adapter_gbit_per_s, HEALTH_EXPECTED_GBIT_PER_S_MAX) {
+            return Some(format!(
+                "expected.adapter_gbit_per_s must be between 1 and {HEALTH_EXPECTED_GBIT_PER_S_MAX} (HEALTH_EXPECTED_GBIT_PER_S_MAX)"
+            ));
+        }
+        None
     }
 }
 
@@ -212,6 +246,26 @@ mod tests {
         assert!(rule(|it| it.host_root = "host".into()).contains("host_root"));
         assert!(rule(|it| it.sample_ms = 0).contains("sample_ms"));
         assert!(rule(|it| it.mounts = vec!["scratch".into()]).contains("mounts"));
+        for driver in ["580", "v580.65.06", "580..06", "580.65.", ""] {
+            let expected = Expected {
+                driver: Some(driver.to_owned()),
+                ..Expected::default()
+            };
+            assert!(expected.broken_rule().is_some(), "{driver}");
+        }
+        assert!(rule(|it| it.expected.driver = Some("580".into())).contains("expected.driver"));
+        assert!(rule(|it| it.expected.memory_mib = Some(0)).contains("expected.memory_mib"));
+        assert!(rule(|it| it.expected.memory_mib = Some(u64::MAX)).contains("MEMORY_MIB_MAX"));
+        let speed = |value| {
+            let expected = Expected {
+                driver: Some("580.65.06".to_owned()),
+                memory_mib: Some(2_063_000),
+                adapter_gbit_per_s: Some(value),
+            };
+            expected.broken_rule().unwrap_or_default()
+        };
+        assert_eq!(speed(400), "");
+        assert!(speed(0).contains("adapter") && speed(10_001).contains("GBIT_PER_S_MAX"));
         assert!(rule(|it| it.mounts = vec!["/a".into(); 65]).contains("HEALTH_MOUNTS_MAX"));
         assert!(rule(|it| it.checks = vec![check("a"), check("a")]).contains("different"));
         assert!(rule(|it| it.checks = vec![check("a b")]).contains("`a b`"));

@@ -167,6 +167,16 @@ pub(crate) struct Gpus {
     pub(crate) is_simulated: bool,
 }
 
+impl Gpus {
+    /// What of the host they, and tasks in containers, have need of.
+    fn needs(&self, place: &Place) -> services::Needs {
+        services::Needs {
+            has_real_gpus: !self.is_simulated && !self.described.is_empty(),
+            runs_containers: place.runs_containers,
+        }
+    }
+}
+
 /// Where the watch over health keeps what it must, and what it must know of the host.
 pub(crate) struct Place {
     pub(crate) data: PathBuf,
@@ -176,6 +186,8 @@ pub(crate) struct Place {
     pub(crate) clock: LeaseClock,
     /// Addresses (`host:port`) of scheduler replicas.
     pub(crate) schedulers: Vec<String>,
+    /// Whether tasks in containers run here.
+    pub(crate) runs_containers: bool,
 }
 
 /// The decision loop's way to the watch over this host's health.
@@ -232,7 +244,7 @@ pub(crate) fn start(
     }
     tokio::spawn(judge.run(incoming));
     tokio::spawn(notes::write(path, newest));
-    repeat_checks(config, &seen, stop);
+    repeat_checks((config, gpus.needs(&place)), &seen, stop);
     mounts::start(config, &seen);
     let works = works::Works::new(
         config.clone(),
@@ -276,8 +288,12 @@ fn drills(
 }
 
 /// Runs the site's checks, and asks for services, again and again.
-fn repeat_checks(config: &HealthConfig, seen: &mpsc::Sender<Seen>, stop: &CancellationToken) {
-    let services = services::repeat(config.clone(), seen.clone());
+fn repeat_checks(
+    (config, needs): (&HealthConfig, services::Needs),
+    seen: &mpsc::Sender<Seen>,
+    stop: &CancellationToken,
+) {
+    let services = services::repeat(config.clone(), needs, seen.clone());
     tokio::spawn(stop.clone().run_until_cancelled_owned(services));
     for check in config.checks.clone() {
         let repeated = checks::repeat(check, seen.clone());

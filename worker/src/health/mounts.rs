@@ -40,6 +40,8 @@ struct Mounts {
     /// What is mounted, by the word of the kernel: it does not ask the file systems themselves.
     table: PathBuf,
     probes: Vec<Probe>,
+    /// What was not mounted at the last look.
+    missing: BTreeSet<PathBuf>,
 }
 
 /// A file system, and the question to it that is not answered yet.
@@ -64,19 +66,30 @@ impl Mounts {
             // The first process sees what the host has mounted, also from within a container.
             table: root.join("proc/1/mountinfo"),
             probes: paths.iter().map(probe).collect(),
+            missing: BTreeSet::new(),
         }
+    }
+
+    /// Notes what is not mounted; whether that is another state than before.
+    fn note_missing(&mut self, mounted: &BTreeSet<PathBuf>) -> bool {
+        let paths = self.probes.iter().map(|probe| &probe.path);
+        let missing = paths.filter(|path| !mounted.contains(*path)).cloned();
+        let before = std::mem::replace(&mut self.missing, missing.collect());
+        before != self.missing
     }
 
     fn read(&mut self, limit: Duration) -> Sample {
         let mut metrics = Vec::new();
         if let Some(mounted) = mounted(&self.table) {
-            let missing = self.probes.iter().filter(|it| !mounted.contains(&it.path));
-            let missing: Vec<&Path> = missing.map(|it| it.path.as_path()).collect();
-            if !missing.is_empty() {
+            let is_news = self.note_missing(&mounted);
+            let missing = &self.missing;
+            if is_news && !missing.is_empty() {
                 tracing::warn!(
                     ?missing,
                     "file systems that the settings name are not mounted"
                 );
+            } else if is_news {
+                tracing::info!("all file systems that the settings name are mounted again");
             }
             metrics.push(("missing", count(missing.len())));
         }
@@ -188,6 +201,26 @@ mod tests {
         assert_eq!(read(&some.read(limit)), [("missing", 1), ("timeouts", 0)]);
         fs::remove_file(home.path().join("proc/1/mountinfo")).unwrap();
         assert_eq!(read(&some.read(limit)), [("timeouts", 0)]);
+    }
+
+    #[test]
+    fn what_is_missing_is_news_once_and_so_is_that_it_is_back() {
+        let home = tempfile::tempdir().unwrap();
+        let mut mounts = mounts(home.path(), TABLE);
+        let all = BTreeSet::from(["/mnt/my data", "/scratch"].map(PathBuf::from));
+        let some = BTreeSet::from([PathBuf::from("/scratch")]);
+        let none = BTreeSet::new();
+        let looks = [
+            (&all, false),
+            (&some, true),
+            (&some, false),
+            (&none, true),
+            (&all, true),
+            (&all, false),
+        ];
+        for (mounted, is_news) in looks {
+            assert_eq!(mounts.note_missing(mounted), is_news, "{mounted:?}");
+        }
     }
 
     #[test]

@@ -23,13 +23,8 @@ const OTHERS: &[&str] = &[
     "nvidia-dcgm.service",
     "nvidia-imex.service",
 ];
-/// Engines of containers.
-const ENGINES: &[&str] = &[
-    "podman.socket",
-    "docker.service",
-    "containerd.service",
-    "crio.service",
-];
+/// The engines of containers that tasks run in.
+const ENGINES: &[&str] = &["podman.socket", "docker.service"];
 /// What is asked of each.
 const PROPERTIES: &str = "--property=Id,UnitFileState,ActiveState,SubState";
 /// States of a unit that does its work, or is about to.
@@ -37,17 +32,33 @@ const WORKING: [&str; 3] = ["active", "activating", "reloading"];
 /// The part of `activating` in which systemd waits before it starts a unit again that has failed.
 const RESTARTING: &str = "auto-restart";
 
+/// What a worker has need of.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Needs {
+    /// Whether it has GPUs that are not simulated.
+    pub(super) has_real_gpus: bool,
+    /// Whether tasks in containers run here.
+    pub(super) runs_containers: bool,
+}
+
+impl Needs {
+    /// The units that matter to it.
+    fn units(self) -> Vec<&'static str> {
+        let of_gpus = [FABRIC, OTHERS].into_iter().filter(|_| self.has_real_gpus);
+        let engines = Some(ENGINES).filter(|_| self.runs_containers);
+        of_gpus.chain(engines).flatten().copied().collect()
+    }
+}
+
 /// Asks again and again, until nobody listens.
-pub(super) async fn repeat(config: HealthConfig, seen: Sender<Seen>) {
+pub(super) async fn repeat(config: HealthConfig, needs: Needs, seen: Sender<Seen>) {
     let is_own = config.host_root == Path::new("/");
     if !is_own {
         return;
     }
     let period = Duration::from_millis(config.sample_ms);
     loop {
-        let names = [FABRIC, OTHERS, ENGINES].concat();
-        let words = ["systemctl", "show", "--no-pager", PROPERTIES];
-        let units = ask(&[&words, names.as_slice()].concat()).await;
+        let units = ask_of_units(&needs.units()).await;
         let clock = ask(&["timedatectl", "show", "--property=NTPSynchronized"]).await;
         let mut samples = units.map_or_else(Vec::new, |text| of_units(&text));
         samples.extend(clock.and_then(|text| of_clock(&text)));
@@ -56,6 +67,15 @@ pub(super) async fn repeat(config: HealthConfig, seen: Sender<Seen>) {
         }
         sleep(period - jitter(period / 10)).await;
     }
+}
+
+/// What systemd says of units; nothing if it is asked of none.
+async fn ask_of_units(names: &[&str]) -> Option<String> {
+    if names.is_empty() {
+        return None;
+    }
+    let words = ["systemctl", "show", "--no-pager", PROPERTIES];
+    ask(&[&words, names].concat()).await
 }
 
 /// What a program prints, if it ends well.
@@ -174,6 +194,28 @@ mod tests {
         ];
         assert!(told(&off).is_empty());
         assert!(of_units("").is_empty());
+    }
+
+    #[test]
+    fn only_what_a_worker_has_need_of_is_asked_for() {
+        let units = |has_real_gpus, runs_containers| {
+            let needs = Needs {
+                has_real_gpus,
+                runs_containers,
+            };
+            needs.units().len()
+        };
+        assert_eq!(units(false, false), 0);
+        assert_eq!(units(true, false), FABRIC.len() + OTHERS.len());
+        assert_eq!(units(false, true), ENGINES.len());
+        assert_eq!(
+            units(true, true),
+            FABRIC.len() + OTHERS.len() + ENGINES.len()
+        );
+        // Other engines run no tasks of ours.
+        let others = ["containerd.service", "crio.service"];
+        let failed = others.map(|id| unit(id, "enabled", "failed", "failed"));
+        assert!(told(&failed).is_empty());
     }
 
     #[test]

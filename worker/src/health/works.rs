@@ -367,15 +367,19 @@ impl Works {
     }
 }
 
-/// The figures that the site's check prints, without fractions and units; of those that it prints often, the sum.
+/// The figures that the site's check prints, without fractions and units; of those that it prints often, the sum. One that is
+/// negative says nothing; what is beyond counting is as much as can be counted.
 fn figures(ran: &Ran) -> BTreeMap<String, i64> {
     let read = |line| checks::read(Dialect::Nagios, ran.end, line).figures;
     let mut figures = BTreeMap::new();
     for (name, value) in ran.output.lines().flat_map(read) {
-        let is_digit = |letter: char| letter.is_ascii_digit() || letter == '-';
-        let end = value.find(|letter| !is_digit(letter));
-        if let Ok(value) = value[..end.unwrap_or(value.len())].parse::<i64>() {
-            *figures.entry(name).or_default() += value;
+        let end = value.find(|letter: char| !letter.is_ascii_digit());
+        let digits = &value[..end.unwrap_or(value.len())];
+        if !digits.is_empty() {
+            // Digits alone, so it can only be too large.
+            let value = digits.parse().unwrap_or(i64::MAX);
+            let sum: &mut i64 = figures.entry(name).or_default();
+            *sum = sum.saturating_add(value);
         }
     }
     figures

@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use anyhow::ensure;
+use muster_core::command::{Block, BlockTarget, Command, Planned};
+use muster_core::ids::HostId;
 use muster_core::quota::{QueueConfig, QueueOrder, QueueTree};
 use muster_core::testing::{Cluster, gang, single};
 use tokio::time::Instant;
@@ -20,7 +22,72 @@ const PLACEMENTS_WANTED: f64 = 100_000.0;
 /// Hosts of the full cluster.
 const FULL_HOSTS: u32 = 1_000;
 const USERS: u32 = 16;
+/// In how long the planned blocks begin, at most, in milliseconds.
+const WINDOW_IN_MS: u64 = 600_000;
 const RUNS: usize = 9;
+
+/// An idle cluster all hosts of which are to be blocked so soon that nothing of 100,000 jobs may begin there: all alike, and of
+/// 1,000 shapes in two queues.
+pub(super) fn nothing_in_time(bench: &Bench) -> anyhow::Result<Vec<Row>> {
+    let jobs = bench.pick(100_000, 2_000);
+    let rows = [1, 1_000].map(|shapes| {
+        let mut cluster = idle();
+        for number in 1..=FULL_HOSTS {
+            plan_block(&mut cluster, number)?;
+        }
+        for number in 0..jobs {
+            let mut spec = waiting(number, shapes);
+            // Some longer than others, and all too long.
+            let run_time_ms = WINDOW_IN_MS + u64::from(number % shapes);
+            spec.scheduling.run_time_ms_max = (number % 2 == 0).then_some(run_time_ms);
+            cluster.submit(spec);
+        }
+        cluster.wait(1);
+        let mut spans = Samples::default();
+        for _ in 0..RUNS {
+            let (took, planned) = timed(&cluster);
+            ensure!(planned.steps.is_empty(), "something began that cannot end");
+            spans.push_ms(took);
+        }
+        Ok(Row {
+            what: "one planning round in which nothing can end before planned blocks".to_owned(),
+            conditions: format!(
+                "{jobs} jobs wait, shapes: {shapes}; {} GPUs, all free, a block is planned for each of {FULL_HOSTS} hosts; {} runs",
+                FULL_HOSTS * GPUS_PER_HOST,
+                spans.len()
+            ),
+            unit: "ms",
+            values: Values::runs(&spans),
+            goal: None,
+        })
+    });
+    rows.into_iter().collect()
+}
+
+/// Plans a block of a host, some for later than others.
+fn plan_block(cluster: &mut Cluster, number: u32) -> anyhow::Result<()> {
+    let begins_at = cluster.now.after(WINDOW_IN_MS - u64::from(number));
+    let block = Block {
+        reason: "driver".to_owned(),
+        author: "bench".to_owned(),
+        evidence: String::new(),
+        since: cluster.now,
+        expires_at: None,
+        drain_deadline: None,
+        planned: Some(Planned {
+            at: begins_at,
+            notice_ms: Planned::NOTICE_MS_DEFAULT,
+        }),
+    };
+    let host = cluster.state.host(HostId(number));
+    let name = host.map(|host| host.name.to_string());
+    let command = Command::Block {
+        request: cluster.next_request(),
+        target: BlockTarget::Host(name.unwrap_or_default()),
+        block,
+    };
+    carry_out(cluster, &command)
+}
 
 /// A full cluster with 100,000 jobs that wait: all alike, and of 1,000 shapes in two queues.
 pub(super) fn nothing_placeable(bench: &Bench) -> anyhow::Result<Vec<Row>> {
@@ -52,6 +119,14 @@ pub(super) fn nothing_placeable(bench: &Bench) -> anyhow::Result<Vec<Row>> {
 }
 
 fn full() -> anyhow::Result<Cluster> {
+    let mut cluster = idle();
+    cluster.submit(single("sweep", FULL_HOSTS * GPUS_PER_HOST, 1));
+    ground::settle(&mut cluster)?;
+    Ok(cluster)
+}
+
+/// With a queue of either order.
+fn idle() -> Cluster {
     let mut cluster = Cluster::with_hosts(FULL_HOSTS, GPUS_PER_HOST);
     cluster.audited = false;
     let fair = QueueConfig {
@@ -65,9 +140,7 @@ fn full() -> anyhow::Result<Cluster> {
         ]),
         ..QueueTree::default()
     });
-    cluster.submit(single("sweep", FULL_HOSTS * GPUS_PER_HOST, 1));
-    ground::settle(&mut cluster)?;
-    Ok(cluster)
+    cluster
 }
 
 /// Single tasks and gangs by turns, every fourth in the fair queue.

@@ -24,6 +24,7 @@ fn rows(bench: &Bench) -> anyhow::Result<Vec<Row>> {
     rows.extend(decision::gangs(bench)?);
     rows.push(domain::measure(bench)?);
     rows.extend(cycle::nothing_placeable(bench)?);
+    rows.extend(cycle::nothing_in_time(bench)?);
     rows.extend(cycle::placements(bench)?);
     rows.extend(array::measure(bench)?);
     rows.extend(making_room::preemption(bench)?);

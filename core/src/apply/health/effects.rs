@@ -201,6 +201,10 @@ impl Step<'_> {
 
     fn want(&mut self, component: &Component, action: DeviceAction) {
         self.state.health.want(component, action);
+        if self.state.health.phase(component).is_admins() {
+            // It is told once the admin's time is over.
+            return;
+        }
         let wanted = self.state.health.wanted(component);
         if let Some(wanted) = wanted.filter(|_| self.state.health.wants_repair(component)) {
             let detail = format!("{} is due once nothing runs there", deed(wanted));

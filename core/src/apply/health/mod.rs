@@ -4,6 +4,7 @@
 
 mod doubt;
 mod effects;
+mod leave;
 mod place;
 
 pub(crate) use effects::limits_of;

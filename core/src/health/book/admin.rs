@@ -52,6 +52,7 @@ impl Book {
             at: block.since,
             is_strike: false,
             expires_at: block.expires_at,
+            by_hand: false,
         };
         condition.change(change, Patience::default()).ok()?;
         Some(condition)
@@ -63,7 +64,14 @@ impl Book {
             return Vec::new();
         }
         let change = automatic(Event::Expired, Actor::Time, "its time is over", now);
-        self.change(component, change)
+        let mut effects = self.change(component, change);
+        if let Some(repair) = self
+            .wanted(component)
+            .filter(|_| self.wants_repair(component))
+        {
+            effects.push(Effect::Repair(component.clone(), repair));
+        }
+        effects
     }
 
     /// A repair or a check began, passed or failed.
@@ -158,5 +166,6 @@ fn automatic(event: Event, actor: Actor, evidence: &str, at: TimeMs) -> Change {
         at,
         is_strike: true,
         expires_at: None,
+        by_hand: false,
     }
 }

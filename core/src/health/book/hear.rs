@@ -88,6 +88,9 @@ impl Book {
             if lets_go && let Some(condition) = self.conditions.get_mut(&component) {
                 condition.holds.retain(|held| is_in_force(&held.rule));
             }
+            self.drop_pending(&component, |it| {
+                it.event == Event::Suspect && is_idle(&it.rule)
+            });
             if let Some(rule) = suspicion.filter(is_idle).filter(|_| is_suspect) {
                 let change = Change {
                     event: Event::Clear,
@@ -97,6 +100,7 @@ impl Book {
                     at: now,
                     is_strike: false,
                     expires_at: None,
+                    by_hand: false,
                 };
                 effects.extend(self.change(&component, change));
             }
@@ -117,9 +121,27 @@ impl Book {
         effects
     }
 
+    /// What is kept for later of a component is over, and with it what was to be done for that.
+    fn drop_pending(&mut self, component: &Component, is_over: impl FnOnce(&Change) -> bool) {
+        let condition = self.conditions.get_mut(component);
+        let dropped = condition.and_then(|it| it.pending.take_if(|pending| is_over(pending)));
+        if dropped.is_some() {
+            self.wanted.remove(component);
+        }
+    }
+
     fn no_longer(&mut self, rule: &Rule, finding: &Finding, host: HostId) -> Vec<Effect> {
         // A rule about a GPU may have blocked its host.
         let places = [finding.component.clone(), Component::Host(host)];
+        for place in &places {
+            let ends_drains = rule.clears == Clears::Reading;
+            self.drop_pending(place, |it| match it.event {
+                Event::Suspect => it.rule == finding.rule,
+                Event::Drain => it.rule == finding.rule && ends_drains,
+                // What blocks it is over by proof alone.
+                _ => false,
+            });
+        }
         let is_its = |of: &&Component| {
             let accusation = { self.conditions.get(*of) }.and_then(Condition::accusation);
             accusation.is_some_and(|accusation| accusation.rule == finding.rule)

@@ -247,7 +247,8 @@ impl Book {
         match condition.change(change, self.patience) {
             Ok(_) if condition.phase != from => {
                 let to = condition.phase;
-                if to.accepts_work() || to.is_admins() {
+                let ends = to.is_admins() && condition.pending.is_none();
+                if ends || matches!(to, Phase::Healthy | Phase::Probation) {
                     self.wanted.remove(component);
                 }
                 vec![Effect::Changed {

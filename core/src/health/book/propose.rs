@@ -46,7 +46,8 @@ impl Book {
         if let Some(effects) = self.incident_of(wish, place, is_host) {
             return effects;
         }
-        if !self.has(&target, event) && !self.phase(&target).is_admins() {
+        let is_for_later = self.is_for_later(&target, event, wish.by_hand);
+        if !self.has(&target, event) && !is_for_later {
             return Vec::new();
         }
         let proposal = Proposal {
@@ -69,14 +70,15 @@ impl Book {
             return effects;
         }
         let mut effects = self.change(&target, wish.change(event, true));
+        if is_for_later {
+            effects.extend(self.repair(wish, &target, place));
+            return effects;
+        }
         let is_done = effects
             .iter()
             .any(|it| matches!(it, Effect::Changed { .. }));
         if !is_done {
             return effects;
-        }
-        if let Some(condition) = self.conditions.get_mut(&target) {
-            condition.by_hand |= wish.by_hand;
         }
         self.record(place.host).block(wish.at);
         if let Verdict::PlacementOnly(refused) = verdict {
@@ -92,11 +94,18 @@ impl Book {
 
     /// The component is watched from now on.
     pub(super) fn suspect(&mut self, wish: &Wish<'_>, target: &Component) -> Vec<Effect> {
-        if self.has(target, Event::Suspect) {
+        let is_for_later = self.is_for_later(target, Event::Suspect, false);
+        if is_for_later || self.has(target, Event::Suspect) {
             self.change(target, wish.change(Event::Suspect, false))
         } else {
             Vec::new()
         }
+    }
+
+    /// Whether an admin holds a component, and a rule's word counts once the admin's time is over.
+    fn is_for_later(&self, target: &Component, event: Event, by_hand: bool) -> bool {
+        let condition = self.conditions.get(target);
+        condition.is_some_and(|condition| condition.is_for_later(event, by_hand))
     }
 
     /// If many hosts went bad together: one incident, and nothing is held against any of them.
@@ -121,9 +130,12 @@ impl Book {
             let component = Component::Host(*host);
             if let Some(condition) = self.conditions.get_mut(&component) {
                 let from = condition.phase;
-                if condition.forgive(wish.rule, wish.at) {
-                    let to = condition.phase;
+                let is_forgiven = condition.forgive(wish.rule, wish.at);
+                if is_forgiven || from.is_admins() && condition.pending.is_none() {
                     self.wanted.remove(&component);
+                }
+                if is_forgiven {
+                    let to = self.phase(&component);
                     effects.push(Effect::Changed {
                         component,
                         from,
@@ -174,6 +186,7 @@ impl Wish<'_> {
             at: self.at,
             is_strike,
             expires_at: None,
+            by_hand: self.by_hand && is_strike,
         }
     }
 }

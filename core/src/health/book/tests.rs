@@ -158,6 +158,7 @@ fn admin(event: Event, reason: &str, at: u64, expires_at: Option<u64>) -> Change
         at: TimeMs(at),
         is_strike: false,
         expires_at: expires_at.map(TimeMs),
+        by_hand: false,
     }
 }
 
@@ -492,7 +493,9 @@ fn an_admins_word_stands_above_everything() {
     site.book
         .admin(&gpu(2, 0), block, false, &view)
         .expect("it may");
-    assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "");
+    assert_eq!(site.xid(48, gpu(2, 0), MINUTE_MS), "reset g2.0");
+    let again = site.xid(48, gpu(2, 0), 2 * MINUTE_MS);
+    assert_eq!(again, "", "nothing is asked of the rails again");
     let over = site.book.expired(&gpu(2, 0), TimeMs(HOUR_MS));
     assert_eq!(told(&over), "g2.0 blocked(auto)");
     // The last host of a pool must be forced.

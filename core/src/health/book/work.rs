@@ -74,9 +74,15 @@ impl Due {
 impl Book {
     /// Something is to be done to a component once nothing runs there. Of several things, the one that reaches farthest.
     pub fn want(&mut self, component: &Component, action: DeviceAction) {
+        let condition = self.conditions.get(component);
+        let pending = condition.and_then(|condition| condition.pending.as_ref());
+        let is_check = action == DeviceAction::Check;
         let may = match self.phase(component) {
             Phase::Blocked | Phase::Draining => true,
-            Phase::Suspect => action == DeviceAction::Check,
+            Phase::Suspect => is_check,
+            Phase::BlockedAdmin | Phase::DrainingAdmin => {
+                pending.is_some_and(|pending| is_check || pending.event.is_fault())
+            }
             _ => false,
         };
         if may {

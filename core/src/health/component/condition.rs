@@ -49,7 +49,7 @@ pub struct Held {
 pub enum Outcome {
     /// The component stands elsewhere now, or anew at the same place.
     Changed,
-    /// An admin holds the component: the fault counts once that is over.
+    /// An admin holds the component: the accusation counts once that is over.
     Remembered,
     /// It changes nothing: the component is already there, or worse.
     Known,
@@ -100,7 +100,7 @@ pub struct Condition {
     pub strikes: Strikes,
     /// Whether only a person ends its block: its rule says so.
     pub by_hand: bool,
-    /// A fault that was found while an admin held it.
+    /// What counts once an admin's time is over: the worst that was found meanwhile, or that stood against it before.
     pub pending: Option<Change>,
     /// Rules that an admin overruled.
     pub mutes: Vec<Mute>,
@@ -173,7 +173,7 @@ impl Condition {
     }
 
     /// Whether the last that was said against it did not take it out of placement.
-    fn is_only_suspected(&self) -> bool {
+    pub(super) fn is_only_suspected(&self) -> bool {
         let accusation = self.accusation();
         accusation.is_some_and(|change| change.event == Event::Suspect)
     }
@@ -193,9 +193,8 @@ impl Condition {
                 until: mute.until,
             });
         }
-        if self.phase.is_admins() && event.is_fault() {
-            self.pending = Some(change);
-            return Ok(Outcome::Remembered);
+        if self.phase.is_admins() && event.is_accusation() {
+            return Ok(self.keep_for_later(change));
         }
         if self.is_known(event) {
             return Ok(Outcome::Known);
@@ -208,8 +207,12 @@ impl Condition {
         if event == Event::AdminUnblock {
             self.mute_cause(at);
         }
+        if to.is_admins() && !self.phase.is_admins() {
+            self.pending = self.standing();
+        }
         self.count_strike(&change);
         self.enter((event, to), at, patience);
+        self.by_hand |= change.by_hand && event.is_fault();
         // What an admin drained ends when the admin said.
         let expires_at = match event {
             Event::Drained => self.expires_at,
@@ -218,6 +221,7 @@ impl Condition {
         self.expires_at = expires_at.filter(|_| to.is_admins());
         self.remember(change);
         self.take_up_pending(event, patience);
+        self.pending.take_if(|_| !self.phase.is_admins());
         Ok(Outcome::Changed)
     }
 
@@ -344,29 +348,18 @@ impl Condition {
             Phase::Probation => self.ready_at = at.after(patience.probation_ms(strikes)),
             _ => {}
         }
-        if to.accepts_work() {
+        if to.accepts_work() || to.is_admins() {
             self.by_hand = false;
         }
         self.phase = to;
         self.since = at;
     }
 
-    /// A fault that was found while an admin held the component counts once the admin's time is over.
-    fn take_up_pending(&mut self, event: Event, patience: Patience) {
-        if event != Event::Expired {
-            return;
-        }
-        if let Some(mut pending) = self.pending.take() {
-            pending.at = self.since;
-            // A fault is legal where the end of a block leads to.
-            let _ = self.change(pending, patience);
-        }
-    }
-
     /// Takes back what a rule did to it a moment ago: many were struck at once, so it was not its own fault. Whether it
     /// was struck.
     pub fn forgive(&mut self, rule: &str, now: TimeMs) -> bool {
         let is_its = |cause: &Change| cause.rule == rule && now.since(cause.at) <= FORGIVEN_MS;
+        self.pending.take_if(|pending| is_its(pending));
         let is_struck = matches!(self.phase, Phase::Blocked | Phase::Draining);
         if !is_struck || !self.cause().is_some_and(is_its) {
             return false;

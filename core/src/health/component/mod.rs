@@ -5,6 +5,7 @@
 
 mod condition;
 mod ladder;
+mod pending;
 mod strikes;
 mod transitions;
 
@@ -126,6 +127,17 @@ impl Event {
     pub const fn is_fault(self) -> bool {
         self.is_accusation() && !matches!(self, Self::Suspect)
     }
+
+    /// How far it takes a component out of use; what does not accuse it reaches nowhere.
+    const fn reach(self) -> u8 {
+        match self {
+            Self::Suspect => 1,
+            Self::Drain => 2,
+            Self::Block | Self::ProbationFailed => 3,
+            Self::Condemn | Self::AdminCondemn => 4,
+            _ => 0,
+        }
+    }
 }
 
 /// What somebody wants to place on a component.
@@ -193,6 +205,9 @@ pub struct Change {
     pub is_strike: bool,
     /// When an admin's block ends by itself.
     pub expires_at: Option<TimeMs>,
+    /// Whether only a person gives back what it takes out of placement: its rule says so.
+    #[serde(default)]
+    pub by_hand: bool,
 }
 
 #[cfg(test)]

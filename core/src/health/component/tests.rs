@@ -26,6 +26,7 @@ fn by_rule(event: Event, rule: &str, at: TimeMs) -> Change {
         at,
         is_strike: true,
         expires_at: None,
+        by_hand: false,
     }
 }
 
@@ -266,7 +267,9 @@ fn an_admins_block_stands_above_repairs_rules_and_checks() {
             })
         );
     }
-    assert_eq!(change(&mut gpu, Event::Block, 4), Ok(Outcome::Remembered));
+    // It is blocked for that already, once the admin's time is over.
+    assert_eq!(change(&mut gpu, Event::Block, 4), Ok(Outcome::Known));
+    assert_eq!(change(&mut gpu, Event::Condemn, 4), Ok(Outcome::Remembered));
     assert_eq!(gpu.phase, Phase::BlockedAdmin);
     // A rule in a person's clothes, and the other way round.
     let mut forged = by_rule(Event::AdminUnblock, "ecc", minute(5));
@@ -324,6 +327,119 @@ fn a_fault_found_under_an_admins_block_counts_when_that_expires() {
         change(&mut kept, Event::Expired, 60),
         Err(Refusal::ByHand(0))
     );
+}
+
+/// Blocked by an admin for an hour from a minute on.
+fn block_for_an_hour(condition: &mut Condition, at: u64) {
+    let mut block = by_rule(Event::AdminBlock, "", minute(at));
+    block.expires_at = Some(minute(at + 60));
+    condition
+        .change(block, Patience::default())
+        .expect("a person may");
+}
+
+#[test]
+fn of_what_is_found_under_an_admins_block_the_worst_counts_afterwards() {
+    let mut gpu = Condition::new(TimeMs(0));
+    block_for_an_hour(&mut gpu, 0);
+    let mut find = |event, rule, by_hand| {
+        let mut found = by_rule(event, rule, minute(5));
+        found.by_hand = by_hand;
+        gpu.change(found, Patience::default())
+    };
+    let remembered = [
+        (Event::Suspect, "temp_core", false),
+        (Event::Drain, "ecc", false),
+        (Event::Block, "xid", false),
+        (Event::Block, "row_remap", true),
+    ];
+    for (event, rule, by_hand) in remembered {
+        assert_eq!(find(event, rule, by_hand), Ok(Outcome::Remembered));
+    }
+    for (event, rule) in [(Event::Block, "xid"), (Event::Suspect, "temp_core")] {
+        assert_eq!(find(event, rule, false), Ok(Outcome::Known));
+    }
+    change(&mut gpu, Event::Expired, 60).expect("legal");
+    assert_eq!(gpu.phase, Phase::Blocked);
+    assert_eq!(gpu.cause().map(|cause| &*cause.rule), Some("row_remap"));
+    assert!(gpu.by_hand && gpu.is_for_a_person(minute(100_000)));
+    assert_eq!((gpu.strikes_at(minute(60)), gpu.ready_at), (1, minute(75)));
+}
+
+#[test]
+fn what_stood_against_a_component_before_an_admins_block_stands_afterwards() {
+    use Event::{
+        AdminCondemn, Block, CheckBegan, CheckPassed, Condemn, Drain, RepairBegan, Suspect,
+    };
+    let walks: [(&[Event], Phase, u32); 9] = [
+        (&[], Phase::Healthy, 0),
+        (&[Suspect], Phase::Suspect, 0),
+        (&[Suspect, CheckBegan], Phase::Suspect, 0),
+        (&[Drain], Phase::Draining, 0),
+        (&[Block], Phase::Blocked, 1),
+        (&[Block, RepairBegan], Phase::Blocked, 1),
+        (&[Block, Condemn], Phase::Rma, 1),
+        (&[AdminCondemn], Phase::Rma, 0),
+        // What passed its check has proven enough.
+        (&[Block, CheckBegan, CheckPassed], Phase::Healthy, 1),
+    ];
+    for (walk, phase, strikes) in walks {
+        let events: Vec<(Event, u64)> = walk
+            .iter()
+            .map(|event| (*event, 20))
+            .zip(0..)
+            .map(|((event, at), step)| (event, at * step))
+            .collect();
+        let mut gpu = play(&events);
+        block_for_an_hour(&mut gpu, 100);
+        change(&mut gpu, Event::Expired, 160).expect("legal");
+        let found = (gpu.phase, gpu.strikes_at(minute(160)), gpu.pending.clone());
+        assert_eq!(found, (phase, strikes, None), "{walk:?}");
+    }
+}
+
+#[test]
+fn a_second_fault_of_what_an_admin_took_over_is_no_second_strike() {
+    let mut gpu = play(&[(Event::Block, 0)]);
+    block_for_an_hour(&mut gpu, 1);
+    assert_eq!(change(&mut gpu, Event::Condemn, 2), Ok(Outcome::Remembered));
+    change(&mut gpu, Event::Expired, 61).expect("legal");
+    assert_eq!((gpu.phase, gpu.strikes_at(minute(61))), (Phase::Rma, 1));
+}
+
+#[test]
+fn what_was_only_for_a_person_still_is_after_an_admins_block() {
+    let mut gpu = Condition::new(TimeMs(0));
+    let mut fault = by_rule(Event::Block, "row_remap", minute(0));
+    fault.by_hand = true;
+    gpu.change(fault, Patience::default()).expect("legal");
+    block_for_an_hour(&mut gpu, 1);
+    assert!(!gpu.by_hand, "it ends by itself");
+    change(&mut gpu, Event::Expired, 61).expect("legal");
+    assert!(gpu.by_hand);
+}
+
+#[test]
+fn an_admin_who_gives_back_clears_what_was_kept_for_later() {
+    let mut gpu = play(&[(Event::Block, 0)]);
+    block_for_an_hour(&mut gpu, 1);
+    let other = by_rule(Event::Condemn, "xid", minute(2));
+    gpu.change(other, Patience::default()).expect("it is kept");
+    change(&mut gpu, Event::AdminUnblock, 3).expect("legal");
+    assert_eq!((gpu.phase, gpu.pending.clone()), (Phase::Healthy, None));
+    let mut muted: Vec<&str> = gpu.mutes.iter().map(|mute| &*mute.rule).collect();
+    muted.sort_unstable();
+    assert_eq!(muted, ["ecc", "xid"]);
+}
+
+#[test]
+fn an_incident_takes_back_what_was_kept_for_later() {
+    let mut gpu = Condition::new(TimeMs(0));
+    block_for_an_hour(&mut gpu, 0);
+    change(&mut gpu, Event::Block, 5).expect("it is kept");
+    assert!(!gpu.forgive("ecc", minute(5)), "it stays the admin's");
+    change(&mut gpu, Event::Expired, 60).expect("legal");
+    assert_eq!(gpu.phase, Phase::Healthy);
 }
 
 #[test]

@@ -152,6 +152,19 @@ impl RuleSet {
     /// The rule file that ships with Muster.
     pub const SHIPPED_TEXT: &'static str = include_str!("default.toml");
 
+    /// The same file with other spans, in seconds: from a first block until a passed check readmits, and of a first probation.
+    /// For clusters that do not live as long.
+    #[must_use]
+    pub fn shipped_text_with(first_wait_s: u64, first_probation_s: u64) -> String {
+        let wait = format!("first_wait_s = {first_wait_s}");
+        let probation = format!("first_probation_s = {first_probation_s}");
+        { Self::SHIPPED_TEXT.replacen("first_wait_s = 900", &wait, 1) }.replacen(
+            "first_probation_s = 3600",
+            &probation,
+            1,
+        )
+    }
+
     /// The rules that ship with Muster.
     ///
     /// # Errors

@@ -401,3 +401,19 @@ fn a_dry_run_counts_occurrences_over_the_history() {
     let added = dry_run(&old, &new, &near).added;
     assert_eq!((added[0].at, added[0].findings), (TimeMs(23 * HOUR_MS), 1));
 }
+
+#[test]
+fn the_shipped_rules_may_have_other_spans() {
+    let short = RuleSet::parse(&RuleSet::shipped_text_with(3, 5)).expect("it parses");
+    let spans = (
+        short.patience.first_wait_ms,
+        short.patience.first_probation_ms,
+    );
+    assert_eq!(spans, (3_000, 5_000));
+    let shipped = shipped();
+    assert_eq!(short.rules, shipped.rules);
+    assert_eq!(
+        RuleSet::shipped_text_with(900, 3_600),
+        RuleSet::SHIPPED_TEXT
+    );
+}

@@ -33,6 +33,9 @@ const PLANS_TRIED_MAX: usize = 16;
 /// A job is advised to take a shorter time limit only if it is at least so long, in milliseconds.
 const RUN_TIME_MS_MIN: u64 = 60_000;
 
+/// A span before a planned block that is told, in milliseconds: shorter ones would read as none.
+const SPAN_MS_MIN: u64 = 1_000;
+
 /// A remedy, and whether it is enough.
 pub(super) struct Advice {
     pub(super) remedy: Remedy,
@@ -250,9 +253,11 @@ impl Search<'_, '_> {
     fn sooner_over(self) -> Vec<Change> {
         let changes = self.state.index.block_changes.iter();
         let begins = changes.filter(|(_, _, change)| *change == BlockChange::Begins);
+        let asked = self.job.spec.scheduling.run_time_ms_max;
         let spans: BTreeSet<u64> = begins
             .take(PLANS_TRIED_MAX)
             .map(|(at, ..)| at.since(self.met.now))
+            .filter(|span| *span >= SPAN_MS_MIN && asked.is_none_or(|asked| asked > *span))
             .collect();
         let longest_first = spans.into_iter().rev();
         longest_first

@@ -158,9 +158,31 @@ async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
     };
     assert!(passed);
     assert_eq!(samples[..], measured);
-    rig.config.active_check = command("echo 'GEMM OK|miscompares=0'");
+    rig.config.active_check = command("echo 'GEMM OK|miscompares=0 gb_per_s=-1'");
     let ((passed, _), told) = rig.order_and_see(true, first, DeviceAction::Check).await;
     assert!(passed && told.is_empty());
+}
+
+#[test]
+fn figures_that_cannot_be_counted_are_as_many_as_can_be() {
+    let figure = |output: &str| {
+        let ran = Ran {
+            end: CheckEnd::Exited(0),
+            output: output.to_owned(),
+        };
+        figures(&ran).get(MISCOMPARES).copied()
+    };
+    let most = format!("bad|miscompares={}\n", i64::MAX);
+    assert_eq!(figure(&format!("{most}{most}")), Some(i64::MAX));
+    let beyond = format!("bad|miscompares={}0\n", u64::MAX);
+    assert_eq!(figure(&beyond), Some(i64::MAX));
+    assert_eq!(
+        figure("bad|miscompares=2\nworse|miscompares=3;1;1"),
+        Some(5)
+    );
+    // One that is negative takes nothing back.
+    assert_eq!(figure("bad|miscompares=2\nodd|miscompares=-2"), Some(2));
+    assert_eq!(figure("odd|miscompares=many"), None);
 }
 
 #[tokio::test]

@@ -1,0 +1,119 @@
+//! What runs where a rule waits for it to end: it leaves with its next checkpoint, and loses nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::apply::Step;
+use crate::apply::stopping::grace_ms;
+use crate::command::StopReason;
+use crate::feasibility::{Asker, Freed};
+use crate::health::component::Phase;
+use crate::health::{Component, DAY_MS};
+use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
+use crate::state::{Host, Job, State, TaskRun};
+use crate::time::TimeMs;
+
+/// How long work that saves itself waits for room elsewhere: what is drained is only suspected, and the work goes on meanwhile.
+/// From then on it leaves with its next checkpoint all the same. A day: our proposal.
+const PATIENCE_MS: u64 = DAY_MS;
+
+/// What tasks on one host hold of it.
+#[derive(Clone, Copy, Debug, Default)]
+struct Held {
+    gpus: u32,
+    cpus_milli: u32,
+    memory_mib: u64,
+}
+
+impl Step<'_> {
+    /// A unit has just saved its work: what of it runs where a rule drains goes on elsewhere. What saves nothing is left to its
+    /// end, however long that takes.
+    pub(in crate::apply) fn leave_what_drains(&mut self, id: (JobId, UnitIndex)) {
+        let Some((host, member)) = self.departure_of(id) else {
+            return;
+        };
+        let reason = StopReason::Drain { host };
+        let grace_ms = grace_ms(&self.job_mut(id.0).spec, &reason);
+        self.order_stop_at(id, member, reason, grace_ms);
+    }
+
+    /// From where a unit is to go on elsewhere, and the only member that would have to leave; none if it is to stay.
+    fn departure_of(&self, (id, index): (JobId, UnitIndex)) -> Option<(HostId, Option<TaskIndex>)> {
+        let state = &*self.state;
+        if !state.health.has_conditions() {
+            return None;
+        }
+        let job = state.job(id)?;
+        let attempt = job.unit(index)?.attempt.as_deref()?;
+        let membership = attempt.membership.as_deref();
+        let is_changing = membership.is_some_and(|it| it.leaving.is_some() || it.vacancy.is_some());
+        if attempt.stop.is_some() || is_changing {
+            return None;
+        }
+        let alive = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
+        let drained: Vec<(&TaskRun, TimeMs)> = alive
+            .filter_map(|run| Some((run, drained_since(state, run)?)))
+            .collect();
+        let (first, since) = drained.iter().min_by_key(|(_, since)| *since)?;
+        let member = (drained.len() == 1).then_some(first.task);
+        let is_patient = state.time.since(*since) < PATIENCE_MS;
+        let leaving = drained.iter().map(|(run, _)| *run);
+        if is_patient && !has_room(state, (job, index), leaving) {
+            return None;
+        }
+        Some((first.host, member))
+    }
+}
+
+/// Since when a rule waits for a task to end: on its host, or on a GPU of it.
+fn drained_since(state: &State, run: &TaskRun) -> Option<TimeMs> {
+    let gpus = run.gpus.iter().copied().map(Component::Gpu);
+    let places = gpus.chain([Component::Host(run.host)]);
+    let conditions = places.filter_map(|place| state.health.condition(&place));
+    let draining = conditions.filter(|condition| condition.phase == Phase::Draining);
+    draining.map(|condition| condition.since).min()
+}
+
+/// Whether as many hosts as tasks leave have room for what any of those holds. That is a look, not a plan: what the tasks have
+/// to have in common is not asked.
+fn has_room<'a>(
+    state: &State,
+    (job, unit): (&Job, UnitIndex),
+    leaving: impl Iterator<Item = &'a TaskRun>,
+) -> bool {
+    let mut by_host: BTreeMap<HostId, Held> = BTreeMap::new();
+    let mut accepted: BTreeSet<&str> = BTreeSet::new();
+    for run in leaving {
+        let Some((group, _)) = job.spec.group_of(run.task) else {
+            return false;
+        };
+        let held = by_host.entry(run.host).or_default();
+        held.gpus += group.resources.gpus;
+        held.cpus_milli += group.resources.cpus_milli;
+        held.memory_mib += group.resources.memory_mib;
+        let needs = &group.resources;
+        let classes = state.index.free.keys().map(|class| &**class);
+        // The class without a name has all hosts: it is for tasks without GPUs.
+        accepted.extend(classes.filter(|class| match needs.gpus {
+            0 => class.is_empty(),
+            _ => !class.is_empty() && needs.accepts_model(class),
+        }));
+    }
+    let most = by_host.values().fold(Held::default(), |most, held| Held {
+        gpus: most.gpus.max(held.gpus),
+        cpus_milli: most.cpus_milli.max(held.cpus_milli),
+        memory_mib: most.memory_mib.max(held.memory_mib),
+    });
+    let asker = Asker::at(job, unit, state.time);
+    let nothing = Freed::default();
+    let takes = |host: &Host| {
+        host.cpus_milli_free() >= most.cpus_milli
+            && host.memory_mib_free() >= most.memory_mib
+            && asker.named_out(host).is_none()
+            && asker.crowded_out(state, host, &nothing).is_none()
+    };
+    let free = { accepted.iter() }.filter_map(|class| state.index.free.get(*class));
+    let hosts = free.flat_map(|hosts| hosts.range((most.gpus, HostId(0))..));
+    let hosts = hosts.filter_map(|(_, host)| state.host(*host));
+    let roomy = hosts.filter(|host| takes(host)).take(by_host.len());
+    roomy.count() == by_host.len()
+}
