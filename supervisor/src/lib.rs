@@ -64,7 +64,7 @@ use std::process::ExitCode;
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use protocol::{
-    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, Stuck,
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag, Stuck,
     SupervisorMessage,
 };
 pub use run_id::{InvalidRunId, RunId};

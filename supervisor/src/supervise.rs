@@ -1,6 +1,7 @@
 //! A supervisor's life: claim, start, watch, bury.
 
 mod burial;
+mod gang;
 mod killing;
 mod stance;
 mod talk;
@@ -36,6 +37,7 @@ use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
 use crate::succession::Tenure;
+use crate::supervise::gang::Gang;
 use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
 
@@ -110,6 +112,7 @@ pub(crate) fn supervise(
         pulse,
         connections,
         stance: Stance::Goes,
+        gang: Gang::of(&spec),
         execs: Execs::default(),
         prepared: None,
         said: Said::default(),
@@ -137,6 +140,7 @@ pub(crate) struct Supervisor<'task> {
     stance: Stance,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
+    gang: Gang,
     /// Commands that users run beside the task.
     execs: Execs,
     said: Said,
@@ -210,6 +214,7 @@ impl Supervisor<'_> {
         if waits {
             let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
             spec.assignment.rank.master_port = master_port;
+            self.gang.begin(master_port);
         }
         let started = ready.start(&spec, self.directory);
         let (family, outputs) = started.map_err(|error| not_started(&error))?;
@@ -412,6 +417,7 @@ impl Supervisor<'_> {
             }
             // It has begun: told again by an agent that does not know.
             AgentRequest::Begin { .. } => {}
+            AgentRequest::Renew(place) => self.renew(place),
             AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = Stance::Still,
             AgentRequest::Suspend => {}
             AgentRequest::Resume => self.stance.resume(),

@@ -27,7 +27,7 @@ use crate::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use crate::command::{Exit, GpuHealth};
-use crate::desired::{DesiredState, TaskAssignment, TaskKey};
+use crate::desired::{DesiredState, Rendezvous, TaskAssignment, TaskKey};
 use crate::health::Finding;
 use crate::health::book::Order;
 use crate::health::outbox::Outbox;
@@ -151,6 +151,15 @@ pub enum Action {
         epoch: AttemptEpoch,
         /// The port that the gang meets on (`MASTER_PORT`).
         master_port: u16,
+    },
+    /// The gang of a task that runs meets elsewhere, because a member of it was swapped.
+    Renew {
+        /// Which.
+        key: TaskKey,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// Where it meets, and where its members are.
+        rendezvous: Box<Rendezvous>,
     },
     /// Let a task's processes stand still where they are, or go on.
     Suspend {

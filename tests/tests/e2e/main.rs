@@ -4,6 +4,7 @@
 mod agents;
 mod bad_input;
 mod clock;
+mod containers;
 mod dev_cluster;
 mod failover;
 mod gangs;
@@ -14,6 +15,12 @@ mod maintenance;
 mod newcomer;
 mod output;
 mod pipelines;
+#[path = "../../../supervisor/tests/supervisor/podman.rs"]
+#[expect(
+    dead_code,
+    reason = "engines that stop and start again are for the tests of supervisors"
+)]
+mod podman;
 mod preemption;
 mod queues;
 mod replica_disk;

@@ -19,7 +19,7 @@ use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::desired::TaskAssignment;
+use muster_core::desired::{Rendezvous, TaskAssignment};
 use muster_core::ids::{GpuUuid, JobId, UnitIndex};
 use muster_core::time::MonotonicMs;
 use muster_core::timings::{Timings, lease_warning_ms};
@@ -258,6 +258,16 @@ impl Runner {
             let request = AgentRequest::Begin { master_port };
             if handle.requests.try_send(request).is_err() {
                 tracing::debug!(%id, "the order to begin found no supervisor that takes it");
+            }
+        }
+    }
+
+    /// Tells a task where its gang meets now; one that is not held any more has ended.
+    pub(crate) fn renew(&self, id: RunId, rendezvous: Rendezvous) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = AgentRequest::Renew(rendezvous);
+            if handle.requests.try_send(request).is_err() {
+                tracing::debug!(%id, "the news of where a gang meets found no supervisor that takes it");
             }
         }
     }
