@@ -38,12 +38,14 @@ mod port;
 pub mod process;
 mod program;
 mod protocol;
+mod ready;
 mod rounds;
 mod run_id;
 mod said;
 mod secrets;
 pub mod segments;
 pub mod server;
+pub mod shared_memory;
 mod shipped;
 mod spec;
 mod start;
@@ -70,7 +72,8 @@ pub use protocol::{
 pub use run_id::{InvalidRunId, RunId};
 pub use shipped::Shipped;
 pub use spec::{
-    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec, format_of,
+    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, SharedMemoryPlace,
+    TaskSpec, format_of,
 };
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of

@@ -19,7 +19,6 @@ use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::LeaseClock;
 use crate::connections::{Connections, Incoming};
-use crate::container::ContainerEnd;
 use crate::directory::TaskDirectory;
 use crate::evidence;
 use crate::exec::Execs;
@@ -32,6 +31,7 @@ use crate::lines::LineStream;
 use crate::output::Output;
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, SupervisorMessage};
+use crate::ready::Ready;
 use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
@@ -206,13 +206,19 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before the start")
             });
         }
-        let ready = Family::prepare(self.spec, self.directory, kept)
+        let ready = Ready::prepare(self.spec, self.directory, kept)
             .map_err(|error| not_started(&error))?;
         let assignment = &self.spec.assignment;
         let waits = assignment.barrier && !assignment.released;
         let mut spec = self.spec.clone();
         if waits {
-            let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
+            let master_port = match self.wait_for_gang() {
+                Ok(master_port) => master_port,
+                Err(exit) => {
+                    ready.remove();
+                    return Err(exit);
+                }
+            };
             spec.assignment.rank.master_port = master_port;
             self.gang.begin(master_port);
         }
@@ -335,25 +341,6 @@ impl Supervisor<'_> {
         }
         task.family.close(false);
         (exit, None)
-    }
-
-    /// Whether the task was a process that was started, ended by itself, and had nothing that others have not.
-    fn was_plain(&self) -> bool {
-        let assignment = &self.spec.assignment;
-        let execution = &assignment.execution;
-        let is_special = assignment.barrier
-            || execution.container.is_some()
-            || !execution.secrets.is_empty()
-            || self.execs.were_opened();
-        !is_special && self.stopping.is_none() && !self.lease.is_stopping() && self.broken.is_none()
-    }
-
-    /// What the end of a container's runner cannot say.
-    fn container_end(&self) -> ContainerEnd {
-        match self.spec.assignment.execution.container {
-            Some(_) => ContainerEnd::read(self.directory),
-            None => ContainerEnd::default(),
-        }
     }
 
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {

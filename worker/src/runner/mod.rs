@@ -10,6 +10,7 @@ mod link;
 mod removal;
 mod scratch;
 mod server;
+mod shared_memory;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -32,6 +33,7 @@ use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
+pub(crate) use shared_memory::SharedMemoryHost;
 pub(crate) use adopt::rebooted;
 use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
@@ -40,6 +42,7 @@ use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::container::{self, Remains};
+use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{
     AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
 };
@@ -71,6 +74,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) log_limits: LogLimits,
     /// Where cgroups can be made; none if tasks are to have none, or the host has none for us.
     pub(crate) cgroups: Option<CgroupHost>,
+    /// Where attempts have shared memory of their own; they use the host's if none.
+    pub(crate) shared_memory: Option<SharedMemoryHost>,
     /// Whether tasks are held to their CPUs also while others leave theirs idle.
     pub(crate) cpu_quota: bool,
     /// What tasks share out.
@@ -415,6 +420,10 @@ async fn clear(
             }
             if spec.assignment.execution.container.is_some() {
                 clear_container(&directory, &spec);
+            }
+            if let Some(place) = &spec.confinement.shared_memory {
+                remove_unless_used(&place.folder)
+                    .map_err(|error| (place.folder.clone(), error))?;
             }
             if let Some(secrets) = &spec.secrets.target {
                 files::remove_directory(secrets)
