@@ -270,6 +270,8 @@ pub struct Agent {
     leader: LeadershipEpoch,
     /// The desired state in force; none until a leader sent one to this process.
     desired: Option<Desired>,
+    /// Whether something of it that the worker will start had to wait when it was last compared with what the worker holds.
+    has_pending: bool,
     /// What the worker holds; one attempt per task.
     tasks: BTreeMap<TaskKey, AgentTask>,
     /// What was started before; durable.

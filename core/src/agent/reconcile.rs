@@ -39,17 +39,46 @@ impl Agent {
             .map(|(key, task)| (*key, verdict(task, desired.tasks.get(key))))
             .collect();
         for (key, verdict) in verdicts {
-            match verdict {
-                Verdict::Keep => {}
-                Verdict::Stop(stop) => self.stop(key, stop, actions),
-                Verdict::Begin(master_port) => self.begin(key, master_port, actions),
-                Verdict::Renew(rendezvous) => self.renew(key, rendezvous, actions),
-                Verdict::Suspend(suspended) => self.suspend(key, suspended, actions),
-                Verdict::Release => self.release(key, actions),
-            }
+            self.follow(key, verdict, actions);
         }
         self.remove_checkpoints(actions);
         self.start_pending(now, actions);
+        self.has_pending = self.lacks_some();
+    }
+
+    /// The same after news of one task: the others are as they were, and what waits may have waited for what it held.
+    pub(super) fn reconcile_one(
+        &mut self,
+        key: TaskKey,
+        now: MonotonicMs,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.has_pending {
+            self.reconcile(now, actions);
+        } else if let (Some(desired), Some(task)) = (&self.desired, self.tasks.get(&key)) {
+            let verdict = verdict(task, desired.tasks.get(&key));
+            self.follow(key, verdict, actions);
+        }
+    }
+
+    fn follow(&mut self, key: TaskKey, verdict: Verdict, actions: &mut Vec<Action>) {
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Stop(stop) => self.stop(key, stop, actions),
+            Verdict::Begin(master_port) => self.begin(key, master_port, actions),
+            Verdict::Renew(rendezvous) => self.renew(key, rendezvous, actions),
+            Verdict::Suspend(suspended) => self.suspend(key, suspended, actions),
+            Verdict::Release => self.release(key, actions),
+        }
+    }
+
+    /// Whether an attempt that the worker will start waits for something.
+    fn lacks_some(&self) -> bool {
+        let Some(desired) = &self.desired else {
+            return false;
+        };
+        let mut wanted = desired.tasks.values();
+        wanted.any(|assignment| self.is_to_start(assignment))
     }
 
     /// Has folders removed that the leader says are not kept any more, each once, and only by the attempt that runs.
