@@ -4,6 +4,7 @@ use muster_core::command::Exit;
 
 use super::{SuperviseError, Supervisor, during, milliseconds};
 use crate::clock::wall_clock;
+use crate::container::ContainerEnd;
 use crate::directory::ExitRecord;
 use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK};
 use crate::output::complain;

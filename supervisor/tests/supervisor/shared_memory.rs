@@ -24,8 +24,8 @@ fn home() -> Option<tempfile::TempDir> {
         ));
         return None;
     }
-    let home = tempfile::Builder::new().prefix("muster-test-");
-    Some(home.tempdir_in("/dev/shm").unwrap())
+    let mut home = tempfile::Builder::new();
+    Some(home.prefix("muster-test-").tempdir_in("/dev/shm").unwrap())
 }
 
 fn place(home: &Path, attempt: &str) -> SharedMemoryPlace {
