@@ -15,7 +15,9 @@ use crate::control::{self, TaskRequest};
 use crate::directory::TaskDirectory;
 use crate::limits::CONTROL_CONNECTIONS_MAX;
 use crate::lines::LineStream;
-use crate::protocol::{AgentRequest, ControlAnswer, ControlNotice, GangNotice, PreemptFlag, SupervisorMessage};
+use crate::protocol::{
+    AgentRequest, ControlAnswer, ControlNotice, GangNotice, PreemptFlag, SupervisorMessage,
+};
 
 /// What is polled before all others: who wants to connect.
 const LISTENERS: usize = 2;

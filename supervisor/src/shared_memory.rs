@@ -208,7 +208,9 @@ fn namespace_of_others(folder: &Path) -> io::Result<Option<OwnedFd>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         text => text?,
     };
-    let members = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+    let members = text
+        .lines()
+        .filter_map(|line| serde_json::from_str(line).ok());
     let found = members.filter_map(|member: ProcessIdentity| {
         let namespace = File::open(format!("/proc/{}/ns/ipc", member.pid)).ok()?;
         // Its number is nobody else's as long as it lives.

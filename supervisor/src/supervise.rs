@@ -206,8 +206,8 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before the start")
             });
         }
-        let ready = Ready::prepare(self.spec, self.directory, kept)
-            .map_err(|error| not_started(&error))?;
+        let ready =
+            Ready::prepare(self.spec, self.directory, kept).map_err(|error| not_started(&error))?;
         let assignment = &self.spec.assignment;
         let waits = assignment.barrier && !assignment.released;
         let mut spec = self.spec.clone();

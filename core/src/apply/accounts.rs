@@ -3,7 +3,9 @@
 use crate::apply::Step;
 use crate::apply::verdict::Verdict;
 use crate::ids::{JobId, UnitIndex};
-use crate::state::{Attempt, Entry, Halt, Job, Joined, Kind, RestartReason, TaskRun, Unit, Vacancy};
+use crate::state::{
+    Attempt, Entry, Halt, Job, Joined, Kind, RestartReason, TaskRun, Unit, Vacancy,
+};
 use crate::time::TimeMs;
 
 impl Step<'_> {

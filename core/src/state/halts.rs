@@ -72,7 +72,13 @@ mod tests {
         let halt = halt(10, 20);
         let within = |from, until| halt.within_ms(TimeMs(from), TimeMs(until));
         assert_eq!(
-            [within(0, 30), within(12, 30), within(0, 12), within(20, 30), within(0, 10)],
+            [
+                within(0, 30),
+                within(12, 30),
+                within(0, 12),
+                within(20, 30),
+                within(0, 10)
+            ],
             [10, 8, 2, 0, 0]
         );
     }
@@ -90,7 +96,15 @@ mod tests {
         assert_eq!(attempt.halts.len(), limits::HALTS_PER_ATTEMPT_MAX);
         let sum: u64 = attempt.halts.iter().map(Halt::span_ms).sum();
         assert_eq!(sum, count * 7);
-        assert_eq!(attempt.halts.last(), Some(&halt((count - 1) * 100, (count - 1) * 100 + 7)));
-        assert!(attempt.halts.windows(2).all(|two| two[0].until <= two[1].from));
+        assert_eq!(
+            attempt.halts.last(),
+            Some(&halt((count - 1) * 100, (count - 1) * 100 + 7))
+        );
+        assert!(
+            attempt
+                .halts
+                .windows(2)
+                .all(|two| two[0].until <= two[1].from)
+        );
     }
 }

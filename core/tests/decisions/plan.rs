@@ -8,7 +8,9 @@ use muster_core::command::{Command as Replicated, JobDefaults, Planned, TaskOutc
 use muster_core::desired;
 use muster_core::ids::TaskIndex;
 use muster_core::plan::{Blocker, Budget, explain};
-use muster_core::quota::{Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
+use muster_core::quota::{
+    Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
+};
 use muster_core::spec::{Condition, Container, Dependency, JobSpec, Packing};
 use muster_core::testing;
 

@@ -8,7 +8,9 @@ use muster_core::beat::SpoilReport;
 use muster_core::desired::{CheckpointRef, TaskAssignment};
 use muster_core::spec::StopWarning;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::{AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage};
+use muster_supervisor::{
+    AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage,
+};
 
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;

@@ -155,7 +155,9 @@ fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
 /// A task's connection that wants to hear where its gang meets, after the answer.
 fn watch_gang(rig: &Rig) -> BufReader<UnixStream> {
     let mut stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
-    stream.write_all(b"{\"op\":\"watch\",\"gang\":true}\n").unwrap();
+    stream
+        .write_all(b"{\"op\":\"watch\",\"gang\":true}\n")
+        .unwrap();
     let mut reader = BufReader::new(stream);
     assert_eq!(line(&mut reader), r#"{"ok":true}"#);
     reader
@@ -228,7 +230,9 @@ fn the_hosts_of_a_large_gang_are_taken() {
     }];
     let mut rig = Rig::start(task, LONG_LEASE_MS);
     rig.hear_started();
-    let names: Vec<String> = (0..16_384).map(|number| format!("node{number:05}.of-a-large-cluster")).collect();
+    let names: Vec<String> = (0..16_384)
+        .map(|number| format!("node{number:05}.of-a-large-cluster"))
+        .collect();
     let names: Vec<&str> = names.iter().map(String::as_str).collect();
     rig.say(&meeting("node0", 26_000, &names));
     let hostfile = rig.directory.hostfile();

@@ -109,7 +109,10 @@ fn members_of_an_attempt_share_it_until_the_last_one_ends() {
     drop(first);
     remove_unless_used(&place.folder).unwrap();
     assert!(place.folder.join("board").exists());
-    let mut third = start(script("cat /dev/shm/board; wc -l < /proc/sysvipc/shm"), &place);
+    let mut third = start(
+        script("cat /dev/shm/board; wc -l < /proc/sysvipc/shm"),
+        &place,
+    );
     assert_eq!(third.hear_exit().code, Some(0));
     assert_eq!(third.output(), b"mine\n2\n");
     second.say(&muster_supervisor::AgentRequest::Stop {
@@ -140,7 +143,10 @@ fn a_task_says_to_its_supervisor_what_it_must_although_its_shared_memory_is_its_
 fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
     let Some(home) = home() else { return };
     let place = place(home.path(), "7-0-1");
-    let rig = start(script("echo x > /dev/shm/left; echo up > up; sleep 1000"), &place);
+    let rig = start(
+        script("echo x > /dev/shm/left; echo up > up; sleep 1000"),
+        &place,
+    );
     assert_eq!(rig.scratch_file("up"), "up");
     // Also while it lives: then it is kept.
     remove_unless_used(&place.folder).unwrap();

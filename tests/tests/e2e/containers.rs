@@ -97,7 +97,9 @@ async fn a_job_runs_in_a_container_and_is_read_entered_and_cancelled() {
         "{beside:?}"
     );
 
-    let cancelled = cluster.muster(&["job", "cancel", &id, "--reason", "seen enough"]).await;
+    let cancelled = cluster
+        .muster(&["job", "cancel", &id, "--reason", "seen enough"])
+        .await;
     assert_eq!(cancelled.code, 0, "{cancelled:?}");
     let ended = client.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Cancelled, "{ended:?}");
@@ -119,11 +121,27 @@ async fn a_container_ends_as_its_program_does_and_an_image_that_is_not_there_say
     assert!(shown.contains("exit code 3"), "{shown}");
     expect_nothing_left(&cluster, &podman, job).await;
 
-    let words = ["job", "submit", "--image", "localhost/nosuch:1", "--pull", "never", "-o", "name"];
-    let id = cluster.muster(&[&words[..], &["--", "true"]].concat()).await.ok();
+    let words = [
+        "job",
+        "submit",
+        "--image",
+        "localhost/nosuch:1",
+        "--pull",
+        "never",
+        "-o",
+        "name",
+    ];
+    let id = cluster
+        .muster(&[&words[..], &["--", "true"]].concat())
+        .await
+        .ok();
     let why = eventually("the engine's word", async || {
-        let run = cluster.muster(&["job", "events", id.trim(), "-o", "jsonl"]).await;
-        run.stdout.contains("IMAGE_UNAVAILABLE").then_some(run.stdout)
+        let run = cluster
+            .muster(&["job", "events", id.trim(), "-o", "jsonl"])
+            .await;
+        run.stdout
+            .contains("IMAGE_UNAVAILABLE")
+            .then_some(run.stdout)
     })
     .await;
     assert!(why.contains("nosuch"), "{why}");

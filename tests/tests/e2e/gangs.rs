@@ -227,7 +227,9 @@ async fn hosts_of_gang(folder: &Path, fits: impl Fn(&[String]) -> bool) -> Vec<S
     eventually("rank 0's hosts", async || {
         let text = std::fs::read_to_string(folder.join("hosts")).ok()?;
         let hosts = text.lines().map(|line| line.strip_suffix(" slots=1"));
-        let hosts: Vec<String> = hosts.map(|it| it.map(str::to_owned)).collect::<Option<_>>()?;
+        let hosts: Vec<String> = hosts
+            .map(|it| it.map(str::to_owned))
+            .collect::<Option<_>>()?;
         (hosts.len() == 3 && fits(&hosts)).then_some(hosts)
     })
     .await
@@ -269,7 +271,11 @@ async fn survivors_learn_where_a_new_member_is() {
     let job = submit(&client, spec).await;
     let attempt = only_attempt(&client, job).await;
     let expected = |attempt: &v1::Attempt| -> Vec<String> {
-        attempt.tasks.iter().map(|run| address_of(&run.host)).collect()
+        attempt
+            .tasks
+            .iter()
+            .map(|run| address_of(&run.host))
+            .collect()
     };
     let before = hosts_of_gang(&folder, |hosts| *hosts == expected(&attempt)).await;
     assert!(!folder.join("heard").exists());

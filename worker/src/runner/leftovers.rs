@@ -9,8 +9,8 @@ use std::io;
 use std::os::unix::ffi::OsStrExt;
 
 use muster_supervisor::container::{self, Remains};
-use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
+use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
 use super::RunnerConfig;

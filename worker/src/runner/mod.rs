@@ -33,7 +33,6 @@ use crate::gpu::HandOver;
 use crate::inbox::{Incoming, Outbox};
 use crate::limits::{DIRECTORIES_AT_ONCE_MAX, LEASE_EXTENSION_MS_MIN};
 use crate::metrics;
-pub(crate) use shared_memory::SharedMemoryHost;
 pub(crate) use adopt::rebooted;
 use checkpoint_folders::CheckpointFolders;
 use idle::IdleSupervisors;
@@ -48,6 +47,7 @@ use muster_supervisor::{
 };
 use scratch::ScratchFolders;
 use server::SupervisorServer;
+pub(crate) use shared_memory::SharedMemoryHost;
 
 /// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
 /// the grace.
@@ -422,8 +422,7 @@ async fn clear(
                 clear_container(&directory, &spec);
             }
             if let Some(place) = &spec.confinement.shared_memory {
-                remove_unless_used(&place.folder)
-                    .map_err(|error| (place.folder.clone(), error))?;
+                remove_unless_used(&place.folder).map_err(|error| (place.folder.clone(), error))?;
             }
             if let Some(secrets) = &spec.secrets.target {
                 files::remove_directory(secrets)

@@ -6,8 +6,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use muster_core::desired::TaskAssignment;
-use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
 use muster_supervisor::SharedMemoryPlace;
+use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
 
 /// Where programs look for shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";

@@ -352,7 +352,12 @@ async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
     assert_eq!(host.scratch_file(&task, "up"), "up");
     let shared = std::fs::read_dir(run.path()).unwrap();
     let mut shared = shared.map(|entry| entry.unwrap().path());
-    let shared = shared.find(|path| path.file_name().unwrap().to_string_lossy().starts_with("shared-"));
+    let shared = shared.find(|path| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("shared-")
+    });
     let left = shared.unwrap().join(format!("{}-0-1/left", task.key.job));
     assert!(left.exists(), "{}", left.display());
     assert!(!Path::new("/dev/shm/left").exists());

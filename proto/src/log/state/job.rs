@@ -10,7 +10,8 @@ use muster_core::ids::{
 };
 use muster_core::spec::JobSpec;
 use muster_core::state::{
-    Attempt, Barrier, Claim, Halt, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, Claim, Halt, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun,
+    Unit,
 };
 use muster_core::time::TimeMs;
 
