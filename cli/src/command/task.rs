@@ -195,8 +195,12 @@ impl Watch {
         };
         let format = options.screen().format;
         let text = match &notice {
-            ControlNotice::Stop(stop) => shown(format, stop, (&stop.reason, &sentence(stop)))?,
-            ControlNotice::Gang(gang) => shown(format, gang, ("gang", &meeting(gang)))?,
+            ControlNotice::Stop(stop) => shown(
+                format,
+                stop,
+                (stop.reason.as_str(), sentence(stop).as_str()),
+            )?,
+            ControlNotice::Gang(gang) => shown(format, gang, ("gang", meeting(gang).as_str()))?,
         };
         options.screen().data(&text)?;
         Ok(Exit::Ok)

@@ -8,6 +8,7 @@ use muster_core::spec::{JobSpec, Lifecycle, SuspendMode};
 use muster_core::state::{Halt, State, Suspension};
 use muster_core::time::TimeMs;
 
+use super::retries::change_units;
 use super::{JOB, REQUEST, spec};
 
 /// Commands that suspend jobs and let them go on, under the names of their files.
@@ -76,13 +77,11 @@ pub(crate) fn kinds() -> Vec<EventKind> {
 pub(crate) fn state_with_halts() -> State {
     let mut parts = super::state::parts();
     parts.ledger.halted_gpu_ms = 1_600;
-    for job in &mut parts.jobs {
-        for unit in job.units.iter_mut().map(|(_, unit)| Arc::make_mut(unit)) {
-            if let Some(attempt) = &mut unit.attempt {
-                Arc::make_mut(attempt).halts = vec![halt(4_000, 4_100), halt(4_200, 4_300)];
-            }
+    change_units(&mut parts, |unit| {
+        if let Some(attempt) = &mut unit.attempt {
+            Arc::make_mut(attempt).halts = vec![halt(4_000, 4_100), halt(4_200, 4_300)];
         }
-    }
+    });
     State::restore(parts)
 }
 

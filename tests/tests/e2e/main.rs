@@ -16,10 +16,6 @@ mod newcomer;
 mod output;
 mod pipelines;
 #[path = "../../../supervisor/tests/supervisor/podman.rs"]
-#[expect(
-    dead_code,
-    reason = "engines that stop and start again are for the tests of supervisors"
-)]
 mod podman;
 mod preemption;
 mod queues;

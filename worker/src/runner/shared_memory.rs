@@ -29,12 +29,13 @@ impl SharedMemoryHost {
         }
         // It may be a link on old systems.
         let shared = fs::canonicalize(SHARED_MEMORY).ok()?;
-        let below = fs::canonicalize(run).ok()?;
-        let first = { below.strip_prefix(&shared).ok() }.and_then(|path| path.iter().next());
-        Some(Self {
-            visible: first.map(|name| shared.join(name)),
-            folder,
-        })
+        let run = fs::canonicalize(run).ok()?;
+        let visible = match run.strip_prefix(&shared) {
+            // Tasks could not see their own directories: none of those may lie in there directly.
+            Ok(below) => Some(shared.join(below.iter().next()?)),
+            Err(_) => None,
+        };
+        Some(Self { folder, visible })
     }
 
     /// Where a task's attempt has its own; none for one that uses the host's: it has no GPU and is no member of a gang, or its

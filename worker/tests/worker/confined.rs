@@ -358,7 +358,10 @@ async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
             .to_string_lossy()
             .starts_with("shared-")
     });
-    let left = shared.unwrap().join(format!("{}-0-1/left", task.key.job));
+    let left = shared.unwrap().join(format!(
+        "{}-{}-{}/left",
+        task.key.job, task.unit, task.attempt
+    ));
     assert!(left.exists(), "{}", left.display());
     assert!(!Path::new("/dev/shm/left").exists());
     // A supervisor that is killed removes nothing.
