@@ -56,6 +56,18 @@ impl Belongings {
         leave(self.shared_memory);
     }
 
+    /// Makes what is still missing, and finds the program.
+    fn complete(
+        &mut self,
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+    ) -> Result<(Program, ChildSetup), String> {
+        self.shared_memory = shared_memory(spec)?;
+        let program = find_program(spec, directory, &self.secrets)?;
+        let setup = ChildSetup::of(spec, &self.cgroups, getpid())?;
+        Ok((program, setup))
+    }
+
     /// Lets it go once nothing of the task lives; keeps those cgroups for the next task, if there may be one, that can be kept.
     pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
         self.secrets.remove();
@@ -106,13 +118,7 @@ impl Ready {
             secrets,
             shared_memory: None,
         };
-        let prepared = (|| {
-            belongings.shared_memory = shared_memory(spec)?;
-            let program = find_program(spec, directory, &belongings.secrets)?;
-            let setup = ChildSetup::of(spec, &belongings.cgroups, getpid())?;
-            Ok((program, setup))
-        })();
-        let (program, setup) = match prepared {
+        let (program, setup) = match belongings.complete(spec, directory) {
             Ok(prepared) => prepared,
             Err(error) => {
                 belongings.remove();
