@@ -133,6 +133,43 @@ pub struct GangHost {
     pub slots: u32,
 }
 
+/// Where a gang meets and where its members are: what changes for those who go on when another one is swapped.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Rendezvous {
+    /// Address of rank 0's host (`MASTER_ADDR`).
+    pub master_address: String,
+    /// Port that rank 0 listens on (`MASTER_PORT`).
+    pub master_port: u16,
+    /// The gang's hosts in the order of `node_rank`; only rank 0 is told.
+    #[serde(default)]
+    pub hosts: Vec<GangHost>,
+}
+
+impl TaskAssignment {
+    /// Where its gang meets.
+    #[must_use]
+    pub fn rendezvous(&self) -> Rendezvous {
+        Rendezvous {
+            master_address: self.rank.master_address.clone(),
+            master_port: self.rank.master_port,
+            hosts: self.gang_hosts.clone(),
+        }
+    }
+
+    /// Whether its gang meets there.
+    #[must_use]
+    pub fn meets_at(&self, place: &Rendezvous) -> bool {
+        let Rendezvous {
+            master_address,
+            master_port,
+            hosts,
+        } = place;
+        self.rank.master_port == *master_port
+            && self.rank.master_address == *master_address
+            && self.gang_hosts == *hosts
+    }
+}
+
 /// What distributed frameworks want to know.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RankInfo {
@@ -324,13 +361,14 @@ fn newest_checkpoint(unit: &Unit) -> Option<CheckpointRef> {
     })
 }
 
-/// An attempt's hosts in the order in which the ranks first come to them, with how many tasks each has.
+/// An attempt's hosts in the order in which the ranks first come to them, with how many tasks each has; a member whose
+/// place is vacant counts where it was.
 fn gang_hosts(state: &State, attempt: &Attempt) -> Vec<GangHost> {
     let mut slots: BTreeMap<HostId, u32> = BTreeMap::new();
-    for task in &attempt.tasks {
+    for task in attempt.runs() {
         *slots.entry(task.host).or_default() += 1;
     }
-    let hosts = attempt.hosts().into_iter();
+    let hosts = nodes(attempt).into_iter();
     hosts
         .map(|host| GangHost {
             address: state

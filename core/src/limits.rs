@@ -97,6 +97,8 @@ pub const CHECKPOINTS_TOLD_MAX: usize = 16;
 pub const SPOILS_TOLD_MAX: usize = CHECKPOINTS_PER_JOB_MAX;
 /// Past attempts remembered per unit, newest last.
 pub const ATTEMPTS_KEPT_PER_UNIT_MAX: usize = 8;
+/// Times at which an attempt stood still that are told apart: of more the oldest are added up.
+pub const HALTS_PER_ATTEMPT_MAX: usize = 16;
 /// Longest back-off between two attempts of a failing unit: one hour.
 pub const BACKOFF_MS_MAX: u64 = 3_600_000;
 /// Start errors in a row after which a unit fails: a typing error in a command must not loop.

@@ -89,6 +89,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_lives", samples::lives::state()),
         ("state_with_barrier", samples::barrier::state()),
         ("state_with_suspension", samples::suspension::state()),
+        ("state_with_halts", samples::suspension::state_with_halts()),
         ("state_with_members", samples::members::state()),
         ("state_with_retries", samples::retries::state()),
         ("state_with_health", samples::health::state()),
@@ -153,6 +154,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::lives::state())[8], 4);
     assert_eq!(written(&samples::barrier::state())[8], 4);
     assert_eq!(written(&samples::suspension::state())[8], 4);
+    assert_eq!(written(&samples::suspension::state_with_halts())[8], 4);
     assert_eq!(written(&samples::members::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);

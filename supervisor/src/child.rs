@@ -11,6 +11,7 @@ use rustix::thread::{CpuSet, sched_setaffinity};
 
 use crate::cgroup::Cgroups;
 use crate::kernel_limits;
+use crate::shared_memory::Entry;
 use crate::spec::{CpuPlace, TaskSpec};
 use crate::sys;
 
@@ -24,6 +25,8 @@ pub(crate) struct ChildSetup {
     cpus: Option<CpuSet>,
     /// Bits of the memory nodes that its memory comes from first; any if there are none.
     nodes: Vec<libc::c_ulong>,
+    /// The way to its attempt's shared memory; it stays in the host's if none.
+    shared_memory: Option<Entry>,
 }
 
 impl ChildSetup {
@@ -49,6 +52,7 @@ impl ChildSetup {
             limits,
             cpus: place.map(cpus),
             nodes: place.map(|place| mask(&place.nodes)).unwrap_or_default(),
+            shared_memory: None,
         })
     }
 
@@ -60,6 +64,15 @@ impl ChildSetup {
             limits: Vec::new(),
             cpus: None,
             nodes: Vec::new(),
+            shared_memory: None,
+        }
+    }
+
+    /// The same with shared memory that is not the host's.
+    pub(crate) fn entering(self, shared_memory: Entry) -> Self {
+        Self {
+            shared_memory: Some(shared_memory),
+            ..self
         }
     }
 
@@ -78,6 +91,9 @@ impl ChildSetup {
         set_parent_process_death_signal(Some(Signal::KILL))?;
         for door in &self.doors {
             rustix::io::write(door, b"0")?;
+        }
+        if let Some(entry) = &self.shared_memory {
+            entry.enter()?;
         }
         if let Some(cpus) = &self.cpus {
             sched_setaffinity(None, cpus)?;

@@ -15,7 +15,9 @@ use crate::control::{self, TaskRequest};
 use crate::directory::TaskDirectory;
 use crate::limits::CONTROL_CONNECTIONS_MAX;
 use crate::lines::LineStream;
-use crate::protocol::{AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage};
+use crate::protocol::{
+    AgentRequest, ControlAnswer, ControlNotice, GangNotice, PreemptFlag, SupervisorMessage,
+};
 
 /// What is polled before all others: who wants to connect.
 const LISTENERS: usize = 2;
@@ -46,6 +48,8 @@ pub(crate) struct Connections {
     is_quiet: Cell<bool>,
     /// Connections that want to hear when the task is asked to stop.
     watching: BTreeSet<ConnectionId>,
+    /// Those of them that want to hear where its gang meets, too.
+    watching_gang: BTreeSet<ConnectionId>,
 }
 
 impl Connections {
@@ -69,6 +73,7 @@ impl Connections {
             next_control: 0,
             is_quiet: Cell::new(false),
             watching: BTreeSet::new(),
+            watching_gang: BTreeSet::new(),
         })
     }
 
@@ -172,7 +177,23 @@ impl Connections {
         self.answer(connection, &ControlAnswer::done());
         self.watching.insert(connection);
         if let Some(stop) = stop {
-            self.notify(connection, stop);
+            self.notify(connection, &ControlNotice::Stop(stop.clone()));
+        }
+    }
+
+    /// A connection that watches wants to hear where the task's gang meets, too: at once if that is not where it did.
+    pub(crate) fn watch_gang(&mut self, connection: ConnectionId, moved: Option<GangNotice>) {
+        self.watching_gang.insert(connection);
+        if let Some(notice) = moved {
+            self.notify(connection, &ControlNotice::Gang(notice));
+        }
+    }
+
+    /// Tells those who want to hear it where the task's gang meets.
+    pub(crate) fn tell_gang(&mut self, notice: GangNotice) {
+        let notice = ControlNotice::Gang(notice);
+        for connection in self.watching_gang.clone() {
+            self.notify(connection, &notice);
         }
     }
 
@@ -184,15 +205,15 @@ impl Connections {
 
     /// Tells those who want to hear it that the task is asked to stop.
     pub(crate) fn tell_watchers(&mut self, stop: &PreemptFlag) {
+        let notice = ControlNotice::Stop(stop.clone());
         for connection in self.watching.clone() {
-            self.notify(connection, stop);
+            self.notify(connection, &notice);
         }
     }
 
-    fn notify(&mut self, connection: ConnectionId, stop: &PreemptFlag) {
-        let notice = ControlNotice { stop: stop.clone() };
+    fn notify(&mut self, connection: ConnectionId, notice: &ControlNotice) {
         if let Some(stream) = self.control.get_mut(&connection)
-            && !stream.send(&notice)
+            && !stream.send(notice)
         {
             self.control.remove(&connection);
         }
@@ -201,7 +222,7 @@ impl Connections {
     fn accept(&mut self, incoming: &mut Vec<Incoming>) {
         // The newest agent is the one that counts: an older one is dead or about to notice.
         while let Ok((stream, _)) = self.agents.accept() {
-            if let Ok(stream) = LineStream::new(stream) {
+            if let Ok(stream) = LineStream::of_agent(stream) {
                 self.agent = Some(stream);
                 self.is_first_agent = false;
                 incoming.push(Incoming::AgentConnected);
@@ -210,7 +231,7 @@ impl Connections {
         while let Ok((stream, _)) = self.controls.accept() {
             // One too many is hung up on at once, which the task can see.
             if self.control.len() < CONTROL_CONNECTIONS_MAX
-                && let Ok(stream) = LineStream::new(stream)
+                && let Ok(stream) = LineStream::of_task(stream)
             {
                 self.control.insert(self.next_control, stream);
                 self.next_control += 1;
@@ -236,6 +257,7 @@ impl Connections {
 
     fn receive_from_task(&mut self, incoming: &mut Vec<Incoming>) {
         let (epoch, watching) = (self.epoch, &mut self.watching);
+        let watching_gang = &mut self.watching_gang;
         self.control.retain(|connection, stream| {
             let mut alive = stream.fill() && stream.flush();
             while let Some(line) = stream.next_line() {
@@ -246,6 +268,7 @@ impl Connections {
             }
             if !alive {
                 watching.remove(connection);
+                watching_gang.remove(connection);
             }
             alive
         });

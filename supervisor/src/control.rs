@@ -15,8 +15,11 @@ pub(crate) enum TaskRequest {
     Progress(u64),
     /// A checkpoint of an earlier attempt cannot be read.
     Spoil(SpoilReport),
-    /// The connection wants to hear when the task is asked to stop.
-    Watch,
+    /// The connection wants to hear when the task is asked to stop, and perhaps where its gang meets.
+    Watch {
+        /// Whether it does.
+        gang: bool,
+    },
 }
 
 /// A checkpoint that a task registers on its control socket.
@@ -56,7 +59,7 @@ pub(crate) fn parse(line: &[u8], ours: u64) -> Result<TaskRequest, String> {
             }
             Ok(TaskRequest::Spoil(SpoilReport { step, reason }))
         }
-        ControlRequest::Watch {} => Ok(TaskRequest::Watch),
+        ControlRequest::Watch { gang } => Ok(TaskRequest::Watch { gang }),
         ControlRequest::Commit {
             step,
             path,
@@ -124,6 +127,8 @@ mod tests {
         }
         let progress = parse(br#"{"op":"progress","step":3}"#, 1);
         assert_eq!(progress, Ok(TaskRequest::Progress(3)));
-        assert_eq!(parse(br#"{"op":"watch"}"#, 1), Ok(TaskRequest::Watch));
+        let watch = |gang| Ok(TaskRequest::Watch { gang });
+        assert_eq!(parse(br#"{"op":"watch"}"#, 1), watch(false));
+        assert_eq!(parse(br#"{"op":"watch","gang":true}"#, 1), watch(true));
     }
 }

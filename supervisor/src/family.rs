@@ -4,28 +4,19 @@
 //! of the task lives, the supervisor has a child; when it has none, nothing of the task lives.
 
 use std::cell::Cell;
-use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use muster_core::command::{Exit, SignalSender};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait, waitpid};
 
-use crate::cgroup::{Cgroups, KeptCgroups, Limits, Shortage};
-use crate::child::ChildSetup;
+use crate::cgroup::{KeptCgroups, Shortage};
 use crate::container::{self, Removal};
-use crate::directory::TaskDirectory;
-use crate::environment;
-use crate::hostfile;
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
-use crate::program;
+use crate::ready::Belongings;
 use crate::rounds::Rounds;
 use crate::secrets::Secrets;
-use crate::spec::TaskSpec;
-use crate::start::{self, Started};
-use crate::sys;
+use crate::start::Started;
 
 /// Looks for processes that do not stand still yet, at a time: one that forks without end is caught by the next ones.
 const SUSPEND_ROUNDS_MAX: usize = 8;
@@ -52,110 +43,13 @@ pub(crate) struct Outputs {
     pub(crate) stderr: OwnedFd,
 }
 
-/// What a task needs beside its process.
-#[derive(Debug)]
-pub(crate) struct Ready {
-    belongings: Belongings,
-    setup: ChildSetup,
-    program: Program,
-    /// The port that the program was told to meet its gang on: a release may name another one.
-    master_port: u16,
-}
-
-/// What to start.
-#[derive(Debug)]
-struct Program {
-    command: Command,
-    /// Where it was found; none if the command is this program, which runs a container.
-    path: Option<PathBuf>,
-}
-
-/// What is made for a task, and removed again.
-#[derive(Debug)]
-struct Belongings {
-    cgroups: Cgroups,
-    /// What these hold it to.
-    limits: Limits,
-    secrets: Secrets,
-}
-
-impl Belongings {
-    fn remove(&self) {
-        self.cgroups.remove();
-        self.secrets.remove();
-    }
-}
-
-impl Ready {
-    /// Removes it again: the task will not begin.
-    pub(crate) fn remove(&self) {
-        self.belongings.remove();
-    }
-
-    /// Starts the main process.
-    ///
-    /// # Errors
-    /// Why it could not be started, in words for the user; nothing is left of what it needed then.
-    pub(crate) fn start(
-        self,
-        spec: &TaskSpec,
-        directory: &TaskDirectory,
-    ) -> Result<(Family, Outputs), String> {
-        let Self {
-            belongings, setup, ..
-        } = self;
-        let program = match spec.assignment.rank.master_port == self.master_port {
-            true => Ok(self.program),
-            false => find_program(spec, directory, &belongings.secrets),
-        };
-        let started = program.and_then(|program| spawn(program, setup));
-        let started = started.inspect_err(|_| belongings.remove())?;
-        let (mut family, outputs) = Family::of(started, belongings);
-        let container = spec.assignment.execution.container.as_ref();
-        family.removal = container.map(|_| Removal::of(directory));
-        Ok((family, outputs))
-    }
-}
-
 impl Family {
-    /// Makes what the task needs, and finds what can be found wrong before its process is started.
-    ///
-    /// Cgroups that the last task of this process had are used again where that makes no difference.
-    ///
-    /// # Errors
-    /// What is wrong, in words for the user.
-    pub(crate) fn prepare(
-        spec: &TaskSpec,
-        directory: &TaskDirectory,
-        kept: Option<KeptCgroups>,
-    ) -> Result<Ready, String> {
-        hostfile::write(&spec.assignment.gang_hosts, directory)?;
-        let limits = Limits::of(spec);
-        let cgroups = match kept.and_then(|kept| kept.pass_on(&spec.cgroups(), &limits)) {
-            Some(cgroups) => cgroups,
-            None => Cgroups::create(&spec.cgroups(), &limits)?,
-        };
-        let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
-        let belongings = Belongings {
-            cgroups,
-            limits,
-            secrets,
-        };
-        let (program, setup) = find_program(spec, directory, &belongings.secrets)
-            .and_then(|program| {
-                let setup = ChildSetup::of(spec, &belongings.cgroups, getpid())?;
-                Ok((program, setup))
-            })
-            .inspect_err(|_| belongings.remove())?;
-        Ok(Ready {
-            belongings,
-            setup,
-            program,
-            master_port: spec.assignment.rank.master_port,
-        })
-    }
-
-    fn of(started: Started, belongings: Belongings) -> (Self, Outputs) {
+    /// The processes of a task that was started, with what was made for it.
+    pub(crate) fn of(
+        started: Started,
+        belongings: Belongings,
+        removal: Option<Removal>,
+    ) -> (Self, Outputs) {
         let family = Self {
             main: started.pid,
             main_ended: started.ended,
@@ -163,7 +57,7 @@ impl Family {
             belongings,
             asked: Cell::new(false),
             killed: Cell::new(false),
-            removal: None,
+            removal,
         };
         let outputs = Outputs {
             stdout: started.stdout,
@@ -349,13 +243,7 @@ impl Family {
     /// Lets its cgroups and secrets go once nothing lives; keeps those cgroups for the next task, if there may be one, that
     /// can be kept.
     pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
-        let Belongings {
-            cgroups,
-            limits,
-            secrets,
-        } = self.belongings;
-        secrets.remove();
-        cgroups.close(limits, may_keep)
+        self.belongings.close(may_keep)
     }
 }
 
@@ -416,84 +304,4 @@ impl AsFd for Family {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.main_ended.as_fd()
     }
-}
-
-/// Starts the main process, and opens what tells of its end.
-fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
-    let Program { mut command, path } = program;
-    let started = match path {
-        Some(path) => start::program(&command, &path, &setup),
-        None => {
-            sys::set_up_in_child(&mut command, setup);
-            start::command(&mut command)
-        }
-    };
-    started.map_err(|error| start_failed(&command, &error))
-}
-
-fn start_failed(command: &Command, error: &io::Error) -> String {
-    let program = command.get_program().display();
-    format!("starting `{program}` failed: {error}")
-}
-
-/// What to start. A program of the host must be there to be started; a container's is its image's business.
-fn find_program(
-    spec: &TaskSpec,
-    directory: &TaskDirectory,
-    secrets: &Secrets,
-) -> Result<Program, String> {
-    if spec.assignment.execution.container.is_some() {
-        let environment = environment::of_task(spec, directory, secrets);
-        return Ok(Program {
-            command: container::runner(directory, &environment),
-            path: None,
-        });
-    }
-    let command = process(spec, directory, secrets)?;
-    let name = command.get_program();
-    let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
-    let place = command.get_current_dir().unwrap_or(Path::new("/"));
-    match program::find(name, path, place) {
-        Ok(path) => Ok(Program {
-            command,
-            path: Some(path),
-        }),
-        Err(error) => Err(start_failed(&command, &error)),
-    }
-}
-
-/// Where the task begins.
-fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathBuf, String> {
-    let path = match &spec.assignment.working_directory {
-        Some(path) => path.into(),
-        None => directory.scratch(),
-    };
-    if path.is_dir() {
-        return Ok(path);
-    }
-    Err(format!(
-        "the working directory `{}` is not there",
-        path.display()
-    ))
-}
-
-/// The command of a task that is a process of the host.
-fn process(
-    spec: &TaskSpec,
-    directory: &TaskDirectory,
-    secrets: &Secrets,
-) -> Result<Command, String> {
-    let assignment = &spec.assignment;
-    let (program, arguments) = assignment
-        .command
-        .split_first()
-        .ok_or("the command is empty")?;
-    let working_directory = working_directory(spec, directory)?;
-    let mut command = Command::new(program);
-    command
-        .args(arguments)
-        .env_clear()
-        .envs(environment::of_task(spec, directory, secrets))
-        .current_dir(working_directory);
-    Ok(command)
 }

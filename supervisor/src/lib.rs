@@ -38,12 +38,14 @@ mod port;
 pub mod process;
 mod program;
 mod protocol;
+mod ready;
 mod rounds;
 mod run_id;
 mod said;
 mod secrets;
 pub mod segments;
 pub mod server;
+pub mod shared_memory;
 mod shipped;
 mod spec;
 mod start;
@@ -64,13 +66,14 @@ use std::process::ExitCode;
 pub use cgroup::{CgroupHost, Cgroups, Controller, DeviceNumber};
 pub use directory::{ExitRecord, KEPT, LogOwner, TaskDirectory};
 pub use protocol::{
-    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, PreemptFlag, Stuck,
+    AgentRequest, ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag, Stuck,
     SupervisorMessage,
 };
 pub use run_id::{InvalidRunId, RunId};
 pub use shipped::Shipped;
 pub use spec::{
-    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, TaskSpec, format_of,
+    Confinement, CpuPlace, EngineAccess, LogLimits, SPEC_FORMAT, SecretFolders, SharedMemoryPlace,
+    TaskSpec, format_of,
 };
 
 /// What the words `supervise <task directory>` ask for; none if they are other words. `supervise --serve <directory of

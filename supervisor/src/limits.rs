@@ -4,8 +4,10 @@ use std::time::Duration;
 
 use muster_core::timings::KILL_MS_MAX;
 
-/// Bytes of one line on a supervisor's or a task's control socket.
+/// Bytes of one line on a task's control socket.
 pub const LINE_BYTES_MAX: usize = 64 << 10;
+/// Bytes of one line from an agent: the hosts of the largest gang (`TASKS_PER_GANG_MAX`) with addresses of 255 bytes fit twice.
+pub const AGENT_LINE_BYTES_MAX: usize = 16 << 20;
 /// Bytes waiting to be read by the other side of such a socket before it is hung up on.
 pub const UNREAD_BYTES_MAX: usize = 256 << 10;
 /// Bytes of one secret: a key, a token, a certificate with its chain.

@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 
 use serde::Serialize;
 
-use crate::limits::{LINE_BYTES_MAX, UNREAD_BYTES_MAX};
+use crate::limits::{AGENT_LINE_BYTES_MAX, LINE_BYTES_MAX, UNREAD_BYTES_MAX};
 
 /// One connection: what was read and is not yet a line, and what waits to be written.
 #[derive(Debug)]
@@ -14,16 +14,28 @@ pub(crate) struct LineStream {
     stream: UnixStream,
     input: Vec<u8>,
     output: Vec<u8>,
+    /// Bytes of the longest line that is read.
+    line_bytes_max: usize,
 }
 
 impl LineStream {
-    /// Takes over a connected socket.
-    pub(crate) fn new(stream: UnixStream) -> io::Result<Self> {
+    /// Takes over a connected socket of a task.
+    pub(crate) fn of_task(stream: UnixStream) -> io::Result<Self> {
+        Self::new(stream, LINE_BYTES_MAX)
+    }
+
+    /// Takes over a connected socket of an agent.
+    pub(crate) fn of_agent(stream: UnixStream) -> io::Result<Self> {
+        Self::new(stream, AGENT_LINE_BYTES_MAX)
+    }
+
+    fn new(stream: UnixStream, line_bytes_max: usize) -> io::Result<Self> {
         stream.set_nonblocking(true)?;
         Ok(Self {
             stream,
             input: Vec::new(),
             output: Vec::new(),
+            line_bytes_max,
         })
     }
 
@@ -38,7 +50,7 @@ impl LineStream {
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(_) => return false,
             }
-            if self.input.len() > LINE_BYTES_MAX && !self.input.contains(&b'\n') {
+            if self.input.len() > self.line_bytes_max && !self.input.contains(&b'\n') {
                 return false;
             }
         }

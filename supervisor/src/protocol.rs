@@ -7,6 +7,7 @@ use std::path::PathBuf;
 
 use muster_core::beat::{CheckpointReport, SpoilReport};
 use muster_core::command::Exit;
+use muster_core::desired::Rendezvous;
 use serde::{Deserialize, Serialize};
 
 /// From the agent.
@@ -30,6 +31,9 @@ pub enum AgentRequest {
         /// The port that the gang meets on (`MASTER_PORT`).
         master_port: u16,
     },
+    /// The task's gang meets elsewhere, because a member of it was swapped: its host file is replaced, and the connections
+    /// that asked for it hear of it. Nothing new if that is known.
+    Renew(Rendezvous),
     /// Lets the task's processes stand still where they are. An order to stop lets them go on.
     Suspend,
     /// Lets them go on.
@@ -154,14 +158,39 @@ pub enum ControlRequest {
         epoch: Option<u64>,
     },
     /// The connection wants a [`ControlNotice`] when the task is asked to stop.
-    Watch {},
+    Watch {
+        /// Whether it also wants one when its gang meets elsewhere than the task's environment says.
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        gang: bool,
+    },
 }
 
-/// What a connection that watches hears when the task is asked to stop; at once if it was before.
+/// What a connection that watches hears; at once if it happened before.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ControlNotice {
-    /// The same as in the flag file.
-    pub stop: PreemptFlag,
+#[serde(rename_all = "snake_case")]
+pub enum ControlNotice {
+    /// The task is asked to stop: the same as in the flag file.
+    Stop(PreemptFlag),
+    /// The task's gang meets elsewhere, because a member of it was swapped. The last one counts.
+    Gang(GangNotice),
+}
+
+/// Where a gang meets. Its hosts are in the host file, which was replaced before.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GangNotice {
+    /// What `MASTER_ADDR` would say.
+    pub master_addr: String,
+    /// What `MASTER_PORT` would say.
+    pub master_port: u16,
+}
+
+impl From<&Rendezvous> for GangNotice {
+    fn from(place: &Rendezvous) -> Self {
+        Self {
+            master_addr: place.master_address.clone(),
+            master_port: place.master_port,
+        }
+    }
 }
 
 /// The answer to every line on a control socket.

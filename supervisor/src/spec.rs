@@ -97,6 +97,17 @@ pub struct Confinement {
     pub devices_denied: Vec<DeviceNumber>,
     /// The CPUs that it is bound to; any if none.
     pub cpus: Option<CpuPlace>,
+    /// Where its attempt has shared memory of its own on this host; it uses the host's if none.
+    pub shared_memory: Option<SharedMemoryPlace>,
+}
+
+/// Where an attempt has shared memory of its own on a host.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SharedMemoryPlace {
+    /// The folder in memory that its tasks see as `/dev/shm`.
+    pub folder: PathBuf,
+    /// A folder directly in `/dev/shm` that they see all the same, at its path: their own directories lie below it.
+    pub visible: Option<PathBuf>,
 }
 
 /// CPUs and the memory beside them.

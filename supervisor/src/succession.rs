@@ -94,7 +94,7 @@ fn failed(directory: &TaskDirectory, error: &dyn std::error::Error) -> ExitCode 
 fn inherited_agent() -> Option<LineStream> {
     let socket: OwnedFd = io::stdin().as_fd().try_clone_to_owned().ok()?;
     rustix::net::getsockname(&socket).ok()?;
-    LineStream::new(UnixStream::from(socket)).ok()
+    LineStream::of_agent(UnixStream::from(socket)).ok()
 }
 
 /// Waits for the directory of the next task; none if the agent hangs up.

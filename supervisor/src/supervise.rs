@@ -1,6 +1,7 @@
 //! A supervisor's life: claim, start, watch, bury.
 
 mod burial;
+mod gang;
 mod killing;
 mod stance;
 mod talk;
@@ -18,7 +19,6 @@ use crate::checkpoint_folder::CheckpointFolder;
 use crate::checkpoints::{CheckpointKeeper, CheckpointNews};
 use crate::clock::LeaseClock;
 use crate::connections::{Connections, Incoming};
-use crate::container::ContainerEnd;
 use crate::directory::TaskDirectory;
 use crate::evidence;
 use crate::exec::Execs;
@@ -31,11 +31,13 @@ use crate::lines::LineStream;
 use crate::output::Output;
 use crate::process::ProcessIdentity;
 use crate::protocol::{AgentRequest, SupervisorMessage};
+use crate::ready::Ready;
 use crate::rounds::Rounds;
 use crate::said::Said;
 use crate::spec::{SPEC_FORMAT, TaskSpec};
 use crate::stopping::Stopping;
 use crate::succession::Tenure;
+use crate::supervise::gang::Gang;
 use crate::supervise::killing::Killing;
 use crate::supervise::stance::Stance;
 
@@ -110,6 +112,7 @@ pub(crate) fn supervise(
         pulse,
         connections,
         stance: Stance::Goes,
+        gang: Gang::of(&spec),
         execs: Execs::default(),
         prepared: None,
         said: Said::default(),
@@ -137,6 +140,7 @@ pub(crate) struct Supervisor<'task> {
     stance: Stance,
     /// Present while the task waits for its gang.
     pub(crate) prepared: Option<Prepared>,
+    gang: Gang,
     /// Commands that users run beside the task.
     execs: Execs,
     said: Said,
@@ -202,14 +206,21 @@ impl Supervisor<'_> {
                 ..not_started("the lease ran out before the start")
             });
         }
-        let ready = Family::prepare(self.spec, self.directory, kept)
-            .map_err(|error| not_started(&error))?;
+        let ready =
+            Ready::prepare(self.spec, self.directory, kept).map_err(|error| not_started(&error))?;
         let assignment = &self.spec.assignment;
         let waits = assignment.barrier && !assignment.released;
         let mut spec = self.spec.clone();
         if waits {
-            let master_port = self.wait_for_gang().inspect_err(|_| ready.remove())?;
+            let master_port = match self.wait_for_gang() {
+                Ok(master_port) => master_port,
+                Err(exit) => {
+                    ready.remove();
+                    return Err(exit);
+                }
+            };
             spec.assignment.rank.master_port = master_port;
+            self.gang.begin(master_port);
         }
         let started = ready.start(&spec, self.directory);
         let (family, outputs) = started.map_err(|error| not_started(&error))?;
@@ -332,25 +343,6 @@ impl Supervisor<'_> {
         (exit, None)
     }
 
-    /// Whether the task was a process that was started, ended by itself, and had nothing that others have not.
-    fn was_plain(&self) -> bool {
-        let assignment = &self.spec.assignment;
-        let execution = &assignment.execution;
-        let is_special = assignment.barrier
-            || execution.container.is_some()
-            || !execution.secrets.is_empty()
-            || self.execs.were_opened();
-        !is_special && self.stopping.is_none() && !self.lease.is_stopping() && self.broken.is_none()
-    }
-
-    /// What the end of a container's runner cannot say.
-    fn container_end(&self) -> ContainerEnd {
-        match self.spec.assignment.execution.container {
-            Some(_) => ContainerEnd::read(self.directory),
-            None => ContainerEnd::default(),
-        }
-    }
-
     fn wait(&self, task: &Watched, timeout_ms: u64) -> Result<(), SuperviseError> {
         let mut others: Vec<&dyn AsFd> = Vec::with_capacity(OTHERS_MAX);
         // The main process's end stays readable for ever: once seen, it must not wake us again.
@@ -412,6 +404,7 @@ impl Supervisor<'_> {
             }
             // It has begun: told again by an agent that does not know.
             AgentRequest::Begin { .. } => {}
+            AgentRequest::Renew(place) => self.renew(place),
             AgentRequest::Suspend if !self.lease.is_stopping() => self.stance = Stance::Still,
             AgentRequest::Suspend => {}
             AgentRequest::Resume => self.stance.resume(),

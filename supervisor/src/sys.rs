@@ -1,6 +1,6 @@
 //! The one place with unsafe code: what must happen around `fork` and `exec`.
 
-use std::ffi::CString;
+use std::ffi::{CStr, CString};
 use std::io;
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::os::unix::process::CommandExt;
@@ -111,14 +111,14 @@ impl Birth<'_> {
             // SAFETY: the file is open, and nobody in this process owns the standard files.
             done(unsafe { libc::dup2(file.as_raw_fd(), number) })?;
         }
-        // SAFETY: the text lives and has an end.
-        done(unsafe { libc::chdir(image.directory.as_ptr()) })?;
         let none = signal_set(std::iter::empty())?;
         // SAFETY: the set was made above, and nobody wants the earlier one.
         done(unsafe {
             libc::sigprocmask(libc::SIG_SETMASK, &raw const none, std::ptr::null_mut())
         })?;
         image.setup.enter()?;
+        // Only now is everything where the task sees it. SAFETY: the text lives and has an end.
+        done(unsafe { libc::chdir(image.directory.as_ptr()) })?;
         let environment = self.environment.as_ptr();
         // SAFETY: the texts live and have ends, and so do the lists of them.
         unsafe { libc::execve(image.path.as_ptr(), self.arguments.as_ptr(), environment) };
@@ -179,6 +179,48 @@ pub(crate) fn prefer_memory(nodes: &[libc::c_ulong]) -> io::Result<()> {
         }
     }
     Err(io::ErrorKind::InvalidInput.into())
+}
+
+/// Moves this process into a new IPC namespace: segments, queues and semaphores that nobody outside of it has.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn make_ipc_namespace() -> io::Result<()> {
+    // SAFETY: nothing in this process refers to what it had in the namespace before.
+    done(unsafe { libc::unshare(libc::CLONE_NEWIPC) })
+}
+
+/// Moves this process into an IPC namespace.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn join_ipc_namespace(namespace: &OwnedFd) -> io::Result<()> {
+    // SAFETY: as above; the file is open.
+    done(unsafe { libc::setns(namespace.as_raw_fd(), libc::CLONE_NEWIPC) })
+}
+
+/// Moves this process into a copy of its mounts: what the host mounts later appears in it, and nothing goes back.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn make_mount_namespace() -> io::Result<()> {
+    // SAFETY: the process has its own root and working directory, as nobody shares them with it.
+    done(unsafe { libc::unshare(libc::CLONE_NEWNS) })?;
+    mount(c"none", c"/", libc::MS_REC | libc::MS_SLAVE)
+}
+
+/// Shows a folder, and what is shown in it, at another path.
+///
+/// # Errors
+/// What the kernel says.
+pub(crate) fn show_at(source: &CStr, target: &CStr) -> io::Result<()> {
+    mount(source, target, libc::MS_BIND | libc::MS_REC)
+}
+
+fn mount(source: &CStr, target: &CStr, flags: libc::c_ulong) -> io::Result<()> {
+    let (kind, options) = (std::ptr::null(), std::ptr::null());
+    // SAFETY: the texts live and have ends; no kind and no options are asked for by these flags.
+    done(unsafe { libc::mount(source.as_ptr(), target.as_ptr(), kind, flags, options) })
 }
 
 /// Makes a command's standard input the terminal that controls its session, which must be its own by then.

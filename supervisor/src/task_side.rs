@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use serde::de::DeserializeOwned;
 use std::time::Duration;
 
-use crate::protocol::{ControlAnswer, ControlNotice, ControlRequest, PreemptFlag};
+use crate::protocol::{ControlAnswer, ControlNotice, ControlRequest};
 
 /// Names the task's control socket.
 pub const SOCKET_VARIABLE: &str = "MUSTER_CTL_SOCK";
@@ -119,21 +119,23 @@ impl TaskSide {
         }
     }
 
-    /// Waits until the task is asked to stop, for ever or so long; none if the time is over.
+    /// Waits until the task is asked to stop, or, if that is asked for, until its gang meets elsewhere than its environment
+    /// says: for ever or so long; none if the time is over.
     ///
     /// # Errors
     /// As [`Self::ask`].
     pub fn watch(
         &mut self,
+        gang: bool,
         patience: Option<Duration>,
-    ) -> Result<Option<PreemptFlag>, TaskSideError> {
-        self.ask(&ControlRequest::Watch {})?;
+    ) -> Result<Option<ControlNotice>, TaskSideError> {
+        self.ask(&ControlRequest::Watch { gang })?;
         let socket = self.stream.get_ref();
         socket
             .set_read_timeout(patience)
             .map_err(TaskSideError::Talk)?;
-        match self.read::<ControlNotice>() {
-            Ok(notice) => Ok(Some(notice.stop)),
+        match self.read() {
+            Ok(notice) => Ok(Some(notice)),
             Err(TaskSideError::Talk(error)) if error.kind() == io::ErrorKind::WouldBlock => {
                 Ok(None)
             }

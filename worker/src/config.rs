@@ -50,6 +50,8 @@ pub struct WorkerConfig {
     pub secrets_dir: Option<PathBuf>,
     /// Folder in memory (tmpfs) for what must never reach a disk; one of `/dev/shm` if none.
     pub run_dir: Option<PathBuf>,
+    /// What tasks see as `/dev/shm`, and whose System V segments.
+    pub shared_memory: SharedMemoryUse,
     /// Milliseconds that a GPU's memory is waited for when it goes from one task to the next; then the GPU is unfit until
     /// its memory is free.
     pub gpu_memory_wait_ms: u64,
@@ -88,6 +90,7 @@ impl Default for WorkerConfig {
             cpu_quota: false,
             secrets_dir: None,
             run_dir: None,
+            shared_memory: SharedMemoryUse::Private,
             gpu_memory_wait_ms: GPU_MEMORY_WAIT_MS_MAX,
             container_engine: ContainerEngineConfig::Auto,
             registry_auth_file: None,
@@ -113,6 +116,18 @@ pub enum CgroupUse {
     /// With limits of memory, of processes and shares of the CPUs; where one of them cannot be had, the worker does not
     /// start.
     Required,
+}
+
+/// What shared memory tasks have: those with GPUs and members of gangs. Containers have what their engine gives them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SharedMemoryUse {
+    /// The tasks of an attempt on this host have some of their own, which goes with the last of them. The host's where the
+    /// worker may not mount, or its `run_dir` is not in memory.
+    #[default]
+    Private,
+    /// The host's. What they leave in it stays.
+    Host,
 }
 
 /// Which GPUs a worker offers.

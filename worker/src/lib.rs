@@ -40,7 +40,7 @@ mod testing;
 pub mod topology;
 mod watchdog;
 
-pub use config::{CgroupUse, ConfigError, GpuConfig, WorkerConfig};
+pub use config::{CgroupUse, ConfigError, GpuConfig, SharedMemoryUse, WorkerConfig};
 pub use container_engine::ContainerEngineConfig;
 pub use error::Error;
 pub use health::{CheckDialect, Expected, HealthConfig, SiteCheck};

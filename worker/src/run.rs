@@ -13,7 +13,7 @@ use muster_core::topology::LearntTree;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::{CgroupUse, GpuConfig, WorkerConfig};
+use crate::config::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 use crate::container_engine::{EngineFinder, FoundEngine};
 use crate::cpus::{CpuLayout, CpuLedger};
 use crate::driver::{Driver, Executor, Health};
@@ -29,7 +29,7 @@ use crate::inbox::inbox;
 use crate::journal::Journal;
 use crate::logs::{LogShipping, Shipper};
 use crate::metrics;
-use crate::runner::{self, Hardware, Runner, RunnerConfig};
+use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::task_place;
 use crate::topology::{self, PciAddress, Sysfs};
@@ -323,6 +323,7 @@ fn runner_config(
         log_limits: config.task_log_limits(),
         engine,
         cgroups: cgroups(config.cgroups, data)?,
+        shared_memory: shared_memory(config, data),
         cpu_quota: config.cpu_quota,
         hardware,
         rebooted: data.rebooted(),
@@ -335,6 +336,20 @@ fn runner_config(
 fn run_directory(config: &WorkerConfig, data: &DataDirectory) -> PathBuf {
     let chosen = config.run_dir.clone();
     chosen.unwrap_or_else(|| PathBuf::from(MEMORY).join(format!("muster-{}", data.mark())))
+}
+
+/// Where attempts have shared memory of their own, if they are to have any and there is a place in memory for it.
+fn shared_memory(config: &WorkerConfig, data: &DataDirectory) -> Option<SharedMemoryHost> {
+    if config.shared_memory == SharedMemoryUse::Host {
+        return None;
+    }
+    let run = run_directory(config, data);
+    let folder = task_place::in_memory(data)?.with_file_name(task_place::shared_memory(data));
+    let found = SharedMemoryHost::find(&run, folder);
+    if found.is_none() {
+        tracing::warn!("tasks of this host share its /dev/shm: this worker may not mount");
+    }
+    found
 }
 
 /// Where cgroups of tasks can be made, if they are to have any.

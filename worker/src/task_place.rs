@@ -54,12 +54,23 @@ pub(crate) fn settle(data: &DataDirectory, memory: &Path, is_chosen: bool) -> io
     fs::create_dir_all(&tasks)
 }
 
-/// Removes the folder in memory if no task has anything in it: whoever removes the data directory then removes all.
+/// The folder in memory that the directories of all tasks lie in; none if they lie on a disk.
+pub(crate) fn in_memory(data: &DataDirectory) -> Option<PathBuf> {
+    fs::read_link(data.tasks()).ok()
+}
+
+/// The name of the folder beside it in which attempts have shared memory of their own.
+pub(crate) fn shared_memory(data: &DataDirectory) -> String {
+    format!("shared-{}", data.mark())
+}
+
+/// Removes the folders in memory if no task has anything in them: whoever removes the data directory then removes all.
 pub(crate) fn leave(data: &DataDirectory) {
-    if let Ok(place) = fs::read_link(data.tasks())
+    if let Some(place) = in_memory(data)
         && fs::remove_dir(&place).is_ok()
         && let Some(memory) = place.parent()
     {
+        drop(fs::remove_dir(memory.join(shared_memory(data))));
         drop(fs::remove_dir(memory));
     }
 }

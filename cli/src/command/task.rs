@@ -8,12 +8,13 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_worker::supervisor::task_side::{self, TaskSide, TaskSideError};
-use muster_worker::supervisor::{ControlRequest, PreemptFlag};
+use muster_worker::supervisor::{ControlNotice, ControlRequest, GangNotice, PreemptFlag};
+use serde::Serialize;
 
 use crate::connection::Options;
 use crate::exit::Exit;
 use crate::failure::Failure;
-use crate::output::{counted, to_json, to_json_line};
+use crate::output::{Format, counted, to_json, to_json_line};
 use crate::parse;
 use environment::Environment;
 
@@ -25,7 +26,7 @@ pub(crate) enum Verb {
     Checkpoint(Checkpoint),
     /// Say which training step the task is at
     Progress(Progress),
-    /// Wait until the task is asked to stop
+    /// Wait until the task is asked to stop, or its gang meets elsewhere
     ///
     /// A task with such a connection is not sent SIGTERM at once when it is asked to stop: it has until shortly before the
     /// end of its grace, or until it commits a checkpoint (docs/task-interface.md).
@@ -102,6 +103,9 @@ pub(crate) struct Progress {
 /// `muster task watch`
 #[derive(Debug, Args)]
 pub(crate) struct Watch {
+    /// Also end when a member of the task's gang was swapped, and say where the gang meets now
+    #[arg(long)]
+    gang: bool,
     /// Longest wait (for ever); exit code 124 when it is over
     #[arg(long, value_name = "DURATION", value_parser = parse::duration)]
     timeout: Option<Duration>,
@@ -185,19 +189,44 @@ impl Commit {
 
 impl Watch {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
-        let asked = TaskSide::connect().and_then(|mut task| task.watch(self.timeout));
-        let Some(stop) = asked.map_err(failure)? else {
+        let asked = TaskSide::connect().and_then(|mut task| task.watch(self.gang, self.timeout));
+        let Some(notice) = asked.map_err(failure)? else {
             return Ok(Exit::TimedOut);
         };
-        let screen = options.screen();
-        screen.data(&match screen.format {
-            crate::output::Format::Json => to_json(&stop)?,
-            crate::output::Format::Jsonl => to_json_line(&stop)?,
-            crate::output::Format::Name => format!("{}\n", stop.reason),
-            _ => sentence(&stop),
-        })?;
+        let format = options.screen().format;
+        let text = match &notice {
+            ControlNotice::Stop(stop) => shown(
+                format,
+                stop,
+                (stop.reason.as_str(), sentence(stop).as_str()),
+            )?,
+            ControlNotice::Gang(gang) => shown(format, gang, ("gang", meeting(gang).as_str()))?,
+        };
+        options.screen().data(&text)?;
         Ok(Exit::Ok)
     }
+}
+
+/// What was heard: as a document, as a word, or as a sentence.
+fn shown(
+    format: Format,
+    notice: &impl Serialize,
+    (word, sentence): (&str, &str),
+) -> Result<String, Failure> {
+    Ok(match format {
+        Format::Json => to_json(notice)?,
+        Format::Jsonl => to_json_line(notice)?,
+        Format::Name => format!("{word}\n"),
+        _ => sentence.to_owned(),
+    })
+}
+
+fn meeting(gang: &GangNotice) -> String {
+    let GangNotice {
+        master_addr,
+        master_port,
+    } = gang;
+    format!("the gang meets at {master_addr}:{master_port}\n")
 }
 
 fn sentence(stop: &PreemptFlag) -> String {

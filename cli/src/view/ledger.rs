@@ -10,6 +10,7 @@ const HOUR_MS: f64 = 3_600_000.0;
 #[derive(Clone, Copy, Debug, Default, Serialize)]
 pub(crate) struct LedgerView {
     kept_gpu_ms: u64,
+    halted_gpu_ms: u64,
     first: LossView,
     preempt: LossView,
     infra: LossView,
@@ -37,6 +38,7 @@ impl From<v1::Ledger> for LedgerView {
         };
         Self {
             kept_gpu_ms: ledger.kept_gpu_ms,
+            halted_gpu_ms: ledger.halted_gpu_ms,
             first: loss(ledger.first),
             preempt: loss(ledger.preempt),
             infra: loss(ledger.infra),
@@ -47,7 +49,8 @@ impl From<v1::Ledger> for LedgerView {
 }
 
 impl LedgerView {
-    /// One line for each cause that cost something: `infra`, `0.3 queued, 0.1 restarting, 2.0 lost`.
+    /// One line for each cause that cost something: `infra`, `0.3 queued, 0.1 restarting, 2.0 lost`; and one for the time
+    /// of standing still.
     pub(crate) fn lines(&self) -> Vec<(&'static str, String)> {
         let causes = [
             ("first start", self.first),
@@ -58,17 +61,20 @@ impl LedgerView {
         ];
         let costly = causes.into_iter();
         let costly = costly.filter(|(_, loss)| *loss != LossView::default());
-        costly
-            .map(|(cause, loss)| {
-                let text = format!(
-                    "{} queued, {} starting, {} of work lost",
-                    hours(loss.queue_gpu_ms),
-                    hours(loss.restart_gpu_ms),
-                    hours(loss.work_gpu_ms)
-                );
-                (cause, text)
-            })
-            .collect()
+        let still = (self.halted_gpu_ms > 0).then(|| {
+            let text = format!("{} standing still", hours(self.halted_gpu_ms));
+            ("suspended", text)
+        });
+        let costly = costly.map(|(cause, loss)| {
+            let text = format!(
+                "{} queued, {} starting, {} of work lost",
+                hours(loss.queue_gpu_ms),
+                hours(loss.restart_gpu_ms),
+                hours(loss.work_gpu_ms)
+            );
+            (cause, text)
+        });
+        costly.chain(still).collect()
     }
 
     /// Work that is kept, in words.
@@ -104,5 +110,15 @@ mod tests {
         let text = "1.00 GPU-h queued, 0.00 GPU-h starting, 2.50 GPU-h of work lost";
         assert_eq!(ledger.lines(), [("infra", text.to_owned())]);
         assert_eq!(ledger.kept(), "10.00 GPU-h");
+    }
+
+    #[test]
+    fn standing_still_has_a_line_of_its_own() {
+        let ledger = LedgerView::from(v1::Ledger {
+            halted_gpu_ms: 5_400_000,
+            ..v1::Ledger::default()
+        });
+        let text = "1.50 GPU-h standing still".to_owned();
+        assert_eq!(ledger.lines(), [("suspended", text)]);
     }
 }

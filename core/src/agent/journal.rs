@@ -111,6 +111,7 @@ impl Agent {
                 deadline,
                 is_released: false,
                 is_suspended: false,
+                rendezvous: None,
                 removed: Vec::new(),
             },
         );

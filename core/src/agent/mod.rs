@@ -27,7 +27,7 @@ use crate::beat::{
     Beat, CheckpointReport, SpoilReport, TaskStatus, WorkDone, WorkerStatus, WorkerTaskPhase,
 };
 use crate::command::{Exit, GpuHealth};
-use crate::desired::{DesiredState, TaskAssignment, TaskKey};
+use crate::desired::{DesiredState, Rendezvous, TaskAssignment, TaskKey};
 use crate::health::Finding;
 use crate::health::book::Order;
 use crate::health::outbox::Outbox;
@@ -152,6 +152,15 @@ pub enum Action {
         /// The port that the gang meets on (`MASTER_PORT`).
         master_port: u16,
     },
+    /// The gang of a task that runs meets elsewhere, because a member of it was swapped.
+    Renew {
+        /// Which.
+        key: TaskKey,
+        /// Its attempt.
+        epoch: AttemptEpoch,
+        /// Where it meets, and where its members are.
+        rendezvous: Box<Rendezvous>,
+    },
     /// Let a task's processes stand still where they are, or go on.
     Suspend {
         /// Which.
@@ -261,6 +270,8 @@ pub struct Agent {
     leader: LeadershipEpoch,
     /// The desired state in force; none until a leader sent one to this process.
     desired: Option<Desired>,
+    /// Whether something of it that the worker will start had to wait when it was last compared with what the worker holds.
+    has_pending: bool,
     /// What the worker holds; one attempt per task.
     tasks: BTreeMap<TaskKey, AgentTask>,
     /// What was started before; durable.

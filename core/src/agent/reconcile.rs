@@ -6,7 +6,7 @@ use crate::agent::task::lease_deadline;
 use crate::agent::{Action, Agent, AgentTask, JournalRecord};
 use crate::beat::WorkerTaskPhase;
 use crate::command::GpuHealth;
-use crate::desired::{StopInstruction, TaskAssignment, TaskKey};
+use crate::desired::{Rendezvous, StopInstruction, TaskAssignment, TaskKey};
 use crate::ids::GpuUuid;
 use crate::time::MonotonicMs;
 
@@ -18,6 +18,8 @@ enum Verdict {
     Stop(StopInstruction),
     /// Its gang is released: let it begin, to meet on this port.
     Begin(u16),
+    /// Its gang meets elsewhere than it was told.
+    Renew(Box<Rendezvous>),
     /// Let it stand still, or go on.
     Suspend(bool),
     /// Its end is known where it must be: forget it.
@@ -37,16 +39,46 @@ impl Agent {
             .map(|(key, task)| (*key, verdict(task, desired.tasks.get(key))))
             .collect();
         for (key, verdict) in verdicts {
-            match verdict {
-                Verdict::Keep => {}
-                Verdict::Stop(stop) => self.stop(key, stop, actions),
-                Verdict::Begin(master_port) => self.begin(key, master_port, actions),
-                Verdict::Suspend(suspended) => self.suspend(key, suspended, actions),
-                Verdict::Release => self.release(key, actions),
-            }
+            self.follow(key, verdict, actions);
         }
         self.remove_checkpoints(actions);
         self.start_pending(now, actions);
+        self.has_pending = self.lacks_some();
+    }
+
+    /// The same after news of one task: the others are as they were, and what waits may have waited for what it held.
+    pub(super) fn reconcile_one(
+        &mut self,
+        key: TaskKey,
+        now: MonotonicMs,
+        actions: &mut Vec<Action>,
+    ) {
+        if self.has_pending {
+            self.reconcile(now, actions);
+        } else if let (Some(desired), Some(task)) = (&self.desired, self.tasks.get(&key)) {
+            let verdict = verdict(task, desired.tasks.get(&key));
+            self.follow(key, verdict, actions);
+        }
+    }
+
+    fn follow(&mut self, key: TaskKey, verdict: Verdict, actions: &mut Vec<Action>) {
+        match verdict {
+            Verdict::Keep => {}
+            Verdict::Stop(stop) => self.stop(key, stop, actions),
+            Verdict::Begin(master_port) => self.begin(key, master_port, actions),
+            Verdict::Renew(rendezvous) => self.renew(key, rendezvous, actions),
+            Verdict::Suspend(suspended) => self.suspend(key, suspended, actions),
+            Verdict::Release => self.release(key, actions),
+        }
+    }
+
+    /// Whether an attempt that the worker will start waits for something.
+    fn lacks_some(&self) -> bool {
+        let Some(desired) = &self.desired else {
+            return false;
+        };
+        let mut wanted = desired.tasks.values();
+        wanted.any(|assignment| self.is_to_start(assignment))
     }
 
     /// Has folders removed that the leader says are not kept any more, each once, and only by the attempt that runs.
@@ -121,6 +153,23 @@ impl Agent {
                 key,
                 epoch: task.epoch(),
                 master_port,
+            });
+            // What else changed since it was started is told when it runs.
+            let rendezvous = Rendezvous {
+                master_port,
+                ..task.assignment.rendezvous()
+            };
+            task.rendezvous = Some(Box::new(rendezvous));
+        }
+    }
+
+    fn renew(&mut self, key: TaskKey, rendezvous: Box<Rendezvous>, actions: &mut Vec<Action>) {
+        if let Some(task) = self.tasks.get_mut(&key) {
+            task.rendezvous = Some(rendezvous.clone());
+            actions.push(Action::Renew {
+                key,
+                epoch: task.epoch(),
+                rendezvous,
             });
         }
     }
@@ -207,12 +256,20 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
             None if awaits_release(task) && assignment.released => {
                 Verdict::Begin(assignment.rank.master_port)
             }
+            None if is_to_renew(task, assignment) => {
+                Verdict::Renew(Box::new(assignment.rendezvous()))
+            }
             None if task.is_suspended != assignment.suspended => {
                 Verdict::Suspend(assignment.suspended)
             }
             None => Verdict::Keep,
         },
     }
+}
+
+/// Whether a task runs whose gang meets elsewhere than its supervisor knows.
+fn is_to_renew(task: &AgentTask, desired: &TaskAssignment) -> bool {
+    task.phase == WorkerTaskPhase::Running && !task.meets_as(desired)
 }
 
 /// Whether a task waits for its gang, and its supervisor was not told yet that it is released.

@@ -22,7 +22,7 @@ impl Agent {
             }
             Input::Supervisor { key, epoch, report } => {
                 self.supervisor(key, epoch, report, &mut actions);
-                self.reconcile(now, &mut actions);
+                self.reconcile_one(key, now, &mut actions);
             }
             Input::Checkpoint { key, epoch, report } => {
                 self.checkpoint(key, epoch, report, &mut actions);

@@ -1,7 +1,7 @@
 //! A task as its worker holds it.
 
 use crate::beat::{CheckpointReport, SpoilReport, TaskStatus, WorkerTaskPhase};
-use crate::desired::TaskAssignment;
+use crate::desired::{Rendezvous, TaskAssignment};
 use crate::ids::AttemptEpoch;
 use crate::limits::{CHECKPOINTS_TOLD_MAX, SPOILS_TOLD_MAX};
 use crate::time::MonotonicMs;
@@ -28,6 +28,8 @@ pub struct AgentTask {
     pub is_released: bool,
     /// Whether its supervisor was told to let it stand still.
     pub is_suspended: bool,
+    /// Where its supervisor was told that its gang meets; none: where it did when it was started.
+    pub rendezvous: Option<Box<Rendezvous>>,
     /// Paths of checkpoints that it was told to remove, at most `REMOVALS_TOLD_MAX`, the newest last.
     pub removed: Vec<String>,
 }
@@ -43,6 +45,18 @@ impl AgentTask {
     #[must_use]
     pub const fn is_alive(&self) -> bool {
         is_alive(&self.phase)
+    }
+
+    /// Whether its supervisor knows that its gang meets where `desired` says.
+    pub(super) fn meets_as(&self, desired: &TaskAssignment) -> bool {
+        match &self.rendezvous {
+            Some(known) => desired.meets_at(known),
+            None => {
+                desired.rank.master_port == self.assignment.rank.master_port
+                    && desired.rank.master_address == self.assignment.rank.master_address
+                    && desired.gang_hosts == self.assignment.gang_hosts
+            }
+        }
     }
 
     /// Remembers a checkpoint of a higher step than all before; false for any other.

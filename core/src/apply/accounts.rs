@@ -3,7 +3,9 @@
 use crate::apply::Step;
 use crate::apply::verdict::Verdict;
 use crate::ids::{JobId, UnitIndex};
-use crate::state::{Attempt, Entry, Job, Joined, Kind, RestartReason, TaskRun, Unit, Vacancy};
+use crate::state::{
+    Attempt, Entry, Halt, Job, Joined, Kind, RestartReason, TaskRun, Unit, Vacancy,
+};
 use crate::time::TimeMs;
 
 impl Step<'_> {
@@ -43,12 +45,16 @@ impl Step<'_> {
             Verdict::Requeued { reason, .. } => *reason,
             Verdict::Succeeded | Verdict::Cancelled | Verdict::Failed { .. } => RestartReason::User,
         };
-        let start_ms = started_at.since(attempt.placed_at);
-        let times = [
-            (Kind::Restart, began_for, start_ms),
-            (Kind::Kept, ended_for, kept_until.since(started_at)),
-            (Kind::Work, ended_for, now.since(kept_until)),
-        ];
+        let halts = self.halts(id, attempt);
+        let course = Course {
+            placed_at: attempt.placed_at,
+            began_for,
+            started_at,
+            kept_until,
+            ended_for,
+            ended_at: now,
+        };
+        let times = course.times(&halts);
         if let Some(running_at) = attempt.running_at {
             let hosts = attempt.hosts().len() as u64;
             let reliability = &mut self.state.reliability;
@@ -58,16 +64,15 @@ impl Step<'_> {
         }
         let since = |joined: &Joined| {
             let started_at = joined.running_at.unwrap_or(now);
-            let kept_until = kept_until.max(started_at);
-            [
-                (
-                    Kind::Restart,
-                    joined.reason,
-                    started_at.since(joined.placed_at),
-                ),
-                (Kind::Kept, ended_for, kept_until.since(started_at)),
-                (Kind::Work, ended_for, now.since(kept_until)),
-            ]
+            let course = Course {
+                placed_at: joined.placed_at,
+                began_for: joined.reason,
+                started_at,
+                kept_until: kept_until.max(started_at),
+                ended_for,
+                ended_at: now,
+            };
+            course.times(&halts)
         };
         let late: Vec<_> = attempt
             .tasks
@@ -108,12 +113,15 @@ impl Step<'_> {
         };
         let started_at = running_at.unwrap_or(now);
         let kept_until = kept_until(known, attempt).unwrap_or(started_at);
-        let kept_until = kept_until.max(started_at);
-        let times = [
-            (Kind::Restart, began_for, started_at.since(placed_at)),
-            (Kind::Kept, ended_for, kept_until.since(started_at)),
-            (Kind::Work, ended_for, now.since(kept_until)),
-        ];
+        let course = Course {
+            placed_at,
+            began_for,
+            started_at,
+            kept_until: kept_until.max(started_at),
+            ended_for,
+            ended_at: now,
+        };
+        let times = course.times(&self.halts(id, attempt));
         let gpus = count_gpus(run);
         self.state.reliability.failures += u64::from(ended_for == RestartReason::Infra);
         if gpus > 0 {
@@ -130,8 +138,15 @@ impl Step<'_> {
         }
     }
 
+    /// When an attempt stood still, until now.
+    fn halts(&self, id: JobId, attempt: &Attempt) -> Vec<Halt> {
+        let job = self.state.job(id);
+        let open = job.and_then(|job| attempt.open_halt(job, self.state.time));
+        attempt.halts.iter().copied().chain(open).collect()
+    }
+
     /// Builds before command format 4 keep no accounts: nobody does before all can.
-    const fn keeps_accounts(&self) -> bool {
+    pub(super) const fn keeps_accounts(&self) -> bool {
         self.state.job_defaults.is_some()
     }
 
@@ -148,6 +163,44 @@ impl Step<'_> {
                 self.state.ledger.add(entry);
             }
         }
+    }
+}
+
+/// What became of an attempt, or of one member of it, from its placement to its end.
+struct Course {
+    placed_at: TimeMs,
+    /// Why it was placed: starting is that one's cost.
+    began_for: RestartReason,
+    /// When it ran; its end if it never did.
+    started_at: TimeMs,
+    /// Until when its work is kept; when it ran if nothing is.
+    kept_until: TimeMs,
+    /// Whose fault it is that the rest is lost.
+    ended_for: RestartReason,
+    ended_at: TimeMs,
+}
+
+impl Course {
+    /// What its time went into, given when it stood still: that is neither work nor anybody's fault.
+    fn times(&self, halts: &[Halt]) -> [(Kind, RestartReason, u64); 4] {
+        let halted_ms = |from: TimeMs, until: TimeMs| -> u64 {
+            halts.iter().map(|halt| halt.within_ms(from, until)).sum()
+        };
+        let moved_ms = |from: TimeMs, until: TimeMs| {
+            let span_ms = until.since(from);
+            span_ms.saturating_sub(halted_ms(from, until))
+        };
+        let (began_for, ended_for) = (self.began_for, self.ended_for);
+        let start_ms = moved_ms(self.placed_at, self.started_at);
+        let kept_ms = moved_ms(self.started_at, self.kept_until);
+        let lost_ms = moved_ms(self.kept_until, self.ended_at);
+        let still_ms = halted_ms(self.placed_at, self.ended_at);
+        [
+            (Kind::Restart, began_for, start_ms),
+            (Kind::Kept, ended_for, kept_ms),
+            (Kind::Work, ended_for, lost_ms),
+            (Kind::Halt, ended_for, still_ms),
+        ]
     }
 }
 

@@ -59,8 +59,13 @@ impl Step<'_> {
     /// Rank 0's host told which port it keeps free for the gang.
     pub(super) fn note_master_port(&mut self, id: JobId, unit: UnitIndex, master_port: u16) {
         let attempt = self.job_mut(id).attempt_mut(unit);
-        if let Some(barrier) = &mut attempt.barrier {
-            barrier.master_port = Some(master_port);
+        let Some(barrier) = &mut attempt.barrier else {
+            return;
+        };
+        barrier.master_port = Some(master_port);
+        if barrier.released_at.is_some() {
+            // Rank 0 was swapped: the others learn where it listens.
+            self.touch_hosts_of_unit((id, unit));
         }
     }
 

@@ -4,14 +4,14 @@
 use std::sync::Arc;
 
 use crate::apply::Step;
-use crate::cells::{self, check_binding};
+use crate::cells::{self, check_binding, check_cover};
 use crate::command::{Standing, TaskPlacement};
 use crate::event::EventKind;
 use crate::feasibility::Freed;
-use crate::ids::{JobId, UnitIndex};
+use crate::ids::{JobId, TaskIndex, UnitIndex};
 use crate::rejection::Rejection;
 use crate::spec::JobSpec;
-use crate::state::{Job, State};
+use crate::state::{Attempt, Job, State, TaskRun};
 use crate::topology::Topology;
 
 /// Checks that a unit may hold what it asks for by cells; its own claim and those that are given up for it do not count.
@@ -40,6 +40,37 @@ pub(super) fn check(
             detail,
         }
     })
+}
+
+/// Whether the cells that an attempt holds stay as they are without one of its members: others of it use each of them.
+pub(super) fn others_use_all(state: &State, attempt: &Attempt, task: TaskIndex) -> bool {
+    attempt.standing.cells().is_none_or(|cells| {
+        let others = others_than(attempt, task);
+        check_cover(state, state.index.allocation.ground(), cells, &others).is_ok()
+    })
+}
+
+/// Checks that a new member of an attempt that holds cells stays within them.
+pub(super) fn check_member(
+    state: &State,
+    (job, attempt): (&Job, &Attempt),
+    task: &TaskPlacement,
+) -> Result<(), Rejection> {
+    let Some(cells) = attempt.standing.cells() else {
+        return Ok(());
+    };
+    let mut tasks = others_than(attempt, task.task);
+    tasks.push(task.clone());
+    let ground = state.index.allocation.ground();
+    check_cover(state, ground, cells, &tasks).map_err(|detail| Rejection::CellsUnsafe {
+        queue: job.spec.queue.clone(),
+        detail,
+    })
+}
+
+fn others_than(attempt: &Attempt, task: TaskIndex) -> Vec<TaskPlacement> {
+    let others = attempt.tasks.iter().filter(|run| run.task != task);
+    others.map(TaskRun::place).collect()
 }
 
 impl Step<'_> {

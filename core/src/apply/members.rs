@@ -8,12 +8,13 @@ use std::sync::Arc;
 
 use crate::apply::Step;
 use crate::apply::admission::{self, Asking};
+use crate::apply::binding;
 use crate::apply::blame::Found;
 use crate::apply::ending::let_go;
 use crate::apply::placement::{assigned, hold, infeasible};
 use crate::apply::task_reports::exit_code;
 use crate::apply::verdict::{self, Circumstances, Verdict, doubled};
-use crate::command::{EXIT_RUN_AGAIN, MemberSwap, Standing, StopReason, TaskPlacement, TaskReport};
+use crate::command::{EXIT_RUN_AGAIN, MemberSwap, StopReason, TaskPlacement, TaskReport};
 use crate::event::EventKind;
 use crate::feasibility::{self, Asker, Freed};
 use crate::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
@@ -55,7 +56,7 @@ impl Step<'_> {
             return false;
         };
         let is_alive = { attempt.task(task) }.is_some_and(|run| !run.phase.is_terminal());
-        is_alive && may_go_on_without((job, unit, attempt), task, self.state.time)
+        is_alive && may_go_on_without(self.state, (job, unit, attempt), task)
     }
 
     /// Of several orders the first one's reason stands, and the earliest end of the grace.
@@ -165,7 +166,7 @@ impl Step<'_> {
         let run = attempt.tasks.get(position)?;
         let leaving = attempt.leaving().filter(|leaving| leaving.task == run.task);
         let wants_all_again = leaving.is_none() && exit_code(run) == Some(EXIT_RUN_AGAIN);
-        if wants_all_again || !may_go_on_without((job, unit, attempt), run.task, self.state.time) {
+        if wants_all_again || !may_go_on_without(self.state, (job, unit, attempt), run.task) {
             return None;
         }
         // The same verdict as if the gang had ended with it.
@@ -324,7 +325,8 @@ impl Step<'_> {
         });
     }
 
-    fn touch_hosts_of_unit(&mut self, id: (JobId, UnitIndex)) {
+    /// The workers of a unit's tasks have something new to do.
+    pub(super) fn touch_hosts_of_unit(&mut self, id: (JobId, UnitIndex)) {
         let attempt = attempt_of(self.state, id);
         let hosts = attempt.map_or_else(Vec::new, |(_, _, attempt)| attempt.hosts());
         for host in hosts {
@@ -389,11 +391,11 @@ const fn holder((job, unit): (JobId, UnitIndex), epoch: AttemptEpoch, task: Task
 
 /// Whether the others of a gang may go on without one of its members.
 ///
-/// Cells that are bound to a virtual cluster belong to the gang as it was placed: who holds such is restarted whole.
+/// Cells of a virtual cluster are bound for the gang as it was placed: who would leave one of them empty is restarted whole.
 fn may_go_on_without(
+    state: &State,
     (job, unit, attempt): (&Job, &Unit, &Attempt),
     task: TaskIndex,
-    now: TimeMs,
 ) -> bool {
     let lets_it = job.spec.gang && job.spec.lifecycle.member_swap;
     let is_left_alone = job.cancel.is_none()
@@ -403,10 +405,6 @@ fn may_go_on_without(
         && attempt.stop.is_none();
     // One that was not let go yet is given back whole: nothing of it has begun, whatever its workers say.
     let has_begun = { attempt.barrier }.is_none_or(|it| it.released_at.is_some());
-    let is_free = match &attempt.standing {
-        Standing::Share | Standing::Opportunistic => true,
-        Standing::Cells(cells) => cells.is_empty(),
-    };
     let is_only = |other: TaskIndex| other == task;
     let is_complete = attempt.vacancy().is_none()
         && { attempt.leaving() }.is_none_or(|leaving| is_only(leaving.task))
@@ -414,10 +412,10 @@ fn may_go_on_without(
     lets_it
         && is_left_alone
         && has_begun
-        && is_free
         && is_complete
-        && swaps_in_a_row(attempt, now) < limits::SWAPS_IN_A_ROW_MAX
+        && swaps_in_a_row(attempt, state.time) < limits::SWAPS_IN_A_ROW_MAX
         && attempt.has_others_than(task)
+        && binding::others_use_all(state, attempt, task)
 }
 
 /// Swaps that followed each other up to now without the gang getting anywhere.
@@ -479,6 +477,7 @@ fn check_swap(state: &State, swap: &MemberSwap) -> Result<Vacancy, Rejection> {
     let asker = Asker::at(job, unit, state.time);
     feasibility::check_member(state, asker, (attempt, task))
         .map_err(|unfit| infeasible(id, unfit))?;
+    binding::check_member(state, (job, attempt), task)?;
     let tasks: &[TaskPlacement] = std::slice::from_ref(task);
     let freed = Freed::default();
     let asking = Asking {

@@ -114,6 +114,7 @@ impl Step<'_> {
             decisive: None,
             barrier: placement.barrier.then(Barrier::default),
             membership: None,
+            halts: Vec::new(),
         }
     }
 }

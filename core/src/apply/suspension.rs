@@ -100,8 +100,24 @@ impl Step<'_> {
     /// A job is not suspended any more: it goes on, or ends.
     pub(super) fn end_suspension(&mut self, id: JobId) {
         if self.state.index.suspended.remove(&id).is_some() {
+            self.note_halts(id);
             self.edit_job(id, |job| job.suspension = None);
             self.touch_hosts_of(id);
+        }
+    }
+
+    /// What stands still until now did so since the suspension.
+    fn note_halts(&mut self, id: JobId) {
+        if !self.keeps_accounts() {
+            return;
+        }
+        let now = self.state.time;
+        let job = self.job_mut(id);
+        let halts: Vec<_> = { job.units.iter() }
+            .filter_map(|(unit, known)| Some((*unit, known.attempt.as_ref()?.open_halt(job, now)?)))
+            .collect();
+        for (unit, halt) in halts {
+            job.attempt_mut(unit).remember_halt(halt);
         }
     }
 

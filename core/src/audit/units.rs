@@ -103,14 +103,16 @@ fn check_budget(job: &Job, unit: &Unit, subject: &dyn Display, report: &mut Repo
     );
     check_rows(job, unit, subject, report);
     check_retention(job, unit, subject, report);
+    let halts = unit.attempt.as_ref().map_or(0, |it| it.halts.len());
     report.require(
         unit.past.len() <= limits::ATTEMPTS_KEPT_PER_UNIT_MAX
-            && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX,
+            && unit.checkpoints.len() <= limits::CHECKPOINTS_PER_JOB_MAX
+            && halts <= limits::HALTS_PER_ATTEMPT_MAX,
         Rule::Limits,
         subject,
         || {
             format!(
-                "it keeps {} attempts and {} checkpoints",
+                "it keeps {} attempts, {} checkpoints and {halts} halts",
                 unit.past.len(),
                 unit.checkpoints.len()
             )

@@ -196,8 +196,11 @@ fn check_safety(before: &Allocation, after: &Allocation, cells: &[CellId]) -> Re
     Ok(())
 }
 
-/// All GPUs lie in the cells, and every cell holds one of them at least.
-fn check_cover(
+/// Whether all GPUs of these tasks lie in the cells, and every cell holds one of them at least.
+///
+/// # Errors
+/// The first GPU that does not, or the first cell that holds none, for people.
+pub fn check_cover(
     state: &State,
     ground: &Ground,
     cells: &[CellId],

@@ -26,7 +26,7 @@ mod upkeep;
 use std::sync::Arc;
 
 pub use allocation::{Allocation, BindError, Bound, Quota};
-pub use check::{check_binding, check_quotas};
+pub use check::{check_binding, check_cover, check_quotas};
 pub use choose::Wanted;
 pub use ground::Ground;
 pub use load::{HostLoad, Load};

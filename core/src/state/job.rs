@@ -15,7 +15,7 @@ use crate::ids::{
 use crate::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use crate::limits;
 use crate::spec::{JobSpec, SuspendMode};
-use crate::state::{Checkpoint, Ledger, Membership, Removal, UnitCounts};
+use crate::state::{Checkpoint, Halt, Ledger, Membership, Removal, UnitCounts};
 use crate::time::TimeMs;
 
 /// A job and everything that became of it.
@@ -223,6 +223,9 @@ pub struct Attempt {
     pub barrier: Option<Barrier>,
     /// What became of its members one by one; none before the first of them leaves alone.
     pub membership: Option<Box<Membership>>,
+    /// When its tasks stood still because their job was suspended, in order; the time since they last did so is not among
+    /// them ([`Attempt::open_halt`]).
+    pub halts: Vec<Halt>,
 }
 
 /// What the members of a gang wait for: that all of them are prepared.

@@ -1,4 +1,4 @@
-//! Where the time of a job's GPUs went: into work that is kept, or lost, and why.
+//! Where the time of a job's GPUs went: into work that is kept, into standing still, or lost, and why.
 //!
 //! All amounts are milliseconds times GPUs; a unit without GPUs counts as one.
 
@@ -22,6 +22,8 @@ pub struct Loss {
 pub struct Ledger {
     /// Work that ended well or is in a checkpoint.
     pub kept_gpu_ms: u64,
+    /// Standing still in place while the job was suspended: neither work nor anybody's fault.
+    pub halted_gpu_ms: u64,
     /// What the first start took: nothing is lost by it.
     pub first: Loss,
     /// What preemptions cost.
@@ -73,6 +75,7 @@ impl Ledger {
         let Entry { cause, gpu_ms, .. } = entry;
         let field = match entry.kind {
             Kind::Kept => &mut self.kept_gpu_ms,
+            Kind::Halt => &mut self.halted_gpu_ms,
             Kind::Queue => &mut self.of_mut(cause).queue_gpu_ms,
             Kind::Restart => &mut self.of_mut(cause).restart_gpu_ms,
             Kind::Work => &mut self.of_mut(cause).work_gpu_ms,
@@ -89,7 +92,9 @@ impl Ledger {
         let lost = causes.fold(0u64, |sum, (_, _, loss)| {
             sum.saturating_add(loss.total_gpu_ms())
         });
-        let spent = u128::from(self.kept_gpu_ms) + u128::from(lost - waited);
+        let spent = u128::from(self.kept_gpu_ms)
+            + u128::from(self.halted_gpu_ms)
+            + u128::from(lost - waited);
         let permille = (u128::from(self.kept_gpu_ms) * 1_000).checked_div(spent)?;
         u64::try_from(permille).ok()
     }
@@ -100,6 +105,8 @@ impl Ledger {
 pub enum Kind {
     /// Work that is kept.
     Kept,
+    /// Standing still in place.
+    Halt,
     /// Waiting for a place.
     Queue,
     /// Starting.
@@ -113,7 +120,7 @@ pub enum Kind {
 pub struct Entry {
     /// Into what.
     pub kind: Kind,
-    /// Whose fault it was; of no account for work that is kept.
+    /// Whose fault it was; of no account for work that is kept and for standing still.
     pub cause: RestartReason,
     /// Milliseconds times GPUs.
     pub gpu_ms: u64,

@@ -60,6 +60,9 @@ impl Runner {
             "kept {} GPU ms, {permille:?} permille\n",
             ledger.kept_gpu_ms
         );
+        if ledger.halted_gpu_ms > 0 {
+            text += &format!("stood still: {}\n", ledger.halted_gpu_ms);
+        }
         for (_, cause, loss) in ledger.causes() {
             if loss.total_gpu_ms() > 0 {
                 let (queue, restart, work) =

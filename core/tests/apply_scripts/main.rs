@@ -77,6 +77,7 @@ scripts! {
     member_failure,
     member_swap,
     member_swap_host_lost,
+    member_swap_in_cells,
     member_swap_falls_back,
     member_swap_leaving,
     member_swap_refused,

@@ -175,16 +175,18 @@ pub(crate) fn ask(args: &mut Args<'_>, spec: &mut JobSpec) -> Result<()> {
     Ok(())
 }
 
-/// `standing=share|opportunistic|HOST+HOST`; share if nothing is said.
+/// `standing=share|opportunistic|CELL+CELL`, a cell being the number of a host or the name of a rack; share if nothing is
+/// said.
 pub(crate) fn standing(args: &mut Args<'_>) -> Result<Standing> {
     Ok(match args.key::<String>("standing")?.as_deref() {
         None | Some("share") => Standing::Share,
         Some("opportunistic") => Standing::Opportunistic,
-        Some(hosts) => {
-            let hosts = hosts
-                .split('+')
-                .map(|host| Ok(CellId::Host(HostId(host.parse()?))));
-            Standing::Cells(hosts.collect::<Result<_>>()?)
+        Some(cells) => {
+            let cells = cells.split('+').map(|cell| match cell.parse() {
+                Ok(host) => CellId::Host(HostId(host)),
+                Err(_) => CellId::Above(cell.into()),
+            });
+            Standing::Cells(cells.collect())
         }
     })
 }

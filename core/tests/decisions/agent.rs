@@ -9,7 +9,7 @@ use muster_core::agent::{Action, Agent, Found, Input, JournalRecord, SupervisorR
 use muster_core::beat::WorkerTaskPhase;
 use muster_core::command::GpuHealth;
 use muster_core::desired::{
-    CheckpointCare, CheckpointRef, DesiredState, HealthDuties, RankInfo, StopInstruction,
+    CheckpointCare, CheckpointRef, DesiredState, GangHost, HealthDuties, RankInfo, StopInstruction,
     TaskAssignment, TaskKey,
 };
 use muster_core::ids::{
@@ -274,7 +274,8 @@ fn task_key(text: &str) -> Result<TaskKey, Box<dyn Error>> {
     })
 }
 
-/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`, `12,gang`, `12,gang,released,port:29500`.
+/// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`, `12,gang`, `12,gang,released,port:29500`,
+/// `12,master:a,host:a,host:b`.
 fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
     let key = task_key(key)?;
     let mut parts = said.split(',');
@@ -321,6 +322,11 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
             Some(("remove", path)) => assignment.care.removals.push(CheckpointRef {
                 step: 1,
                 path: path.to_owned(),
+            }),
+            Some(("master", address)) => address.clone_into(&mut assignment.rank.master_address),
+            Some(("host", address)) => assignment.gang_hosts.push(GangHost {
+                address: address.to_owned(),
+                slots: 1,
             }),
             Some(("gpu", index)) => assignment.gpus.push(GpuUuid(index.parse()?)),
             Some(("grace", span_ms)) => assignment.partition_grace_ms = span_ms.parse()?,
@@ -405,6 +411,23 @@ fn describe(action: &Action) -> String {
             epoch,
             master_port,
         } => format!("begin {} epoch {epoch} on port {master_port}", name(*key)),
+        Action::Renew {
+            key,
+            epoch,
+            rendezvous,
+        } => {
+            let hosts = rendezvous.hosts.iter();
+            let hosts: Vec<String> = hosts
+                .map(|host| format!("{}:{}", host.address, host.slots))
+                .collect();
+            format!(
+                "renew {} epoch {epoch}: {}:{} [{}]",
+                name(*key),
+                rendezvous.master_address,
+                rendezvous.master_port,
+                hosts.join(" ")
+            )
+        }
         Action::Suspend {
             key,
             epoch,

@@ -8,7 +8,9 @@ use muster_core::command::{Command as Replicated, JobDefaults, Planned, TaskOutc
 use muster_core::desired;
 use muster_core::ids::TaskIndex;
 use muster_core::plan::{Blocker, Budget, explain};
-use muster_core::quota::{Amounts, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree};
+use muster_core::quota::{
+    Amounts, CellQuota, Defragment, Guarantee, QueueConfig, QueueOrder, QueueTree,
+};
 use muster_core::spec::{Condition, Container, Dependency, JobSpec, Packing};
 use muster_core::testing;
 
@@ -40,6 +42,9 @@ pub(crate) enum Command {
         /// GPUs that it is guaranteed.
         #[arg(key)]
         guarantee: Option<u64>,
+        /// Hosts with 4 H100s that it is guaranteed: it is a virtual cluster.
+        #[arg(key)]
+        cells: Option<u32>,
         /// GPUs that it may have.
         #[arg(key)]
         limit: Option<u64>,
@@ -314,6 +319,7 @@ fn configure(config: &mut QueueConfig, command: &Command) -> Result<(), Box<dyn 
     let Command::Queue {
         weight,
         guarantee,
+        cells,
         limit,
         limit_h100,
         user_limit,
@@ -335,6 +341,15 @@ fn configure(config: &mut QueueConfig, command: &Command) -> Result<(), Box<dyn 
             gpus,
             ..Amounts::default()
         });
+    }
+    if let Some(count) = *cells {
+        config.guarantee = Guarantee::Cells(vec![CellQuota {
+            level: "host".to_owned(),
+            gpu_model: "H100".to_owned(),
+            gpus: 4,
+            count,
+            pinned: Vec::new(),
+        }]);
     }
     config.limit.gpus = limit.or(config.limit.gpus);
     if let Some(gpus) = limit_h100 {

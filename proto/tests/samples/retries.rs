@@ -96,7 +96,7 @@ pub(crate) fn state_with_culprits() -> State {
     State::restore(parts)
 }
 
-fn change_units(parts: &mut StateParts, change: impl Fn(&mut Unit)) {
+pub(crate) fn change_units(parts: &mut StateParts, change: impl Fn(&mut Unit)) {
     for job in &mut parts.jobs {
         let indexes: Vec<UnitIndex> = job.units.keys().copied().collect();
         for index in indexes {

@@ -194,6 +194,7 @@ fn attempt() -> Attempt {
         standing: Standing::Share,
         barrier: None,
         membership: None,
+        halts: Vec::new(),
     }
 }
 

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use muster_core::command::{Command, StopReason};
 use muster_core::event::EventKind;
 use muster_core::spec::{JobSpec, Lifecycle, SuspendMode};
-use muster_core::state::{State, Suspension};
+use muster_core::state::{Halt, State, Suspension};
 use muster_core::time::TimeMs;
 
+use super::retries::change_units;
 use super::{JOB, REQUEST, spec};
 
 /// Commands that suspend jobs and let them go on, under the names of their files.
@@ -70,6 +71,25 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             reason,
         },
     ]
+}
+
+/// The first version's state with a job that stood still before, and a ledger of it.
+pub(crate) fn state_with_halts() -> State {
+    let mut parts = super::state::parts();
+    parts.ledger.halted_gpu_ms = 1_600;
+    change_units(&mut parts, |unit| {
+        if let Some(attempt) = &mut unit.attempt {
+            Arc::make_mut(attempt).halts = vec![halt(4_000, 4_100), halt(4_200, 4_300)];
+        }
+    });
+    State::restore(parts)
+}
+
+const fn halt(from: u64, until: u64) -> Halt {
+    Halt {
+        from: TimeMs(from),
+        until: TimeMs(until),
+    }
 }
 
 /// The first version's state, of which a job is suspended.

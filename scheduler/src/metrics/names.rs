@@ -40,6 +40,8 @@ metrics! {
         "GPU-seconds not spent on work that is kept, by cause (first, preempt, infra, user, admin) and kind (queue, restart, work).";
     describe_counter KEPT_GPU_SECONDS_TOTAL = "muster_scheduler_kept_gpu_seconds_total":
         "GPU-seconds of work that ended well or is in a checkpoint.";
+    describe_counter HALTED_GPU_SECONDS_TOTAL = "muster_scheduler_halted_gpu_seconds_total":
+        "GPU-seconds of attempts that stood still in place while their job was suspended.";
     describe_gauge HOST_FAILURE_SECONDS = "muster_scheduler_host_mean_time_to_failure_seconds":
         "Between two failures of the infrastructure that end an attempt on one host, as far as is known.";
     describe_counter PLACEMENTS_TOTAL = "muster_scheduler_placements_total":

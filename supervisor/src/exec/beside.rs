@@ -14,6 +14,7 @@ use crate::directory::TaskDirectory;
 use crate::environment;
 use crate::program;
 use crate::secrets::Secrets;
+use crate::shared_memory::Entry;
 use crate::spec::TaskSpec;
 use crate::sys;
 
@@ -52,7 +53,11 @@ impl Beside {
             .stdout(Stdio::from(output))
             .stderr(Stdio::from(errors));
         let cgroups = Cgroups::at(&self.spec.cgroups());
-        let setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
+        let mut setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
+        if let Some(place) = &self.spec.confinement.shared_memory {
+            let entry = Entry::to(place).map_err(|error| error.to_string())?;
+            setup = setup.entering(entry);
+        }
         sys::set_up_in_child(&mut command, setup);
         if request.terminal.is_some() {
             sys::with_controlling_terminal(&mut command);

@@ -4,6 +4,7 @@ use muster_core::command::Exit;
 
 use super::{SuperviseError, Supervisor, during, milliseconds};
 use crate::clock::wall_clock;
+use crate::container::ContainerEnd;
 use crate::directory::ExitRecord;
 use crate::limits::{EXIT_RECORD_MS_MAX, KILL_RETRY, LEASE_TICK};
 use crate::output::complain;
@@ -13,6 +14,25 @@ use crate::protocol::SupervisorMessage;
 const FAREWELL_MS_MAX: u64 = 1_000;
 
 impl Supervisor<'_> {
+    /// Whether the task was a process that was started, ended by itself, and had nothing that others have not.
+    pub(super) fn was_plain(&self) -> bool {
+        let assignment = &self.spec.assignment;
+        let execution = &assignment.execution;
+        let is_special = assignment.barrier
+            || execution.container.is_some()
+            || !execution.secrets.is_empty()
+            || self.execs.were_opened();
+        !is_special && self.stopping.is_none() && !self.lease.is_stopping() && self.broken.is_none()
+    }
+
+    /// What the end of a container's runner cannot say.
+    pub(super) fn container_end(&self) -> ContainerEnd {
+        match self.spec.assignment.execution.container {
+            Some(_) => ContainerEnd::read(self.directory),
+            None => ContainerEnd::default(),
+        }
+    }
+
     /// Records the end and says it. True: this process waits for the next task; the end is on record, so nobody will ever look
     /// for the supervisor of this one. It may if it has `kept` its cgroups for that, or not.
     pub(super) fn bury(&mut self, exit: Exit, kept: Option<bool>) -> Result<bool, SuperviseError> {

@@ -26,9 +26,12 @@ impl Supervisor<'_> {
                 self.said.progress.said(step, now);
                 return Some(ControlAnswer::done());
             }
-            TaskRequest::Watch => {
+            TaskRequest::Watch { gang } => {
                 let stop = self.stopping.as_ref().map(Stopping::notice);
                 self.connections.watch(connection, stop);
+                if gang {
+                    self.connections.watch_gang(connection, self.gang.moved());
+                }
                 return None;
             }
             TaskRequest::Commit(Commit { mut report, last }) => {

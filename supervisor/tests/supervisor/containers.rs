@@ -8,7 +8,7 @@ use muster_core::command::{Exit, SignalSender};
 use muster_core::desired::TaskAssignment;
 use muster_core::ids::GpuUuid;
 use muster_core::spec::{Container, Mount, PullPolicy, StopWarning, Ulimit, UlimitKind};
-use muster_supervisor::container::{Remains, end};
+use muster_supervisor::container::{Engine, Remains, end};
 use muster_supervisor::{AgentRequest, EngineAccess, SupervisorMessage};
 
 use crate::fake_engine::{FakeEngine, greet, json, ordinary};
@@ -27,6 +27,13 @@ pub(crate) fn access(socket: &Path) -> EngineAccess {
         worker: WORKER.to_owned(),
         has_real_gpus: true,
         registry_auth_file: None,
+    }
+}
+
+impl Podman {
+    /// The engine.
+    fn engine(&self) -> Engine {
+        Engine::at(&self.socket())
     }
 }
 

@@ -8,7 +8,9 @@ use muster_core::beat::SpoilReport;
 use muster_core::desired::{CheckpointRef, TaskAssignment};
 use muster_core::spec::StopWarning;
 use muster_supervisor::clock::boottime_ms;
-use muster_supervisor::{AgentRequest, ControlAnswer, ControlNotice, SupervisorMessage};
+use muster_supervisor::{
+    AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage,
+};
 
 const SIGTERM: i32 = 15;
 const SIGUSR1: i32 = 10;
@@ -46,8 +48,11 @@ impl Control {
         line
     }
 
-    fn notice(&mut self) -> ControlNotice {
-        serde_json::from_str(&self.line()).unwrap()
+    fn notice(&mut self) -> PreemptFlag {
+        match serde_json::from_str(&self.line()).unwrap() {
+            ControlNotice::Stop(stop) => stop,
+            ControlNotice::Gang(gang) => panic!("not asked to stop: {gang:?}"),
+        }
     }
 }
 
@@ -163,7 +168,7 @@ fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoi
     let mut control = Control::connect(&rig);
     control.done(r#"{"op":"watch"}"#);
     rig.say(&stop("preempt", 60_000));
-    let notice = control.notice().stop;
+    let notice = control.notice();
     assert_eq!(
         (notice.reason.as_str(), notice.grace_ms),
         ("preempt", 60_000)
@@ -173,7 +178,7 @@ fn a_connection_that_watches_hears_of_the_order_and_sigterm_waits_for_a_checkpoi
     eventually("the flag", || flag.exists());
     let mut late = Control::connect(&rig);
     late.done(r#"{"op":"watch"}"#);
-    assert_eq!(late.notice().stop, notice);
+    assert_eq!(late.notice(), notice);
     // More follow: no signal yet.
     control.done(r#"{"op":"begin","step":1}"#);
     control.done(r#"{"op":"commit","step":1,"path":"/c/1","last":false}"#);

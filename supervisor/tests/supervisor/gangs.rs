@@ -1,9 +1,11 @@
 //! Tasks that wait, prepared, until their gang is released.
 
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpListener;
+use std::os::unix::net::UnixStream;
 
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
-use muster_core::desired::{GangHost, TaskAssignment};
+use muster_core::desired::{GangHost, Rendezvous, TaskAssignment};
 use muster_core::spec::{Ulimit, UlimitKind};
 use muster_supervisor::{AgentRequest, SupervisorMessage};
 
@@ -148,4 +150,96 @@ fn what_cannot_be_prepared_is_said_before_anybody_waits_for_it() {
         let error = exit.start_error.unwrap();
         assert!(error.contains(words), "{error}");
     }
+}
+
+/// A task's connection that wants to hear where its gang meets, after the answer.
+fn watch_gang(rig: &Rig) -> BufReader<UnixStream> {
+    let mut stream = UnixStream::connect(rig.directory.control_socket()).unwrap();
+    stream
+        .write_all(b"{\"op\":\"watch\",\"gang\":true}\n")
+        .unwrap();
+    let mut reader = BufReader::new(stream);
+    assert_eq!(line(&mut reader), r#"{"ok":true}"#);
+    reader
+}
+
+fn line(reader: &mut BufReader<UnixStream>) -> String {
+    let mut line = String::new();
+    reader.read_line(&mut line).unwrap();
+    line.trim_end().to_owned()
+}
+
+fn meeting(address: &str, port: u16, hosts: &[&str]) -> AgentRequest {
+    let host = |address: &&str| GangHost {
+        address: (*address).to_owned(),
+        slots: 8,
+    };
+    AgentRequest::Renew(Rendezvous {
+        master_address: address.to_owned(),
+        master_port: port,
+        hosts: hosts.iter().map(host).collect(),
+    })
+}
+
+#[test]
+fn survivors_of_a_swap_learn_where_their_gang_is_now() {
+    let mut task = member(0);
+    let host = |address: &str| GangHost {
+        address: address.to_owned(),
+        slots: 8,
+    };
+    task.rank.master_address = "node1".to_owned();
+    task.gang_hosts = vec![host("node1"), host("node2")];
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    let port = hear_prepared(&mut rig).unwrap();
+    rig.say(&AgentRequest::Begin { master_port: port });
+    rig.hear_started();
+    let hostfile = rig.directory.hostfile();
+    let hosts = || std::fs::read_to_string(&hostfile).unwrap();
+    assert_eq!(hosts(), "node1 slots=8\nnode2 slots=8\n");
+    let opened = std::fs::File::open(&hostfile).unwrap();
+    let mut early = watch_gang(&rig);
+
+    // What it knows already is no news.
+    rig.say(&meeting("node1", port, &["node1", "node2"]));
+    rig.say(&meeting("node1", port, &["node1", "node3"]));
+    let moved = format!(r#"{{"gang":{{"master_addr":"node1","master_port":{port}}}}}"#);
+    assert_eq!(line(&mut early), moved);
+    // Who hears of it finds the new file; who had it open reads one of them, and no mixture.
+    assert_eq!(hosts(), "node1 slots=8\nnode3 slots=8\n");
+    assert_eq!(
+        std::io::read_to_string(opened).unwrap(),
+        "node1 slots=8\nnode2 slots=8\n"
+    );
+
+    // Who asks later hears it at once.
+    let mut late = watch_gang(&rig);
+    assert_eq!(line(&mut late), moved);
+    rig.say(&meeting("node4", 30_000, &["node4", "node3"]));
+    let moved = r#"{"gang":{"master_addr":"node4","master_port":30000}}"#;
+    assert_eq!([line(&mut early), line(&mut late)], [moved, moved]);
+}
+
+#[test]
+fn the_hosts_of_a_large_gang_are_taken() {
+    let mut task = member(0);
+    task.barrier = false;
+    task.gang_hosts = vec![GangHost {
+        address: "node0".to_owned(),
+        slots: 8,
+    }];
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    let names: Vec<String> = (0..16_384)
+        .map(|number| format!("node{number:05}.of-a-large-cluster"))
+        .collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    rig.say(&meeting("node0", 26_000, &names));
+    let hostfile = rig.directory.hostfile();
+    eventually("all hosts", || {
+        std::fs::read_to_string(&hostfile).is_ok_and(|text| text.lines().count() == names.len())
+    });
+    // It still listens to its agent.
+    rig.say(&AgentRequest::Status);
+    assert!(matches!(rig.hear(), SupervisorMessage::Status { .. }));
 }

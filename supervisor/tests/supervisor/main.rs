@@ -15,6 +15,7 @@ mod forked;
 mod gangs;
 mod inside;
 mod podman;
+mod shared_memory;
 mod succession;
 mod support;
 mod suspension;

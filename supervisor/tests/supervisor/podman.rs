@@ -3,18 +3,21 @@
 //! Where podman is not installed, or cannot run containers here, tests that need it say so and pass.
 
 use std::io::Write;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
-use muster_supervisor::container::Engine;
-
-use crate::support::eventually;
+/// How long the service may take to listen: it opens its storage first.
+const SERVE_MAX: Duration = Duration::from_secs(30);
+/// Between two looks at it.
+const POLL: Duration = Duration::from_millis(20);
 
 /// The image of all tests: busybox and nothing else.
 pub(crate) const IMAGE: &str = "localhost/muster-test:1";
 /// Programs of busybox that tests use.
-const PROGRAMS: [&str; 11] = [
-    "sh", "env", "sleep", "cat", "echo", "id", "df", "kill", "touch", "stty", "pwd",
+const PROGRAMS: [&str; 13] = [
+    "sh", "env", "sleep", "cat", "echo", "id", "df", "kill", "touch", "stty", "pwd", "ls", "tr",
 ];
 
 /// A running service of podman.
@@ -69,11 +72,6 @@ impl Podman {
         self.home.join("podman.sock")
     }
 
-    /// The engine.
-    pub(crate) fn engine(&self) -> Engine {
-        Engine::at(&self.socket())
-    }
-
     /// Starts to serve.
     pub(crate) fn serve(&mut self) -> Result<(), String> {
         let mut command = self.command();
@@ -83,9 +81,14 @@ impl Podman {
             .stdout(Stdio::null())
             .stderr(Stdio::null());
         self.service = Some(command.spawn().map_err(|error| error.to_string())?);
-        let engine = self.engine();
-        eventually("podman's service", || engine.identify().is_ok());
-        Ok(())
+        let looks = SERVE_MAX.as_millis() / POLL.as_millis();
+        for _ in 0..looks {
+            if UnixStream::connect(self.socket()).is_ok() {
+                return Ok(());
+            }
+            std::thread::park_timeout(POLL);
+        }
+        Err("podman's service does not listen".to_owned())
     }
 
     /// Stops to serve. Its containers go on.

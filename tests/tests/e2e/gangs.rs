@@ -6,7 +6,9 @@ use muster_client::{Client, WatchFilter, WatchUpdate};
 use muster_core::ids::{JobId, Revision};
 use muster_proto::v1;
 use muster_proto::v1::event::Kind;
-use muster_tests::{Cluster, Shape, eventually, is_alive, kill, only_attempt, shell, submit};
+use muster_tests::{
+    Cluster, Shape, eventually, is_alive, kill, muster_binary, only_attempt, shell, submit,
+};
 
 const THREE_WORKERS: Shape = Shape {
     replicas: 3,
@@ -218,4 +220,81 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded);
     // The first was its own failure, the second infrastructure's.
     assert_eq!((ended.units[0].attempts, ended.units[0].failures), (1, 1));
+}
+
+/// The addresses in a copy of rank 0's host file, once it names so many.
+async fn hosts_of_gang(folder: &Path, fits: impl Fn(&[String]) -> bool) -> Vec<String> {
+    eventually("rank 0's hosts", async || {
+        let text = std::fs::read_to_string(folder.join("hosts")).ok()?;
+        let hosts = text.lines().map(|line| line.strip_suffix(" slots=1"));
+        let hosts: Vec<String> = hosts
+            .map(|it| it.map(str::to_owned))
+            .collect::<Option<_>>()?;
+        (hosts.len() == 3 && fits(&hosts)).then_some(hosts)
+    })
+    .await
+}
+
+#[tokio::test]
+async fn survivors_learn_where_a_new_member_is() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 1,
+        ..THREE_WORKERS
+    })
+    .await;
+    let client = cluster.client().await;
+    // Hosts that differ in their addresses.
+    cluster.workers[0].kill();
+    let address_of = |host: &str| format!("127.0.0.1{}", host.strip_prefix("host").unwrap());
+    for name in ["host1", "host2", "host3", "host4"] {
+        let worker = cluster.add_worker(name, |settings| {
+            settings["address"] = address_of(name).into();
+        });
+        cluster.workers[worker].start();
+    }
+    let folder = cluster.write("out", "");
+    let folder = folder.parent().unwrap().to_owned();
+    let script = format!(
+        "if [ $RANK = 0 ]; then
+             {} task watch --gang -o json > FOLDER/heard.new && mv FOLDER/heard.new FOLDER/heard &
+             while :; do cp $MUSTER_HOSTFILE FOLDER/hosts; sleep 0.05; done &
+         fi
+         {LIVES}",
+        muster_binary().display()
+    );
+    let mut spec = gang(&script.replace("FOLDER", folder.to_str().unwrap()));
+    spec.lifecycle.get_or_insert_default().member_swap = true;
+    spec.retry = Some(v1::RetryPolicy {
+        retries_max: 1,
+        backoff_ms: 1,
+    });
+    let job = submit(&client, spec).await;
+    let attempt = only_attempt(&client, job).await;
+    let expected = |attempt: &v1::Attempt| -> Vec<String> {
+        attempt
+            .tasks
+            .iter()
+            .map(|run| address_of(&run.host))
+            .collect()
+    };
+    let before = hosts_of_gang(&folder, |hosts| *hosts == expected(&attempt)).await;
+    assert!(!folder.join("heard").exists());
+
+    let second = eventually("the second member", async || life(&folder, 1)).await;
+    kill(second.1);
+    let after = hosts_of_gang(&folder, |hosts| *hosts != before).await;
+    assert_eq!((&after[0], &after[2]), (&before[0], &before[2]));
+    let now = eventually("the new member runs", async || {
+        let attempt = only_attempt(&client, job).await;
+        (attempt.tasks.len() == 3).then_some(attempt)
+    })
+    .await;
+    assert_eq!((now.epoch, expected(&now)), (attempt.epoch, after));
+    let heard = eventually("the word of it", async || {
+        std::fs::read_to_string(folder.join("heard")).ok()
+    })
+    .await;
+    let heard: serde_json::Value = serde_json::from_str(&heard).unwrap();
+    assert_eq!(heard["master_addr"], *before[0]);
+    std::fs::write(folder.join("done"), "").unwrap();
 }

@@ -5,6 +5,7 @@ mod agents;
 mod bad_input;
 mod chaos;
 mod clock;
+mod containers;
 mod dev_cluster;
 mod failover;
 mod gangs;
@@ -15,6 +16,8 @@ mod maintenance;
 mod newcomer;
 mod output;
 mod pipelines;
+#[path = "../../../supervisor/tests/supervisor/podman.rs"]
+mod podman;
 mod preemption;
 mod queues;
 mod replica_disk;

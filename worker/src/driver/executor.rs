@@ -182,6 +182,14 @@ impl Executor {
                 tracing::info!(job = %key.job, task = %key.task, %epoch, master_port, "a prepared task begins");
                 self.runner.begin(RunId { key, epoch }, master_port);
             }
+            Action::Renew {
+                key,
+                epoch,
+                rendezvous,
+            } => {
+                tracing::info!(job = %key.job, task = %key.task, %epoch, "the gang of a task meets elsewhere");
+                self.runner.renew(RunId { key, epoch }, *rendezvous);
+            }
             Action::Suspend {
                 key,
                 epoch,
@@ -289,6 +297,7 @@ impl Executor {
                     true
                 }
                 Action::Begin { key, epoch, .. }
+                | Action::Renew { key, epoch, .. }
                 | Action::Suspend { key, epoch, .. }
                 | Action::Stop { key, epoch, .. }
                 | Action::ExtendLease { key, epoch, .. }

@@ -109,6 +109,7 @@ fn confinement(
         cpu_quota: config.cpu_quota,
         devices_denied,
         cpus,
+        shared_memory: { config.shared_memory.as_ref() }.and_then(|host| host.place(assignment)),
     }
 }
 

@@ -10,6 +10,7 @@ use std::os::unix::ffi::OsStrExt;
 
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
+use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
 use super::RunnerConfig;
@@ -36,7 +37,8 @@ fn kill_all_of(
     let recorded = readable(directory.supervisor())?;
     let supervisors: Vec<ProcessIdentity> = supervisor.into_iter().chain(recorded).collect();
     let main = readable(directory.process())?;
-    let cgroups = readable(directory.read_spec())?.map(|spec| Cgroups::at(&spec.cgroups()));
+    let spec = readable(directory.read_spec())?;
+    let cgroups = spec.as_ref().map(|spec| Cgroups::at(&spec.cgroups()));
     for _ in 0..ROUNDS_MAX {
         for process in &supervisors {
             process.kill();
@@ -55,6 +57,9 @@ fn kill_all_of(
                 .map(|one| one.pid),
         );
         if rest.is_empty() && cgroups.as_ref().is_none_or(Cgroups::is_empty) {
+            if let Some(place) = spec.and_then(|spec| spec.confinement.shared_memory) {
+                remove_unless_used(&place.folder)?;
+            }
             return ends_container(directory);
         }
         std::thread::park_timeout(ROUND_PAUSE);
@@ -74,7 +79,7 @@ fn ends_container(directory: &TaskDirectory) -> io::Result<bool> {
     }
 }
 
-/// Clears away what is left of tasks that have no directory any more: processes, cgroups and secrets. An agent or a host
+/// Clears away what is left of tasks that have no directory any more: processes, cgroups, shared memory and secrets. An agent or a host
 /// that died in the middle of its work leaves such things, and nobody else would ever look for them.
 ///
 /// # Errors
@@ -105,6 +110,9 @@ pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Resul
             );
             kill_pid(pid);
         }
+    }
+    if let Some(host) = &config.shared_memory {
+        host.sweep()?;
     }
     // No such folder: no task was ever given secrets.
     for entry in fs::read_dir(&config.run).into_iter().flatten() {

@@ -10,6 +10,7 @@ mod link;
 mod removal;
 mod scratch;
 mod server;
+mod shared_memory;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -19,7 +20,7 @@ use std::time::Duration;
 
 use muster_core::agent::{Found, SupervisorReport};
 use muster_core::beat::{CheckpointReport, SpoilReport};
-use muster_core::desired::TaskAssignment;
+use muster_core::desired::{Rendezvous, TaskAssignment};
 use muster_core::ids::{GpuUuid, JobId, UnitIndex};
 use muster_core::time::MonotonicMs;
 use muster_core::timings::{Timings, lease_warning_ms};
@@ -40,11 +41,13 @@ use link::{Link, Orders};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::container::{self, Remains};
+use muster_supervisor::shared_memory::remove_unless_used;
 use muster_supervisor::{
     AgentRequest, CgroupHost, Cgroups, DeviceNumber, LogLimits, TaskDirectory, TaskSpec, files,
 };
 use scratch::ScratchFolders;
 use server::SupervisorServer;
+pub(crate) use shared_memory::SharedMemoryHost;
 
 /// Orders to begin and to stop that wait for one supervisor: more than one of those to stop matter only if each shortens
 /// the grace.
@@ -71,6 +74,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) log_limits: LogLimits,
     /// Where cgroups can be made; none if tasks are to have none, or the host has none for us.
     pub(crate) cgroups: Option<CgroupHost>,
+    /// Where attempts have shared memory of their own; they use the host's if none.
+    pub(crate) shared_memory: Option<SharedMemoryHost>,
     /// Whether tasks are held to their CPUs also while others leave theirs idle.
     pub(crate) cpu_quota: bool,
     /// What tasks share out.
@@ -262,6 +267,16 @@ impl Runner {
         }
     }
 
+    /// Tells a task where its gang meets now; one that is not held any more has ended.
+    pub(crate) fn renew(&self, id: RunId, rendezvous: Rendezvous) {
+        if let Some(handle) = self.handles().get(&id) {
+            let request = AgentRequest::Renew(rendezvous);
+            if handle.requests.try_send(request).is_err() {
+                tracing::debug!(%id, "the news of where a gang meets found no supervisor that takes it");
+            }
+        }
+    }
+
     /// Lets a task's processes stand still, or go on; one that is not held any more has ended.
     pub(crate) fn suspend(&self, id: RunId, suspended: bool) {
         if let Some(handle) = self.handles().get(&id) {
@@ -405,6 +420,9 @@ async fn clear(
             }
             if spec.assignment.execution.container.is_some() {
                 clear_container(&directory, &spec);
+            }
+            if let Some(place) = &spec.confinement.shared_memory {
+                remove_unless_used(&place.folder).map_err(|error| (place.folder.clone(), error))?;
             }
             if let Some(secrets) = &spec.secrets.target {
                 files::remove_directory(secrets)

@@ -30,6 +30,7 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         log_limits: LogLimits::default(),
         engine: tokio::sync::watch::channel(None).1,
         cgroups: None,
+        shared_memory: None,
         cpu_quota: false,
         hardware: Hardware::default(),
         rebooted: false,

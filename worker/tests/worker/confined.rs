@@ -13,8 +13,9 @@ use muster_core::ids::GpuUuid;
 use muster_core::spec::{CpuBinding, Secret, SecretForm};
 use muster_worker::process::ProcessIdentity;
 use muster_worker::supervisor::Controller;
+use muster_worker::supervisor::shared_memory::is_possible;
 use muster_worker::supervisor::testing::HangingFolder;
-use muster_worker::{CgroupUse, GpuConfig, WorkerConfig};
+use muster_worker::{CgroupUse, GpuConfig, SharedMemoryUse, WorkerConfig};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn memory_is_limited_without_a_word_in_the_settings_and_the_end_tells_of_it() {
@@ -329,4 +330,59 @@ async fn a_task_waits_for_its_gpus_memory_and_starts_when_it_is_free() {
     assert_eq!(exit.code, Some(4));
     assert!(began.elapsed().as_millis() >= 1_500, "it did not wait");
     drop(host);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn shared_memory_of_a_dead_task_is_gone_before_its_gpu_is_given_on() {
+    if !is_possible() {
+        drop(writeln!(
+            std::io::stderr(),
+            "skipped: this user may not mount"
+        ));
+        return;
+    }
+    let leader = Leader::start(3).await;
+    let run = tempfile::tempdir_in("/dev/shm").unwrap();
+    let host = Host::start_with(&[&leader], |config, _| {
+        config.run_dir = Some(run.path().to_owned());
+    });
+    let mut task = script("echo x > /dev/shm/left; echo up > up; sleep 1000");
+    task.gpus = vec![first_gpu(&leader).await];
+    leader.want([task.clone()]);
+    assert_eq!(host.scratch_file(&task, "up"), "up");
+    let shared = std::fs::read_dir(run.path()).unwrap();
+    let mut shared = shared.map(|entry| entry.unwrap().path());
+    let shared = shared.find(|path| {
+        path.file_name()
+            .unwrap()
+            .to_string_lossy()
+            .starts_with("shared-")
+    });
+    let left = shared.unwrap().join(format!(
+        "{}-{}-{}/left",
+        task.key.job, task.unit, task.attempt
+    ));
+    assert!(left.exists(), "{}", left.display());
+    assert!(!Path::new("/dev/shm/left").exists());
+    // A supervisor that is killed removes nothing.
+    host.directory(&task).supervisor().unwrap().unwrap().kill();
+    leader.eventually_task("gone", gone).await;
+    assert!(!left.parent().unwrap().exists());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn tasks_use_the_hosts_shared_memory_where_the_settings_say_so() {
+    let leader = Leader::start(3).await;
+    let host = Host::start_with(&[&leader], |config, _| {
+        config.shared_memory = SharedMemoryUse::Host;
+    });
+    let mut task = script("readlink /proc/self/ns/mnt /proc/self/ns/ipc > worlds; sleep 1000");
+    task.gpus = vec![first_gpu(&leader).await];
+    leader.want([task.clone()]);
+    let worlds = host.scratch_file(&task, "worlds");
+    let own = ["mnt", "ipc"].map(|name| {
+        let path = std::fs::read_link(format!("/proc/self/ns/{name}")).unwrap();
+        path.display().to_string()
+    });
+    assert_eq!(worlds, own.join("\n"));
 }

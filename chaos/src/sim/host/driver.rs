@@ -371,6 +371,8 @@ impl AgentDriver {
                     }
                 }
                 Action::Begin { key, epoch, .. } => supervisors.begin(Owner { key, epoch }),
+                // Simulated tasks do not talk to each other.
+                Action::Renew { .. } => {}
                 Action::Suspend {
                     key,
                     epoch,

@@ -79,7 +79,10 @@ impl<'a> Sought<'a> {
     }
 
     fn find_in(&self, capacity: &Capacity<'_>, preferred: bool) -> Option<TaskPlacement> {
-        let mut region = capacity.clone();
+        let mut region = match self.cells(capacity.state()) {
+            Some(masks) => capacity.within(masks),
+            None => capacity.clone(),
+        };
         let of_gang: Vec<&TaskRun> = self.attempt.tasks.iter().collect();
         let own = match preferred {
             true => self.part.own_preferred,
@@ -94,6 +97,19 @@ impl<'a> Sought<'a> {
             }
         }
         self.best_fit(&mut region, own)
+    }
+
+    /// The GPUs of the cells of a virtual cluster that the gang holds; none if it holds none, or the member needs no GPU.
+    fn cells(&self, state: &State) -> Option<Masks> {
+        let cells = self.attempt.standing.cells();
+        let cells = cells.filter(|_| !self.vacancy.run.gpus.is_empty())?;
+        let ground = state.index.allocation.ground();
+        let mut masks = Masks::new();
+        for (host, gpus) in cells.iter().flat_map(|cell| ground.gpus(cell)) {
+            let mask = masks.entry(host).or_default();
+            *mask = mask.or(gpus);
+        }
+        Some(masks)
     }
 
     /// The members that have to share a cell with the one that is missing.

@@ -60,7 +60,7 @@ fn tells_of_lives(job: &Job) -> bool {
         swaps
             || unit.swaps > 0
             || unit.past.iter().any(|past| !past.members.is_empty())
-            || waits.is_some_and(|attempt| attempt.barrier.is_some())
+            || waits.is_some_and(|attempt| attempt.barrier.is_some() || !attempt.halts.is_empty())
             || runs.any(|run| detailed(run.exit.as_ref()))
             || unit.past.iter().any(|past| detailed(past.exit.as_ref()))
             || unit

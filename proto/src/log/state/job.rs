@@ -10,7 +10,8 @@ use muster_core::ids::{
 };
 use muster_core::spec::JobSpec;
 use muster_core::state::{
-    Attempt, Barrier, Claim, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun, Unit,
+    Attempt, Barrier, Claim, Halt, Job, PastAttempt, PipelineMark, Purpose, StopOrder, TaskRun,
+    Unit,
 };
 use muster_core::time::TimeMs;
 
@@ -220,6 +221,7 @@ fn attempt_to_wire(attempt: &Attempt) -> v1::Attempt {
         standing: claim::standing_to_wire(&attempt.standing),
         barrier: attempt.barrier.map(Into::into),
         membership: attempt.membership.as_deref().map(members::to_wire),
+        halts: halts_to_wire(&attempt.halts),
     }
 }
 
@@ -237,8 +239,25 @@ fn attempt_from_wire(wire: v1::Attempt) -> Field<Attempt> {
         membership: { wire.membership.map(members::from_wire) }
             .transpose()?
             .map(Box::new),
+        halts: halts_from_wire(&wire.halts),
         standing: claim::standing_from_wire(wire.standing)?,
     })
+}
+
+fn halts_to_wire(halts: &[Halt]) -> Vec<v1::Halt> {
+    let wire = |halt: &Halt| v1::Halt {
+        from_ms: halt.from.0,
+        until_ms: halt.until.0,
+    };
+    halts.iter().map(wire).collect()
+}
+
+fn halts_from_wire(wire: &[v1::Halt]) -> Vec<Halt> {
+    let halt = |wire: &v1::Halt| Halt {
+        from: TimeMs(wire.from_ms),
+        until: TimeMs(wire.until_ms),
+    };
+    wire.iter().map(halt).collect()
 }
 
 fn claim_to_wire(claim: &Claim) -> v1::UnitClaim {

@@ -1,0 +1,255 @@
+//! What a task needs before it begins: all of it is there, or found wrong, before anything of the task runs.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use rustix::process::getpid;
+
+use crate::cgroup::{Cgroups, KeptCgroups, Limits};
+use crate::child::ChildSetup;
+use crate::container::{self, Removal};
+use crate::directory::TaskDirectory;
+use crate::environment;
+use crate::family::{Family, Outputs};
+use crate::hostfile;
+use crate::program;
+use crate::secrets::Secrets;
+use crate::shared_memory::SharedMemory;
+use crate::spec::TaskSpec;
+use crate::start::{self, Started};
+use crate::sys;
+
+/// What a task needs beside its process.
+#[derive(Debug)]
+pub(crate) struct Ready {
+    belongings: Belongings,
+    setup: ChildSetup,
+    program: Program,
+    /// The port that the program was told to meet its gang on: a release may name another one.
+    master_port: u16,
+}
+
+/// What to start.
+#[derive(Debug)]
+struct Program {
+    command: Command,
+    /// Where it was found; none if the command is this program, which runs a container.
+    path: Option<PathBuf>,
+}
+
+/// What is made for a task, and removed again.
+#[derive(Debug)]
+pub(crate) struct Belongings {
+    pub(crate) cgroups: Cgroups,
+    /// What these hold it to.
+    pub(crate) limits: Limits,
+    pub(crate) secrets: Secrets,
+    /// Its attempt's shared memory; none if it uses the host's.
+    shared_memory: Option<SharedMemory>,
+}
+
+impl Belongings {
+    fn remove(self) {
+        self.cgroups.remove();
+        self.secrets.remove();
+        leave(self.shared_memory);
+    }
+
+    /// Makes what is still missing, and finds the program.
+    fn complete(
+        &mut self,
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+    ) -> Result<(Program, ChildSetup), String> {
+        self.shared_memory = shared_memory(spec)?;
+        let program = find_program(spec, directory, &self.secrets)?;
+        let setup = ChildSetup::of(spec, &self.cgroups, getpid())?;
+        Ok((program, setup))
+    }
+
+    /// Lets it go once nothing of the task lives; keeps those cgroups for the next task, if there may be one, that can be kept.
+    pub(crate) fn close(self, may_keep: bool) -> Option<KeptCgroups> {
+        self.secrets.remove();
+        leave(self.shared_memory);
+        self.cgroups.close(self.limits, may_keep)
+    }
+
+    /// Starts the main process in the attempt's shared memory.
+    fn spawn(&self, program: Program, setup: ChildSetup) -> Result<Started, String> {
+        match &self.shared_memory {
+            Some(memory) => memory.start(
+                |entry| spawn(program, setup.entering(entry)),
+                |started| started.pid,
+            ),
+            None => spawn(program, setup),
+        }
+    }
+}
+
+/// Leaves the attempt's shared memory.
+fn leave(memory: Option<SharedMemory>) {
+    // The agent tries again when it lets the task go, and says so if it cannot.
+    drop(memory.map(SharedMemory::close));
+}
+
+impl Ready {
+    /// Makes what the task needs, and finds what can be found wrong before its process is started.
+    ///
+    /// Cgroups that the last task of this process had are used again where that makes no difference.
+    ///
+    /// # Errors
+    /// What is wrong, in words for the user.
+    pub(crate) fn prepare(
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+        kept: Option<KeptCgroups>,
+    ) -> Result<Self, String> {
+        hostfile::write(&spec.assignment.gang_hosts, directory)?;
+        let limits = Limits::of(spec);
+        let cgroups = match kept.and_then(|kept| kept.pass_on(&spec.cgroups(), &limits)) {
+            Some(cgroups) => cgroups,
+            None => Cgroups::create(&spec.cgroups(), &limits)?,
+        };
+        let secrets = Secrets::prepare(spec).inspect_err(|_| cgroups.remove())?;
+        let mut belongings = Belongings {
+            cgroups,
+            limits,
+            secrets,
+            shared_memory: None,
+        };
+        let (program, setup) = match belongings.complete(spec, directory) {
+            Ok(prepared) => prepared,
+            Err(error) => {
+                belongings.remove();
+                return Err(error);
+            }
+        };
+        Ok(Self {
+            belongings,
+            setup,
+            program,
+            master_port: spec.assignment.rank.master_port,
+        })
+    }
+
+    /// Removes it again: the task will not begin.
+    pub(crate) fn remove(self) {
+        self.belongings.remove();
+    }
+
+    /// Starts the main process.
+    ///
+    /// # Errors
+    /// Why it could not be started, in words for the user; nothing is left of what it needed then.
+    pub(crate) fn start(
+        self,
+        spec: &TaskSpec,
+        directory: &TaskDirectory,
+    ) -> Result<(Family, Outputs), String> {
+        let Self {
+            belongings, setup, ..
+        } = self;
+        let program = match spec.assignment.rank.master_port == self.master_port {
+            true => Ok(self.program),
+            false => find_program(spec, directory, &belongings.secrets),
+        };
+        let started = match program.and_then(|program| belongings.spawn(program, setup)) {
+            Ok(started) => started,
+            Err(error) => {
+                belongings.remove();
+                return Err(error);
+            }
+        };
+        let container = spec.assignment.execution.container.as_ref();
+        let removal = container.map(|_| Removal::of(directory));
+        Ok(Family::of(started, belongings, removal))
+    }
+}
+
+/// Starts the main process, and opens what tells of its end.
+fn spawn(program: Program, setup: ChildSetup) -> Result<Started, String> {
+    let Program { mut command, path } = program;
+    let started = match path {
+        Some(path) => start::program(&command, &path, &setup),
+        None => {
+            sys::set_up_in_child(&mut command, setup);
+            start::command(&mut command)
+        }
+    };
+    started.map_err(|error| start_failed(&command, &error))
+}
+
+fn start_failed(command: &Command, error: &io::Error) -> String {
+    let program = command.get_program().display();
+    format!("starting `{program}` failed: {error}")
+}
+
+/// What to start. A program of the host must be there to be started; a container's is its image's business.
+fn find_program(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> Result<Program, String> {
+    if spec.assignment.execution.container.is_some() {
+        let environment = environment::of_task(spec, directory, secrets);
+        return Ok(Program {
+            command: container::runner(directory, &environment),
+            path: None,
+        });
+    }
+    let command = process(spec, directory, secrets)?;
+    let name = command.get_program();
+    let path = { command.get_envs() }.find_map(|(name, value)| value.filter(|_| name == "PATH"));
+    let place = command.get_current_dir().unwrap_or(Path::new("/"));
+    match program::find(name, path, place) {
+        Ok(path) => Ok(Program {
+            command,
+            path: Some(path),
+        }),
+        Err(error) => Err(start_failed(&command, &error)),
+    }
+}
+
+/// The shared memory of the task's attempt, if it is not to use the host's.
+fn shared_memory(spec: &TaskSpec) -> Result<Option<SharedMemory>, String> {
+    let place = spec.confinement.shared_memory.as_ref();
+    let memory = place.map(SharedMemory::prepare).transpose();
+    memory.map_err(|error| format!("making its shared memory failed: {error}"))
+}
+
+/// Where the task begins.
+fn working_directory(spec: &TaskSpec, directory: &TaskDirectory) -> Result<PathBuf, String> {
+    let path = match &spec.assignment.working_directory {
+        Some(path) => path.into(),
+        None => directory.scratch(),
+    };
+    if path.is_dir() {
+        return Ok(path);
+    }
+    Err(format!(
+        "the working directory `{}` is not there",
+        path.display()
+    ))
+}
+
+/// The command of a task that is a process of the host.
+fn process(
+    spec: &TaskSpec,
+    directory: &TaskDirectory,
+    secrets: &Secrets,
+) -> Result<Command, String> {
+    let assignment = &spec.assignment;
+    let (program, arguments) = assignment
+        .command
+        .split_first()
+        .ok_or("the command is empty")?;
+    let working_directory = working_directory(spec, directory)?;
+    let mut command = Command::new(program);
+    command
+        .args(arguments)
+        .env_clear()
+        .envs(environment::of_task(spec, directory, secrets))
+        .current_dir(working_directory);
+    Ok(command)
+}

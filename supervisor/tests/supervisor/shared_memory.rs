@@ -1,0 +1,182 @@
+//! Shared memory that an attempt has for itself. Tests that need the right to mount say so where they have it not.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::{self, Read, Write};
+use std::os::fd::AsFd;
+use std::path::Path;
+
+use muster_core::desired::TaskAssignment;
+use muster_supervisor::exec::ExecRequest;
+use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
+use muster_supervisor::{SharedMemoryPlace, TaskSpec};
+
+use crate::exec::{ask, ended, hear};
+use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
+
+/// A folder of the host's `/dev/shm` that tasks must see, with the attempts' folders in it.
+fn home() -> Option<tempfile::TempDir> {
+    if !is_possible() {
+        // The test's own output, which the harness shows.
+        drop(writeln!(
+            std::io::stderr(),
+            "skipped: this user may not mount"
+        ));
+        return None;
+    }
+    let mut home = tempfile::Builder::new();
+    Some(home.prefix("muster-test-").tempdir_in("/dev/shm").unwrap())
+}
+
+fn place(home: &Path, attempt: &str) -> SharedMemoryPlace {
+    SharedMemoryPlace {
+        folder: home.join(attempt),
+        visible: Some(home.to_owned()),
+    }
+}
+
+fn start(task: TaskAssignment, place: &SharedMemoryPlace) -> Rig {
+    let place = place.clone();
+    Rig::start_spec(task, LONG_LEASE_MS, |spec: &mut TaskSpec| {
+        spec.confinement.shared_memory = Some(place);
+    })
+}
+
+/// The keys of System V segments that this test sees.
+fn segments() -> BTreeSet<String> {
+    let text = fs::read_to_string("/proc/sysvipc/shm").unwrap();
+    let ids = text.lines().skip(1);
+    ids.filter_map(|line| line.split_whitespace().nth(1))
+        .map(str::to_owned)
+        .collect()
+}
+
+fn names(folder: &Path) -> BTreeSet<String> {
+    let entries = fs::read_dir(folder).unwrap();
+    entries
+        .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+        .collect()
+}
+
+#[test]
+fn what_a_task_leaves_in_shared_memory_goes_with_it() {
+    let Some(home) = home() else { return };
+    let place = place(home.path(), "7-0-1");
+    fs::write(home.path().join("of-the-site"), "").unwrap();
+    let before = segments();
+    let text = format!(
+        "dd if=/dev/zero of=/dev/shm/left bs=1M count=3 2> /dev/null; ipcmk -M 4096 > /dev/null; \
+         ls /dev/shm; ls {}; wc -l < /proc/sysvipc/shm; stat -c %a /dev/shm; kill -9 $$",
+        home.path().display()
+    );
+    let mut rig = start(script(&text), &place);
+    assert_eq!(rig.hear_exit().signal, Some(9));
+    let output = String::from_utf8(rig.output()).unwrap();
+    let own = home.path().file_name().unwrap().to_str().unwrap();
+    // It sees its own folder and what must stay visible, and its own segment alone.
+    let expected = format!("left\n{own}\n7-0-1\n7-0-1.members\nof-the-site\n2\n1777\n");
+    assert_eq!(output, expected);
+    // Nothing of it is left when its end is told, and nobody else has lost anything.
+    assert_eq!(names(home.path()), ["of-the-site".to_owned()].into());
+    assert!(!Path::new("/dev/shm/left").exists());
+    assert_eq!(segments(), before);
+}
+
+#[test]
+fn members_of_an_attempt_share_it_until_the_last_one_ends() {
+    let Some(home) = home() else { return };
+    let place = place(home.path(), "7-0-1");
+    let writes = "echo mine > /dev/shm/board; ipcmk -M 4096 > /dev/null; echo up > up; sleep 1000";
+    let first = start(script(writes), &place);
+    assert_eq!(first.scratch_file("up"), "up");
+    let reads = "cat /dev/shm/board; wc -l < /proc/sysvipc/shm; echo up > up; sleep 1000";
+    let mut second = start(script(reads), &place);
+    assert_eq!(second.scratch_file("up"), "up");
+    eventually("what it reads", || second.output() == b"mine\n2\n");
+    // Another attempt sees none of it.
+    let other = SharedMemoryPlace {
+        folder: home.path().join("8-0-1"),
+        ..place.clone()
+    };
+    let look = "[ -e /dev/shm/board ] || echo none; wc -l < /proc/sysvipc/shm";
+    let mut stranger = start(script(look), &other);
+    assert_eq!(stranger.hear_exit().code, Some(0));
+    assert_eq!(stranger.output(), b"none\n1\n");
+    drop(stranger);
+    assert!(!other.folder.exists());
+
+    // The first one dies with its supervisor: who still uses the folder keeps it, and a third one joins the second.
+    drop(first);
+    remove_unless_used(&place.folder).unwrap();
+    assert!(place.folder.join("board").exists());
+    let mut third = start(
+        script("cat /dev/shm/board; wc -l < /proc/sysvipc/shm"),
+        &place,
+    );
+    assert_eq!(third.hear_exit().code, Some(0));
+    assert_eq!(third.output(), b"mine\n2\n");
+    second.say(&muster_supervisor::AgentRequest::Stop {
+        reason: "cancel".to_owned(),
+        grace_ms: 0,
+    });
+    assert_eq!(second.hear_exit().signal, Some(9));
+    assert_eq!(names(home.path()), BTreeSet::new());
+}
+
+#[test]
+fn a_task_says_to_its_supervisor_what_it_must_although_its_shared_memory_is_its_own() {
+    let Some(home) = home() else { return };
+    let place = place(home.path(), "7-0-1");
+    // Where tasks' directories mostly lie: below what the task's own folder covers.
+    fs::create_dir(home.path().join("tasks")).unwrap();
+    let script = script(&format!(
+        "test -d {}/tasks && touch {}/tasks/there",
+        home.path().display(),
+        home.path().display()
+    ));
+    let mut rig = start(script, &place);
+    assert_eq!(rig.hear_exit().code, Some(0));
+    assert!(home.path().join("tasks/there").exists());
+}
+
+#[test]
+fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
+    let Some(home) = home() else { return };
+    let place = place(home.path(), "7-0-1");
+    let rig = start(
+        script("echo x > /dev/shm/left; echo up > up; sleep 1000"),
+        &place,
+    );
+    assert_eq!(rig.scratch_file("up"), "up");
+    // Also while it lives: then it is kept.
+    remove_unless_used(&place.folder).unwrap();
+    assert!(place.folder.join("left").exists());
+    drop(rig);
+    remove_unless_used(&place.folder).unwrap();
+    remove_unless_used(&place.folder).unwrap();
+    assert_eq!(names(home.path()), BTreeSet::new());
+}
+
+#[test]
+fn a_command_beside_a_task_has_the_tasks_shared_memory() {
+    let Some(home) = home() else { return };
+    let place = place(home.path(), "7-0-1");
+    let writes = "echo mine > /dev/shm/board; ipcmk -M 4096 > /dev/null; echo up > up; sleep 1000";
+    let mut rig = start(script(writes), &place);
+    assert_eq!(rig.scratch_file("up"), "up");
+    let text = "cat /dev/shm/board; wc -l < /proc/sysvipc/shm";
+    let request = ExecRequest {
+        command: ["sh", "-c", text].map(str::to_owned).to_vec(),
+        terminal: None,
+    };
+    let (input, _nothing) = io::pipe().unwrap();
+    let (mut output, its_output) = io::pipe().unwrap();
+    let files = [input.as_fd(), its_output.as_fd(), its_output.as_fd()];
+    let socket = ask(&mut rig, &request, files);
+    drop(its_output);
+    let mut said = String::new();
+    output.read_to_string(&mut said).unwrap();
+    assert_eq!(said, "mine\n2\n");
+    assert!(hear(&socket).is_some());
+    assert_eq!(hear(&socket), ended(Some(0), None));
+}
