@@ -3,6 +3,7 @@
 //! Both are loaded at run time, so that a host without them can run this program and be told so. The bindings panic where a
 //! library is missing: it is looked for before.
 
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use cudarc::cublas::{self, CudaBlas};
@@ -36,11 +37,12 @@ impl Driver {
             result::device::get_uuid(device)
         };
         let uuids: Result<Vec<_>, DriverError> = (0..count).map(uuid).collect();
-        let gpus = uuids.map_err(broken)?.into_iter();
+        // Their type is `char`'s of C, which has a sign on some processors.
+        let bytes = |uuid: sys::CUuuid| uuid.bytes.map(|byte| byte.to_ne_bytes()[0]);
+        let uuids = uuids.map_err(broken)?.into_iter();
+        let gpus = uuids.map(|uuid| GpuUuid(u128::from_be_bytes(bytes(uuid))));
         Ok(Self {
-            gpus: gpus
-                .map(|uuid| GpuUuid(u128::from_be_bytes(uuid.bytes.map(i8::cast_unsigned))))
-                .collect(),
+            gpus: gpus.collect(),
         })
     }
 
@@ -206,7 +208,8 @@ pub(crate) fn words_mut<T: Element>(block: &mut HostBlock<T>) -> Result<&mut [T]
 #[derive(Debug)]
 pub(crate) struct Multiplier<'a> {
     gpu: &'a Gpu,
-    blas: CudaBlas,
+    /// Never closed: closing fails on a GPU that has failed, at which the bindings panic. The process ends soon.
+    blas: ManuallyDrop<CudaBlas>,
 }
 
 /// How the elements of the factors are written. Their product is always in single precision, and so are its sums.
@@ -226,7 +229,14 @@ impl<'a> Multiplier<'a> {
         }
         let blas = CudaBlas::new(Arc::clone(&gpu.stream));
         let blas = blas.map_err(refused("cublasCreate"))?;
-        Ok(Self { gpu, blas })
+        Ok(Self {
+            gpu,
+            blas: ManuallyDrop::new(blas),
+        })
+    }
+
+    pub(crate) const fn gpu(&self) -> &'a Gpu {
+        self.gpu
     }
 
     /// Begins to add the product of two square matrices to `sum`, or to put it there. All are stored by columns; a factor's
@@ -238,10 +248,12 @@ impl<'a> Multiplier<'a> {
         sum: &mut Block<f32>,
         adds: bool,
     ) -> Result<(), CheckError> {
-        use cublas::sys::{cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType};
+        use cublas::sys::{
+            cublasComputeType_t, cublasGemmAlgo_t, cublasOperation_t, cudaDataType_t,
+        };
         let (bytes, kind) = match precision {
-            Precision::Half => (2, cudaDataType::CUDA_R_16F),
-            Precision::Single => (4, cudaDataType::CUDA_R_32F),
+            Precision::Half => (2, cudaDataType_t::CUDA_R_16F),
+            Precision::Single => (4, cudaDataType_t::CUDA_R_32F),
         };
         assert_eq!(
             size_of::<T>(),
@@ -275,7 +287,7 @@ impl<'a> Multiplier<'a> {
                 rows,
                 (&raw const beta).cast(),
                 sum as *mut _,
-                cudaDataType::CUDA_R_32F,
+                cudaDataType_t::CUDA_R_32F,
                 rows,
                 cublasComputeType_t::CUBLAS_COMPUTE_32F,
                 cublasGemmAlgo_t::CUBLAS_GEMM_DEFAULT,

@@ -25,7 +25,7 @@ mod ways;
 
 use muster_core::ids::GpuUuid;
 
-use driver::{Driver, Gpu};
+use driver::{Driver, Gpu, Multiplier};
 use error::CheckError;
 pub use options::{Options, Part};
 use report::{Findings, GpuReport};
@@ -76,8 +76,9 @@ fn find(
         }
     }
     if options.has(Part::Products) {
+        let multiplier = Multiplier::open(&gpu)?;
         for kind in products::KINDS {
-            let found = products::check(&gpu, kind, options.size, options.seconds)?;
+            let found = products::check(&multiplier, kind, options.size, options.seconds)?;
             findings.products.push(found);
         }
     }

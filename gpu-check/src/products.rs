@@ -40,27 +40,27 @@ struct Matrix {
 
 /// Multiplies on a GPU for so many seconds at least.
 pub(crate) fn check(
-    gpu: &Gpu,
+    multiplier: &Multiplier<'_>,
     precision: Precision,
     size: usize,
     seconds: u32,
 ) -> Result<ProductFindings, CheckError> {
     let factors = [SEEDS[0], SEEDS[1]].map(|seed| Matrix::random(size, seed));
     match precision {
-        Precision::Half => multiply(gpu, precision, &factors, seconds, half),
-        Precision::Single => multiply(gpu, precision, &factors, seconds, f32::from),
+        Precision::Half => multiply(multiplier, precision, &factors, seconds, half),
+        Precision::Single => multiply(multiplier, precision, &factors, seconds, f32::from),
     }
 }
 
 fn multiply<T: Element>(
-    gpu: &Gpu,
+    multiplier: &Multiplier<'_>,
     precision: Precision,
     factors: &[Matrix; 2],
     seconds: u32,
     written: impl Fn(i8) -> T + Copy,
 ) -> Result<ProductFindings, CheckError> {
     let size = factors[0].size;
-    let multiplier = Multiplier::open(gpu)?;
+    let gpu = multiplier.gpu();
     let left = upload(gpu, &factors[0], written)?;
     let right = upload(gpu, &factors[1], written)?;
     let mut sum = block(gpu, size * size)?;

@@ -148,7 +148,10 @@ int cuEventElapsedTime(float *ms, struct event *began, struct event *ended) {
 }
 
 int cublasCreate_v2(void **handle) { *handle = &initialised; return SUCCESS; }
-int cublasDestroy_v2(void *handle) { (void)handle; return SUCCESS; }
+int cublasDestroy_v2(void *handle) {
+    (void)handle;
+    return is_set("FAKE_FAIL", "cublasGemmEx") ? BLAS_EXECUTION_FAILED : SUCCESS;
+}
 int cublasSetStream_v2(void *handle, void *stream) { (void)handle; (void)stream; return SUCCESS; }
 
 /* Whole numbers in half precision. */

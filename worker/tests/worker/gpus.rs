@@ -15,8 +15,8 @@ use muster_core::time::MonotonicMs;
 use muster_worker::GpuConfig;
 use muster_worker::clock::LeaseClock;
 use muster_worker::gpu::{
-    GpuBackend, GpuError, GpuMemory, GpuSensors, HealthChange, HelpedBackend, HelperProgram,
-    SimulatedBackend, Timeline, faulted,
+    GpuBackend, GpuError, HealthChange, HelpedBackend, HelperProgram, SimulatedBackend, Timeline,
+    faulted,
 };
 use muster_worker::supervisor::testing::HangingFolder;
 use rustix::process::Signal;
@@ -157,7 +157,7 @@ fn a_gpu_that_the_next_helper_does_not_find_is_lost_until_it_is_repaired() {
     };
     let lost = (gpu, faulted("gpu-lost", "the driver lists it no more"));
     assert_eq!(observe(&mut backend, 1), std::slice::from_ref(&lost));
-    assert_eq!(backend.observe(Duration::ZERO).unwrap(), []);
+    assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);
     let repaired = (gpu, GpuHealth::Healthy);
     backend.injector().send(repaired.clone()).unwrap();
     // It is called repaired and is not.
@@ -165,7 +165,7 @@ fn a_gpu_that_the_next_helper_does_not_find_is_lost_until_it_is_repaired() {
     std::fs::write(folder.path().join("count"), "2").unwrap();
     backend.injector().send(repaired.clone()).unwrap();
     assert_eq!(observe(&mut backend, 1), [repaired]);
-    assert_eq!(backend.observe(Duration::ZERO).unwrap(), []);
+    assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);
 }
 
 #[test]
@@ -293,7 +293,7 @@ async fn an_agent_asks_nvml_through_a_helper_and_offers_no_gpus_where_there_is_n
     let leader = Leader::start(3).await;
     let _host = Host::start_with(&[&leader], |config, _| config.gpus = GpuConfig::Auto);
     let hello = leader.eventually("the greeting", |inner| inner.hellos.first().cloned());
-    assert_eq!(hello.await.registration.unwrap().gpus, []);
+    assert!(hello.await.registration.unwrap().gpus.is_empty());
     let mut refuses = Host::start_with(&[&leader], |config, _| config.gpus = GpuConfig::Nvml);
     let status = refuses.agent.wait().unwrap();
     assert!(!status.success());

@@ -97,7 +97,7 @@ impl From<Refusal> for GpuError {
 }
 
 /// An error and what caused it: causes do not cross a pipe as such.
-fn with_causes(error: &dyn std::error::Error) -> String {
+fn with_causes(error: &(dyn std::error::Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| error.source());
     let texts: Vec<String> = causes.map(ToString::to_string).collect();
     texts.join(": ")

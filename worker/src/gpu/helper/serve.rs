@@ -15,15 +15,13 @@ use super::messages::{Answer, Opened, Question, Refusal, Reply, Request};
 use crate::gpu::{GpuBackend, GpuError};
 use crate::limits::{GPU_MESSAGE_BYTES_MAX, GPU_QUESTIONS_MAX};
 
-/// Opens a backend; uncorrected ECC errors beyond the counts are new to it.
-pub(super) type Open<'a> =
-    dyn FnOnce(BTreeMap<GpuUuid, u64>) -> Result<Box<dyn GpuBackend>, GpuError> + 'a;
-
 /// Answers questions on standard input until it is closed: then the agent has gone, or wants no more.
 ///
 /// # Errors
 /// Of the pipes, and of a first question that is not to open the backend.
-pub(super) fn serve(open: Box<Open<'_>>) -> io::Result<()> {
+pub(super) fn serve(
+    open: impl FnOnce(BTreeMap<GpuUuid, u64>) -> Result<Box<dyn GpuBackend>, GpuError>,
+) -> io::Result<()> {
     let mut lines = io::stdin().lock();
     let Some(first) = next_request(&mut lines)? else {
         return Ok(());
