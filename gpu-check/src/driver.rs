@@ -307,7 +307,7 @@ fn failed(call: &'static str) -> impl FnOnce(DriverError) -> CheckError {
 fn refused(call: &'static str) -> impl FnOnce(cublas::result::CublasError) -> CheckError {
     move |error| CheckError::Call {
         call,
-        why: error.to_string(),
+        why: format!("{:?}", error.0),
     }
 }
 

@@ -27,7 +27,7 @@ use muster_core::ids::GpuUuid;
 
 use driver::{Driver, Gpu, Multiplier};
 use error::CheckError;
-pub use options::{Options, Part};
+pub use options::{Options, Part, Peers};
 use report::{Findings, GpuReport};
 pub use report::{Report, Verdict};
 

@@ -23,6 +23,8 @@ use crate::topology::PciAddress;
 
 /// Sweeps shorter than this are never told as unfinished.
 const LONG_MS: u64 = 10_000;
+/// Longest pause after a sweep that failed.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Whether a look at all GPUs is under way, and since when.
 #[derive(Debug)]
@@ -124,7 +126,11 @@ impl GpuWatch {
                 // Closed: the agent ends, and so do we.
                 Ok(samples) => drop(seen.blocking_send(Seen::Samples(samples))),
                 // It counts as unfinished, which the judge sees.
-                Err(error) => tracing::warn!(%error, "the GPUs cannot be read now"),
+                Err(error) => {
+                    tracing::warn!(%error, "the GPUs cannot be read now");
+                    pause(period.min(RETRY));
+                    continue;
+                }
             }
             pause(period);
         }
