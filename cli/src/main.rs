@@ -1,7 +1,7 @@
 //! `muster`: the whole product in one binary.
 //!
 //! A task's supervisor can be this binary too and must start at once, so it is told apart before anything
-//! else is built.
+//! else is built; so is the process that asks the GPUs' driver for a worker.
 #![forbid(unsafe_code)]
 
 mod arguments;
@@ -25,6 +25,11 @@ fn main() -> ExitCode {
     // `muster supervise DIRECTORY`: for workers without `muster-supervise` beside them, hidden from people.
     let words: Vec<OsString> = std::env::args_os().skip(1).collect();
     if let Some(code) = muster_worker::supervisor::run(&words) {
+        return code;
+    }
+    // `muster ask-gpus`: for workers, whose GPUs' driver may hang, hidden from people too.
+    let log = || logging::start(logging::LogFormat::Json).map_err(|failure| failure.text());
+    if let Some(code) = muster_worker::gpu::helper::run(&words, log) {
         return code;
     }
     let command = match arguments::parse() {

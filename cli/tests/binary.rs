@@ -72,6 +72,22 @@ fn usage_errors_exit_with_64() {
 }
 
 #[test]
+fn a_machine_without_a_driver_is_told_that_its_gpus_cannot_be_checked() {
+    if std::path::Path::new("/dev/nvidiactl").exists() {
+        // Its GPUs are not ours to check.
+        return;
+    }
+    let output = run(&["gpu", "check"]);
+    assert_eq!(code(&output), 3);
+    let said = stdout(&output);
+    assert!(
+        said.starts_with("GPU-CHECK UNKNOWN - libcuda is not on this host"),
+        "{said}"
+    );
+    assert_eq!(stderr(&output), "");
+}
+
+#[test]
 fn a_missing_reason_is_named() {
     let text = stderr(&run(&["block-host", "node01"]));
     assert!(text.contains("--reason <TEXT>"), "{text}");

@@ -87,6 +87,17 @@ pub const GPU_MEMORY_FREE_MIB_MAX: u64 = 512;
 pub const GPU_MEMORY_WAIT_MS_MAX: u64 = 50_000;
 /// Between two looks at it.
 pub const GPU_MEMORY_POLL: Duration = Duration::from_secs(2);
+/// How long the driver may take to answer one question, before whoever asks it is killed and replaced: its calls take seconds
+/// where many processes use it, OpenPAI calls for people from 40 s on, and after two such silences the GPUs count as unfit.
+pub const GPU_ANSWER_MAX: Duration = Duration::from_secs(60);
+/// Questions about GPUs that wait for answers at a time; they fit into a pipe (64 KiB) that nobody reads.
+pub const GPU_QUESTIONS_MAX: usize = 64;
+/// Bytes of one question about GPUs, and of one answer.
+pub const GPU_MESSAGE_BYTES_MAX: u64 = 1 << 20;
+/// Bytes of one line that the process that asks the driver logs.
+pub const GPU_HELPER_LOG_BYTES_MAX: u64 = 16 << 10;
+/// How long a killed process that asked the driver is waited for: one that hangs in the kernel is not gone by then.
+pub const GPU_HELPER_REAP_MAX: Duration = Duration::from_secs(2);
 /// Lines of a simulated GPU's timeline.
 pub const TIMELINE_LINES_MAX: usize = 100_000;
 /// Injected faults waiting for the simulated GPUs.

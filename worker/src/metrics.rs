@@ -14,6 +14,7 @@ const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
+const HELPERS_REPLACED: &str = "muster_worker_gpu_helpers_replaced_total";
 const SESSION: &str = "muster_worker_session_open";
 const REMOVALS: &str = "muster_worker_checkpoint_removals_total";
 const ENGINE: &str = "muster_worker_container_engine";
@@ -48,6 +49,10 @@ pub(crate) fn describe() {
     describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
+    describe_counter!(
+        HELPERS_REPLACED,
+        "processes that asked the GPUs' driver and were followed by another one"
+    );
     describe_gauge!(SESSION, "1 while a session with the leader is open");
     describe_counter!(
         REMOVALS,
@@ -188,6 +193,10 @@ pub(crate) fn kernel_log_gap(lost: u64) {
 
 pub(crate) fn kernel_log_forged(lines: u64) {
     counter!(LOG_FORGED).increment(lines);
+}
+
+pub(crate) fn gpu_helper_replaced() {
+    counter!(HELPERS_REPLACED).increment(1);
 }
 
 /// A reading of a GPU, under the name and with the labels of NVIDIA's exporter.

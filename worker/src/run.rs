@@ -20,8 +20,8 @@ use crate::driver::{Driver, Executor, Health};
 use crate::error::Error;
 use crate::exec::Execs;
 use crate::gpu::{
-    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, HandOver, NvmlBackend,
-    SimulatedBackend, Timeline,
+    FaultMemory, GpuBackend, GpuError, GpuMonitor, GpuSensors, HandOver, HelpedBackend,
+    HelperProgram, SimulatedBackend, Timeline,
 };
 use crate::health;
 use crate::identity::{DataDirectory, Machine};
@@ -33,7 +33,7 @@ use crate::runner::{self, Hardware, Runner, RunnerConfig, SharedMemoryHost};
 use crate::session::SessionKeeper;
 use crate::task_place;
 use crate::topology::{self, PciAddress, Sysfs};
-use crate::watchdog::Watchdog;
+use crate::watchdog::{Watchdog, telling};
 use muster_supervisor::RunId;
 use muster_supervisor::clock::LeaseClock;
 use muster_supervisor::{CgroupHost, Controller};
@@ -60,7 +60,8 @@ pub async fn run(
     let name = config.name.clone().unwrap_or_else(|| machine.name.clone());
     let data = take_data(&config, &machine)?;
     let faults = FaultMemory::open(data.gpu_faults(), &machine.boot_id);
-    let gpus = open_gpus(&config.gpus, &name)?;
+    let watchdog = Watchdog::of_this_process();
+    let gpus = open_gpus(&config.gpus, &name, watchdog.as_ref()).await?;
     let addresses = gpus.pci_addresses();
     let learnt = topology::learn(&config.topology, gpus.inventory(), &addresses);
     let hardware = hardware(&config, &*gpus, &addresses)?;
@@ -103,7 +104,7 @@ pub async fn run(
         retention: config.log_retention,
         ships: config.log_shipping.is_some(),
         tasks: data.tasks(),
-        watchdog: Watchdog::of_this_process(),
+        watchdog,
         shutdown: stop.clone(),
     };
     let executor = tokio::spawn(executor.run());
@@ -403,15 +404,20 @@ fn absolute(path: PathBuf) -> Result<PathBuf, Error> {
         .map_err(system("resolving the checkpoint root"))
 }
 
-fn open_gpus(config: &GpuConfig, host: &str) -> Result<Box<dyn GpuBackend>, Error> {
+async fn open_gpus(
+    config: &GpuConfig,
+    host: &str,
+    watchdog: Option<&Watchdog>,
+) -> Result<Box<dyn GpuBackend>, Error> {
     match config {
-        GpuConfig::Nvml | GpuConfig::Auto => match NvmlBackend::open() {
+        // A driver that starts may take a minute: systemd must not take us for frozen.
+        GpuConfig::Nvml | GpuConfig::Auto => match telling(watchdog, open_helped()).await {
             Ok(backend) => Ok(Box::new(backend)),
-            Err(GpuError::NoNvml(error)) if *config == GpuConfig::Auto => {
-                tracing::info!(%error, "no NVML on this host: it offers no GPUs");
+            Err(error @ GpuError::NoDriver(_)) if *config == GpuConfig::Auto => {
+                tracing::info!(%error, "this host offers no GPUs");
                 Ok(no_gpus(host))
             }
-            Err(error @ GpuError::NoNvml(_)) => Err(error.into()),
+            Err(error @ GpuError::NoDriver(_)) => Err(error.into()),
             // The tasks of an earlier agent need this one more than a list of GPUs.
             Err(error) => {
                 tracing::error!(%error, "the driver lists no GPUs: this host offers none");
@@ -434,6 +440,12 @@ fn open_gpus(config: &GpuConfig, host: &str) -> Result<Box<dyn GpuBackend>, Erro
         }
         GpuConfig::None => Ok(no_gpus(host)),
     }
+}
+
+async fn open_helped() -> Result<HelpedBackend, GpuError> {
+    let open = || HelpedBackend::open(HelperProgram::of_this_binary());
+    let opened = tokio::task::spawn_blocking(open).await;
+    opened.unwrap_or_else(|error| Err(GpuError::Told(format!("the opening failed: {error}"))))
 }
 
 fn no_gpus(host: &str) -> Box<dyn GpuBackend> {

@@ -7,6 +7,11 @@ use std::io;
 use std::os::linux::net::SocketAddrExt;
 use std::os::unix::ffi::OsStrExt;
 use std::os::unix::net::{SocketAddr, UnixDatagram};
+use std::pin::pin;
+
+use tokio::time::interval;
+
+use crate::limits::AGENT_TICK;
 
 /// The way to systemd.
 #[derive(Debug)]
@@ -47,10 +52,36 @@ impl Watchdog {
     }
 }
 
+/// Does something that may take long, and tells meanwhile that the agent lives.
+pub(crate) async fn telling<T>(watchdog: Option<&Watchdog>, work: impl Future<Output = T>) -> T {
+    let mut work = pin!(work);
+    let mut tick = interval(AGENT_TICK);
+    loop {
+        tokio::select! {
+            done = &mut work => return done,
+            _ = tick.tick() => watchdog.into_iter().for_each(Watchdog::tell),
+        }
+    }
+}
+
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "a failed test should panic")]
 mod tests {
     use super::*;
+
+    #[tokio::test(start_paused = true)]
+    async fn systemd_hears_it_while_something_takes_long() {
+        let home = tempfile::tempdir().unwrap();
+        let path = home.path().join("notify");
+        let listener = UnixDatagram::bind(&path).unwrap();
+        let watchdog = Watchdog::at(&path.into_os_string()).unwrap();
+        let work = tokio::time::sleep(3 * AGENT_TICK + AGENT_TICK / 2);
+        telling(Some(&watchdog), work).await;
+        listener.set_nonblocking(true).unwrap();
+        let mut heard = [0u8; 32];
+        let told = std::iter::from_fn(|| listener.recv(&mut heard).ok());
+        assert_eq!(told.count(), 4);
+    }
 
     #[test]
     fn systemd_hears_it_at_a_path_and_at_an_abstract_name() {

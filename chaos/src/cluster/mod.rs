@@ -10,6 +10,7 @@ mod process;
 mod small_disk;
 mod sweep;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -97,7 +98,7 @@ impl ClusterOptions {
 /// Number of real GPUs that the driver of this machine knows; 0 without a driver.
 #[must_use]
 pub fn real_gpus() -> usize {
-    NvmlBackend::open().map_or(0, |backend| backend.inventory().len())
+    NvmlBackend::open(&BTreeMap::new()).map_or(0, |backend| backend.inventory().len())
 }
 
 /// A cluster that cannot be run.

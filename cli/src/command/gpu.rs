@@ -8,6 +8,7 @@ use muster_core::ids::GpuUuid;
 use muster_proto::v1;
 
 use super::blocking::{self, BlockOptions, Target, Terms};
+use super::gpu_check::Check;
 use super::listing::{check_hosts, show};
 use crate::connection::{Freshness, Options};
 use crate::exit::Exit;
@@ -24,6 +25,12 @@ pub(crate) enum Verb {
     Block(Block),
     /// Let GPUs back in
     Unblock(Unblock),
+    /// Check GPUs of this machine on which nothing runs: memory, products of matrices, ways to the host and to each other
+    ///
+    /// Prints a line for each GPU with figures behind `|`, as Nagios plugins do, and ends with 0 if all are well, 2 if something
+    /// is wrong with one, and 3 if one could not be checked. Workers run it where their settings name it as
+    /// `health.active_check`.
+    Check(Check),
 }
 
 /// `muster gpu list`
@@ -72,6 +79,7 @@ impl Verb {
             Self::List(list) => list.run(options).await,
             Self::Block(block) => block.run(options).await,
             Self::Unblock(unblock) => unblock.run(options).await,
+            Self::Check(check) => check.run(options),
         }
     }
 }

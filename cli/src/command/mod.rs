@@ -7,6 +7,7 @@ pub(crate) mod completion;
 mod configuration;
 pub(crate) mod demo;
 pub(crate) mod gpu;
+mod gpu_check;
 pub(crate) mod health;
 pub(crate) mod host;
 pub(crate) mod inject;

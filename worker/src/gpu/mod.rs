@@ -3,6 +3,7 @@
 //! A whole GPU is what is given out; MIG slices are not known here.
 
 mod handover;
+pub mod helper;
 mod memory;
 mod monitor;
 mod nvml;
@@ -24,6 +25,7 @@ use muster_supervisor::DeviceNumber;
 
 pub use handover::GpuMemory;
 pub(crate) use handover::HandOver;
+pub use helper::{HelpedBackend, HelperProgram};
 pub(crate) use memory::FaultMemory;
 pub(crate) use monitor::{GpuMonitor, InjectError};
 pub use nvml::NvmlBackend;
@@ -35,8 +37,8 @@ pub use timeline::{Timeline, TimelineError};
 #[derive(Debug, thiserror::Error)]
 pub enum GpuError {
     /// The host has no NVIDIA driver library, or it does not start.
-    #[error("no NVML on this host")]
-    NoNvml(#[source] nvml_wrapper::error::NvmlError),
+    #[error("no NVIDIA driver answers on this host: {0}")]
+    NoDriver(String),
     /// The driver answered a question with an error.
     #[error("asking NVML for {what} failed")]
     Nvml {
@@ -61,6 +63,23 @@ pub enum GpuError {
     /// The thread that watches the GPUs cannot be started.
     #[error("starting the GPU monitor failed")]
     Thread(#[source] std::io::Error),
+    /// The process that asks the driver cannot be started.
+    #[error("starting a helper that asks the driver failed")]
+    HelperStart(#[source] std::io::Error),
+    /// The process that asks the driver does not answer as it should.
+    #[error("helper {pid}, which asks the driver, {what}")]
+    Helper {
+        /// Which process.
+        pid: u32,
+        /// What it does instead.
+        what: String,
+    },
+    /// The process that asks the driver was killed and is not gone: no other one is started until it is.
+    #[error("helper {0} hangs in the kernel: the driver is asked no more until it is gone")]
+    HelperHangs(u32),
+    /// What a helper says instead of an answer.
+    #[error("{0}")]
+    Told(String),
 }
 
 /// Why a GPU cannot be given on although it is healthy.
@@ -109,6 +128,10 @@ pub trait GpuBackend: Send {
     /// # Errors
     /// Why nothing is known now.
     fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError>;
+
+    /// Uncorrected ECC errors of each GPU beyond which they are new, as far as they are counted: whoever opens the GPUs after
+    /// this backend starts from them.
+    fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64>;
 
     /// Where an admin's orders go.
     fn injector(&self) -> SyncSender<HealthChange>;

@@ -51,13 +51,15 @@ pub struct NvmlBackend {
 
 impl NvmlBackend {
     /// Loads the library and lists the GPUs that answer. One that does not is left out: the cluster shows
-    /// a GPU that it knows and that is not listed as missing, and the others' tasks go on.
+    /// a GPU that it knows and that is not listed as missing, and the others' tasks go on. Uncorrected ECC errors beyond
+    /// `ecc_counts` are new; of a GPU of which it says nothing, those that come from now on.
     ///
     /// # Errors
-    /// [`GpuError::NoNvml`] if there is no driver; else why it cannot count the GPUs.
-    pub fn open() -> Result<Self, GpuError> {
+    /// [`GpuError::NoDriver`] if there is no driver; else why it cannot count the GPUs.
+    pub fn open(ecc_counts: &BTreeMap<GpuUuid, u64>) -> Result<Self, GpuError> {
+        let nvml = Nvml::init().map_err(|error| GpuError::NoDriver(error.to_string()))?;
         // Leaked once per process: event sets borrow it for as long as the monitor lives.
-        let nvml: &'static Nvml = Box::leak(Box::new(Nvml::init().map_err(GpuError::NoNvml)?));
+        let nvml: &'static Nvml = Box::leak(Box::new(nvml));
         let count = nvml.device_count().map_err(asking("the number of GPUs"))?;
         let gpus = answering(count, |index| describe(nvml, index));
         let (injector, repaired) = sync_channel(INJECTIONS_WAITING_MAX);
@@ -72,7 +74,7 @@ impl NvmlBackend {
             repaired,
             injector,
         };
-        backend.ecc_before = backend.count_ecc();
+        backend.ecc_before = reckoned_from(ecc_counts, backend.count_ecc());
         backend.events = backend.subscribe();
         Ok(backend)
     }
@@ -235,6 +237,10 @@ impl GpuBackend for NvmlBackend {
         Ok(changes)
     }
 
+    fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64> {
+        self.ecc_before.clone()
+    }
+
     fn injector(&self) -> SyncSender<HealthChange> {
         self.injector.clone()
     }
@@ -264,6 +270,17 @@ impl GpuMemory for NvmlMemory {
         };
         Ok((used >> 20, by))
     }
+}
+
+/// Counts from which errors are new: those from before, unless the driver counts anew since.
+fn reckoned_from(
+    before: &BTreeMap<GpuUuid, u64>,
+    mut counts: BTreeMap<GpuUuid, u64>,
+) -> BTreeMap<GpuUuid, u64> {
+    for (gpu, count) in &mut counts {
+        *count = before.get(gpu).map_or(*count, |before| *count.min(before));
+    }
+    counts
 }
 
 /// A process as people know it.
@@ -358,9 +375,18 @@ mod tests {
     }
 
     #[test]
+    fn errors_that_came_while_nobody_asked_are_new_unless_the_driver_counts_anew() {
+        let [known, reloaded, unknown] = [1, 2, 3].map(GpuUuid);
+        let before = [(known, 4), (reloaded, 9)].into();
+        let now = [(known, 6), (reloaded, 1), (unknown, 7)].into();
+        let expected = [(known, 4), (reloaded, 1), (unknown, 7)].into();
+        assert_eq!(reckoned_from(&before, now), expected);
+    }
+
+    #[test]
     fn a_host_without_a_driver_says_so_and_one_with_it_lists_its_gpus() {
-        match NvmlBackend::open() {
-            Err(GpuError::NoNvml(_)) => {}
+        match NvmlBackend::open(&BTreeMap::new()) {
+            Err(GpuError::NoDriver(_)) => {}
             Err(error) => unreachable!("{error}"),
             Ok(mut backend) => {
                 assert_eq!(backend.observe(Duration::ZERO).unwrap(), vec![]);

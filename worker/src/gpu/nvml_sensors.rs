@@ -20,6 +20,7 @@ use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::structs::device::FieldId;
 use nvml_wrapper::{Device, Nvml};
 
+use super::GpuError;
 use super::sensors::{GpuReadings, GpuSensors};
 use crate::health::rates::{Rate, permille};
 
@@ -61,11 +62,11 @@ impl NvmlSensors {
 }
 
 impl GpuSensors for NvmlSensors {
-    fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> GpuReadings {
+    fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError> {
         let mut readings = GpuReadings::default();
         // One that is lost is told by the backend.
         let Ok(device) = self.nvml.device_by_uuid(gpu.uuid.to_string()) else {
-            return readings;
+            return Ok(readings);
         };
         let before = self.gpus.entry(gpu.uuid).or_default();
         let used_percent = device.utilization_rates().map_or(0, |used| used.gpu);
@@ -83,7 +84,7 @@ impl GpuSensors for NvmlSensors {
         look.pcie(before);
         look.links(before);
         look.gauges();
-        readings
+        Ok(readings)
     }
 }
 

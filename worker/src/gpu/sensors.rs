@@ -6,9 +6,12 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use muster_core::command::GpuDescription;
 use muster_core::ids::GpuUuid;
 use muster_core::time::MonotonicMs;
+use serde::{Deserialize, Serialize};
+
+use super::GpuError;
 
 /// What one look at a GPU gave. What could not be read is left out.
-#[derive(Clone, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct GpuReadings {
     /// Metrics with their values, by the rule that they are for.
     pub samples: Vec<(String, Vec<(String, i64)>)>,
@@ -33,7 +36,10 @@ impl GpuReadings {
 /// Reads GPUs. Calls may hang: they are made on a thread of their own.
 pub trait GpuSensors: Send {
     /// Reads one GPU.
-    fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> GpuReadings;
+    ///
+    /// # Errors
+    /// Why nothing can be read of any GPU now. What is wrong with one is told by the backend.
+    fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError>;
 }
 
 /// What a timeline says of simulated GPUs: `RULE.METRIC` for a rule's metric, anything else for a gauge.
@@ -52,7 +58,7 @@ impl SimulatedSensors {
 }
 
 impl GpuSensors for SimulatedSensors {
-    fn read(&mut self, gpu: &GpuDescription, _now: MonotonicMs) -> GpuReadings {
+    fn read(&mut self, gpu: &GpuDescription, _now: MonotonicMs) -> Result<GpuReadings, GpuError> {
         let mut readings = GpuReadings::default();
         let all = self.lock();
         let mut samples: BTreeMap<&str, Vec<(&str, i64)>> = BTreeMap::new();
@@ -66,6 +72,6 @@ impl GpuSensors for SimulatedSensors {
         for (rule, metrics) in samples {
             readings.sample(rule, &metrics);
         }
-        readings
+        Ok(readings)
     }
 }

@@ -138,6 +138,10 @@ impl GpuBackend for SimulatedBackend {
         Ok(changes)
     }
 
+    fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64> {
+        BTreeMap::new()
+    }
+
     fn injector(&self) -> SyncSender<HealthChange> {
         self.injector.clone()
     }
@@ -220,16 +224,16 @@ mod tests {
         let mut sensors = backend.sensors();
         let gpus = backend.inventory().to_vec();
         let now = muster_core::time::MonotonicMs(1);
-        assert_eq!(sensors.read(&gpus[2], now).samples, vec![]);
+        assert_eq!(sensors.read(&gpus[2], now).unwrap().samples, vec![]);
         assert_eq!(backend.observe(NO_WAIT).unwrap(), vec![]);
-        let readings = sensors.read(&gpus[2], now);
+        let readings = sensors.read(&gpus[2], now).unwrap();
         let metrics = vec![("over_max_c".to_owned(), 3)];
         assert_eq!(readings.samples, vec![("temp_core".to_owned(), metrics)]);
         assert_eq!(
             readings.gauges,
             vec![("DCGM_FI_DEV_GPU_TEMP".to_owned(), 90.0)]
         );
-        assert_eq!(sensors.read(&gpus[3], now).samples, vec![]);
+        assert_eq!(sensors.read(&gpus[3], now).unwrap().samples, vec![]);
     }
 
     #[test]

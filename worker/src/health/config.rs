@@ -36,7 +36,8 @@ pub struct HealthConfig {
     pub mounts: Vec<PathBuf>,
     /// The site's own checks.
     pub checks: Vec<SiteCheck>,
-    /// A program that checks a GPU before it is used again, beside what is built in; `{gpu}` is its index, `{uuid}` its UUID.
+    /// A program that checks a GPU before it is used again, beside what is built in; `{gpu}` is its index, `{uuid}` its UUID,
+    /// `{peers}` the UUIDs of the other GPUs that are checked with it, with commas between.
     pub active_check: Vec<String>,
     /// The program that resets a GPU on which nothing runs.
     pub reset_command: Vec<String>,

@@ -3,7 +3,7 @@
 //! | part | what |
 //! |---|---|
 //! | `kernel_log` | a thread that reads the kernel's log |
-//! | `sampler` | two threads that read GPUs and the host again and again; the driver of GPUs may hang |
+//! | `sampler` | two threads that read GPUs and the host again and again |
 //! | `host`, `adapters`, `processes` | what is read of the host |
 //! | `checks` | the site's own checks |
 //! | `judge` | the one place where rules are held against what was seen; remembers what it told |

@@ -16,13 +16,15 @@ use tokio::sync::mpsc::Sender;
 
 use super::host::HostSensors;
 use super::{HealthConfig, Place, Sample, Seen, THIS_HOST, thread};
-use crate::gpu::GpuSensors;
+use crate::gpu::{GpuError, GpuSensors};
 use crate::metrics;
 use crate::session::jitter;
 use crate::topology::PciAddress;
 
 /// Sweeps shorter than this are never told as unfinished.
 const LONG_MS: u64 = 10_000;
+/// Longest pause after a sweep that failed.
+const RETRY: Duration = Duration::from_secs(5);
 
 /// Whether a look at all GPUs is under way, and since when.
 #[derive(Debug)]
@@ -51,15 +53,17 @@ impl Sweep {
         is_long.then(|| i64::try_from(took_ms / SECOND_MS).unwrap_or(i64::MAX))
     }
 
-    fn begin(&self) -> u64 {
-        let now_ms = self.clock.now().0.max(1);
-        self.began_ms.store(now_ms, Ordering::Relaxed);
-        now_ms
+    /// One begins. After one that failed it is still that one: nothing was read of all GPUs since.
+    fn begin(&self) {
+        if self.began_ms.load(Ordering::Relaxed) == 0 {
+            let now_ms = self.clock.now().0.max(1);
+            self.began_ms.store(now_ms, Ordering::Relaxed);
+        }
     }
 
     /// Milliseconds that it took.
-    fn end(&self, began_ms: u64) -> u64 {
-        self.began_ms.store(0, Ordering::Relaxed);
+    fn end(&self) -> u64 {
+        let began_ms = self.began_ms.swap(0, Ordering::Relaxed);
         self.clock.now().0.saturating_sub(began_ms)
     }
 }
@@ -118,18 +122,25 @@ struct GpuWatch {
 impl GpuWatch {
     fn run(mut self, period: Duration, seen: &Sender<Seen>) {
         while !seen.is_closed() {
-            let samples = self.sweep();
-            // Closed: the agent ends, and so do we.
-            drop(seen.blocking_send(Seen::Samples(samples)));
+            match self.sweep() {
+                // Closed: the agent ends, and so do we.
+                Ok(samples) => drop(seen.blocking_send(Seen::Samples(samples))),
+                // It counts as unfinished, which the judge sees.
+                Err(error) => {
+                    tracing::warn!(%error, "the GPUs cannot be read now");
+                    pause(period.min(RETRY));
+                    continue;
+                }
+            }
             pause(period);
         }
     }
 
-    fn sweep(&mut self) -> Vec<Sample> {
-        let began_ms = self.sweep.begin();
+    fn sweep(&mut self) -> Result<Vec<Sample>, GpuError> {
+        self.sweep.begin();
         let mut samples = Vec::new();
         for gpu in &self.gpus {
-            let read = self.sensors.read(gpu, self.sweep.clock.now());
+            let read = self.sensors.read(gpu, self.sweep.clock.now())?;
             let of_gpu = read.samples.into_iter();
             samples.extend(of_gpu.map(|(rule, metrics)| Sample {
                 rule,
@@ -142,16 +153,64 @@ impl GpuWatch {
                 }
             }
         }
-        let took_ms = self.sweep.end(began_ms);
+        let took_ms = self.sweep.end();
         metrics::health_sweep("gpus", Duration::from_millis(took_ms));
         let sweep_ms = i64::try_from(took_ms).unwrap_or(i64::MAX);
         let metrics = [("sweep_ms", sweep_ms), ("unfinished_s", 0)];
         samples.push(Sample::new("nvml_latency", THIS_HOST, &metrics));
-        samples
+        Ok(samples)
     }
 }
 
 /// Waits for the next sweep, a bit less than the period: hosts that were started together must not read in step.
 pub(super) fn pause(period: Duration) {
     std::thread::park_timeout(period - jitter(period / 10));
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use super::*;
+    use muster_core::time::MonotonicMs;
+    use muster_supervisor::testing::eventually;
+
+    use crate::gpu::GpuReadings;
+
+    /// Sensors that can be read from a moment on.
+    struct Late(MonotonicMs);
+
+    impl GpuSensors for Late {
+        fn read(&mut self, _: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError> {
+            if now < self.0 {
+                return Err(GpuError::HelperHangs(7));
+            }
+            Ok(GpuReadings::default())
+        }
+    }
+
+    #[test]
+    fn a_sweep_that_failed_is_unfinished_until_one_succeeds_and_took_as_long() {
+        let clock = LeaseClock::start();
+        let mut watch = GpuWatch {
+            gpus: vec![GpuDescription {
+                uuid: GpuUuid(1),
+                index: 0,
+                model: "H100".to_owned(),
+                memory_mib: 81_920,
+            }],
+            sensors: Box::new(Late(MonotonicMs(u64::MAX))),
+            sweep: Arc::new(Sweep::new(clock)),
+            shows_gauges: false,
+        };
+        assert!(watch.sweep().is_err());
+        let began_ms = watch.sweep.began_ms.load(Ordering::Relaxed);
+        assert!(began_ms > 0);
+        eventually("some time later", || clock.now().0 >= began_ms + 20);
+        assert!(watch.sweep().is_err());
+        assert_eq!(watch.sweep.began_ms.load(Ordering::Relaxed), began_ms);
+        watch.sensors = Box::new(Late(MonotonicMs(0)));
+        let samples = watch.sweep().unwrap();
+        assert!(samples[0].metrics[0].1 >= 20, "{samples:?}");
+        assert_eq!(watch.sweep.began_ms.load(Ordering::Relaxed), 0);
+    }
 }

@@ -35,6 +35,8 @@ const MISCOMPARE: &str = "miscompare";
 const MISCOMPARES: &str = "miscompares";
 /// Further figures that the site's check may print, and the rules that go by them.
 const FIGURES: [(&str, &str); 2] = [("baseline_permille", ACTIVE_CHECK), ("gb_per_s", "h2d_bw")];
+/// What stands in the site's check for the other GPUs that are checked together with one.
+const PEERS: &str = "{peers}";
 /// NVIDIA's own diagnostics, of which the first level takes half a minute.
 const DIAGNOSTICS: &str = "dcgmi";
 /// How it says that a part of it found something.
@@ -203,7 +205,7 @@ impl Works {
             }
         }
         for gpu in gpus {
-            match self.active_check(gpu).await {
+            match self.active_check(gpu, gpus).await {
                 Some((true, evidence)) => said.push(evidence),
                 Some(failed) => return failed,
                 None => {}
@@ -261,9 +263,18 @@ impl Works {
         }
     }
 
-    /// The site's own check, if there is one.
-    async fn active_check(&self, gpu: &GpuDescription) -> Option<Outcome> {
+    /// The site's own check, if there is one, of one of the GPUs that are checked together: nothing runs on any of them.
+    async fn active_check(
+        &self,
+        gpu: &GpuDescription,
+        together: &[&GpuDescription],
+    ) -> Option<Outcome> {
         let command = self.of_gpu(&self.0.config.active_check, gpu);
+        let peers = { together.iter() }.filter(|peer| peer.uuid != gpu.uuid);
+        let peers: Vec<String> = peers.map(|peer| peer.uuid.to_string()).collect();
+        let command: Vec<String> = { command.iter() }
+            .map(|word| word.replace(PEERS, &peers.join(",")))
+            .collect();
         let program = command.first()?.clone();
         let ran = run(&command, HEALTH_ACTIVE_CHECK_MAX).await;
         let figures = figures(&ran);

@@ -14,6 +14,7 @@ mod fake_engine;
 mod fencing;
 mod formats;
 mod gangs;
+mod gpus;
 mod health;
 mod many;
 mod support;

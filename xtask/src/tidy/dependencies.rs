@@ -5,7 +5,7 @@ use toml::{Table, Value};
 use super::finding::Finding;
 
 /// Crates of ours that each crate of ours may name. `ANY` stands for all of them.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("muster-core", &[]),
     ("muster-scenario", &["muster-core"]),
     ("muster-simulate", &["muster-core"]),
@@ -34,8 +34,11 @@ const ALLOWED: [(&str, &[&str]); 15] = [
             "muster-core",
             "muster-proto",
             "muster-scenario",
+            "muster-gpu-check",
         ],
     ),
+    // Foreign code is loaded into it: it must not be part of an agent.
+    ("muster-gpu-check", &["muster-core"]),
     ("muster-chaos", ANY),
     ("muster-bench", ANY),
     // The public API and the built binary: nothing from inside the replica or the agent.

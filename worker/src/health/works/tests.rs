@@ -130,6 +130,24 @@ async fn a_check_asks_the_gpus_that_it_is_about_and_the_sites_own_program() {
 }
 
 #[tokio::test]
+async fn a_check_of_a_host_names_each_gpus_peers_and_one_of_a_gpu_names_none() {
+    let mut rig = Rig::new();
+    let (first, second) = (rig.gpus[0].uuid, rig.gpus[1].uuid);
+    let file = rig.home.path().join("checked");
+    let words = format!("echo $1 with $2. >> {}", file.display());
+    rig.config.active_check = ["sh", "-c", &words, "check", "{uuid}", "{peers}"]
+        .map(str::to_owned)
+        .to_vec();
+    let host = Component::Host(HostId(5));
+    assert!(rig.order(true, host, DeviceAction::Check).await.0);
+    let alone = Component::Gpu(first);
+    assert!(rig.order(true, alone, DeviceAction::Check).await.0);
+    let checked = std::fs::read_to_string(&file).unwrap();
+    let expected = format!("{first} with {second}.\n{second} with {first}.\n{first} with .\n");
+    assert_eq!(checked, expected);
+}
+
+#[tokio::test]
 async fn wrong_results_fail_a_check_and_are_told_however_it_ends() {
     let mut rig = Rig::new();
     let first = Component::Gpu(rig.gpus[0].uuid);

@@ -1,0 +1,23 @@
+//! `muster gpu check`.
+
+use clap::Args;
+
+use crate::connection::Options;
+use crate::exit::Exit;
+use crate::failure::Failure;
+
+/// `muster gpu check`
+#[derive(Debug, Args)]
+pub(crate) struct Check {
+    #[command(flatten)]
+    checked: muster_gpu_check::Options,
+}
+
+impl Check {
+    /// Does it, in this process: nobody else waits for a driver that hangs.
+    pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let report = muster_gpu_check::check(&self.checked);
+        options.screen().data(&report.to_string())?;
+        Ok(Exit::Passed(report.exit_code()))
+    }
+}

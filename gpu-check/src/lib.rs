@@ -1,0 +1,86 @@
+//! Active checks of GPUs on which nothing runs.
+//!
+//! | part | what |
+//! |---|---|
+//! | [`Options`] | what is checked, and for how long |
+//! | `driver` | CUDA's driver and cuBLAS, loaded at run time: the only place with foreign code |
+//! | `memory` | patterns, written to most of the free memory and read back |
+//! | `products` | products of matrices of whole numbers, of which every bit is known |
+//! | `ways` | how fast copies are to and from the host, and from GPU to GPU |
+//! | [`Report`] | what was found, in the words of Nagios plugins, which workers read |
+//!
+//! Whole numbers below 2^24 are exact in every format that is used, in whatever order they are added: a result is right in all
+//! of its bits or wrong, and no tolerance hides a small error.
+#![deny(unsafe_code)]
+
+#[expect(unsafe_code, reason = "calls into CUDA's driver and cuBLAS")]
+mod driver;
+mod error;
+mod limits;
+mod memory;
+mod options;
+mod products;
+mod report;
+mod ways;
+
+use muster_core::ids::GpuUuid;
+
+use driver::{Driver, Gpu, Multiplier};
+use error::CheckError;
+pub use options::{Options, Part, Peers};
+use report::{Findings, GpuReport};
+pub use report::{Report, Verdict};
+
+/// Checks GPUs, one after the other.
+#[must_use]
+pub fn check(options: &Options) -> Report {
+    let driver = match Driver::open() {
+        Ok(driver) => driver,
+        Err(error) => return Report::failed(&error),
+    };
+    let chosen = if options.gpus.is_empty() {
+        driver.gpus()
+    } else {
+        options.gpus.clone()
+    };
+    if chosen.is_empty() {
+        return Report::failed(&CheckError::NoGpus);
+    }
+    let of_gpu = chosen
+        .into_iter()
+        .map(|gpu| check_gpu(&driver, gpu, options));
+    Report::new(of_gpu.collect())
+}
+
+/// Checks one GPU. What was found before a part failed is told with the failure.
+fn check_gpu(driver: &Driver, uuid: GpuUuid, options: &Options) -> GpuReport {
+    let mut findings = Findings::default();
+    let error = find(driver, uuid, options, &mut findings).err();
+    GpuReport::new(uuid, findings, error.as_ref(), options)
+}
+
+fn find(
+    driver: &Driver,
+    uuid: GpuUuid,
+    options: &Options,
+    findings: &mut Findings,
+) -> Result<(), CheckError> {
+    let gpu: Gpu = driver.gpu(uuid)?;
+    if options.has(Part::Memory) {
+        findings.memory = Some(memory::check(&gpu, options.memory_percent)?);
+    }
+    if options.has(Part::Ways) {
+        findings.host = Some(ways::host(&gpu)?);
+        for peer in options.peers.iter().filter(|peer| **peer != uuid) {
+            findings.peers.push(ways::peer(&gpu, &driver.gpu(*peer)?)?);
+        }
+    }
+    if options.has(Part::Products) {
+        let multiplier = Multiplier::open(&gpu)?;
+        for kind in products::KINDS {
+            let found = products::check(&multiplier, kind, options.size, options.seconds)?;
+            findings.products.push(found);
+        }
+    }
+    Ok(())
+}

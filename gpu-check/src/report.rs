@@ -1,0 +1,211 @@
+//! What was found, in the words of Nagios plugins: a line for each GPU, figures behind `|`, and an exit code.
+
+use std::fmt;
+
+use muster_core::ids::GpuUuid;
+
+use crate::driver::Precision;
+use crate::error::CheckError;
+use crate::memory::MemoryFindings;
+use crate::options::Options;
+use crate::products::ProductFindings;
+use crate::ways::{HostWay, PeerWay};
+
+/// What a GPU did.
+#[derive(Debug, Default)]
+pub(crate) struct Findings {
+    pub(crate) memory: Option<MemoryFindings>,
+    pub(crate) host: Option<HostWay>,
+    pub(crate) peers: Vec<PeerWay>,
+    pub(crate) products: Vec<ProductFindings>,
+}
+
+/// What follows for a GPU, in the words of Nagios plugins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// All is well.
+    Ok,
+    /// Nobody knows: it was not checked.
+    Unknown,
+    /// Something is wrong with it.
+    Critical,
+}
+
+impl Verdict {
+    const fn word(self) -> &'static str {
+        match self {
+            Self::Ok => "OK",
+            Self::Unknown => "UNKNOWN",
+            Self::Critical => "CRITICAL",
+        }
+    }
+
+    /// The exit code.
+    const fn code(self) -> u8 {
+        match self {
+            Self::Ok => 0,
+            Self::Critical => 2,
+            Self::Unknown => 3,
+        }
+    }
+}
+
+/// What was found of all GPUs. Written, it is a line for each of them.
+#[derive(Debug)]
+pub struct Report(Vec<GpuReport>);
+
+/// What was found of a GPU.
+#[derive(Debug)]
+pub(crate) struct GpuReport {
+    verdict: Verdict,
+    text: String,
+    figures: Vec<String>,
+}
+
+impl Report {
+    pub(crate) const fn new(gpus: Vec<GpuReport>) -> Self {
+        Self(gpus)
+    }
+
+    /// No GPU could be checked.
+    pub(crate) fn failed(error: &CheckError) -> Self {
+        Self(vec![GpuReport {
+            verdict: Verdict::Unknown,
+            text: error.to_string(),
+            figures: Vec::new(),
+        }])
+    }
+
+    /// The worst of all GPUs.
+    #[must_use]
+    pub fn verdict(&self) -> Verdict {
+        let verdicts = self.0.iter().map(|gpu| gpu.verdict);
+        verdicts.max().unwrap_or(Verdict::Unknown)
+    }
+
+    /// The exit code of a Nagios plugin: 0 well, 2 something is wrong with a GPU, 3 not checked.
+    #[must_use]
+    pub fn exit_code(&self) -> u8 {
+        self.verdict().code()
+    }
+}
+
+impl GpuReport {
+    /// What was found of a GPU, and why no more was.
+    pub(crate) fn new(
+        gpu: GpuUuid,
+        findings: Findings,
+        error: Option<&CheckError>,
+        options: &Options,
+    ) -> Self {
+        let miscompares = findings.miscompares();
+        let is_wrong = miscompares > 0 || error.is_some_and(CheckError::is_the_gpus);
+        let verdict = match (is_wrong, error) {
+            (true, _) => Verdict::Critical,
+            (false, Some(_)) => Verdict::Unknown,
+            (false, None) => Verdict::Ok,
+        };
+        let mut said = Vec::new();
+        if miscompares > 0 {
+            said.push(format!(
+                "{miscompares} results differ from what they must be"
+            ));
+        }
+        said.extend(error.map(ToString::to_string));
+        said.extend(findings.texts());
+        let mut figures = vec![format!("miscompares={miscompares}")];
+        figures.extend(findings.figures(options.expected_tflops));
+        Self {
+            verdict,
+            text: format!("{gpu}: {}", said.join(", ")),
+            figures,
+        }
+    }
+}
+
+impl Findings {
+    fn miscompares(&self) -> u64 {
+        let memory = self.memory.iter().map(|it| it.miscompares);
+        let host = self.host.iter().map(|it| it.miscompares);
+        let peers = self.peers.iter().map(|it| it.miscompares);
+        let products = self.products.iter().map(|it| it.miscompares);
+        memory.chain(host).chain(peers).chain(products).sum()
+    }
+
+    /// What was done, for people.
+    fn texts(&self) -> Vec<String> {
+        let mut texts = Vec::new();
+        if let Some(memory) = &self.memory {
+            let mib = memory.bytes >> 20;
+            texts.push(format!("{mib} MiB in {} patterns", memory.patterns));
+        }
+        if let Some(host) = &self.host {
+            let (to, from) = (host.to_gb_per_s, host.from_gb_per_s);
+            texts.push(format!("{to:.1} GB/s from the host and {from:.1} to it"));
+        }
+        for way in &self.peers {
+            let how = if way.is_direct {
+                ""
+            } else {
+                " through the host"
+            };
+            texts.push(format!("{:.1} GB/s from {}{how}", way.gb_per_s, way.peer));
+        }
+        for found in &self.products {
+            let (products, precision) = (found.products, word(found.precision));
+            let speed = found.tflop_per_s;
+            texts.push(format!(
+                "{products} products in {precision} precision at {speed:.1} TFLOP/s"
+            ));
+        }
+        texts
+    }
+
+    /// Figures by the names by which workers know them, and others.
+    fn figures(&self, expected_tflops: Option<u32>) -> Vec<String> {
+        let mut figures = Vec::new();
+        if let Some(host) = &self.host {
+            figures.push(format!("gb_per_s={:.1}", host.to_gb_per_s));
+            figures.push(format!("from_gb_per_s={:.1}", host.from_gb_per_s));
+        }
+        let slowest = self.peers.iter().map(|way| way.gb_per_s);
+        if let Some(slowest) = slowest.reduce(f64::min) {
+            figures.push(format!("peer_gb_per_s={slowest:.1}"));
+            let direct = self.peers.iter().filter(|way| way.is_direct).count();
+            figures.push(format!("peers_direct={direct}"));
+        }
+        for found in &self.products {
+            let (name, speed) = (word(found.precision), found.tflop_per_s);
+            figures.push(format!("{name}_tflop_per_s={speed:.1}"));
+        }
+        let half = { self.products.iter() }.find(|it| it.precision == Precision::Half);
+        if let (Some(half), Some(expected)) = (half, expected_tflops) {
+            let permille = half.tflop_per_s * 1e3 / f64::from(expected.max(1));
+            figures.push(format!("baseline_permille={permille:.0}"));
+        }
+        figures
+    }
+}
+
+const fn word(precision: Precision) -> &'static str {
+    match precision {
+        Precision::Half => "half",
+        Precision::Single => "single",
+    }
+}
+
+impl fmt::Display for Report {
+    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for gpu in &self.0 {
+            let word = gpu.verdict.word();
+            // What is behind a bar is read by programs.
+            let text = gpu.text.replace(['|', '\n'], " ");
+            write!(formatter, "GPU-CHECK {word} - {text}")?;
+            if !gpu.figures.is_empty() {
+                write!(formatter, "|{}", gpu.figures.join(" "))?;
+            }
+            writeln!(formatter)?;
+        }
+        Ok(())
+    }
+}

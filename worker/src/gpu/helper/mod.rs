@@ -1,0 +1,253 @@
+//! The driver is asked by a process of its own, because its calls can hang in the kernel, where nothing ends them.
+//!
+//! | part | what |
+//! |---|---|
+//! | [`HelpedBackend`] | the agent's side: a backend that asks a helper |
+//! | `keeper` | starts the helper, and another one once it is gone |
+//! | `link` | the pipes to one helper, and who waits for which answer |
+//! | `messages` | what is said on them |
+//! | `serve` | the helper's side: any backend behind pipes |
+
+mod keeper;
+mod link;
+mod messages;
+mod serve;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::ffi::OsString;
+use std::fmt::Display;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use muster_core::command::{GpuDescription, GpuHealth};
+use muster_core::ids::GpuUuid;
+use muster_core::time::MonotonicMs;
+use muster_supervisor::DeviceNumber;
+
+use super::{
+    GpuBackend, GpuError, GpuMemory, GpuReadings, GpuSensors, HealthChange, NvmlBackend, faulted,
+};
+use crate::limits::{GPU_ANSWER_MAX, INJECTIONS_WAITING_MAX};
+use crate::topology::PciAddress;
+use keeper::Keeper;
+use messages::{Opened, Question, Reply};
+
+/// The word with which this program asks the driver for an agent.
+const ASK_GPUS: &str = "ask-gpus";
+/// This program, also when another one lies at its path by now.
+const THIS_PROGRAM: &str = "/proc/self/exe";
+
+/// The program that asks the driver, and how long it may take.
+#[derive(Clone, Debug)]
+pub struct HelperProgram {
+    /// Where it lies.
+    pub program: PathBuf,
+    /// Its arguments.
+    pub words: Vec<OsString>,
+    /// How long an answer may take.
+    pub answer_max: Duration,
+}
+
+impl HelperProgram {
+    /// This very program, whose main function must call [`run`] first.
+    #[must_use]
+    pub fn of_this_binary() -> Self {
+        Self {
+            program: THIS_PROGRAM.into(),
+            words: vec![ASK_GPUS.into()],
+            answer_max: GPU_ANSWER_MAX,
+        }
+    }
+}
+
+/// What the word `ask-gpus` asks for: answers about the GPUs that NVML knows, on standard output to questions on standard
+/// input, until that is closed; none if the words are others. `log` starts logging on standard error, in JSON: the
+/// agent reads it.
+pub fn run<E: Display>(
+    words: &[OsString],
+    log: impl FnOnce() -> Result<(), E>,
+) -> Option<ExitCode> {
+    match words {
+        [word] if word == ASK_GPUS => Some(serve(log, |ecc_counts| {
+            Ok(Box::new(NvmlBackend::open(&ecc_counts)?))
+        })),
+        _ => None,
+    }
+}
+
+/// Answers about the GPUs of a backend, as [`run`] does about NVML's. Uncorrected ECC errors beyond the counts that
+/// `open` is given are new.
+pub fn serve<E: Display>(
+    log: impl FnOnce() -> Result<(), E>,
+    open: impl FnOnce(BTreeMap<GpuUuid, u64>) -> Result<Box<dyn GpuBackend>, GpuError>,
+) -> ExitCode {
+    let started = log().map_err(|error| error.to_string());
+    let served = started.and_then(|()| serve::serve(open).map_err(|error| error.to_string()));
+    match served {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            // Nobody is left to be told if this fails.
+            drop(writeln!(io::stderr(), "asking the GPUs failed: {error}"));
+            ExitCode::FAILURE
+        }
+    }
+}
+
+/// GPUs of which a helper knows.
+pub struct HelpedBackend {
+    keeper: Arc<Keeper>,
+    /// What was known when the first helper opened the GPUs.
+    opened: Opened,
+    /// GPUs that a later helper did not find, as far as it was told.
+    lost: BTreeSet<GpuUuid>,
+    /// An admin's orders that no helper has taken yet.
+    orders: Vec<HealthChange>,
+    ordered: Receiver<HealthChange>,
+    injector: SyncSender<HealthChange>,
+}
+
+impl HelpedBackend {
+    /// Starts a helper and has it open the GPUs.
+    ///
+    /// # Errors
+    /// [`GpuError::NoDriver`] if there is no driver; [`GpuError::HelperStart`] and [`GpuError::Helper`] if there is no
+    /// helper or no answer; else why the driver cannot count the GPUs.
+    pub fn open(program: HelperProgram) -> Result<Self, GpuError> {
+        let (keeper, opened) = Keeper::open(program)?;
+        let (injector, ordered) = sync_channel(INJECTIONS_WAITING_MAX);
+        Ok(Self {
+            keeper: Arc::new(keeper),
+            opened,
+            lost: BTreeSet::new(),
+            orders: Vec::new(),
+            ordered,
+            injector,
+        })
+    }
+
+    /// The process that asks the driver now; none while there is none.
+    #[must_use]
+    pub fn helper_pid(&self) -> Option<u32> {
+        self.keeper.helper_pid()
+    }
+
+    /// Takes an admin's orders. A GPU that the helper did not find and that is called repaired is looked for anew.
+    fn take_orders(&mut self) {
+        let first_new = self.orders.len();
+        let room = INJECTIONS_WAITING_MAX.saturating_sub(first_new);
+        self.orders.extend(self.ordered.try_iter().take(room));
+        let repaired = self.orders[first_new..].iter();
+        let repaired = repaired.filter(|(_, health)| *health == GpuHealth::Healthy);
+        let found_again: Vec<GpuUuid> = repaired
+            .map(|(gpu, _)| *gpu)
+            .filter(|gpu| self.lost.remove(gpu))
+            .collect();
+        if !found_again.is_empty() {
+            self.keeper.start_anew();
+        }
+    }
+
+    /// GPUs that a later helper does not find, told once.
+    fn newly_lost(&mut self) -> Vec<HealthChange> {
+        let missing = self.keeper.missing();
+        let lost = &mut self.lost;
+        let new = missing.into_iter().filter(|gpu| lost.insert(*gpu));
+        new.map(|gpu| (gpu, faulted("gpu-lost", "the driver lists it no more")))
+            .collect()
+    }
+}
+
+impl GpuBackend for HelpedBackend {
+    fn inventory(&self) -> &[GpuDescription] {
+        &self.opened.gpus
+    }
+
+    fn pci_addresses(&self) -> BTreeMap<GpuUuid, PciAddress> {
+        let addresses = self.opened.pci_addresses.iter();
+        let address = |(gpu, text): &(GpuUuid, String)| {
+            let address: Result<PciAddress, _> = text.parse();
+            let address = address
+                .inspect_err(|error| tracing::warn!(%gpu, %error, "a GPU's place is not known"));
+            Some((*gpu, address.ok()?))
+        };
+        addresses.filter_map(address).collect()
+    }
+
+    fn device_numbers(&self) -> BTreeMap<GpuUuid, DeviceNumber> {
+        self.opened.device_numbers.iter().copied().collect()
+    }
+
+    fn memory(&self) -> Arc<dyn GpuMemory> {
+        Arc::new(HelpedMemory(Arc::clone(&self.keeper)))
+    }
+
+    fn sensors(&self) -> Box<dyn GpuSensors> {
+        Box::new(HelpedSensors(Arc::clone(&self.keeper)))
+    }
+
+    fn observe(&mut self, wait: Duration) -> Result<Vec<HealthChange>, GpuError> {
+        self.take_orders();
+        let question = Question::Observe {
+            wait_ms: u64::try_from(wait.as_millis()).unwrap_or(u64::MAX),
+            orders: self.orders.clone(),
+        };
+        let reply = self.keeper.ask(question)?;
+        let Reply::Observed {
+            mut changes,
+            ecc_counts,
+        } = reply
+        else {
+            return Err(misfit(reply));
+        };
+        self.orders.clear();
+        self.keeper.note_ecc_counts(ecc_counts);
+        changes.extend(self.newly_lost());
+        Ok(changes)
+    }
+
+    fn injector(&self) -> SyncSender<HealthChange> {
+        self.injector.clone()
+    }
+
+    fn ecc_counts(&self) -> BTreeMap<GpuUuid, u64> {
+        self.keeper.ecc_counts().into_iter().collect()
+    }
+
+    fn is_simulated(&self) -> bool {
+        self.opened.is_simulated
+    }
+}
+
+/// Memory as the helper's backend counts it.
+struct HelpedMemory(Arc<Keeper>);
+
+impl GpuMemory for HelpedMemory {
+    fn used(&self, gpu: GpuUuid) -> Result<(u64, String), GpuError> {
+        match self.0.ask(Question::Memory { gpu })? {
+            Reply::Memory { used_mib, by } => Ok((used_mib, by)),
+            other => Err(misfit(other)),
+        }
+    }
+}
+
+/// Sensors of the helper's backend.
+struct HelpedSensors(Arc<Keeper>);
+
+impl GpuSensors for HelpedSensors {
+    fn read(&mut self, gpu: &GpuDescription, now: MonotonicMs) -> Result<GpuReadings, GpuError> {
+        let gpu = gpu.clone();
+        match self.0.ask(Question::Sensors { gpu, now })? {
+            Reply::Sensors(readings) => Ok(readings),
+            other => Err(misfit(other)),
+        }
+    }
+}
+
+/// An answer to another question.
+fn misfit(reply: Reply) -> GpuError {
+    GpuError::Told(format!("an answer to another question: {reply:?}"))
+}
