@@ -363,12 +363,12 @@ mod tests {
         let child = std::fs::read_to_string(&file).unwrap();
         let status = format!("/proc/{}/stat", child.trim());
         // Gone, or a zombie that nobody has waited for yet.
-        let is_over = || {
+        let is_alive = || {
             let text = std::fs::read_to_string(&status);
-            text.map_or(true, |text| text.contains(") Z "))
+            text.is_ok_and(|text| !text.contains(") Z "))
         };
         let over = async {
-            while !is_over() {
+            while is_alive() {
                 sleep(Duration::from_millis(10)).await;
             }
         };

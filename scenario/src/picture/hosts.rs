@@ -86,7 +86,7 @@ impl HostPicture {
         for gpu in &self.gpus {
             let name = format!("gpu {}:{}", self.name, gpu.index);
             let fault = gpu.fault.as_ref().map(|signal| format!("bad ({signal})"));
-            if let Some(text) = all_of([fault, gpu.block.as_ref().map(blocked)]) {
+            if let Some(text) = all_of([fault, gpu.block.as_deref().map(blocked)]) {
                 let line = Line::new(SECTION, &name, format!("{name}: {text}"));
                 lines.push(line.or_else(format!("{name}: ok")));
             }
@@ -98,7 +98,7 @@ impl HostPicture {
     fn trouble(&self) -> Option<String> {
         let health = (self.health != "up").then(|| self.health.to_owned());
         let planned = { self.planned.as_ref() }.map(|reason| format!("to be blocked ({reason})"));
-        all_of([health, self.block.as_ref().map(blocked), planned])
+        all_of([health, self.block.as_deref().map(blocked), planned])
     }
 
     /// All its GPUs, those in the same state drawn together: `n1 8xK80: 0-3 train, 4-7 free`.
@@ -147,7 +147,7 @@ impl GpuPicture {
     }
 }
 
-fn blocked(reason: &String) -> String {
+fn blocked(reason: &str) -> String {
     format!("blocked ({reason})")
 }
 

@@ -39,7 +39,7 @@ pub(super) fn nothing_in_time(bench: &Bench) -> anyhow::Result<Vec<Row>> {
             let mut spec = waiting(number, shapes);
             // Some longer than others, and all too long.
             let run_time_ms = WINDOW_IN_MS + u64::from(number % shapes);
-            spec.scheduling.run_time_ms_max = (number % 2 == 0).then_some(run_time_ms);
+            spec.scheduling.run_time_ms_max = number.is_multiple_of(2).then_some(run_time_ms);
             cluster.submit(spec);
         }
         cluster.wait(1);

@@ -205,8 +205,9 @@ pub struct Change {
     pub is_strike: bool,
     /// When an admin's block ends by itself.
     pub expires_at: Option<TimeMs>,
-    /// Whether only a person gives back what it takes out of placement: its rule says so.
-    #[serde(default)]
+    /// Whether only a person gives back what it takes out of placement: its rule says so. Not written where it does not, as
+    /// before there was such a field.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub by_hand: bool,
 }
 

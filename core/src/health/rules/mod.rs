@@ -158,11 +158,8 @@ impl RuleSet {
     pub fn shipped_text_with(first_wait_s: u64, first_probation_s: u64) -> String {
         let wait = format!("first_wait_s = {first_wait_s}");
         let probation = format!("first_probation_s = {first_probation_s}");
-        { Self::SHIPPED_TEXT.replacen("first_wait_s = 900", &wait, 1) }.replacen(
-            "first_probation_s = 3600",
-            &probation,
-            1,
-        )
+        let text = Self::SHIPPED_TEXT.replacen("first_wait_s = 900", &wait, 1);
+        text.replacen("first_probation_s = 3600", &probation, 1)
     }
 
     /// The rules that ship with Muster.
