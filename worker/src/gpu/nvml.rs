@@ -278,7 +278,7 @@ fn reckoned_from(
     mut counts: BTreeMap<GpuUuid, u64>,
 ) -> BTreeMap<GpuUuid, u64> {
     for (gpu, count) in &mut counts {
-        *count = before.get(gpu).map_or(*count, |before| *count.min(before));
+        *count = before.get(gpu).map_or(*count, |before| (*count).min(*before));
     }
     counts
 }

@@ -4,7 +4,6 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
-use std::sync::Arc;
 use std::sync::mpsc::{SyncSender, sync_channel};
 use std::time::Duration;
 
