@@ -278,7 +278,9 @@ fn reckoned_from(
     mut counts: BTreeMap<GpuUuid, u64>,
 ) -> BTreeMap<GpuUuid, u64> {
     for (gpu, count) in &mut counts {
-        *count = before.get(gpu).map_or(*count, |before| (*count).min(*before));
+        *count = before
+            .get(gpu)
+            .map_or(*count, |before| (*count).min(*before));
     }
     counts
 }
@@ -377,9 +379,9 @@ mod tests {
     #[test]
     fn errors_that_came_while_nobody_asked_are_new_unless_the_driver_counts_anew() {
         let [known, reloaded, unknown] = [1, 2, 3].map(GpuUuid);
-        let before = [(known, 4), (reloaded, 9)].into();
+        let before: BTreeMap<GpuUuid, u64> = [(known, 4), (reloaded, 9)].into();
         let now = [(known, 6), (reloaded, 1), (unknown, 7)].into();
-        let expected = [(known, 4), (reloaded, 1), (unknown, 7)].into();
+        let expected: BTreeMap<GpuUuid, u64> = [(known, 4), (reloaded, 1), (unknown, 7)].into();
         assert_eq!(reckoned_from(&before, now), expected);
     }
 

@@ -262,7 +262,7 @@ fn what_a_helper_logs_is_logged_by_the_agent_with_its_level() {
         });
     };
     logged("WARN", "a library speaks");
-    logged("ERROR", r#"GPU asked helper"#);
+    logged("ERROR", "GPU asked");
     logged("ERROR", r#"{"index":3}"#);
 }
 
