@@ -48,8 +48,9 @@ trials: build ## a training under one fault at a time, on hosts with a network e
 	$(MUSTER_BIN) chaos tasks $(ARGS)
 
 .PHONY: chaos
-chaos: build ## a cluster under load and every fault, CHAOS_REPETITIONS times each: an hour (ARGS='--profile NAME')
-	$(MUSTER_BIN) chaos run --profile all --repetitions $(CHAOS_REPETITIONS) $(ARGS)
+chaos: build ## a cluster under load and every fault, CHAOS_REPETITIONS times each: half an hour
+	$(MUSTER_BIN) chaos run --profile all --repetitions $(CHAOS_REPETITIONS) --out chaos-report/all $(ARGS)
+	$(MUSTER_BIN) chaos run --profile snapshot-storm --repetitions $(CHAOS_REPETITIONS) --out chaos-report/snapshots $(ARGS)
 
 .PHONY: bench
 bench: build ## measure the figures of docs/benchmarks.md

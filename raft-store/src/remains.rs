@@ -3,6 +3,7 @@
 //! The log is the one account of a group's history that no bug of the application can embellish: whoever applies its
 //! entries again must come to what the replicas answered, told and did.
 
+use std::io;
 use std::ops::RangeInclusive;
 use std::path::Path;
 use std::sync::Arc;
@@ -52,11 +53,18 @@ pub struct Remains<M: StateMachine> {
 }
 
 impl<M: StateMachine> Remains<M> {
-    /// Reads the data directory of a replica that does not run. Changes nothing in it.
+    /// Reads the data directory of a replica that does not run. The database recovers as it does at every start; no entry
+    /// is changed.
     ///
     /// # Errors
     /// [`OpenError::InUse`] while a replica holds the directory; otherwise what cannot be read, and why.
     pub fn read(data_dir: &Path, cluster_id: &str) -> Result<Self, OpenError> {
+        for folder in [LOG_FOLDER, SNAPSHOT_FOLDER].map(|name| data_dir.join(name)) {
+            if !folder.is_dir() {
+                let none = io::Error::from(io::ErrorKind::NotFound);
+                return Err(disk(format!("looking for {}", folder.display()), none));
+            }
+        }
         let lock = DirectoryLock::take(data_dir)?;
         let path = data_dir.join(LOG_FOLDER);
         let log = RocksLog::open(&path)
@@ -165,6 +173,6 @@ fn position(log: &RocksLog, key: MetaKey) -> Result<Option<u64>, OpenError> {
     Ok(id.map(|id| id.index))
 }
 
-fn disk(operation: String, source: std::io::Error) -> OpenError {
+fn disk(operation: String, source: io::Error) -> OpenError {
     OpenError::Disk { operation, source }
 }

@@ -37,6 +37,13 @@ impl ClusterFolder {
         &self.path
     }
 
+    /// Lets it stay, whatever was wanted before.
+    pub fn keep(&mut self) {
+        if let Some(temporary) = self.temporary.take() {
+            self.path = temporary.keep();
+        }
+    }
+
     /// Removes it with everything in it, unless it is to be kept; true if it is gone.
     ///
     /// # Errors

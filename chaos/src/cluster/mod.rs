@@ -21,6 +21,7 @@ use muster_core::timings::Timings;
 use muster_scheduler::{LogSettings, RaftTimings, SchedulerConfig};
 use muster_worker::gpu::{GpuBackend as _, NvmlBackend};
 use muster_worker::{GpuConfig, WorkerConfig};
+use serde::Serialize;
 use serde_json::json;
 
 pub use folder::ClusterFolder;
@@ -212,6 +213,11 @@ impl LocalCluster {
         self.folder.path().join("shared")
     }
 
+    /// Lets the folder stay when the cluster is gone.
+    pub fn keep(&mut self) {
+        self.folder.keep();
+    }
+
     /// The replicas, in order of their ids from 1.
     #[must_use]
     pub fn replicas(&self) -> &[Member] {
@@ -352,7 +358,7 @@ impl LocalCluster {
             bootstrap: true,
             ..SchedulerConfig::default()
         };
-        write_config(&member, &json!(config))?;
+        write_config(&member, &config)?;
         self.replicas.push(member);
         Ok(())
     }
@@ -371,7 +377,7 @@ impl LocalCluster {
             gpus: self.gpus_of(index),
             ..WorkerConfig::default()
         };
-        write_config(&member, &json!(config))?;
+        write_config(&member, &config)?;
         self.workers.push(member);
         Ok(())
     }
@@ -435,7 +441,16 @@ fn addresses_of(
     Ok((at(OWN_PORT), at(OWN_METRICS_PORT)))
 }
 
-fn write_config(member: &Member, config: &serde_json::Value) -> Result<(), ClusterError> {
+/// Writes what differs from the defaults: another build may not know all of the others.
+fn write_config<Config: Serialize + Default>(
+    member: &Member,
+    config: &Config,
+) -> Result<(), ClusterError> {
+    let (mut settings, defaults) = (json!(config), json!(Config::default()));
+    if let Some(settings) = settings.as_object_mut() {
+        settings.retain(|name, value| defaults.get(name) != Some(value));
+    }
     let path = member.config();
-    fs::write(&path, format!("{config:#}")).map_err(failed(format!("writing {}", path.display())))
+    let text = format!("{settings:#}");
+    fs::write(&path, text).map_err(failed(format!("writing {}", path.display())))
 }

@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 
 use muster_core::ids::{AttemptEpoch, GpuUuid, JobId, TaskIndex};
+use serde::Serialize;
 
 use super::RunError;
 
@@ -17,7 +18,7 @@ const CONFLICTS_FILE: &str = "conflicts";
 const ITSELF: &str = "task";
 
 /// Something that a task took and maybe gave back, by the clock of the run.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub(super) struct Holding {
     /// The GPU; none: the task itself.
     pub(super) gpu: Option<GpuUuid>,
@@ -54,18 +55,19 @@ impl Book {
             conflicts: conflicts.lines().map(str::to_owned).collect(),
             ..Self::default()
         };
-        let mut open = BTreeMap::new();
+        // One attempt of a task that runs twice at once takes twice: that is for the judges to see.
+        let mut open: BTreeMap<_, Vec<usize>> = BTreeMap::new();
         for line in text.lines() {
             let odd = || RunError::Harness(format!("{line:?} is not what tasks write in the book"));
             let (what, holding) = parse(line).ok_or_else(odd)?;
             let key = (holding.gpu, holding.job, holding.task, holding.epoch);
             match what {
                 "take" => {
-                    open.insert(key, book.holdings.len());
+                    open.entry(key).or_default().push(book.holdings.len());
                     book.holdings.push(holding);
                 }
                 "give" => {
-                    let at = open.remove(&key).ok_or_else(odd)?;
+                    let at = open.get_mut(&key).and_then(Vec::pop).ok_or_else(odd)?;
                     book.holdings[at].given_us = Some(holding.taken_us);
                 }
                 _ => return Err(odd()),
@@ -122,6 +124,17 @@ mod tests {
         assert_eq!(book.holdings[1].gpu, Some(gpu));
         assert_eq!(book.holdings[2].task, TaskIndex(3));
         assert_eq!(book.conflicts, [""; 0]);
+    }
+
+    #[test]
+    fn an_attempt_that_ran_twice_at_once_is_read_as_such() {
+        let folder = tempfile::tempdir().unwrap();
+        let lines =
+            ["10 take", "11 take", "20 give", "21 give"].map(|it| format!("{it} task 1 0 5\n"));
+        fs::write(folder.path().join(BOOK_FILE), lines.concat()).unwrap();
+        let book = Book::read(folder.path()).unwrap();
+        assert_eq!(book.holdings.len(), 2);
+        assert!(book.holdings.iter().all(|it| it.given_us.is_some()));
     }
 
     #[test]

@@ -25,9 +25,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_client::ClientError;
+use muster_core::ids::Revision;
 use muster_proto::v1;
 use muster_raft_store::OpenError;
-use muster_scheduler::LogSettings;
 use rand::SeedableRng as _;
 use rand_chacha::ChaCha8Rng;
 use tokio::time::Instant;
@@ -46,7 +46,7 @@ use history::{Call, History};
 use judge::Evidence;
 use load::{Heard, Users, Watchers};
 use nemesis::{Episode, Halted, Nemesis, Tools, build_library, give_no_orders};
-use options::{DRAIN_PATIENCE, GPUS_PER_HOST, POLL, REPLICAS, SHORT_LOG, WORKERS};
+use options::{DRAIN_PATIENCE, GPUS_PER_HOST, POLL, REPLICAS, SHORT_LOG, WHOLE_LOG, WORKERS};
 use truth::Sight;
 
 /// A run that came to no verdict: the harness's failure, not the cluster's.
@@ -126,13 +126,16 @@ pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let halted = halted.await.map_err(panicked)??;
     let options = options.clone();
     let judged = tokio::task::spawn_blocking(move || {
-        let report = conclude(&options, &halted, disturbed, (from_us, to_us))?;
-        if options.keep {
+        let mut halted = halted;
+        let report = conclude(&options, &halted, disturbed, (from_us, to_us));
+        // Whoever has to find out why needs what is left: a run is not repeated exactly.
+        if options.keep || !report.as_ref().is_ok_and(RunReport::holds) {
+            halted.keep();
             let kept = format!("kept for inspection: {}", halted.folder().display());
             timeline.say(Voice::Stage, &kept);
         }
         halted.clear()?;
-        Ok::<_, RunError>(report)
+        report
     });
     judged.await.map_err(panicked)?
 }
@@ -153,12 +156,16 @@ fn start_cluster(options: &RunOptions, tools: &Path) -> Result<LocalCluster, Run
             let missing = "profile `upgrade` needs the build to begin with (--previous FILE)";
             return Err(RunError::Harness(missing.to_owned()));
         }
+        (true, Some(_)) if options.repetitions > 1 => {
+            let once = "a cluster is upgraded once: profile `upgrade` takes one repetition";
+            return Err(RunError::Harness(once.to_owned()));
+        }
         (true, Some(previous)) => previous,
         (false, _) => &options.binary,
     };
     let log = match options.profile {
         Profile::SnapshotStorm => SHORT_LOG,
-        _ => LogSettings::default(),
+        _ => WHOLE_LOG,
     };
     let has_orders = preload.is_some();
     let cluster = LocalCluster::prepare(ClusterOptions {
@@ -182,6 +189,7 @@ struct Disturbed {
     episodes: Vec<Episode>,
     history: Arc<History>,
     heard: Vec<Heard>,
+    last: Revision,
     ledger: PathBuf,
 }
 
@@ -199,17 +207,20 @@ async fn disturb(
     let users = Users::begin(&addresses, options.seed, places, history).await?;
     let faults = options.profile.faults();
     let mut episodes = Vec::new();
-    for round in 1..=options.repetitions {
+    'rounds: for round in 1..=options.repetitions {
+        let (of, count) = (options.repetitions, faults.len());
         timeline.say(
             Voice::Stage,
-            &format!(
-                "round {round} of {} with {} faults",
-                options.repetitions,
-                faults.len()
-            ),
+            &format!("round {round} of {of} with {count} faults"),
         );
         for fault in &faults {
-            episodes.push(nemesis.strike(*fault).await?);
+            let episode = nemesis.strike(*fault).await?;
+            let is_whole = episode.whole_us.is_some();
+            episodes.push(episode);
+            if !is_whole {
+                // What comes next would show nothing but this.
+                break 'rounds;
+            }
         }
     }
     users.end().await;
@@ -217,30 +228,33 @@ async fn disturb(
         Voice::Stage,
         "no more faults and no more calls: every job may end now",
     );
-    await_drained(nemesis).await?;
-    let last = nemesis.revision().await?;
-    let newest = watchers.everywhere().position;
-    let heard = watchers.end(last.max(newest)).await;
+    let last = await_drained(nemesis).await;
+    let heard = watchers.end(last).await;
     Ok(Disturbed {
         episodes,
         history: Arc::clone(history),
         heard,
+        last,
         ledger,
     })
 }
 
-/// Waits until every job has ended, or time is up: the judges say which have not.
-async fn await_drained(nemesis: &Nemesis) -> Result<(), RunError> {
+/// Waits until every job has ended, or time is up: the judges say which have not. Gives the newest revision that was seen.
+async fn await_drained(nemesis: &Nemesis) -> Revision {
     let deadline = Instant::now() + DRAIN_PATIENCE;
-    loop {
-        let status = nemesis.client.status(v1::Consistency::Linearizable).await?;
-        let jobs = status.jobs.unwrap_or_default();
-        let left = jobs.queued + jobs.running + jobs.cancelling;
-        if left == 0 || Instant::now() >= deadline {
-            return Ok(());
+    let mut newest = Revision(0);
+    while Instant::now() < deadline {
+        // A cluster that does not answer is none that has ended its jobs.
+        if let Ok(status) = nemesis.client.status(v1::Consistency::Linearizable).await {
+            newest = newest.max(Revision(status.revision));
+            let jobs = status.jobs.unwrap_or_default();
+            if jobs.queued + jobs.running + jobs.cancelling == 0 {
+                break;
+            }
         }
         tokio::time::sleep(POLL).await;
     }
+    newest
 }
 
 /// Reads what was left, judges and writes the report.
@@ -263,6 +277,7 @@ fn conclude(
     let evidence = Evidence {
         operations,
         heard: disturbed.heard,
+        last: disturbed.last,
         book: Book::read(&disturbed.ledger)?,
         truth,
         episodes: disturbed.episodes,

@@ -53,12 +53,19 @@ pub(super) const SHORT_FAULT: Duration = Duration::from_secs(4);
 pub(super) const LONG_FAULT: Duration = Duration::from_secs(9);
 /// How long a killed process stays away.
 pub(super) const AWAY: Duration = Duration::from_secs(1);
+/// Entries that a replica may lack at the end of a run: those of its last moments.
+pub(super) const LAG_ENTRIES_MAX: u64 = 200;
 /// How long a replica's syncs are slow, and by how much.
 pub(super) const SLOW_SYNC_MS: i64 = 200;
 /// How far a wall clock is set, in seconds.
 pub(super) const CLOCK_STEP_S: i64 = 3_600;
 /// Size of a replica's disk that is filled, in MiB.
 pub(super) const DISK_MIB: u64 = 192;
+/// A log that is never cut: what the run is judged by.
+pub(super) const WHOLE_LOG: LogSettings = LogSettings {
+    snapshot_every_entries: 1 << 40,
+    keep_entries: 1 << 40,
+};
 /// A log so short that a replica which was away for a second is sent a snapshot.
 pub(super) const SHORT_LOG: LogSettings = LogSettings {
     snapshot_every_entries: 150,

@@ -14,17 +14,19 @@ struct orders {
     int64_t sync_delay_ms;
     int64_t sync_error;
     int64_t clock_offset_s;
+    /* Counted here: how often something was slow, failed or wrong by these orders. */
+    uint64_t obeyed;
 };
 
-static const volatile struct orders none;
-static const volatile struct orders *orders = &none;
+static volatile struct orders none;
+static volatile struct orders *orders = &none;
 
 __attribute__((constructor)) static void read_orders(void) {
     const char *path = getenv("MUSTER_CHAOS_ORDERS");
-    int file = path ? open(path, O_RDONLY | O_CLOEXEC) : -1;
+    int file = path ? open(path, O_RDWR | O_CLOEXEC) : -1;
     if (file < 0)
         return;
-    void *mapped = mmap(NULL, sizeof *orders, PROT_READ, MAP_SHARED, file, 0);
+    void *mapped = mmap(NULL, sizeof *orders, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
     close(file);
     if (mapped != MAP_FAILED)
         orders = mapped;
@@ -33,6 +35,8 @@ __attribute__((constructor)) static void read_orders(void) {
 static int obey_sync(long number, int file) {
     int64_t delay_ms = orders->sync_delay_ms;
     int64_t error = orders->sync_error;
+    if (delay_ms > 0 || error > 0)
+        __atomic_fetch_add(&orders->obeyed, 1, __ATOMIC_RELAXED);
     if (delay_ms > 0) {
         struct timespec delay = {delay_ms / 1000, delay_ms % 1000 * 1000000};
         nanosleep(&delay, NULL);
@@ -54,7 +58,10 @@ int fdatasync(int file) {
 
 int clock_gettime(clockid_t clock, struct timespec *now) {
     int result = (int)syscall(SYS_clock_gettime, clock, now);
-    if (result == 0 && clock == CLOCK_REALTIME)
-        now->tv_sec += orders->clock_offset_s;
+    int64_t offset_s = orders->clock_offset_s;
+    if (result == 0 && clock == CLOCK_REALTIME && offset_s != 0) {
+        now->tv_sec += offset_s;
+        __atomic_fetch_add(&orders->obeyed, 1, __ATOMIC_RELAXED);
+    }
     return result;
 }

@@ -47,8 +47,8 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// All of them that need no second build.
-    pub const ALL: [Self; 18] = [
+    /// All of them that need neither a second build nor a log that is cut.
+    pub const ALL: [Self; 17] = [
         Self::LeaderKilled,
         Self::FollowerKilled,
         Self::LeaderPaused,
@@ -64,7 +64,6 @@ impl Fault {
         Self::SyncFailed,
         Self::ClockSet,
         Self::RolledOver,
-        Self::SnapshotStorm,
         Self::GpuFaulted,
         Self::PreemptStorm,
     ];
@@ -172,7 +171,7 @@ pub enum Profile {
     GpuFaults,
     /// See [`Fault::PreemptStorm`].
     PreemptStorm,
-    /// Every fault that needs no second build.
+    /// Every fault that needs neither a second build nor a log that is cut.
     All,
 }
 

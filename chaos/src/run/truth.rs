@@ -19,6 +19,7 @@ use muster_raft_store::{Remains, StoredEntry};
 
 use super::RunError;
 use super::judge::{Invariant, Violation};
+use super::options::LAG_ENTRIES_MAX;
 use crate::cluster::CLUSTER_ID;
 
 /// Entries after which the whole state is looked at again; it takes milliseconds.
@@ -82,8 +83,7 @@ pub(super) fn replay(folders: &[PathBuf], mut sights: Vec<Sight>) -> Result<Trut
     for folder in folders {
         remains.push(Remains::<State>::read(folder, CLUSTER_ID)?);
     }
-    let committed = remains.iter().filter_map(|it| it.committed).max();
-    let committed = committed.unwrap_or(0);
+    let committed = committed(&remains);
     // The longest account: of those that reach the newest committed entry the one that begins first.
     let chosen = remains
         .iter()
@@ -119,6 +119,28 @@ pub(super) fn replay(folders: &[PathBuf], mut sights: Vec<Sight>) -> Result<Trut
     Ok(replay.truth)
 }
 
+/// The newest committed position: the newest that any replica noted, and what a majority has beyond it. The notes may be
+/// behind.
+fn committed(remains: &[Remains<State>]) -> u64 {
+    let noted = remains.iter().filter_map(|it| it.committed).max();
+    let mut committed = noted.unwrap_or(0);
+    loop {
+        let mut holders: BTreeMap<u64, usize> = BTreeMap::new();
+        for one in remains {
+            let next = one
+                .entries
+                .binary_search_by_key(&(committed + 1), |it| it.index);
+            if let Ok(at) = next {
+                *holders.entry(one.entries[at].digest).or_default() += 1;
+            }
+        }
+        if holders.values().all(|count| 2 * count <= remains.len()) {
+            return committed;
+        }
+        committed += 1;
+    }
+}
+
 /// The events that a state remembers.
 fn kept_events(state: &State) -> BTreeMap<Revision, Vec<v1::Event>> {
     let kept = state.events.iter();
@@ -148,6 +170,11 @@ impl<Sights: Iterator<Item = Sight>> Replay<Sights> {
             .map(|entry| (entry.index, entry.digest))
             .collect();
         for (replica, one) in (1..).zip(remains) {
+            let last = one.range().map_or(0, |range| *range.end());
+            if last + LAG_ENTRIES_MAX < committed {
+                let text = format!("replica {replica} ends at log entry {last} of {committed}");
+                self.violation(Invariant::Agreement, text);
+            }
             for entry in one.entries.iter().filter(|entry| entry.index <= committed) {
                 let Some(expected) = known.get(&entry.index) else {
                     continue;

@@ -22,6 +22,8 @@ const CONFLICTS_FILE: &str = "conflicts";
 /// File of what was taken and given back, one line each: time in microseconds of the raw monotonic clock, `take` or
 /// `give`, what, job, task, epoch of the attempt.
 const BOOK_FILE: &str = "book";
+/// Locked by whoever is about to take something.
+const GUARD_FILE: &str = "guard";
 /// Folder of the locks of tasks.
 const TASKS_FOLDER: &str = "tasks";
 
@@ -88,16 +90,23 @@ impl Held {
         let tasks = folder.join(TASKS_FOLDER);
         fs::create_dir_all(&tasks).with_context(|| format!("make {}", tasks.display()))?;
         let itself = format!("{TASKS_FOLDER}/{}-{}", task.job, task.index);
-        let own = hold(&folder, &itself, &task)?;
-        own.set_len(0)
-            .and_then(|()| (&own).write_all(task.epoch.as_bytes()))
-            .with_context(|| format!("write {itself}"))?;
+        // One at a time: who looks at the locks of others must see them with what is written in them.
+        let guard = open(&folder.join(GUARD_FILE))?;
+        guard
+            .lock()
+            .context("wait for other tasks to take theirs")?;
+        let (own, is_ours) = hold(&folder, &itself, &task)?;
+        if is_ours {
+            own.set_len(0)
+                .and_then(|()| (&own).write_all(task.epoch.as_bytes()))
+                .with_context(|| format!("write {itself}"))?;
+        }
         if task.in_gang {
             note_older_members(&folder, &task)?;
         }
         let mut locks = vec![own];
         for gpu in &gpus {
-            locks.push(hold(&folder, gpu, &task)?);
+            locks.push(hold(&folder, gpu, &task)?.0);
         }
         let held = Self {
             folder,
@@ -131,17 +140,20 @@ impl Drop for Held {
     }
 }
 
-fn hold(folder: &Path, name: &str, task: &Task) -> Result<File> {
+/// Locks a file; false if somebody else holds it, which is written down.
+fn hold(folder: &Path, name: &str, task: &Task) -> Result<(File, bool)> {
     let path = folder.join(name);
     let file = open(&path)?;
     match file.try_lock() {
-        Ok(()) => {}
-        Err(TryLockError::WouldBlock) => note_conflict(folder, name, task)?,
+        Ok(()) => Ok((file, true)),
+        Err(TryLockError::WouldBlock) => {
+            note_conflict(folder, name, task)?;
+            Ok((file, false))
+        }
         Err(TryLockError::Error(error)) => {
-            return Err(error).with_context(|| format!("lock {}", path.display()));
+            Err(error).with_context(|| format!("lock {}", path.display()))
         }
     }
-    Ok(file)
 }
 
 /// Members of an older attempt of this task's gang that still live, found by their locks and the epochs in them.

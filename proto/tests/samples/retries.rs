@@ -50,7 +50,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
     ]
 }
 
-/// A ledger in which all amounts differ.
+/// A ledger in which all amounts differ; halts have a sample of their own.
 fn ledger() -> Ledger {
     let loss = |first: u64| Loss {
         queue_gpu_ms: first,
@@ -64,6 +64,7 @@ fn ledger() -> Ledger {
         infra: loss(30),
         user: loss(40),
         admin: loss(50),
+        halted_gpu_ms: 0,
     }
 }
 

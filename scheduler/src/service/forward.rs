@@ -143,6 +143,7 @@ async fn send(peers: &PeerPool, leaders: &Leaders, leader: &str, writes: Vec<For
     request.set_timeout(deadline.saturating_duration_since(Instant::now()));
     let answered = match peers.client(leader) {
         Ok(mut client) => tokio::select! {
+            biased;
             answered = client.forward_writes(request) => answered,
             () = leaders.another_than(Some(leader)) => Err(unknown("another replica leads by now")),
         },

@@ -42,6 +42,7 @@ async fn linearize(context: &Context, deadline: Instant) -> Result<(), Status> {
         let leader = leaders.address();
         let read = async {
             tokio::select! {
+                biased;
                 read = context.handle.read_linearizable() => read,
                 () = leaders.another_than(leader.as_deref()) => Err(ReadError::NotLeader { leader: None }),
             }

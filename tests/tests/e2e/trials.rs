@@ -7,7 +7,7 @@ use serde_json::Value;
 use tokio::sync::Mutex;
 
 /// Trials measure times: they take turns.
-static TURN: Mutex<()> = Mutex::const_new(());
+pub(crate) static TURN: Mutex<()> = Mutex::const_new(());
 
 /// Whether this system lets us have namespaces of our own, and has the programs for them.
 pub(crate) fn may_have_namespaces() -> bool {

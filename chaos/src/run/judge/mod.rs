@@ -87,6 +87,8 @@ pub(super) struct Evidence {
     pub(super) operations: Vec<Operation>,
     /// What watchers heard; the first of them listens at all replicas.
     pub(super) heard: Vec<Heard>,
+    /// The newest revision when all jobs had ended; watchers were waited for until they had heard of it.
+    pub(super) last: Revision,
     /// What tasks wrote down.
     pub(super) book: Book,
     /// The log.
@@ -116,7 +118,11 @@ pub(super) fn judge(evidence: &Evidence) -> Vec<Violation> {
     let mut found = evidence.truth.violations.clone();
     found.extend(told::judge(&evidence.operations, &evidence.truth));
     found.extend(order::judge(&evidence.operations));
-    found.extend(watch::judge(&evidence.heard, &evidence.truth));
+    found.extend(watch::judge(
+        &evidence.heard,
+        &evidence.truth,
+        evidence.last,
+    ));
     found.extend(tasks::judge(&evidence.book, &evidence.truth));
     found.extend(progress::judge(evidence));
     found.sort_by_key(|violation| violation.invariant);

@@ -12,11 +12,14 @@ use crate::run::truth::Truth;
 /// The events of every revision that has any.
 type Expected<'a> = BTreeMap<Revision, &'a Vec<v1::Event>>;
 
-pub(super) fn judge(heard: &[Heard], truth: &Truth) -> Vec<Violation> {
+/// Judges what was heard until `last`, by when every watcher had been waited for.
+pub(super) fn judge(heard: &[Heard], truth: &Truth, last: Revision) -> Vec<Violation> {
     let expected = expected(heard, truth);
+    let due = expected.range(..=last).next_back();
+    let due = due.map_or(Revision(0), |(revision, _)| *revision);
     heard
         .iter()
-        .flat_map(|one| of_one(one, &expected))
+        .flat_map(|one| of_one(one, &expected, due))
         .map(|text| Violation {
             invariant: Invariant::Watch,
             text,
@@ -36,11 +39,17 @@ fn expected<'a>(heard: &'a [Heard], truth: &'a Truth) -> Expected<'a> {
     forgotten.chain(known).collect()
 }
 
-fn of_one(heard: &Heard, expected: &Expected<'_>) -> Vec<String> {
+fn of_one(heard: &Heard, expected: &Expected<'_>, due: Revision) -> Vec<String> {
     let at = &heard.at;
     let mut found = Vec::new();
     if let Some(why) = &heard.ended {
         found.push(format!("the watcher at {at} gave up: {why}"));
+    }
+    if heard.position < due {
+        let position = heard.position;
+        found.push(format!(
+            "the watcher at {at} heard up to {position} only, {due} was due"
+        ));
     }
     let pairs = heard.deliveries.iter().zip(heard.deliveries.iter().skip(1));
     for (before, after) in pairs.filter(|(before, after)| before.revision >= after.revision) {
@@ -106,9 +115,9 @@ mod tests {
     #[test]
     fn what_is_missing_doubled_or_made_up_is_noticed() {
         let truth = truth();
-        let count = |heard: &Heard| of_one(heard, &expected(&[], &truth)).len();
+        let count = |heard: &Heard| of_one(heard, &expected(&[], &truth), Revision(4)).len();
         assert_eq!(count(&heard(&[2, 4, 5])), 0);
-        // The last ones had not come yet.
+        // The last one came after everybody had been waited for.
         assert_eq!(count(&heard(&[2, 4])), 0);
         assert_eq!(count(&heard(&[2, 5])), 1);
         assert_eq!(count(&heard(&[2, 3, 4, 5])), 1);
@@ -123,8 +132,11 @@ mod tests {
             events: [(Revision(5), vec![event(5)])].into(),
             ..Truth::default()
         };
-        let all = |second: &[u64]| judge(&[heard(&[2, 4, 5]), heard(second)], &short).len();
+        let all =
+            |second: &[u64]| judge(&[heard(&[2, 4, 5]), heard(second)], &short, Revision(5)).len();
         assert_eq!((all(&[2, 4, 5]), all(&[4, 5])), (0, 1));
+        // Nothing at all, or a stream that stands still.
+        assert_eq!((count(&heard(&[])), count(&heard(&[2]))), (1, 1));
         let mut other = heard(&[2, 4, 5]);
         other.deliveries[1].events = vec![event(9)];
         assert_eq!(count(&other), 1);

@@ -19,7 +19,7 @@ use crate::run::options::{CALL_DEADLINE, CALL_PAUSE, TRY_DEADLINE, USERS};
 /// Jobs that users remember, to read and to cancel them: the newest.
 const REMEMBERED: usize = 200;
 /// Of a hundred calls, so many submit a job, so many submit one twice at once, so many cancel one; the others read.
-const SUBMITS: u32 = 24;
+const SUBMITS: u32 = 16;
 const TWICE: u32 = 4;
 const CANCELS: u32 = 6;
 /// Who cancels.
@@ -73,7 +73,7 @@ impl Users {
             reversed.reverse();
             let user = User {
                 number,
-                random: ChaCha8Rng::seed_from_u64(seed.wrapping_add(u64::from(number))),
+                random: draws(seed, number),
                 client: client(addresses.to_vec()).await?,
                 other: client(reversed).await?,
                 workshop: Workshop {
@@ -93,6 +93,13 @@ impl Users {
         self.stop.cancel();
         while self.at_work.join_next().await.is_some() {}
     }
+}
+
+/// What one user draws: a stream of its own, apart from that of the nemesis.
+fn draws(seed: u64, user: u32) -> ChaCha8Rng {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    random.set_stream(u64::from(user) + 1);
+    random
 }
 
 async fn client(addresses: Vec<String>) -> Result<Client, ClientError> {

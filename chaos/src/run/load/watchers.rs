@@ -74,11 +74,6 @@ impl Watchers {
         Ok(watchers)
     }
 
-    /// What the one heard that listens at all replicas.
-    pub(in crate::run) fn everywhere(&self) -> MutexGuard<'_, Heard> {
-        lock(&self.heard[0])
-    }
-
     /// Waits until all have heard of a revision, or time is up; gives what they heard.
     pub(in crate::run) async fn end(self, last: Revision) -> Vec<Heard> {
         let deadline = Instant::now() + WATCH_PATIENCE;

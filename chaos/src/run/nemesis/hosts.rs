@@ -24,6 +24,7 @@ impl Nemesis {
 
     pub(super) async fn kill_agent(&mut self) -> Result<String, RunError> {
         let (worker, name) = self.draw_host();
+        self.expect_agent(worker).await?;
         self.cluster.kill_agent(worker)?;
         sleep(AWAY).await;
         self.cluster.start_worker(worker)?;
@@ -41,6 +42,7 @@ impl Nemesis {
 
     pub(super) async fn kill_host(&mut self) -> Result<String, RunError> {
         let (worker, name) = self.draw_host();
+        self.expect_agent(worker).await?;
         self.cluster.kill_host(worker)?;
         sleep(LONG_FAULT).await;
         self.cluster.start_worker(worker)?;

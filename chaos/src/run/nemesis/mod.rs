@@ -5,6 +5,7 @@ mod orders;
 mod replicas;
 mod whole;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -20,6 +21,7 @@ use super::options::{CALM, DISK_MIB, LOAD_MIN_PER_S, REPLICAS};
 use super::{Fault, RunError};
 use crate::cluster::{LocalCluster, SmallDisk};
 use crate::demo::timeline::{Timeline, Voice};
+use crate::error_chain::chain;
 use orders::Orders;
 
 pub(super) use orders::build_library;
@@ -57,14 +59,19 @@ impl Episode {
 
 /// Whoever breaks things, with everything that is needed for it.
 pub(super) struct Nemesis {
+    /// The disks of the replicas, where they are to be filled. Before the cluster: they are unmounted before its folder is
+    /// removed.
+    disks: Vec<SmallDisk>,
     pub(super) cluster: LocalCluster,
     /// Reaches all replicas.
     pub(super) client: Client,
     /// Each reaches one replica only, in order of their ids.
     pinned: Vec<Client>,
-    /// The disks of the replicas, where they are to be filled.
-    disks: Vec<SmallDisk>,
     random: ChaCha8Rng,
+    /// The incarnation that the agent of a host has at least, once it is back.
+    incarnations: BTreeMap<String, u64>,
+    /// What went wrong since the fault was begun.
+    odd: Vec<String>,
     tools: Tools,
     history: Arc<History>,
     timeline: Timeline,
@@ -101,6 +108,8 @@ impl Nemesis {
             pinned,
             disks: Vec::new(),
             random,
+            incarnations: BTreeMap::new(),
+            odd: Vec::new(),
             tools,
             history,
             timeline,
@@ -119,23 +128,29 @@ impl Nemesis {
         Ok(())
     }
 
-    /// One fault with the calm before it.
+    /// One fault with the calm before it. A cluster that does not answer or does not heal is noted in the episode.
     ///
     /// # Errors
-    /// If it cannot be made or repaired: that is the harness's failure, not the cluster's.
+    /// If the fault cannot be made or repaired: that is the harness's failure, not the cluster's.
     pub(super) async fn strike(&mut self, fault: Fault) -> Result<Episode, RunError> {
         let calm_us = now_us();
         tokio::time::sleep(CALM).await;
         let began_us = now_us();
         let answered = self.history.answered_between(calm_us, began_us);
         self.timeline.say(Voice::Fault, fault.words());
-        let target = self.break_and_repair(fault).await?;
+        let target = match self.break_and_repair(fault).await {
+            Err(RunError::Client(error)) => {
+                self.odd.push(format!("nobody answers: {}", chain(&error)));
+                "?".to_owned()
+            }
+            made => made?,
+        };
         let healed_us = now_us();
-        let whole_us = self.await_whole().await.map(|()| now_us());
-        let mut odd = Vec::new();
+        let whole_us = self.await_whole().await.then(now_us);
         for index in 0..REPLICAS {
             if !self.cluster.is_replica_running(index)? {
-                odd.push(format!("replica {} ended by itself", index + 1));
+                let ended = format!("replica {} ended by itself", index + 1);
+                self.odd.push(ended);
             }
         }
         let took_s = |until_us: u64| (until_us - began_us) as f64 / 1e6;
@@ -152,7 +167,8 @@ impl Nemesis {
                 let why = self.what_is_missing().await;
                 self.timeline
                     .say(Voice::Fault, &format!("not whole: {why}"));
-                odd.push(format!("the cluster was not whole again in time: {why}"));
+                let late = format!("the cluster was not whole again in time: {why}");
+                self.odd.push(late);
             }
         }
         Ok(Episode {
@@ -162,7 +178,7 @@ impl Nemesis {
             began_us,
             healed_us,
             whole_us,
-            odd,
+            odd: std::mem::take(&mut self.odd),
         })
     }
 
@@ -209,7 +225,11 @@ impl Nemesis {
             let data = self.cluster.replicas()[index].data();
             self.disks.push(SmallDisk::mount(&data, DISK_MIB)?);
             self.cluster.start_replica(index)?;
-            self.require_whole().await?;
+            if !self.await_whole().await {
+                let why = self.what_is_missing().await;
+                let text = format!("the cluster is not whole on small disks: {why}");
+                return Err(RunError::Harness(text));
+            }
         }
         Ok(())
     }
@@ -271,6 +291,11 @@ impl Halted {
     /// Everything that it wrote.
     pub(super) fn folder(&self) -> &Path {
         self.cluster.folder()
+    }
+
+    /// Leaves what the cluster wrote, where [`Self::folder`] says; but not what was on small disks.
+    pub(super) fn keep(&mut self) {
+        self.cluster.keep();
     }
 
     /// Removes what is left, unless it is to be kept.

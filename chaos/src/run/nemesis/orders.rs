@@ -12,6 +12,9 @@ use crate::run::RunError;
 /// The library's source: it is built where it is used.
 const SOURCE: &str = include_str!("../orders.c");
 
+/// Where the library counts how often it obeyed, in bytes: behind the three orders.
+const OBEYED_AT: u64 = 24;
+
 /// What a replica's library is told; nothing by default.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Orders {
@@ -37,9 +40,24 @@ impl Orders {
                 .truncate(false)
                 .write(true)
                 .open(&path)?;
-            file.write_all_at(&bytes, 0)
+            file.write_all_at(&bytes, 0)?;
+            // Longer by the library's own count, if it is new.
+            let length = OBEYED_AT + size_of::<u64>() as u64;
+            if file.metadata()?.len() < length {
+                file.set_len(length)?;
+            }
+            Ok(())
         };
         written().map_err(RunError::io(format!("writing {}", path.display())))
+    }
+
+    /// How often a replica's library has made something slow, wrong or fail.
+    pub(super) fn obeyed(replica: &Member) -> Result<u64, RunError> {
+        let path = replica.orders();
+        let mut bytes = [0; size_of::<u64>()];
+        let read = File::open(&path).and_then(|file| file.read_exact_at(&mut bytes, OBEYED_AT));
+        read.map_err(RunError::io(format!("reading {}", path.display())))?;
+        Ok(u64::from_ne_bytes(bytes))
     }
 }
 

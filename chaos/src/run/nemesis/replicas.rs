@@ -1,6 +1,5 @@
 //! Faults of replicas.
 
-use muster_proto::v1;
 use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::time::{Instant, sleep};
@@ -65,7 +64,7 @@ impl Nemesis {
     pub(super) async fn fill_disk(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
         self.disks[replica].fill()?;
-        let stopped = self.await_end_of(replica).await;
+        let stopped = self.await_end_of(replica, "its disk is full").await;
         self.disks[replica].relieve()?;
         stopped?;
         self.cluster.start_replica(replica)?;
@@ -78,9 +77,11 @@ impl Nemesis {
             sync_delay_ms: SLOW_SYNC_MS,
             ..Orders::default()
         };
+        let obeyed = Orders::obeyed(&self.cluster.replicas()[replica])?;
         self.order(replica, slow)?;
         sleep(SHORT_FAULT).await;
         self.order(replica, Orders::default())?;
+        self.require_obeyed(replica, obeyed)?;
         Ok(self.name_of(replica))
     }
 
@@ -92,7 +93,7 @@ impl Nemesis {
             ..Orders::default()
         };
         self.order(replica, failing)?;
-        let stopped = self.await_end_of(replica).await;
+        let stopped = self.await_end_of(replica, "a sync failed").await;
         self.order(replica, Orders::default())?;
         stopped?;
         self.cluster.start_replica(replica)?;
@@ -101,6 +102,7 @@ impl Nemesis {
 
     pub(super) async fn set_clock(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
+        let obeyed = Orders::obeyed(&self.cluster.replicas()[replica])?;
         for clock_offset_s in [CLOCK_STEP_S, -CLOCK_STEP_S, 0] {
             let orders = Orders {
                 clock_offset_s,
@@ -109,6 +111,7 @@ impl Nemesis {
             self.order(replica, orders)?;
             sleep(SHORT_FAULT / 2).await;
         }
+        self.require_obeyed(replica, obeyed)?;
         Ok(self.name_of(replica))
     }
 
@@ -117,13 +120,21 @@ impl Nemesis {
         let program = self.tools.binary.clone();
         for replica in 0..self.pinned.len() {
             self.cluster.upgrade_replica(replica, &program)?;
-            self.require_whole().await?;
+            self.note_unless_whole("a replica was replaced").await;
         }
         for worker in 0..WORKERS {
+            self.expect_agent(worker).await?;
             self.cluster.upgrade_worker(worker, &program)?;
-            self.require_whole().await?;
+            self.note_unless_whole("an agent was replaced").await;
         }
         Ok("all".to_owned())
+    }
+
+    async fn note_unless_whole(&mut self, after: &str) {
+        if !self.await_whole().await {
+            let why = self.what_is_missing().await;
+            self.odd.push(format!("not whole after {after}: {why}"));
+        }
     }
 
     pub(super) async fn storm_snapshots(&mut self) -> Result<String, RunError> {
@@ -139,21 +150,29 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    /// Waits until a replica has stopped by itself.
-    async fn await_end_of(&mut self, replica: usize) -> Result<(), RunError> {
+    /// Waits until a replica has stopped by itself; users write meanwhile, so that it notices what it must. One that does
+    /// not is noted, and killed.
+    async fn await_end_of(&mut self, replica: usize, why: &str) -> Result<(), RunError> {
         let deadline = Instant::now() + WHOLE_PATIENCE;
-        while self.cluster.is_replica_running(replica)? {
-            if Instant::now() >= deadline {
-                let name = self.name_of(replica);
-                return Err(RunError::Harness(format!(
-                    "{name} goes on although its disk failed"
-                )));
-            }
-            // It has to write something in order to notice.
-            let _whoever = self.client.status(v1::Consistency::Stale).await;
+        while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
             sleep(POLL).await;
+        }
+        if self.cluster.is_replica_running(replica)? {
+            let name = self.name_of(replica);
+            self.odd.push(format!("{name} goes on although {why}"));
         }
         // Reaps it, so that it can be started again.
         Ok(self.cluster.kill_replica(replica)?)
+    }
+
+    /// Fails unless a replica's library obeyed an order: then nothing was broken.
+    fn require_obeyed(&self, replica: usize, before: u64) -> Result<(), RunError> {
+        if Orders::obeyed(&self.cluster.replicas()[replica])? > before {
+            return Ok(());
+        }
+        let name = self.name_of(replica);
+        Err(RunError::Harness(format!(
+            "the library of faults was not heeded by {name}: is it loaded?"
+        )))
     }
 }

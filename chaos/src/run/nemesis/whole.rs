@@ -1,6 +1,5 @@
 //! Whether a cluster is whole: somebody leads, every replica answers and has caught up, every host is up.
 
-use muster_core::ids::Revision;
 use muster_proto::v1;
 use tokio::time::{Duration, Instant, timeout};
 
@@ -12,39 +11,53 @@ use crate::run::options::{POLL, WHOLE_PATIENCE, WORKERS};
 const LOOK: Duration = Duration::from_secs(2);
 
 impl Nemesis {
-    /// Waits until the cluster is whole; none if that takes too long.
-    pub(super) async fn await_whole(&self) -> Option<()> {
+    /// Waits until the cluster is whole; false if that takes too long.
+    pub(super) async fn await_whole(&self) -> bool {
         let deadline = Instant::now() + WHOLE_PATIENCE;
         while Instant::now() < deadline {
             if self.missing().await.is_none() {
-                return Some(());
+                return true;
             }
             tokio::time::sleep(POLL).await;
         }
-        None
+        false
     }
 
-    /// Waits until the cluster is whole, in the middle of what is done to it.
-    pub(super) async fn require_whole(&self) -> Result<(), RunError> {
-        match self.await_whole().await {
-            Some(()) => Ok(()),
-            None => Err(RunError::Harness(format!(
-                "the cluster is not whole: {}",
-                self.what_is_missing().await
-            ))),
+    /// The agent of a host is about to be started anew: the cluster is whole only once it has registered again.
+    pub(super) async fn expect_agent(&mut self, worker: usize) -> Result<(), RunError> {
+        let name = &self.cluster.workers()[worker].name;
+        let (_, hosts) = self
+            .client
+            .list_hosts(v1::ListHostsRequest::default())
+            .await?;
+        let known = hosts.into_iter().find(|host| host.name == *name);
+        let next = known.map_or(0, |host| host.incarnation) + 1;
+        self.incarnations.insert(name.clone(), next);
+        Ok(())
+    }
+
+    /// The host whose agent has not registered again, if there is one.
+    async fn absent_agent(&self) -> Option<String> {
+        if self.incarnations.is_empty() {
+            return None;
         }
+        let listed = self.client.list_hosts(v1::ListHostsRequest::default());
+        let Ok(Ok((_, hosts))) = timeout(LOOK, listed).await else {
+            return Some("hosts are not listed".to_owned());
+        };
+        let mut absent = hosts.into_iter().filter(|host| {
+            let expected = self.incarnations.get(&host.name);
+            expected.is_some_and(|expected| host.incarnation < *expected)
+        });
+        absent
+            .next()
+            .map(|host| format!("the agent of {} is not back", host.name))
     }
 
     /// What is missing, for people.
     pub(super) async fn what_is_missing(&self) -> String {
         let missing = self.missing().await;
         missing.unwrap_or_else(|| "nothing by now".to_owned())
-    }
-
-    /// The newest revision that anybody was told of.
-    pub(in crate::run) async fn revision(&self) -> Result<Revision, RunError> {
-        let status = self.client.status(v1::Consistency::Linearizable).await?;
-        Ok(Revision(status.revision))
     }
 
     async fn missing(&self) -> Option<String> {
@@ -55,6 +68,9 @@ impl Nemesis {
         let up = status.hosts.map_or(0, |hosts| hosts.up);
         if up as usize != WORKERS {
             return Some(format!("{up} of {WORKERS} hosts are up"));
+        }
+        if let Some(absent) = self.absent_agent().await {
+            return Some(absent);
         }
         for (replica, client) in (1..).zip(&self.pinned) {
             match timeout(LOOK, client.status(v1::Consistency::Stale)).await {

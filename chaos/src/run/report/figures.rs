@@ -1,6 +1,6 @@
 //! What a run measured: for each kind of fault, how long it kept users from writing and tasks from running.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, UnitIndex};
@@ -50,10 +50,12 @@ impl Spread {
 pub struct FaultFigures {
     /// Which.
     pub fault: Fault,
-    /// How often it was made with enough load.
+    /// How often it was made with enough load and had its effect.
     pub made: usize,
     /// How often there was too little load for it to prove anything.
     pub without_load: usize,
+    /// How often what it is there for did not come about.
+    pub without_effect: usize,
     /// Longest time without an acknowledged write, from each fault until the cluster was whole.
     pub unwritable: Option<Spread>,
     /// Time from each fault until an attempt was placed: where the leader is hit, by the next one (P1).
@@ -64,49 +66,85 @@ pub struct FaultFigures {
     pub whole: Option<Spread>,
 }
 
-/// The figures of every kind of fault that was made, in their order.
-pub(super) fn of_faults(evidence: &Evidence) -> Vec<FaultFigures> {
-    let mut kinds: BTreeMap<Fault, Vec<&Episode>> = BTreeMap::new();
-    for episode in &evidence.episodes {
-        kinds.entry(episode.fault).or_default().push(episode);
+/// An episode with what was heard from its fault until the next one.
+struct Seen<'a> {
+    episode: &'a Episode,
+    until_us: u64,
+    kinds: Vec<(u64, EventKind)>,
+}
+
+/// The figures of every kind of fault that was made, in their order; the run ended at `to_us`.
+pub(super) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
+    let heard = evidence.earliest();
+    let episodes = &evidence.episodes;
+    let ends = episodes.iter().skip(1).map(|next| next.began_us);
+    let mut kinds: BTreeMap<Fault, Vec<Seen<'_>>> = BTreeMap::new();
+    for (episode, until_us) in episodes.iter().zip(ends.chain([to_us])) {
+        let since = kinds_since(&heard, episode.began_us);
+        let seen = Seen {
+            episode,
+            until_us,
+            kinds: since.filter(|(at_us, _)| *at_us < until_us).collect(),
+        };
+        kinds.entry(episode.fault).or_default().push(seen);
     }
     let kinds = kinds.into_iter();
     kinds
-        .map(|(fault, episodes)| of_fault(fault, &episodes, evidence))
+        .map(|(fault, seen)| of_fault(fault, &seen, &evidence.operations))
         .collect()
 }
 
-fn of_fault(fault: Fault, episodes: &[&Episode], evidence: &Evidence) -> FaultFigures {
-    let valid: Vec<&Episode> = episodes
-        .iter()
-        .copied()
-        .filter(|it| it.has_load())
-        .collect();
-    let spread = |duration_us: &dyn Fn(&Episode) -> Option<u64>| {
+fn of_fault(fault: Fault, seen: &[Seen<'_>], operations: &[Operation]) -> FaultFigures {
+    let loaded = seen.iter().filter(|it| it.episode.has_load());
+    let (valid, void): (Vec<&Seen<'_>>, Vec<&Seen<'_>>) = loaded.partition(|it| has_effect(it));
+    let spread = |duration_us: &dyn Fn(&Seen<'_>) -> Option<u64>| {
         let durations = valid.iter().filter_map(|it| duration_us(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
-    let earliest = &evidence.earliest();
     let back = || {
-        let durations = valid.iter().flat_map(|it| displaced(it, earliest));
+        let durations = valid.iter().flat_map(|it| displaced(it));
         Spread::of(durations.map(|it| it / MS_US).collect())
     };
     FaultFigures {
         fault,
         made: valid.len(),
-        without_load: episodes.len() - valid.len(),
-        unwritable: spread(&|it| unwritable(it, &evidence.operations)),
-        placed: spread(&|it| placed(it, earliest)),
+        without_load: seen.len() - valid.len() - void.len(),
+        without_effect: void.len(),
+        unwritable: spread(&|it| unwritable(it.episode, it.until_us, operations)),
+        placed: spread(&placed),
         back: fault.displaces().then(back).flatten(),
-        whole: spread(&|it| Some(it.whole_us? - it.healed_us)),
+        whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
     }
 }
 
-/// The longest time between two acknowledged writes, as far as it lies within an episode, in microseconds.
-fn unwritable(episode: &Episode, operations: &[Operation]) -> Option<u64> {
+/// Whether what the fault is there for came about: another leader, work that lost its place, work that was preempted.
+fn has_effect(seen: &Seen<'_>) -> bool {
+    let fault = seen.episode.fault;
+    let came = |wanted: fn(&EventKind) -> bool| seen.kinds.iter().any(|(_, kind)| wanted(kind));
+    if fault.ends_leadership() {
+        return came(|kind| matches!(kind, EventKind::LeaderBegan { .. }));
+    }
+    if fault.displaces() {
+        return came(is_displacement);
+    }
+    let is_storm = fault == Fault::PreemptStorm;
+    !is_storm || came(|kind| matches!(kind, EventKind::AttemptStopping { .. }))
+}
+
+const fn is_displacement(kind: &EventKind) -> bool {
+    matches!(
+        kind,
+        EventKind::TaskLost { .. } | EventKind::UnitRequeued { .. } | EventKind::UnitRetried { .. }
+    )
+}
+
+/// The longest time between two acknowledged writes that touches an episode, from the fault on, in microseconds. After the
+/// last write it lasts until the next fault.
+fn unwritable(episode: &Episode, until_us: u64, operations: &[Operation]) -> Option<u64> {
     let written = operations.iter().filter(|it| it.is_write());
     let ends: Vec<u64> = written.map(|it| it.completed_us).collect();
-    let gaps = ends.iter().zip(ends.iter().skip(1));
+    let last = [until_us.max(ends.last().copied()?)];
+    let gaps = ends.iter().zip(ends.iter().skip(1).chain(&last));
     let within = gaps.filter(|(from, to)| **to > episode.began_us && **from < episode.ended_us());
     within
         .map(|(from, to)| to - (*from).max(episode.began_us))
@@ -114,38 +152,37 @@ fn unwritable(episode: &Episode, operations: &[Operation]) -> Option<u64> {
 }
 
 /// Time until something was placed, in microseconds; by another leader, if the fault ends a leadership.
-fn placed(episode: &Episode, heard: &Heard) -> Option<u64> {
-    let mut is_led = !episode.fault.ends_leadership();
-    for (at_us, kind) in kinds_since(heard, episode.began_us) {
+fn placed(seen: &Seen<'_>) -> Option<u64> {
+    let mut is_led = !seen.episode.fault.ends_leadership();
+    for (at_us, kind) in &seen.kinds {
         match kind {
             EventKind::LeaderBegan { .. } => is_led = true,
-            EventKind::AttemptPlaced { .. } if is_led => return Some(at_us - episode.began_us),
+            EventKind::AttemptPlaced { .. } if is_led => {
+                return Some(at_us - seen.episode.began_us);
+            }
             _ => {}
         }
     }
     None
 }
 
-/// Times until units that were displaced ran again, in microseconds.
-fn displaced(episode: &Episode, heard: &Heard) -> Vec<u64> {
-    let mut waiting: BTreeMap<(JobId, UnitIndex), ()> = BTreeMap::new();
+/// Times until units that were displaced in the episode ran again, in microseconds.
+fn displaced(seen: &Seen<'_>) -> Vec<u64> {
+    let mut waiting: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
     let mut back = Vec::new();
-    for (at_us, kind) in kinds_since(heard, episode.began_us) {
+    for (at_us, kind) in &seen.kinds {
         match kind {
             EventKind::TaskLost { job, unit, .. } | EventKind::UnitRequeued { job, unit, .. }
-                if at_us <= episode.ended_us() =>
+                if *at_us <= seen.episode.ended_us() =>
             {
-                waiting.insert((job, unit), ());
+                waiting.insert((*job, *unit));
             }
             EventKind::AttemptRunning { job, unit, .. } => {
-                if waiting.remove(&(job, unit)).is_some() {
-                    back.push(at_us - episode.began_us);
+                if waiting.remove(&(*job, *unit)) {
+                    back.push(at_us - seen.episode.began_us);
                 }
             }
             _ => {}
-        }
-        if at_us > episode.ended_us() && waiting.is_empty() {
-            break;
         }
     }
     back
@@ -167,7 +204,9 @@ pub(super) fn kinds_since(heard: &Heard, from_us: u64) -> impl Iterator<Item = (
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::Revision;
+    use muster_core::ids::{AttemptEpoch, Revision};
+    use muster_core::state::RestartReason;
+    use muster_core::time::TimeMs;
 
     use super::*;
     use crate::run::history::{Answer, Call, Outcome};
@@ -207,9 +246,47 @@ mod tests {
             odd: Vec::new(),
         };
         let operations = [100, 900, 4_000, 4_100, 9_000].map(write);
-        // From the fault at 1,000 to 4,000; the gap before it does not count, the one at the end lasts longer.
-        assert_eq!(unwritable(&episode, &operations[..4]), Some(3_000));
-        assert_eq!(unwritable(&episode, &operations), Some(4_900));
-        assert_eq!(unwritable(&episode, &operations[..2]), None);
+        // From the fault at 1,000 to 4,000; what was before it does not count, the gap at the end is longer.
+        let until = |until_us, count: usize| unwritable(&episode, until_us, &operations[..count]);
+        assert_eq!(until(4_100, 4), Some(3_000));
+        assert_eq!(until(9_000, 5), Some(4_900));
+        // Nothing was written any more.
+        assert_eq!(until(8_000, 2), Some(7_000));
+        assert_eq!(unwritable(&episode, 8_000, &[]), None);
+    }
+
+    #[test]
+    fn what_is_displaced_comes_back_before_the_next_fault_or_not_at_all() {
+        let episode = Episode {
+            fault: Fault::HostKilled,
+            target: String::new(),
+            load_per_s: 100.0,
+            began_us: 1_000,
+            healed_us: 5_000,
+            whole_us: Some(6_000),
+            odd: Vec::new(),
+        };
+        let (job, unit) = (JobId(1), UnitIndex(0));
+        let requeued = EventKind::UnitRequeued {
+            job,
+            unit,
+            reason: RestartReason::Infra,
+            not_before: TimeMs(0),
+        };
+        let epoch = AttemptEpoch(2);
+        let running = EventKind::AttemptRunning { job, unit, epoch };
+        let seen = |kinds: &[(u64, &EventKind)]| Seen {
+            episode: &episode,
+            until_us: 9_000,
+            kinds: kinds
+                .iter()
+                .map(|(at, kind)| (*at, (*kind).clone()))
+                .collect(),
+        };
+        assert!(!has_effect(&seen(&[(2_000, &running)])));
+        let lost = seen(&[(2_000, &requeued)]);
+        assert!(has_effect(&lost) && displaced(&lost).is_empty());
+        let back = seen(&[(2_000, &requeued), (8_000, &running)]);
+        assert_eq!(displaced(&back), [7_000]);
     }
 }

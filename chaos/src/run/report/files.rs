@@ -3,6 +3,9 @@
 use std::fs;
 use std::path::Path;
 
+use muster_core::event::EventKind;
+use muster_core::ids::Revision;
+use muster_proto::v1;
 use muster_simulate::report::Page;
 use serde::Serialize;
 
@@ -10,6 +13,7 @@ use super::text::FAULT_TITLES;
 use super::{RunReport, picture};
 use crate::run::RunError;
 use crate::run::judge::Evidence;
+use crate::run::load::Delivery;
 
 /// Folder of the histories.
 const HISTORY_FOLDER: &str = "history";
@@ -32,7 +36,46 @@ pub(in crate::run) fn write(
     let json = serde_json::to_string_pretty(report).map_err(RunError::json)?;
     save(&folder.join("report.json"), json)?;
     save(&histories.join("users.jsonl"), lines(&evidence.operations)?)?;
-    save(&histories.join("nemesis.jsonl"), lines(&evidence.episodes)?)
+    save(&histories.join("nemesis.jsonl"), lines(&evidence.episodes)?)?;
+    save(
+        &histories.join("tasks.jsonl"),
+        lines(&evidence.book.holdings)?,
+    )?;
+    save(
+        &histories.join("conflicts"),
+        evidence.book.conflicts.join("\n"),
+    )?;
+    let heard = evidence.heard.iter();
+    let told = heard.flat_map(|one| one.deliveries.iter().map(|it| Told::of(&one.at, it)));
+    save(
+        &histories.join("watchers.jsonl"),
+        lines(&told.collect::<Vec<_>>())?,
+    )
+}
+
+/// What one watcher was told at once.
+#[derive(Serialize)]
+struct Told<'a> {
+    watcher: &'a str,
+    at_us: u64,
+    revision: Revision,
+    events: Vec<&'static str>,
+}
+
+impl<'a> Told<'a> {
+    fn of(watcher: &'a str, delivery: &Delivery) -> Self {
+        let kinds = delivery.events.iter();
+        let names = kinds.map(|event| match EventKind::try_from(event.clone()) {
+            Ok(kind) => v1::EventKind::from(&kind).as_str_name(),
+            Err(_) => "UNKNOWN",
+        });
+        Self {
+            watcher,
+            at_us: delivery.at_us,
+            revision: delivery.revision,
+            events: names.collect(),
+        }
+    }
 }
 
 /// One line of JSON each.

@@ -1,20 +1,19 @@
 //! What a run comes to: a verdict, what it rests on, and how long everything took.
 
+mod coverage;
 mod figures;
 mod files;
 mod picture;
 mod text;
 
-use std::collections::BTreeMap;
-
-use muster_core::event::EventKind;
-use muster_core::lifecycle::JobPhase;
+use muster_core::ids::Revision;
 use serde::Serialize;
 
-use super::history::{Call, Outcome};
+use super::Profile;
 use super::judge::{Evidence, Violation, judge};
 use super::options::RunOptions;
 
+pub use coverage::Coverage;
 pub use figures::{FaultFigures, Spread};
 pub(super) use files::write;
 
@@ -40,17 +39,6 @@ impl Verdict {
             Self::Invalid => "INVALID",
         }
     }
-}
-
-/// Something that was counted, and how often it must be there at least for the run to prove anything.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Coverage {
-    /// What.
-    pub what: &'static str,
-    /// How often.
-    pub count: u64,
-    /// How often at least.
-    pub at_least: u64,
 }
 
 /// The whole report.
@@ -88,8 +76,8 @@ impl RunReport {
         (from_us, to_us): (u64, u64),
     ) -> Self {
         let violations = judge(evidence);
-        let faults = figures::of_faults(evidence);
-        let coverage = coverage(evidence);
+        let faults = figures::of_faults(evidence, to_us);
+        let coverage = coverage::of(evidence);
         let mut invalid: Vec<String> = coverage
             .iter()
             .filter(|it| it.count < it.at_least)
@@ -100,10 +88,21 @@ impl RunReport {
                 )
             })
             .collect();
-        let loadless = faults.iter().filter(|it| it.made == 0);
-        invalid.extend(
-            loadless.map(|it| format!("{}: never made under enough load", it.fault.words())),
-        );
+        let made = usize::try_from(options.repetitions).unwrap_or(usize::MAX);
+        let missing = faults.iter().filter(|it| it.made < made);
+        invalid.extend(missing.map(|it| {
+            let (what, count) = (it.fault.words(), it.made);
+            let (load, effect) = (it.without_load, it.without_effect);
+            format!(
+                "{what}: made {count} of {made} times, {load} without load, {effect} without effect"
+            )
+        }));
+        if options.profile != Profile::SnapshotStorm && evidence.truth.base > Revision(0) {
+            invalid.push(format!(
+                "the log begins at revision {}: what was before cannot be judged",
+                evidence.truth.base
+            ));
+        }
         let verdict = match (violations.is_empty(), invalid.is_empty()) {
             (false, _) => Verdict::Rejected,
             (true, false) => Verdict::Invalid,
@@ -122,9 +121,7 @@ impl RunReport {
             invalid,
             faults,
             coverage,
-            again: format!(
-                "muster chaos run --profile {profile} --seed {seed} --repetitions {repetitions}"
-            ),
+            again: again(options),
         }
     }
 
@@ -135,93 +132,14 @@ impl RunReport {
     }
 }
 
-fn coverage(evidence: &Evidence) -> Vec<Coverage> {
-    let Evidence {
-        operations,
-        heard,
-        book,
-        truth,
-        episodes,
-    } = evidence;
-    let count_of = |wanted: &dyn Fn(&Outcome) -> bool| {
-        operations.iter().filter(|it| wanted(&it.outcome)).count()
-    };
-    let earliest = evidence.earliest();
-    let leaders = figures::kinds_since(&earliest, 0);
-    let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeaderBegan { .. }));
-    let hits = episodes.iter().filter(|it| it.fault.ends_leadership());
-    let in_phase = |phase| {
-        truth
-            .state
-            .jobs
-            .values()
-            .filter(|job| job.phase == phase)
-            .count()
-    };
-    let gpus = book.holdings.iter().filter(|it| it.gpu.is_some());
-    let killed = book
-        .holdings
-        .iter()
-        .filter(|it| it.gpu.is_none() && it.given_us.is_none());
-    let displacing = episodes.iter().filter(|it| it.fault.displaces()).count();
-    let resumed: u64 = heard.iter().map(|it| u64::from(it.resumed)).sum();
-    let hit = u64::from(hits.clone().count() > 0);
-    let rows: [(&str, u64, u64); 14] = [
-        (
-            "calls that were answered",
-            count_of(&|it| matches!(it, Outcome::Done(_))) as u64,
-            1,
-        ),
-        (
-            "calls that were refused",
-            count_of(&|it| matches!(it, Outcome::Refused(_))) as u64,
-            0,
-        ),
-        (
-            "calls of which nobody knows",
-            count_of(&|it| matches!(it, Outcome::Unknown(_))) as u64,
-            0,
-        ),
-        ("requests that were sent twice at once", twice(evidence), 1),
-        (
-            "jobs that succeeded",
-            in_phase(JobPhase::Succeeded) as u64,
-            1,
-        ),
-        (
-            "jobs that were cancelled",
-            in_phase(JobPhase::Cancelled) as u64,
-            1,
-        ),
-        ("GPUs that tasks locked", gpus.count() as u64, 1),
-        (
-            "tasks that ended without a word",
-            killed.count() as u64,
-            u64::from(displacing > 0),
-        ),
-        ("leaderships", leaders.count() as u64, 1 + hit),
-        ("commands of old leaders, refused", truth.stale, 0),
-        ("streams that were cut off and went on", resumed, hit),
-        ("commands applied again", truth.commands, 1),
-        ("log entries compared between replicas", truth.compared, 1),
-        ("reads compared with the log", truth.reads, 1),
-    ];
-    rows.into_iter()
-        .map(|(what, count, at_least)| Coverage {
-            what,
-            count,
-            at_least,
-        })
-        .collect()
-}
-
-/// Requests that were answered more than once.
-fn twice(evidence: &Evidence) -> u64 {
-    let mut answers: BTreeMap<_, u64> = BTreeMap::new();
-    for operation in &evidence.operations {
-        if let (Call::Submit(request), Some(_)) = (operation.call, operation.answer()) {
-            *answers.entry(request).or_default() += 1;
-        }
+/// The command that makes the same run: the same draws, at other times.
+fn again(options: &RunOptions) -> String {
+    let (profile, seed) = (options.profile.name(), options.seed);
+    let repetitions = options.repetitions;
+    let mut words =
+        format!("muster chaos run --profile {profile} --seed {seed} --repetitions {repetitions}");
+    if let Some(previous) = &options.previous {
+        words.push_str(&format!(" --previous {}", previous.display()));
     }
-    answers.values().filter(|count| **count > 1).count() as u64
+    words
 }

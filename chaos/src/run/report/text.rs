@@ -49,9 +49,9 @@ impl RunReport {
 }
 
 fn fault_row(figures: &FaultFigures) -> Vec<String> {
-    let made = match figures.without_load {
+    let made = match figures.without_load + figures.without_effect {
         0 => figures.made.to_string(),
-        without => format!("{} (+{without} without load)", figures.made),
+        void => format!("{} (+{void} that prove nothing)", figures.made),
     };
     vec![
         figures.fault.words().to_owned(),

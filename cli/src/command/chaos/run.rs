@@ -21,7 +21,7 @@ use crate::output::{Format, render_document};
 /// thing after another is broken and repaired. Then everything that was seen is held against the replicated log.
 ///
 /// Writes report.md, report.html, report.json and the histories. Ends with 0 if every promise held, with 1 if one was
-/// broken or if the run proves nothing. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces;
+/// broken or if the run proves nothing; then the cluster's folder stays. Needs `unshare`, `nsenter`, `mount` and `ip`, and the right to make namespaces;
 /// slow-fsync, io-error and clock also need `cc`.
 #[derive(Debug, Args)]
 pub(crate) struct Run {
@@ -62,6 +62,11 @@ impl Run {
         if self.profile == Profile::Upgrade && self.previous.is_none() {
             return Err(Failure::usage(
                 "profile upgrade needs the program to begin with: --previous FILE",
+            ));
+        }
+        if self.profile == Profile::Upgrade && self.repetitions.get() > 1 {
+            return Err(Failure::usage(
+                "a cluster is upgraded once: --repetitions is for the other profiles",
             ));
         }
         let binary = own_binary()?;

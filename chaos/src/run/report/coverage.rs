@@ -1,0 +1,106 @@
+//! What the verdict rests on: counts of what the judges are there for.
+
+use std::collections::BTreeMap;
+
+use muster_core::event::EventKind;
+use muster_core::lifecycle::JobPhase;
+use serde::Serialize;
+
+use super::figures::kinds_since;
+use crate::run::Fault;
+use crate::run::history::{Call, Outcome};
+use crate::run::judge::Evidence;
+
+/// Something that was counted, and how often it must be there at least for the run to prove anything.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Coverage {
+    /// What.
+    pub what: &'static str,
+    /// How often.
+    pub count: u64,
+    /// How often at least.
+    pub at_least: u64,
+}
+
+/// Everything that is counted.
+pub(super) fn of(evidence: &Evidence) -> Vec<Coverage> {
+    let rows = of_calls(evidence).into_iter().chain(of_work(evidence));
+    let rows = rows.chain(of_streams(evidence)).chain(of_log(evidence));
+    rows.map(|(what, count, at_least)| Coverage {
+        what,
+        count: count as u64,
+        at_least,
+    })
+    .collect()
+}
+
+/// What was counted, how often, and how often at least.
+type Row = (&'static str, usize, u64);
+
+fn of_calls(evidence: &Evidence) -> [Row; 4] {
+    let count = |wanted: fn(&Outcome) -> bool| {
+        let operations = evidence.operations.iter();
+        operations.filter(|it| wanted(&it.outcome)).count()
+    };
+    let mut answers: BTreeMap<_, usize> = BTreeMap::new();
+    for operation in &evidence.operations {
+        if let (Call::Submit(request), Some(_)) = (operation.call, operation.answer()) {
+            *answers.entry(request).or_default() += 1;
+        }
+    }
+    let twice = answers.values().filter(|count| **count > 1).count();
+    let done = count(|it| matches!(it, Outcome::Done(_)));
+    let refused = count(|it| matches!(it, Outcome::Refused(_)));
+    let unknown = count(|it| matches!(it, Outcome::Unknown(_)));
+    [
+        ("calls that were answered", done, 1),
+        ("calls that were refused", refused, 0),
+        ("calls of which nobody knows", unknown, 0),
+        ("requests that were sent twice at once", twice, 1),
+    ]
+}
+
+fn of_work(evidence: &Evidence) -> [Row; 4] {
+    let in_phase = |phase| {
+        let jobs = evidence.truth.state.jobs.values();
+        jobs.filter(|job| job.phase == phase).count()
+    };
+    let holdings = &evidence.book.holdings;
+    let gpus = holdings.iter().filter(|it| it.gpu.is_some()).count();
+    let tasks = holdings.iter().filter(|it| it.gpu.is_none());
+    let killed = tasks.filter(|it| it.given_us.is_none()).count();
+    [
+        ("jobs that succeeded", in_phase(JobPhase::Succeeded), 1),
+        ("jobs that were cancelled", in_phase(JobPhase::Cancelled), 1),
+        ("GPUs that tasks locked", gpus, 1),
+        ("tasks that ended without a word", killed, 0),
+    ]
+}
+
+fn of_streams(evidence: &Evidence) -> [Row; 3] {
+    let heard = &evidence.heard;
+    let earliest = evidence.earliest();
+    let leaders = kinds_since(&earliest, 0);
+    let leaders = leaders.filter(|(_, kind)| matches!(kind, EventKind::LeaderBegan { .. }));
+    let resumed = heard.iter().map(|it| it.resumed as usize).sum();
+    let told: usize = heard.iter().map(|it| it.deliveries.len()).sum();
+    let mut faults = evidence.episodes.iter().map(|it| it.fault);
+    let is_cut = u64::from(faults.any(Fault::ends_leadership));
+    [
+        ("leaderships", leaders.count(), 1),
+        ("revisions with events, told to a watcher", told, 1),
+        ("streams that were cut off and went on", resumed, is_cut),
+    ]
+}
+
+fn of_log(evidence: &Evidence) -> [Row; 4] {
+    let truth = &evidence.truth;
+    let [commands, stale, compared, reads] =
+        [truth.commands, truth.stale, truth.compared, truth.reads].map(|count| count as usize);
+    [
+        ("commands applied again", commands, 1),
+        ("commands of old leaders, refused", stale, 0),
+        ("log entries compared between replicas", compared, 1),
+        ("reads compared with the log", reads, 1),
+    ]
+}
