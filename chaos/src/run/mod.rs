@@ -189,6 +189,7 @@ struct Disturbed {
     episodes: Vec<Episode>,
     history: Arc<History>,
     heard: Vec<Heard>,
+    calls_until_us: u64,
     last: Revision,
     ledger: PathBuf,
 }
@@ -224,6 +225,7 @@ async fn disturb(
         }
     }
     users.end().await;
+    let calls_until_us = now_us();
     timeline.say(
         Voice::Stage,
         "no more faults and no more calls: every job may end now",
@@ -234,6 +236,7 @@ async fn disturb(
         episodes,
         history: Arc::clone(history),
         heard,
+        calls_until_us,
         last,
         ledger,
     })
@@ -277,6 +280,7 @@ fn conclude(
     let evidence = Evidence {
         operations,
         heard: disturbed.heard,
+        calls_until_us: disturbed.calls_until_us,
         last: disturbed.last,
         book: Book::read(&disturbed.ledger)?,
         truth,

@@ -87,6 +87,8 @@ pub(super) struct Evidence {
     pub(super) operations: Vec<Operation>,
     /// What watchers heard; the first of them listens at all replicas.
     pub(super) heard: Vec<Heard>,
+    /// When the last call had been answered, by the clock of the run: nobody wrote any more.
+    pub(super) calls_until_us: u64,
     /// The newest revision when all jobs had ended; watchers were waited for until they had heard of it.
     pub(super) last: Revision,
     /// What tasks wrote down.

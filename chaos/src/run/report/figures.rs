@@ -90,11 +90,11 @@ pub(super) fn of_faults(evidence: &Evidence, to_us: u64) -> Vec<FaultFigures> {
     }
     let kinds = kinds.into_iter();
     kinds
-        .map(|(fault, seen)| of_fault(fault, &seen, &evidence.operations))
+        .map(|(fault, seen)| of_fault(fault, &seen, evidence))
         .collect()
 }
 
-fn of_fault(fault: Fault, seen: &[Seen<'_>], operations: &[Operation]) -> FaultFigures {
+fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigures {
     let loaded = seen.iter().filter(|it| it.episode.has_load());
     let (valid, void): (Vec<&Seen<'_>>, Vec<&Seen<'_>>) = loaded.partition(|it| has_effect(it));
     let spread = |duration_us: &dyn Fn(&Seen<'_>) -> Option<u64>| {
@@ -110,7 +110,10 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], operations: &[Operation]) -> FaultF
         made: valid.len(),
         without_load: seen.len() - valid.len() - void.len(),
         without_effect: void.len(),
-        unwritable: spread(&|it| unwritable(it.episode, it.until_us, operations)),
+        unwritable: spread(&|it| {
+            let until_us = it.until_us.min(evidence.calls_until_us);
+            unwritable(it.episode, until_us, &evidence.operations)
+        }),
         placed: spread(&placed),
         back: fault.displaces().then(back).flatten(),
         whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
