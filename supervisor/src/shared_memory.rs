@@ -288,7 +288,8 @@ impl Turn {
         };
         self.add(process).inspect_err(|_| {
             kill_pid(pid);
-            while waitpid(Pid::from_raw(pid), WaitOptions::empty()) == Err(Errno::INTR) {}
+            let main = Pid::from_raw(pid);
+            while matches!(waitpid(main, WaitOptions::empty()), Err(Errno::INTR)) {}
         })
     }
 
