@@ -127,11 +127,11 @@ pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Resul
             kill_pid(pid);
         }
     }
-    for folder in &config.shared_memory_folders {
-        // It holds memory, and nobody up: the next agent tries again.
-        if let Err(error) = sweep_shared_memory(folder) {
-            tracing::warn!(path = %folder.display(), %error, "shared memory that nobody uses is left");
-        }
+    // It holds memory, and nobody up: the next agent tries again.
+    if let Some(folder) = &config.shared_memory_folder
+        && let Err(error) = sweep_shared_memory(folder)
+    {
+        tracing::warn!(path = %folder.display(), %error, "shared memory that nobody uses is left");
     }
     // No such folder: no task was ever given secrets.
     for entry in fs::read_dir(&config.run).into_iter().flatten() {

@@ -12,7 +12,7 @@ mod scratch;
 mod server;
 mod shared_memory;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -76,8 +76,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) cgroups: Option<CgroupHost>,
     /// Where attempts have shared memory of their own; they use the host's if none.
     pub(crate) shared_memory: Option<SharedMemoryHost>,
-    /// Folders in which attempts have it, or may have had it under earlier settings: what nobody uses there is removed.
-    pub(crate) shared_memory_folders: BTreeSet<PathBuf>,
+    /// The folder in which attempts have it, or had it under earlier settings: what nobody uses there is removed.
+    pub(crate) shared_memory_folder: Option<PathBuf>,
     /// Whether tasks are held to their CPUs also while others leave theirs idle.
     pub(crate) cpu_quota: bool,
     /// What tasks share out.
