@@ -69,7 +69,9 @@ fn names(folder: &Path) -> BTreeSet<String> {
 
 #[test]
 fn what_a_task_leaves_in_shared_memory_goes_with_it() {
-    let Some(home) = home_with_segments() else { return };
+    let Some(home) = home_with_segments() else {
+        return;
+    };
     let place = place(home.path(), "7-0-1");
     fs::write(home.path().join("of-the-site"), "").unwrap();
     let text = format!(
@@ -95,7 +97,9 @@ fn what_a_task_leaves_in_shared_memory_goes_with_it() {
 
 #[test]
 fn members_of_an_attempt_share_it_until_the_last_one_ends() {
-    let Some(home) = home_with_segments() else { return };
+    let Some(home) = home_with_segments() else {
+        return;
+    };
     let place = place(home.path(), "7-0-1");
     let writes = "echo mine > /dev/shm/board; ipcmk -M 4096 > /dev/null; echo up > up; sleep 1000";
     let first = start(script(writes), &place);
@@ -170,7 +174,9 @@ fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
 
 #[test]
 fn a_command_beside_a_task_has_the_tasks_shared_memory() {
-    let Some(home) = home_with_segments() else { return };
+    let Some(home) = home_with_segments() else {
+        return;
+    };
     let place = place(home.path(), "7-0-1");
     let writes = "echo mine > /dev/shm/board; ipcmk -M 4096 > /dev/null; echo up > up; sleep 1000";
     let mut rig = start(script(writes), &place);

@@ -466,13 +466,14 @@ mod tests {
     async fn where_a_gang_meets_is_told_although_other_orders_wait() {
         let home = tempfile::tempdir().expect("a folder");
         let (outbox, _incoming) = crate::inbox::inbox();
-        let runner =
-            crate::testing::runner(crate::testing::runner_config(home.path()), outbox);
+        let runner = crate::testing::runner(crate::testing::runner_config(home.path()), outbox);
         let id: RunId = "7-0-11".parse().expect("an attempt");
         let (give, given) = tokio::sync::oneshot::channel();
-        runner.hold(id, 0, |orders, _inbox| async move {
-            give.send(orders).is_ok()
-        });
+        runner.hold(
+            id,
+            0,
+            |orders, _inbox| async move { give.send(orders).is_ok() },
+        );
         let mut orders = given.await.expect("its orders");
         // More than there is room for.
         for _ in 0..=super::super::ORDERS_WAITING_MAX {

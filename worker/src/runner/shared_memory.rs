@@ -144,7 +144,10 @@ mod tests {
         // The settings name another folder than that in which tasks lie.
         let several = found(&[&tasks, &shared.join("new-run/run")]).unwrap_err();
         let text = several.to_string();
-        assert!(text.contains("old-run") && text.contains("new-run"), "{text}");
+        assert!(
+            text.contains("old-run") && text.contains("new-run"),
+            "{text}"
+        );
         let itself = found(&[&tasks, &shared]).unwrap_err();
         assert!(matches!(itself, NotPrivate::Itself(_)), "{itself}");
     }
