@@ -1,16 +1,19 @@
 //! Shared memory that an attempt has for itself. Tests that need the right to mount say so where they have it not.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use muster_core::desired::TaskAssignment;
 use muster_supervisor::exec::ExecRequest;
 use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
 use muster_supervisor::{SharedMemoryPlace, TaskSpec};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::exec::{ask, ended, hear};
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
@@ -170,6 +173,29 @@ fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
     remove_unless_used(&place.folder).unwrap();
     remove_unless_used(&place.folder).unwrap();
     assert_eq!(names(home.path()), BTreeSet::new());
+}
+
+#[test]
+fn a_folder_that_others_begin_to_use_while_its_removal_waits_is_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("7-0-1");
+    fs::create_dir(&folder).unwrap();
+    let turn = File::create(home.path().join("7-0-1.members")).unwrap();
+    flock(&turn, FlockOperation::LockExclusive).unwrap();
+    thread::scope(|scope| {
+        let removal = scope.spawn(|| remove_unless_used(&folder));
+        // Time to begin. It is right too, and proves less, if it begins later.
+        thread::park_timeout(Duration::from_millis(50));
+        // The last one ends, and another one begins.
+        fs::rename(&folder, home.path().join("old")).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("marker"), "").unwrap();
+        let in_use = File::open(&folder).unwrap();
+        flock(&in_use, FlockOperation::LockShared).unwrap();
+        drop(turn);
+        removal.join().unwrap().unwrap();
+        assert!(folder.join("marker").exists());
+    });
 }
 
 #[test]
