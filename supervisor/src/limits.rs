@@ -82,3 +82,6 @@ pub const EXEC_HANGUP_MS: u64 = 900;
 pub const EXEC_HANGUP_INSIDE_MS: u64 = 500;
 /// How long a supervisor whose task is over waits until users were told how their commands ended.
 pub const EXEC_ANSWER_MAX: Duration = Duration::from_millis(500);
+/// How long one waits for others to begin or to cease to use an attempt's shared memory, in milliseconds: they do so within a
+/// start, which takes some tens, and nothing slow is done meanwhile.
+pub const SHARED_MEMORY_TURN_MS_MAX: u64 = 2_000;

@@ -224,7 +224,7 @@ impl Supervisor<'_> {
         }
         let started = ready.start(&spec, self.directory);
         let (family, outputs) = started.map_err(|error| not_started(&error))?;
-        self.execs.started(spec, family.secrets().clone());
+        self.execs.started(spec, &family);
         let now = self.clock.now();
         Ok(Watched {
             family,
@@ -282,6 +282,7 @@ impl Supervisor<'_> {
             };
             self.wait(&task, timeout_ms)?;
             self.receive(&mut task);
+            self.move_gang(now);
             self.news(&task);
             if let Err(error) = task.output.look() {
                 self.broken = Some(format!("watching the task failed: {error}"));

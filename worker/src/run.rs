@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::future::Future;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures::future::OptionFuture;
@@ -314,17 +314,19 @@ fn runner_config(
         .clone()
         .unwrap_or_else(|| data.path().join("checkpoints"));
     std::fs::create_dir_all(&checkpoints).map_err(system("creating the checkpoint root"))?;
+    let checkpoints = absolute(checkpoints)?;
     Ok(RunnerConfig {
         supervisor,
         tasks: data.tasks(),
         logs: data.logs(),
-        checkpoints: absolute(checkpoints)?,
         checkpoints_are_local: config.checkpoint_root.is_none(),
         checkpoint_scan_ms: config.checkpoint_scan_ms,
         log_limits: config.task_log_limits(),
         engine,
         cgroups: cgroups(config.cgroups, data)?,
-        shared_memory: shared_memory(config, data),
+        shared_memory: shared_memory(config, data, &checkpoints),
+        shared_memory_folder: shared_memory_folder(data),
+        checkpoints,
         cpu_quota: config.cpu_quota,
         hardware,
         rebooted: data.rebooted(),
@@ -340,17 +342,25 @@ fn run_directory(config: &WorkerConfig, data: &DataDirectory) -> PathBuf {
 }
 
 /// Where attempts have shared memory of their own, if they are to have any and there is a place in memory for it.
-fn shared_memory(config: &WorkerConfig, data: &DataDirectory) -> Option<SharedMemoryHost> {
+fn shared_memory(
+    config: &WorkerConfig,
+    data: &DataDirectory,
+    checkpoints: &Path,
+) -> Option<SharedMemoryHost> {
     if config.shared_memory == SharedMemoryUse::Host {
         return None;
     }
-    let run = run_directory(config, data);
-    let folder = task_place::in_memory(data)?.with_file_name(task_place::shared_memory(data));
-    let found = SharedMemoryHost::find(&run, folder);
-    if found.is_none() {
-        tracing::warn!("tasks of this host share its /dev/shm: this worker may not mount");
-    }
-    found
+    let (run, tasks) = (run_directory(config, data), data.tasks());
+    let places = [&*run, &*tasks, data.path(), checkpoints];
+    SharedMemoryHost::find(shared_memory_folder(data), &places)
+        .inspect_err(|error| tracing::warn!(%error, "tasks of this host share its /dev/shm"))
+        .ok()
+}
+
+/// The folder in memory in which attempts have shared memory of their own; none if tasks' directories lie on a disk.
+fn shared_memory_folder(data: &DataDirectory) -> Option<PathBuf> {
+    let tasks = task_place::in_memory(data)?;
+    Some(tasks.with_file_name(task_place::shared_memory(data)))
 }
 
 /// Where cgroups of tasks can be made, if they are to have any.

@@ -12,6 +12,7 @@ use crate::child::ChildSetup;
 use crate::container::{END_NOW, stand_in};
 use crate::directory::TaskDirectory;
 use crate::environment;
+use crate::process::ProcessIdentity;
 use crate::program;
 use crate::secrets::Secrets;
 use crate::shared_memory::Entry;
@@ -23,11 +24,20 @@ use crate::sys;
 pub(super) struct Beside {
     spec: TaskSpec,
     secrets: Secrets,
+    /// Its main process; none if nothing need be known of it, or it had ended at once.
+    main: Option<ProcessIdentity>,
 }
 
 impl Beside {
-    pub(super) const fn new(spec: TaskSpec, secrets: Secrets) -> Self {
-        Self { spec, secrets }
+    /// A task whose main process has the number `main`, and was not collected yet.
+    pub(super) fn new(spec: TaskSpec, secrets: Secrets, main: i32) -> Self {
+        let place = spec.confinement.shared_memory.as_ref();
+        let main = place.and_then(|_| ProcessIdentity::of(main));
+        Self {
+            spec,
+            secrets,
+            main,
+        }
     }
 
     /// The command as a process beside those of the task, or what stands in for it in the task's container.
@@ -55,7 +65,8 @@ impl Beside {
         let cgroups = Cgroups::at(&self.spec.cgroups());
         let mut setup = ChildSetup::of(&self.spec, &cgroups, getpid())?;
         if let Some(place) = &self.spec.confinement.shared_memory {
-            let entry = Entry::to(place).map_err(|error| error.to_string())?;
+            let entry = Entry::beside(place, self.main)
+                .map_err(|error| format!("entering the task's shared memory failed: {error}"))?;
             setup = setup.entering(entry);
         }
         sys::set_up_in_child(&mut command, setup);

@@ -35,7 +35,6 @@ use crate::family::Family;
 use crate::limits::{EXEC_ANSWER_MAX, EXEC_HANGUP_MS, EXEC_SESSIONS_MAX};
 use crate::output::complain;
 use crate::process::signal_group;
-use crate::secrets::Secrets;
 use crate::spec::TaskSpec;
 use crate::wake::Wake;
 use beside::Beside;
@@ -81,9 +80,9 @@ struct Table {
 }
 
 impl Execs {
-    /// The task was started so.
-    pub(crate) fn started(&mut self, spec: TaskSpec, secrets: Secrets) {
-        self.task = Some(Beside::new(spec, secrets));
+    /// The task was started so, with a main process that was not collected yet.
+    pub(crate) fn started(&mut self, spec: TaskSpec, family: &Family) {
+        self.task = Some(Beside::new(spec, family.secrets().clone(), family.main()));
     }
 
     /// Begins to take requests; no more than once, and not before the task was started.

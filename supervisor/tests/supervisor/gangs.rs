@@ -221,6 +221,48 @@ fn survivors_of_a_swap_learn_where_their_gang_is_now() {
 }
 
 #[test]
+fn a_survivor_whose_host_file_cannot_be_replaced_goes_on_and_hears_of_the_swap_later() {
+    let mut task = member(0);
+    task.barrier = false;
+    task.rank.master_address = "node1".to_owned();
+    task.gang_hosts = vec![GangHost {
+        address: "node1".to_owned(),
+        slots: 8,
+    }];
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    let hostfile = rig.directory.hostfile();
+    let hosts = || std::fs::read_to_string(&hostfile).unwrap();
+    let mut watcher = watch_gang(&rig);
+    // A folder stands where the new file is written first.
+    let mut obstacle = hostfile.clone().into_os_string();
+    obstacle.push(".new");
+    std::fs::create_dir(&obstacle).unwrap();
+    rig.say(&meeting("node1", 26_000, &["node2"]));
+    // It has been tried by the time that the second answer comes, and nobody was told.
+    for _ in 0..2 {
+        rig.say(&AgentRequest::Status);
+        assert!(matches!(
+            rig.hear(),
+            SupervisorMessage::Status {
+                stopping: false,
+                ..
+            }
+        ));
+    }
+    watcher.get_ref().set_nonblocking(true).unwrap();
+    let silence = watcher.fill_buf().unwrap_err();
+    assert_eq!(silence.kind(), std::io::ErrorKind::WouldBlock);
+    assert_eq!(hosts(), "node1 slots=8\n");
+
+    watcher.get_ref().set_nonblocking(false).unwrap();
+    std::fs::remove_dir(&obstacle).unwrap();
+    let moved = r#"{"gang":{"master_addr":"node1","master_port":26000}}"#;
+    assert_eq!(line(&mut watcher), moved);
+    assert_eq!(hosts(), "node2 slots=8\n");
+}
+
+#[test]
 fn the_hosts_of_a_large_gang_are_taken() {
     let mut task = member(0);
     task.barrier = false;

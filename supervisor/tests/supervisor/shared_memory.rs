@@ -1,15 +1,19 @@
 //! Shared memory that an attempt has for itself. Tests that need the right to mount say so where they have it not.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
 use std::os::fd::AsFd;
 use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
 use muster_core::desired::TaskAssignment;
 use muster_supervisor::exec::ExecRequest;
 use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
 use muster_supervisor::{SharedMemoryPlace, TaskSpec};
+use rustix::fs::{FlockOperation, flock};
 
 use crate::exec::{ask, ended, hear};
 use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
@@ -17,15 +21,25 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 /// A folder of the host's `/dev/shm` that tasks must see, with the attempts' folders in it.
 fn home() -> Option<tempfile::TempDir> {
     if !is_possible() {
-        // The test's own output, which the harness shows.
-        drop(writeln!(
-            std::io::stderr(),
-            "skipped: this user may not mount"
-        ));
-        return None;
+        return skipped("this user may not mount");
     }
     let mut home = tempfile::Builder::new();
     Some(home.prefix("muster-test-").tempdir_in("/dev/shm").unwrap())
+}
+
+/// The same for tasks that make segments of System V.
+fn home_with_segments() -> Option<tempfile::TempDir> {
+    let mut ipcmk = Command::new("ipcmk");
+    match ipcmk.arg("--version").stdout(Stdio::null()).status() {
+        Ok(_) => home(),
+        Err(error) => skipped(&format!("`ipcmk` (util-linux) cannot be run: {error}")),
+    }
+}
+
+fn skipped<T>(why: &str) -> Option<T> {
+    // The test's own output, which the harness shows.
+    drop(writeln!(io::stderr(), "skipped: {why}"));
+    None
 }
 
 fn place(home: &Path, attempt: &str) -> SharedMemoryPlace {
@@ -42,13 +56,11 @@ fn start(task: TaskAssignment, place: &SharedMemoryPlace) -> Rig {
     })
 }
 
-/// The keys of System V segments that this test sees.
-fn segments() -> BTreeSet<String> {
+/// How many segments of System V that this test sees were made by a process (`cpid`, the fifth column).
+fn segments_of(maker: &str) -> usize {
     let text = fs::read_to_string("/proc/sysvipc/shm").unwrap();
-    let ids = text.lines().skip(1);
-    ids.filter_map(|line| line.split_whitespace().nth(1))
-        .map(str::to_owned)
-        .collect()
+    let makers = { text.lines().skip(1) }.filter_map(|line| line.split_whitespace().nth(4));
+    makers.filter(|it| *it == maker).count()
 }
 
 fn names(folder: &Path) -> BTreeSet<String> {
@@ -60,12 +72,15 @@ fn names(folder: &Path) -> BTreeSet<String> {
 
 #[test]
 fn what_a_task_leaves_in_shared_memory_goes_with_it() {
-    let Some(home) = home() else { return };
+    let Some(home) = home_with_segments() else {
+        return;
+    };
     let place = place(home.path(), "7-0-1");
     fs::write(home.path().join("of-the-site"), "").unwrap();
-    let before = segments();
     let text = format!(
-        "dd if=/dev/zero of=/dev/shm/left bs=1M count=3 2> /dev/null; ipcmk -M 4096 > /dev/null; \
+        "dd if=/dev/zero of=/dev/shm/left bs=1M count=3 2> /dev/null; \
+         ipcmk -M 4096 > /dev/null & wait $!; echo $! > maker; \
+         awk -v maker=$! '$5 == maker' /proc/sysvipc/shm | wc -l; \
          ls /dev/shm; ls {}; wc -l < /proc/sysvipc/shm; stat -c %a /dev/shm; kill -9 $$",
         home.path().display()
     );
@@ -74,17 +89,20 @@ fn what_a_task_leaves_in_shared_memory_goes_with_it() {
     let output = String::from_utf8(rig.output()).unwrap();
     let own = home.path().file_name().unwrap().to_str().unwrap();
     // It sees its own folder and what must stay visible, and its own segment alone.
-    let expected = format!("left\n{own}\n7-0-1\n7-0-1.members\nof-the-site\n2\n1777\n");
+    let expected = format!("1\nleft\n{own}\n7-0-1\n7-0-1.members\nof-the-site\n2\n1777\n");
     assert_eq!(output, expected);
     // Nothing of it is left when its end is told, and nobody else has lost anything.
     assert_eq!(names(home.path()), ["of-the-site".to_owned()].into());
     assert!(!Path::new("/dev/shm/left").exists());
-    assert_eq!(segments(), before);
+    let maker = rig.scratch_file("maker");
+    assert_eq!(segments_of(maker.trim()), 0);
 }
 
 #[test]
 fn members_of_an_attempt_share_it_until_the_last_one_ends() {
-    let Some(home) = home() else { return };
+    let Some(home) = home_with_segments() else {
+        return;
+    };
     let place = place(home.path(), "7-0-1");
     let writes = "echo mine > /dev/shm/board; ipcmk -M 4096 > /dev/null; echo up > up; sleep 1000";
     let first = start(script(writes), &place);
@@ -158,8 +176,33 @@ fn what_a_dead_supervisor_left_is_removed_by_whoever_looks() {
 }
 
 #[test]
+fn a_folder_that_others_begin_to_use_while_its_removal_waits_is_kept() {
+    let home = tempfile::tempdir().unwrap();
+    let folder = home.path().join("7-0-1");
+    fs::create_dir(&folder).unwrap();
+    let turn = File::create(home.path().join("7-0-1.members")).unwrap();
+    flock(&turn, FlockOperation::LockExclusive).unwrap();
+    thread::scope(|scope| {
+        let removal = scope.spawn(|| remove_unless_used(&folder));
+        // Time to begin. It is right too, and proves less, if it begins later.
+        thread::park_timeout(Duration::from_millis(50));
+        // The last one ends, and another one begins.
+        fs::rename(&folder, home.path().join("old")).unwrap();
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("marker"), "").unwrap();
+        let in_use = File::open(&folder).unwrap();
+        flock(&in_use, FlockOperation::LockShared).unwrap();
+        drop(turn);
+        removal.join().unwrap().unwrap();
+        assert!(folder.join("marker").exists());
+    });
+}
+
+#[test]
 fn a_command_beside_a_task_has_the_tasks_shared_memory() {
-    let Some(home) = home() else { return };
+    let Some(home) = home_with_segments() else {
+        return;
+    };
     let place = place(home.path(), "7-0-1");
     let writes = "echo mine > /dev/shm/board; ipcmk -M 4096 > /dev/null; echo up > up; sleep 1000";
     let mut rig = start(script(writes), &place);

@@ -7,10 +7,11 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io;
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 
 use muster_supervisor::container::{self, Remains};
 use muster_supervisor::process::{ProcessEntry, ProcessIdentity, carries, kill_pid, mark_of};
-use muster_supervisor::shared_memory::remove_unless_used;
+use muster_supervisor::shared_memory::{remove_unless_used, sweep as sweep_shared_memory};
 use muster_supervisor::{Cgroups, Controller, RunId, TaskDirectory, files};
 
 use super::RunnerConfig;
@@ -57,14 +58,29 @@ fn kill_all_of(
                 .map(|one| one.pid),
         );
         if rest.is_empty() && cgroups.as_ref().is_none_or(Cgroups::is_empty) {
-            if let Some(place) = spec.and_then(|spec| spec.confinement.shared_memory) {
-                remove_unless_used(&place.folder)?;
+            let place = spec.and_then(|spec| spec.confinement.shared_memory);
+            if let Some(place) = place
+                && !clears_shared_memory(&place.folder)?
+            {
+                return Ok(false);
             }
             return ends_container(directory);
         }
         std::thread::park_timeout(ROUND_PAUSE);
     }
     Ok(false)
+}
+
+/// Removes the shared memory of the task's attempt unless others use it. False: they are about to begin or to cease to, and take
+/// too long for it; the next attempt asks again.
+fn clears_shared_memory(folder: &Path) -> io::Result<bool> {
+    match remove_unless_used(folder) {
+        Err(error) if error.kind() == io::ErrorKind::TimedOut => {
+            tracing::warn!(path = %folder.display(), %error, "a task's shared memory is left");
+            Ok(false)
+        }
+        removed => removed.map(|()| true),
+    }
 }
 
 /// Whether nothing of the task's container is left. Its engine is asked once: what it cannot say now, the next attempt asks
@@ -111,8 +127,11 @@ pub(super) fn sweep(config: &RunnerConfig, known: &BTreeSet<RunId>) -> io::Resul
             kill_pid(pid);
         }
     }
-    if let Some(host) = &config.shared_memory {
-        host.sweep()?;
+    // It holds memory, and nobody up: the next agent tries again.
+    if let Some(folder) = &config.shared_memory_folder
+        && let Err(error) = sweep_shared_memory(folder)
+    {
+        tracing::warn!(path = %folder.display(), %error, "shared memory that nobody uses is left");
     }
     // No such folder: no task was ever given secrets.
     for entry in fs::read_dir(&config.run).into_iter().flatten() {
@@ -203,6 +222,12 @@ mod tests {
         for task in ["8-0-12", "7-0-11", "not-ours"] {
             fs::create_dir_all(config.run.join(task)).unwrap();
         }
+        // New tasks get none of their own by these settings; those before did.
+        let shared = home.path().join("shared");
+        fs::create_dir_all(shared.join("8-0-1")).unwrap();
+        for stray in ["8-0-1.members", "9-0-1.members"] {
+            fs::write(shared.join(stray), "").unwrap();
+        }
         sweep(&config, &BTreeSet::from(["7-0-11".parse().unwrap()])).unwrap();
         assert!(!stray.wait().unwrap().success());
         assert!(known.try_wait().unwrap().is_none());
@@ -210,5 +235,6 @@ mod tests {
         known.wait().unwrap();
         let exists = |task: &str| config.run.join(task).exists();
         assert!(!exists("8-0-12") && exists("7-0-11") && exists("not-ours"));
+        assert_eq!(fs::read_dir(&shared).unwrap().count(), 0);
     }
 }

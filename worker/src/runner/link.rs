@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use muster_core::agent::SupervisorReport;
 use muster_core::command::Exit;
+use muster_core::desired::Rendezvous;
 use muster_core::ids::GpuUuid;
 use tokio::sync::{mpsc, watch};
 use tokio::time::Instant;
@@ -37,6 +38,8 @@ const LEFT_OVER: &str = "what is left of it hangs in the kernel and cannot be ki
 pub(super) struct Orders {
     /// The newest end of the lease, in milliseconds of `CLOCK_BOOTTIME`.
     pub(super) deadlines: watch::Receiver<u64>,
+    /// Where the gang meets now, the newest place alone: an older one is of no use to anybody.
+    pub(super) meetings: watch::Receiver<Option<Rendezvous>>,
     /// Orders to begin, to stand still, to go on and to stop.
     pub(super) requests: mpsc::Receiver<AgentRequest>,
     /// The last order to stand still or to go on that came before there was a supervisor to give it to.
@@ -47,10 +50,12 @@ impl Orders {
     /// Orders that come by these channels.
     pub(super) const fn new(
         deadlines: watch::Receiver<u64>,
+        meetings: watch::Receiver<Option<Rendezvous>>,
         requests: mpsc::Receiver<AgentRequest>,
     ) -> Self {
         Self {
             deadlines,
+            meetings,
             requests,
             kept: None,
         }
@@ -236,6 +241,9 @@ impl Link {
                 deadline_boottime_ms = next_deadline(&mut self.orders.deadlines) => {
                     AgentRequest::Extend { deadline_boottime_ms }
                 }
+                rendezvous = next_meeting(&mut self.orders.meetings) => {
+                    AgentRequest::Renew(rendezvous)
+                }
                 request = next_request(&mut self.orders.requests) => self.noted(request),
                 _ = tick.tick() => {
                     if self.is_overdue() {
@@ -363,6 +371,18 @@ async fn next_deadline(deadlines: &mut watch::Receiver<u64>) -> u64 {
     *deadlines.borrow_and_update()
 }
 
+/// The next place where the gang meets; never returns once nobody can tell one any more. Nothing is lost if it is not waited for
+/// to the end.
+async fn next_meeting(meetings: &mut watch::Receiver<Option<Rendezvous>>) -> Rendezvous {
+    while meetings.changed().await.is_ok() {
+        let rendezvous = meetings.borrow_and_update().clone();
+        if let Some(rendezvous) = rendezvous {
+            return rendezvous;
+        }
+    }
+    pending().await
+}
+
 /// The next order to begin or to stop; never returns once nobody can give one any more.
 async fn next_request(requests: &mut mpsc::Receiver<AgentRequest>) -> AgentRequest {
     match requests.recv().await {
@@ -424,8 +444,9 @@ mod tests {
     #[tokio::test]
     async fn an_order_to_stand_still_that_comes_while_a_gpu_is_waited_for_is_kept() {
         let (_lease, deadlines) = watch::channel(0);
+        let (_gang, meetings) = watch::channel(None);
         let (agent, requests) = mpsc::channel(4);
-        let mut orders = Orders::new(deadlines, requests);
+        let mut orders = Orders::new(deadlines, meetings, requests);
         let (suspend, resume) = (AgentRequest::Suspend, AgentRequest::Resume);
         for order in [&suspend, &resume, &suspend, &AgentRequest::Status] {
             agent.try_send(order.clone()).expect("room");
@@ -439,5 +460,31 @@ mod tests {
         };
         assert_eq!(orders.unless_stopped(preparation).await, Ok(()));
         assert_eq!(orders.kept, Some(suspend));
+    }
+
+    #[tokio::test]
+    async fn where_a_gang_meets_is_told_although_other_orders_wait() {
+        let home = tempfile::tempdir().expect("a folder");
+        let (outbox, _incoming) = crate::inbox::inbox();
+        let runner = crate::testing::runner(crate::testing::runner_config(home.path()), outbox);
+        let id: RunId = "7-0-11".parse().expect("an attempt");
+        let (give, given) = tokio::sync::oneshot::channel();
+        runner.hold(
+            id,
+            0,
+            |orders, _inbox| async move { give.send(orders).is_ok() },
+        );
+        let mut orders = given.await.expect("its orders");
+        // More than there is room for.
+        for _ in 0..=super::super::ORDERS_WAITING_MAX {
+            runner.suspend(id, true);
+        }
+        let meeting = |master_port| Rendezvous {
+            master_port,
+            ..Rendezvous::default()
+        };
+        runner.renew(id, meeting(1));
+        runner.renew(id, meeting(2));
+        assert_eq!(next_meeting(&mut orders.meetings).await, meeting(2));
     }
 }

@@ -76,6 +76,8 @@ pub(crate) struct RunnerConfig {
     pub(crate) cgroups: Option<CgroupHost>,
     /// Where attempts have shared memory of their own; they use the host's if none.
     pub(crate) shared_memory: Option<SharedMemoryHost>,
+    /// The folder in which attempts have it, or had it under earlier settings: what nobody uses there is removed.
+    pub(crate) shared_memory_folder: Option<PathBuf>,
     /// Whether tasks are held to their CPUs also while others leave theirs idle.
     pub(crate) cpu_quota: bool,
     /// What tasks share out.
@@ -125,6 +127,8 @@ pub(crate) struct Runner {
 #[derive(Debug)]
 struct Handle {
     deadline_boottime_ms: watch::Sender<u64>,
+    /// Where its gang meets now; none if that was not told.
+    rendezvous: watch::Sender<Option<Rendezvous>>,
     requests: mpsc::Sender<AgentRequest>,
     /// Gives whether the supervisor goes on, and keeps the cgroups of this task.
     task: JoinHandle<bool>,
@@ -270,10 +274,7 @@ impl Runner {
     /// Tells a task where its gang meets now; one that is not held any more has ended.
     pub(crate) fn renew(&self, id: RunId, rendezvous: Rendezvous) {
         if let Some(handle) = self.handles().get(&id) {
-            let request = AgentRequest::Renew(rendezvous);
-            if handle.requests.try_send(request).is_err() {
-                tracing::debug!(%id, "the news of where a gang meets found no supervisor that takes it");
-            }
+            handle.rendezvous.send_replace(Some(rendezvous));
         }
     }
 
@@ -361,11 +362,13 @@ impl Runner {
         F: Future<Output = bool> + Send + 'static,
     {
         let (deadline_boottime_ms, deadlines) = watch::channel(deadline_ms);
+        let (rendezvous, meetings) = watch::channel(None);
         let (requests, waiting) = mpsc::channel(ORDERS_WAITING_MAX);
-        let orders = Orders::new(deadlines, waiting);
+        let orders = Orders::new(deadlines, meetings, waiting);
         let task = tokio::spawn(body(orders, self.inbox.clone()));
         let handle = Handle {
             deadline_boottime_ms,
+            rendezvous,
             requests,
             task,
         };
@@ -421,12 +424,13 @@ async fn clear(
             if spec.assignment.execution.container.is_some() {
                 clear_container(&directory, &spec);
             }
-            if let Some(place) = &spec.confinement.shared_memory {
-                remove_unless_used(&place.folder).map_err(|error| (place.folder.clone(), error))?;
-            }
+            // Before what others of the attempt may hold up.
             if let Some(secrets) = &spec.secrets.target {
                 files::remove_directory(secrets)
                     .map_err(|error| (directory.path().to_owned(), error))?;
+            }
+            if let Some(place) = &spec.confinement.shared_memory {
+                remove_unless_used(&place.folder).map_err(|error| (place.folder.clone(), error))?;
             }
         }
         let folder = scratch.of(&directory);

@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use muster_core::desired::TaskAssignment;
 use muster_supervisor::SharedMemoryPlace;
-use muster_supervisor::shared_memory::{is_possible, remove_unless_used};
+use muster_supervisor::shared_memory::is_possible;
 
 /// Where programs look for shared memory.
 const SHARED_MEMORY: &str = "/dev/shm";
@@ -21,21 +21,45 @@ pub(crate) struct SharedMemoryHost {
     visible: Option<PathBuf>,
 }
 
+/// Why tasks of this host share its `/dev/shm`.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum NotPrivate {
+    /// There is no folder in memory for theirs.
+    #[error("the directories of tasks do not lie in memory")]
+    OnDisk,
+    /// A right is missing.
+    #[error("this worker may not make namespaces and mount")]
+    MayNotMount,
+    /// Their own folder would cover it.
+    #[error("tasks must see `{}`, which is no folder in /dev/shm but that itself", .0.display())]
+    Itself(PathBuf),
+    /// One folder of the host's can be shown in theirs.
+    #[error("tasks must see more than one folder of /dev/shm: {0}")]
+    Several(String),
+    /// Nobody can tell whether their own folder would cover it.
+    #[error("resolving `{}` failed: {source}", path.display())]
+    Unresolved {
+        /// What tasks must see.
+        path: PathBuf,
+        /// What the file system says.
+        source: io::Error,
+    },
+}
+
 impl SharedMemoryHost {
-    /// The folders below `folder`, which lies in memory below `run`; none if this worker may not give them to tasks.
-    pub(crate) fn find(run: &Path, folder: PathBuf) -> Option<Self> {
+    /// The folders below `folder`, which lies in memory, for tasks that must see all of `places`.
+    ///
+    /// # Errors
+    /// Why tasks are to have no shared memory of their own.
+    pub(crate) fn find(folder: Option<PathBuf>, places: &[&Path]) -> Result<Self, NotPrivate> {
+        let folder = folder.ok_or(NotPrivate::OnDisk)?;
         if !is_possible() {
-            return None;
+            return Err(NotPrivate::MayNotMount);
         }
         // It may be a link on old systems.
-        let shared = fs::canonicalize(SHARED_MEMORY).ok()?;
-        let run = fs::canonicalize(run).ok()?;
-        let visible = match run.strip_prefix(&shared) {
-            // Tasks could not see their own directories: none of those may lie in there directly.
-            Ok(below) => Some(shared.join(below.iter().next()?)),
-            Err(_) => None,
-        };
-        Some(Self { folder, visible })
+        let shared = resolved(Path::new(SHARED_MEMORY))?;
+        let visible = folder_with(&shared, places)?;
+        Ok(Self { folder, visible })
     }
 
     /// Where a task's attempt has its own; none for one that uses the host's: it has no GPU and is no member of a gang, or its
@@ -49,24 +73,42 @@ impl SharedMemoryHost {
             visible: self.visible.clone(),
         })
     }
+}
 
-    /// Removes what attempts left that no supervisor looks after.
-    ///
-    /// # Errors
-    /// What the file system says.
-    pub(crate) fn sweep(&self) -> io::Result<()> {
-        let entries = match fs::read_dir(&self.folder) {
-            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
-            entries => entries?,
-        };
-        let mut folders = BTreeSet::new();
-        for entry in entries {
-            let entry = entry?;
-            if entry.file_type()?.is_dir() {
-                folders.insert(entry.path());
-            }
+/// The folder of `shared` that all of these places lie in that lie in `shared`; none if none does.
+fn folder_with(shared: &Path, places: &[&Path]) -> Result<Option<PathBuf>, NotPrivate> {
+    let mut folders = BTreeSet::new();
+    for place in places {
+        let place = resolved(place)?;
+        if let Ok(below) = place.strip_prefix(shared) {
+            let Some(name) = below.iter().next() else {
+                return Err(NotPrivate::Itself(place));
+            };
+            folders.insert(shared.join(name));
         }
-        folders.iter().try_for_each(|it| remove_unless_used(it))
+    }
+    if folders.len() > 1 {
+        let names = folders.iter().map(|folder| folder.display().to_string());
+        return Err(NotPrivate::Several(names.collect::<Vec<_>>().join(", ")));
+    }
+    Ok(folders.pop_first())
+}
+
+/// Where a path leads, whatever links it goes through. What is not there yet will be made where its parent leads.
+fn resolved(path: &Path) -> Result<PathBuf, NotPrivate> {
+    let found = absolute(path).and_then(|path| resolve(&path));
+    found.map_err(|source| NotPrivate::Unresolved {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+fn resolve(path: &Path) -> io::Result<PathBuf> {
+    match (fs::canonicalize(path), path.parent(), path.file_name()) {
+        (Err(error), Some(parent), Some(name)) if error.kind() == io::ErrorKind::NotFound => {
+            Ok(resolve(parent)?.join(name))
+        }
+        (found, ..) => found,
     }
 }
 
@@ -76,4 +118,43 @@ fn name_of(assignment: &TaskAssignment) -> String {
         key, unit, attempt, ..
     } = assignment;
     format!("{}-{unit}-{attempt}", key.job)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::os::unix::fs::symlink;
+
+    use super::*;
+
+    #[test]
+    fn what_tasks_must_see_is_found_behind_links_and_before_it_is_made() {
+        let home = tempfile::tempdir().unwrap();
+        let home = home.path().canonicalize().unwrap();
+        let (shared, disk) = (home.join("shm"), home.join("disk"));
+        fs::create_dir_all(shared.join("old-run/tasks")).unwrap();
+        fs::create_dir(&disk).unwrap();
+        symlink(shared.join("old-run/tasks"), disk.join("tasks")).unwrap();
+        let found = |places: &[&Path]| folder_with(&shared, places);
+        assert_eq!(found(&[&disk, &disk.join("checkpoints")]).unwrap(), None);
+        let tasks = disk.join("tasks");
+        let old = Some(shared.join("old-run"));
+        assert_eq!(found(&[&disk, &tasks]).unwrap(), old);
+        assert_eq!(found(&[&tasks, &shared.join("old-run/data")]).unwrap(), old);
+        // The settings name another folder than that in which tasks lie.
+        let several = found(&[&tasks, &shared.join("new-run/run")]).unwrap_err();
+        let text = several.to_string();
+        assert!(
+            text.contains("old-run") && text.contains("new-run"),
+            "{text}"
+        );
+        let itself = found(&[&tasks, &shared]).unwrap_err();
+        assert!(matches!(itself, NotPrivate::Itself(_)), "{itself}");
+    }
+
+    #[test]
+    fn tasks_whose_directories_lie_on_a_disk_are_told_apart_from_a_missing_right() {
+        let refused = SharedMemoryHost::find(None, &[]).unwrap_err();
+        assert!(matches!(refused, NotPrivate::OnDisk), "{refused}");
+    }
 }

@@ -31,6 +31,7 @@ pub(crate) fn runner_config(home: &Path) -> RunnerConfig {
         engine: tokio::sync::watch::channel(None).1,
         cgroups: None,
         shared_memory: None,
+        shared_memory_folder: Some(home.join("shared")),
         cpu_quota: false,
         hardware: Hardware::default(),
         rebooted: false,
