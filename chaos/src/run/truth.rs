@@ -303,3 +303,121 @@ fn grant_of(state: &State, kind: &EventKind) -> Option<(AttemptEpoch, Grant)> {
     };
     Some((*epoch, grant))
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::command::Command;
+    use muster_core::ids::ReplicaId;
+
+    use super::*;
+
+    fn entry(index: u64, commands: Vec<Command>) -> StoredEntry<State> {
+        StoredEntry {
+            index,
+            term: 1,
+            time_ms: index,
+            commands,
+            digest: index,
+        }
+    }
+
+    fn began(replica: u64) -> Command {
+        Command::LeaderBegan {
+            replica: ReplicaId(replica),
+        }
+    }
+
+    fn remains(entries: Vec<StoredEntry<State>>, committed: u64) -> Remains<State> {
+        Remains {
+            base: State::default(),
+            entries,
+            committed: Some(committed),
+        }
+    }
+
+    fn replay_of(sights: Vec<Sight>) -> Replay<std::vec::IntoIter<Sight>> {
+        Replay {
+            truth: Truth::default(),
+            sights: sights.into_iter().peekable(),
+        }
+    }
+
+    fn sight(revision: u64, phase: Option<JobPhase>) -> Sight {
+        Sight {
+            revision: Revision(revision),
+            job: JobId(9),
+            phase,
+        }
+    }
+
+    fn invariants(truth: &Truth) -> Vec<Invariant> {
+        truth.violations.iter().map(|it| it.invariant).collect()
+    }
+
+    #[test]
+    fn what_an_old_leader_proposes_must_be_refused() {
+        let mut replay = replay_of(Vec::new());
+        let old = Command::Prune {
+            leader: LeadershipEpoch(1),
+        };
+        replay.apply(&entry(1, vec![began(1), began(2), old]));
+        assert_eq!((replay.truth.stale, invariants(&replay.truth)), (1, vec![]));
+        replay.judge_stale(LeadershipEpoch(1), false, Revision(4));
+        assert_eq!(invariants(&replay.truth), [Invariant::Fencing]);
+    }
+
+    #[test]
+    fn a_read_must_have_seen_what_was_there_at_its_revision() {
+        // Nobody ever submitted a job: whoever saw one is wrong, and so is a read of what never was.
+        let sights = vec![
+            sight(1, None),
+            sight(2, Some(JobPhase::Queued)),
+            sight(7, None),
+        ];
+        let mut replay = replay_of(sights);
+        replay.apply(&entry(1, vec![began(1), began(2)]));
+        assert_eq!(invariants(&replay.truth), [Invariant::Linearizability]);
+        replay.report_unseen();
+        assert_eq!((replay.truth.violations.len(), replay.truth.reads), (2, 2));
+    }
+
+    #[test]
+    fn replicas_that_differ_and_one_that_lacks_much_are_noticed() {
+        let whole: Vec<_> = (0..=LAG_ENTRIES_MAX + 5)
+            .map(|at| entry(at, Vec::new()))
+            .collect();
+        let last = LAG_ENTRIES_MAX + 5;
+        let mut other = whole.clone();
+        other[3].digest = 77;
+        let all = [
+            remains(whole.clone(), last),
+            remains(other, last),
+            remains(whole[..3].to_vec(), 2),
+        ];
+        let mut replay = replay_of(Vec::new());
+        replay.compare(&all, &all[0], last);
+        let kinds = [Invariant::Agreement, Invariant::Agreement];
+        assert_eq!(invariants(&replay.truth), kinds);
+    }
+
+    #[test]
+    fn what_a_majority_has_is_committed_whatever_was_noted() {
+        let some = |count: u64| {
+            (0..count)
+                .map(|at| entry(at, Vec::new()))
+                .collect::<Vec<_>>()
+        };
+        let all = [
+            remains(some(9), 3),
+            remains(some(7), 2),
+            remains(some(5), 2),
+        ];
+        assert_eq!(committed(&all), 6);
+        let alone = [
+            remains(some(9), 3),
+            remains(some(4), 2),
+            remains(some(4), 2),
+        ];
+        assert_eq!(committed(&alone), 3);
+    }
+}
