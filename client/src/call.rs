@@ -84,7 +84,12 @@ impl Client {
                 continue;
             };
             match self.try_at(&address, &tries, &send).await {
-                Outcome::Answered(answer) => return Ok((answer, address)),
+                Outcome::Answered(answer) => {
+                    if !tries.failures.is_empty() {
+                        self.members().prefer(&address);
+                    }
+                    return Ok((answer, address));
+                }
                 outcome => tries.note(self, address, outcome)?,
             }
         }

@@ -94,6 +94,15 @@ impl Members {
         known.leader = Some(address.to_owned());
     }
 
+    /// Tries a replica before the others from now on: it answered where one before it did not, and whoever hangs costs a
+    /// whole try each time.
+    pub(crate) fn prefer(&self, address: &str) {
+        let mut known = self.lock();
+        if let Some(at) = known.addresses.iter().position(|known| known == address) {
+            known.addresses[..=at].rotate_right(1);
+        }
+    }
+
     /// Forgets who leads, if it was this one.
     pub(crate) fn unset_leader(&self, address: &str) {
         let mut known = self.lock();
@@ -157,4 +166,24 @@ fn parse(address: &str, connect_deadline: Duration) -> Result<Endpoint, tonic::t
         .tcp_nodelay(true)
         .http2_keep_alive_interval(KEEP_ALIVE)
         .keep_alive_timeout(KEEP_ALIVE))
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "tests")]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_answered_last_is_tried_first_and_the_leader_before() {
+        let config = ClientConfig::new(["a:1", "b:1", "c:1"]);
+        let members = Members::new(&config).unwrap();
+        members.prefer("c:1");
+        assert_eq!(members.addresses(), ["c:1", "a:1", "b:1"]);
+        assert_eq!(members.next_untried(&[]).as_deref(), Some("c:1"));
+        members.prefer("unknown:1");
+        members.set_leader("b:1");
+        assert_eq!(members.next_untried(&[]).as_deref(), Some("b:1"));
+        let tried = ["b:1".to_owned()];
+        assert_eq!(members.next_untried(&tried).as_deref(), Some("c:1"));
+    }
 }

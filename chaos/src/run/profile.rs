@@ -116,7 +116,6 @@ impl Fault {
                 | Self::LeaderDeaf
                 | Self::LeaderMute
                 | Self::LeaderParted
-                | Self::DiskFull
                 | Self::SyncFailed
                 | Self::RolledOver
                 | Self::Upgraded

@@ -60,14 +60,23 @@ impl Nemesis {
         Ok(self.name_of(replica))
     }
 
-    /// A replica whose disk is full must stop, and must come back once there is room.
+    /// A replica whose disk is full goes on in the room that its log has already, or stops; then it must come back once there
+    /// is room.
     pub(super) async fn fill_disk(&mut self) -> Result<String, RunError> {
         let replica = self.leader().await?;
         self.disks[replica].fill()?;
-        let stopped = self.await_end_of(replica, "its disk is full").await;
+        // It needs new room, whatever it does about it.
+        let _refused = self.pinned[replica].trigger_snapshot().await;
+        let deadline = Instant::now() + SHORT_FAULT;
+        while self.cluster.is_replica_running(replica)? && Instant::now() < deadline {
+            sleep(POLL).await;
+        }
         self.disks[replica].relieve()?;
-        stopped?;
-        self.cluster.start_replica(replica)?;
+        if !self.cluster.is_replica_running(replica)? {
+            // Reaps it, so that it can be started again.
+            self.cluster.kill_replica(replica)?;
+            self.cluster.start_replica(replica)?;
+        }
         Ok(self.name_of(replica))
     }
 

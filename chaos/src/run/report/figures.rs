@@ -127,11 +127,12 @@ fn has_effect(seen: &Seen<'_>) -> bool {
     if fault.ends_leadership() {
         return came(|kind| matches!(kind, EventKind::LeaderBegan { .. }));
     }
-    if fault.displaces() {
-        return came(is_displacement);
+    match fault {
+        // Whether anything runs on it is a matter of chance.
+        Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::GpuHealthChanged { .. })),
+        Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
+        _ => !fault.displaces() || came(is_displacement),
     }
-    let is_storm = fault == Fault::PreemptStorm;
-    !is_storm || came(|kind| matches!(kind, EventKind::AttemptStopping { .. }))
 }
 
 const fn is_displacement(kind: &EventKind) -> bool {
