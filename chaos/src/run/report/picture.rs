@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::event::EventKind;
-use muster_core::ids::GpuUuid;
+use muster_core::ids::{AttemptEpoch, GpuUuid};
 use muster_simulate::report::{Axis, Picture};
 
 use super::figures::kinds_since;
@@ -94,17 +94,25 @@ pub(super) fn of_gpus(evidence: &Evidence, (from_us, to_us): (u64, u64)) -> Stri
             by_gpu.entry(gpu).or_default().push(number);
         }
     }
+    let earliest = evidence.earliest();
+    let ends: BTreeMap<AttemptEpoch, u64> = kinds_since(&earliest, 0)
+        .filter_map(|(at_us, kind)| match kind {
+            EventKind::AttemptEnded { epoch, .. } => Some((epoch, at_us)),
+            _ => None,
+        })
+        .collect();
     let rows = by_gpu.len().max(1);
     let axis = Axis::linear("seconds", seconds(to_us));
     let mut picture = Picture::new(axis, Axis::rows(rows), rows as f64 * GPU_ROW_HEIGHT);
     for (row, numbers) in by_gpu.values().enumerate() {
         for (position, number) in numbers.iter().enumerate() {
             let holding = &holdings[*number];
-            // A task that was killed held it until the next one took it, at most.
-            let next = numbers
-                .get(position + 1)
-                .map(|next| holdings[*next].taken_us);
-            let end_us = holding.given_us.or(next).unwrap_or(to_us);
+            // A task that was killed held it until its attempt had ended or the next one took it, at most.
+            let next = numbers.get(position + 1);
+            let next = next.map(|next| holdings[*next].taken_us);
+            let ended = ends.get(&holding.epoch).copied();
+            let by_others = [next, ended].into_iter().flatten().min();
+            let end_us = holding.given_us.or(by_others).unwrap_or(to_us);
             let title = format!(
                 "job {} task {} attempt {}",
                 holding.job, holding.task, holding.epoch
