@@ -428,11 +428,13 @@ mod tests {
         let mut turn = Turn {
             members: File::open(&path).unwrap(),
         };
-        let child = Command::new("sleep").arg("1000").spawn().unwrap();
+        let mut child = Command::new("sleep").arg("1000").spawn().unwrap();
         let pid = child.id().cast_signed();
         let process = ProcessIdentity::of(pid).unwrap();
         assert!(turn.admit(pid).is_err());
         assert_ne!(ProcessIdentity::of(pid), Some(process), "it was collected");
+        // Whoever collected it, it is nobody's to wait for any more.
+        assert!(child.wait().is_err());
     }
 
     #[test]

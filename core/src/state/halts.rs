@@ -88,7 +88,8 @@ mod tests {
         let mut cluster = Cluster::with_hosts(1, 1);
         let job = cluster.submit(single("train", 1, 1));
         assert_eq!(cluster.place_all(job), 1);
-        let mut attempt = cluster.attempt(job, UnitIndex(0)).unwrap().clone();
+        let placed = cluster.attempt(job, UnitIndex(0));
+        let mut attempt = placed.expect("it was placed").clone();
         let count = limits::HALTS_PER_ATTEMPT_MAX as u64 + 5;
         for number in 0..count {
             attempt.remember_halt(halt(number * 100, number * 100 + 7));

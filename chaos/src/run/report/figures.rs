@@ -181,10 +181,8 @@ fn displaced(seen: &Seen<'_>) -> Vec<u64> {
             {
                 waiting.insert((*job, *unit));
             }
-            EventKind::AttemptRunning { job, unit, .. } => {
-                if waiting.remove(&(*job, *unit)) {
-                    back.push(at_us - seen.episode.began_us);
-                }
+            EventKind::AttemptRunning { job, unit, .. } if waiting.remove(&(*job, *unit)) => {
+                back.push(at_us - seen.episode.began_us);
             }
             _ => {}
         }

@@ -97,7 +97,7 @@ fn page(report: &RunReport, evidence: &Evidence, span_us: (u64, u64)) -> String 
     page.sentences(&sentences);
     page.heading("What happened");
     let legend = picture::LEGEND.map(|(name, colour)| (name.to_owned(), colour.to_owned()));
-    page.legend(&legend.to_vec());
+    page.legend(&legend);
     page.add(&picture::of_cluster(evidence, span_us));
     page.heading("Who held which GPU, by the tasks' own book");
     page.add(&picture::of_gpus(evidence, span_us));
