@@ -54,9 +54,9 @@ async fn a_minute_of_faults_under_load_breaks_no_promise_and_leaves_a_report() {
 #[tokio::test]
 async fn a_profile_that_is_none_and_an_upgrade_from_nothing_are_refused() {
     let unknown = Run::of(muster(&["chaos", "run", "--profile", "nothing"]), "").await;
-    assert_eq!(unknown.code, 2, "{unknown:?}");
+    assert_eq!(unknown.code, 64, "{unknown:?}");
     assert!(unknown.stderr.contains("leader-kill"), "{unknown:?}");
     let upgrade = Run::of(muster(&["chaos", "run", "--profile", "upgrade"]), "").await;
-    assert_eq!(upgrade.code, 2, "{upgrade:?}");
+    assert_eq!(upgrade.code, 64, "{upgrade:?}");
     assert!(upgrade.stderr.contains("--previous"), "{upgrade:?}");
 }

@@ -5,6 +5,7 @@ use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, only_attempt, output, printed};
 use serde_json::json;
 
+use crate::gangs::only_these_are_up;
 use crate::podman::{IMAGE, Podman};
 
 const NO_ENGINE: Shape = Shape {
@@ -36,6 +37,7 @@ async fn cluster(podman: &Podman) -> Cluster {
     // The other one has none, whatever this machine runs.
     cluster.workers[0].kill();
     cluster.workers[boxes].start();
+    only_these_are_up(&cluster.client().await, &["boxes"]).await;
     cluster
 }
 
@@ -76,7 +78,10 @@ async fn a_job_runs_in_a_container_and_is_read_entered_and_cancelled() {
     let job = submit(&cluster, script).await;
     let attempt = only_attempt(&client, job).await;
     assert_eq!(attempt.tasks[0].host, "boxes");
-    assert_eq!(podman.containers().len(), 1);
+    eventually("its container", async || {
+        (podman.containers().len() == 1).then_some(())
+    })
+    .await;
 
     // Only what the image holds is there, and no folder of the host.
     printed(&client, job, 1).await;

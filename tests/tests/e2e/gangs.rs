@@ -222,6 +222,19 @@ async fn a_member_is_replaced_while_the_others_go_on_also_over_the_death_of_the_
     assert_eq!((ended.units[0].attempts, ended.units[0].failures), (1, 1));
 }
 
+/// Waits until these hosts are up, and no other one: work for a host that has just died would wait for its lease.
+pub(crate) async fn only_these_are_up(client: &Client, names: &[&str]) {
+    eventually("the hosts are up, and no other one", async || {
+        let request = v1::ListHostsRequest::default();
+        let (_, hosts) = client.list_hosts(request).await.ok()?;
+        let up = hosts.iter().filter(|it| it.health() == v1::HostHealth::Up);
+        let mut up: Vec<&str> = up.map(|it| it.name.as_str()).collect();
+        up.sort_unstable();
+        (up == names).then_some(())
+    })
+    .await;
+}
+
 /// The addresses in a copy of rank 0's host file, once it names so many.
 async fn hosts_of_gang(folder: &Path, fits: impl Fn(&[String]) -> bool) -> Vec<String> {
     eventually("rank 0's hosts", async || {
@@ -252,6 +265,7 @@ async fn survivors_learn_where_a_new_member_is() {
         });
         cluster.workers[worker].start();
     }
+    only_these_are_up(&client, &["host1", "host2", "host3", "host4"]).await;
     let folder = cluster.write("out", "");
     let folder = folder.parent().unwrap().to_owned();
     let script = format!(

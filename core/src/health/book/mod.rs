@@ -247,8 +247,15 @@ impl Book {
         match condition.change(change, self.patience) {
             Ok(_) if condition.phase != from => {
                 let to = condition.phase;
-                let ends = to.is_admins() && condition.pending.is_none();
-                if ends || matches!(to, Phase::Healthy | Phase::Probation) {
+                let is_kept = to.is_admins() && condition.pending.is_some();
+                let is_over = match to {
+                    Phase::Healthy | Phase::Probation => true,
+                    Phase::Blocked | Phase::Draining | Phase::Repairing => false,
+                    // A check may still be wanted, but nothing is repaired that is not out of use for it.
+                    Phase::Suspect | Phase::Checking => self.wants_repair(component),
+                    Phase::Rma | Phase::DrainingAdmin | Phase::BlockedAdmin => !is_kept,
+                };
+                if is_over {
                     self.wanted.remove(component);
                 }
                 vec![Effect::Changed {
