@@ -11,6 +11,7 @@ pub mod cluster;
 pub mod demo;
 pub mod dev;
 mod error_chain;
+mod preemption;
 pub mod run;
 pub mod sim;
 pub mod trials;

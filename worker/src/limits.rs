@@ -68,6 +68,11 @@ pub const FORK_MAX: Duration = Duration::from_secs(2);
 pub const LEASE_EXTENSION_MS_MIN: u64 = 500;
 /// Pause between two beats that are sent because something changed: what changes meanwhile goes with the next.
 pub const STATUS_PAUSE: Duration = Duration::from_millis(5);
+/// Tasks of a host from which on that pause grows in proportion: a beat tells of all of them, and so does the leader's answer, so
+/// that what both cost a second stays what it is with as many.
+pub const STATUS_PAUSE_TASKS: u32 = 32;
+/// How long that pause grows at most.
+pub const STATUS_PAUSE_MAX: Duration = Duration::from_millis(20);
 /// Bytes of a data directory's path: a Unix socket's path has 107, ours need 50 behind it.
 pub const DATA_DIRECTORY_BYTES_MAX: usize = 57;
 /// Bytes of the journal before it is rewritten with what still matters.

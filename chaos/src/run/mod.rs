@@ -100,6 +100,12 @@ impl RunError {
 pub async fn run(options: &RunOptions) -> Result<RunReport, RunError> {
     let timeline = Timeline::begin(Output::Stderr);
     raise_loopback().map_err(ClusterError::from)?;
+    // Before anything else: a report that cannot be written is no reason to lose an hour.
+    let making = RunError::io(format!(
+        "making the folder of the report, {}",
+        options.out.display()
+    ));
+    fs::create_dir_all(&options.out).map_err(making)?;
     let tools = tempfile::tempdir().map_err(RunError::io("making a folder"))?;
     let cluster = start_cluster(options, tools.path())?;
     let folder = cluster.folder().display().to_string();
@@ -250,8 +256,8 @@ async fn await_drained(nemesis: &Nemesis) -> Revision {
         // A cluster that does not answer is none that has ended its jobs.
         if let Ok(status) = nemesis.client.status(v1::Consistency::Linearizable).await {
             newest = newest.max(Revision(status.revision));
-            let jobs = status.jobs.unwrap_or_default();
-            if jobs.queued + jobs.running + jobs.cancelling == 0 {
+            let has_ended = |jobs: v1::JobCounts| jobs.queued + jobs.running + jobs.cancelling == 0;
+            if status.jobs.is_some_and(has_ended) {
                 break;
             }
         }

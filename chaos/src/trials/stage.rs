@@ -19,6 +19,7 @@ use super::{Trial, TrialError};
 use crate::cluster::{ClusterOptions, LocalCluster, SmallDisk, processes_of};
 use crate::demo::observer::{Observed, observe};
 use crate::demo::timeline::{Timeline, Voice};
+use crate::preemption::let_priority_preempt;
 
 /// Everything on stage. The disks come first: they are unmounted before the cluster's folder is removed.
 pub(super) struct Stage<'a> {
@@ -95,7 +96,7 @@ impl<'a> Stage<'a> {
     pub(super) async fn prepare(&mut self) -> Result<(), TrialError> {
         crate::dev::await_ready(&self.cluster).await?;
         if self.trial.preempts() {
-            self.let_priority_preempt().await?;
+            let_priority_preempt(&self.client, "trials").await?;
         }
         match self.trial {
             Trial::CheckpointDiskFull => {
@@ -105,23 +106,6 @@ impl<'a> Stage<'a> {
             Trial::HostDiskFull => self.move_workers_to_small_disks().await?,
             _ => {}
         }
-        Ok(())
-    }
-
-    async fn let_priority_preempt(&self) -> Result<(), TrialError> {
-        let queue = v1::QueueConfig {
-            preempt_by_priority: true,
-            ..v1::QueueConfig::default()
-        };
-        let request = v1::ConfigureQueuesRequest {
-            author: "trials".to_owned(),
-            tree: Some(v1::QueueTree {
-                queues: [("default".to_owned(), queue)].into_iter().collect(),
-                ..v1::QueueTree::default()
-            }),
-            ..v1::ConfigureQueuesRequest::default()
-        };
-        self.client.configure_queues(request).await?;
         Ok(())
     }
 

@@ -67,13 +67,20 @@ pub(crate) struct Tasks {
     /// Only this trial; may be given several times
     #[arg(long, value_name = "NAME", value_parser = trial_parser())]
     trial: Vec<Trial>,
+    #[command(flatten)]
+    apart: Apart,
+}
+
+/// What everything has in common that makes a place of its own and starts clusters in it.
+#[derive(Debug, Args)]
+struct Apart {
     /// The example trainer; beside this program if none is given
     #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
     trainer: Option<PathBuf>,
-    /// Leave the clusters' folders (data and logs) behind
+    /// Leave what the clusters wrote (data and logs) behind
     #[arg(long)]
     keep: bool,
-    /// Set by the program itself when it has made the place for the trials
+    /// Set by the program itself when it has made the place
     #[arg(long, hide = true)]
     inside: bool,
 }
@@ -119,9 +126,9 @@ impl Sim {
 impl Tasks {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
         let binary = own_binary()?;
-        let trainer = trainer_program(self.trainer, &binary)?;
+        let trainer = trainer_program(self.apart.trainer, &binary)?;
         let runtime = runtime()?;
-        if !self.inside {
+        if !self.apart.inside {
             return runtime.block_on(guard(&binary));
         }
         let trials = if self.trial.is_empty() {
@@ -133,7 +140,7 @@ impl Tasks {
             binary,
             trainer,
             trials,
-            keep: self.keep,
+            keep: self.apart.keep,
         };
         let played = runtime.block_on(play("the trials", muster_chaos::trials::run(&wanted)));
         // A cluster that is being stopped is stopped to the end.

@@ -99,10 +99,13 @@ impl CgroupHost {
                 controllers.insert(controller, parent);
             }
         }
-        // Version 2 kills and freezes a cgroup by one word, also where it has no controller.
-        let base = unified
-            .map(|(_, parent)| parent)
+        let unified = unified.map(|(_, parent)| parent);
+        // Version 2 kills a cgroup by one word, but has it made and removed for every task: where it counts nothing, that would be
+        // all that it is there for, and the kernel makes one at a time.
+        let base = { unified.clone() }
+            .filter(|parent| controllers.values().any(|other| other == parent))
             .or_else(|| made(mounts.legacy.get("freezer")?))
+            .or(unified)
             .or_else(|| controllers.values().next().cloned())?;
         Some(Self {
             base,
@@ -246,6 +249,15 @@ mod tests {
         };
         let host = CgroupHost::below(&hybrid, "w").unwrap();
         assert!(host.has(Controller::Memory) && !host.has(Controller::Pids));
+        let expected = ["freezer", "memory", "cpu"].map(|name| at(name).join("muster/w.7-0-11"));
+        assert_eq!(host.paths("7-0-11", &wanted), expected);
+
+        let [memory, cpu, _] = legacy.clone();
+        let unfreezable = Mounts {
+            unified: Some(at("bare")),
+            legacy: [memory, cpu].into(),
+        };
+        let host = CgroupHost::below(&unfreezable, "w").unwrap();
         let expected = ["bare", "memory", "cpu"].map(|name| at(name).join("muster/w.7-0-11"));
         assert_eq!(host.paths("7-0-11", &wanted), expected);
 

@@ -13,6 +13,8 @@ use super::{Cgroups, Limits, PROCESSES, make, text_of};
 
 /// The most memory that was charged to a cgroup of version 1 at a time.
 const PEAK: &str = "memory.max_usage_in_bytes";
+/// Whether a cgroup of version 1 lets its processes run.
+const FREEZER: &str = "freezer.state";
 
 /// Bytes that may still be charged to a cgroup: what the kernel keeps for the next charge, and names it remembers. Files that
 /// the last task has read are more, and would be its successor's.
@@ -60,7 +62,17 @@ impl Cgroups {
             && self.unified_limits_nothing()
             && legacy.clone().next().is_some()
             && legacy.all(|index| self.is_bare(index))
+            && self.is_thawed()
             && self.memory_is_free(limits)
+    }
+
+    /// Whether a process that came in would run.
+    fn is_thawed(&self) -> bool {
+        let mut freezers = self.likely(&[FREEZER]).filter(|(_, is_named)| *is_named);
+        freezers.all(|(index, _)| {
+            let state = self.file(index, FREEZER).and_then(|file| text_of(&file));
+            state.is_ok_and(|state| state.trim() == "THAWED")
+        })
     }
 
     /// Whether nobody is in one of them, and nothing below it.

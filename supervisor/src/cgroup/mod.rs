@@ -30,6 +30,8 @@ pub(crate) use limits::{CpuQuota, CpuTime, Limits};
 const CHARGED_BYTES_MAX: u64 = 4 << 20;
 /// The list of a cgroup's processes.
 const PROCESSES: &str = "cgroup.procs";
+/// The list of the threads of one of version 1.
+const THREADS: &str = "tasks";
 /// Bytes that are read of such a file at a time.
 const FILE_BYTES: usize = 1_024;
 /// The cgroup of a process of ours, within a task's.
@@ -104,14 +106,22 @@ impl Cgroups {
         Self(all.collect(), Known::default())
     }
 
-    /// The files by which a process moves itself into the cgroups, with all that it will start: it writes `0` into each.
+    /// The files by which a process of one thread moves itself into the cgroups, with all that it will start: it writes `0` into
+    /// each.
     ///
     /// # Errors
     /// What the file system says.
     pub(crate) fn doors(&self) -> io::Result<Vec<Arc<File>>> {
-        (0..self.0.len())
-            .map(|index| self.file(index, PROCESSES))
-            .collect()
+        (0..self.0.len()).map(|index| self.door(index)).collect()
+    }
+
+    /// A thread that moves itself stops nobody. For a process, of however few threads, the kernel keeps the whole machine from
+    /// forking, which takes it milliseconds; but version 2 lets no thread move alone.
+    fn door(&self, index: usize) -> io::Result<Arc<File>> {
+        if self.unified_index() == Some(index) {
+            return self.file(index, PROCESSES);
+        }
+        self.file(index, THREADS)
     }
 
     /// The same for a process that has other cgroups made below these: on version 2, a cgroup that holds others holds no

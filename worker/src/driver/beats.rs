@@ -7,7 +7,9 @@ use muster_core::time::MonotonicMs;
 use muster_core::timings::Timings;
 use tokio::time::Instant;
 
-use crate::limits::{BEATS_MEASURED_MAX, BEATS_PER_STATUS, STATUS_PAUSE};
+use crate::limits::{
+    BEATS_MEASURED_MAX, BEATS_PER_STATUS, STATUS_PAUSE, STATUS_PAUSE_MAX, STATUS_PAUSE_TASKS,
+};
 use crate::metrics;
 use crate::session::jitter;
 
@@ -43,9 +45,10 @@ impl Beats {
         self.due
     }
 
-    /// The state has changed. True: a beat must go out now. False: it becomes due soon, because one has just gone out.
-    pub(super) fn is_status_due_now(&mut self) -> bool {
-        let Some(pause_ends) = self.status_sent.map(|sent| sent + STATUS_PAUSE) else {
+    /// The state has changed of a host that has `tasks`. True: a beat must go out now. False: it becomes due soon, because one has
+    /// just gone out.
+    pub(super) fn is_status_due_now(&mut self, tasks: usize) -> bool {
+        let Some(pause_ends) = self.status_sent.map(|sent| sent + pause(tasks)) else {
             return true;
         };
         if Instant::now() >= pause_ends {
@@ -98,6 +101,12 @@ impl Beats {
     }
 }
 
+/// Between two beats with the whole state of so many tasks.
+fn pause(tasks: usize) -> Duration {
+    let tasks = u32::try_from(tasks).unwrap_or(u32::MAX);
+    (STATUS_PAUSE * tasks.max(STATUS_PAUSE_TASKS) / STATUS_PAUSE_TASKS).min(STATUS_PAUSE_MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -120,14 +129,23 @@ mod tests {
     #[tokio::test(start_paused = true)]
     async fn changes_in_a_row_share_a_beat() {
         let mut beats = Beats::new(Timings::default(), START);
-        assert!(beats.is_status_due_now());
+        assert!(beats.is_status_due_now(1));
         assert_eq!(beats.next(START, true), (1, true));
-        assert!(!beats.is_status_due_now() && !beats.is_status_due_now());
+        assert!(!beats.is_status_due_now(1) && !beats.is_status_due_now(2));
         assert_eq!(beats.due() - Instant::now(), STATUS_PAUSE);
         tokio::time::advance(STATUS_PAUSE).await;
         assert_eq!(beats.next(START, false), (2, true));
         tokio::time::advance(STATUS_PAUSE).await;
-        assert!(beats.is_status_due_now());
+        assert!(beats.is_status_due_now(1));
+    }
+
+    #[test]
+    fn the_more_tasks_a_beat_tells_of_the_more_changes_share_one() {
+        assert_eq!(pause(0), STATUS_PAUSE);
+        assert_eq!(pause(32), STATUS_PAUSE);
+        assert_eq!(pause(48), STATUS_PAUSE * 3 / 2);
+        assert_eq!(pause(128), STATUS_PAUSE_MAX);
+        assert_eq!(pause(usize::MAX), STATUS_PAUSE_MAX);
     }
 
     #[tokio::test(start_paused = true)]

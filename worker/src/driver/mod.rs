@@ -300,9 +300,10 @@ impl Driver {
 
     /// Sends the whole state now, or soon if it has just been sent.
     async fn status_changed(&mut self, open: &mut Option<Open>) -> Result<(), Error> {
+        let tasks = self.agent.tasks().len();
         let is_due = open
             .as_mut()
-            .is_some_and(|open| open.beats.is_status_due_now());
+            .is_some_and(|open| open.beats.is_status_due_now(tasks));
         if is_due {
             self.beat(open, true).await?;
         }

@@ -22,6 +22,7 @@ use super::{Fault, RunError};
 use crate::cluster::{LocalCluster, SmallDisk};
 use crate::demo::timeline::{Timeline, Voice};
 use crate::error_chain::chain;
+use crate::preemption::let_priority_preempt;
 use orders::Orders;
 
 pub(super) use orders::build_library;
@@ -123,7 +124,7 @@ impl Nemesis {
             self.move_replicas_to_small_disks().await?;
         }
         if faults.contains(&Fault::PreemptStorm) {
-            self.let_priority_preempt().await?;
+            let_priority_preempt(&self.client, "chaos").await?;
         }
         Ok(())
     }
@@ -231,23 +232,6 @@ impl Nemesis {
                 return Err(RunError::Harness(text));
             }
         }
-        Ok(())
-    }
-
-    async fn let_priority_preempt(&self) -> Result<(), RunError> {
-        let queue = v1::QueueConfig {
-            preempt_by_priority: true,
-            ..v1::QueueConfig::default()
-        };
-        let request = v1::ConfigureQueuesRequest {
-            author: "chaos".to_owned(),
-            tree: Some(v1::QueueTree {
-                queues: [("default".to_owned(), queue)].into_iter().collect(),
-                ..v1::QueueTree::default()
-            }),
-            ..v1::ConfigureQueuesRequest::default()
-        };
-        self.client.configure_queues(request).await?;
         Ok(())
     }
 

@@ -213,6 +213,19 @@ mod tests {
     use super::*;
     use crate::run::history::{Answer, Call, Outcome};
 
+    /// Broken at 1,000, repaired at 5,000 and whole at 6,000.
+    fn episode(fault: Fault) -> Episode {
+        Episode {
+            fault,
+            target: String::new(),
+            load_per_s: 100.0,
+            began_us: 1_000,
+            healed_us: 5_000,
+            whole_us: Some(6_000),
+            odd: Vec::new(),
+        }
+    }
+
     #[test]
     fn percentiles_are_durations_that_were_measured() {
         assert_eq!(Spread::of(Vec::new()), None);
@@ -238,15 +251,7 @@ mod tests {
                 phase: None,
             }),
         };
-        let episode = Episode {
-            fault: Fault::LeaderKilled,
-            target: String::new(),
-            load_per_s: 100.0,
-            began_us: 1_000,
-            healed_us: 5_000,
-            whole_us: Some(6_000),
-            odd: Vec::new(),
-        };
+        let episode = episode(Fault::LeaderKilled);
         let operations = [100, 900, 4_000, 4_100, 9_000].map(write);
         // From the fault at 1,000 to 4,000; what was before it does not count, the gap at the end is longer.
         let until = |until_us, count: usize| unwritable(&episode, until_us, &operations[..count]);
@@ -259,15 +264,7 @@ mod tests {
 
     #[test]
     fn what_is_displaced_comes_back_before_the_next_fault_or_not_at_all() {
-        let episode = Episode {
-            fault: Fault::HostKilled,
-            target: String::new(),
-            load_per_s: 100.0,
-            began_us: 1_000,
-            healed_us: 5_000,
-            whole_us: Some(6_000),
-            odd: Vec::new(),
-        };
+        let episode = episode(Fault::HostKilled);
         let (job, unit) = (JobId(1), UnitIndex(0));
         let requeued = EventKind::UnitRequeued {
             job,

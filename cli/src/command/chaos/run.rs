@@ -7,7 +7,7 @@ use clap::Args;
 use clap::builder::{PossibleValuesParser, TypedValueParser};
 use muster_chaos::run::{Profile, RunOptions, RunReport};
 
-use super::{STOP_MAX, guard, play};
+use super::{Apart, STOP_MAX, guard, play};
 use crate::command::demo::{own_binary, runtime, trainer_program};
 use crate::connection::Options;
 use crate::exit::Exit;
@@ -40,15 +40,8 @@ pub(crate) struct Run {
     /// The program to begin with; only for profile `upgrade`, which replaces it by this one
     #[arg(long, value_name = "FILE")]
     previous: Option<PathBuf>,
-    /// The example trainer; beside this program if none is given
-    #[arg(long, env = "MUSTER_TRAINER_BIN", value_name = "FILE")]
-    trainer: Option<PathBuf>,
-    /// Leave the cluster's folder (data and logs) behind
-    #[arg(long)]
-    keep: bool,
-    /// Set by the program itself when it has made the place for the run
-    #[arg(long, hide = true)]
-    inside: bool,
+    #[command(flatten)]
+    apart: Apart,
 }
 
 fn profile_parser() -> impl TypedValueParser<Value = Profile> {
@@ -70,9 +63,9 @@ impl Run {
             ));
         }
         let binary = own_binary()?;
-        let trainer = trainer_program(self.trainer, &binary)?;
+        let trainer = trainer_program(self.apart.trainer, &binary)?;
         let runtime = runtime()?;
-        if !self.inside {
+        if !self.apart.inside {
             return runtime.block_on(guard(&binary));
         }
         let out = std::path::absolute(&self.out)
@@ -85,7 +78,7 @@ impl Run {
             repetitions: self.repetitions.get(),
             seed: self.seed,
             out: out.clone(),
-            keep: self.keep,
+            keep: self.apart.keep,
         };
         let run = runtime.block_on(play("the run", muster_chaos::run::run(&wanted)));
         // A cluster that is being stopped is stopped to the end.

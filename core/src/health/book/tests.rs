@@ -826,3 +826,20 @@ fn what_is_gone_is_forgotten() {
     }
     assert_eq!(site.book.findings().count(), FINDINGS_KEPT_MAX);
 }
+
+#[test]
+fn what_goes_to_a_check_by_itself_is_not_repaired_any_more() {
+    let mut site = Site::new();
+    assert_eq!(
+        site.xid(48, gpu(2, 0), 1),
+        "g2.0 blocked(auto), kill g2.0, reset g2.0"
+    );
+    site.book.want(&gpu(2, 0), DeviceAction::Reset);
+    assert!(site.book.wants_repair(&gpu(2, 0)));
+    let well = Change {
+        actor: Actor::Time,
+        ..admin(Event::Clear, "its reading is well", 2, None)
+    };
+    assert_eq!(told(&site.book.change(&gpu(2, 0), well)), "g2.0 checking");
+    assert!(!site.book.wants_repair(&gpu(2, 0)));
+}
