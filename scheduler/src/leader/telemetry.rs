@@ -96,3 +96,7 @@ pub(super) fn rejected() {
 pub(super) fn shadowed(took: Duration) {
     histogram!(names::SHADOW_SECONDS).record(took);
 }
+
+pub(super) fn beats_every(period_ms: u64) {
+    gauge!(names::BEAT_INTERVAL_SECONDS).set(Duration::from_millis(period_ms).as_secs_f64());
+}

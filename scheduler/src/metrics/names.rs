@@ -89,6 +89,8 @@ metrics! {
         "Commands of the leader that had no effect.";
     describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
         "Time from the beginning of a shadow round until a majority remembers its beats.";
+    describe_gauge BEAT_INTERVAL_SECONDS = "muster_scheduler_beat_interval_seconds":
+        "What this leader tells workers to wait between two beats; a worker with a short lease on its host is told less.";
     describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":
         "Time of a submission, from receipt to answer.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":
