@@ -23,6 +23,7 @@ impl Step<'_> {
         &mut self,
         id: HostId,
         health: HostHealth,
+        one_way: bool,
     ) -> Result<Answer, Rejection> {
         let host = self
             .state
@@ -30,7 +31,7 @@ impl Step<'_> {
             .ok_or_else(|| Rejection::UnknownHost(id.to_string()))?;
         let was_there = host.health == HostHealth::Up;
         if host.health != health {
-            self.change_host_health(id, health);
+            self.change_host_health(id, health, one_way && health != HostHealth::Up);
             if was_there {
                 self.note_silence(id);
             }
@@ -38,17 +39,19 @@ impl Step<'_> {
         Ok(Answer::Done)
     }
 
-    fn change_host_health(&mut self, id: HostId, health: HostHealth) {
+    fn change_host_health(&mut self, id: HostId, health: HostHealth, one_way: bool) {
         let since = self.state.time;
         let name = self.edit_host(id, |host| {
             host.health = health;
             host.health_since = since;
+            host.one_way = one_way;
             host.name.to_string()
         });
         self.emit(EventKind::HostHealthChanged {
             host: id,
             name,
             health,
+            one_way,
         });
         self.give_up_broken_claims(id);
     }
@@ -155,6 +158,7 @@ impl Step<'_> {
             boot_id: String::new(),
             health: HostHealth::Lost,
             health_since: self.state.time,
+            one_way: false,
             block: None,
             planned: None,
             on_probation: false,
@@ -207,6 +211,7 @@ impl Step<'_> {
             if returned {
                 host.health = HostHealth::Up;
                 host.health_since = time;
+                host.one_way = false;
             }
             host.learnt = place_of(host, &gpus, registration);
             host.gpus = gpus;
@@ -284,6 +289,7 @@ impl Step<'_> {
                 host,
                 name: registration.name.clone(),
                 health: HostHealth::Up,
+                one_way: false,
             });
         }
     }

@@ -116,7 +116,12 @@ impl Step<'_> {
             } => self.cancel_job(*request, *job, author, reason),
             Command::SuspendJob { .. } | Command::ResumeJob { .. } => self.stand_still(command),
             Command::RegisterHost { registration, .. } => self.register_host(registration),
-            Command::SetHostHealth { host, health, .. } => self.set_host_health(*host, *health),
+            Command::SetHostHealth {
+                host,
+                health,
+                one_way,
+                ..
+            } => self.set_host_health(*host, *health, *one_way),
             Command::SetGpuHealth {
                 host, gpu, health, ..
             } => self.set_gpu_health(*host, *gpu, health),

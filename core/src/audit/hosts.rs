@@ -90,6 +90,12 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
         &subject,
         || format!("it changed at revision {}", host.desired_revision),
     );
+    report.require(
+        !host.one_way || host.health != HostHealth::Up,
+        Rule::Identity,
+        &subject,
+        || "it is up and its link carries beats alone".to_owned(),
+    );
 }
 
 fn check_holders(host: &Host, given: &Given, report: &mut Report) {

@@ -302,6 +302,8 @@ pub enum EventKind {
         name: String,
         /// Now.
         health: HostHealth,
+        /// Whether it is so although its beats arrive: acknowledgements do not reach it.
+        one_way: bool,
     },
     /// A worker sees a GPU differently.
     GpuHealthChanged {

@@ -61,6 +61,8 @@ pub(super) struct Watch {
     pub(super) unsettled: Option<Report>,
     /// When the host is looked at next.
     pub(super) due: Option<MonotonicMs>,
+    /// When the last beat arrived here, whether acknowledgements reach the worker or not.
+    beat_at: Option<MonotonicMs>,
     /// How long its worker may wait between two beats; 0 for the period that a stream begins with.
     period_ms: u64,
     /// A shorter period that it was told with the acknowledgement of this beat, and may not have heard of.
@@ -74,6 +76,7 @@ impl Watch {
             stream: None,
             unsettled: None,
             due: None,
+            beat_at: None,
             period_ms: 0,
             shorter: None,
         }
@@ -82,6 +85,12 @@ impl Watch {
     /// The timings by which the host's silence is judged.
     pub(super) fn timings(&self, timings: Timings) -> Timings {
         timings.stretched(self.period_ms)
+    }
+
+    /// Whether beats arrive; of a silent host that says that acknowledgements do not reach it.
+    pub(super) fn is_one_way(&self, timings: Timings, now: MonotonicMs) -> bool {
+        self.beat_at
+            .is_some_and(|beat_at| now.since(beat_at) < timings.suspect_ms)
     }
 
     /// Its worker was told with an acknowledgement to beat every `period_ms` from now on. A longer period counts at once, a
@@ -122,6 +131,7 @@ impl Watch {
         if is_answered {
             self.contact.heard_at = now;
         }
+        self.beat_at = Some(now);
         // This beat may be acknowledged: the lease runs from here in any case.
         self.contact.leased_at = now;
         self.contact.desired_revision = beat.desired_revision;

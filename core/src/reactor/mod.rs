@@ -204,6 +204,7 @@ impl Reactor {
                 leader: self.epoch,
                 host,
                 health: HostHealth::Up,
+                one_way: false,
             });
         }
         if let Some(mut report) = watch.unsettled.take() {
@@ -251,7 +252,7 @@ impl Reactor {
         let mut next = silence::health(
             timings,
             known,
-            &watch.contact,
+            (&watch.contact, watch.is_one_way(timings, now)),
             (self.epoch, now),
             &mut conclusions,
         );

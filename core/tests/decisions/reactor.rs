@@ -374,8 +374,9 @@ impl ReactorRunner {
 
     fn describe(&self, command: &Replicated) -> String {
         match command {
-            Replicated::SetHostHealth { host, health, .. } => {
-                format!("{} is {health:?}", self.named.host_name(*host))
+            Replicated::SetHostHealth { host, health, one_way, .. } => {
+                let link = if *one_way { ", its beats arrive" } else { "" };
+                format!("{} is {health:?}{link}", self.named.host_name(*host))
             }
             Replicated::ReportTask(report) => {
                 let task = format!("{}/{}", self.named.job_name(report.job), report.task);
@@ -518,7 +519,8 @@ impl ReactorRunner {
     fn print_state(&self, text: &mut String) {
         let state = self.named.state();
         for host in state.hosts.values() {
-            let _infallible = writeln!(text, "{} {:?}", host.name, host.health);
+            let link = if host.one_way { " (one way)" } else { "" };
+            let _infallible = writeln!(text, "{} {:?}{link}", host.name, host.health);
         }
         for job in state.jobs.values() {
             let name = self.named.job_name(job.id);

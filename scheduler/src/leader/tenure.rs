@@ -368,12 +368,18 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let time = self.now();
         let reaction = self.reactor.step(state, Input::Tick { time }, now);
         for command in &reaction.commands {
-            let Command::SetHostHealth { host, health, .. } = command else {
+            let Command::SetHostHealth {
+                host,
+                health,
+                one_way,
+                ..
+            } = command
+            else {
                 continue;
             };
             if let Some(contact) = self.reactor.contact(*host) {
                 let silence = Duration::from_millis(now.since(contact.heard_at));
-                telemetry::silent(*health, silence);
+                telemetry::silent((*health, *one_way), silence);
             }
         }
         self.react(reaction, batch);

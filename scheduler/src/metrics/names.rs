@@ -65,7 +65,7 @@ metrics! {
     describe_gauge BREAKERS_TRIPPED = "muster_scheduler_breakers_tripped":
         "Pools whose breaker keeps rules from blocking more.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
-        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost).";
+        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost) and cause (silence; one_way: beats arrive, acknowledgements do not).";
     describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
         "Units begun again at once where they failed while this replica led.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
