@@ -30,7 +30,7 @@ use super::mutant::Mutant;
 use super::nemesis::Nemesis;
 use super::network::SimNetwork;
 use super::peers::{ShadowService, ShadowServices, SimPeers};
-use super::replicas::{Replicas, StartError};
+use super::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use super::report::{Report, Violation};
 use super::runtime::{NodeId, spawn_on, take_panics};
 use super::stuck::describe_stuck;
@@ -132,7 +132,8 @@ impl World {
                 timings: TIMINGS,
                 mutant: self.options.mutant,
             };
-            let clock = SimClock::new(began, self.random.random_range(-9..10));
+            let drift = -DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX;
+            let clock = SimClock::new(began, self.random.random_range(drift));
             let links = (self.network.clone(), self.gateway.clone());
             let host = SimHost::new(settings, clock, links, nodes.clone(), self.judges.clone());
             self.hosts.push(host);
