@@ -186,7 +186,10 @@ mod tests {
         for lease in [45_000, 300_000] {
             let dead_after_ms = (fence_after_ms(lease) + kill_ms(lease)) * 100 / 95;
             let over_after_ms = lease * 100 / 105;
-            assert!(dead_after_ms <= over_after_ms, "{lease}: {dead_after_ms} > {over_after_ms}");
+            assert!(
+                dead_after_ms <= over_after_ms,
+                "{lease}: {dead_after_ms} > {over_after_ms}"
+            );
         }
     }
 

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use muster_client::{Watch, WatchFilter, WatchUpdate};
+use muster_core::ids::Revision;
 use muster_core::timings::Timings;
 use muster_proto::v1;
 use muster_proto::v1::HostHealth;
@@ -83,14 +84,21 @@ async fn trial(
     victims: std::ops::Range<u32>,
     leader: Leader,
 ) -> anyhow::Result<Detected> {
-    let from = testbed.client().status(v1::Consistency::Linearizable).await?;
+    let from = testbed
+        .client()
+        .status(v1::Consistency::Linearizable)
+        .await?;
     let filter = WatchFilter {
         kinds: vec![v1::EventKind::HostHealthChanged],
         ..WatchFilter::default()
     };
-    let watch = testbed.client().watch(Some(from.revision.into()), filter);
+    let watch = testbed
+        .client()
+        .watch(Some(Revision(from.revision)), filter);
     let count = victims.len();
-    victims.into_iter().try_for_each(|number| fleet.mute(number))?;
+    victims
+        .into_iter()
+        .try_for_each(|number| fleet.mute(number))?;
     let mut silent = Vec::new();
     for _ in 0..count {
         silent.push(fleet.await_silent(PATIENCE).await?);

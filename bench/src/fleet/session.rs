@@ -179,7 +179,10 @@ impl Stream {
     /// The leader says how often it wants to hear from now on; as the session began, if it does not say.
     fn beat_every(&mut self, period_ms: Option<u64>) {
         let period = period_ms.map_or(self.usual, Duration::from_millis);
-        if { &self.beats }.as_ref().is_some_and(|beats| beats.period() != period) {
+        if { &self.beats }
+            .as_ref()
+            .is_some_and(|beats| beats.period() != period)
+        {
             self.begin_beats(period, period);
         }
     }

@@ -82,9 +82,10 @@ impl Watch {
         }
     }
 
-    /// The timings by which the host's silence is judged.
-    pub(super) fn timings(&self, timings: Timings) -> Timings {
-        timings.stretched(self.period_ms)
+    /// The longest that its worker may wait between two beats, as far as it was told; 0 for the period that a stream begins
+    /// with. Silence is judged by it.
+    pub(super) const fn period_ms(&self) -> u64 {
+        self.period_ms
     }
 
     /// Whether beats arrive; of a silent host that says that acknowledgements do not reach it.
@@ -161,7 +162,7 @@ mod tests {
     }
 
     fn lost_ms(watch: &Watch) -> u64 {
-        watch.timings(Timings::default()).lost_ms
+        Timings::default().stretched(watch.period_ms()).lost_ms
     }
 
     #[test]

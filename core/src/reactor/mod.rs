@@ -129,9 +129,6 @@ impl Reactor {
     /// lease of a task on its host is short.
     #[must_use]
     pub fn period_ms(&self, state: &State, host: HostId, pace_ms: u64) -> u64 {
-        if pace_ms <= self.timings.beat_ms {
-            return self.timings.beat_ms;
-        }
         pace::within_leases(state, host, self.timings, pace_ms)
     }
 
@@ -146,7 +143,8 @@ impl Reactor {
     #[must_use]
     pub fn is_heard(&self, host: HostId, now: MonotonicMs) -> bool {
         self.watches.get(&host).is_some_and(|watch| {
-            now.since(watch.contact.heard_at) < watch.timings(self.timings).suspect_ms
+            let timings = self.timings.stretched(watch.period_ms());
+            now.since(watch.contact.heard_at) < timings.suspect_ms
         })
     }
 
@@ -247,7 +245,9 @@ impl Reactor {
             self.watches.remove(&host);
             return;
         };
-        let timings = watch.timings(self.timings);
+        // A task may have come since its worker was told; its lease is not to wait for that.
+        let period_ms = pace::within_leases(state, host, self.timings, watch.period_ms());
+        let timings = self.timings.stretched(period_ms);
         let mut conclusions = Vec::new();
         let mut next = silence::health(
             timings,

@@ -73,11 +73,19 @@ impl Pace {
     }
 }
 
-/// The period for one host: never so long that less than [`BEATS_PER_LEASE_MIN`] beats fall into a lease of a task on it.
-/// A lease is the job's contract, and both sides count it by the job's own figure: it is the beat that yields.
+/// The period for one host: never so long that less than [`BEATS_PER_LEASE_MIN`] beats fall into a lease of a task on it, or
+/// that the host is not suspect yet when one is over. A lease is the job's contract, and both sides count it by the job's own
+/// figure: it is the beat that yields.
 pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, period_ms: u64) -> u64 {
+    if period_ms <= timings.beat_ms {
+        return timings.beat_ms;
+    }
     let leases = desired::units_on(state, host).map(|(job, ..)| job.spec.partition_grace_ms);
-    let longest_ms = leases.min().map_or(u64::MAX, |it| it / BEATS_PER_LEASE_MIN);
+    let longest_ms = leases.min().map_or(u64::MAX, |lease_ms| {
+        let suspect_in_time_ms =
+            lease_ms.saturating_mul(timings.beat_ms) / timings.suspect_ms.max(1);
+        suspect_in_time_ms.min(lease_ms / BEATS_PER_LEASE_MIN)
+    });
     period_ms.min(longest_ms).max(timings.beat_ms)
 }
 

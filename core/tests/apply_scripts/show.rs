@@ -39,7 +39,12 @@ impl Show {
             E::HostRegistered { host, name, gpus } => {
                 format!("host {host} registered: {name} with {gpus} GPUs")
             }
-            E::HostHealthChanged { host, health, one_way, .. } => {
+            E::HostHealthChanged {
+                host,
+                health,
+                one_way,
+                ..
+            } => {
                 let link = if *one_way { " (one way)" } else { "" };
                 format!("host {host} {health:?}{link}")
             }

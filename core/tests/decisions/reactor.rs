@@ -374,7 +374,12 @@ impl ReactorRunner {
 
     fn describe(&self, command: &Replicated) -> String {
         match command {
-            Replicated::SetHostHealth { host, health, one_way, .. } => {
+            Replicated::SetHostHealth {
+                host,
+                health,
+                one_way,
+                ..
+            } => {
                 let link = if *one_way { ", its beats arrive" } else { "" };
                 format!("{} is {health:?}{link}", self.named.host_name(*host))
             }

@@ -168,8 +168,7 @@ impl Driver {
             },
             LeaderKind::BeatAck(ack) => {
                 let now = self.clock.now();
-                open.beats
-                    .acknowledged(ack.sequence, ack.next_beat_ms, now);
+                open.beats.acknowledged(ack.sequence, ack.next_beat_ms, now);
                 self.step(Input::BeatAcknowledged {
                     leader: LeadershipEpoch(ack.leadership_epoch),
                     sequence: ack.sequence,

@@ -344,7 +344,12 @@ mod tests {
         let (suspect, gone) = (health(HostHealth::Suspect), health(HostHealth::Lost));
         assert!(!has_effect(&seen(&[(2_000, &requeued)])));
         assert!(!has_effect(&seen(&[(2_000, &led)])));
-        let whole = [(2_000, &led), (3_000, &suspect), (6_000, &gone), (6_100, &requeued)];
+        let whole = [
+            (2_000, &led),
+            (3_000, &suspect),
+            (6_000, &gone),
+            (6_100, &requeued),
+        ];
         assert!(has_effect(&seen(&whole)));
         assert_eq!(lost(&seen(&whole)), Some(5_000));
         assert_eq!(lost(&seen(&whole[..2])), None);
