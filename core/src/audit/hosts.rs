@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::audit::{Report, Rule};
+use crate::command::HostHealth;
 use crate::ids::{GpuUuid, HostId};
 use crate::state::{Holder, Host, State, TaskRun};
 
