@@ -12,10 +12,7 @@ use crate::health::{Component, attribution::Blame, component::Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
-use crate::lifecycle::JobPhase;
-use crate::spec::SuspendMode;
-use crate::state::RestartReason;
-use crate::time::TimeMs;
+use crate::{lifecycle::JobPhase, spec::SuspendMode, state::RestartReason, time::TimeMs};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
