@@ -48,6 +48,8 @@ pub(crate) enum Figure {
     Cli,
     /// What the heartbeats of 10,000 workers cost the leader
     Beats,
+    /// A host's silence until it is known to be suspect and lost, with and without the leader's death, at three sizes
+    Detection,
     /// A worker's finding to its committed block, among 10,000 workers
     Report,
     /// Memory and restart of a replica with 100,000 jobs

@@ -107,6 +107,8 @@ pub enum Command {
         host: HostId,
         /// What it is now.
         health: HostHealth,
+        /// Whether it is so although its beats arrive: acknowledgements do not reach it. Since command format 4.
+        one_way: bool,
     },
     /// A worker reported a change in a GPU's health.
     SetGpuHealth {

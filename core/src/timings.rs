@@ -33,6 +33,41 @@ impl Default for Timings {
 }
 
 impl Timings {
+    /// The longest that a worker may ever be told to wait between two beats: a third of the silence after which a host is
+    /// lost. A new leader does not know what the old one told; three beats fall into the time that it waits.
+    #[must_use]
+    pub const fn beat_ms_max(&self) -> u64 {
+        let third = self.lost_ms / BEATS_MISSED_MIN;
+        if third > self.beat_ms {
+            third
+        } else {
+            self.beat_ms
+        }
+    }
+
+    /// These timings for a worker that was told to beat every `period_ms`: silence is judged in beats, so it counts as
+    /// suspect and as lost after as many missing ones.
+    #[must_use]
+    pub fn stretched(&self, period_ms: u64) -> Self {
+        if period_ms <= self.beat_ms {
+            return *self;
+        }
+        let stretch = |span_ms: u64| span_ms.saturating_mul(period_ms) / self.beat_ms.max(1);
+        Self {
+            beat_ms: period_ms,
+            suspect_ms: stretch(self.suspect_ms),
+            lost_ms: stretch(self.lost_ms),
+        }
+    }
+
+    /// How long a worker that beats every `period_ms` waits for an acknowledgement, counted from the last one, before it
+    /// looks for another leader: after a beat that nobody answers, as long as ever. Only the pause before that beat is
+    /// longer; three longer pauses would outlast its leases.
+    #[must_use]
+    pub const fn patience_ms(&self, period_ms: u64) -> u64 {
+        self.suspect_ms + period_ms.saturating_sub(self.beat_ms)
+    }
+
     /// Shortest `partition_grace` with which a task survives a beat that is lost: its worker must not fence
     /// itself before the next one is acknowledged.
     #[must_use]
@@ -46,22 +81,28 @@ impl Timings {
     }
 }
 
-/// Beats within a lease at least: `fence_after_ms` of three is more than two.
-const BEATS_PER_LEASE_MIN: u64 = 3;
+/// Beats within a lease at least: `fence_after_ms` of four is more than two, and that of three is not.
+pub const BEATS_PER_LEASE_MIN: u64 = 4;
+/// Beats that are missing before anybody concludes anything from it, at the product's timings.
+const BEATS_MISSED_MIN: u64 = 3;
+/// Beats that a leader takes in a second before it tells workers to beat less often: twice what 10,000 workers send. The
+/// rate at which Nomad's servers scale, made coarser (50 a second there).
+pub const BEATS_PER_SECOND_MAX: u64 = 4_000;
 /// Time that a lease leaves a task undisturbed, beside its grace and the time for killing, where both lease and grace are
 /// chosen, in milliseconds.
 pub const LEASE_UNDISTURBED_MS: u64 = 30_000;
 /// Of a lease, the last part of this many is for asking the task to stop, however short it is.
-const WARNING_LEASE_PARTS: u64 = 5;
-/// Largest drift between two clocks, in parts per thousand: a hundred times what NTP tolerates.
-pub const CLOCK_DRIFT_PERMILLE: u64 = 10;
+const WARNING_LEASE_PARTS: u64 = 6;
+/// How far a clock may be from true rate, in parts per thousand: a hundred times what NTP tolerates, and what a clock may be
+/// slewed by, short of chrony's largest rate (8.3 %).
+pub const CLOCK_DRIFT_PERMILLE: u64 = 50;
 /// Longest time that killing a task's processes may take; a quarter of the lease where that is less.
 pub const KILL_MS_MAX: u64 = 10_000;
 
 /// How long after the send of its last acknowledged beat a worker must have begun to kill a task with
 /// this `partition_grace`, in milliseconds.
 ///
-/// 45 s gives 34.1 s, 300 s gives 284 s.
+/// 45 s gives 30.7 s, 300 s gives 261 s.
 #[must_use]
 pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
     let drifted =
@@ -72,14 +113,14 @@ pub const fn fence_after_ms(partition_grace_ms: u64) -> u64 {
 /// How long before the end of its lease a task is asked to stop, in milliseconds; 0 if it is not asked.
 ///
 /// It gets its own grace, as far as the lease ([`fence_after_ms`]) leaves it undisturbed for [`LEASE_UNDISTURBED_MS`] before
-/// that, but a fifth of the lease in any case. A task that was asked is not asked back, so a host that is away for less must
+/// that, but a sixth of the lease in any case. A task that was asked is not asked back, so a host that is away for less must
 /// not have asked: under a lease of 45 s a cut of 20 s is not felt, also if the last beat before it was 5 s old. It is left alone,
 /// too, until so many beats are missing that a new leader had time to be heard of: a lease of hardly more than that
 /// leaves no time to ask.
 #[must_use]
 pub fn lease_warning_ms(stop_grace_ms: u64, partition_grace_ms: u64, beat_ms: u64) -> u64 {
     let lease_ms = fence_after_ms(partition_grace_ms);
-    let untouched_ms = beat_ms.saturating_mul(BEATS_PER_LEASE_MIN);
+    let untouched_ms = beat_ms.saturating_mul(BEATS_MISSED_MIN);
     let room_ms = lease_ms.saturating_sub(untouched_ms);
     let spare_ms = lease_ms.saturating_sub(LEASE_UNDISTURBED_MS);
     stop_grace_ms
@@ -116,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_task_is_asked_before_its_lease_ends_and_not_for_a_lost_beat() {
-        // A fifth of what the lease leaves, as the grace is longer; all of the grace.
-        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 6_821);
+        // A sixth of what the lease leaves, as the grace is longer; all of the grace.
+        assert_eq!(lease_warning_ms(30_000, 45_000, 5_000), 5_119);
         assert_eq!(lease_warning_ms(30_000, 300_000, 5_000), 30_000);
         // What a job that chooses its lease by its grace gets: its grace but for the drift of clocks.
-        assert_eq!(lease_warning_ms(60_000, 100_000, 5_000), 58_019);
+        assert_eq!(lease_warning_ms(60_000, 100_000, 5_000), 50_476);
         // No time to ask in a lease of three beats; no grace, no question.
         assert_eq!(lease_warning_ms(30_000, 15_000, 5_000), 0);
         assert_eq!(lease_warning_ms(0, 300_000, 5_000), 0);
@@ -132,6 +173,22 @@ mod tests {
             assert!(
                 asked >= fence_after_ms(lease).min(15_000),
                 "{lease}: {asked}"
+            );
+        }
+    }
+
+    #[test]
+    fn the_product_s_leases_leave_the_reference_s_time_and_hold_at_five_percent() {
+        assert_eq!(fence_after_ms(45_000), 30_714);
+        assert_eq!(fence_after_ms(300_000), 261_428);
+        // A worker 5 % slow, a leader 5 % fast (fault 40): dead after 42.86 s of true time at the latest, as the leader's 45 s
+        // are over after 42.86 s.
+        for lease in [45_000, 300_000] {
+            let dead_after_ms = (fence_after_ms(lease) + kill_ms(lease)) * 100 / 95;
+            let over_after_ms = lease * 100 / 105;
+            assert!(
+                dead_after_ms <= over_after_ms,
+                "{lease}: {dead_after_ms} > {over_after_ms}"
             );
         }
     }

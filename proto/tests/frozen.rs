@@ -93,6 +93,7 @@ fn a_state_keeps_its_bytes() {
         ("state_with_members", samples::members::state()),
         ("state_with_retries", samples::retries::state()),
         ("state_with_health", samples::health::state()),
+        ("state_with_one_way_link", samples::silence::state()),
         (
             "state_with_culprits",
             samples::retries::state_with_culprits(),
@@ -126,6 +127,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::cells::state())[8], 2);
     assert_eq!(written(&samples::histories::state())[8], 2);
     assert_eq!(frozen_version("register_host"), 1);
+    assert_eq!(frozen_version("set_host_health"), 1);
     assert_eq!(frozen_version("register_host_with_learnt_cells"), 3);
     assert_eq!(written(&samples::learnt::state())[8], 3);
     for name in [
@@ -148,6 +150,7 @@ fn what_the_first_version_says_is_written_in_it() {
         "submit_job_with_member_swap",
         "swap_member",
         "stop_attempt_not_swapped",
+        "set_host_health_one_way",
     ] {
         assert_eq!(frozen_version(name), 4, "{name}");
     }
@@ -156,6 +159,7 @@ fn what_the_first_version_says_is_written_in_it() {
     assert_eq!(written(&samples::suspension::state())[8], 4);
     assert_eq!(written(&samples::suspension::state_with_halts())[8], 4);
     assert_eq!(written(&samples::members::state())[8], 4);
+    assert_eq!(written(&samples::silence::state())[8], 4);
     assert_eq!(command_format_shown(&samples::barrier::state()), 4);
     assert_eq!(command_format_shown(&samples::state::state()), 1);
     assert_eq!(written(&samples::retries::state())[8], 4);

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use muster_core::plan::Budget;
 use muster_core::state::State;
+use muster_core::timings::BEATS_PER_SECOND_MAX;
 use muster_proto::FILE_DESCRIPTOR_SET;
 use muster_proto::v1::admin_service_server::AdminServiceServer;
 use muster_proto::v1::cluster_service_server::ClusterServiceServer;
@@ -192,6 +193,7 @@ fn leader_loop(
             replica: config.replica_id,
             timings: config.timings,
             budget: Budget::default(),
+            beats_per_second_max: BEATS_PER_SECOND_MAX,
         },
     }
 }

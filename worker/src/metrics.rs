@@ -12,6 +12,7 @@ const EXITS: &str = "muster_worker_task_exits_total";
 const STUCK: &str = "muster_worker_tasks_stuck_total";
 const SPOILED: &str = "muster_worker_checkpoints_spoiled_total";
 const ROUND_TRIP: &str = "muster_worker_beat_round_trip_seconds";
+const BEAT_INTERVAL: &str = "muster_worker_beat_interval_seconds";
 const LEASE: &str = "muster_worker_lease_remaining_seconds_min";
 const FAULTED: &str = "muster_worker_gpus_faulted";
 const HELPERS_REPLACED: &str = "muster_worker_gpu_helpers_replaced_total";
@@ -47,6 +48,10 @@ pub(crate) fn describe() {
     );
     describe_counter!(SPOILED, "checkpoints that tasks said they could not read");
     describe_histogram!(ROUND_TRIP, "from sending a beat to its acknowledgement");
+    describe_gauge!(
+        BEAT_INTERVAL,
+        "between two beats, as the leader wants them now"
+    );
     describe_gauge!(LEASE, "until the first supervisor kills its task by itself");
     describe_gauge!(FAULTED, "GPUs of this host that are unfit");
     describe_counter!(
@@ -121,6 +126,10 @@ pub(crate) fn checkpoint_removed(outcome: &'static str) {
 
 pub(crate) fn beat_round_trip_ms(milliseconds: u64) {
     histogram!(ROUND_TRIP).record(Duration::from_millis(milliseconds).as_secs_f64());
+}
+
+pub(crate) fn beat_interval_ms(milliseconds: u64) {
+    gauge!(BEAT_INTERVAL).set(Duration::from_millis(milliseconds).as_secs_f64());
 }
 
 pub(crate) fn journal_synced(took: Duration) {

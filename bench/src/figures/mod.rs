@@ -2,6 +2,7 @@
 
 mod beats;
 mod cli;
+mod detection;
 mod engine;
 mod failover;
 mod lost;
@@ -25,6 +26,7 @@ pub(crate) async fn measure(figure: Figure, bench: &Bench) -> anyhow::Result<Vec
         Figure::Start => start::measure(bench).await,
         Figure::Cli => cli::measure(bench).await,
         Figure::Beats => beats::measure(bench).await,
+        Figure::Detection => detection::measure(bench).await,
         Figure::Report => report::measure(bench).await,
         Figure::Memory => memory::measure(bench).await,
         Figure::Engine => engine::measure(bench).await,

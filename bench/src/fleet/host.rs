@@ -56,6 +56,11 @@ impl SimulatedHost {
         self.number
     }
 
+    /// What the cluster calls it.
+    pub(super) fn name(&self) -> String {
+        format!("sim{:05}", self.number)
+    }
+
     pub(super) fn hello(&self) -> v1::Hello {
         let gpus = (0..)
             .zip(&self.gpus)
@@ -66,7 +71,7 @@ impl SimulatedHost {
                 memory_mib: 81_920,
             });
         let registration = v1::HostRegistration {
-            name: format!("sim{:05}", self.number),
+            name: self.name(),
             address: "127.0.0.1".to_owned(),
             worker_id: self.worker_id.to_string(),
             incarnation: 1,

@@ -26,6 +26,24 @@ const JOIN_SPREAD_PER_THOUSAND: Duration = Duration::from_millis(200);
 /// Workers that were heard and whose times nobody has taken yet.
 const HEARD_MAX: usize = 16_384;
 
+/// What a worker is made to do.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Order {
+    /// To find something.
+    Find,
+    /// To fall silent for good, as a host does that loses its power: its stream stays open, and nothing comes.
+    FallSilent,
+}
+
+/// A worker that has fallen silent.
+#[derive(Clone, Debug)]
+pub(crate) struct Silent {
+    /// Name of its host.
+    pub(crate) host: String,
+    /// When its last beat was sent.
+    pub(crate) since: Instant,
+}
+
 /// What becomes of the tasks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TaskLife {
@@ -60,8 +78,9 @@ struct Counters {
 pub(crate) struct Fleet {
     counters: Arc<Counters>,
     life: watch::Sender<TaskLife>,
-    finds: Vec<mpsc::Sender<()>>,
+    orders: Vec<mpsc::Sender<Order>>,
     heard: mpsc::Receiver<Duration>,
+    silent: mpsc::Receiver<Silent>,
     _workers: JoinSet<()>,
 }
 
@@ -73,18 +92,20 @@ impl Fleet {
         let (life, _) = watch::channel(TaskLife::Run);
         let spread = JOIN_SPREAD_PER_THOUSAND * shape.hosts / 1_000;
         let (tell, heard) = mpsc::channel(HEARD_MAX);
-        let mut finds = Vec::new();
+        let (fall_silent, silent) = mpsc::channel(HEARD_MAX);
+        let mut orders = Vec::new();
         let mut workers = JoinSet::new();
         for number in 0..shape.hosts {
-            let (find, found) = mpsc::channel(1);
-            finds.push(find);
+            let (order, ordered) = mpsc::channel(1);
+            orders.push(order);
             let session = Session {
                 host: SimulatedHost::new(number, shape.gpus_per_host),
                 links: Arc::clone(&links),
                 counters: Arc::clone(&counters),
                 life: life.subscribe(),
-                finds: found,
+                orders: ordered,
                 heard: tell.clone(),
+                silent: fall_silent.clone(),
                 phase: f64::from(number) / f64::from(shape.hosts),
             };
             workers.spawn(session.run(spread));
@@ -92,16 +113,34 @@ impl Fleet {
         Ok(Self {
             counters,
             life,
-            finds,
+            orders,
             heard,
+            silent,
             _workers: workers,
         })
     }
 
     /// A worker finds something.
     pub(crate) fn find(&self, number: u32) -> anyhow::Result<()> {
-        let worker = self.finds.get(number as usize).context("no such worker")?;
-        worker.try_send(()).context("it finds something already")
+        self.order(number, Order::Find)
+    }
+
+    /// A worker falls silent for good.
+    pub(crate) fn mute(&self, number: u32) -> anyhow::Result<()> {
+        self.order(number, Order::FallSilent)
+    }
+
+    fn order(&self, number: u32, order: Order) -> anyhow::Result<()> {
+        let worker = self.orders.get(number as usize);
+        let worker = worker.context("no such worker")?;
+        worker.try_send(order).context("it has an order already")
+    }
+
+    /// Waits for the next worker that has fallen silent.
+    pub(crate) async fn await_silent(&mut self, patience: Duration) -> anyhow::Result<Silent> {
+        let silent = timeout(patience, self.silent.recv()).await;
+        let silent = silent.with_context(|| format!("nobody fell silent within {patience:?}"))?;
+        silent.context("no worker is left")
     }
 
     /// Waits for the next worker that hears that its finding is committed; returns how long that took.

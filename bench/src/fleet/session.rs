@@ -17,7 +17,7 @@ use tonic::Status;
 
 use crate::fleet::host::SimulatedHost;
 use crate::fleet::links::Links;
-use crate::fleet::{Counters, TaskLife};
+use crate::fleet::{Counters, Order, Silent, TaskLife};
 
 /// Messages to the leader that may wait.
 const OUTGOING_MAX: usize = 8;
@@ -30,10 +30,12 @@ pub(super) struct Session {
     pub(super) links: Arc<Links>,
     pub(super) counters: Arc<Counters>,
     pub(super) life: watch::Receiver<TaskLife>,
-    /// When it is to find something.
-    pub(super) finds: mpsc::Receiver<()>,
+    /// What it is made to do.
+    pub(super) orders: mpsc::Receiver<Order>,
     /// Where it tells after how long it was heard.
     pub(super) heard: mpsc::Sender<Duration>,
+    /// Where it tells that nothing comes from it any more.
+    pub(super) silent: mpsc::Sender<Silent>,
     /// Where in a period its beats lie, from 0 to 1.
     pub(super) phase: f64,
 }
@@ -43,6 +45,10 @@ struct Stream {
     outgoing: mpsc::Sender<v1::WorkerMessage>,
     sequence: u64,
     acknowledged: u64,
+    /// When the last beat was sent; the stream's begin before the first one.
+    last_beat: Instant,
+    /// Between two beats, as the welcome said.
+    usual: Duration,
     /// None before the worker is welcomed.
     beats: Option<Interval>,
 }
@@ -73,6 +79,8 @@ impl Session {
             outgoing,
             sequence: 0,
             acknowledged: 0,
+            last_beat: Instant::now(),
+            usual: Duration::ZERO,
             beats: None,
         };
         stream.send(ToLeader::Hello(self.host.hello())).await;
@@ -87,10 +95,14 @@ impl Session {
                     }
                 }
                 () = stream.is_due() => stream.beat(self, false).await,
-                Some(()) = self.finds.recv() => {
-                    self.host.find();
-                    stream.beat(self, true).await;
-                }
+                Some(order) = self.orders.recv() => match order {
+                    Order::Find => {
+                        self.host.find();
+                        stream.beat(self, true).await;
+                    }
+                    // The stream stays open: nobody says goodbye for a host without power.
+                    Order::FallSilent => return self.fall_silent(&stream).await,
+                },
                 changed = self.life.changed() => {
                     if changed.is_err() {
                         return Ok(());
@@ -104,13 +116,25 @@ impl Session {
         }
     }
 
+    /// Never returns, so that it does not connect again either, whoever leads.
+    async fn fall_silent(&self, stream: &Stream) -> Result<(), Status> {
+        let silent = Silent {
+            host: self.host.name(),
+            since: stream.last_beat,
+        };
+        // Closed: nobody counts the silent ones any more.
+        let _closed = self.silent.send(silent).await;
+        std::future::pending().await
+    }
+
     async fn take(&mut self, message: v1::LeaderMessage, stream: &mut Stream) -> ControlFlow<()> {
         match message.kind {
             Some(FromLeader::Welcome(welcome)) => {
                 self.host.leader = welcome.leadership_epoch;
                 self.counters.welcomed.fetch_add(1, Ordering::Relaxed);
                 let period = welcome.timings.map_or(1, |timings| timings.beat_ms.max(1));
-                stream.begin_beats(Duration::from_millis(period), self.phase);
+                stream.usual = Duration::from_millis(period);
+                stream.begin_beats(stream.usual.mul_f64(self.phase), stream.usual);
                 stream.beat(self, true).await;
             }
             Some(FromLeader::Desired(desired)) => {
@@ -125,6 +149,7 @@ impl Session {
             }
             Some(FromLeader::BeatAck(ack)) => {
                 stream.acknowledged = ack.sequence;
+                stream.beat_every(ack.next_beat_ms);
                 self.counters.acknowledged.fetch_add(1, Ordering::Relaxed);
             }
             Some(FromLeader::Rejected(_)) => {
@@ -145,11 +170,21 @@ impl Session {
 }
 
 impl Stream {
-    fn begin_beats(&mut self, period: Duration, phase: f64) {
-        let first = Instant::now() + period.mul_f64(phase);
-        let mut beats = interval_at(first, period);
+    fn begin_beats(&mut self, first: Duration, period: Duration) {
+        let mut beats = interval_at(Instant::now() + first, period);
         beats.set_missed_tick_behavior(MissedTickBehavior::Delay);
         self.beats = Some(beats);
+    }
+
+    /// The leader says how often it wants to hear from now on; as the session began, if it does not say.
+    fn beat_every(&mut self, period_ms: Option<u64>) {
+        let period = period_ms.map_or(self.usual, Duration::from_millis);
+        if { &self.beats }
+            .as_ref()
+            .is_some_and(|beats| beats.period() != period)
+        {
+            self.begin_beats(period, period);
+        }
     }
 
     /// Returns when the next beat is due; never before the worker is welcomed.
@@ -167,6 +202,7 @@ impl Stream {
             return;
         }
         self.sequence += 1;
+        self.last_beat = Instant::now();
         session.counters.beats.fetch_add(1, Ordering::Relaxed);
         let beat = session
             .host

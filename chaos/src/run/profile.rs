@@ -24,6 +24,8 @@ pub enum Fault {
     AgentFrozen,
     /// A whole host dies: agent, supervisors and tasks.
     HostKilled,
+    /// The leader and a whole host die in one moment: nobody is left who heard the host last.
+    LeaderAndHostKilled,
     /// A host is cut off for longer than its lease.
     HostCut,
     /// The disk of the leader is full.
@@ -48,7 +50,7 @@ pub enum Fault {
 
 impl Fault {
     /// All of them that need neither a second build nor a log that is cut.
-    pub const ALL: [Self; 17] = [
+    pub const ALL: [Self; 18] = [
         Self::LeaderKilled,
         Self::FollowerKilled,
         Self::LeaderPaused,
@@ -58,6 +60,7 @@ impl Fault {
         Self::AgentKilled,
         Self::AgentFrozen,
         Self::HostKilled,
+        Self::LeaderAndHostKilled,
         Self::HostCut,
         Self::DiskFull,
         Self::SyncsSlow,
@@ -81,6 +84,7 @@ impl Fault {
             Self::AgentKilled => "agent killed",
             Self::AgentFrozen => "agent frozen",
             Self::HostKilled => "host killed",
+            Self::LeaderAndHostKilled => "leader and a host killed",
             Self::HostCut => "host cut off",
             Self::DiskFull => "leader's disk full",
             Self::SyncsSlow => "leader's syncs slow",
@@ -112,6 +116,7 @@ impl Fault {
         matches!(
             self,
             Self::LeaderKilled
+                | Self::LeaderAndHostKilled
                 | Self::LeaderPaused
                 | Self::LeaderDeaf
                 | Self::LeaderMute
@@ -127,7 +132,20 @@ impl Fault {
     pub const fn displaces(self) -> bool {
         matches!(
             self,
-            Self::AgentFrozen | Self::HostKilled | Self::HostCut | Self::GpuFaulted
+            Self::AgentFrozen
+                | Self::HostKilled
+                | Self::LeaderAndHostKilled
+                | Self::HostCut
+                | Self::GpuFaulted
+        )
+    }
+
+    /// Whether a host is silent by it for long enough to be lost.
+    #[must_use]
+    pub const fn loses_host(self) -> bool {
+        matches!(
+            self,
+            Self::AgentFrozen | Self::HostKilled | Self::LeaderAndHostKilled | Self::HostCut
         )
     }
 }
@@ -152,6 +170,8 @@ pub enum Profile {
     AgentFreeze,
     /// See [`Fault::HostKilled`].
     WorkerKill,
+    /// A host dies, alone, and then another one together with the leader.
+    LeaderAndHost,
     /// See [`Fault::DiskFull`].
     DiskFull,
     /// See [`Fault::SyncsSlow`].
@@ -176,7 +196,7 @@ pub enum Profile {
 
 impl Profile {
     /// All of them.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Smoke,
         Self::LeaderKill,
         Self::PauseLeader,
@@ -185,6 +205,7 @@ impl Profile {
         Self::WorkerIsolate,
         Self::AgentFreeze,
         Self::WorkerKill,
+        Self::LeaderAndHost,
         Self::DiskFull,
         Self::SlowFsync,
         Self::IoError,
@@ -209,6 +230,7 @@ impl Profile {
             Self::WorkerIsolate => "worker-isolate",
             Self::AgentFreeze => "agent-freeze",
             Self::WorkerKill => "worker-kill",
+            Self::LeaderAndHost => "leader-and-host",
             Self::DiskFull => "disk-full",
             Self::SlowFsync => "slow-fsync",
             Self::IoError => "io-error",
@@ -240,6 +262,7 @@ impl Profile {
             Self::WorkerIsolate => vec![Fault::HostCut],
             Self::AgentFreeze => vec![Fault::AgentFrozen],
             Self::WorkerKill => vec![Fault::HostKilled],
+            Self::LeaderAndHost => vec![Fault::HostKilled, Fault::LeaderAndHostKilled],
             Self::DiskFull => vec![Fault::DiskFull],
             Self::SlowFsync => vec![Fault::SyncsSlow],
             Self::IoError => vec![Fault::SyncFailed],

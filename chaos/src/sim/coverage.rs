@@ -71,11 +71,13 @@ pub enum Situation {
     Readmitted,
     /// An old order arrived once more, and the agent did not act on it.
     OldOrderRefused,
+    /// A leader under load told a worker to beat less often.
+    BeatsStretched,
 }
 
 impl Situation {
     /// All of them.
-    pub const ALL: [Self; 30] = [
+    pub const ALL: [Self; 31] = [
         Self::Leadership,
         Self::WritesLost,
         Self::DiskStopped,
@@ -106,6 +108,7 @@ impl Situation {
         Self::CheckFailed,
         Self::Readmitted,
         Self::OldOrderRefused,
+        Self::BeatsStretched,
     ];
 
     const fn words(self) -> &'static str {
@@ -138,6 +141,7 @@ impl Situation {
             Self::Repaired => "repairs carried out",
             Self::CheckPassed => "active checks passed",
             Self::CheckFailed => "active checks not passed",
+            Self::BeatsStretched => "acknowledgements that asked for fewer beats",
             Self::Readmitted => "taken back on probation",
             Self::OldOrderRefused => "old orders refused",
         }

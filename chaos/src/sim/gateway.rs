@@ -10,6 +10,7 @@ use muster_core::command::HostRegistration;
 use muster_core::ids::LeadershipEpoch;
 use muster_scheduler::leader::{LeaderInput, SessionId, TO_WORKER_MAX, ToWorker};
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 use super::network::SimNetwork;
 use super::runtime::{NodeId, spawn_on};
@@ -129,6 +130,7 @@ impl Link {
             let input = LeaderInput::Beat {
                 session: self.session,
                 beat,
+                arrived: Instant::now(),
             };
             if !self.network.travel(self.worker, self.replica).await
                 || inputs.send(input).await.is_err()

@@ -9,7 +9,7 @@ use muster_core::ids::{JobId, ReplicaId, RequestId};
 use muster_core::lifecycle::JobPhase;
 use muster_core::plan::{Blocker, Budget, blocker};
 use muster_core::state::{Gpu, Host, Job, State};
-use muster_core::timings::Timings;
+use muster_core::timings::{BEATS_PER_SECOND_MAX, Timings};
 use muster_raft_store::Handle;
 use muster_scheduler::leader::{
     LEADER_INPUTS_MAX, LeaderLoop, LeaderSettings, ShadowStore, SharedShadows, WorkerDirectory,
@@ -30,7 +30,7 @@ use super::mutant::Mutant;
 use super::nemesis::Nemesis;
 use super::network::SimNetwork;
 use super::peers::{ShadowService, ShadowServices, SimPeers};
-use super::replicas::{Replicas, StartError};
+use super::replicas::{DRIFT_PERMILLE_MAX, Replicas, StartError};
 use super::report::{Report, Violation};
 use super::runtime::{NodeId, spawn_on, take_panics};
 use super::stuck::describe_stuck;
@@ -43,6 +43,10 @@ const TIMINGS: Timings = Timings {
 };
 /// Leases of simulated jobs.
 const PARTITION_GRACE_MS: u64 = 6_000;
+/// One world in so many has leaders that bear few beats.
+const BURDENED_WORLDS: u64 = 3;
+/// Beats in a second that those bear: two hosts send more.
+const BEATS_PER_SECOND_BURDENED: u64 = 2;
 /// How long the quiet phase may take until every job has ended: leases, back-offs and run times.
 const QUIET_MAX: Duration = Duration::from_secs(600);
 /// How long replicas may take until they stand at one revision.
@@ -128,7 +132,8 @@ impl World {
                 timings: TIMINGS,
                 mutant: self.options.mutant,
             };
-            let clock = SimClock::new(began, self.random.random_range(-9..10));
+            let drift = -DRIFT_PERMILLE_MAX..=DRIFT_PERMILLE_MAX;
+            let clock = SimClock::new(began, self.random.random_range(drift));
             let links = (self.network.clone(), self.gateway.clone());
             let host = SimHost::new(settings, clock, links, nodes.clone(), self.judges.clone());
             self.hosts.push(host);
@@ -227,6 +232,7 @@ impl World {
                 replica: ReplicaId(u64::from(id)),
                 timings: TIMINGS,
                 budget: Budget::default(),
+                beats_per_second_max: self.beats_per_second_max(),
             },
         };
         let seed = self.random.random();
@@ -238,6 +244,15 @@ impl World {
         self.start_auditor(machine.node, handle.clone());
         self.start_warden(id, handle);
         Ok(())
+    }
+
+    /// Leaders of every third world bear so few beats that they ask for less, as real ones of huge clusters do.
+    const fn beats_per_second_max(&self) -> u64 {
+        if self.options.seed.is_multiple_of(BURDENED_WORLDS) {
+            BEATS_PER_SECOND_BURDENED
+        } else {
+            BEATS_PER_SECOND_MAX
+        }
     }
 
     /// Kills a replica and everything that runs in it.

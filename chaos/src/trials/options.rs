@@ -36,7 +36,7 @@ pub(super) const STEP_MS: u64 = 25;
 pub(super) const CHECKPOINTS_BEFORE: usize = 2;
 /// Time between the newest checkpoint and the fault, so that lost work can be compared.
 pub(super) const STRIKE_AFTER: Duration = Duration::from_millis(600);
-/// Lease of the training: its supervisors end it 5.8 s after the last beat that was acknowledged.
+/// Lease of the training: its supervisors end it 5.2 s after the last beat that was acknowledged.
 pub(super) const PARTITION_GRACE_MS: u64 = 8_000;
 /// A cut that is shorter than that with the second that broken connections take to come back, and longer than a silent host stays above suspicion.
 pub(super) const SHORT_CUT: Duration = Duration::from_millis(2_500);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 use super::block::BlockView;
 use super::host_cells::HostCellsView;
-use super::word::word;
+use super::word::{ONE_WAY, silence_cause, word};
 use crate::output::{Cell, Column, Row, Tone, ago, instant};
 use crate::parse::{CpuCount, format_mib};
 
@@ -21,6 +21,7 @@ pub(crate) struct HostView {
     state: &'static str,
     health: String,
     health_since: String,
+    silence_cause: Option<&'static str>,
     block: Option<BlockView>,
     planned: Option<BlockView>,
     gpus: GpuCountsView,
@@ -40,6 +41,8 @@ pub(crate) struct HostView {
     cpus_milli: (u32, u32),
     #[serde(skip)]
     health_since_ms: u64,
+    #[serde(skip)]
+    one_way: bool,
 }
 
 /// GPUs of a host by use.
@@ -60,6 +63,7 @@ impl From<v1::Host> for HostView {
         let cpus = |milli: u32| f64::from(milli) / 1_000.0;
         Self {
             state: state(&host, gpus),
+            silence_cause: silence_cause(host.health(), host.one_way),
             health: word(host.health().as_str_name(), "HOST_HEALTH_"),
             name: host.name,
             id: host.id,
@@ -82,6 +86,7 @@ impl From<v1::Host> for HostView {
             cells: HostCellsView::new(host.cells.unwrap_or_default()),
             cpus_milli: (host.cpus_milli_used, host.cpus_milli),
             health_since_ms: host.health_since_ms,
+            one_way: host.one_way,
         }
     }
 }
@@ -163,7 +168,11 @@ impl Row for HostView {
         let faulted = self.gpus.faulted;
         let faulted = (faulted > 0).then(|| format!("{faulted} GPUs faulted"));
         let planned = self.planned.as_ref().map(|block| block.text_of_plan(now));
-        let reasons: Vec<String> = block.or(faulted).into_iter().chain(planned).collect();
+        let one_way = self.one_way.then(|| ONE_WAY.to_owned());
+        let reasons: Vec<String> = { one_way.into_iter() }
+            .chain(block.or(faulted))
+            .chain(planned)
+            .collect();
         let reason = reasons.join("; ");
         vec![
             (*self.name).into(),

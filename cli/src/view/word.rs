@@ -11,6 +11,18 @@ pub(crate) fn word(name: &str, prefix: &str) -> String {
         .to_ascii_lowercase()
 }
 
+/// What a host suffers from whose link carries in one direction alone.
+pub(crate) const ONE_WAY: &str = "its beats arrive, acknowledgements do not reach it";
+
+/// Why a host counts as silent, in one word; none for one that does not.
+pub(crate) const fn silence_cause(health: v1::HostHealth, one_way: bool) -> Option<&'static str> {
+    match (health, one_way) {
+        (v1::HostHealth::Up | v1::HostHealth::Unspecified, _) => None,
+        (_, true) => Some("one_way"),
+        (_, false) => Some("silence"),
+    }
+}
+
 /// A job's phase.
 pub(crate) fn job_phase(phase: v1::JobPhase) -> String {
     word(phase.as_str_name(), "JOB_PHASE_")

@@ -19,40 +19,6 @@ use crate::topology::LearntTree;
 const SIGNAL_MISSING: &str = "missing";
 
 impl Step<'_> {
-    pub(super) fn set_host_health(
-        &mut self,
-        id: HostId,
-        health: HostHealth,
-    ) -> Result<Answer, Rejection> {
-        let host = self
-            .state
-            .host(id)
-            .ok_or_else(|| Rejection::UnknownHost(id.to_string()))?;
-        let was_there = host.health == HostHealth::Up;
-        if host.health != health {
-            self.change_host_health(id, health);
-            if was_there {
-                self.note_silence(id);
-            }
-        }
-        Ok(Answer::Done)
-    }
-
-    fn change_host_health(&mut self, id: HostId, health: HostHealth) {
-        let since = self.state.time;
-        let name = self.edit_host(id, |host| {
-            host.health = health;
-            host.health_since = since;
-            host.name.to_string()
-        });
-        self.emit(EventKind::HostHealthChanged {
-            host: id,
-            name,
-            health,
-        });
-        self.give_up_broken_claims(id);
-    }
-
     pub(super) fn register_host(
         &mut self,
         registration: &HostRegistration,
@@ -155,6 +121,7 @@ impl Step<'_> {
             boot_id: String::new(),
             health: HostHealth::Lost,
             health_since: self.state.time,
+            one_way: false,
             block: None,
             planned: None,
             on_probation: false,
@@ -207,6 +174,7 @@ impl Step<'_> {
             if returned {
                 host.health = HostHealth::Up;
                 host.health_since = time;
+                host.one_way = false;
             }
             host.learnt = place_of(host, &gpus, registration);
             host.gpus = gpus;
@@ -284,6 +252,7 @@ impl Step<'_> {
                 host,
                 name: registration.name.clone(),
                 health: HostHealth::Up,
+                one_way: false,
             });
         }
     }

@@ -23,6 +23,7 @@ mod fingerprint;
 mod gpus;
 mod health;
 mod history;
+mod host_health;
 mod hosts;
 mod jobs;
 mod leadership;
@@ -116,10 +117,7 @@ impl Step<'_> {
             } => self.cancel_job(*request, *job, author, reason),
             Command::SuspendJob { .. } | Command::ResumeJob { .. } => self.stand_still(command),
             Command::RegisterHost { registration, .. } => self.register_host(registration),
-            Command::SetHostHealth { host, health, .. } => self.set_host_health(*host, *health),
-            Command::SetGpuHealth {
-                host, gpu, health, ..
-            } => self.set_gpu_health(*host, *gpu, health),
+            Command::SetHostHealth { .. } | Command::SetGpuHealth { .. } => self.see(command),
             Command::Place(placement) => self.place(placement),
             Command::SwapMember(swap) => self.swap_member(swap),
             Command::ReportTask(report) => self.report_task(report),
@@ -165,6 +163,21 @@ impl Step<'_> {
             } => self.set_standing(*job, *unit, *epoch, standing),
             Command::Health(command) => self.health(command),
             Command::Prune { .. } => Ok(self.prune()),
+        }
+    }
+
+    fn see(&mut self, command: &Command) -> Result<Answer, Rejection> {
+        match command {
+            Command::SetHostHealth {
+                host,
+                health,
+                one_way,
+                ..
+            } => self.set_host_health(*host, *health, *one_way),
+            Command::SetGpuHealth {
+                host, gpu, health, ..
+            } => self.set_gpu_health(*host, *gpu, health),
+            other => unreachable!("{other:?} sees nothing differently"),
         }
     }
 

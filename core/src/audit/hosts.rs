@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use crate::audit::{Report, Rule};
+use crate::command::HostHealth;
 use crate::ids::{GpuUuid, HostId};
 use crate::state::{Holder, Host, State, TaskRun};
 
@@ -89,6 +90,12 @@ fn check_identity(state: &State, id: HostId, host: &Host, report: &mut Report) {
         Rule::Identity,
         &subject,
         || format!("it changed at revision {}", host.desired_revision),
+    );
+    report.require(
+        !host.one_way || host.health != HostHealth::Up,
+        Rule::Identity,
+        &subject,
+        || "it is up and its link carries beats alone".to_owned(),
     );
 }
 

@@ -12,10 +12,7 @@ use crate::health::{Component, attribution::Blame, component::Phase};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, TaskIndex, UnitIndex,
 };
-use crate::lifecycle::JobPhase;
-use crate::spec::SuspendMode;
-use crate::state::RestartReason;
-use crate::time::TimeMs;
+use crate::{lifecycle::JobPhase, spec::SuspendMode, state::RestartReason, time::TimeMs};
 
 /// What happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -302,6 +299,8 @@ pub enum EventKind {
         name: String,
         /// Now.
         health: HostHealth,
+        /// Whether it is so although its beats arrive: acknowledgements do not reach it.
+        one_way: bool,
     },
     /// A worker sees a GPU differently.
     GpuHealthChanged {

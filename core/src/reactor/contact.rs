@@ -3,6 +3,7 @@
 use crate::beat::{Beat, WorkerStatus};
 use crate::ids::Revision;
 use crate::time::MonotonicMs;
+use crate::timings::Timings;
 
 /// What the leader remembers of one worker's beats.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -60,6 +61,12 @@ pub(super) struct Watch {
     pub(super) unsettled: Option<Report>,
     /// When the host is looked at next.
     pub(super) due: Option<MonotonicMs>,
+    /// When the last beat arrived here, whether acknowledgements reach the worker or not.
+    beat_at: Option<MonotonicMs>,
+    /// How long its worker may wait between two beats; 0 for the period that a stream begins with.
+    period_ms: u64,
+    /// A shorter period that it was told with the acknowledgement of this beat, and may not have heard of.
+    shorter: Option<(u64, u64)>,
 }
 
 impl Watch {
@@ -69,6 +76,46 @@ impl Watch {
             stream: None,
             unsettled: None,
             due: None,
+            beat_at: None,
+            period_ms: 0,
+            shorter: None,
+        }
+    }
+
+    /// The longest that its worker may wait between two beats, as far as it was told; 0 for the period that a stream begins
+    /// with. Silence is judged by it.
+    pub(super) const fn period_ms(&self) -> u64 {
+        self.period_ms
+    }
+
+    /// Whether beats arrive; of a silent host that says that acknowledgements do not reach it.
+    pub(super) fn is_one_way(&self, timings: Timings, now: MonotonicMs) -> bool {
+        self.beat_at
+            .is_some_and(|beat_at| now.since(beat_at) < timings.suspect_ms)
+    }
+
+    /// Its worker was told with an acknowledgement to beat every `period_ms` from now on. A longer period counts at once, a
+    /// shorter one when the worker shows that it heard of it.
+    pub(super) fn told(&mut self, sequence: u64, period_ms: u64) {
+        if period_ms >= self.period_ms {
+            self.period_ms = period_ms;
+            self.shorter = None;
+        } else if self.shorter.is_none_or(|(_, told)| period_ms > told) {
+            self.shorter = Some((sequence, period_ms));
+        }
+    }
+
+    /// Follows what the worker knows of its period: a new stream begins with the usual one.
+    fn hear_period(&mut self, beat: &Beat) {
+        if { self.stream }.is_none_or(|(sequence, _)| beat.sequence <= sequence) {
+            self.period_ms = 0;
+            self.shorter = None;
+        }
+        if let Some((_, period_ms)) =
+            { self.shorter }.filter(|(sequence, _)| beat.acknowledged >= *sequence)
+        {
+            self.period_ms = period_ms;
+            self.shorter = None;
         }
     }
 
@@ -77,6 +124,7 @@ impl Watch {
     /// Over a link that carries beats but no acknowledgements the worker will fence itself and cannot be
     /// told anything: for detection it is as silent as one that is cut off both ways.
     pub(super) fn hear(&mut self, beat: Beat, now: MonotonicMs) -> bool {
+        self.hear_period(&beat);
         let is_answered = self.stream.is_none_or(|(sequence, acknowledged)| {
             beat.sequence <= sequence || beat.acknowledged > acknowledged
         });
@@ -84,6 +132,7 @@ impl Watch {
         if is_answered {
             self.contact.heard_at = now;
         }
+        self.beat_at = Some(now);
         // This beat may be acknowledged: the lease runs from here in any case.
         self.contact.leased_at = now;
         self.contact.desired_revision = beat.desired_revision;
@@ -95,5 +144,52 @@ impl Watch {
             });
         }
         is_answered
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn beat(sequence: u64, acknowledged: u64) -> Beat {
+        Beat {
+            sequence,
+            acknowledged,
+            leader: crate::ids::LeadershipEpoch(1),
+            desired_revision: Revision::default(),
+            status: None,
+        }
+    }
+
+    fn lost_ms(watch: &Watch) -> u64 {
+        Timings::default().stretched(watch.period_ms()).lost_ms
+    }
+
+    #[test]
+    fn silence_is_judged_by_the_longest_period_that_may_be_in_force() {
+        let now = MonotonicMs(1_000);
+        let mut watch = Watch::new(Contact::at(now));
+        watch.hear(beat(1, 0), now);
+        assert_eq!(lost_ms(&watch), 45_000);
+        watch.told(1, 10_000);
+        assert_eq!(lost_ms(&watch), 90_000);
+        watch.hear(beat(2, 1), now);
+        // Shorter again: not before the worker shows that it knows.
+        watch.told(2, 5_000);
+        watch.hear(beat(3, 1), now);
+        watch.told(3, 5_000);
+        assert_eq!(lost_ms(&watch), 90_000);
+        watch.hear(beat(4, 2), now);
+        assert_eq!(lost_ms(&watch), 45_000);
+    }
+
+    #[test]
+    fn a_new_stream_begins_with_the_usual_period() {
+        let now = MonotonicMs(1_000);
+        let mut watch = Watch::new(Contact::at(now));
+        watch.hear(beat(7, 6), now);
+        watch.told(7, 15_000);
+        watch.hear(beat(1, 0), now);
+        assert_eq!(lost_ms(&watch), 45_000);
     }
 }

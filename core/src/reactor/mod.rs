@@ -15,11 +15,13 @@ mod damage;
 mod difference;
 pub mod health;
 mod housekeeping;
+mod pace;
 mod silence;
 
 use std::collections::{BTreeMap, BTreeSet};
 
 pub use contact::Contact;
+pub use pace::{BEAT_DELAY_MS_MAX, Pace};
 
 use crate::beat::Beat;
 use crate::command::{Command, HostHealth};
@@ -123,6 +125,29 @@ impl Reactor {
         self.watches.get(&host).map(|watch| &watch.contact)
     }
 
+    /// What a worker is told to wait between two beats, in milliseconds, where `pace_ms` is what all are told: less, if a
+    /// lease of a task on its host is short.
+    #[must_use]
+    pub fn period_ms(&self, state: &State, host: HostId, pace_ms: u64) -> u64 {
+        pace::within_leases(state, host, self.timings, pace_ms)
+    }
+
+    /// A host's worker was told so with the acknowledgement of a beat: its silence is judged by it from now on.
+    pub fn told_period(&mut self, host: HostId, sequence: u64, period_ms: u64) {
+        if let Some(watch) = self.watches.get_mut(&host) {
+            watch.told(sequence, period_ms);
+        }
+    }
+
+    /// Whether a host was heard so recently that nothing is concluded from its silence.
+    #[must_use]
+    pub fn is_heard(&self, host: HostId, now: MonotonicMs) -> bool {
+        self.watches.get(&host).is_some_and(|watch| {
+            let timings = self.timings.stretched(watch.period_ms());
+            now.since(watch.contact.heard_at) < timings.suspect_ms
+        })
+    }
+
     /// Lets the gangs go all of whose members are prepared, the oldest first, a bounded number at a time. To be asked
     /// once for every state that is looked at.
     #[must_use]
@@ -177,6 +202,7 @@ impl Reactor {
                 leader: self.epoch,
                 host,
                 health: HostHealth::Up,
+                one_way: false,
             });
         }
         if let Some(mut report) = watch.unsettled.take() {
@@ -219,15 +245,18 @@ impl Reactor {
             self.watches.remove(&host);
             return;
         };
+        // A task may have come since its worker was told; its lease is not to wait for that.
+        let period_ms = pace::within_leases(state, host, self.timings, watch.period_ms());
+        let timings = self.timings.stretched(period_ms);
         let mut conclusions = Vec::new();
         let mut next = silence::health(
-            self.timings,
+            timings,
             known,
-            &watch.contact,
+            (&watch.contact, watch.is_one_way(timings, now)),
             (self.epoch, now),
             &mut conclusions,
         );
-        if now.since(watch.contact.heard_at) >= self.timings.suspect_ms {
+        if now.since(watch.contact.heard_at) >= timings.suspect_ms {
             let fence = silence::fence(
                 state,
                 known,

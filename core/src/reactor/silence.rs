@@ -9,11 +9,11 @@ use crate::state::{Host, State};
 use crate::time::MonotonicMs;
 use crate::timings::Timings;
 
-/// Says if a host is suspect or lost by now; returns when it may become the next worse.
+/// Says if a host is suspect or lost by now, and whether beats arrive all the same; returns when it may become the next worse.
 pub(super) fn health(
     timings: Timings,
     host: &Host,
-    contact: &Contact,
+    (contact, one_way): (&Contact, bool),
     (leader, now): (LeadershipEpoch, MonotonicMs),
     commands: &mut Vec<Command>,
 ) -> Option<MonotonicMs> {
@@ -33,6 +33,7 @@ pub(super) fn health(
             leader,
             host: host.id,
             health,
+            one_way,
         });
     }
     next

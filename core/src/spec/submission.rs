@@ -13,7 +13,7 @@ pub fn check_submission(spec: &JobSpec) -> Vec<Violation> {
 }
 
 /// A long grace needs a long lease: a task that loses contact is asked to stop within it. Only where both are chosen: a
-/// default yields to the other one (the task then gets a fifth of its lease), and so does a grace of less than half of it.
+/// default yields to the other one (the task then gets a sixth of its lease), and so does a grace of less than half of it.
 fn grace_within_lease(spec: &JobSpec) -> Option<Violation> {
     let (grace_ms, lease_ms) = (spec.stop_grace_ms, spec.partition_grace_ms);
     let default_ms = if spec.gang {

@@ -32,6 +32,8 @@ pub struct Host {
     pub health: HostHealth,
     /// When the leader last changed its mind about it.
     pub health_since: TimeMs,
+    /// Whether it is suspect or lost although its beats arrive: acknowledgements do not reach it.
+    pub one_way: bool,
     /// Present while it is out of placement.
     pub block: Option<Block>,
     /// The block that is planned for it.

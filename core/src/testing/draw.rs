@@ -374,6 +374,7 @@ impl<'a> Draw<'a> {
             leader: self.leader(),
             host: self.host(),
             health,
+            one_way: self.once_in(4),
         }
     }
 

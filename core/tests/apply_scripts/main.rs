@@ -83,6 +83,7 @@ scripts! {
     member_swap_refused,
     moves,
     not_charged,
+    one_way_link,
     placement_refused,
     partial_gang,
     pipelines,

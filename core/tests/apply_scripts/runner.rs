@@ -493,6 +493,7 @@ fn host_health(args: &mut Args<'_>, leader: LeadershipEpoch) -> Result<Command> 
         leader,
         host,
         health,
+        one_way: args.key_or("one_way", false)?,
     })
 }
 

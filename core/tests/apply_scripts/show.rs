@@ -39,7 +39,15 @@ impl Show {
             E::HostRegistered { host, name, gpus } => {
                 format!("host {host} registered: {name} with {gpus} GPUs")
             }
-            E::HostHealthChanged { host, health, .. } => format!("host {host} {health:?}"),
+            E::HostHealthChanged {
+                host,
+                health,
+                one_way,
+                ..
+            } => {
+                let link = if *one_way { " (one way)" } else { "" };
+                format!("host {host} {health:?}{link}")
+            }
             E::GpuHealthChanged {
                 gpu, host, health, ..
             } => format!("host {host} {} {}", short(*gpu), self::health(health)),

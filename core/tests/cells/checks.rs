@@ -211,6 +211,7 @@ fn shortage_is_counted_over_all_virtual_clusters() {
         leader: cluster.leader(),
         host: HostId(1),
         health: HostHealth::Lost,
+        one_way: false,
     });
     let shortages = Allocation::rebuild(&cluster.state).shortages();
     assert_eq!(shortages.len(), 1);

@@ -180,6 +180,7 @@ proptest! {
                             muster_core::command::HostHealth::Up,
                             muster_core::command::HostHealth::Lost,
                         ]),
+                        one_way: false,
                     });
                 }
                 _ => {

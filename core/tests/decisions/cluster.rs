@@ -190,6 +190,7 @@ impl NamedCluster {
             leader: self.cluster.leader(),
             host: self.host(host)?,
             health,
+            one_way: false,
         };
         self.apply(&command);
         Ok(())

@@ -77,6 +77,8 @@ pub(crate) enum Command {
     Defaults,
     /// Proposals are lost from now on (or not any more).
     LoseProposals { lose: bool },
+    /// Acknowledgements tell to beat so often from now on, as far as leases allow.
+    Pace { period_ms: u64 },
     /// Lets time pass, ticking whenever the reactor wants it.
     Wait { span_ms: u64 },
     /// Takes a host out for so long.
@@ -93,6 +95,7 @@ pub(crate) struct ReactorRunner {
     now: MonotonicMs,
     wake_at: Option<MonotonicMs>,
     beating: BTreeMap<HostId, Link>,
+    pace_ms: u64,
     loses_proposals: bool,
 }
 
@@ -102,6 +105,7 @@ struct Link {
     acknowledged: u64,
     answered: bool,
     next_at: MonotonicMs,
+    period_ms: u64,
 }
 
 impl Default for ReactorRunner {
@@ -115,6 +119,7 @@ impl Default for ReactorRunner {
             now,
             wake_at: Some(now),
             beating: BTreeMap::new(),
+            pace_ms: Timings::default().beat_ms,
             loses_proposals: false,
         }
     }
@@ -199,6 +204,7 @@ impl goldenscript::Runner for ReactorRunner {
                 };
                 self.named.apply(&command);
             }
+            Command::Pace { period_ms } => self.pace_ms = *period_ms,
             Command::LoseProposals { lose } => self.loses_proposals = *lose,
             Command::Wait { span_ms } => self.wait(*span_ms, &mut text),
             Command::Block { host, span_ms } => {
@@ -257,6 +263,7 @@ impl ReactorRunner {
                 acknowledged: 0,
                 answered,
                 next_at: now,
+                period_ms: Timings::default().beat_ms,
             });
             link.answered = answered;
         }
@@ -304,14 +311,15 @@ impl ReactorRunner {
             acknowledged: 0,
             answered: true,
             next_at: now,
+            period_ms: Timings::default().beat_ms,
         });
         link.sequence += 1;
         if link.answered {
             link.acknowledged = link.sequence - 1;
         }
-        link.next_at = now.after(Timings::default().beat_ms);
+        let sequence = link.sequence;
         let beat = Beat {
-            sequence: link.sequence,
+            sequence,
             acknowledged: link.acknowledged,
             leader: self.reactor.epoch(),
             desired_revision,
@@ -321,6 +329,24 @@ impl ReactorRunner {
             self.reactor
                 .step(&self.named.cluster.state, Input::Beat { host, beat }, now);
         self.react(reaction, text);
+        self.acknowledge(host, sequence, text);
+    }
+
+    /// The leader acknowledges the beat at once; a worker that hears it beats as it is told.
+    fn acknowledge(&mut self, host: HostId, sequence: u64, text: &mut String) {
+        let state = &self.named.cluster.state;
+        let period_ms = self.reactor.period_ms(state, host, self.pace_ms);
+        self.reactor.told_period(host, sequence, period_ms);
+        let Some(link) = self.beating.get_mut(&host) else {
+            return;
+        };
+        if link.answered && link.period_ms != period_ms {
+            link.period_ms = period_ms;
+            let at = self.now.since(MonotonicMs(BEGIN_MS));
+            let host = self.named.host_name(host);
+            let _infallible = writeln!(text, "{at} {host} beats every {period_ms} ms");
+        }
+        link.next_at = self.now.after(link.period_ms);
     }
 
     fn tick(&mut self, text: &mut String) {
@@ -348,8 +374,14 @@ impl ReactorRunner {
 
     fn describe(&self, command: &Replicated) -> String {
         match command {
-            Replicated::SetHostHealth { host, health, .. } => {
-                format!("{} is {health:?}", self.named.host_name(*host))
+            Replicated::SetHostHealth {
+                host,
+                health,
+                one_way,
+                ..
+            } => {
+                let link = if *one_way { ", its beats arrive" } else { "" };
+                format!("{} is {health:?}{link}", self.named.host_name(*host))
             }
             Replicated::ReportTask(report) => {
                 let task = format!("{}/{}", self.named.job_name(report.job), report.task);
@@ -492,7 +524,8 @@ impl ReactorRunner {
     fn print_state(&self, text: &mut String) {
         let state = self.named.state();
         for host in state.hosts.values() {
-            let _infallible = writeln!(text, "{} {:?}", host.name, host.health);
+            let link = if host.one_way { " (one way)" } else { "" };
+            let _infallible = writeln!(text, "{} {:?}{link}", host.name, host.health);
         }
         for job in state.jobs.values() {
             let name = self.named.job_name(job.id);

@@ -57,7 +57,7 @@ twin_variants! {
         HealthNoted { note: note, subject: subject, detail: detail, job: job_id },
         CheckpointsForgotten { job: job_id, unit: unit, steps: steps, removed: removed },
         HostRegistered { host: host_id, name: name, gpus: gpus },
-        HostHealthChanged { host: host_id, name: name, health: health },
+        HostHealthChanged { host: host_id, name: name, health: health, one_way: one_way },
         GpuHealthChanged { gpu: gpu, host: host_id, host_name: host, health: health },
         Blocked { target: target, block: block },
         Unblocked { target: target, author: author },

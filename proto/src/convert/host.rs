@@ -18,6 +18,7 @@ pub fn host_to_wire(state: &State, host: &Host) -> v1::Host {
         address: host.address.clone(),
         health: v1::HostHealth::from(host.health).into(),
         health_since_ms: host.health_since.0,
+        one_way: host.one_way,
         block: host.block.as_ref().map(Into::into),
         gpus: host.gpus.iter().map(|gpu| gpu_to_wire(host, gpu)).collect(),
         cpus_milli: host.cpus_milli,

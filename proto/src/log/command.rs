@@ -85,6 +85,7 @@ fn tells_of_lives(command: &Command) -> bool {
             )
         }
         Command::CommitCheckpoint { checkpoint, .. } => checkpoint.save_ms.is_some(),
+        Command::SetHostHealth { one_way, .. } => *one_way,
         Command::Block { block, .. } => block.planned.is_some(),
         Command::Unblock { planned, .. } => *planned,
         Command::SpoilCheckpoint { .. }
@@ -143,7 +144,7 @@ twin_variants! {
         SuspendJob { request: request, job: job, author: author, reason: reason },
         ResumeJob { request: request, job: job, author: author, reason: reason },
         RegisterHost { leader: leader, registration: registration },
-        SetHostHealth { leader: leader, host: host, health: health },
+        SetHostHealth { leader: leader, host: host, health: health, one_way: one_way },
         SetGpuHealth { leader: leader, host: host, gpu: gpu, health: health },
         StopAttempt { leader: leader, job: job, unit: unit, epoch: epoch, reason: reason },
         Block { request: request, target: target, block: block },

@@ -482,10 +482,13 @@ fn host_command() -> impl Strategy<Value = Command> {
             leader,
             registration: Arc::new(registration),
         }),
-        (leader(), host(), health).prop_map(|(leader, host, health)| Command::SetHostHealth {
-            leader,
-            host,
-            health,
+        (leader(), host(), health, any::<bool>()).prop_map(|(leader, host, health, one_way)| {
+            Command::SetHostHealth {
+                leader,
+                host,
+                health,
+                one_way,
+            }
         }),
         (leader(), host(), 0..40u128, gpu_health()).prop_map(|(leader, host, gpu, health)| {
             Command::SetGpuHealth {

@@ -30,6 +30,7 @@ pub(crate) mod lives;
 pub(crate) mod members;
 pub(crate) mod moves;
 pub(crate) mod retries;
+pub(crate) mod silence;
 pub(crate) mod state;
 pub(crate) mod suspension;
 
@@ -228,6 +229,7 @@ pub(crate) fn commands() -> Vec<(&'static str, Command)> {
     commands.extend(members::commands());
     commands.extend(health::commands());
     commands.extend(retries::commands());
+    commands.push(silence::command());
     commands
 }
 
@@ -316,6 +318,7 @@ fn leader_commands() -> Vec<(&'static str, Command)> {
                 leader: LEADER,
                 host: HostId(1),
                 health: HostHealth::Suspect,
+                one_way: false,
             },
         ),
         (

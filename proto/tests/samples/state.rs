@@ -73,6 +73,7 @@ fn host(id: HostId, first_gpu: u128) -> Host {
         boot_id: "boot-a".to_owned(),
         health: HostHealth::Up,
         health_since: TimeMs(200),
+        one_way: false,
         block: (id.get() == 2).then(block),
         planned: None,
         gpus: vec![
@@ -413,6 +414,7 @@ fn cluster_kinds() -> Vec<EventKind> {
             host: HostId(1),
             name: "node1".to_owned(),
             health: HostHealth::Lost,
+            one_way: false,
         },
         EventKind::GpuHealthChanged {
             gpu: gpu(1),

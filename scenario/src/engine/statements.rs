@@ -302,6 +302,7 @@ impl Driver {
                     leader,
                     host,
                     health,
+                    one_way: false,
                 })?;
                 if health == HostHealth::Lost {
                     self.report(|state| workers::fences(state, host))?;

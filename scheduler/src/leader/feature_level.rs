@@ -48,6 +48,17 @@ fn without_details(command: Command) -> Option<Command> {
             }
             Some(Command::ReportTask(report))
         }
+        Command::SetHostHealth {
+            leader,
+            host,
+            health,
+            ..
+        } => Some(Command::SetHostHealth {
+            leader,
+            host,
+            health,
+            one_way: false,
+        }),
         Command::Place(mut placement) => {
             placement.barrier = false;
             Some(Command::Place(placement))
@@ -72,8 +83,8 @@ fn without_details(command: Command) -> Option<Command> {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::command::{Exit, TaskReport};
-    use muster_core::ids::{AttemptEpoch, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
+    use muster_core::command::{Exit, HostHealth, TaskReport};
+    use muster_core::ids::{AttemptEpoch, HostId, JobId, LeadershipEpoch, TaskIndex, UnitIndex};
     use muster_proto::log::COMMAND_FORMAT;
 
     use super::*;
@@ -100,6 +111,19 @@ mod tests {
         assert_eq!(lowered(told.clone(), COMMAND_FORMAT), told);
         assert!(check(&told[0], FORMAT_UNSAID).is_err());
         assert!(check(&exited(""), FORMAT_UNSAID).is_ok());
+    }
+
+    #[test]
+    fn older_readers_are_told_of_a_silent_host_without_the_cause() {
+        let silent = |one_way| Command::SetHostHealth {
+            leader: LeadershipEpoch(1),
+            host: HostId(4),
+            health: HostHealth::Suspect,
+            one_way,
+        };
+        let lower = |level| lowered(vec![silent(true)], level);
+        assert_eq!(lower(FORMAT_UNSAID), vec![silent(false)]);
+        assert_eq!(lower(COMMAND_FORMAT), vec![silent(true)]);
     }
 
     #[test]

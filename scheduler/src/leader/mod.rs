@@ -100,6 +100,8 @@ pub struct LeaderSettings {
     pub timings: Timings,
     /// Bounds of one planning round.
     pub budget: Budget,
+    /// Beats in a second above which workers are told to beat less often.
+    pub beats_per_second_max: u64,
 }
 
 /// The leader loop and everything it stands on.

@@ -14,6 +14,7 @@ use muster_core::timings::Timings;
 use muster_proto::v1;
 use muster_raft_store::Peer;
 use tokio::sync::mpsc;
+use tokio::time::Instant;
 
 /// Messages to one worker that may wait; what does not fit is sent again from the state.
 pub const TO_WORKER_MAX: usize = 256;
@@ -46,6 +47,8 @@ pub enum LeaderInput {
         session: SessionId,
         /// What it says.
         beat: Beat,
+        /// When it arrived: what it waits for its acknowledgement is counted from here.
+        arrived: Instant,
     },
     /// The stream is gone.
     Closed {
@@ -74,6 +77,8 @@ pub enum ToWorker {
         leader: LeadershipEpoch,
         /// Which beat.
         sequence: u64,
+        /// Milliseconds between two beats from now on; none for those of the welcome.
+        next_beat_ms: Option<u64>,
     },
     /// Asks for output, as the worker is told.
     Logs(Box<v1::LogRequest>),

@@ -31,8 +31,10 @@ pub(super) struct WaitingBeat {
     pub(super) session: SessionId,
     /// Its sequence.
     pub(super) sequence: u64,
-    /// When it arrived.
+    /// When it was taken, on the leader's clock.
     pub(super) heard_at: MonotonicMs,
+    /// When it arrived.
+    pub(super) arrived: Instant,
 }
 
 /// What became of a push.
@@ -237,11 +239,15 @@ impl ShadowRounds {
 #[cfg(test)]
 mod tests {
     use std::future::{Future, ready};
+    use std::sync::LazyLock;
 
     use muster_core::ids::LeadershipEpoch;
 
     use super::*;
     use crate::leader::shadow_store::ShadowReport;
+
+    /// The same for all, so that beats can be compared.
+    static ARRIVED: LazyLock<Instant> = LazyLock::new(Instant::now);
 
     /// Replicas with an even id answer, the others do not.
     struct EvenPeers;
@@ -287,6 +293,7 @@ mod tests {
             session: SessionId(1),
             sequence,
             heard_at: MonotonicMs(at),
+            arrived: *ARRIVED,
         }
     }
 

@@ -63,13 +63,15 @@ fn health_changed(changes: &Changes) {
 }
 
 /// A host was silent for so long when it was concluded that it is this.
-pub(super) fn silent(health: HostHealth, silence: Duration) {
+pub(super) fn silent((health, one_way): (HostHealth, bool), silence: Duration) {
     let conclusion = match health {
         HostHealth::Up => return,
         HostHealth::Suspect => "suspect",
         HostHealth::Lost => "lost",
     };
-    histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion).record(silence);
+    let cause = if one_way { "one_way" } else { "silence" };
+    histogram!(names::SILENCE_SECONDS, "conclusion" => conclusion, "cause" => cause)
+        .record(silence);
 }
 
 pub(super) fn planned(took: Duration, plan: &Plan) {
@@ -95,4 +97,8 @@ pub(super) fn rejected() {
 
 pub(super) fn shadowed(took: Duration) {
     histogram!(names::SHADOW_SECONDS).record(took);
+}
+
+pub(super) fn beats_every(period_ms: u64) {
+    gauge!(names::BEAT_INTERVAL_SECONDS).set(Duration::from_millis(period_ms).as_secs_f64());
 }

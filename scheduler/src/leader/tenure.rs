@@ -16,7 +16,7 @@ use muster_core::command::{Command, HostRegistration};
 use muster_core::desired;
 use muster_core::ids::{HostId, LeadershipEpoch, Revision};
 use muster_core::plan::is_idle;
-use muster_core::reactor::{Input, Reaction, Reactor};
+use muster_core::reactor::{Input, Pace, Reaction, Reactor};
 use muster_core::rejection::Rejection;
 use muster_core::state::{Answer, State};
 use muster_core::time::MonotonicMs;
@@ -58,6 +58,7 @@ pub(super) struct Tenure<'a, P, C> {
     reactor: Reactor,
     sessions: Sessions,
     rounds: ShadowRounds,
+    pace: Pace,
     planning: Planning,
     /// Events up to here have been looked at.
     seen: Revision,
@@ -94,7 +95,8 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             .keys()
             .map(|host| (*host, beginning.inheritance.contact(*host)))
             .collect();
-        let reactor = Reactor::new(epoch, parts.settings.timings, now, contacts);
+        let settings = parts.settings;
+        let reactor = Reactor::new(epoch, settings.timings, now, contacts);
         Self {
             applied: parts.handle.applied(),
             sessions: Sessions::new(Arc::clone(&parts.directory)),
@@ -103,6 +105,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             fence: beginning.fence,
             reactor,
             rounds: ShadowRounds::new(beginning.fence),
+            pace: Pace::new(settings.timings, settings.beats_per_second_max),
             planning: Planning::new(),
             seen: state.revision,
             owed: BTreeSet::new(),
@@ -275,7 +278,11 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                         .open(session, (registration, can_hold), to_worker);
                     self.register(state, session, leader_seen, batch);
                 }
-                LeaderInput::Beat { session, beat } => self.beat(state, session, beat, batch),
+                LeaderInput::Beat {
+                    session,
+                    beat,
+                    arrived,
+                } => self.beat(state, (session, arrived), beat, batch),
                 LeaderInput::Closed { session } => self.sessions.forget(session),
             }
         }
@@ -314,13 +321,17 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
             return false;
         };
         let now = self.parts.clock.monotonic();
-        let suspect_ms = self.parts.settings.timings.suspect_ms;
-        let contact = self.reactor.contact(*host);
-        contact.is_some_and(|contact| now.since(contact.heard_at) < suspect_ms)
+        self.reactor.is_heard(*host, now)
             && self.sessions.is_held_by_earlier_start(*host, registration)
     }
 
-    fn beat(&mut self, state: &State, id: SessionId, beat: Beat, batch: &mut CommandBatch) {
+    fn beat(
+        &mut self,
+        state: &State,
+        (id, arrived): (SessionId, Instant),
+        beat: Beat,
+        batch: &mut CommandBatch,
+    ) {
         let Some(host) = self.sessions.host_of(id) else {
             // Replaced by a newer stream, or not registered: its lease is not extended.
             tracing::debug!(session = id.0, "a beat of a stream that speaks for no host");
@@ -343,6 +354,7 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
                 session: id,
                 sequence,
                 heard_at: now,
+                arrived,
             },
         );
         self.react(reaction, batch);
@@ -356,12 +368,18 @@ impl<'a, P: PeerLinks, C: Clock> Tenure<'a, P, C> {
         let time = self.now();
         let reaction = self.reactor.step(state, Input::Tick { time }, now);
         for command in &reaction.commands {
-            let Command::SetHostHealth { host, health, .. } = command else {
+            let Command::SetHostHealth {
+                host,
+                health,
+                one_way,
+                ..
+            } = command
+            else {
                 continue;
             };
             if let Some(contact) = self.reactor.contact(*host) {
                 let silence = Duration::from_millis(now.since(contact.heard_at));
-                telemetry::silent(*health, silence);
+                telemetry::silent((*health, *one_way), silence);
             }
         }
         self.react(reaction, batch);

@@ -65,7 +65,7 @@ metrics! {
     describe_gauge BREAKERS_TRIPPED = "muster_scheduler_breakers_tripped":
         "Pools whose breaker keeps rules from blocking more.";
     describe_histogram SILENCE_SECONDS = "muster_scheduler_silence_seconds":
-        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost).";
+        "Silence of a host when this leader concluded something from it, by conclusion (suspect, lost) and cause (silence; one_way: beats arrive, acknowledgements do not).";
     describe_counter RETRIES_IN_PLACE_TOTAL = "muster_scheduler_retries_in_place_total":
         "Units begun again at once where they failed while this replica led.";
     describe_counter CLAIMS_TOTAL = "muster_scheduler_claims_total":
@@ -89,6 +89,8 @@ metrics! {
         "Commands of the leader that had no effect.";
     describe_histogram SHADOW_SECONDS = "muster_scheduler_shadow_seconds":
         "Time from the beginning of a shadow round until a majority remembers its beats.";
+    describe_gauge BEAT_INTERVAL_SECONDS = "muster_scheduler_beat_interval_seconds":
+        "What this leader tells workers to wait between two beats; a worker with a short lease on its host is told less.";
     describe_histogram SUBMIT_SECONDS = "muster_scheduler_submit_seconds":
         "Time of a submission, from receipt to answer.";
     describe_counter REQUESTS_TOTAL = "muster_scheduler_requests_total":

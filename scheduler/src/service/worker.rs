@@ -15,7 +15,7 @@ use muster_proto::v1::leader_message::Kind as ToWire;
 use muster_proto::v1::worker_message::Kind as FromWire;
 use muster_proto::v1::worker_service_server::WorkerService;
 use tokio::sync::{OwnedSemaphorePermit, mpsc};
-use tokio::time::{Duration, timeout};
+use tokio::time::{Duration, Instant, timeout};
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tonic::{Code, Request, Response, Status, Streaming};
 
@@ -180,6 +180,7 @@ impl Incoming {
                 self.tell(LeaderInput::Beat {
                     session: self.session,
                     beat,
+                    arrived: Instant::now(),
                 })
                 .await;
             }
@@ -294,9 +295,14 @@ fn to_wire(message: ToWorker) -> Option<ToWire> {
             timings: Some(timings.into()),
         }),
         ToWorker::Desired(desired) => ToWire::Desired((&*desired).into()),
-        ToWorker::BeatAck { leader, sequence } => ToWire::BeatAck(v1::BeatAck {
+        ToWorker::BeatAck {
+            leader,
+            sequence,
+            next_beat_ms,
+        } => ToWire::BeatAck(v1::BeatAck {
             leadership_epoch: leader.get(),
             sequence,
+            next_beat_ms,
         }),
         ToWorker::Logs(request) => ToWire::LogRequest(*request),
         ToWorker::Exec(order) => ToWire::Exec(*order),

@@ -219,6 +219,7 @@ impl<'a> World<'a> {
             leader: self.engine.leader(),
             host: host_id(host),
             health,
+            one_way: false,
         })?;
         self.follow()
     }

@@ -17,6 +17,8 @@ use crate::session::jitter;
 #[derive(Debug)]
 pub(super) struct Beats {
     timings: Timings,
+    /// Milliseconds between two beats, as the leader wants them now.
+    period_ms: u64,
     due: Instant,
     /// When the last one with the whole state went out.
     status_sent: Option<Instant>,
@@ -31,6 +33,7 @@ impl Beats {
     pub(super) fn new(timings: Timings, now: MonotonicMs) -> Self {
         Self {
             timings,
+            period_ms: timings.beat_ms,
             due: Instant::now(),
             status_sent: None,
             sequence: 0,
@@ -75,10 +78,14 @@ impl Beats {
         if self.sent.len() > BEATS_MEASURED_MAX {
             self.sent.pop_first();
         }
-        // Up to a tenth early, so that workers do not beat in step.
-        let period = Duration::from_millis(self.timings.beat_ms);
-        self.due = Instant::now() + period - jitter(period / 10);
+        self.due = self.next_due();
         (self.sequence, whole)
+    }
+
+    /// Up to a tenth early, so that workers do not beat in step.
+    fn next_due(&self) -> Instant {
+        let period = Duration::from_millis(self.period_ms);
+        Instant::now() + period - jitter(period / 10)
     }
 
     /// A whole state did not go out: the next beat must carry it.
@@ -86,9 +93,18 @@ impl Beats {
         self.until_status = 0;
     }
 
-    /// The leader acknowledged a beat.
-    pub(super) fn acknowledged(&mut self, sequence: u64, now: MonotonicMs) {
+    /// The leader acknowledged a beat, and wants one every `period_ms` from now on; as the session began, if it does not say.
+    /// It never wants more than that, nor less than what the silence of lost hosts allows.
+    pub(super) fn acknowledged(&mut self, sequence: u64, period_ms: Option<u64>, now: MonotonicMs) {
         self.answered_at = now;
+        let usual_ms = self.timings.beat_ms;
+        let period_ms = period_ms.map_or(usual_ms, |wanted_ms| {
+            wanted_ms.clamp(usual_ms, self.timings.beat_ms_max())
+        });
+        if std::mem::replace(&mut self.period_ms, period_ms) > period_ms {
+            self.due = self.due.min(self.next_due());
+        }
+        metrics::beat_interval_ms(period_ms);
         if let Some(sent_at) = self.sent.remove(&sequence) {
             metrics::beat_round_trip_ms(now.since(sent_at));
         }
@@ -97,7 +113,7 @@ impl Beats {
 
     /// Whether the leader has been silent for so long that another one should be looked for.
     pub(super) fn is_unanswered(&self, now: MonotonicMs) -> bool {
-        now.since(self.answered_at) > self.timings.suspect_ms
+        now.since(self.answered_at) > self.timings.patience_ms(self.period_ms)
     }
 }
 
@@ -163,7 +179,29 @@ mod tests {
         let mut beats = Beats::new(Timings::default(), START);
         assert!(!beats.is_unanswered(START.after(15_000)));
         assert!(beats.is_unanswered(START.after(15_001)));
-        beats.acknowledged(1, START.after(15_001));
+        beats.acknowledged(1, None, START.after(15_001));
         assert!(!beats.is_unanswered(START.after(20_000)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_leader_under_load_is_told_less_often_and_the_next_one_as_ever() {
+        let mut beats = Beats::new(Timings::default(), START);
+        beats.next(START, false);
+        beats.acknowledged(1, Some(10_000), START);
+        beats.next(START, false);
+        let wait = beats.due() - Instant::now();
+        assert!(wait > Duration::from_secs(8) && wait <= Duration::from_secs(10));
+        // A beat that nobody answers is waited for as long as ever: 10 s.
+        assert!(!beats.is_unanswered(START.after(20_000)));
+        assert!(beats.is_unanswered(START.after(20_001)));
+        // The load is gone: the next beat is due sooner, not only the one after it.
+        beats.acknowledged(2, None, START);
+        assert!(beats.due() - Instant::now() <= Duration::from_secs(5));
+        // Nobody is told to fall silent.
+        beats.acknowledged(2, Some(3_600_000), START);
+        beats.next(START, false);
+        assert!(beats.due() - Instant::now() <= Duration::from_secs(15));
+        let next_session = Beats::new(Timings::default(), START);
+        assert!(next_session.is_unanswered(START.after(15_001)));
     }
 }

@@ -167,7 +167,8 @@ impl Driver {
                 }
             },
             LeaderKind::BeatAck(ack) => {
-                open.beats.acknowledged(ack.sequence, self.clock.now());
+                let now = self.clock.now();
+                open.beats.acknowledged(ack.sequence, ack.next_beat_ms, now);
                 self.step(Input::BeatAcknowledged {
                     leader: LeadershipEpoch(ack.leadership_epoch),
                     sequence: ack.sequence,

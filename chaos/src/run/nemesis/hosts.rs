@@ -49,6 +49,19 @@ impl Nemesis {
         Ok(name)
     }
 
+    /// The host first: what it said last, the leader alone may have heard.
+    pub(super) async fn kill_leader_and_host(&mut self) -> Result<String, RunError> {
+        let leader = self.leader().await?;
+        let (worker, name) = self.draw_host();
+        self.expect_agent(worker).await?;
+        self.cluster.kill_host(worker)?;
+        self.cluster.kill_replica(leader)?;
+        sleep(LONG_FAULT).await;
+        self.cluster.start_replica(leader)?;
+        self.cluster.start_worker(worker)?;
+        Ok(format!("{} and {name}", self.name_of(leader)))
+    }
+
     pub(super) async fn cut_host(&mut self) -> Result<String, RunError> {
         let (worker, name) = self.draw_host();
         self.cluster.cut_worker(worker, Direction::Both)?;

@@ -200,6 +200,7 @@ impl Nemesis {
             Fault::AgentKilled => self.kill_agent().await,
             Fault::AgentFrozen => self.freeze_agent().await,
             Fault::HostKilled => self.kill_host().await,
+            Fault::LeaderAndHostKilled => self.kill_leader_and_host().await,
             Fault::HostCut => self.cut_host().await,
             Fault::GpuFaulted => self.break_gpu().await,
             Fault::PreemptStorm => self.storm_preemption().await,

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use muster_core::command::HostHealth;
 use muster_core::event::EventKind;
 use muster_core::ids::{JobId, UnitIndex};
 use serde::Serialize;
@@ -60,6 +61,9 @@ pub struct FaultFigures {
     pub unwritable: Option<Spread>,
     /// Time from each fault until an attempt was placed: where the leader is hit, by the next one (P1).
     pub placed: Option<Spread>,
+    /// Time from each fault until the host that it silenced was known to be lost: the leader's death at the same time must not
+    /// make it longer (P2).
+    pub lost: Option<Spread>,
     /// Time from each fault until what it displaced ran again; only what runs again before the next fault.
     pub back: Option<Spread>,
     /// Time from each repair until the cluster was whole.
@@ -115,6 +119,7 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
             unwritable(it.episode, until_us, &evidence.operations)
         }),
         placed: spread(&placed),
+        lost: fault.loses_host().then(|| spread(&lost)).flatten(),
         back: fault.displaces().then(back).flatten(),
         whole: spread(&|it| Some(it.episode.whole_us? - it.episode.healed_us)),
     }
@@ -124,8 +129,8 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
 fn has_effect(seen: &Seen<'_>) -> bool {
     let fault = seen.episode.fault;
     let came = |wanted: fn(&EventKind) -> bool| seen.kinds.iter().any(|(_, kind)| wanted(kind));
-    if fault.ends_leadership() {
-        return came(|kind| matches!(kind, EventKind::LeaderBegan { .. }));
+    if fault.ends_leadership() && !came(|kind| matches!(kind, EventKind::LeaderBegan { .. })) {
+        return false;
     }
     match fault {
         // Whether anything runs on it is a matter of chance.
@@ -170,6 +175,16 @@ fn placed(seen: &Seen<'_>) -> Option<u64> {
     None
 }
 
+/// Time until a host was known to be lost, in microseconds.
+fn lost(seen: &Seen<'_>) -> Option<u64> {
+    let is_loss = |kind: &EventKind| {
+        let lost = HostHealth::Lost;
+        matches!(kind, EventKind::HostHealthChanged { health, .. } if *health == lost)
+    };
+    let (at_us, _) = { seen.kinds.iter() }.find(|(_, kind)| is_loss(kind))?;
+    Some(at_us - seen.episode.began_us)
+}
+
 /// Times until units that were displaced in the episode ran again, in microseconds.
 fn displaced(seen: &Seen<'_>) -> Vec<u64> {
     let mut waiting: BTreeSet<(JobId, UnitIndex)> = BTreeSet::new();
@@ -206,7 +221,7 @@ pub(super) fn kinds_since(heard: &Heard, from_us: u64) -> impl Iterator<Item = (
 #[cfg(test)]
 #[expect(clippy::unwrap_used, reason = "tests")]
 mod tests {
-    use muster_core::ids::{AttemptEpoch, Revision};
+    use muster_core::ids::{AttemptEpoch, HostId, LeadershipEpoch, ReplicaId, Revision};
     use muster_core::state::RestartReason;
     use muster_core::time::TimeMs;
 
@@ -287,5 +302,53 @@ mod tests {
         assert!(has_effect(&lost) && displaced(&lost).is_empty());
         let back = seen(&[(2_000, &requeued), (8_000, &running)]);
         assert_eq!(displaced(&back), [7_000]);
+    }
+
+    #[test]
+    fn a_leader_that_dies_with_a_host_counts_once_another_leads_and_work_was_displaced() {
+        let episode = Episode {
+            fault: Fault::LeaderAndHostKilled,
+            target: "replica-1 and node02".to_owned(),
+            load_per_s: 100.0,
+            began_us: 1_000,
+            healed_us: 8_000,
+            whole_us: Some(8_500),
+            odd: Vec::new(),
+        };
+        let led = EventKind::LeaderBegan {
+            replica: ReplicaId(2),
+            epoch: LeadershipEpoch(7),
+        };
+        let health = |health| EventKind::HostHealthChanged {
+            host: HostId(2),
+            name: "node02".to_owned(),
+            health,
+            one_way: false,
+        };
+        let requeued = EventKind::UnitRequeued {
+            job: JobId(1),
+            unit: UnitIndex(0),
+            reason: RestartReason::Infra,
+            not_before: TimeMs(0),
+        };
+        let seen = |kinds: &[(u64, &EventKind)]| Seen {
+            episode: &episode,
+            until_us: 9_000,
+            kinds: { kinds.iter() }
+                .map(|(at, kind)| (*at, (*kind).clone()))
+                .collect(),
+        };
+        let (suspect, gone) = (health(HostHealth::Suspect), health(HostHealth::Lost));
+        assert!(!has_effect(&seen(&[(2_000, &requeued)])));
+        assert!(!has_effect(&seen(&[(2_000, &led)])));
+        let whole = [
+            (2_000, &led),
+            (3_000, &suspect),
+            (6_000, &gone),
+            (6_100, &requeued),
+        ];
+        assert!(has_effect(&seen(&whole)));
+        assert_eq!(lost(&seen(&whole)), Some(5_000));
+        assert_eq!(lost(&seen(&whole[..2])), None);
     }
 }

@@ -8,11 +8,12 @@ use super::{FaultFigures, RunReport, Spread, Verdict};
 const SECOND_MS: f64 = 1_000.0;
 
 /// Titles of the table of faults.
-pub(super) const FAULT_TITLES: [&str; 6] = [
+pub(super) const FAULT_TITLES: [&str; 7] = [
     "fault",
     "made",
     "no write for (p50 / p99 / max)",
     "placed after",
+    "host lost after",
     "displaced work back after",
     "whole after repair",
 ];
@@ -58,6 +59,7 @@ fn fault_row(figures: &FaultFigures) -> Vec<String> {
         made,
         spread(figures.unwritable),
         spread(figures.placed),
+        spread(figures.lost),
         spread(figures.back),
         spread(figures.whole),
     ]

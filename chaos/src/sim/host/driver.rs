@@ -12,6 +12,7 @@ use muster_core::health::rules::DeviceAction;
 use muster_core::health::{Component, Finding, Severity};
 use muster_core::ids::GpuUuid;
 use muster_core::time::{MonotonicMs, TimeMs};
+use muster_core::timings::Timings;
 use muster_scheduler::leader::{CloseReason, ToWorker};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -30,8 +31,6 @@ const JOURNAL_SYNC: Duration = Duration::from_micros(700);
 const DIAL_PAUSE: Duration = Duration::from_millis(150);
 /// How long a leader may take to welcome a worker: it commits the registration meanwhile.
 const WELCOME_MAX: Duration = Duration::from_secs(3);
-/// Beats without an acknowledgement after which a stream is given up.
-const UNANSWERED_BEATS_MAX: u64 = 4;
 /// Reports of a host's supervisors that may wait for its agent; a host runs a handful of tasks.
 const REPORTS_MAX: usize = 1_024;
 
@@ -51,6 +50,43 @@ pub(super) struct AgentDriver {
     next_replica: usize,
     /// The last orders, oldest first.
     old_orders: VecDeque<DesiredState>,
+}
+
+/// The beats of one stream.
+struct Beats {
+    sequence: u64,
+    /// When the leader answered last; the welcome counts.
+    answered: Instant,
+    period_ms: u64,
+    next: Instant,
+}
+
+impl Beats {
+    fn new(timings: Timings) -> Self {
+        let now = Instant::now();
+        Self {
+            sequence: 0,
+            answered: now,
+            period_ms: timings.beat_ms,
+            next: now,
+        }
+    }
+
+    /// The leader answered, and says how often it wants to hear; as the real worker obeys it.
+    fn answered(&mut self, period_ms: Option<u64>, timings: Timings) {
+        self.answered = Instant::now();
+        self.period_ms = period_ms.unwrap_or(timings.beat_ms);
+        self.next = { self.next }.min(self.answered + Duration::from_millis(self.period_ms));
+    }
+
+    fn is_unanswered(&self, timings: Timings) -> bool {
+        let patience_ms = timings.patience_ms(self.period_ms);
+        self.answered.elapsed() > Duration::from_millis(patience_ms)
+    }
+
+    fn sent(&mut self) {
+        self.next = Instant::now() + Duration::from_millis(self.period_ms);
+    }
 }
 
 /// Why a stream is over.
@@ -148,39 +184,39 @@ impl AgentDriver {
             return ended;
         }
         self.step(Input::StreamOpened).await;
-        let mut sequence = 0;
+        let timings = self.host.settings.timings;
         let mut whole = true;
-        let mut next_beat = Instant::now();
-        let mut acknowledged = 0;
+        let mut beats = Beats::new(timings);
         loop {
             let changed = tokio::select! {
                 biased;
                 message = stream.down.recv() => match message {
                     Some(ToWorker::Close(reason)) => return self.closed(reason),
                     Some(message) => {
-                        if let ToWorker::BeatAck { sequence, .. } = &message {
-                            acknowledged = *sequence;
-                            lock(&self.host.link).acknowledged = acknowledged;
+                        if let ToWorker::BeatAck { sequence, next_beat_ms, .. } = &message {
+                            beats.answered(*next_beat_ms, timings);
+                            lock(&self.host.link).acknowledged = *sequence;
                         }
                         self.told(message).await
                     }
                     None => return Ended::Closed,
                 },
                 Some((owner, report)) = self.reports.recv() => self.heard(owner, report).await,
-                () = tokio::time::sleep_until(next_beat) => {
+                () = tokio::time::sleep_until(beats.next) => {
                     whole |= self.look_at_gpus().await | self.step(Input::Tick).await;
                     whole |= self.work_on_health().await;
                     whole |= self.hear_old_order().await;
-                    if sequence > acknowledged + UNANSWERED_BEATS_MAX {
+                    if beats.is_unanswered(timings) {
                         return Ended::Closed;
                     }
-                    next_beat = Instant::now();
+                    beats.next = Instant::now();
                     false
                 }
             };
             whole |= changed;
-            if changed || next_beat <= Instant::now() {
-                sequence += 1;
+            if changed || beats.next <= Instant::now() {
+                beats.sequence += 1;
+                let sequence = beats.sequence;
                 lock(&self.host.link).sequence = sequence;
                 self.step(Input::BeatSent { sequence }).await;
                 let beat = lock(&self.host.agent).beat(sequence, whole);
@@ -188,8 +224,7 @@ impl AgentDriver {
                     return Ended::Closed;
                 }
                 whole = false;
-                next_beat =
-                    Instant::now() + Duration::from_millis(self.host.settings.timings.beat_ms);
+                beats.sent();
             }
         }
     }
@@ -219,7 +254,14 @@ impl AgentDriver {
                 self.old_orders.push_back((*order).clone());
                 self.ordered(*order).await
             }
-            ToWorker::BeatAck { leader, sequence } => {
+            ToWorker::BeatAck {
+                leader,
+                sequence,
+                next_beat_ms,
+            } => {
+                if next_beat_ms.is_some() {
+                    self.host.reached(Situation::BeatsStretched);
+                }
                 self.step(Input::BeatAcknowledged { leader, sequence })
                     .await
             }

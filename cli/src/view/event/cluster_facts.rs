@@ -45,8 +45,12 @@ fn machines(kind: &Kind) -> Option<Facts> {
                 v1::HostHealth::Lost => Tone::Bad,
                 _ => Tone::Waiting,
             };
-            let text = format!("{} is {health}", event.name);
-            let detail = json!({"host_id": event.host_id, "name": event.name, "health": health});
+            let cause = word::silence_cause(event.health(), event.one_way);
+            let why = event.one_way.then(|| format!(": {}", word::ONE_WAY));
+            let text = format!("{} is {health}{}", event.name, why.unwrap_or_default());
+            let detail = json!({
+                "host_id": event.host_id, "name": event.name, "health": health, "cause": cause,
+            });
             facts("host_health_changed", tone, text, detail)
         }
         Kind::GpuHealthChanged(event) => {

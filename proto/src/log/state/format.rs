@@ -28,7 +28,8 @@ pub fn command_format_shown(state: &State) -> u8 {
 pub(super) fn format_of(state: &State) -> u32 {
     let has_lives = state.job_defaults.is_some()
         || state.jobs.values().any(|job| tells_of_lives(job))
-        || has_detailed_ends(state)
+        || has_detailed_events(state)
+        || state.hosts.values().any(|host| host.one_way)
         || !state.index.planned.is_empty()
         || state.health_rules.revision > Revision::default()
         || state.health_to_keep().next().is_some();
@@ -74,12 +75,14 @@ fn tells_of_lives(job: &Job) -> bool {
         || job.units.values().any(|unit| of_unit(unit))
 }
 
-/// Whether an event tells of an end what readers of version 3 would overlook.
-fn has_detailed_ends(state: &State) -> bool {
+/// Whether an event tells of an end, or of a silent host, what readers of version 3 would overlook.
+fn has_detailed_events(state: &State) -> bool {
     let mut events = state.events.iter().flat_map(|(_, events)| events.iter());
-    events.any(
-        |event| matches!(&event.kind, EventKind::TaskExited { exit, .. } if exit.has_details()),
-    )
+    events.any(|event| match &event.kind {
+        EventKind::TaskExited { exit, .. } => exit.has_details(),
+        EventKind::HostHealthChanged { one_way, .. } => *one_way,
+        _ => false,
+    })
 }
 
 fn needs_queues(job: &Job) -> bool {

@@ -38,6 +38,7 @@ pub(super) fn to_wire(host: &Host) -> v1::Host {
         boot_id: host.boot_id.clone(),
         health: crate::v1::HostHealth::from(host.health).into(),
         health_since_ms: host.health_since.0,
+        one_way: host.one_way,
         block: host.block.as_ref().map(Into::into),
         planned: host.planned.as_ref().map(Into::into),
         gpus: host.gpus.iter().map(gpu_to_wire).collect(),
@@ -65,6 +66,7 @@ pub(super) fn from_wire(wire: v1::Host, models: &mut Models) -> Field<Host> {
         boot_id: wire.boot_id,
         health: enumeration::<crate::v1::HostHealth, _>("host.health", wire.health)?,
         health_since: TimeMs(wire.health_since_ms),
+        one_way: wire.one_way,
         block: wire.block.map(Into::into),
         planned: wire.planned.map(Into::into),
         gpus: wire

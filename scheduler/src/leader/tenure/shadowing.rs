@@ -1,11 +1,13 @@
 //! What the other replicas remember of the workers' beats, and which commands they read.
 
 use muster_core::ids::ReplicaId;
+use muster_core::state::State;
 use muster_proto::log::command_format_shown;
 
 use crate::leader::session::ToWorker;
+use crate::leader::shadow_rounds::WaitingBeat;
 use crate::leader::tenure::Tenure;
-use crate::leader::{Clock, PeerLinks};
+use crate::leader::{Clock, PeerLinks, telemetry};
 
 impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
     /// What is in the state already is read by all replicas: a new leader need not ask before it goes on with it.
@@ -55,15 +57,37 @@ impl<P: PeerLinks, C: Clock> Tenure<'_, P, C> {
         if status.term != self.fence.term || !self.leadership.borrow().is_self {
             return;
         }
+        let slowest = beats.iter().map(|beat| beat.arrived.elapsed()).max();
+        let Some(slowest) = slowest else {
+            return;
+        };
+        let slowest_ms = u64::try_from(slowest.as_millis()).unwrap_or(u64::MAX);
+        self.pace.round(self.sessions.connected(), slowest_ms);
+        telemetry::beats_every(self.pace.period_ms());
+        // Leases shorten the period of a host: only a longer one than usual needs a look at them.
+        let is_stretched = self.pace.period_ms() > self.parts.settings.timings.beat_ms;
+        let state = is_stretched.then(|| self.parts.handle.fork());
         for beat in beats {
-            let leader = self.fence.epoch;
-            self.sessions.send(
-                beat.session,
-                ToWorker::BeatAck {
-                    leader,
-                    sequence: beat.sequence,
-                },
-            );
+            self.acknowledge_one(beat, state.as_ref());
+        }
+    }
+
+    /// Acknowledges a beat, and says how soon the next one is wanted: by `state`, if that is not the usual.
+    fn acknowledge_one(&mut self, beat: WaitingBeat, state: Option<&State>) {
+        let Some(host) = self.sessions.host_of(beat.session) else {
+            return;
+        };
+        let usual_ms = self.parts.settings.timings.beat_ms;
+        let period_ms = state.map_or(usual_ms, |state| {
+            self.reactor.period_ms(state, host, self.pace.period_ms())
+        });
+        let message = ToWorker::BeatAck {
+            leader: self.fence.epoch,
+            sequence: beat.sequence,
+            next_beat_ms: (period_ms > usual_ms).then_some(period_ms),
+        };
+        if self.sessions.send(beat.session, message) {
+            self.reactor.told_period(host, beat.sequence, period_ms);
         }
     }
 }

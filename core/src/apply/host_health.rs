@@ -1,0 +1,47 @@
+//! How the leader sees hosts: there, silent, lost.
+
+use crate::apply::Step;
+use crate::command::HostHealth;
+use crate::event::EventKind;
+use crate::ids::HostId;
+use crate::rejection::Rejection;
+use crate::state::Answer;
+
+impl Step<'_> {
+    pub(super) fn set_host_health(
+        &mut self,
+        id: HostId,
+        health: HostHealth,
+        one_way: bool,
+    ) -> Result<Answer, Rejection> {
+        let host = self
+            .state
+            .host(id)
+            .ok_or_else(|| Rejection::UnknownHost(id.to_string()))?;
+        let was_there = host.health == HostHealth::Up;
+        if host.health != health {
+            self.change_host_health(id, health, one_way && health != HostHealth::Up);
+            if was_there {
+                self.note_silence(id);
+            }
+        }
+        Ok(Answer::Done)
+    }
+
+    fn change_host_health(&mut self, id: HostId, health: HostHealth, one_way: bool) {
+        let since = self.state.time;
+        let name = self.edit_host(id, |host| {
+            host.health = health;
+            host.health_since = since;
+            host.one_way = one_way;
+            host.name.to_string()
+        });
+        self.emit(EventKind::HostHealthChanged {
+            host: id,
+            name,
+            health,
+            one_way,
+        });
+        self.give_up_broken_claims(id);
+    }
+}

@@ -1,0 +1,152 @@
+//! How often workers are told to beat: less often when there are very many, or when beats wait long to be acknowledged.
+
+use std::collections::VecDeque;
+
+use crate::desired;
+use crate::ids::HostId;
+use crate::state::State;
+use crate::timings::{BEATS_PER_LEASE_MIN, Timings};
+
+/// How long a beat may wait for its acknowledgement, from its arrival, before workers beat less often, in milliseconds: four
+/// shadow rounds. The period grows in proportion to what is above.
+pub const BEAT_DELAY_MS_MAX: u64 = 1_000;
+/// Rounds in a row that must have been slow: an election or one slow write of a disk is no load.
+const ROUNDS_JUDGED: usize = 8;
+/// The period falls by this part of itself in a round at most, so that it does not swing: all workers would speed up at once.
+const FALL_PARTS: u64 = 16;
+
+/// The period of a leadership's workers.
+#[derive(Clone, Debug)]
+pub struct Pace {
+    timings: Timings,
+    beats_per_second_max: u64,
+    /// How long the slowest beat of each of the last rounds waited.
+    delays_ms: VecDeque<u64>,
+    period_ms: u64,
+}
+
+impl Pace {
+    /// Begins with the period of `timings`.
+    #[must_use]
+    pub fn new(timings: Timings, beats_per_second_max: u64) -> Self {
+        Self {
+            timings,
+            beats_per_second_max: beats_per_second_max.max(1),
+            delays_ms: VecDeque::with_capacity(ROUNDS_JUDGED),
+            period_ms: timings.beat_ms,
+        }
+    }
+
+    /// Milliseconds between two beats of a worker now, before its leases shorten it.
+    #[must_use]
+    pub const fn period_ms(&self) -> u64 {
+        self.period_ms
+    }
+
+    /// A round of beats was acknowledged: there are so many workers, and the beat that waited longest waited so long.
+    pub fn round(&mut self, workers: usize, delay_ms: u64) {
+        if self.delays_ms.len() == ROUNDS_JUDGED {
+            self.delays_ms.pop_front();
+        }
+        self.delays_ms.push_back(delay_ms);
+        let fall_ms = (self.period_ms / FALL_PARTS).max(1);
+        let least_ms = self.period_ms.saturating_sub(fall_ms);
+        self.period_ms = self.wanted_ms(workers).max(least_ms);
+    }
+
+    fn wanted_ms(&self, workers: usize) -> u64 {
+        let workers = u64::try_from(workers).unwrap_or(u64::MAX);
+        let by_number = workers.saturating_mul(1_000) / self.beats_per_second_max;
+        let beat_ms = self.timings.beat_ms;
+        let by_delay = beat_ms.saturating_mul(self.lasting_delay_ms()) / BEAT_DELAY_MS_MAX;
+        by_number
+            .max(by_delay)
+            .clamp(beat_ms, self.timings.beat_ms_max())
+    }
+
+    /// What even the best of the last rounds took; 0 until there were enough of them.
+    fn lasting_delay_ms(&self) -> u64 {
+        if self.delays_ms.len() < ROUNDS_JUDGED {
+            return 0;
+        }
+        self.delays_ms.iter().copied().min().unwrap_or_default()
+    }
+}
+
+/// The period for one host: never so long that less than [`BEATS_PER_LEASE_MIN`] beats fall into a lease of a task on it, or
+/// that the host is not suspect yet when one is over. A lease is the job's contract, and both sides count it by the job's own
+/// figure: it is the beat that yields.
+pub(super) fn within_leases(state: &State, host: HostId, timings: Timings, period_ms: u64) -> u64 {
+    if period_ms <= timings.beat_ms {
+        return timings.beat_ms;
+    }
+    let leases = desired::units_on(state, host).map(|(job, ..)| job.spec.partition_grace_ms);
+    let longest_ms = leases.min().map_or(u64::MAX, |lease_ms| {
+        let suspect_in_time_ms =
+            lease_ms.saturating_mul(timings.beat_ms) / timings.suspect_ms.max(1);
+        suspect_in_time_ms.min(lease_ms / BEATS_PER_LEASE_MIN)
+    });
+    period_ms.min(longest_ms).max(timings.beat_ms)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timings::BEATS_PER_SECOND_MAX;
+
+    fn pace() -> Pace {
+        Pace::new(Timings::default(), BEATS_PER_SECOND_MAX)
+    }
+
+    fn after(pace: &mut Pace, rounds: usize, workers: usize, delay_ms: u64) -> u64 {
+        for _ in 0..rounds {
+            pace.round(workers, delay_ms);
+        }
+        pace.period_ms()
+    }
+
+    #[test]
+    fn ten_thousand_workers_beat_every_five_seconds() {
+        assert_eq!(after(&mut pace(), 1, 10_000, 260), 5_000);
+        assert_eq!(after(&mut pace(), 1, 20_000, 260), 5_000);
+    }
+
+    #[test]
+    fn more_workers_beat_less_often_up_to_a_third_of_what_loses_them() {
+        assert_eq!(after(&mut pace(), 1, 30_000, 260), 7_500);
+        assert_eq!(after(&mut pace(), 1, 40_000, 260), 10_000);
+        assert_eq!(after(&mut pace(), 1, 1_000_000, 260), 15_000);
+        assert_eq!(Timings::default().stretched(15_000).lost_ms, 135_000);
+    }
+
+    #[test]
+    fn a_leader_that_lags_for_long_is_told_less_and_one_that_lags_once_is_not() {
+        let mut pace = pace();
+        assert_eq!(after(&mut pace, 7, 100, 9_000), 5_000);
+        assert_eq!(after(&mut pace, 1, 100, 300), 5_000);
+        // Not before eight rounds in a row were slow.
+        assert_eq!(after(&mut pace, 7, 100, 2_000), 5_000);
+        assert_eq!(after(&mut pace, 1, 100, 2_000), 10_000);
+        assert_eq!(after(&mut pace, 8, 100, 60_000), 15_000);
+    }
+
+    #[test]
+    fn the_period_falls_slowly_and_all_the_way() {
+        let mut pace = pace();
+        assert_eq!(after(&mut pace, 1, 40_000, 260), 10_000);
+        assert_eq!(after(&mut pace, 1, 100, 260), 9_375);
+        assert_eq!(after(&mut pace, 20, 100, 260), 5_000);
+    }
+
+    #[test]
+    fn a_period_never_falls_below_a_short_one_of_a_small_cluster() {
+        let timings = Timings {
+            beat_ms: 3,
+            suspect_ms: 9,
+            lost_ms: 27,
+        };
+        let mut pace = Pace::new(timings, 1);
+        assert_eq!(after(&mut pace, 1, 10, 0), 9);
+        assert_eq!(after(&mut pace, 10, 0, 0), 3);
+    }
+}

@@ -1,0 +1,45 @@
+//! Samples of the fourth version: a host whose beats arrive while acknowledgements do not reach it.
+
+use std::sync::Arc;
+
+use muster_core::command::{Command, HostHealth};
+use muster_core::event::{Event, EventKind};
+use muster_core::ids::{HostId, Revision};
+use muster_core::state::{EventLog, State};
+use muster_core::time::TimeMs;
+
+use super::LEADER;
+
+/// The command, under the name of its file.
+pub(crate) fn command() -> (&'static str, Command) {
+    let command = Command::SetHostHealth {
+        leader: LEADER,
+        host: HostId(1),
+        health: HostHealth::Lost,
+        one_way: true,
+    };
+    ("set_host_health_one_way", command)
+}
+
+/// The first version's state, one host of which is lost that way, and tells of it.
+pub(crate) fn state() -> State {
+    let mut parts = super::state::parts();
+    let host = parts.hosts.first_mut().expect("the sample has hosts");
+    host.health = HostHealth::Lost;
+    host.one_way = true;
+    parts.events = EventLog::restore(Revision(39), vec![(Revision(40), event())]);
+    State::restore(parts)
+}
+
+fn event() -> Arc<[Event]> {
+    Arc::from([Event {
+        revision: Revision(40),
+        time: TimeMs(5_000),
+        kind: EventKind::HostHealthChanged {
+            host: HostId(1),
+            name: "node1".to_owned(),
+            health: HostHealth::Lost,
+            one_way: true,
+        },
+    }])
+}
