@@ -11,9 +11,9 @@ mod exit;
 mod health;
 mod member;
 mod placement;
+mod stop;
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
@@ -28,6 +28,7 @@ pub use crate::command::exit::{
 pub use crate::command::health::HealthCommand;
 pub use crate::command::member::MemberSwap;
 pub use crate::command::placement::{Placement, Standing, TaskPlacement};
+pub use crate::command::stop::{StopCause, StopReason};
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
@@ -410,61 +411,4 @@ pub enum TaskOutcome {
         /// The port that its host keeps free for the gang to meet on; only rank 0's host does.
         master_port: Option<u16>,
     },
-}
-
-/// Why an attempt is ended early.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum StopReason {
-    /// The job was cancelled.
-    Cancelled,
-    /// A task of the gang ended badly; the rest cannot go on.
-    MemberFailed,
-    /// A task of the gang was lost with its host.
-    MemberLost,
-    /// A host of the attempt cannot work. Since command format 4.
-    HostFault {
-        /// Which one.
-        host: HostId,
-    },
-    /// A GPU of the attempt is unfit.
-    GpuFault {
-        /// Which one.
-        gpu: GpuUuid,
-    },
-    /// Its host is drained.
-    Drain {
-        /// Which one.
-        host: HostId,
-    },
-    /// A higher priority needs the resources.
-    Preempted,
-    /// It ran as long as its job allows.
-    RunTime,
-    /// Its members did not all start in time.
-    Assembly,
-    /// It is moved to make room for a gang that needs its resources in one piece.
-    Moved,
-    /// Its job is suspended and gives its resources back meanwhile. Since command format 4.
-    Suspended,
-    /// A member's place was not filled in time, or its successor did not start in time. Since command format 4.
-    NotSwapped,
-}
-
-impl fmt::Display for StopReason {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Cancelled => formatter.write_str("the job was cancelled"),
-            Self::MemberFailed => formatter.write_str("a task of the gang failed"),
-            Self::MemberLost => formatter.write_str("a task of the gang was lost"),
-            Self::HostFault { host } => write!(formatter, "host {host} cannot work"),
-            Self::GpuFault { gpu } => write!(formatter, "{gpu} is unfit"),
-            Self::Drain { host } => write!(formatter, "host {host} is drained"),
-            Self::Preempted => formatter.write_str("a higher priority needs the resources"),
-            Self::RunTime => formatter.write_str("it ran as long as its job allows"),
-            Self::Assembly => formatter.write_str("its members did not all start in time"),
-            Self::Moved => formatter.write_str("it is moved to make room in one piece"),
-            Self::Suspended => formatter.write_str("the job was suspended"),
-            Self::NotSwapped => formatter.write_str("a member's place was not filled in time"),
-        }
-    }
 }

@@ -187,6 +187,10 @@ pub struct RankInfo {
     pub master_address: String,
     /// Port for rank 0 to listen on (`MASTER_PORT`).
     pub master_port: u16,
+    /// Whether another rank 0 is to come, or has come and has not said yet which port it keeps free: address and port do not belong
+    /// together, and who runs already is told of neither.
+    #[serde(default)]
+    pub awaits_port: bool,
 }
 
 /// A committed checkpoint as a task sees it.
@@ -397,6 +401,7 @@ struct Ranks {
     nodes: u32,
     master_address: String,
     master_port: u16,
+    awaits_port: bool,
 }
 
 impl Ranks {
@@ -412,6 +417,7 @@ impl Ranks {
             nodes: as_u32(nodes.len()),
             master_address: master.map(|host| host.address.clone()).unwrap_or_default(),
             master_port: chosen.unwrap_or_else(|| master_port(attempt.epoch)),
+            awaits_port: awaits_port(attempt),
         }
     }
 
@@ -424,8 +430,20 @@ impl Ranks {
             nodes: self.nodes,
             master_address: self.master_address.clone(),
             master_port: self.master_port,
+            awaits_port: self.awaits_port,
         }
     }
+}
+
+/// Whether the port that is known is one of a rank 0 that is gone. Where nobody keeps a port free, all attempts' members
+/// know it beforehand.
+fn awaits_port(attempt: &Attempt) -> bool {
+    let Some(first) = attempt.runs().next().filter(|_| attempt.barrier.is_some()) else {
+        return false;
+    };
+    let is_vacant = { attempt.vacancy() }.is_some_and(|vacancy| vacancy.run.task == first.task);
+    let has_joined = attempt.joined(first.task).is_some();
+    is_vacant || has_joined && first.phase == TaskPhase::Assigned
 }
 
 /// The port that an attempt's tasks meet on, as long as nobody has chosen one that is free: attempts that follow each

@@ -74,8 +74,20 @@ pub const PARTITION_GRACE_MS_MAX: u64 = 86_400_000;
 /// Shortest `partition_grace`: a worker must be able to fence itself within it, also with a supervisor that
 /// is frozen. `Timings::partition_grace_ms_min` is what a cluster's heartbeats ask for.
 pub const PARTITION_GRACE_MS_MIN: u64 = 5_000;
-/// Events kept for watches that resume; older revisions answer `OUT_OF_RANGE`.
+/// Longest text about what speaks for an order to stop: who gave it fits in, and the first words of why. It is kept with every
+/// attempt that stops: an array of 100,000 units that is cancelled keeps 50 MiB of it.
+pub const STOP_DETAIL_BYTES_MAX: usize = 512;
+/// Events kept for watches that resume and for jobs' stories; a watch of what was dropped answers `OUT_OF_RANGE`.
 pub const EVENTS_KEPT_MAX: usize = 200_000;
+/// The newest of them are kept whoever's they are: a watch of everything resumes within them. Half: what is left holds the whole
+/// stories of at least a hundred jobs (`EVENTS_SHARE`), and of ten thousand small ones.
+pub const EVENTS_RECENT_MAX: usize = 100_000;
+/// Of the others, jobs that have more than this lose their oldest before any other job loses one: about what a gang of 64 tells
+/// in five attempts.
+pub const EVENTS_SHARE: usize = 1_000;
+/// Jobs of which it is noted apart up to where their events were dropped; beyond it the oldest events of all are dropped
+/// instead. Those who are noted have about a share each, so there are a hundred in practice.
+pub const EVENT_MARKS_MAX: usize = 1_000;
 /// Answers kept under their request ids: a day at 115 requests a second, about 2 GiB of memory.
 pub const REQUESTS_KEPT_MAX: usize = 10_000_000;
 /// How long an answer is kept under its request id: 24 hours.

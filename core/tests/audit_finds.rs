@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use muster_core::audit::{Finding, Rule, audit};
 use muster_core::command::{
-    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopReason, TaskOutcome,
+    CheckpointCommit, Command, GpuHealth, HostHealth, Placement, Standing, StopCause, StopReason,
+    TaskOutcome,
 };
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{
@@ -310,7 +311,11 @@ fn changed_events(state: &State, twice: bool, matches: impl Fn(&EventKind) -> bo
         let kept: Vec<Event> = kept.collect();
         (!kept.is_empty()).then(|| (revision, Arc::from(kept)))
     });
-    EventLog::restore(state.events.compacted(), revisions.collect())
+    EventLog::restore(
+        state.events.floor(),
+        state.events.losses(),
+        revisions.collect(),
+    )
 }
 
 #[test]
@@ -417,7 +422,11 @@ fn told_last(state: &State, matches: impl Fn(&EventKind) -> bool) -> EventLog {
         let events: Vec<Event> = told.by_ref().take(events.len()).collect();
         (revision, Arc::from(events))
     });
-    EventLog::restore(state.events.compacted(), revisions.collect())
+    EventLog::restore(
+        state.events.floor(),
+        state.events.losses(),
+        revisions.collect(),
+    )
 }
 
 #[test]
@@ -472,11 +481,8 @@ fn gangs_of_which_other_things_are_told_than_are_so() {
 #[test]
 fn an_attempt_that_goes_on_although_it_was_told_to_stop() {
     found(Rule::AttemptEvents, |state, train, _| {
-        let stop = StopOrder {
-            reason: StopReason::Cancelled,
-            at: state.time,
-            grace_ms: 1,
-        };
+        let cause = StopCause::new(StopReason::Cancelled, String::new());
+        let stop = StopOrder::new(cause, state.time, 1);
         attempt(state, train).stop = Some(stop);
     });
 }

@@ -98,6 +98,7 @@ fn a_state_keeps_its_bytes() {
             "state_with_culprits",
             samples::retries::state_with_culprits(),
         ),
+        ("state_with_causes", samples::causes::state()),
     ];
     for (name, state) in states {
         let bytes = written(&state);

@@ -175,7 +175,7 @@ fn describe_training(kind: &EventKind) -> Option<String> {
             )
         }
         EventKind::AttemptRunning { .. } => "training: all ranks run".to_owned(),
-        EventKind::AttemptStopping { reason, .. } => format!("training: stopping, {reason}"),
+        EventKind::AttemptStopping { cause, .. } => format!("training: stopping, {cause}"),
         EventKind::AttemptEnded { detail, .. } => format!("training: attempt ended: {detail}"),
         EventKind::CheckpointCommitted { step, .. } => {
             format!("training: checkpoint of step {step} committed")

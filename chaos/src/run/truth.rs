@@ -141,9 +141,9 @@ fn committed(remains: &[Remains<State>]) -> u64 {
     }
 }
 
-/// The events that a state remembers.
+/// The events that a state remembers of revisions of which it has all.
 fn kept_events(state: &State) -> BTreeMap<Revision, Vec<v1::Event>> {
-    let kept = state.events.iter();
+    let kept = state.events.kept_after(state.events.compacted());
     kept.map(|(revision, events)| (revision, on_wire(events)))
         .collect()
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use muster_core::command::{HostHealth, StopReason};
+use muster_core::command::{HostHealth, StopCause, StopReason};
 use muster_core::event::EventKind;
 use muster_core::health::component::Phase;
 use muster_core::state::{RestartReason, State};
@@ -228,11 +228,19 @@ fn situation_of(state: &State, kind: &EventKind) -> Option<Situation> {
             ..
         } => Some(Situation::HostLost),
         EventKind::AttemptStopping {
-            reason: StopReason::Suspended,
+            cause:
+                StopCause {
+                    reason: StopReason::Suspended,
+                    ..
+                },
             ..
         } => Some(Situation::GivenBack),
         EventKind::AttemptStopping {
-            reason: StopReason::GpuFault { .. },
+            cause:
+                StopCause {
+                    reason: StopReason::GpuFault { .. },
+                    ..
+                },
             ..
         } => Some(Situation::GpuStopped),
         _ => None,

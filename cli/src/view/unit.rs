@@ -1,5 +1,6 @@
 //! A unit of a job with its attempts.
 
+use muster_core::command::StopReason;
 use muster_proto::v1;
 use serde::Serialize;
 
@@ -326,16 +327,20 @@ pub(crate) fn describe_exit(exit: v1::Exit) -> String {
     ExitView::from(exit).text()
 }
 
-/// Why an attempt is stopped, in words.
+/// Why an attempt is stopped, in words, with what speaks for it.
 pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
     use v1::stop_reason::Kind;
-    match &reason.kind {
+    let host = |id: u32| match &*reason.host {
+        "" => format!("host #{id}"),
+        name => format!("host {name}"),
+    };
+    let why = match &reason.kind {
         Some(Kind::Cancelled(_)) => "the job was cancelled".to_owned(),
         Some(Kind::MemberFailed(_)) => "a task of the gang failed".to_owned(),
         Some(Kind::MemberLost(_)) => "a task of the gang was lost".to_owned(),
         Some(Kind::GpuFault(gpu)) => format!("{gpu} is unfit"),
-        Some(Kind::HostFaultId(host)) => format!("host {host} cannot work"),
-        Some(Kind::DrainHostId(host)) => format!("host {host} is drained"),
+        Some(Kind::HostFaultId(id)) => format!("{} cannot work", host(*id)),
+        Some(Kind::DrainHostId(id)) => format!("{} is drained", host(*id)),
         Some(Kind::Preempted(_)) => "a higher priority needs the resources".to_owned(),
         Some(Kind::RunTime(_)) => "it ran as long as its job allows".to_owned(),
         Some(Kind::Assembly(_)) => "its members did not all start in time".to_owned(),
@@ -343,7 +348,13 @@ pub(crate) fn describe_stop(reason: &v1::StopReason) -> String {
         Some(Kind::Suspended(_)) => "the job was suspended".to_owned(),
         Some(Kind::NotSwapped(_)) => "a member's place was not filled in time".to_owned(),
         None => "a reason that this version does not know".to_owned(),
+    };
+    if reason.detail.is_empty() {
+        return why;
     }
+    let known = StopReason::try_from(reason.clone());
+    let joint = known.map_or(": ", |reason| reason.joint());
+    format!("{why}{joint}{}", reason.detail)
 }
 
 #[cfg(test)]
@@ -371,5 +382,33 @@ mod tests {
             ..v1::Exit::default()
         };
         assert_eq!(describe_exit(old), "signal 15");
+    }
+
+    #[test]
+    fn a_stop_says_who_wanted_it_and_names_its_host() {
+        use v1::stop_reason::{Kind, Plain};
+        let drained = v1::StopReason {
+            kind: Some(Kind::DrainHostId(7)),
+            detail: "by grace: a new disk".to_owned(),
+            host: "node-0007".to_owned(),
+        };
+        assert_eq!(
+            describe_stop(&drained),
+            "host node-0007 is drained by grace: a new disk"
+        );
+        let preempted = v1::StopReason {
+            kind: Some(Kind::Preempted(Plain {})),
+            detail: "job 30 (urgent), unit 0, of queue research with priority 5".to_owned(),
+            ..v1::StopReason::default()
+        };
+        assert_eq!(
+            describe_stop(&preempted),
+            "a higher priority needs the resources: job 30 (urgent), unit 0, of queue research with priority 5"
+        );
+        let old = v1::StopReason {
+            kind: Some(Kind::HostFaultId(7)),
+            ..v1::StopReason::default()
+        };
+        assert_eq!(describe_stop(&old), "host #7 cannot work");
     }
 }

@@ -267,9 +267,11 @@ fn verdict(task: &AgentTask, desired: Option<&TaskAssignment>) -> Verdict {
     }
 }
 
-/// Whether a task runs whose gang meets elsewhere than its supervisor knows.
+/// Whether a task runs whose gang meets elsewhere than its supervisor knows. While nobody knows yet on which port a new rank 0
+/// will be, it is told nothing: the new host with the old port would be a place where nobody is.
 fn is_to_renew(task: &AgentTask, desired: &TaskAssignment) -> bool {
-    task.phase == WorkerTaskPhase::Running && !task.meets_as(desired)
+    let is_known = !desired.rank.awaits_port;
+    is_known && task.phase == WorkerTaskPhase::Running && !task.meets_as(desired)
 }
 
 /// Whether a task waits for its gang, and its supervisor was not told yet that it is released.

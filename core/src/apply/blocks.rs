@@ -1,8 +1,8 @@
 //! Hosts and GPUs taken out of placement and let back in.
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, invalid, require_length};
-use crate::command::{Block, BlockTarget, Planned, StopReason};
+use crate::apply::{Step, invalid, require_length, words};
+use crate::command::{Block, BlockTarget, Planned, StopCause, StopReason};
 use crate::event::EventKind;
 use crate::health::Component;
 use crate::health::component::{self, Actor, Change};
@@ -49,11 +49,12 @@ impl Step<'_> {
         self.set_block(place, Some(block.clone()));
         self.admins_word(place, &block);
         self.give_up_broken_claims(place.0);
+        let said = words::by(&block.author, &block.reason);
         let deadline = block.drain_deadline;
         let target = self.target_at(place);
         self.emit(EventKind::Blocked { target, block });
         if let Some(deadline) = deadline {
-            self.drain(place, deadline);
+            self.drain(place, deadline, said);
         }
     }
 
@@ -293,13 +294,13 @@ impl Step<'_> {
     }
 
     /// Moves away everything that runs at a place.
-    fn drain(&mut self, place: Place, deadline: TimeMs) {
+    fn drain(&mut self, place: Place, deadline: TimeMs, said: String) {
         let left_ms = deadline.since(self.state.time);
-        let reason = StopReason::Drain { host: place.0 };
+        let cause = StopCause::new(StopReason::Drain { host: place.0 }, said);
         for (job, unit) in self.units_at(place) {
             let grace_ms = self.job_mut(job).spec.stop_grace_ms.min(left_ms);
             let member = self.member_at(place, (job, unit));
-            self.order_stop_at((job, unit), member, reason.clone(), grace_ms);
+            self.order_stop_at((job, unit), member, cause.clone(), grace_ms);
         }
     }
 

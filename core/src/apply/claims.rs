@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use crate::apply::claim_check::{check_claim, units_of};
-use crate::apply::{Step, stopping};
-use crate::command::{Claiming, StopReason, TaskPlacement};
+use crate::apply::{Step, stopping, words};
+use crate::command::{Claiming, StopCause, StopReason, TaskPlacement};
 use crate::event::EventKind;
 use crate::ids::{GpuUuid, HostId, JobId, UnitIndex};
 use crate::rejection::Rejection;
@@ -25,10 +25,11 @@ impl Step<'_> {
         let claim = self.claim_of(claiming);
         self.reserve((claiming.job, claiming.unit), claim, &hosts);
         self.emit_claimed(claiming);
+        let detail = words::claimant(self.job_mut(claiming.job), claiming.unit);
+        let cause = StopCause::new(StopReason::Preempted, detail);
         for victim in &claiming.victims {
-            let reason = StopReason::Preempted;
-            let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &reason);
-            self.order_stop(victim.job, victim.unit, reason, grace_ms);
+            let grace_ms = stopping::grace_ms(&self.job_mut(victim.job).spec, &cause.reason);
+            self.order_stop(victim.job, victim.unit, cause.clone(), grace_ms);
         }
         Ok(Answer::Done)
     }

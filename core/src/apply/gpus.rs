@@ -1,9 +1,10 @@
 //! GPUs' health as their workers see it.
 
 use crate::apply::stopping::grace_ms;
-use crate::apply::{Step, require_length};
-use crate::command::{GpuHealth, StopReason};
+use crate::apply::{Step, require_length, words};
+use crate::command::{GpuHealth, StopCause, StopReason};
 use crate::event::EventKind;
+use crate::health::Component;
 use crate::ids::{GpuUuid, HostId};
 use crate::limits;
 use crate::rejection::Rejection;
@@ -63,12 +64,21 @@ impl Step<'_> {
 
     /// Stops the attempt that holds an unfit GPU.
     pub(super) fn stop_holder(&mut self, uuid: GpuUuid) {
-        let holder = self.state.gpu(uuid).and_then(|(_, gpu)| gpu.holder);
-        if let Some(holder) = holder {
-            let reason = StopReason::GpuFault { gpu: uuid };
-            let grace_ms = grace_ms(&self.job_mut(holder.job).spec, &reason);
+        let Some((_, gpu)) = self.state.gpu(uuid) else {
+            return;
+        };
+        if let Some(holder) = gpu.holder {
+            let detail = match &gpu.health {
+                GpuHealth::Faulted { signal, detail } if detail.is_empty() => signal.clone(),
+                GpuHealth::Faulted { signal, detail } => format!("{signal}: {detail}"),
+                GpuHealth::Healthy => {
+                    words::accusation(self.state.health.condition(&Component::Gpu(uuid)))
+                }
+            };
+            let cause = StopCause::new(StopReason::GpuFault { gpu: uuid }, detail);
+            let grace_ms = grace_ms(&self.job_mut(holder.job).spec, &cause.reason);
             let member = Some(holder.task);
-            self.order_stop_at((holder.job, holder.unit), member, reason, grace_ms);
+            self.order_stop_at((holder.job, holder.unit), member, cause, grace_ms);
         }
     }
 }

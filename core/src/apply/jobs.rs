@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, admission, asked, dependencies, require_length};
-use crate::command::StopReason;
+use crate::apply::{Step, admission, asked, dependencies, require_length, words};
+use crate::command::{StopCause, StopReason};
 use crate::event::EventKind;
 use crate::ids::{JobId, RequestId, UnitIndex};
 use crate::lifecycle::{JobPhase, UnitPhase};
@@ -140,9 +140,10 @@ impl Step<'_> {
         });
         self.end_suspension(id);
         let at = self.state.time;
+        let cause = StopCause::new(StopReason::Cancelled, words::by(author, reason));
         for unit in self.active_units(id) {
             let grace_ms = self.job_mut(id).spec.stop_grace_ms;
-            self.order_stop(id, unit, StopReason::Cancelled, grace_ms);
+            self.order_stop(id, unit, cause.clone(), grace_ms);
         }
         self.end_delays_of(id);
         self.give_up_claims_of(id, "its job was cancelled");

@@ -14,7 +14,7 @@ use crate::apply::ending::let_go;
 use crate::apply::placement::{assigned, hold, infeasible};
 use crate::apply::task_reports::exit_code;
 use crate::apply::verdict::{self, Circumstances, Verdict, doubled};
-use crate::command::{EXIT_RUN_AGAIN, MemberSwap, StopReason, TaskPlacement, TaskReport};
+use crate::command::{EXIT_RUN_AGAIN, MemberSwap, StopCause, TaskPlacement, TaskReport};
 use crate::event::EventKind;
 use crate::feasibility::{self, Asker, Freed};
 use crate::ids::{AttemptEpoch, HostId, JobId, TaskIndex, UnitIndex};
@@ -42,12 +42,12 @@ impl Step<'_> {
         &mut self,
         (id, unit): (JobId, UnitIndex),
         member: Option<TaskIndex>,
-        reason: StopReason,
+        cause: StopCause,
         grace_ms: u64,
     ) {
         match member.filter(|task| self.may_leave((id, unit), *task)) {
-            Some(task) => self.order_leave((id, unit), task, reason, grace_ms),
-            None => self.order_stop(id, unit, reason, grace_ms),
+            Some(task) => self.order_leave((id, unit), task, cause, grace_ms),
+            None => self.order_stop(id, unit, cause, grace_ms),
         }
     }
 
@@ -64,10 +64,10 @@ impl Step<'_> {
         &mut self,
         (id, unit): (JobId, UnitIndex),
         task: TaskIndex,
-        reason: StopReason,
+        cause: StopCause,
         grace_ms: u64,
     ) {
-        let at = self.state.time;
+        let (at, cause) = (self.state.time, self.told(cause));
         let attempt = self.job_mut(id).attempt_mut(unit);
         let epoch = attempt.epoch;
         let Some(host) = attempt.task(task).map(|run| run.host) else {
@@ -77,11 +77,7 @@ impl Step<'_> {
         let is_new = membership.leaving.is_none();
         let leaving = membership.leaving.get_or_insert_with(|| Leaving {
             task,
-            order: StopOrder {
-                reason: reason.clone(),
-                at,
-                grace_ms,
-            },
+            order: StopOrder::new(cause.clone(), at, grace_ms),
         });
         let order = &mut leaving.order;
         let kill_at = at.after(grace_ms).min(order.at.after(order.grace_ms));
@@ -94,7 +90,7 @@ impl Step<'_> {
                 epoch,
                 task,
                 host,
-                reason,
+                cause,
             });
         }
     }
@@ -355,8 +351,15 @@ impl Step<'_> {
                 }
             });
         }
-        // It waits to be told that it may begin.
-        self.touch_desired(host);
+        let attempt = self.job_mut(id.0).attempt_mut(id.1);
+        let is_rank_0 = attempt.runs().next().map(|run| run.task) == Some(report.task);
+        if is_rank_0 {
+            // The others were told nothing while it had no port: it goes on with the one before if it keeps none of its own.
+            self.touch_hosts_of_unit(id);
+        } else {
+            // It waits to be told that it may begin.
+            self.touch_desired(host);
+        }
     }
 
     /// A member that was told to leave has done its work instead.

@@ -42,6 +42,7 @@ mod stopping;
 mod suspension;
 mod task_reports;
 mod verdict;
+mod words;
 
 pub(crate) use admission::groundless;
 pub(crate) use claim_check::check_claim;
@@ -264,7 +265,10 @@ impl Step<'_> {
         );
         if !self.events.is_empty() {
             let events = Arc::from(self.events);
-            self.state.events.push(self.state.revision, events);
+            // Builds before command format 4 drop the oldest events, whoever's they are: all do until all can tell.
+            let is_fair = self.state.job_defaults.is_some();
+            let revision = self.state.revision;
+            self.state.events.push(revision, events, is_fair);
         }
     }
 }

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use crate::apply::admission::{self, Asking};
 use crate::apply::placement::{infeasible, is_whole};
-use crate::apply::{Step, stopping};
-use crate::command::{Claiming, Move, Moving, Standing, StopReason};
+use crate::apply::{Step, stopping, words};
+use crate::command::{Claiming, Move, Moving, Standing, StopCause, StopReason};
 use crate::event::EventKind;
 use crate::feasibility::{self, Asker, Freed};
 use crate::ids::HostId;
@@ -178,6 +178,8 @@ impl Step<'_> {
             cost_gpu_ms,
             gain_gpu_ms: moving.gain_gpu_ms,
         });
+        let detail = words::claimant(self.job_mut(claiming.job), claiming.unit);
+        let cause = StopCause::new(StopReason::Moved, detail);
         for one in &moving.moves {
             self.reserve_destination(claiming, one);
             let (job, unit) = (one.attempt.job, one.attempt.unit);
@@ -190,8 +192,8 @@ impl Step<'_> {
                 expected_at: claiming.expected_at,
             });
             self.job_mut(job).unit_mut(unit).moved_at = Some(self.state.time);
-            let grace_ms = stopping::grace_ms(&self.job_mut(job).spec, &StopReason::Moved);
-            self.order_stop(job, unit, StopReason::Moved, grace_ms);
+            let grace_ms = stopping::grace_ms(&self.job_mut(job).spec, &cause.reason);
+            self.order_stop(job, unit, cause.clone(), grace_ms);
         }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use crate::apply::Step;
-use crate::command::StopReason;
+use crate::apply::{Step, words};
+use crate::command::{StopCause, StopReason};
 use crate::event::EventKind;
 use crate::ids::{AttemptEpoch, HostId, JobId, UnitIndex};
 use crate::lifecycle::UnitPhase;
@@ -26,8 +26,21 @@ impl Step<'_> {
             return Ok(Answer::Done);
         }
         let grace_ms = grace_ms(&job.spec, reason);
-        self.order_stop(id, unit, reason.clone(), grace_ms);
+        let detail = words::overdue(&self.state.hosts, (job, attempt), reason);
+        let cause = StopCause::new(reason.clone(), detail);
+        self.order_stop(id, unit, cause, grace_ms);
         Ok(Answer::Done)
+    }
+
+    /// What is told of why something is asked to stop: one line, and nothing before all replicas would write it.
+    pub(super) fn told(&self, cause: StopCause) -> StopCause {
+        let StopCause { reason, mut detail } = cause;
+        if self.state.job_defaults.is_none() {
+            detail.clear();
+        }
+        let line = detail.lines().next().map_or(0, str::len);
+        detail.truncate(detail.floor_char_boundary(line.min(limits::STOP_DETAIL_BYTES_MAX)));
+        StopCause { reason, detail }
     }
 
     /// Tells a unit's attempt to stop. Of several orders the first one's reason stands, and the earliest
@@ -36,7 +49,7 @@ impl Step<'_> {
         &mut self,
         id: JobId,
         unit: UnitIndex,
-        reason: StopReason,
+        cause: StopCause,
         grace_ms: u64,
     ) {
         self.end_deadline(id, unit);
@@ -53,11 +66,8 @@ impl Step<'_> {
             }
             None => {
                 let epoch = attempt.epoch;
-                let order = StopOrder {
-                    reason: reason.clone(),
-                    at,
-                    grace_ms,
-                };
+                let cause = self.told(cause);
+                let order = StopOrder::new(cause.clone(), at, grace_ms);
                 self.edit_attempt(id, unit, |unit| {
                     let attempt = unit.attempt.as_mut().map(Arc::make_mut);
                     let attempt = attempt.expect("it was found above");
@@ -74,7 +84,7 @@ impl Step<'_> {
                     job: id,
                     unit,
                     epoch,
-                    reason,
+                    cause,
                 });
             }
         }

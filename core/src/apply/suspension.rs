@@ -4,8 +4,8 @@
 //! specification says. Leases go on in both cases: a task that stands still ends with its lease like any other.
 
 use crate::apply::fingerprint::Request;
-use crate::apply::{Step, require_length};
-use crate::command::StopReason;
+use crate::apply::{Step, require_length, words};
+use crate::command::{StopCause, StopReason};
 use crate::event::EventKind;
 use crate::ids::{HostId, JobId, RequestId};
 use crate::limits;
@@ -89,9 +89,10 @@ impl Step<'_> {
         match mode {
             SuspendMode::Keep => self.touch_hosts_of(id),
             SuspendMode::Release => {
+                let cause = StopCause::new(StopReason::Suspended, words::by(author, reason));
                 for unit in self.active_units(id) {
                     let grace_ms = self.job_mut(id).spec.stop_grace_ms;
-                    self.order_stop(id, unit, StopReason::Suspended, grace_ms);
+                    self.order_stop(id, unit, cause.clone(), grace_ms);
                 }
             }
         }

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
 use crate::apply::verdict::infrastructure_took;
-use crate::command::{EXIT_RUN_AGAIN, Exit, StopReason, TaskOutcome, TaskReport};
+use crate::apply::words::describe;
+use crate::command::{EXIT_RUN_AGAIN, Exit, StopCause, StopReason, TaskOutcome, TaskReport};
 use crate::event::EventKind;
 use crate::evidence;
 use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
@@ -118,7 +119,7 @@ impl Step<'_> {
         if newest_first.all(|run| run.phase.is_terminal()) {
             if let Some(order) = order.filter(|_| leaves && is_broken) {
                 // Nobody is left to go on without it.
-                self.order_stop(id, unit, order.reason, order.grace_ms);
+                self.order_stop(id, unit, order.cause(), order.grace_ms);
             }
             self.end_attempt(id, unit);
             return;
@@ -126,17 +127,19 @@ impl Step<'_> {
         if is_broken && self.vacate((id, unit), position) {
             return;
         }
-        let attempt = self.job_mut(id).attempt_mut(unit);
-        let run = &attempt.tasks[position];
         if is_broken {
-            let reason = order.map_or_else(|| stop_reason(run.phase), |order| order.reason);
-            let asks_again = exit_code(run) == Some(EXIT_RUN_AGAIN);
+            let run = self.job_mut(id).attempt_mut(unit).tasks[position].clone();
+            let cause = order.map_or_else(
+                || StopCause::new(stop_reason(run.phase), describe(&run, &self.state.hosts)),
+                |order| order.cause(),
+            );
+            let asks_again = exit_code(&run) == Some(EXIT_RUN_AGAIN);
             let grace_ms = if asks_again {
                 spec.stop_grace_ms
             } else {
-                grace_ms(&spec, &reason)
+                grace_ms(&spec, &cause.reason)
             };
-            self.order_stop(id, unit, reason, grace_ms);
+            self.order_stop(id, unit, cause, grace_ms);
         } else {
             if leaves && terminal {
                 self.forget_leaving((id, unit), report.task);

@@ -1,24 +1,18 @@
 //! What an attempt's end means for its unit: one pure function, so that the rules stand in one place.
 
-use std::sync::Arc;
-
-use imbl::OrdMap;
-
 use crate::apply::task_reports::{could_not_start, ended_well, exit_code};
+use crate::apply::words::{Hosts, describe, host_name, name_of};
 use crate::command::{
-    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, MemoryEnd, StopReason,
+    EXIT_DO_NOT_RESTART, EXIT_RUN_AGAIN, Exit, GpuHealth, HostHealth, StopReason,
 };
 use crate::health::attribution::{Blame, Measure};
-use crate::health::{Charge, Component, DAY_MS};
+use crate::health::{Charge, DAY_MS};
 use crate::ids::{AttemptEpoch, GpuUuid, HostId};
 use crate::lifecycle::TaskPhase;
 use crate::limits;
 use crate::spec::{ExitMeaning, JobSpec};
-use crate::state::{Attempt, Host, Job, PastAttempt, RestartReason, TaskRun, Unit};
+use crate::state::{Attempt, Job, PastAttempt, RestartReason, TaskRun, Unit};
 use crate::time::TimeMs;
-
-/// All hosts, for their names.
-type Hosts = OrdMap<HostId, Arc<Host>>;
 
 /// What a verdict depends on beside the attempt, its unit and its job.
 #[derive(Debug)]
@@ -196,14 +190,6 @@ fn excused(circumstances: &Circumstances<'_>, run: &TaskRun, unit: &Unit) -> Opt
         Some(component) => format!("{detail}; {} is to blame", name_of(component, hosts)),
         None => detail,
     })
-}
-
-/// What people call a component.
-fn name_of(component: &Component, hosts: &Hosts) -> String {
-    match component {
-        Component::Host(host) => format!("host {}", host_name(*host, hosts)),
-        other => other.to_string(),
-    }
 }
 
 /// An end of the job's own: the job's rules come first, then its retries.
@@ -397,31 +383,33 @@ pub(super) fn doubled(backoff_ms: u64, times: u64) -> u64 {
         .min(limits::BACKOFF_MS_MAX)
 }
 
-/// Why the attempt was stopped, if neither a member of its own nor a user ended it.
+/// Why the attempt was stopped, if neither a member of its own nor a user ended it, with what spoke for that.
 fn stopped_from_outside(attempt: &Attempt, hosts: &Hosts) -> Option<(RestartReason, String)> {
-    match &attempt.stop.as_ref()?.reason {
+    let order = attempt.stop.as_ref()?;
+    let (reason, what) = match &order.reason {
         StopReason::Drain { host } => {
             let host = host_name(*host, hosts);
-            Some((RestartReason::Admin, format!("host {host} was drained")))
+            (RestartReason::Admin, format!("host {host} was drained"))
         }
-        StopReason::Preempted => Some((RestartReason::Preempt, "preempted".to_owned())),
-        StopReason::Moved => Some((
+        StopReason::Preempted => (RestartReason::Preempt, "preempted".to_owned()),
+        StopReason::Moved => (
             RestartReason::Preempt,
             "moved to make room in one piece".to_owned(),
-        )),
-        StopReason::Suspended => Some((RestartReason::Preempt, "its job was suspended".to_owned())),
-        StopReason::GpuFault { gpu } => Some((RestartReason::Infra, format!("{gpu} is unfit"))),
+        ),
+        StopReason::Suspended => (RestartReason::Preempt, "its job was suspended".to_owned()),
+        StopReason::GpuFault { gpu } => (RestartReason::Infra, format!("{gpu} is unfit")),
         StopReason::HostFault { host } => {
             let host = host_name(*host, hosts);
-            Some((RestartReason::Infra, format!("host {host} cannot work")))
+            (RestartReason::Infra, format!("host {host} cannot work"))
         }
         StopReason::Cancelled
         | StopReason::MemberFailed
         | StopReason::MemberLost
         | StopReason::RunTime
         | StopReason::Assembly
-        | StopReason::NotSwapped => None,
-    }
+        | StopReason::NotSwapped => return None,
+    };
+    Some((reason, order.explained(&what)))
 }
 
 /// The verdict on an attempt whose job allows it no more time, to run or to assemble.
@@ -437,60 +425,4 @@ fn stopped_for_time(stop: Option<&StopReason>, delay_ms: u64) -> Option<Verdict>
         }
         _ => None,
     }
-}
-
-/// What people call a host.
-fn host_name(host: HostId, hosts: &Hosts) -> String {
-    hosts
-        .get(&host)
-        .map_or_else(|| host.to_string(), |known| known.name.to_string())
-}
-
-/// How a task ended, for people.
-fn describe(run: &TaskRun, hosts: &Hosts) -> String {
-    let TaskRun { task, phase, .. } = run;
-    let host = host_name(run.host, hosts);
-    let Some(exit) = &run.exit else {
-        let what = match phase {
-            TaskPhase::Fenced => "lost: its lease ran out",
-            _ => "lost: its worker holds it no longer",
-        };
-        return format!("task {task} on host {host} {what}");
-    };
-    let how = match exit {
-        Exit {
-            start_error: Some(error),
-            ..
-        } => format!("task {task} could not be started on host {host}: {error}"),
-        Exit {
-            lease_expired: true,
-            ..
-        } => format!("task {task} on host {host} ended because its lease ran out"),
-        Exit {
-            out_of_memory: true,
-            memory,
-            ..
-        } => format!("task {task} was ended by its memory limit{}", told(*memory)),
-        Exit {
-            signal: Some(signal),
-            ..
-        } => format!("signal {signal} ended task {task}"),
-        Exit {
-            code: Some(code), ..
-        } => format!("exit code {code} of task {task}"),
-        Exit { .. } => format!("task {task} ended in an unknown way"),
-    };
-    match exit.evidence.lines().next() {
-        None | Some("") => how,
-        Some(telling) => format!("{how}: {telling}"),
-    }
-}
-
-/// A memory limit and what was used of it, for people; empty if nobody knows.
-fn told(memory: Option<MemoryEnd>) -> String {
-    const MIB: u64 = 1 << 20;
-    memory.map_or_else(String::new, |memory| {
-        let (limit, peak) = (memory.limit_bytes / MIB, memory.peak_bytes / MIB);
-        format!(" of {limit} MiB (it had {peak} MiB)")
-    })
 }

@@ -1,6 +1,9 @@
 //! The logs that the state carries: answers and events; and the leadership.
 
+use std::collections::BTreeMap;
+
 use crate::audit::{Report, Rule};
+use crate::ids::{JobId, Revision};
 use crate::limits;
 use crate::state::{Answer, State};
 use crate::time::TimeMs;
@@ -39,7 +42,7 @@ fn check_events(state: &State, report: &mut Report) {
     let mut count = 0;
     for (revision, events) in state.events.iter() {
         let subject = format!("events of revision {revision}");
-        let in_range = revision > state.events.compacted() && revision <= state.revision;
+        let in_range = revision > state.events.floor() && revision <= state.revision;
         report.require(
             in_range && !events.is_empty(),
             Rule::Events,
@@ -63,6 +66,7 @@ fn check_events(state: &State, report: &mut Report) {
     report.require(count == state.events.len(), Rule::Events, &"events", || {
         format!("{count} are kept, {} counted", state.events.len())
     });
+    check_losses(state, report);
     let newest_revision = state.events.newest();
     let of_newest = state
         .events
@@ -75,4 +79,35 @@ fn check_events(state: &State, report: &mut Report) {
         &"events",
         || format!("{count} are kept up to {newest_revision:?}"),
     );
+}
+
+/// What a job lost is the beginning of its story, and noted.
+fn check_losses(state: &State, report: &mut Report) {
+    let losses = state.events.losses();
+    let marks: BTreeMap<Option<JobId>, Revision> = losses.marks.into_iter().collect();
+    for (owner, mark) in &marks {
+        let in_range = *mark > state.events.floor() && *mark <= state.revision;
+        report.require(in_range, Rule::Events, &"events", || {
+            format!("of {owner:?} those up to {mark} are said to be dropped")
+        });
+    }
+    for (revision, events) in state.events.iter() {
+        for event in events.iter() {
+            let owner = event.kind.job();
+            let is_dropped = { marks.get(&owner) }.is_some_and(|mark| revision <= *mark);
+            report.require(!is_dropped, Rule::Events, &"events", || {
+                format!("{event:?} is said to be dropped")
+            });
+        }
+    }
+    report.require(
+        marks.len() <= limits::EVENT_MARKS_MAX,
+        Rule::Limits,
+        &"events",
+        || format!("of {} jobs it is noted what they lost", marks.len()),
+    );
+    let is_as_restored = state.events.is_as_restored();
+    report.require(is_as_restored, Rule::Derived, &"events", || {
+        "who has how many is not what is kept".to_owned()
+    });
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopReason, Victim,
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, Standing, StopCause, Victim,
 };
 use crate::event::HealthNote;
 use crate::health::{Component, attribution::Blame, component::Phase};
@@ -182,7 +182,7 @@ pub enum EventKind {
         /// The attempt.
         epoch: AttemptEpoch,
         /// Why.
-        reason: StopReason,
+        cause: StopCause,
     },
     /// An attempt ended and gave everything back.
     AttemptEnded {
@@ -236,7 +236,7 @@ pub enum EventKind {
         /// Where.
         host: HostId,
         /// Why.
-        reason: StopReason,
+        cause: StopCause,
     },
     /// A member of a gang is gone and gave back what it had; its place is vacant, and the others go on.
     MemberVacated {

@@ -22,7 +22,8 @@ impl State {
         chain.add(&(self.revision, self.time, self.leadership));
         chain.add(&(self.requests.len(), self.requests.hash()));
         chain.add(&(
-            self.events.compacted(),
+            self.events.floor(),
+            self.events.losses(),
             self.events.newest(),
             self.events.len(),
         ));

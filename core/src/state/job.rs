@@ -6,7 +6,7 @@ use std::sync::Arc;
 use imbl::{OrdMap, OrdSet};
 use serde::{Deserialize, Serialize};
 
-use crate::command::{Exit, Standing, StopReason, TaskPlacement, Victim};
+use crate::command::{Exit, Standing, StopCause, StopReason, TaskPlacement, Victim};
 use crate::health::attribution::Blame;
 use crate::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, PipelineId, Revision, TaskIndex,
@@ -242,10 +242,42 @@ pub struct Barrier {
 pub struct StopOrder {
     /// Why.
     pub reason: StopReason,
+    /// What speaks for it ([`StopCause::detail`]).
+    pub detail: String,
     /// Since when.
     pub at: TimeMs,
     /// Milliseconds that tasks get between being asked and being killed.
     pub grace_ms: u64,
+}
+
+impl StopOrder {
+    /// An order of now.
+    #[must_use]
+    pub fn new(cause: StopCause, at: TimeMs, grace_ms: u64) -> Self {
+        let StopCause { reason, detail } = cause;
+        Self {
+            reason,
+            detail,
+            at,
+            grace_ms,
+        }
+    }
+
+    /// What happened by it, with what speaks for it.
+    #[must_use]
+    pub fn explained(&self, what: &str) -> String {
+        let Self { reason, detail, .. } = self;
+        if detail.is_empty() {
+            return what.to_owned();
+        }
+        format!("{what}{}{detail}", reason.joint())
+    }
+
+    /// Why it was given.
+    #[must_use]
+    pub fn cause(&self) -> StopCause {
+        StopCause::new(self.reason.clone(), self.detail.clone())
+    }
 }
 
 /// One task of an attempt.

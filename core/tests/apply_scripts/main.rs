@@ -80,6 +80,7 @@ scripts! {
     member_swap_in_cells,
     member_swap_falls_back,
     member_swap_leaving,
+    member_swap_rank_0,
     member_swap_refused,
     moves,
     not_charged,

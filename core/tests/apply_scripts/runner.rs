@@ -16,6 +16,7 @@ use muster_core::command::{
     MemberSwap, Placement, Planned, SignalSender, StopReason, TaskOutcome, TaskPlacement,
     TaskReport,
 };
+use muster_core::desired;
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
     UnitIndex,
@@ -62,6 +63,7 @@ impl goldenscript::Runner for Runner {
             "pipelines" => Ok(self.pipelines()),
             "health" => Ok(self.health()),
             "ledger" => self.ledger(&mut args),
+            "meets" => self.meets(&mut args),
             "wait" => {
                 self.cluster.wait(args.positional()?);
                 Ok(String::new())
@@ -294,6 +296,30 @@ impl Runner {
             epoch: AttemptEpoch(args.key_or("epoch", epoch)?),
             task: task_placement(&at)?,
         }))
+    }
+
+    /// `meets HOST`: where the worker of a host is told that its tasks' gangs meet, and of which revision that is.
+    fn meets(&self, args: &mut Args<'_>) -> Result<String> {
+        let host = HostId(args.positional()?);
+        let known = self.cluster.state.host(host).ok_or("no such host")?;
+        let mut text = format!("host {host} as of r{}\n", known.desired_revision);
+        for task in desired::of_host(&self.cluster.state, host).tasks {
+            let rank = &task.rank;
+            let _ = writeln!(
+                text,
+                "  task {} at {}:{}{}{}",
+                task.key.task,
+                rank.master_address,
+                rank.master_port,
+                if task.released { "" } else { ", waits" },
+                if rank.awaits_port {
+                    ", awaits a port"
+                } else {
+                    ""
+                },
+            );
+        }
+        Ok(text)
     }
 
     fn place_all(&mut self, args: &mut Args<'_>) -> Result<String> {

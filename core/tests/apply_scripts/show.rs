@@ -128,9 +128,9 @@ impl Show {
                 epoch,
                 task,
                 host,
-                reason,
+                cause,
             } => {
-                let what = format!("task {task} on host {host} leaves: {reason}");
+                let what = format!("task {task} on host {host} leaves: {cause}");
                 (job, unit, epoch, what)
             }
             E::MemberVacated {
@@ -254,8 +254,15 @@ impl Show {
                 job,
                 unit,
                 epoch,
-                reason,
-            } => format!("{} stopping: {reason:?}", attempt(*job, *unit, *epoch)),
+                cause,
+            } => {
+                let detail = match &*cause.detail {
+                    "" => String::new(),
+                    detail => format!(", {detail}"),
+                };
+                let attempt = attempt(*job, *unit, *epoch);
+                format!("{attempt} stopping: {:?}{detail}", cause.reason)
+            }
             E::AttemptEnded {
                 job,
                 unit,

@@ -275,7 +275,7 @@ fn task_key(text: &str) -> Result<TaskKey, Box<dyn Error>> {
 }
 
 /// `12`, `12,stop:5000`, `12,ended`, `12,gpu:3`, `12,grace:300000`, `12,gang`, `12,gang,released,port:29500`,
-/// `12,master:a,host:a,host:b`.
+/// `12,master:a,host:a,host:b`, `12,master:a,awaits-port`.
 fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
     let key = task_key(key)?;
     let mut parts = said.split(',');
@@ -312,6 +312,7 @@ fn assignment(key: &str, said: &str) -> Result<TaskAssignment, Box<dyn Error>> {
             None if part == "gang" => assignment.barrier = true,
             None if part == "released" => assignment.released = true,
             Some(("port", port)) => assignment.rank.master_port = port.parse()?,
+            None if part == "awaits-port" => assignment.rank.awaits_port = true,
             None if part == "ended" => assignment.acknowledged = TaskPhase::Exited,
             Some(("stop", grace_ms)) => {
                 assignment.stop = Some(StopInstruction {

@@ -173,6 +173,7 @@ impl TryFrom<v1::RankInfo> for RankInfo {
             nodes: wire.nodes,
             master_address: wire.master_address,
             master_port,
+            awaits_port: wire.awaits_port,
         })
     }
 }
@@ -187,6 +188,7 @@ impl From<&RankInfo> for v1::RankInfo {
             nodes: rank.nodes,
             master_address: rank.master_address.clone(),
             master_port: u32::from(rank.master_port),
+            awaits_port: rank.awaits_port,
         }
     }
 }

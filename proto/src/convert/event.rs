@@ -27,7 +27,7 @@ twin_variants! {
         AttemptRunning { job: job_id, unit: unit, epoch: epoch },
         TaskExited { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, exit: exit },
         TaskLost { job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, detail: detail },
-        AttemptStopping { job: job_id, unit: unit, epoch: epoch, reason: reason },
+        AttemptStopping { job: job_id, unit: unit, epoch: epoch, cause: reason },
         AttemptEnded {
             job: job_id, unit: unit, epoch: epoch, hosts: host_ids, detail: detail, blame: blame,
         },
@@ -36,7 +36,7 @@ twin_variants! {
             job: job_id, unit: unit, epoch: epoch, retry: retry, retries_max: retries_max,
         },
         MemberLeaving {
-            job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, reason: reason,
+            job: job_id, unit: unit, epoch: epoch, task: task, host: host_id, cause: reason,
         },
         MemberVacated {
             job: job_id, unit: unit, epoch: epoch, task: task, member: member_epoch, host: host_id,

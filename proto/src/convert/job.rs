@@ -1,5 +1,6 @@
 //! Jobs, units and attempts as readers see them.
 
+use muster_core::command::{StopCause, StopReason};
 use muster_core::health::attribution::Blame;
 use muster_core::ids::{AttemptEpoch, HostId, TaskIndex, UnitIndex};
 use muster_core::state::{
@@ -99,7 +100,7 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
         number: attempt.number,
         placed_at_ms: attempt.placed_at.0,
         running_at_ms: attempt.running_at.map(|at| at.0),
-        stop: attempt.stop.as_ref().map(Into::into),
+        stop: attempt.stop.as_ref().map(|stop| stop_to_wire(state, stop)),
         tasks: attempt
             .tasks
             .iter()
@@ -118,6 +119,19 @@ fn attempt_to_wire(state: &State, attempt: &Attempt) -> v1::Attempt {
             .vacancy()
             .map(|vacancy| vacancy_to_wire(state, vacancy)),
     }
+}
+
+/// An order to stop, with its host by name.
+fn stop_to_wire(state: &State, stop: &StopOrder) -> v1::StopOrder {
+    let mut wire = v1::StopOrder::from(stop);
+    let host = match stop.reason {
+        StopReason::Drain { host } | StopReason::HostFault { host } => state.host(host),
+        _ => None,
+    };
+    if let (Some(reason), Some(host)) = (&mut wire.reason, host) {
+        reason.host = host.name.to_string();
+    }
+    wire
 }
 
 fn vacancy_to_wire(state: &State, vacancy: &Vacancy) -> v1::Vacancy {
@@ -293,7 +307,7 @@ pub(crate) fn port(field: &str, number: Option<u32>) -> Result<Option<u16>, Inva
 impl From<&StopOrder> for v1::StopOrder {
     fn from(stop: &StopOrder) -> Self {
         Self {
-            reason: Some((&stop.reason).into()),
+            reason: Some((&stop.cause()).into()),
             at_ms: stop.at.0,
             grace_ms: stop.grace_ms,
         }
@@ -304,11 +318,8 @@ impl TryFrom<v1::StopOrder> for StopOrder {
     type Error = InvalidField;
 
     fn try_from(wire: v1::StopOrder) -> Result<Self, InvalidField> {
-        Ok(Self {
-            reason: required("reason", wire.reason)?.try_into()?,
-            at: TimeMs(wire.at_ms),
-            grace_ms: wire.grace_ms,
-        })
+        let cause: StopCause = required("reason", wire.reason)?.try_into()?;
+        Ok(Self::new(cause, TimeMs(wire.at_ms), wire.grace_ms))
     }
 }
 

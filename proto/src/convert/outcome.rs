@@ -1,7 +1,7 @@
 //! Health, blocks, exits and the reasons for stopping.
 
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, Planned, SignalSender, StopReason,
+    Block, BlockTarget, Exit, GpuHealth, MemoryEnd, Planned, SignalSender, StopCause, StopReason,
 };
 use muster_core::ids::HostId;
 use muster_core::time::TimeMs;
@@ -189,6 +189,27 @@ impl From<&StopReason> for v1::StopReason {
             StopReason::NotSwapped => Kind::NotSwapped(Plain {}),
             StopReason::HostFault { host } => Kind::HostFaultId(host.get()),
         };
-        Self { kind: Some(kind) }
+        Self {
+            kind: Some(kind),
+            ..Self::default()
+        }
+    }
+}
+
+impl TryFrom<v1::StopReason> for StopCause {
+    type Error = InvalidField;
+
+    fn try_from(mut wire: v1::StopReason) -> Result<Self, InvalidField> {
+        let detail = std::mem::take(&mut wire.detail);
+        Ok(Self::new(wire.try_into()?, detail))
+    }
+}
+
+impl From<&StopCause> for v1::StopReason {
+    fn from(cause: &StopCause) -> Self {
+        Self {
+            detail: cause.detail.clone(),
+            ..(&cause.reason).into()
+        }
     }
 }

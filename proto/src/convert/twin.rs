@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use muster_core::command::{
-    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, Standing, StopReason, Victim,
+    Block, BlockTarget, Exit, GpuHealth, HostHealth, HostRegistration, Standing, StopCause,
+    StopReason, Victim,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -158,6 +159,17 @@ messages!(
     Topology,
     Standing
 );
+
+impl Twin<Option<v1::StopReason>> for StopCause {
+    fn to_wire(&self) -> Option<v1::StopReason> {
+        Some(self.into())
+    }
+
+    fn from_wire(field: &str, wire: Option<v1::StopReason>) -> Result<Self, InvalidField> {
+        let result = Self::try_from(required(field, wire)?);
+        result.map_err(|invalid| invalid.within(field))
+    }
+}
 
 impl<Wire, Core: Twin<Wire>> Twin<Wire> for Arc<Core> {
     fn to_wire(&self) -> Wire {

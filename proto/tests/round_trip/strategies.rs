@@ -660,7 +660,8 @@ pub(crate) fn beat() -> impl Strategy<Value = Beat> {
 }
 
 fn rank() -> impl Strategy<Value = RankInfo> {
-    (any::<[u32; 5]>(), text(), any::<u16>()).prop_map(|(numbers, master_address, master_port)| {
+    let master = (text(), any::<u16>(), any::<bool>());
+    (any::<[u32; 5]>(), master).prop_map(|(numbers, (master_address, master_port, awaits_port))| {
         RankInfo {
             rank: numbers[0],
             world_size: numbers[1],
@@ -669,6 +670,7 @@ fn rank() -> impl Strategy<Value = RankInfo> {
             nodes: numbers[4],
             master_address,
             master_port,
+            awaits_port,
         }
     })
 }

@@ -13,7 +13,7 @@ use muster_core::quota::{
 };
 use muster_core::spec::{JobSpec, Layout, Packing, Scheduling, Within};
 use muster_core::state::{
-    Claim, EventLog, History, HostClaim, Purpose, Queue, State, StateParts, Unit,
+    Claim, EventLog, History, HostClaim, Losses, Purpose, Queue, State, StateParts, Unit,
 };
 use muster_core::time::TimeMs;
 use muster_core::topology::{CellGroup, CellId, CellPlace, GpuMask, HostShape, Level, Topology};
@@ -274,7 +274,11 @@ pub(crate) fn state() -> State {
         time: TimeMs(4_900),
         kind,
     });
-    parts.events = EventLog::restore(Revision(38), vec![(Revision(39), events.collect())]);
+    parts.events = EventLog::restore(
+        Revision(38),
+        Losses::default(),
+        vec![(Revision(39), events.collect())],
+    );
     State::restore(parts)
 }
 

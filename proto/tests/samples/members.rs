@@ -68,7 +68,7 @@ pub(crate) fn kinds() -> Vec<EventKind> {
             epoch,
             task,
             host,
-            reason: StopReason::GpuFault { gpu: gpu(1) },
+            cause: super::because(StopReason::GpuFault { gpu: gpu(1) }),
         },
         EventKind::MemberVacated {
             job,
@@ -128,11 +128,11 @@ fn membership(attempt: &Attempt) -> Membership {
         joined: BTreeMap::from([(TaskIndex(0), joined)]),
         leaving: Some(Leaving {
             task: TaskIndex(1),
-            order: StopOrder {
-                reason: StopReason::Drain { host: HostId(2) },
-                at: TimeMs(4_100),
-                grace_ms: 30_000,
-            },
+            order: StopOrder::new(
+                super::because(StopReason::Drain { host: HostId(2) }),
+                TimeMs(4_100),
+                30_000,
+            ),
         }),
         vacancy: Some(Vacancy {
             run: TaskRun {

@@ -7,8 +7,8 @@ use std::sync::Arc;
 
 use muster_core::command::{
     Block, BlockTarget, CheckpointCommit, Command, Exit, GpuDescription, GpuHealth, HostHealth,
-    HostRegistration, Placement, Planned, Standing, StopReason, TaskOutcome, TaskPlacement,
-    TaskReport,
+    HostRegistration, Placement, Planned, Standing, StopCause, StopReason, TaskOutcome,
+    TaskPlacement, TaskReport,
 };
 use muster_core::ids::{
     AttemptEpoch, GpuUuid, HostId, JobId, LeadershipEpoch, ReplicaId, RequestId, TaskIndex,
@@ -21,6 +21,7 @@ use muster_core::time::TimeMs;
 use muster_core::topology::LearntTree;
 
 pub(crate) mod barrier;
+pub(crate) mod causes;
 pub(crate) mod cells;
 pub(crate) mod containers;
 pub(crate) mod health;
@@ -181,6 +182,11 @@ fn report(outcome: TaskOutcome) -> Command {
         task: TaskIndex(9),
         outcome,
     })
+}
+
+/// A cause of which nothing is told but the reason.
+pub(crate) const fn because(reason: StopReason) -> StopCause {
+    StopCause::new(reason, String::new())
 }
 
 pub(crate) fn stop(reason: StopReason) -> Command {

@@ -7,7 +7,7 @@ use muster_core::command::{Claiming, Command, Move, Moving, Standing, TaskPlacem
 use muster_core::event::{Event, EventKind};
 use muster_core::ids::{AttemptEpoch, HostId, JobId, Revision, TaskIndex, UnitIndex};
 use muster_core::quota::{Defragment, QueueConfig, QueueTree};
-use muster_core::state::{Claim, EventLog, HostClaim, Purpose, Queue, State, Unit};
+use muster_core::state::{Claim, EventLog, HostClaim, Losses, Purpose, Queue, State, Unit};
 use muster_core::time::TimeMs;
 
 use super::{JOB, LEADER, REQUEST, gpu};
@@ -149,6 +149,10 @@ pub(crate) fn state() -> State {
         time: TimeMs(4_900),
         kind,
     });
-    parts.events = EventLog::restore(Revision(38), vec![(Revision(39), events.collect())]);
+    parts.events = EventLog::restore(
+        Revision(38),
+        Losses::default(),
+        vec![(Revision(39), events.collect())],
+    );
     State::restore(parts)
 }

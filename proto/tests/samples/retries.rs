@@ -9,7 +9,7 @@ use muster_core::state::{Ledger, Loss, Reliability, Removal, State, StateParts, 
 
 use super::{JOB, LEADER};
 
-const DEFAULTS: JobDefaults = JobDefaults {
+pub(crate) const DEFAULTS: JobDefaults = JobDefaults {
     attempts_without_progress_max: 3,
     bad_checkpoints_max: 2,
     restore_window_ms: 600_000,

@@ -13,12 +13,12 @@ use muster_core::ids::{
 use muster_core::lifecycle::{JobPhase, TaskPhase, UnitPhase};
 use muster_core::state::{
     Answer, Attempt, CancelRequest, Checkpoint, EventLog, Gpu, HealthRules, Holder, Host, Job,
-    Leadership, Ledger, PastAttempt, Queue, Reliability, RestartReason, State, StateParts,
+    Leadership, Ledger, Losses, PastAttempt, Queue, Reliability, RestartReason, State, StateParts,
     StopOrder, StoredAnswer, TaskRun, Unit, UnitCounts,
 };
 use muster_core::time::TimeMs;
 
-use super::{REQUEST, block, exit, fault, gpu, spec};
+use super::{REQUEST, because, block, exit, fault, gpu, spec};
 
 const JOB: JobId = JobId(20);
 const EPOCH: AttemptEpoch = AttemptEpoch(25);
@@ -42,7 +42,7 @@ pub(crate) fn parts() -> StateParts {
         hosts: vec![host(HostId(1), 0), host(HostId(2), 2)],
         queues: vec![queue("default", 0), queue("research", 2)],
         requests: answers(),
-        events: EventLog::restore(Revision(6), events()),
+        events: EventLog::restore(Revision(6), Losses::default(), events()),
         history_half_life_ms: None,
         defragment: None,
         job_defaults: None,
@@ -182,11 +182,11 @@ fn attempt() -> Attempt {
         number: 2,
         placed_at: TimeMs(3_000),
         running_at: Some(TimeMs(3_100)),
-        stop: Some(StopOrder {
-            reason: StopReason::GpuFault { gpu: gpu(1) },
-            at: TimeMs(4_000),
-            grace_ms: 45_000,
-        }),
+        stop: Some(StopOrder::new(
+            because(StopReason::GpuFault { gpu: gpu(1) }),
+            TimeMs(4_000),
+            45_000,
+        )),
         tasks: vec![
             task(0, TaskPhase::Running, None),
             task(1, TaskPhase::Exited, Some(exit())),
@@ -341,7 +341,7 @@ fn job_kinds() -> Vec<EventKind> {
             job,
             unit,
             epoch,
-            reason: StopReason::Drain { host: HostId(2) },
+            cause: because(StopReason::Drain { host: HostId(2) }),
         },
         EventKind::AttemptEnded {
             job,

@@ -171,9 +171,9 @@ impl Changes {
                     .extend(blame.map(|blame| (blame.class, blame.charge, blame.step)));
             }
             EventKind::AttemptStopping {
-                job, unit, reason, ..
+                job, unit, cause, ..
             } => {
-                self.preempted += u64::from(*reason == StopReason::Preempted);
+                self.preempted += u64::from(cause.reason == StopReason::Preempted);
                 self.add_attempt(state, *job, *unit);
             }
             _ => {}

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use bytes::{Bytes, BytesMut};
 use futures::{Stream, StreamExt as _};
 use muster_core::spec::JobSpec;
-use muster_core::state::{EventLog, RequestLog, State};
+use muster_core::state::{EventLog, Losses, RequestLog, State};
 use muster_proto::log::write_state;
 use muster_proto::v1;
 use muster_proto::v1::export_state_response::Part;
@@ -74,7 +74,7 @@ fn send(mut head: v1::ExportHead, state: State, sender: &Sender) -> io::Result<(
 /// The state without what is nobody's business (environment variables often hold keys) and without what a fork has
 /// no use for.
 fn public(mut state: State) -> State {
-    state.events = EventLog::restore(state.revision, Vec::new());
+    state.events = EventLog::restore(state.revision, Losses::default(), Vec::new());
     state.requests = RequestLog::default();
     let secretive: Vec<_> = state
         .jobs

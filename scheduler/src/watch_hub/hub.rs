@@ -100,7 +100,7 @@ impl WatchHub {
         }
         let from = from.unwrap_or(state.revision);
         // Only asks whether the events are there; they are read later.
-        state.events.after(from)?.next();
+        state.events.require_after(from, &filter.jobs)?;
         let (queue, live) = mpsc::channel(self.buffer_revisions);
         let is_too_slow = Arc::new(AtomicBool::new(false));
         let subscriber = Subscriber {

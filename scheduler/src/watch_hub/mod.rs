@@ -20,7 +20,7 @@ mod tests {
 
     use muster_core::event::{Event, EventKind};
     use muster_core::ids::{JobId, Revision};
-    use muster_core::state::{EventLog, State};
+    use muster_core::state::{Compacted, EventLog, Losses, State};
     use muster_core::time::TimeMs;
     use tokio::sync::watch;
     use tokio_util::sync::CancellationToken;
@@ -41,7 +41,7 @@ mod tests {
         let events = (compacted + 1..=revision).map(|at| (Revision(at), finished(at, at % 2)));
         State {
             revision: Revision(revision),
-            events: EventLog::restore(Revision(compacted), events.collect()),
+            events: EventLog::restore(Revision(compacted), Losses::default(), events.collect()),
             ..State::default()
         }
     }
@@ -90,6 +90,44 @@ mod tests {
         assert!(matches!(gone, Err(SubscribeError::Compacted(_))));
         let there = hub.subscribe(|| state(4, 9), Some(Revision(4)), WatchFilter::default());
         assert!(there.is_ok());
+    }
+
+    #[tokio::test]
+    async fn only_who_wants_what_was_dropped_is_refused() {
+        let hub = WatchHub::new(Revision(9), 10, 100);
+        // Job 1 lost its events up to revision 5; those of job 0 are all there.
+        let state = || {
+            let losses = Losses {
+                settled_up_to: Revision(6),
+                marks: vec![(Some(JobId(1)), Revision(5))],
+            };
+            let kept = (1..=9).filter(|at| at % 2 == 0 || *at > 5);
+            let events = kept.map(|at| (Revision(at), finished(at, at % 2)));
+            State {
+                revision: Revision(9),
+                events: EventLog::restore(Revision(0), losses, events.collect()),
+                ..State::default()
+            }
+        };
+        let watch = |from: u64, jobs: &[u64]| {
+            let filter = WatchFilter {
+                jobs: jobs.iter().copied().map(JobId).collect(),
+                ..WatchFilter::default()
+            };
+            hub.subscribe(state, Some(Revision(from)), filter)
+        };
+        for (from, jobs) in [(0, &[1][..]), (4, &[1]), (4, &[0, 1]), (4, &[])] {
+            let gone = watch(from, jobs).err();
+            let compacted = Revision(5);
+            let expected = SubscribeError::Compacted(Compacted { compacted });
+            assert_eq!(gone, Some(expected), "after {from}, of {jobs:?}");
+        }
+        let mut other = watch(0, &[0]).unwrap();
+        assert_eq!(revisions(&mut other, 4).await, vec![2, 4, 6, 8]);
+        let mut own = watch(5, &[1]).unwrap();
+        assert_eq!(revisions(&mut own, 2).await, vec![7, 9]);
+        let mut all = watch(5, &[]).unwrap();
+        assert_eq!(revisions(&mut all, 4).await, vec![6, 7, 8, 9]);
     }
 
     #[tokio::test]

@@ -96,14 +96,14 @@ impl Subscription {
         }
         let log = self.log.as_ref()?;
         let upto = self.joined_at;
-        // The log is a copy from when the watch began: nothing can be compacted away meanwhile.
-        if let Ok(revisions) = log.after(self.position) {
-            self.caught_up = revisions
-                .take_while(|(revision, _)| *revision <= upto)
-                .take(CATCH_UP_REVISIONS)
-                .map(|(revision, events)| Delivery::Events(revision, Arc::clone(events)))
-                .collect();
-        }
+        // The log is a copy from when the watch began, which was found to have all that it wants: nothing can be compacted away
+        // meanwhile.
+        let revisions = log.kept_after(self.position);
+        self.caught_up = revisions
+            .take_while(|(revision, _)| *revision <= upto)
+            .take(CATCH_UP_REVISIONS)
+            .map(|(revision, events)| Delivery::Events(revision, Arc::clone(events)))
+            .collect();
         if self.caught_up.is_empty() {
             self.log = None;
             return Some(Delivery::Bookmark(self.position.max(upto)));

@@ -310,14 +310,14 @@ impl Course {
                 job,
                 unit,
                 epoch,
-                reason,
+                cause,
             } => {
                 let key = AttemptKey {
                     job: *job,
                     unit: *unit,
                     epoch: *epoch,
                 };
-                self.stopping(key, reason)?;
+                self.stopping(key, &cause.reason)?;
             }
             EventKind::MemberLeaving {
                 job,

@@ -31,7 +31,7 @@ impl World<'_> {
     fn take(&mut self, event: &EventKind) -> Result<(), SimulateError> {
         match event {
             EventKind::AttemptPlaced { job, epoch, .. } => self.begin(*job, *epoch)?,
-            EventKind::AttemptStopping { job, reason, .. } => self.stop(*job, reason)?,
+            EventKind::AttemptStopping { job, cause, .. } => self.stop(*job, &cause.reason)?,
             EventKind::AttemptEnded { job, hosts, .. } => self.attempt_ended(*job, hosts),
             EventKind::UnitRequeued { job, reason, .. } => {
                 if let Some(position) = self.positions.get(job) {

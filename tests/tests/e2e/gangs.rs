@@ -1,6 +1,7 @@
 //! Gangs begin together, know each other, and are not hurt by a member that cannot be prepared.
 
 use std::path::Path;
+use std::time::Duration;
 
 use muster_client::{Client, WatchFilter, WatchUpdate};
 use muster_core::ids::{JobId, Revision};
@@ -9,6 +10,8 @@ use muster_proto::v1::event::Kind;
 use muster_tests::{
     Cluster, Shape, eventually, is_alive, kill, muster_binary, only_attempt, shell, submit,
 };
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
+use tokio::net::UnixStream;
 
 const THREE_WORKERS: Shape = Shape {
     replicas: 3,
@@ -248,6 +251,24 @@ async fn hosts_of_gang(folder: &Path, fits: impl Fn(&[String]) -> bool) -> Vec<S
     .await
 }
 
+/// The address of a host that `use_hosts_of_different_addresses` adds.
+fn address_of(host: &str) -> String {
+    format!("127.0.0.1{}", host.strip_prefix("host").unwrap())
+}
+
+/// Puts four hosts that differ in their addresses in place of the only one.
+async fn use_hosts_of_different_addresses(cluster: &mut Cluster, client: &Client) {
+    cluster.workers[0].kill();
+    let names = ["host1", "host2", "host3", "host4"];
+    for name in names {
+        let worker = cluster.add_worker(name, |settings| {
+            settings["address"] = address_of(name).into();
+        });
+        cluster.workers[worker].start();
+    }
+    only_these_are_up(client, &names).await;
+}
+
 #[tokio::test]
 async fn survivors_learn_where_a_new_member_is() {
     let mut cluster = Cluster::start(Shape {
@@ -256,16 +277,7 @@ async fn survivors_learn_where_a_new_member_is() {
     })
     .await;
     let client = cluster.client().await;
-    // Hosts that differ in their addresses.
-    cluster.workers[0].kill();
-    let address_of = |host: &str| format!("127.0.0.1{}", host.strip_prefix("host").unwrap());
-    for name in ["host1", "host2", "host3", "host4"] {
-        let worker = cluster.add_worker(name, |settings| {
-            settings["address"] = address_of(name).into();
-        });
-        cluster.workers[worker].start();
-    }
-    only_these_are_up(&client, &["host1", "host2", "host3", "host4"]).await;
+    use_hosts_of_different_addresses(&mut cluster, &client).await;
     let folder = cluster.write("out", "");
     let folder = folder.parent().unwrap().to_owned();
     let script = format!(
@@ -311,4 +323,68 @@ async fn survivors_learn_where_a_new_member_is() {
     let heard: serde_json::Value = serde_json::from_str(&heard).unwrap();
     assert_eq!(heard["master_addr"], *before[0]);
     std::fs::write(folder.join("done"), "").unwrap();
+}
+
+/// The lines that a task's control socket says to who watches its gang.
+async fn watch_gang(socket: &str) -> Lines<BufReader<UnixStream>> {
+    let mut stream = UnixStream::connect(socket).await.unwrap();
+    let word = b"{\"op\":\"watch\",\"gang\":true}\n";
+    stream.write_all(word).await.unwrap();
+    let mut lines = BufReader::new(stream).lines();
+    let answer = lines.next_line().await.unwrap();
+    assert_eq!(answer.as_deref(), Some("{\"ok\":true}"));
+    lines
+}
+
+#[tokio::test]
+async fn survivors_hear_once_where_a_new_rank_0_is() {
+    let mut cluster = Cluster::start(Shape {
+        workers: 1,
+        ..THREE_WORKERS
+    })
+    .await;
+    let client = cluster.client().await;
+    use_hosts_of_different_addresses(&mut cluster, &client).await;
+    let folder = cluster.write("out", "");
+    let folder = folder.parent().unwrap().to_owned();
+    let script = format!(
+        "echo $MUSTER_CTL_SOCK > FOLDER/socket-$RANK
+         echo $MASTER_ADDR $MASTER_PORT > FOLDER/meets-$RANK-$MUSTER_EPOCH
+         {LIVES}"
+    );
+    let mut spec = gang(&script.replace("FOLDER", folder.to_str().unwrap()));
+    spec.lifecycle.get_or_insert_default().member_swap = true;
+    spec.retry = Some(v1::RetryPolicy {
+        retries_max: 1,
+        backoff_ms: 1,
+    });
+    let job = submit(&client, spec).await;
+    let [first, _, _] = {
+        let lives = eventually("all members", async || {
+            let lives = (0..3).map(|rank| life(&folder, rank));
+            lives.collect::<Option<Vec<_>>>()
+        });
+        <[_; 3]>::try_from(lives.await).unwrap()
+    };
+    let socket = std::fs::read_to_string(folder.join("socket-1")).unwrap();
+    let mut lines = watch_gang(socket.trim()).await;
+
+    kill(first.1);
+    let successor = eventually("a new rank 0", async || {
+        life(&folder, 0).filter(|it| it.0 > first.0)
+    })
+    .await;
+    let meets = std::fs::read_to_string(folder.join(format!("meets-0-{}", successor.0))).unwrap();
+    let (address, port) = meets.trim().split_once(' ').unwrap();
+    let mut heard = Vec::new();
+    let word = tokio::time::timeout(Duration::from_secs(30), lines.next_line()).await;
+    heard.extend(word.expect("the word of it").unwrap());
+    // What it hears until its end tells that there was no other word.
+    std::fs::write(folder.join("done"), "").unwrap();
+    client.wait_job(job).await.unwrap();
+    while let Ok(Some(line)) = lines.next_line().await {
+        heard.push(line);
+    }
+    let expected = format!(r#"{{"gang":{{"master_addr":"{address}","master_port":{port}}}}}"#);
+    assert_eq!(heard, [expected]);
 }

@@ -114,6 +114,13 @@ async fn a_preempted_training_comes_back_from_its_checkpoint() {
     assert_eq!(unit.past.len(), 2, "{unit:?}");
     assert_eq!(unit.failures, 0, "a preemption is not charged");
     assert_eq!(unit.past[0].exit.as_ref().unwrap().code, Some(75));
+    // Its own story says for whom it had to go.
+    let whom = format!("job {urgent} (");
+    assert!(unit.past[0].detail.contains(&whom), "{unit:?}");
+    let told = cluster.muster(&["job", "events", &training.to_string()]);
+    let told = told.await.ok();
+    let stopping = { told.lines() }.find(|line| line.contains("attempt_stopping"));
+    assert!(stopping.unwrap().contains(&whom), "{told}");
     let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();
     assert_eq!(report["restarts"], 1, "{report}");
     let resumed_from = report["resumed_from"].as_u64().unwrap();

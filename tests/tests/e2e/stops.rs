@@ -56,6 +56,17 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     assert_eq!((unit.attempts, unit.failures), (2, 0));
     assert_eq!(unit.past[0].hosts, std::slice::from_ref(&host));
     assert_ne!(unit.past[1].hosts, std::slice::from_ref(&host));
+    // Its own story says where, by whom and why.
+    assert!(unit.past[0].detail.contains("a new disk"), "{unit:?}");
+    let told = cluster.muster(&["job", "events", &job.to_string()]);
+    let told = told.await.ok();
+    let stopping = { told.lines() }.find(|line| line.contains("attempt_stopping"));
+    let stopping = stopping.unwrap();
+    assert!(
+        stopping.contains(&format!("host {host} is drained by ")),
+        "{told}"
+    );
+    assert!(stopping.contains(": a new disk"), "{told}");
     let listed = cluster.muster(&["host", "list"]).await.ok();
     let line = listed.lines().find(|line| line.contains(&host)).unwrap();
     assert!(line.contains("a new disk"), "{listed}");

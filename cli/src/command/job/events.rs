@@ -144,7 +144,7 @@ impl Printer {
     /// Older events are gone: says so, and goes on with those that are left.
     fn skip_to(&self, compacted: Revision) -> Watch {
         self.screen.progress(&format!(
-            "note: events up to revision {compacted} are forgotten; begins after that"
+            "note: some events up to revision {compacted} are forgotten; begins after that"
         ));
         self.client
             .watch(Some(compacted), self.watch_filter.clone())
@@ -202,9 +202,13 @@ fn host_ids(event: &v1::Event) -> Vec<u32> {
     use v1::event::Kind;
     match &event.kind {
         Some(Kind::AttemptPlaced(event)) => event.host_ids.clone(),
+        Some(Kind::TaskPrepared(event)) => vec![event.host_id],
         Some(Kind::TaskStarted(event)) => vec![event.host_id],
         Some(Kind::TaskExited(event)) => vec![event.host_id],
         Some(Kind::TaskLost(event)) => vec![event.host_id],
+        Some(Kind::MemberLeaving(event)) => vec![event.host_id],
+        Some(Kind::MemberVacated(event)) => vec![event.host_id],
+        Some(Kind::MemberSwapped(event)) => vec![event.host_id, event.from_host_id],
         _ => Vec::new(),
     }
 }

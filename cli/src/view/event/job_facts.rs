@@ -13,7 +13,7 @@ use crate::view::{BlameView, describe_exit, describe_stop, job_phase, phase_tone
 pub(super) fn of(kind: &Kind, hosts: &HostNames) -> Option<Facts> {
     let (job, facts) = job_level(kind)
         .or_else(|| attempt_level(kind, hosts))
-        .or_else(|| retry_level(kind))
+        .or_else(|| retry_level(kind, hosts))
         .or_else(|| ground_level(kind))
         .or_else(|| task_level(kind, hosts))?;
     Some(Facts {
@@ -132,9 +132,11 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
             )
         }
         Kind::AttemptStopping(event) => {
-            let reason = event.reason.as_ref().map(describe_stop).unwrap_or_default();
-            let text = format!("unit {}: {reason}", event.unit);
-            let detail = json!({"unit": event.unit, "epoch": event.epoch, "reason": reason});
+            let (why, cause) = stopped(event.reason.as_ref(), hosts);
+            let text = format!("unit {}: {why}", event.unit);
+            let detail = json!({
+                "unit": event.unit, "epoch": event.epoch, "reason": why, "detail": cause,
+            });
             (
                 event.job_id,
                 facts("attempt_stopping", Tone::Waiting, text, detail),
@@ -158,6 +160,19 @@ fn attempt_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     })
 }
 
+/// Why something is stopped, with its host by name, and what alone speaks for it.
+fn stopped(reason: Option<&v1::StopReason>, hosts: &HostNames) -> (String, String) {
+    use v1::stop_reason::Kind::{DrainHostId, HostFaultId};
+    let Some(reason) = reason else {
+        return (String::new(), String::new());
+    };
+    let mut reason = reason.clone();
+    if let Some(DrainHostId(id) | HostFaultId(id)) = reason.kind {
+        reason.host = host_name(id, hosts);
+    }
+    (describe_stop(&reason), reason.detail)
+}
+
 /// Whose fault an end was, with its host by name.
 fn blamed(blame: v1::Blame, hosts: &HostNames) -> BlameView {
     let kind = { blame.component.as_ref() }.and_then(|component| component.kind.as_ref());
@@ -170,7 +185,7 @@ fn blamed(blame: v1::Blame, hosts: &HostNames) -> BlameView {
     BlameView::from(v1::Blame { host, ..blame })
 }
 
-fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
+fn retry_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     Some(match kind {
         Kind::UnitRequeued(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
@@ -193,19 +208,21 @@ fn retry_level(kind: &Kind) -> Option<(u64, Facts)> {
                 facts("unit_retried", Tone::Waiting, text, detail),
             )
         }
-        other => return member_level(other),
+        other => return member_level(other, hosts),
     })
 }
 
-fn member_level(kind: &Kind) -> Option<(u64, Facts)> {
+fn member_level(kind: &Kind, hosts: &HostNames) -> Option<(u64, Facts)> {
     Some(match kind {
         Kind::MemberLeaving(event) => {
             let (unit, task) = (event.unit, event.task);
-            let why = event.reason.as_ref().map(describe_stop).unwrap_or_default();
-            let text = format!("task {task}: told to stop while the others go on ({why})");
+            let (why, cause) = stopped(event.reason.as_ref(), hosts);
+            let host = host_name(event.host_id, hosts);
+            let text =
+                format!("task {task} on {host}: told to stop while the others go on ({why})");
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "task": task, "host_id": event.host_id,
-                "reason": why,
+                "reason": why, "detail": cause,
             });
             let facts = facts("member_leaving", Tone::Waiting, text, detail);
             (event.job_id, facts)
@@ -213,8 +230,9 @@ fn member_level(kind: &Kind) -> Option<(u64, Facts)> {
         Kind::MemberVacated(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
             let (unit, task) = (event.unit, event.task);
+            let host = host_name(event.host_id, hosts);
             let text = format!(
-                "task {task}: gone, its place is vacant while the others go on ({reason}): {}",
+                "task {task} on {host}: gone, its place is vacant while the others go on ({reason}): {}",
                 event.detail
             );
             let detail = json!({
@@ -228,14 +246,16 @@ fn member_level(kind: &Kind) -> Option<(u64, Facts)> {
         Kind::MemberSwapped(event) => {
             let reason = word(event.reason().as_str_name(), "RESTART_REASON_");
             let (unit, task) = (event.unit, event.task);
+            let (host, from) = (event.host_id, event.from_host_id);
             let text = format!(
-                "task {task}: swapped, runs on host {} with {} GPUs ({reason})",
-                event.host_id, event.gpus
+                "task {task}: swapped, runs on {} with {} GPUs after {} ({reason})",
+                host_name(host, hosts),
+                event.gpus,
+                host_name(from, hosts)
             );
             let detail = json!({
                 "unit": unit, "epoch": event.epoch, "task": task, "member_epoch": event.member_epoch,
-                "host_id": event.host_id, "from_host_id": event.from_host_id, "gpus": event.gpus,
-                "reason": reason,
+                "host_id": host, "from_host_id": from, "gpus": event.gpus, "reason": reason,
             });
             let facts = facts("member_swapped", Tone::Plain, text, detail);
             (event.job_id, facts)

@@ -1,9 +1,9 @@
 //! What follows from a decision about health.
 
 use super::{Place, deed};
-use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
-use crate::command::{Block, StopReason};
+use crate::apply::{Step, words};
+use crate::command::{Block, StopCause, StopReason};
 use crate::event::{EventKind, HealthNote};
 use crate::health::book::{self, Book, Effect};
 use crate::health::component::{Condition, Held, Phase, Refusal};
@@ -191,11 +191,12 @@ impl Step<'_> {
             self.stop_holder(*uuid);
             return;
         }
-        let reason = StopReason::HostFault { host };
+        let detail = words::accusation(self.state.health.condition(component));
+        let cause = StopCause::new(StopReason::HostFault { host }, detail);
         for (job, unit) in self.units_on(host) {
-            let grace_ms = grace_ms(&self.job_mut(job).spec, &reason);
+            let grace_ms = grace_ms(&self.job_mut(job).spec, &cause.reason);
             let member = self.only_member_on((job, unit), host);
-            self.order_stop_at((job, unit), member, reason.clone(), grace_ms);
+            self.order_stop_at((job, unit), member, cause.clone(), grace_ms);
         }
     }
 

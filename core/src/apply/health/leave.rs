@@ -2,15 +2,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
-use crate::command::StopReason;
+use crate::apply::{Step, words};
+use crate::command::{StopCause, StopReason};
 use crate::feasibility::{Asker, Freed};
-use crate::health::component::Phase;
+use crate::health::component::{Condition, Phase};
 use crate::health::{Component, DAY_MS};
 use crate::ids::{HostId, JobId, TaskIndex, UnitIndex};
 use crate::state::{Host, Job, State, TaskRun};
-use crate::time::TimeMs;
 
 /// How long work that saves itself waits for room elsewhere: what is drained is only suspected, and the work goes on meanwhile.
 /// From then on it leaves with its next checkpoint all the same. A day: our proposal.
@@ -24,20 +23,30 @@ struct Held {
     memory_mib: u64,
 }
 
+/// What of a unit is to go on elsewhere.
+struct Leave {
+    host: HostId,
+    /// The only member that would have to leave.
+    member: Option<TaskIndex>,
+    /// By which rule.
+    detail: String,
+}
+
 impl Step<'_> {
     /// A unit has just saved its work: what of it runs where a rule drains goes on elsewhere. What saves nothing is left to its
     /// end, however long that takes.
     pub(in crate::apply) fn leave_what_drains(&mut self, id: (JobId, UnitIndex)) {
-        let Some((host, member)) = self.departure_of(id) else {
+        let Some(leave) = self.departure_of(id) else {
             return;
         };
-        let reason = StopReason::Drain { host };
-        let grace_ms = grace_ms(&self.job_mut(id.0).spec, &reason);
-        self.order_stop_at(id, member, reason, grace_ms);
+        let reason = StopReason::Drain { host: leave.host };
+        let cause = StopCause::new(reason, leave.detail);
+        let grace_ms = grace_ms(&self.job_mut(id.0).spec, &cause.reason);
+        self.order_stop_at(id, leave.member, cause, grace_ms);
     }
 
-    /// From where a unit is to go on elsewhere, and the only member that would have to leave; none if it is to stay.
-    fn departure_of(&self, (id, index): (JobId, UnitIndex)) -> Option<(HostId, Option<TaskIndex>)> {
+    /// From where a unit is to go on elsewhere; none if it is to stay.
+    fn departure_of(&self, (id, index): (JobId, UnitIndex)) -> Option<Leave> {
         let state = &*self.state;
         if !state.health.has_conditions() {
             return None;
@@ -50,27 +59,30 @@ impl Step<'_> {
             return None;
         }
         let alive = attempt.tasks.iter().filter(|run| !run.phase.is_terminal());
-        let drained: Vec<(&TaskRun, TimeMs)> = alive
-            .filter_map(|run| Some((run, drained_since(state, run)?)))
+        let drained: Vec<(&TaskRun, &Condition)> = alive
+            .filter_map(|run| Some((run, draining(state, run)?)))
             .collect();
-        let (first, since) = drained.iter().min_by_key(|(_, since)| *since)?;
-        let member = (drained.len() == 1).then_some(first.task);
-        let is_patient = state.time.since(*since) < PATIENCE_MS;
+        let (first, condition) = drained.iter().min_by_key(|(_, it)| it.since)?;
+        let is_patient = state.time.since(condition.since) < PATIENCE_MS;
         let leaving = drained.iter().map(|(run, _)| *run);
         if is_patient && !has_room(state, (job, index), leaving) {
             return None;
         }
-        Some((first.host, member))
+        Some(Leave {
+            host: first.host,
+            member: (drained.len() == 1).then_some(first.task),
+            detail: words::by(&words::accusation(Some(condition)), ""),
+        })
     }
 }
 
-/// Since when a rule waits for a task to end: on its host, or on a GPU of it.
-fn drained_since(state: &State, run: &TaskRun) -> Option<TimeMs> {
+/// By what a rule waits for a task to end: on its host, or on a GPU of it. Of several the first.
+fn draining<'a>(state: &'a State, run: &TaskRun) -> Option<&'a Condition> {
     let gpus = run.gpus.iter().copied().map(Component::Gpu);
     let places = gpus.chain([Component::Host(run.host)]);
     let conditions = places.filter_map(|place| state.health.condition(&place));
     let draining = conditions.filter(|condition| condition.phase == Phase::Draining);
-    draining.map(|condition| condition.since).min()
+    draining.min_by_key(|condition| condition.since)
 }
 
 /// Whether as many hosts as tasks leave have room for what any of those holds. That is a look, not a plan: what the tasks have

@@ -10,8 +10,8 @@ use muster_core::ids::{
     HostId, JobId, LeadershipEpoch, PipelineId, ReplicaId, RequestId, Revision,
 };
 use muster_core::state::{
-    Answer, EventLog, HealthRules, Job, Leadership, Reliability, State, StateParts, StoredAnswer,
-    Unit,
+    Answer, EventLog, HealthRules, Job, Leadership, Losses, Reliability, State, StateParts,
+    StoredAnswer, Unit,
 };
 use muster_core::time::TimeMs;
 
@@ -30,6 +30,7 @@ pub(super) struct Builder {
     parts: StateParts,
     models: Models,
     compacted: Revision,
+    losses: Losses,
     events: Vec<(Revision, Arc<[Event]>)>,
     /// Events of the revision that is being read.
     open_events: Vec<Event>,
@@ -61,6 +62,10 @@ impl Builder {
             parts,
             models: Models::default(),
             compacted: Revision(head.events_compacted),
+            losses: Losses {
+                settled_up_to: Revision(head.events_settled),
+                marks: head.event_marks.iter().map(mark_from_wire).collect(),
+            },
             events: Vec::new(),
             open_events: Vec::new(),
             open_job: None,
@@ -114,7 +119,7 @@ impl Builder {
     pub(super) fn finish(mut self) -> Field<State> {
         self.close_job()?;
         self.close_revision();
-        self.parts.events = EventLog::restore(self.compacted, self.events);
+        self.parts.events = EventLog::restore(self.compacted, self.losses, self.events);
         Ok(State::restore(self.parts))
     }
 
@@ -195,6 +200,17 @@ fn answer_from_wire(wire: v1::StoredAnswer) -> Field<(RequestId, StoredAnswer)> 
         answer,
     };
     Ok((unpack_request("answer.request", &wire.request)?, stored))
+}
+
+pub(super) fn mark_to_wire((job, mark): (Option<JobId>, Revision)) -> v1::EventMark {
+    v1::EventMark {
+        job_id: job.map(JobId::get),
+        compacted: mark.get(),
+    }
+}
+
+fn mark_from_wire(wire: &v1::EventMark) -> (Option<JobId>, Revision) {
+    (wire.job_id.map(JobId), Revision(wire.compacted))
 }
 
 pub(super) fn event_to_wire(event: &Event) -> v1::Event {

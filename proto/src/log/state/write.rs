@@ -8,7 +8,7 @@ use muster_core::topology::Topology;
 use prost::Message;
 
 use super::format::format_of;
-use super::parts::{answer_to_wire, event_to_wire, part_to_wire};
+use super::parts::{answer_to_wire, event_to_wire, mark_to_wire, part_to_wire};
 use super::{MAGIC, RECORD_BYTES_MAX, TASKS_PER_RECORD_MAX, host, job, queue};
 use crate::convert::ledger::ledger_to_wire;
 use crate::log::v1::state_record::Kind;
@@ -21,13 +21,16 @@ use crate::log::{claim, defaults, v1};
 /// the state holds exclude.
 pub fn write_state(state: &State, sink: &mut dyn Write) -> io::Result<()> {
     let mut writer = Writer::begin(format_of(state), sink)?;
+    let losses = state.events.losses();
     writer.record(Kind::Head(v1::StateHead {
         revision: state.revision.get(),
         time_ms: state.time.0,
         leader_replica: state.leadership.replica.get(),
         leader_epoch: state.leadership.epoch.get(),
         leader_since_ms: state.leadership.since.0,
-        events_compacted: state.events.compacted().get(),
+        events_compacted: state.events.floor().get(),
+        events_settled: losses.settled_up_to.get(),
+        event_marks: losses.marks.into_iter().map(mark_to_wire).collect(),
         history_half_life_ms: state.history_half_life_ms,
         defragment: state.defragment.map(Into::into),
         job_defaults: state.job_defaults.map(defaults::to_wire),

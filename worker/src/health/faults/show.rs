@@ -34,9 +34,9 @@ pub(super) fn event(kind: &EventKind, job_name: &dyn Fn(JobId) -> String) -> Opt
             ..
         } => format!("{}/{unit} placed on {}", job_name(*job), hosts(on)),
         EventKind::AttemptStopping {
-            job, unit, reason, ..
+            job, unit, cause, ..
         } => {
-            let reason = match reason {
+            let reason = match &cause.reason {
                 muster_core::command::StopReason::GpuFault { gpu: uuid } => {
                     format!("{} is unfit", gpu(*uuid))
                 }

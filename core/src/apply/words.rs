@@ -1,0 +1,149 @@
+//! What people are told of ends, and of orders to stop: who gave them, and what speaks for them.
+//!
+//! It is made of the state and the command alone: all replicas say the same.
+
+use std::sync::Arc;
+
+use imbl::OrdMap;
+
+use crate::command::{Exit, MemoryEnd, StopReason};
+use crate::health::Component;
+use crate::health::component::Condition;
+use crate::ids::{HostId, UnitIndex};
+use crate::lifecycle::TaskPhase;
+use crate::spec::JobSpec;
+use crate::state::{Attempt, Host, Job, TaskRun};
+
+/// All hosts, for their names.
+pub(super) type Hosts = OrdMap<HostId, Arc<Host>>;
+
+/// Who wanted something, and why.
+pub(super) fn by(author: &str, reason: &str) -> String {
+    if reason.is_empty() {
+        return format!("by {author}");
+    }
+    format!("by {author}: {reason}")
+}
+
+/// For whom room is made.
+pub(super) fn claimant(job: &Job, unit: UnitIndex) -> String {
+    let JobSpec {
+        name,
+        queue,
+        priority,
+        ..
+    } = job.spec.as_ref();
+    format!(
+        "job {} ({name}), unit {unit}, of queue {queue} with priority {priority}",
+        job.id
+    )
+}
+
+/// Which rule found what on a component; empty if nothing is known of it.
+pub(super) fn accusation(condition: Option<&Condition>) -> String {
+    let found = condition.and_then(Condition::accusation);
+    found.map_or_else(String::new, |found| {
+        let (rule, evidence) = (&*found.rule, &*found.evidence);
+        match (rule, evidence) {
+            ("", evidence) => evidence.to_owned(),
+            (rule, "") => format!("rule {rule}"),
+            (rule, evidence) => format!("rule {rule}: {evidence}"),
+        }
+    })
+}
+
+/// What of an attempt took too long, by the reason for which it is stopped; empty for other reasons.
+pub(super) fn overdue(
+    hosts: &Hosts,
+    (job, attempt): (&Job, &Attempt),
+    reason: &StopReason,
+) -> String {
+    match reason {
+        StopReason::RunTime => {
+            let span_ms = job.spec.scheduling.run_time_ms_max;
+            span_ms.map_or_else(String::new, |it| format!("{it} ms (run_time_ms_max)"))
+        }
+        StopReason::Assembly => not_begun(hosts, attempt),
+        StopReason::NotSwapped => match attempt.vacancy() {
+            Some(vacancy) => vacancy.detail.clone(),
+            None => not_begun(hosts, attempt),
+        },
+        _ => String::new(),
+    }
+}
+
+/// How many of an attempt's tasks do not run, and which is the first of them.
+fn not_begun(hosts: &Hosts, attempt: &Attempt) -> String {
+    let mut waiting = attempt.tasks.iter().filter(|run| !run.phase.has_begun());
+    let Some(first) = waiting.next() else {
+        return String::new();
+    };
+    let (count, all) = (1 + waiting.count(), attempt.tasks.len());
+    let host = host_name(first.host, hosts);
+    let task = first.task;
+    format!("{count} of {all} do not run, the first of them task {task} on host {host}")
+}
+
+/// What people call a component.
+pub(super) fn name_of(component: &Component, hosts: &Hosts) -> String {
+    match component {
+        Component::Host(host) => format!("host {}", host_name(*host, hosts)),
+        other => other.to_string(),
+    }
+}
+
+/// What people call a host.
+pub(super) fn host_name(host: HostId, hosts: &Hosts) -> String {
+    hosts
+        .get(&host)
+        .map_or_else(|| host.to_string(), |known| known.name.to_string())
+}
+
+/// How a task ended.
+pub(super) fn describe(run: &TaskRun, hosts: &Hosts) -> String {
+    let TaskRun { task, phase, .. } = run;
+    let host = host_name(run.host, hosts);
+    let Some(exit) = &run.exit else {
+        let what = match phase {
+            TaskPhase::Fenced => "lost: its lease ran out",
+            _ => "lost: its worker holds it no longer",
+        };
+        return format!("task {task} on host {host} {what}");
+    };
+    let how = match exit {
+        Exit {
+            start_error: Some(error),
+            ..
+        } => format!("task {task} could not be started on host {host}: {error}"),
+        Exit {
+            lease_expired: true,
+            ..
+        } => format!("task {task} on host {host} ended because its lease ran out"),
+        Exit {
+            out_of_memory: true,
+            memory,
+            ..
+        } => format!("task {task} was ended by its memory limit{}", told(*memory)),
+        Exit {
+            signal: Some(signal),
+            ..
+        } => format!("signal {signal} ended task {task}"),
+        Exit {
+            code: Some(code), ..
+        } => format!("exit code {code} of task {task}"),
+        Exit { .. } => format!("task {task} ended in an unknown way"),
+    };
+    match exit.evidence.lines().next() {
+        None | Some("") => how,
+        Some(telling) => format!("{how}: {telling}"),
+    }
+}
+
+/// A memory limit and what was used of it, for people; empty if nobody knows.
+fn told(memory: Option<MemoryEnd>) -> String {
+    const MIB: u64 = 1 << 20;
+    memory.map_or_else(String::new, |memory| {
+        let (limit, peak) = (memory.limit_bytes / MIB, memory.peak_bytes / MIB);
+        format!(" of {limit} MiB (it had {peak} MiB)")
+    })
+}
