@@ -122,6 +122,10 @@ pub struct CheckpointCare {
     /// How often it had better save (`MUSTER_CKPT_INTERVAL_ADVICE`), in milliseconds; none while nobody knows how long a
     /// save takes.
     pub interval_ms: Option<u64>,
+    /// Milliseconds between two failures of an attempt on as many hosts, by which its supervisor gives such advice from saves
+    /// that it has measured itself; none from a leader that does not tell.
+    #[serde(default)]
+    pub mean_time_ms: Option<u64>,
 }
 
 /// A host of a gang, as a launcher wants to know it.
@@ -339,12 +343,14 @@ fn is_released(attempt: &Attempt, task: &TaskRun) -> bool {
 }
 
 fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> CheckpointCare {
-    let interval_ms = state.reliability.advice_ms(unit, attempt.hosts().len());
+    let hosts = attempt.hosts().len();
+    let known = CheckpointCare {
+        interval_ms: state.reliability.advice_ms(unit, hosts),
+        mean_time_ms: Some(state.reliability.mean_time_ms(hosts)),
+        ..CheckpointCare::default()
+    };
     if !is_first || unit.removals.is_empty() {
-        return CheckpointCare {
-            interval_ms,
-            ..CheckpointCare::default()
-        };
+        return known;
     }
     let removals = unit.removals.iter().map(|removal| CheckpointRef {
         step: removal.step,
@@ -354,7 +360,7 @@ fn care(state: &State, (unit, attempt): (&Unit, &Attempt), is_first: bool) -> Ch
     CheckpointCare {
         removals: removals.collect(),
         kept: kept.map(|checkpoint| checkpoint.path.clone()).collect(),
-        interval_ms,
+        ..known
     }
 }
 

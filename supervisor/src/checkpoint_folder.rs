@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use crate::checkpoints::markers;
+use crate::clock::file_clock;
 use crate::spec::TaskSpec;
 
 /// Tries to make a folder whose parent another task may remove at the same time, because it was empty.
@@ -25,6 +26,7 @@ pub(crate) struct CheckpointFolder {
     is_agents: bool,
     /// Markers that lay there before the task began: another attempt's.
     foreign: BTreeMap<u64, SystemTime>,
+    prepared_at: SystemTime,
 }
 
 impl CheckpointFolder {
@@ -46,7 +48,13 @@ impl CheckpointFolder {
             is_shared: spec.assignment.rank.world_size > 1,
             is_agents,
             foreign,
+            prepared_at: file_clock(),
         }
+    }
+
+    /// When it was prepared, by the times of files: what is older is another attempt's.
+    pub(crate) const fn prepared_at(&self) -> SystemTime {
+        self.prepared_at
     }
 
     /// The folder, if this task is the one that looks at it.
@@ -117,6 +125,7 @@ mod tests {
             is_shared,
             is_agents: false,
             foreign: BTreeMap::new(),
+            prepared_at: SystemTime::UNIX_EPOCH,
         }
     }
 

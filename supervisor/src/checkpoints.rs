@@ -2,8 +2,8 @@
 //! the task's process, for the same reason.
 //!
 //! A task registers a checkpoint by a line on its control socket, or by files alone: it writes
-//! `step_N.tmp/`, syncs, renames it to `step_N/` and writes `_COMMITTED` into it. That marker may hold the
-//! attempt's `MUSTER_EPOCH`; one that holds another attempt's is not this task's checkpoint.
+//! `step_N.tmp/`, syncs, renames it to `step_N/` and writes `_COMMITTED` into it ([`crate::marker`]). One that holds another
+//! attempt's `MUSTER_EPOCH` is not this task's checkpoint.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -15,11 +15,14 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use muster_core::beat::{CheckpointReport, SpoilReport};
+use muster_core::desired::CheckpointCare;
 use muster_core::limits::SPOILS_TOLD_MAX;
+use muster_core::state::{interval_ms, median_save_ms};
 
 use crate::checkpoint_folder::CheckpointFolder;
 use crate::directory::TaskDirectory;
 use crate::limits::{CHECKPOINT_ENTRIES_MAX, CHECKPOINT_LAST_SCAN_MAX, COMMITS_WAITING_MAX};
+use crate::marker::{MARKER, Marker, save_ms};
 use crate::output::complain;
 use crate::process::ProcessIdentity;
 use crate::protocol::ControlAnswer;
@@ -27,10 +30,7 @@ use crate::said::Newest;
 use crate::spec::TaskSpec;
 use crate::wake::Wake;
 
-/// The file that makes a directory a checkpoint.
-const MARKER: &str = "_COMMITTED";
-/// Bytes of a marker that are looked at for an epoch.
-const MARKER_BYTES_MAX: u64 = 32;
+const MS_PER_SECOND: u64 = 1_000;
 /// Stack of the checkpoint thread.
 const STACK_BYTES: usize = 256 << 10;
 
@@ -164,6 +164,8 @@ struct Ledger {
     folder: CheckpointFolder,
     interval: Duration,
     epoch: u64,
+    /// What was known when the attempt began of how often it had better save.
+    care: CheckpointCare,
     /// Checkpoints that this attempt has on record, the newest ones.
     own: Newest,
     /// Step of the checkpoint that the attempt was told to begin from, unless that cannot be read.
@@ -190,6 +192,7 @@ impl Ledger {
             folder,
             interval: Duration::from_millis(spec.checkpoint_scan_ms.max(1)),
             epoch: assignment.epoch.get(),
+            care: assignment.care.clone(),
             own: Newest::default(),
             told_step: assignment.checkpoint.as_ref().map(|known| known.step),
             spoiled: Vec::new(),
@@ -259,7 +262,20 @@ impl Ledger {
         }
         self.own.add(report.clone());
         self.tell(CheckpointNews::Committed(report, finality));
-        ControlAnswer::done()
+        ControlAnswer {
+            interval_s: self
+                .advice_ms()
+                .map(|advice| advice.div_ceil(MS_PER_SECOND)),
+            ..ControlAnswer::done()
+        }
+    }
+
+    /// Milliseconds after which the task had better save again: by what its own saves took, or else as was known when it began.
+    fn advice_ms(&self) -> Option<u64> {
+        let save_ms = median_save_ms(self.own.all().iter().map(|report| report.save_ms));
+        let measured = save_ms.zip(self.care.mean_time_ms);
+        let measured = measured.map(|(save_ms, mean_time_ms)| interval_ms(save_ms, mean_time_ms));
+        measured.or(self.care.interval_ms)
     }
 
     /// A checkpoint of an earlier attempt cannot be read. One that is known to be so is no news.
@@ -304,16 +320,25 @@ impl Ledger {
                 self.newest_step().is_none_or(|newest| *step > newest)
                     && !self.folder.is_foreign(*step, *modified)
             })
-            .map(|(step, modified)| (step, modified, directory.join(format!("step_{step}"))))
-            .rfind(|(_, _, path)| self.is_ours(path));
-        if let Some((step, modified, path)) = newest {
+            .rev()
+            .find_map(|(step, modified)| {
+                let path = directory.join(format!("step_{step}"));
+                let marker = self.own_marker(&path)?;
+                Some((step, modified, path, marker))
+            });
+        if let Some((step, modified, path, marker)) = newest {
             let report = CheckpointReport {
                 step,
                 path: path.to_string_lossy().into_owned(),
                 size_bytes: bytes_in(&path),
-                digest: String::new(),
-                save_ms: None,
+                digest: marker.digest,
+                save_ms: save_ms(&path, modified, self.folder.prepared_at()),
             };
+            if let Some(digest) = marker.bad_digest {
+                complain(&format!(
+                    "{MARKER} of step {step}: `{digest}` is no digest (algorithm:hex)"
+                ));
+            }
             let answer = self.record(report, Finality::Marked(modified));
             if let Some(error) = answer.error {
                 complain(&error);
@@ -321,15 +346,11 @@ impl Ledger {
         }
     }
 
-    /// False if the marker names another attempt.
-    fn is_ours(&self, checkpoint: &Path) -> bool {
-        let marker = checkpoint.join(MARKER);
-        let short = fs::metadata(&marker).is_ok_and(|data| data.len() <= MARKER_BYTES_MAX);
-        let epoch: Option<u64> = short
-            .then(|| fs::read_to_string(&marker).ok())
-            .flatten()
-            .and_then(|text| text.trim().parse().ok());
-        epoch.is_none_or(|epoch| epoch == self.epoch)
+    /// What the marker of a checkpoint says; none if it names another attempt.
+    fn own_marker(&self, checkpoint: &Path) -> Option<Marker> {
+        let marker = Marker::read(checkpoint);
+        let is_ours = marker.epoch.is_none_or(|epoch| epoch == self.epoch);
+        is_ours.then_some(marker)
     }
 
     fn tell(&self, news: CheckpointNews) {

@@ -6,12 +6,12 @@
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use muster_core::command::{Exit, SignalSender};
+use muster_core::command::{Exit, MemoryEnd, SignalSender};
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, WaitStatus, getpid, wait, waitpid};
 
 use crate::cgroup::{KeptCgroups, Shortage};
-use crate::container::{self, Removal};
+use crate::container::{self, ContainerEnd, Removal};
 use crate::process::{ProcessEntry, descendants, kill_pid, signal_group, signal_pid};
 use crate::ready::Belongings;
 use crate::rounds::Rounds;
@@ -81,10 +81,11 @@ impl Family {
         self.status
     }
 
-    /// How the task ended as the kernel and we ourselves know it, beside `exit`, which says what the main process said.
-    pub(crate) fn account(&self, exit: Exit) -> Exit {
+    /// How the task ended as the kernel, the engine of its `container` and we ourselves know it, beside `exit`, which says
+    /// what the main process said.
+    pub(crate) fn account(&self, exit: Exit, container: &ContainerEnd) -> Exit {
         let cgroups = &self.belongings.cgroups;
-        let shortage = cgroups.memory_shortage();
+        let shortage = self.memory_shortage(container);
         let refused = match self.belongings.limits.limit_processes() {
             true => cgroups.processes_refused(),
             false => 0,
@@ -98,11 +99,38 @@ impl Family {
         };
         Exit {
             out_of_memory: shortage == Some(Shortage::OfItsLimit),
-            memory: cgroups.memory(),
+            memory: self.memory(container),
             sender: self.sender(shortage),
             evidence,
             ..exit
         }
+    }
+
+    /// Where the memory lacked. Of a container's limit its runner tells, and nobody else where the container is not below our
+    /// cgroup. Where it is, that knows better: some engines take the host's shortage for that of the limit.
+    fn memory_shortage(&self, container: &ContainerEnd) -> Option<Shortage> {
+        let by_kernel = || self.belongings.cgroups.memory_shortage();
+        let seen = self.counts_memory(container).then(by_kernel).flatten();
+        // Version 1 counts a kill only where the killed one was, not above.
+        seen.or_else(|| container.out_of_memory.then_some(Shortage::OfItsLimit))
+    }
+
+    /// What the task's memory came to. That of a container elsewhere nobody knows, unless it met its limit.
+    fn memory(&self, container: &ContainerEnd) -> Option<MemoryEnd> {
+        if self.counts_memory(container) {
+            return self.belongings.cgroups.memory();
+        }
+        let limit = self.belongings.limits.memory_bytes();
+        let met = limit.filter(|_| container.out_of_memory);
+        met.map(|bytes| MemoryEnd {
+            limit_bytes: bytes,
+            peak_bytes: bytes,
+        })
+    }
+
+    /// Whether the task's cgroups count its memory, and not only that of a container's runner.
+    const fn counts_memory(&self, container: &ContainerEnd) -> bool {
+        !self.is_in_container() || container.is_below_ours
     }
 
     /// Who sent the signal that ended the main process, if one did. A shell or a launcher ends badly by itself when the kernel

@@ -33,6 +33,7 @@ mod kernel_limits;
 mod lease;
 pub mod limits;
 mod lines;
+mod marker;
 mod output;
 mod port;
 pub mod process;

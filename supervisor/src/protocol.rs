@@ -201,6 +201,9 @@ pub struct ControlAnswer {
     /// Why not.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub error: Option<String>,
+    /// Of a commit: seconds after which the task had better save again; none while nobody knows how long a save takes.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interval_s: Option<u64>,
 }
 
 impl ControlAnswer {
@@ -210,6 +213,7 @@ impl ControlAnswer {
         Self {
             ok: true,
             error: None,
+            interval_s: None,
         }
     }
 
@@ -219,6 +223,7 @@ impl ControlAnswer {
         Self {
             ok: false,
             error: Some(error.into()),
+            interval_s: None,
         }
     }
 }

@@ -325,11 +325,11 @@ impl Supervisor<'_> {
         let container = self.container_end();
         let mut exit = match self.broken.as_ref().or(container.start_error.as_ref()) {
             Some(error) => not_started(error),
-            None => task
-                .family
-                .account(exit_of(task.family.status(), self.expired)),
+            None => {
+                let exit = exit_of(task.family.status(), self.expired);
+                task.family.account(exit, &container)
+            }
         };
-        exit.out_of_memory |= container.out_of_memory;
         // It ended as its lease made it, unless it says by its code that it was done by itself.
         let by_itself = matches!(exit.code, Some(0 | EXIT_DO_NOT_RESTART));
         exit.lease_expired |= self.is_asked_by_lease && !by_itself && self.broken.is_none();

@@ -100,23 +100,24 @@ impl TaskSide {
         }
     }
 
-    /// Asks for something, and waits until it is done.
+    /// Asks for something, and waits until it is done. Gives what was answered beside that.
     ///
     /// # Errors
     /// [`TaskSideError::Refused`] with the supervisor's words; [`TaskSideError::Talk`], [`TaskSideError::HungUp`].
-    pub fn ask(&mut self, request: &ControlRequest) -> Result<(), TaskSideError> {
+    pub fn ask(&mut self, request: &ControlRequest) -> Result<ControlAnswer, TaskSideError> {
         let mut line =
             serde_json::to_vec(request).map_err(|error| TaskSideError::Talk(error.into()))?;
         line.push(b'\n');
         let written = self.stream.get_mut().write_all(&line);
         written.map_err(TaskSideError::Talk)?;
         let answer: ControlAnswer = self.read()?;
-        match answer.error {
-            None if answer.ok => Ok(()),
-            error => Err(TaskSideError::Refused(error.unwrap_or_else(|| {
-                "the supervisor refused and did not say why".to_owned()
-            }))),
+        if answer.ok && answer.error.is_none() {
+            return Ok(answer);
         }
+        let error = answer.error;
+        Err(TaskSideError::Refused(error.unwrap_or_else(|| {
+            "the supervisor refused and did not say why".to_owned()
+        })))
     }
 
     /// Waits until the task is asked to stop, or, if that is asked for, until its gang meets elsewhere than its environment

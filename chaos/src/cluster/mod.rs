@@ -46,6 +46,8 @@ const OWN_METRICS_PORT: u16 = 9400;
 pub struct ClusterOptions {
     /// The `muster` binary.
     pub binary: PathBuf,
+    /// The one that workers run, if it is another.
+    pub worker_binary: Option<PathBuf>,
     /// Scheduler replicas.
     pub replicas: usize,
     /// Workers, each a host of its own.
@@ -77,6 +79,7 @@ impl ClusterOptions {
     pub fn small(binary: PathBuf) -> Self {
         Self {
             binary,
+            worker_binary: None,
             replicas: 3,
             workers: 4,
             gpus_per_host: 8,
@@ -93,6 +96,10 @@ impl ClusterOptions {
             apart: false,
             preload: None,
         }
+    }
+
+    fn program_of_workers(&self) -> &Path {
+        self.worker_binary.as_ref().unwrap_or(&self.binary)
     }
 }
 
@@ -182,9 +189,12 @@ impl LocalCluster {
     /// # Errors
     /// [`ClusterError`] names the process.
     pub fn started(mut self) -> Result<Self, ClusterError> {
-        let members = self.replicas.iter_mut().chain(&mut self.workers);
-        for member in members {
-            member.start(&self.options.binary, self.network.as_ref())?;
+        let network = self.network.as_ref();
+        for member in &mut self.replicas {
+            member.start(&self.options.binary, network)?;
+        }
+        for member in &mut self.workers {
+            member.start(self.options.program_of_workers(), network)?;
         }
         Ok(self)
     }
@@ -293,7 +303,7 @@ impl LocalCluster {
     /// # Errors
     /// If the binary cannot be started.
     pub fn start_worker(&mut self, index: usize) -> Result<(), ClusterError> {
-        self.workers[index].start(&self.options.binary, self.network.as_ref())
+        self.workers[index].start(self.options.program_of_workers(), self.network.as_ref())
     }
 
     /// Ends every process and leaves the folder; what is read from it then changes no more.

@@ -11,6 +11,9 @@ use crate::demo::jobs::Training;
 pub struct TrialsOptions {
     /// The `muster` binary that replicas and workers run.
     pub binary: PathBuf,
+    /// The one that workers begin with where an agent is replaced by [`Self::binary`]; a copy of that takes its place if
+    /// none is given.
+    pub previous: Option<PathBuf>,
     /// The example trainer.
     pub trainer: PathBuf,
     /// Which trials, in order.

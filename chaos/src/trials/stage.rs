@@ -53,7 +53,9 @@ impl<'a> Stage<'a> {
         trial: Trial,
         timeline: Timeline,
     ) -> Result<Self, TrialError> {
+        let previous = options.previous.clone();
         let cluster = LocalCluster::start(ClusterOptions {
+            worker_binary: previous.filter(|_| trial == Trial::AgentUpgraded),
             workers: WORKERS,
             gpus_per_host: GPUS_PER_HOST,
             keep: options.keep,

@@ -55,10 +55,20 @@ impl Stage<'_> {
     }
 
     fn upgrade_agent(&mut self, place: &Whereabouts) -> Result<(), TrialError> {
-        let program = self.copy_of_programs()?;
+        let (program, which) = match &self.options.previous {
+            Some(previous) => {
+                let before = previous.display();
+                (
+                    self.options.binary.clone(),
+                    format!("{before} by this program"),
+                )
+            }
+            None => (self.copy_of_programs()?, "by another program".to_owned()),
+        };
+        let host = &place.host;
         self.say(
             Voice::Fault,
-            &format!("the agent of {} is replaced by another program", place.host),
+            &format!("the agent of {host} is replaced: {which}"),
         );
         Ok(self.cluster.upgrade_worker(place.worker, &program)?)
     }

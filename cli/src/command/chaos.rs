@@ -67,6 +67,10 @@ pub(crate) struct Tasks {
     /// Only this trial; may be given several times
     #[arg(long, value_name = "NAME", value_parser = trial_parser())]
     trial: Vec<Trial>,
+    /// The program that workers begin with in trial `agent-upgraded`, where this one takes the place of an agent; a copy of
+    /// this one does if none is given
+    #[arg(long, value_name = "FILE")]
+    previous: Option<PathBuf>,
     #[command(flatten)]
     apart: Apart,
 }
@@ -125,19 +129,24 @@ impl Sim {
 
 impl Tasks {
     fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let trials = if self.trial.is_empty() {
+            Trial::ALL.to_vec()
+        } else {
+            self.trial
+        };
+        if self.previous.is_some() && !trials.contains(&Trial::AgentUpgraded) {
+            let name = Trial::AgentUpgraded.name();
+            return Err(Failure::usage(format!("--previous is for trial {name}")));
+        }
         let binary = own_binary()?;
         let trainer = trainer_program(self.apart.trainer, &binary)?;
         let runtime = runtime()?;
         if !self.apart.inside {
             return runtime.block_on(guard(&binary));
         }
-        let trials = if self.trial.is_empty() {
-            Trial::ALL.to_vec()
-        } else {
-            self.trial
-        };
         let wanted = TrialsOptions {
             binary,
+            previous: self.previous,
             trainer,
             trials,
             keep: self.apart.keep,

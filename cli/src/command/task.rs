@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use muster_worker::supervisor::task_side::{self, TaskSide, TaskSideError};
-use muster_worker::supervisor::{ControlNotice, ControlRequest, GangNotice, PreemptFlag};
+use muster_worker::supervisor::{
+    ControlAnswer, ControlNotice, ControlRequest, GangNotice, PreemptFlag,
+};
 use serde::Serialize;
 
 use crate::connection::Options;
@@ -41,6 +43,8 @@ pub(crate) enum Checkpoint {
     /// A checkpoint is about to be written: the time until its commit is measured
     Begin(Begin),
     /// A checkpoint is complete and durable: later attempts begin from it
+    ///
+    /// Says when the task had better save again, once it is known how long a save takes: `begin` measures that.
     Commit(Commit),
     /// A checkpoint of an earlier attempt cannot be read: later attempts begin from the one before
     Spoil(Spoil),
@@ -115,15 +119,15 @@ impl Verb {
     /// Does it.
     pub(crate) fn run(self, options: &Options) -> Result<Exit, Failure> {
         match self {
-            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => ask(|epoch| {
+            Self::Checkpoint(Checkpoint::Begin(Begin { step })) => say(|epoch| {
                 Ok(ControlRequest::Begin {
                     step,
                     path: String::new(),
                     epoch,
                 })
             }),
-            Self::Checkpoint(Checkpoint::Commit(commit)) => ask(|epoch| commit.request(epoch)),
-            Self::Checkpoint(Checkpoint::Spoil(Spoil { step, reason })) => ask(|epoch| {
+            Self::Checkpoint(Checkpoint::Commit(commit)) => commit.run(options),
+            Self::Checkpoint(Checkpoint::Spoil(Spoil { step, reason })) => say(|epoch| {
                 Ok(ControlRequest::Spoil {
                     step,
                     reason,
@@ -131,7 +135,7 @@ impl Verb {
                 })
             }),
             Self::Progress(Progress { step }) => {
-                ask(|epoch| Ok(ControlRequest::Progress { step, epoch }))
+                say(|epoch| Ok(ControlRequest::Progress { step, epoch }))
             }
             Self::Watch(watch) => watch.run(options),
             Self::Env(environment) => environment.run(options),
@@ -142,12 +146,18 @@ impl Verb {
 /// Says something to the supervisor and waits until it is done. What is said carries the attempt's epoch.
 fn ask(
     request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
-) -> Result<Exit, Failure> {
+) -> Result<ControlAnswer, Failure> {
     let done = task_side::epoch()
         .and_then(|epoch| request(Some(epoch)))
         .and_then(|request| TaskSide::connect()?.ask(&request));
-    done.map_err(failure)?;
-    Ok(Exit::Ok)
+    done.map_err(failure)
+}
+
+/// The same where the answer says nothing else.
+fn say(
+    request: impl FnOnce(Option<u64>) -> Result<ControlRequest, TaskSideError>,
+) -> Result<Exit, Failure> {
+    ask(request).map(|_| Exit::Ok)
 }
 
 fn failure(error: TaskSideError) -> Failure {
@@ -163,7 +173,26 @@ fn failure(error: TaskSideError) -> Failure {
     }
 }
 
+/// What a commit says beside that it is done.
+#[derive(Debug, Serialize)]
+struct Advice {
+    /// Seconds after which the task had better save again.
+    interval_s: u64,
+}
+
 impl Commit {
+    fn run(self, options: &Options) -> Result<Exit, Failure> {
+        let answer = ask(|epoch| self.request(epoch))?;
+        if let Some(interval_s) = answer.interval_s {
+            let (word, span) = (interval_s.to_string(), counted(interval_s, "second"));
+            let sentence = format!("had better save again after {span}\n");
+            let format = options.screen().format;
+            let text = shown(format, &Advice { interval_s }, (&word, &sentence))?;
+            options.screen().data(&text)?;
+        }
+        Ok(Exit::Ok)
+    }
+
     fn request(self, epoch: Option<u64>) -> Result<ControlRequest, TaskSideError> {
         let path = match self.path {
             Some(path) => path,
@@ -210,12 +239,12 @@ impl Watch {
 /// What was heard: as a document, as a word, or as a sentence.
 fn shown(
     format: Format,
-    notice: &impl Serialize,
+    heard: &impl Serialize,
     (word, sentence): (&str, &str),
 ) -> Result<String, Failure> {
     Ok(match format {
-        Format::Json => to_json(notice)?,
-        Format::Jsonl => to_json_line(notice)?,
+        Format::Json => to_json(heard)?,
+        Format::Jsonl => to_json_line(heard)?,
         Format::Name => format!("{word}\n"),
         _ => sentence.to_owned(),
     })

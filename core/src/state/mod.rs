@@ -58,7 +58,7 @@ pub use line::{Line, WaitingKey};
 pub use membership::{Joined, Leaving, Membership, Vacancy};
 pub use pools::{POOL_LABEL, Pools, pool_of};
 pub use queue::{History, Queue};
-pub use reliability::{ADVICE_MS_MAX, Reliability, median_save_ms};
+pub use reliability::{ADVICE_MS_MAX, Reliability, interval_ms, median_save_ms};
 pub use requests::{Answer, RequestLog, StoredAnswer};
 pub use restore::StateParts;
 pub use rules::HealthRules;

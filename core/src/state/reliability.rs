@@ -36,21 +36,22 @@ impl Reliability {
     /// save takes.
     #[must_use]
     pub fn advice_ms(&self, unit: &Unit, hosts: usize) -> Option<u64> {
-        let save_ms = median_save_ms(unit)?;
+        let save_ms = median_save_ms(unit.checkpoints.iter().map(|it| it.save_ms))?;
         Some(interval_ms(save_ms, self.mean_time_ms(hosts)))
     }
 }
 
-/// What the saves of a unit took in the middle; none if nobody told.
+/// What saves took in the middle; none if nobody told.
 #[must_use]
-pub fn median_save_ms(unit: &Unit) -> Option<u64> {
-    let saves = unit.checkpoints.iter().filter_map(|it| it.save_ms);
-    let mut saves: Vec<u64> = saves.collect();
+pub fn median_save_ms(saves: impl Iterator<Item = Option<u64>>) -> Option<u64> {
+    let mut saves: Vec<u64> = saves.flatten().collect();
     saves.sort_unstable();
     saves.get(saves.len() / 2).copied()
 }
 
-fn interval_ms(save_ms: u64, mean_time_ms: u64) -> u64 {
+/// Milliseconds between two saves that lose the least, for what a save takes and the time between two failures.
+#[must_use]
+pub fn interval_ms(save_ms: u64, mean_time_ms: u64) -> u64 {
     let (save, mean) = (u128::from(save_ms.max(1)), u128::from(mean_time_ms.max(1)));
     if save >= 2 * mean {
         // Nobody gets anywhere: at least not more often than it fails.

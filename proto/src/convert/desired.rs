@@ -91,6 +91,7 @@ impl TryFrom<v1::TaskAssignment> for TaskAssignment {
                 removals: wire.removals.into_iter().map(Into::into).collect(),
                 kept: wire.kept_checkpoints,
                 interval_ms: wire.checkpoint_interval_ms,
+                mean_time_ms: wire.mean_time_ms,
             },
         })
     }
@@ -137,6 +138,7 @@ impl From<&TaskAssignment> for v1::TaskAssignment {
             removals: assignment.care.removals.iter().map(Into::into).collect(),
             kept_checkpoints: assignment.care.kept.clone(),
             checkpoint_interval_ms: assignment.care.interval_ms,
+            mean_time_ms: assignment.care.mean_time_ms,
         }
     }
 }

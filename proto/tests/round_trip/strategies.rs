@@ -714,12 +714,16 @@ fn assignment() -> impl Strategy<Value = TaskAssignment> {
         vec(removal, 0..3),
         vec(text(), 0..3),
         option::of(any::<u64>()),
+        option::of(any::<u64>()),
     )
-        .prop_map(|(removals, kept, interval_ms)| CheckpointCare {
-            removals,
-            kept,
-            interval_ms,
-        });
+        .prop_map(
+            |(removals, kept, interval_ms, mean_time_ms)| CheckpointCare {
+                removals,
+                kept,
+                interval_ms,
+                mean_time_ms,
+            },
+        );
     let rest = (
         rank(),
         option::of(checkpoint),

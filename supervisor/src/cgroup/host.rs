@@ -176,15 +176,15 @@ fn inherits_cpus(parent: &Path) -> bool {
 
 /// Where the hierarchies are mounted.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Mounts {
+pub(super) struct Mounts {
     /// Version 2's.
-    unified: Option<PathBuf>,
+    pub(super) unified: Option<PathBuf>,
     /// Version 1's, by controller.
-    legacy: BTreeMap<String, PathBuf>,
+    pub(super) legacy: BTreeMap<String, PathBuf>,
 }
 
 impl Mounts {
-    fn parse(mounts: &str) -> Self {
+    pub(super) fn parse(mounts: &str) -> Self {
         let mut found = Self::default();
         for line in mounts.lines() {
             let mut fields = line.split(' ').skip(1);

@@ -100,7 +100,7 @@ impl Limits {
     }
 
     /// Bytes of memory; none if that is not limited.
-    pub(super) const fn memory_bytes(&self) -> Option<u64> {
+    pub(crate) const fn memory_bytes(&self) -> Option<u64> {
         match self.memory_mib {
             0 => None,
             mib => Some(mib.saturating_mul(1 << 20)),

@@ -9,6 +9,7 @@ mod devices;
 mod host;
 mod kept;
 mod limits;
+mod watch;
 
 use std::cell::{OnceCell, RefCell};
 use std::collections::BTreeMap;
@@ -25,6 +26,7 @@ pub use host::{CgroupHost, Controller};
 pub(crate) use kept::KeptCgroups;
 pub use limits::DeviceNumber;
 pub(crate) use limits::{CpuQuota, CpuTime, Limits};
+pub(crate) use watch::MemoryWatch;
 
 /// Bytes that the kernel charges to a cgroup at a time, on machines with pages of 64 KiB too.
 const CHARGED_BYTES_MAX: u64 = 4 << 20;

@@ -4,7 +4,7 @@
 //! |---|---|---|
 //! | `container.json` | its runner | before the container is made: where to look for it; gone when it is |
 //! | `image.json` | its runner, or what prepares it | the image that was fetched for it |
-//! | `container-end.json` | its runner | what the runner's own end cannot say |
+//! | `container-end.json` | its runner | what the runner's own end cannot say; where the container is below our cgroup, from before it is made |
 
 use std::io;
 use std::path::PathBuf;
@@ -37,15 +37,18 @@ pub(super) struct ImageRecord {
     pub(super) id: String,
 }
 
-/// How a container ended, beside what its runner's own end says.
+/// What its runner's own end cannot say of a container.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct ContainerEnd {
     /// Why it could not be started, or seen to its end.
     #[serde(default)]
     pub(crate) start_error: Option<String>,
-    /// Whether its memory limit ended it.
+    /// Whether its memory limit ended it, or a process of it, as the engine has it or was seen of its cgroup.
     #[serde(default)]
     pub(crate) out_of_memory: bool,
+    /// Whether its cgroup lies below that of the task, which then counts what the container uses.
+    #[serde(default)]
+    pub(crate) is_below_ours: bool,
 }
 
 /// The name of the container of an attempt of a task.

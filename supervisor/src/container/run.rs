@@ -18,6 +18,7 @@ use super::plan::Plan;
 use super::record::{ContainerEnd, ContainerRecord};
 use super::task::{RunError, Task, during};
 use super::{GO_ON, STAND_STILL};
+use crate::cgroup::MemoryWatch;
 use crate::clock::boottime_ms;
 use crate::directory::TaskDirectory;
 use crate::output::complain;
@@ -60,7 +61,7 @@ fn give_up(directory: &TaskDirectory, error: &RunError) -> ExitCode {
     complain(&error.to_string());
     let end = ContainerEnd {
         start_error: Some(error.to_string()),
-        out_of_memory: false,
+        ..ContainerEnd::default()
     };
     if let Err(error) = end.write(directory) {
         complain(&format!("writing down why failed: {error}"));
@@ -84,6 +85,15 @@ fn start(
     {
         plan.cgroup_parent = crate::cgroup::below_mount(cgroup);
     }
+    let end = ContainerEnd {
+        is_below_ours: plan.cgroup_parent.is_some(),
+        ..ContainerEnd::default()
+    };
+    if end.is_below_ours {
+        // Now: who is killed later writes nothing.
+        let written = end.write(directory);
+        written.map_err(during("writing container-end.json"))?;
+    }
     let (target, name, body) = plan.request(is_podman);
     let signals = sys::take_signals(heard()).map_err(during("taking signals over"))?;
     let mut record = ContainerRecord {
@@ -99,10 +109,16 @@ fn start(
         false => format!("{target}?name={name}"),
     };
     let id = task.engine.create(&target, &body)?;
+    let mut memory = MemoryWatch::default();
+    memory.add(&task.spec.cgroups());
     let (attach, init) = begin(&task.engine, &id)?;
+    if let Some(init) = &init {
+        memory.add_that_of(init.pid);
+    }
     record.init = init;
     record.write(directory).map_err(written())?;
-    Runner::new(task.engine, id, directory, (signals, attach, init))
+    let told = (end, memory);
+    Runner::new(task.engine, id, directory, told, (signals, attach, init))
 }
 
 /// Reads its output from the first byte on, and starts it.
@@ -178,6 +194,10 @@ struct Runner<'a> {
     orphaned_at_ms: Option<u64>,
     /// How it ended, and until when the rest of its output is waited for.
     ended: Option<(i32, u64)>,
+    /// What our own end cannot say.
+    end: ContainerEnd,
+    /// Not every engine tells that its memory ran out: some releases of podman never do.
+    memory: MemoryWatch,
 }
 
 /// How a container is to stand.
@@ -226,6 +246,7 @@ impl<'a> Runner<'a> {
         engine: Engine,
         id: String,
         directory: &'a TaskDirectory,
+        (end, memory): (ContainerEnd, MemoryWatch),
         (signals, mut attach, init): (OwnedFd, Exchange, Option<ProcessIdentity>),
     ) -> Result<Self, RunError> {
         let pipes = [own(io::stdout().as_fd()), own(io::stderr().as_fd())];
@@ -246,6 +267,8 @@ impl<'a> Runner<'a> {
             init,
             orphaned_at_ms: None,
             ended: None,
+            end,
+            memory,
         };
         runner.wait = runner.begin_to_wait();
         Ok(runner)
@@ -261,6 +284,7 @@ impl<'a> Runner<'a> {
                 _ => {}
             }
             self.await_news()?;
+            self.memory.look();
             self.hear_signals()?;
             self.hold();
             self.hear_output();
@@ -270,14 +294,11 @@ impl<'a> Runner<'a> {
             }
         };
         let standing = self.engine.inspect(&self.id);
-        let out_of_memory = standing.is_ok_and(|it| it.is_some_and(|it| it.out_of_memory));
+        let is_told = standing.is_ok_and(|it| it.is_some_and(|it| it.out_of_memory));
+        self.end.out_of_memory = is_told || self.memory.has_run_out();
         discard(&self.engine, &self.id, self.directory);
-        if out_of_memory {
-            let end = ContainerEnd {
-                start_error: None,
-                out_of_memory,
-            };
-            end.write(self.directory)
+        if self.end.out_of_memory {
+            { self.end.write(self.directory) }
                 .map_err(during("writing down that it ran out of memory"))?;
         }
         Ok(code)
@@ -308,6 +329,7 @@ impl<'a> Runner<'a> {
                 polled.extend(attach.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)));
             }
         }
+        polled.extend(self.memory.polled());
         let wait = self.wait.iter();
         polled.extend(wait.map(|it| PollFd::from_borrowed_fd(it.as_fd(), PollFlags::IN)));
         let timeout = match (&self.ended, &self.wait) {

@@ -47,7 +47,10 @@ impl Supervisor<'_> {
         let status = task.family.status();
         let stuck = Stuck {
             detail: detail(&task.family.survivors()),
-            exit: status.map(|status| task.family.account(exit_of(Some(status), self.expired))),
+            exit: status.map(|status| {
+                task.family
+                    .account(exit_of(Some(status), self.expired), &self.container_end())
+            }),
         };
         self.connections
             .tell_agent(&SupervisorMessage::Stuck(stuck.clone()));

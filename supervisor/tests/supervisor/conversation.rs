@@ -7,6 +7,7 @@ use crate::support::{LONG_LEASE_MS, Rig, eventually, script};
 use muster_core::beat::SpoilReport;
 use muster_core::desired::{CheckpointRef, TaskAssignment};
 use muster_core::spec::StopWarning;
+use muster_core::state::interval_ms;
 use muster_supervisor::clock::boottime_ms;
 use muster_supervisor::{
     AgentRequest, ControlAnswer, ControlNotice, PreemptFlag, SupervisorMessage,
@@ -91,6 +92,44 @@ fn the_time_of_a_save_runs_from_its_begin_to_its_commit() {
         panic!("no checkpoint");
     };
     assert_eq!((report.step, report.save_ms), (6, None));
+}
+
+/// Ten hours between two failures and saves of some 100 ms: Young's time is some 90 s.
+#[test]
+fn a_first_attempt_hears_with_its_commit_how_often_it_had_better_save() {
+    let mut task = script("sleep 1000");
+    task.care.mean_time_ms = Some(36_000_000);
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    let mut control = Control::connect(&rig);
+    // Nobody knows yet how long a save takes.
+    control.done(r#"{"op":"commit","step":4,"path":"/c/4"}"#);
+    control.done(r#"{"op":"begin","step":5}"#);
+    std::thread::park_timeout(std::time::Duration::from_millis(100));
+    let answer = control.ask(r#"{"op":"commit","step":5,"path":"/c/5"}"#);
+    assert!(answer.ok, "{answer:?}");
+    let committed = loop {
+        if let SupervisorMessage::Checkpoint(report) = rig.hear()
+            && report.step == 5
+        {
+            break report;
+        }
+    };
+    let advice_ms = interval_ms(committed.save_ms.unwrap(), 36_000_000);
+    assert_eq!(answer.interval_s, Some(advice_ms.div_ceil(1_000)));
+    assert!(advice_ms > 80_000, "{advice_ms}");
+}
+
+#[test]
+fn what_was_known_before_is_the_advice_of_one_who_measures_nothing() {
+    let mut task = script("sleep 1000");
+    task.care.mean_time_ms = Some(36_000_000);
+    task.care.interval_ms = Some(90_001);
+    let mut rig = Rig::start(task, LONG_LEASE_MS);
+    rig.hear_started();
+    let mut control = Control::connect(&rig);
+    let answer = control.ask(r#"{"op":"commit","step":4,"path":"/c/4"}"#);
+    assert_eq!((answer.ok, answer.interval_s), (true, Some(91)));
 }
 
 #[test]

@@ -139,7 +139,7 @@ fn runs(word: &str) -> bool {
     })
 }
 
-fn is_recorded(rig: &Rig) -> bool {
+pub(crate) fn is_recorded(rig: &Rig) -> bool {
     let record = rig.directory.path().join("container.json");
     std::fs::read_to_string(record).is_ok_and(|text| text.contains("start_ticks"))
 }

@@ -16,8 +16,9 @@ const POLL: Duration = Duration::from_millis(20);
 /// The image of all tests: busybox and nothing else.
 pub(crate) const IMAGE: &str = "localhost/muster-test:1";
 /// Programs of busybox that tests use.
-const PROGRAMS: [&str; 13] = [
-    "sh", "env", "sleep", "cat", "echo", "id", "df", "kill", "touch", "stty", "pwd", "ls", "tr",
+const PROGRAMS: [&str; 14] = [
+    "sh", "env", "sleep", "cat", "dd", "echo", "id", "df", "kill", "touch", "stty", "pwd", "ls",
+    "tr",
 ];
 
 /// A running service of podman.
@@ -129,6 +130,8 @@ impl Podman {
             .args(["--storage-driver", "vfs"])
             .env("CONTAINERS_CONF", self.home.join("containers.conf"))
             .env("XDG_RUNTIME_DIR", &self.home)
+            // What watches a container writes into the working directory.
+            .current_dir(&self.home)
             .stdin(Stdio::null());
         command
     }

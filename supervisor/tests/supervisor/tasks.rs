@@ -430,6 +430,39 @@ fn checkpoints_by_files_alone_are_found_unless_they_are_anothers() {
     rig.hear_exit();
 }
 
+/// The marker says the digest, and the directory's birth, which a rename keeps, how long the save took.
+#[test]
+fn checkpoints_by_files_alone_have_a_digest_and_the_time_of_their_save() {
+    let text = "cd $MUSTER_CKPT_DIR
+        save() { mkdir step_$1.tmp; sleep 0.3; mv step_$1.tmp step_$1; printf '%s\\n' \"$2\" $MUSTER_EPOCH > step_$1/m; mv step_$1/m step_$1/_COMMITTED; }
+        save 8 sha256:00ff; until [ -e next ]; do sleep 0.02; done; save 9 sha256:xyz; exec sleep 1000";
+    let before = muster_supervisor::clock::boottime_ms();
+    let mut rig = Rig::start(script(text), LONG_LEASE_MS);
+    rig.hear_started();
+    let checkpoints = rig.home.path().join("checkpoints");
+    let mut reports = Vec::new();
+    for step in [8, 9] {
+        let SupervisorMessage::Checkpoint(report) = rig.hear() else {
+            panic!("no checkpoint");
+        };
+        assert_eq!(report.step, step);
+        std::fs::write(checkpoints.join("next"), "").unwrap();
+        reports.push(report);
+    }
+    let digests: Vec<&str> = reports.iter().map(|report| &*report.digest).collect();
+    assert_eq!(digests, ["sha256:00ff", ""]);
+    // Not every file system tells.
+    let tells = std::fs::metadata(&checkpoints).unwrap().created().is_ok();
+    let took = muster_supervisor::clock::boottime_ms() - before;
+    for save_ms in reports.iter().map(|report| report.save_ms) {
+        assert_eq!(save_ms.is_some(), tells);
+        assert!(
+            save_ms.is_none_or(|it| (290..=took).contains(&it)),
+            "{save_ms:?}"
+        );
+    }
+}
+
 #[test]
 fn a_disk_that_refuses_the_output_does_not_stop_the_task() {
     let mut rig = Rig::start_spec(

@@ -1,5 +1,6 @@
 //! Gangs begin together, know each other, and are not hurt by a member that cannot be prepared.
 
+use std::io::Write as _;
 use std::path::Path;
 use std::time::Duration;
 
@@ -9,6 +10,7 @@ use muster_proto::v1;
 use muster_proto::v1::event::Kind;
 use muster_tests::{
     Cluster, Shape, eventually, is_alive, kill, muster_binary, only_attempt, shell, submit,
+    with_gpus,
 };
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader, Lines};
 use tokio::net::UnixStream;
@@ -18,6 +20,15 @@ const THREE_WORKERS: Shape = Shape {
     workers: 3,
     gpus: 2,
 };
+
+const EIGHT_WORKERS: Shape = Shape {
+    replicas: 3,
+    workers: 8,
+    gpus: 8,
+};
+/// Longest that a gang of 64 may take from its allocation until all its tasks run, on whatever machine this is. The sharp
+/// figure is the row `start` of the benchmarks.
+const ASSEMBLY_MS_MAX: u64 = 5_000;
 
 /// A gang of three, one on each host.
 fn gang(script: &str) -> v1::JobSpec {
@@ -103,6 +114,51 @@ async fn all_members_are_prepared_before_any_begins_and_know_where_to_meet() {
         hosts.lines().all(|line| line.ends_with(" slots=1")),
         "{hosts}"
     );
+}
+
+/// Runs a gang of 64, a GPU each, until all of it runs; gives its attempt and ends it.
+async fn run_64(cluster: &Cluster, client: &Client, folder: &Path) -> v1::Attempt {
+    let script = format!("echo $RANK >> {}/ranks; exec sleep 1000", folder.display());
+    let mut spec = with_gpus(gang(&script), 1);
+    spec.groups[0].count = Some(64);
+    spec.groups[0].tasks_per_host_max = Some(8);
+    let job = submit(client, spec).await;
+    let attempt = only_attempt(client, job).await;
+    let ranks = eventually("every member says its rank", async || {
+        let text = std::fs::read_to_string(folder.join("ranks")).ok()?;
+        (text.lines().count() == 64).then_some(text)
+    })
+    .await;
+    let mut ranks: Vec<u32> = ranks.lines().map(|rank| rank.parse().unwrap()).collect();
+    ranks.sort_unstable();
+    assert_eq!(ranks, (0..64).collect::<Vec<u32>>());
+    client.cancel_job(job, "ada", "it ran").await.unwrap();
+    client.wait_job(job).await.unwrap();
+    assert_eq!(cluster.processes_of(job), Vec::<i32>::new());
+    attempt
+}
+
+#[tokio::test]
+async fn gangs_of_64_tasks_over_8_workers_are_assembled_one_after_the_other() {
+    let cluster = Cluster::start(EIGHT_WORKERS).await;
+    let client = cluster.client().await;
+    let folder = cluster.write("out", "");
+    let folder = folder.parent().unwrap();
+    for number in 1..=3 {
+        let attempt = run_64(&cluster, &client, folder).await;
+        std::fs::remove_file(folder.join("ranks")).unwrap();
+        let hosts: std::collections::BTreeSet<&str> =
+            attempt.tasks.iter().map(|task| &*task.host).collect();
+        assert_eq!((attempt.tasks.len(), hosts.len()), (64, 8));
+        let running_at_ms = attempt.running_at_ms.unwrap();
+        let released = attempt.barrier.unwrap().released_at_ms.unwrap();
+        assert!(attempt.placed_at_ms <= released && released <= running_at_ms);
+        let took_ms = running_at_ms - attempt.placed_at_ms;
+        // Past the capture of test output: it is for people who read what the test printed.
+        let told = format!("gang {number} of 64 tasks ran {took_ms} ms after its allocation\n");
+        std::io::stderr().write_all(told.as_bytes()).unwrap();
+        assert!(took_ms <= ASSEMBLY_MS_MAX, "{took_ms} ms");
+    }
 }
 
 #[tokio::test]

@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test fails by panicking")]
 
 mod agents;
+mod arrays;
 mod bad_input;
 mod chaos;
 mod clock;

@@ -5,27 +5,36 @@ use muster_core::ids::JobId;
 use muster_proto::v1;
 use muster_tests::{Cluster, Shape, eventually, shell, with_gpus};
 
-async fn ready() -> (Cluster, Client) {
+/// A cluster of so many hosts, all of them up.
+async fn ready(workers: usize) -> (Cluster, Client) {
     let cluster = Cluster::start(Shape {
         replicas: 1,
-        workers: 1,
+        workers,
         gpus: 8,
     })
     .await;
     let client = cluster.client().await;
-    eventually("the host is up", async || {
+    eventually("the hosts are up", async || {
         let status = client.status(v1::Consistency::Linearizable).await.ok()?;
-        (status.hosts?.up == 1).then_some(())
+        (status.hosts?.up as usize == workers).then_some(())
     })
     .await;
     (cluster, client)
 }
 
-async fn submit(client: &Client, mut spec: v1::JobSpec, lifecycle: v1::Lifecycle) -> JobId {
+/// Longer than any test waits.
+const NEVER_MS: u64 = 600_000;
+
+async fn submit(
+    client: &Client,
+    mut spec: v1::JobSpec,
+    lifecycle: v1::Lifecycle,
+    backoff_ms: u64,
+) -> JobId {
     spec.lifecycle = Some(lifecycle);
     spec.retry = Some(v1::RetryPolicy {
         retries_max: 9,
-        backoff_ms: 600_000,
+        backoff_ms,
     });
     client.submit_job(spec).await.unwrap().job
 }
@@ -33,13 +42,13 @@ async fn submit(client: &Client, mut spec: v1::JobSpec, lifecycle: v1::Lifecycle
 /// A back-off of ten minutes is not waited for: the task is begun again where it was, on the GPU that it had.
 #[tokio::test]
 async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
-    let (cluster, client) = ready().await;
+    let (cluster, client) = ready(1).await;
     let script = "echo $CUDA_VISIBLE_DEVICES >> $MUSTER_CKPT_DIR/gpus; [ $MUSTER_ATTEMPT = 3 ]";
     let lifecycle = v1::Lifecycle {
         local_retries_max: 2,
         ..v1::Lifecycle::default()
     };
-    let job = submit(&client, with_gpus(shell(script), 1), lifecycle).await;
+    let job = submit(&client, with_gpus(shell(script), 1), lifecycle, NEVER_MS).await;
     let ended = client.wait_job(job).await.unwrap();
     assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
     let unit = &ended.units[0];
@@ -58,10 +67,38 @@ async fn a_task_that_fails_is_begun_again_at_once_where_it_was() {
     );
 }
 
+/// The task fails on the host that it is begun on first, whichever that is: by the GPUs each attempt has, it went on elsewhere.
+#[tokio::test]
+async fn a_task_that_failed_as_often_as_it_may_in_place_is_begun_again_elsewhere() {
+    let (cluster, client) = ready(2).await;
+    let folder = cluster.folder.display();
+    let script = format!(
+        "cd {folder}; [ -e first ] || echo $CUDA_VISIBLE_DEVICES > first; \
+         [ $CUDA_VISIBLE_DEVICES != $(cat first) ]"
+    );
+    let lifecycle = v1::Lifecycle {
+        local_retries_max: 1,
+        ..v1::Lifecycle::default()
+    };
+    let job = submit(&client, with_gpus(shell(&script), 1), lifecycle, 100).await;
+    let ended = client.wait_job(job).await.unwrap();
+    assert_eq!(ended.phase(), v1::JobPhase::Succeeded, "{ended:?}");
+    let unit = &ended.units[0];
+    assert_eq!((unit.attempts, unit.failures), (3, 2), "{unit:?}");
+    let hosts: Vec<&str> = { unit.past.iter() }
+        .map(|attempt| &*attempt.hosts[0])
+        .collect();
+    assert_eq!(hosts.len(), 3, "{unit:?}");
+    assert!(hosts[0] == hosts[1] && hosts[1] != hosts[2], "{hosts:?}");
+    let events = cluster.muster(&["job", "events", &job.to_string()]).await;
+    let events = events.ok();
+    assert_eq!(events.matches("retried in place").count(), 1, "{events}");
+}
+
 /// The newest two are kept, the others' folders go, and a restart goes on from the newest.
 #[tokio::test]
 async fn old_checkpoints_are_removed_and_the_newest_are_kept() {
-    let (cluster, client) = ready().await;
+    let (cluster, client) = ready(1).await;
     let list = cluster.write("list", "");
     let script = format!(
         "for step in 1 2 3 4 5; do \
@@ -82,7 +119,7 @@ async fn old_checkpoints_are_removed_and_the_newest_are_kept() {
         }),
         ..v1::Lifecycle::default()
     };
-    let job = submit(&client, shell(&script), lifecycle).await;
+    let job = submit(&client, shell(&script), lifecycle, NEVER_MS).await;
     eventually("only the newest two are left", async || {
         let left = std::fs::read_to_string(&list).ok()?;
         (left.split_whitespace().eq(["step_4", "step_5"])).then_some(())

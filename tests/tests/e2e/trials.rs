@@ -1,8 +1,9 @@
 //! `muster chaos tasks`: the trials as their users meet them, and nothing of them stays.
 
+use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use muster_tests::{Run, muster, processes_naming, skip, trainer_binary};
+use muster_tests::{Run, muster, muster_binary, processes_naming, skip, trainer_binary};
 use serde_json::Value;
 use tokio::sync::Mutex;
 
@@ -26,6 +27,11 @@ pub(crate) fn may_have_namespaces() -> bool {
 
 /// Plays one trial; gives its row of the report.
 async fn played(trial: &str) -> Option<Value> {
+    played_with(trial, &[]).await
+}
+
+/// The same with further arguments.
+async fn played_with(trial: &str, more: &[&str]) -> Option<Value> {
     if !may_have_namespaces() {
         skip("this system does not let us make network namespaces");
         return None;
@@ -34,7 +40,8 @@ async fn played(trial: &str) -> Option<Value> {
     let trainer = trainer_binary();
     let trainer = trainer.to_str().unwrap();
     let words = ["chaos", "tasks", "--trial", trial, "--trainer", trainer];
-    let run = Run::of(muster(&[&words[..], &["-o", "json"]].concat()), "").await;
+    let words = [&words[..], &["-o", "json"], more].concat();
+    let run = Run::of(muster(&words), "").await;
     assert_eq!(run.code, 0, "{run:?}");
     let folder = run.stderr.lines().find_map(folder_in).unwrap();
     assert!(!std::fs::exists(folder).unwrap(), "{folder} stays");
@@ -61,6 +68,40 @@ async fn a_training_goes_on_while_its_agent_is_replaced_by_another_program() {
             (&1.into(), &0.into())
         );
     }
+}
+
+/// What workers begin with says that it was started, and goes on as the product.
+#[tokio::test]
+async fn a_training_goes_on_while_an_agent_of_another_build_is_replaced_by_this_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let (previous, started) = (folder.path().join("muster"), folder.path().join("started"));
+    let script = format!(
+        "#!/bin/sh\necho \"$1\" >> {}\nexec {} \"$@\"\n",
+        started.display(),
+        muster_binary().display()
+    );
+    std::fs::write(&previous, script).unwrap();
+    std::fs::set_permissions(&previous, PermissionsExt::from_mode(0o755)).unwrap();
+    let more = ["--previous", previous.to_str().unwrap()];
+    if let Some(row) = played_with("agent-upgraded", &more).await {
+        let (attempts, repeated) = (&row["attempts"], &row["steps_repeated"]);
+        assert_eq!((attempts, repeated), (&1.into(), &0.into()));
+        // The three agents, and not the one that took the place of one of them.
+        let started = std::fs::read_to_string(&started).unwrap();
+        assert_eq!(started.lines().collect::<Vec<_>>(), ["worker"; 3]);
+    }
+}
+
+#[tokio::test]
+async fn another_build_is_for_the_trial_of_an_upgrade_alone() {
+    let words = ["chaos", "tasks", "--trial", "stop-ignored"];
+    let run = Run::of(
+        muster(&[&words[..], &["--previous", "muster"]].concat()),
+        "",
+    )
+    .await;
+    assert_eq!(run.code, 64, "{run:?}");
+    assert!(run.stderr.contains("agent-upgraded"), "{run:?}");
 }
 
 #[tokio::test]

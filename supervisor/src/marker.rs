@@ -1,0 +1,155 @@
+//! The marker that makes a directory a checkpoint, without a word on the control socket: what it says, and what it and its
+//! directory tell of the time that the save took.
+//!
+//! It may be empty, or hold two lines in either order: the attempt's `MUSTER_EPOCH`, and a digest as `algorithm:hex`. One with
+//! any other line is somebody's who writes such files for reasons of their own: it says nothing.
+
+use std::fs;
+use std::path::Path;
+use std::time::SystemTime;
+
+use muster_core::limits::NAME_BYTES_MAX;
+
+use crate::clock::is_stamped_since;
+
+/// The file's name.
+pub(crate) const MARKER: &str = "_COMMITTED";
+/// Bytes of a marker that is read: an epoch, and a digest as long as one may be.
+const MARKER_BYTES_MAX: u64 = 320;
+
+/// What a marker says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marker {
+    /// The attempt that wrote it.
+    pub(crate) epoch: Option<u64>,
+    /// The checkpoint's digest; empty if nothing is said.
+    pub(crate) digest: String,
+    /// A digest that is none.
+    pub(crate) bad_digest: Option<String>,
+}
+
+impl Marker {
+    /// What that of a checkpoint says; nothing if it is too long, or cannot be read.
+    pub(crate) fn read(checkpoint: &Path) -> Self {
+        let marker = checkpoint.join(MARKER);
+        let is_short = fs::metadata(&marker).is_ok_and(|data| data.len() <= MARKER_BYTES_MAX);
+        let text = is_short.then(|| fs::read_to_string(&marker).ok()).flatten();
+        text.and_then(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    /// None: it is not ours.
+    fn parse(text: &str) -> Option<Self> {
+        let mut marker = Self::default();
+        let lines = text.lines().map(str::trim);
+        for line in lines.filter(|line| !line.is_empty()) {
+            let has_digest = !marker.digest.is_empty() || marker.bad_digest.is_some();
+            if let Ok(epoch) = line.parse()
+                && marker.epoch.is_none()
+            {
+                marker.epoch = Some(epoch);
+            } else if let Some((algorithm, hex)) = line.split_once(':')
+                && !has_digest
+                && is_algorithm(algorithm)
+            {
+                match is_hex(hex) && line.len() <= NAME_BYTES_MAX {
+                    true => line.clone_into(&mut marker.digest),
+                    false => marker.bad_digest = Some(line.to_owned()),
+                }
+            } else {
+                return None;
+            }
+        }
+        Some(marker)
+    }
+}
+
+/// `sha256`, `sha512-256`, `blake3`.
+fn is_algorithm(text: &str) -> bool {
+    let is_good = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || byte == b'-';
+    text.starts_with(|first: char| first.is_ascii_lowercase()) && text.bytes().all(is_good)
+}
+
+/// Whole bytes, at least one.
+fn is_hex(text: &str) -> bool {
+    let is_digits = text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    !text.is_empty() && text.len().is_multiple_of(2) && is_digits
+}
+
+/// Milliseconds from the birth of a checkpoint's directory, which a rename keeps, until its marker was written. None where the
+/// file system does not tell, and for a directory from before `earliest`: whoever writes into it again made it for another
+/// checkpoint.
+pub(crate) fn save_ms(checkpoint: &Path, marked: SystemTime, earliest: SystemTime) -> Option<u64> {
+    let born = fs::metadata(checkpoint).ok()?.created().ok()?;
+    let took = marked.duration_since(born).ok()?;
+    let milliseconds = u64::try_from(took.as_millis()).ok()?;
+    is_stamped_since(born, earliest).then_some(milliseconds)
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a failed test should panic")]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+
+    fn said(epoch: Option<u64>, digest: &str) -> Option<Marker> {
+        Some(Marker {
+            epoch,
+            digest: digest.to_owned(),
+            bad_digest: None,
+        })
+    }
+
+    #[test]
+    fn a_marker_may_say_the_attempt_and_the_digest_in_either_order() {
+        assert_eq!(Marker::parse(" \n"), said(None, ""));
+        assert_eq!(Marker::parse("11"), said(Some(11), ""));
+        assert_eq!(Marker::parse("sha256:00ff\n"), said(None, "sha256:00ff"));
+        let both = said(Some(11), "blake3:0A");
+        assert_eq!(Marker::parse("11\nblake3:0A\n"), both);
+        assert_eq!(Marker::parse("blake3:0A\r\n\r\n11\r\n"), both);
+    }
+
+    #[test]
+    fn a_digest_that_is_none_is_not_taken_and_the_attempt_counts_all_the_same() {
+        let long = format!("sha512:{}", "0".repeat(NAME_BYTES_MAX));
+        for bad in ["sha256:", "sha256:0", "sha256:0g", "md5:00 11", &long] {
+            let marker = Marker::parse(&format!("{bad}\n11")).unwrap();
+            assert_eq!((marker.epoch, &*marker.digest), (Some(11), ""), "{bad}");
+            assert_eq!(marker.bad_digest.as_deref(), Some(bad));
+        }
+    }
+
+    #[test]
+    fn others_markers_say_nothing() {
+        for text in [
+            "{\"step\": 11}",
+            "saved at 10:00\n11",
+            "11\n12",
+            "a:00\nb:00",
+            "Sha256:00",
+        ] {
+            assert_eq!(Marker::parse(text), None, "{text}");
+        }
+        let home = tempfile::tempdir().unwrap();
+        assert_eq!(Marker::read(home.path()), Marker::default());
+        let long = format!("11{}", "\n".repeat(400));
+        fs::write(home.path().join(MARKER), long).unwrap();
+        assert_eq!(Marker::read(home.path()), Marker::default());
+    }
+
+    #[test]
+    fn a_save_takes_from_the_directorys_birth_to_its_marker() {
+        let home = tempfile::tempdir().unwrap();
+        // Not every file system tells.
+        let Ok(born) = fs::metadata(home.path()).unwrap().created() else {
+            return;
+        };
+        let took = Duration::from_millis(1_500);
+        let at = |marked| save_ms(home.path(), marked, born);
+        assert_eq!(at(born + took), Some(1_500));
+        assert_eq!(at(born - took), None);
+        assert_eq!(save_ms(home.path(), born + took, born + took), None);
+        assert_eq!(save_ms(&home.path().join("none"), born, born), None);
+    }
+}

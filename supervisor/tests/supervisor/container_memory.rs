@@ -1,0 +1,140 @@
+//! What is told of a container's memory at its end: the engine knows of its limit, and our cgroups count it only where it lies
+//! below them.
+
+use std::path::{Path, PathBuf};
+
+use muster_core::command::{Exit, MemoryEnd, SignalSender};
+use muster_supervisor::Controller;
+
+use crate::confinement::cgroups;
+use crate::containers::{access, contained};
+use crate::fake_engine::{FakeEngine, json, ordinary};
+use crate::inside::is_recorded;
+use crate::podman::Podman;
+use crate::support::{LONG_LEASE_MS, Rig, eventually};
+
+const SIGKILL: i32 = 9;
+/// What the tasks of these tests may have.
+const MEMORY_MIB: u64 = 32;
+const MEMORY_BYTES: u64 = MEMORY_MIB << 20;
+/// Asks for more than that, as the first process of its container.
+const GREEDY: &str = "exec dd if=/dev/zero of=/dev/null bs=150000000 count=1";
+
+/// Starts a script in a container that may have [`MEMORY_MIB`], its runner in these cgroups.
+fn start(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Rig {
+    let mut task = contained(text);
+    task.memory_mib = MEMORY_MIB;
+    Rig::start_spec(task, LONG_LEASE_MS, |spec| {
+        spec.engine = Some(access(engine));
+        spec.confinement.cgroups = cgroups.to_vec();
+    })
+}
+
+/// The same to its end.
+fn end_of(text: &str, engine: &Path, cgroups: &[PathBuf]) -> Exit {
+    start(text, engine, cgroups).hear_exit()
+}
+
+/// An engine with systemd's cgroups, and a container that is killed, for want of memory or not.
+fn killing(out_of_memory: bool) -> FakeEngine {
+    let inspected = serde_json::json!({
+        "State": {"Status": "exited", "ExitCode": 128 + SIGKILL, "OOMKilled": out_of_memory},
+        "Config": {"Labels": {}},
+    })
+    .to_string();
+    FakeEngine::start(move |request, stream| match request {
+        request if request.starts_with("POST /containers/create") => {
+            json(stream, 201, r#"{"Id": "c1"}"#);
+        }
+        request if request.starts_with("POST /containers/c1/attach") => {
+            let head = b"HTTP/1.1 101 UPGRADED\r\n\r\n";
+            drop(std::io::Write::write_all(stream, head));
+        }
+        "POST /containers/c1/start" => json(stream, 204, ""),
+        "POST /containers/c1/wait" => json(stream, 200, r#"{"StatusCode": 137}"#),
+        "GET /containers/c1/json" => json(stream, 200, &inspected),
+        request if request.starts_with("DELETE") => json(stream, 204, ""),
+        request => ordinary(request, stream),
+    })
+}
+
+/// What was told of an end by SIGKILL: whether the limit was met, who sent it, and the memory.
+fn told(exit: &Exit) -> (bool, Option<SignalSender>, Option<MemoryEnd>) {
+    assert_eq!((exit.signal, &exit.start_error), (Some(SIGKILL), &None));
+    (exit.out_of_memory, exit.sender, exit.memory)
+}
+
+#[test]
+fn a_container_elsewhere_that_ran_out_of_memory_met_its_own_limit() {
+    let engine = killing(true);
+    let met = MemoryEnd {
+        limit_bytes: MEMORY_BYTES,
+        peak_bytes: MEMORY_BYTES,
+    };
+    let all = (true, Some(SignalSender::Kernel), Some(met));
+    let runner = cgroups("elsewhere-oom", &[Controller::Memory]).unwrap_or_default();
+    let exit = end_of("true", &engine.socket(), &runner);
+    assert_eq!(told(&exit), all);
+    // Nor does it matter whether the runner has a cgroup.
+    assert_eq!(told(&end_of("true", &engine.socket(), &[])), all);
+}
+
+#[test]
+fn of_a_container_elsewhere_the_runners_memory_is_not_told() {
+    let engine = killing(false);
+    let runner = cgroups("elsewhere", &[Controller::Memory]).unwrap_or_default();
+    let exit = end_of("true", &engine.socket(), &runner);
+    assert_eq!(told(&exit), (false, Some(SignalSender::Other), None));
+}
+
+#[test]
+fn a_container_that_runs_out_of_memory_says_so_with_its_limit_and_peak() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let Some(ours) = cgroups("container-oom", &[Controller::Memory]) else {
+        return;
+    };
+    let met = MemoryEnd {
+        limit_bytes: MEMORY_BYTES,
+        peak_bytes: MEMORY_BYTES,
+    };
+    // On its own, once it is watched: this podman does not tell, and its cgroup goes with it.
+    let waits = format!("until [ -e go ]; do sleep 0.05; done; {GREEDY}");
+    let mut alone = start(&waits, &podman.socket(), &[]);
+    eventually("its first process is on record", || is_recorded(&alone));
+    std::fs::write(alone.directory.scratch().join("go"), "").unwrap();
+    let alone = alone.hear_exit();
+    let kernel = Some(SignalSender::Kernel);
+    assert_eq!(told(&alone), (true, kernel, Some(met)), "{alone:?}");
+    // Below ours, at once.
+    let below = end_of(GREEDY, &podman.socket(), &ours);
+    let (out_of_memory, sender, memory) = told(&below);
+    assert_eq!((out_of_memory, sender), (true, kernel), "{below:?}");
+    let memory = memory.unwrap();
+    assert_eq!(memory.limit_bytes, MEMORY_BYTES);
+    assert!(
+        memory.peak_bytes > MEMORY_BYTES / 2 && memory.peak_bytes <= MEMORY_BYTES,
+        "{memory:?}"
+    );
+    assert!(podman.containers().is_empty());
+    assert!(!ours.iter().any(|path| path.exists()));
+}
+
+#[test]
+fn a_container_below_our_cgroup_is_counted_there_also_if_its_memory_sufficed() {
+    let Some(podman) = Podman::start() else {
+        return;
+    };
+    let Some(ours) = cgroups("container-memory", &[Controller::Memory]) else {
+        return;
+    };
+    let text = "dd if=/dev/zero of=/dev/null bs=12000000 count=1; exit 3";
+    let exit = end_of(text, &podman.socket(), &ours);
+    assert_eq!((exit.code, exit.out_of_memory), (Some(3), false));
+    let memory = exit.memory.unwrap();
+    assert_eq!(memory.limit_bytes, MEMORY_BYTES);
+    assert!(memory.peak_bytes > 12_000_000, "{memory:?}");
+    // Elsewhere nobody counts it.
+    assert_eq!(end_of(text, &podman.socket(), &[]).memory, None);
+}
