@@ -209,15 +209,17 @@ impl Acknowledged {
         let told_jobs = self.jobs.iter().map(|(at, job)| (*at, Answer::Job(*job)));
         let pipelines = self.pipelines.iter();
         let told_pipelines = pipelines.map(|(at, id)| (*at, Answer::Pipeline(*id)));
-        let other = told_jobs.chain(told_pipelines).filter_map(|(request, told)| {
-            let stored = state.requests.get(request);
-            let kept = stored.map(|stored| stored.answer.clone());
-            (kept.as_ref() != Some(&told)).then_some(LostWrite::OtherAnswer {
-                request,
-                told,
-                kept,
-            })
-        });
+        let other = told_jobs
+            .chain(told_pipelines)
+            .filter_map(|(request, told)| {
+                let stored = state.requests.get(request);
+                let kept = stored.map(|stored| stored.answer.clone());
+                (kept.as_ref() != Some(&told)).then_some(LostWrite::OtherAnswer {
+                    request,
+                    told,
+                    kept,
+                })
+            });
         other.collect()
     }
 }
@@ -241,7 +243,10 @@ fn once_each(state: &State) -> Vec<LostWrite> {
         }
     }
     let forgotten = state.time.0.saturating_sub(REQUEST_KEPT_MS);
-    let judged = state.jobs.values().filter(|job| job.submitted_at.0 >= forgotten);
+    let judged = state
+        .jobs
+        .values()
+        .filter(|job| job.submitted_at.0 >= forgotten);
     let unasked = judged.filter(|job| !asked.contains_key(&job.id));
     found.extend(unasked.map(|job| LostWrite::Unasked(job.id)));
     found

@@ -69,7 +69,9 @@ pub enum RaftBreach {
         to: u64,
     },
     /// Two replicas applied different entries at one position, or one of them did in two lives.
-    #[error("entry {index} that replica {second} applies is not the one that replica {first} applied")]
+    #[error(
+        "entry {index} that replica {second} applies is not the one that replica {first} applied"
+    )]
     Changed {
         /// Which position.
         index: u64,

@@ -188,7 +188,10 @@ impl Seen {
             0 => all(&self.book.overlaps()[known..], Violation::Overlap),
             1 => all(&self.assembly.found()[known..], Violation::EarlyStart),
             2 => all(&self.obedience.found()[known..], Violation::Disobedience),
-            3 => all(&self.acknowledged.contradictions()[known..], Violation::Lost),
+            3 => all(
+                &self.acknowledged.contradictions()[known..],
+                Violation::Lost,
+            ),
             4 => all(&self.agreement.found()[known..], Violation::Divergence),
             5 => all(&self.raft.found()[known..], Violation::Raft),
             _ => self.violations[known..].to_vec(),
@@ -242,7 +245,8 @@ impl Seen {
 
     /// Reads the events that are new in a state.
     fn read_events(&mut self, state: &State) {
-        let after = std::mem::replace(&mut self.read, self.read.max(state.revision));
+        let after = self.read;
+        self.read = after.max(state.revision);
         for (revision, events) in state.events.after(after).into_iter().flatten() {
             for event in events.iter() {
                 self.preemptions.read(&event.kind, &mut self.coverage);

@@ -72,7 +72,11 @@ impl Nemesis {
         if let Done::Skipped(why) = self.carry_out(world, &act.deed).await {
             self.skipped += 1;
             let Act { number, deed, .. } = act;
-            self.note(world, "skipped", format_args!("act {number} {deed:?}: {why}"));
+            self.note(
+                world,
+                "skipped",
+                format_args!("act {number} {deed:?}: {why}"),
+            );
         }
     }
 
@@ -132,9 +136,7 @@ impl Nemesis {
     fn note(&mut self, world: &World, kind: &str, what: fmt::Arguments<'_>) {
         let at_ms = u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX);
         let what = format!("{kind}: {what}");
-        world
-            .judges
-            .scene(|| Scene::new(SceneKind::Act, &what));
+        world.judges.scene(|| Scene::new(SceneKind::Act, &what));
         self.incidents.push(Incident { at_ms, what });
     }
 
@@ -201,12 +203,20 @@ impl Nemesis {
         world.hosts[host].set_gpu(gpu, health);
         self.gpus_out.insert((host, gpu));
         let name = host_name(host);
-        self.broke(world, "GPU faulted", format_args!("{gpu} of {name}, xid {xid}"));
+        self.broke(
+            world,
+            "GPU faulted",
+            format_args!("{gpu} of {name}, xid {xid}"),
+        );
     }
 
     fn step_host_clocks(&mut self, world: &World, by_ms: i64) {
         world.hosts.iter().for_each(|host| host.step_clock(by_ms));
-        self.broke(world, "clocks of hosts stepped", format_args!("by {by_ms:+} ms"));
+        self.broke(
+            world,
+            "clocks of hosts stepped",
+            format_args!("by {by_ms:+} ms"),
+        );
     }
 
     fn step_replica_clock(&mut self, world: &World, id: u32, by_ms: i64) {
@@ -225,7 +235,11 @@ impl Nemesis {
 
     fn repeat_order(&mut self, world: &World, host: usize) {
         world.hosts[host].repeat_order();
-        self.broke(world, "old order repeated", format_args!("{}", host_name(host)));
+        self.broke(
+            world,
+            "old order repeated",
+            format_args!("{}", host_name(host)),
+        );
     }
 
     fn freeze_replica(&mut self, world: &World, id: u32) -> Done {
@@ -312,7 +326,11 @@ impl Nemesis {
     fn start_agents(&mut self, world: &World) {
         for host in std::mem::take(&mut self.agents_down) {
             world.hosts[host].start_agent();
-            self.repaired(world, "agent restarted", format_args!("{}", host_name(host)));
+            self.repaired(
+                world,
+                "agent restarted",
+                format_args!("{}", host_name(host)),
+            );
         }
     }
 

@@ -166,7 +166,10 @@ impl fmt::Display for Act {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (seconds, millis) = (self.at_ms / 1_000, self.at_ms % 1_000);
         let Self { number, deed, .. } = self;
-        write!(formatter, "{seconds:>4}.{millis:03} s  act {number:>3}  {deed:?}")
+        write!(
+            formatter,
+            "{seconds:>4}.{millis:03} s  act {number:>3}  {deed:?}"
+        )
     }
 }
 
@@ -304,7 +307,11 @@ impl FromStr for Numbers {
     fn from_str(text: &str) -> Result<Self, OddNumbers> {
         let odd = || OddNumbers(text.to_owned());
         let mut numbers = BTreeSet::new();
-        for part in text.split(',').map(str::trim).filter(|part| !part.is_empty()) {
+        for part in text
+            .split(',')
+            .map(str::trim)
+            .filter(|part| !part.is_empty())
+        {
             let (from, to) = part.split_once('-').unwrap_or((part, part));
             let number = |text: &str| text.trim().parse::<u32>().map_err(|_| odd());
             let (from, to) = (number(from)?, number(to)?);

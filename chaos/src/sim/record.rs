@@ -204,7 +204,9 @@ impl Record {
     /// The scenes that end with the first violation, or with the end of the world: so many at most.
     #[must_use]
     pub fn last(&self, count: usize) -> &[Scene] {
-        let end = self.first_violation().map_or(self.scenes.len(), |at| at + 1);
+        let end = self
+            .first_violation()
+            .map_or(self.scenes.len(), |at| at + 1);
         &self.scenes[end.saturating_sub(count)..end]
     }
 

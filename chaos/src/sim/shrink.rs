@@ -73,9 +73,16 @@ impl fmt::Display for Shrunk {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (before, after) = (self.acts_before, self.acts.len());
         let (jobs_before, jobs_after) = self.jobs;
-        writeln!(formatter, "{before} -> {after} acts, {jobs_before} -> {jobs_after} jobs of each user, {} worlds run", self.runs)?;
+        writeln!(
+            formatter,
+            "{before} -> {after} acts, {jobs_before} -> {jobs_after} jobs of each user, {} worlds run",
+            self.runs
+        )?;
         if !self.is_minimal {
-            writeln!(formatter, "the runs were spent: acts may be left that are not needed")?;
+            writeln!(
+                formatter,
+                "the runs were spent: acts may be left that are not needed"
+            )?;
         }
         writeln!(formatter, "VIOLATION {}", self.violation)?;
         for act in &self.acts {
@@ -127,7 +134,10 @@ pub fn shrink(
     let (report, record) = record(&world)?;
     let kind = violation.kind();
     let shown = report.violations.into_iter().find(|it| it.kind() == kind);
-    let acts = plan.acts.iter().filter(|act| trial.acts.contains(&act.number));
+    let acts = plan
+        .acts
+        .iter()
+        .filter(|act| trial.acts.contains(&act.number));
     Ok(Shrunk {
         acts: acts.cloned().collect(),
         acts_before: plan.acts.len(),
@@ -260,13 +270,16 @@ impl Search<'_> {
     fn first_that_shows(&mut self, trials: Vec<Trial>) -> io::Result<Option<Trial>> {
         let cores = std::thread::available_parallelism().map_or(1, NonZero::get);
         for some in trials.chunks(cores) {
-            let unknown: Vec<&Trial> = some.iter().filter(|it| !self.known.contains_key(it)).collect();
+            let unknown: Vec<&Trial> = some
+                .iter()
+                .filter(|it| !self.known.contains_key(it))
+                .collect();
             let affordable = usize::try_from(self.runs_left).unwrap_or(usize::MAX);
             let unknown = &unknown[..unknown.len().min(affordable)];
             let worlds: Vec<WorldOptions> = unknown.iter().map(|it| self.options(it)).collect();
             let shown = all_at_once(&worlds, self.kind)?;
             self.runs_left -= unknown.len() as u64;
-            let tried: Vec<Trial> = unknown.iter().map(|it| Trial::clone(it)).collect();
+            let tried: Vec<Trial> = unknown.iter().copied().cloned().collect();
             self.known.extend(tried.into_iter().zip(shown));
             if let Some(found) = some.iter().find(|it| self.known.get(it) == Some(&true)) {
                 return Ok(Some(found.clone()));
@@ -297,7 +310,9 @@ fn split(acts: &BTreeSet<u32>, parts: usize) -> Vec<BTreeSet<u32>> {
     let all: Vec<u32> = acts.iter().copied().collect();
     let size = all.len().div_ceil(parts.max(1)).max(1);
     let pieces = all.chunks(size);
-    pieces.map(|piece| piece.iter().copied().collect()).collect()
+    pieces
+        .map(|piece| piece.iter().copied().collect())
+        .collect()
 }
 
 #[cfg(test)]
@@ -328,7 +343,10 @@ mod tests {
                 ..WorldOptions::default()
             };
             let report = simulate(&world).unwrap();
-            let shown = report.violations.iter().any(|it| it.kind() == "exclusivity");
+            let shown = report
+                .violations
+                .iter()
+                .any(|it| it.kind() == "exclusivity");
             shown.then_some(world)
         });
         let options = ShrinkOptions {
@@ -347,13 +365,21 @@ mod tests {
                 ..shrunk.world.clone()
             };
             let report = simulate(&world).unwrap();
-            let shown = report.violations.iter().any(|it| it.kind() == "exclusivity");
+            let shown = report
+                .violations
+                .iter()
+                .any(|it| it.kind() == "exclusivity");
             assert!(!shown, "without {act} it is shown as well\n{shrunk}");
         }
         // Its script shows it again.
         let script = Script::read(&shrunk.script().write().unwrap()).unwrap();
         let report = simulate(&script.options()).unwrap();
-        assert!(report.violations.iter().any(|it| it.kind() == "exclusivity"));
+        assert!(
+            report
+                .violations
+                .iter()
+                .any(|it| it.kind() == "exclusivity")
+        );
     }
 
     #[test]

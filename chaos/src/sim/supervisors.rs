@@ -399,8 +399,11 @@ impl Supervisors {
         let running = inner.tasks.iter().filter(|(_, task)| task.runs());
         let running: Vec<Owner> = running.map(|(owner, _)| *owner).collect();
         drop(inner);
-        self.judges
-            .with(|seen| running.into_iter().for_each(|owner| seen.book.thawed(owner)));
+        self.judges.with(|seen| {
+            running
+                .into_iter()
+                .for_each(|owner| seen.book.thawed(owner))
+        });
         self.changed.notify_one();
     }
 

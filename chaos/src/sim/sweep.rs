@@ -190,7 +190,11 @@ impl SweepReport {
         )?;
         write_counts(formatter, "faults", &sums.faults)?;
         write_counts(formatter, "repairs", &sums.repairs)?;
-        writeln!(formatter, "  {:>8}  acts skipped, because what they are about was down", sums.skipped)?;
+        writeln!(
+            formatter,
+            "  {:>8}  acts skipped, because what they are about was down",
+            sums.skipped
+        )?;
         writeln!(formatter, "situations")?;
         for situation in Situation::ALL {
             let times = sums.coverage.times(situation);
@@ -216,7 +220,10 @@ impl SweepReport {
                 Some(Find { seed, violation }) => {
                     let world = world_of(&self.options, *seed, Some(*mutant));
                     let (name, command) = (mutant.name(), world.command());
-                    writeln!(formatter, "  mutant {name} is found by seed {seed}: {violation}")?;
+                    writeln!(
+                        formatter,
+                        "  mutant {name} is found by seed {seed}: {violation}"
+                    )?;
                     writeln!(formatter, "    replay: {command}")?;
                 }
                 None => writeln!(
@@ -261,16 +268,23 @@ impl SweepReport {
             Ok((_, record)) => record,
             Err(error) => return writeln!(formatter, "it cannot be run again: {error}"),
         };
-        writeln!(formatter, "\nseed {}: the last of what happened", failure.seed)?;
+        writeln!(
+            formatter,
+            "\nseed {}: the last of what happened",
+            failure.seed
+        )?;
         for scene in record.last(SCENES_TOLD) {
             writeln!(formatter, "  {scene}")?;
         }
         let states = record.last_change();
-        let states = states.and_then(|(from, to)| {
-            Some((record.state_upto(from)?, record.state(to)?))
-        });
+        let states =
+            states.and_then(|(from, to)| Some((record.state_upto(from)?, record.state(to)?)));
         if let Some((before, after)) = states {
-            write!(formatter, "what the last command changed: {}", difference(before, after))?;
+            write!(
+                formatter,
+                "what the last command changed: {}",
+                difference(before, after)
+            )?;
         }
         Ok(())
     }

@@ -165,7 +165,8 @@ impl World {
         let mut nemesis = Nemesis::new();
         let began = Instant::now();
         for act in self.plan.acts.clone() {
-            self.wait_until(began + Duration::from_millis(act.at_ms)).await;
+            self.wait_until(began + Duration::from_millis(act.at_ms))
+                .await;
             if !self.goes_on() {
                 break;
             }
@@ -353,7 +354,8 @@ impl World {
                         seen.raft.leads(u64::from(id), now.term);
                     }
                     let status = handle.status();
-                    seen.raft.keeps(id, status.purged_index, status.snapshot_index);
+                    seen.raft
+                        .keeps(id, status.purged_index, status.snapshot_index);
                     seen.scene(|| scene_of(node, &now));
                 });
                 let changed = tokio::time::timeout(LOOK, leadership.changed()).await;

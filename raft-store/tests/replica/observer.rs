@@ -57,7 +57,13 @@ async fn an_onlooker_sees_every_entry_with_the_state_behind_it() {
     let seen = onlooker.seen.lock().unwrap().clone();
     let indexes: Vec<u64> = seen.iter().map(|(index, _)| *index).collect();
     let first = indexes[0];
-    assert_eq!(indexes, (first..first + indexes.len() as u64).collect::<Vec<_>>());
-    let totals = seen.iter().map(|(_, total)| *total).filter(|total| *total > 0);
+    assert_eq!(
+        indexes,
+        (first..first + indexes.len() as u64).collect::<Vec<_>>()
+    );
+    let totals = seen
+        .iter()
+        .map(|(_, total)| *total)
+        .filter(|total| *total > 0);
     assert_eq!(totals.collect::<Vec<_>>(), (1..=WRITES).collect::<Vec<_>>());
 }

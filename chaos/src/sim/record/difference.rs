@@ -82,7 +82,9 @@ fn changed(old: &[String], new: &[String], text: &mut String) {
     let backwards = old.iter().rev().zip(new.iter().rev()).take(rest);
     let same_last = backwards.take_while(|(a, b)| a == b).count();
     let (old_end, new_end) = (old.len() - same_last, new.len() - same_last);
-    let context = old[..same_first].iter().skip(same_first.saturating_sub(CONTEXT));
+    let context = old[..same_first]
+        .iter()
+        .skip(same_first.saturating_sub(CONTEXT));
     context.for_each(|it| line(text, &format!("    {it}")));
     let (gone, come) = (&old[same_first..old_end], &new[same_first..new_end]);
     for (mark, content) in edits(gone, come) {
@@ -96,7 +98,9 @@ fn changed(old: &[String], new: &[String], text: &mut String) {
 fn edits<'a>(old: &'a [String], new: &'a [String]) -> Vec<(char, &'a str)> {
     if old.len() + new.len() > COMPARED_MAX {
         let gone = old.iter().map(|it| ('-', it.as_str()));
-        return gone.chain(new.iter().map(|it| ('+', it.as_str()))).collect();
+        return gone
+            .chain(new.iter().map(|it| ('+', it.as_str())))
+            .collect();
     }
     let width = new.len() + 1;
     let mut common = vec![0_u32; (old.len() + 1) * width];
@@ -138,10 +142,13 @@ fn bounded(text: &str) -> String {
     if count <= LINES_MAX {
         return text.to_owned();
     }
-    let mut shown: String = text.lines().take(LINES_MAX).fold(String::new(), |mut all, it| {
-        line(&mut all, it);
-        all
-    });
+    let mut shown: String = text
+        .lines()
+        .take(LINES_MAX)
+        .fold(String::new(), |mut all, it| {
+            line(&mut all, it);
+            all
+        });
     line(&mut shown, &format!("and {} lines more", count - LINES_MAX));
     shown
 }
@@ -160,7 +167,10 @@ mod tests {
         cluster.submit(single("second", 1, 1));
         let text = difference(&before, &cluster.state);
         assert!(text.contains("+ job "), "{text}");
-        assert!(text.contains("second") && !text.contains("\"first\""), "{text}");
+        assert!(
+            text.contains("second") && !text.contains("\"first\""),
+            "{text}"
+        );
         assert!(!difference(&before, &before).contains("job"));
         assert!(describe(&before).contains(&format!("job {:>6}", first.get())));
     }

@@ -61,7 +61,9 @@ mod tests {
         record.push(1, Scene::new(SceneKind::Act, "kill").on(NodeId(1)));
         for at_ms in 2..6 {
             let job = Some(JobId(at_ms % 2));
-            let scene = Scene::new(SceneKind::Task, at_ms).on(NodeId(1_000)).about(job);
+            let scene = Scene::new(SceneKind::Task, at_ms)
+                .on(NodeId(1_000))
+                .about(job);
             record.push(at_ms, scene);
         }
         record.push(6, Scene::new(SceneKind::Violation, "two"));

@@ -97,7 +97,9 @@ impl<'a> Stepper<'a> {
     fn revision(&self) -> Revision {
         let seen = self.scenes[..self.at].iter().rev();
         let made = seen.filter(|it| matches!(it.kind, SceneKind::Command | SceneKind::Event));
-        made.filter_map(|it| it.revision).next().unwrap_or(Revision(0))
+        made.filter_map(|it| it.revision)
+            .next()
+            .unwrap_or(Revision(0))
     }
 
     fn state(&self, revision: Option<Revision>) -> String {
