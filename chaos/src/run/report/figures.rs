@@ -125,9 +125,13 @@ fn of_fault(fault: Fault, seen: &[Seen<'_>], evidence: &Evidence) -> FaultFigure
     }
 }
 
-/// Whether what the fault is there for came about: another leader, work that lost its place, work that was preempted.
+/// Whether what the fault is there for came about: another leader, work that lost its place, work that was preempted; a write
+/// that was refused, or a snapshot that was installed.
 fn has_effect(seen: &Seen<'_>) -> bool {
     let fault = seen.episode.fault;
+    if let Some(effect) = seen.episode.effect {
+        return effect;
+    }
     let came = |wanted: fn(&EventKind) -> bool| seen.kinds.iter().any(|(_, kind)| wanted(kind));
     if fault.ends_leadership() && !came(|kind| matches!(kind, EventKind::LeaderBegan { .. })) {
         return false;
@@ -136,6 +140,8 @@ fn has_effect(seen: &Seen<'_>) -> bool {
         // Whether anything runs on it is a matter of chance.
         Fault::GpuFaulted => came(|kind| matches!(kind, EventKind::GpuHealthChanged { .. })),
         Fault::PreemptStorm => came(|kind| matches!(kind, EventKind::AttemptStopping { .. })),
+        // Events do not tell of it: what was not seen was not.
+        Fault::DiskFull | Fault::SnapshotStorm => false,
         _ => !fault.displaces() || came(is_displacement),
     }
 }
@@ -237,6 +243,7 @@ mod tests {
             began_us: 1_000,
             healed_us: 5_000,
             whole_us: Some(6_000),
+            effect: None,
             odd: Vec::new(),
         }
     }
@@ -306,15 +313,7 @@ mod tests {
 
     #[test]
     fn a_leader_that_dies_with_a_host_counts_once_another_leads_and_work_was_displaced() {
-        let episode = Episode {
-            fault: Fault::LeaderAndHostKilled,
-            target: "replica-1 and node02".to_owned(),
-            load_per_s: 100.0,
-            began_us: 1_000,
-            healed_us: 8_000,
-            whole_us: Some(8_500),
-            odd: Vec::new(),
-        };
+        let episode = episode(Fault::LeaderAndHostKilled);
         let led = EventKind::LeaderBegan {
             replica: ReplicaId(2),
             epoch: LeadershipEpoch(7),
@@ -350,5 +349,23 @@ mod tests {
         assert!(has_effect(&seen(&whole)));
         assert_eq!(lost(&seen(&whole)), Some(5_000));
         assert_eq!(lost(&seen(&whole[..2])), None);
+    }
+
+    #[test]
+    fn a_full_disk_or_a_storm_without_its_effect_does_not_count() {
+        for fault in [Fault::DiskFull, Fault::SnapshotStorm] {
+            let counts = [None, Some(false), Some(true)].map(|effect| {
+                let episode = Episode {
+                    effect,
+                    ..episode(fault)
+                };
+                has_effect(&Seen {
+                    episode: &episode,
+                    until_us: 9_000,
+                    kinds: Vec::new(),
+                })
+            });
+            assert_eq!(counts, [false, false, true]);
+        }
     }
 }
