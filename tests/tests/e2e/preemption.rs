@@ -117,8 +117,8 @@ async fn a_preempted_training_comes_back_from_its_checkpoint() {
     // Its own story says for whom it had to go.
     let whom = format!("job {urgent} (");
     assert!(unit.past[0].detail.contains(&whom), "{unit:?}");
-    let told = cluster.muster(&["job", "events", &training.to_string()]);
-    let told = told.await.ok();
+    let id = training.to_string();
+    let told = cluster.muster(&["job", "events", &id]).await.ok();
     let stopping = { told.lines() }.find(|line| line.contains("attempt_stopping"));
     assert!(stopping.unwrap().contains(&whom), "{told}");
     let report: Value = serde_json::from_slice(&std::fs::read(report).unwrap()).unwrap();

@@ -58,8 +58,8 @@ async fn a_drain_moves_work_through_its_checkpoint_and_waits_for_it() {
     assert_ne!(unit.past[1].hosts, std::slice::from_ref(&host));
     // Its own story says where, by whom and why.
     assert!(unit.past[0].detail.contains("a new disk"), "{unit:?}");
-    let told = cluster.muster(&["job", "events", &job.to_string()]);
-    let told = told.await.ok();
+    let id = job.to_string();
+    let told = cluster.muster(&["job", "events", &id]).await.ok();
     let stopping = { told.lines() }.find(|line| line.contains("attempt_stopping"));
     let stopping = stopping.unwrap();
     assert!(
