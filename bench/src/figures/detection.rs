@@ -96,9 +96,9 @@ async fn trial(
         .client()
         .watch(Some(Revision(from.revision)), filter);
     let count = victims.len();
-    victims
-        .into_iter()
-        .try_for_each(|number| fleet.mute(number))?;
+    for number in victims {
+        fleet.mute(number)?;
+    }
     let mut silent = Vec::new();
     for _ in 0..count {
         silent.push(fleet.await_silent(PATIENCE).await?);

@@ -34,8 +34,6 @@ pub(crate) struct Inner {
     pub(crate) epoch: u64,
     revision: u64,
     pub(crate) acking: bool,
-    /// What it tells with its acknowledgements.
-    pub(crate) next_beat_ms: Option<u64>,
     timings: Timings,
     tasks: BTreeMap<TaskKey, TaskAssignment>,
     /// What the host is told about health.
@@ -207,7 +205,7 @@ impl Inner {
                     self.send(LeaderKind::BeatAck(v1::BeatAck {
                         leadership_epoch: self.epoch,
                         sequence: beat.sequence,
-                        next_beat_ms: self.next_beat_ms,
+                        next_beat_ms: None,
                     }));
                 }
             }
