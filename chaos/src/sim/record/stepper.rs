@@ -74,14 +74,12 @@ impl<'a> Stepper<'a> {
 
     fn back(&mut self, count: usize) -> String {
         // The scene that was seen last lies before where it stands.
-        let end = self.at.saturating_sub(1);
-        let begin = end.saturating_sub(count);
-        self.at = begin + usize::from(end > begin);
-        if end == begin {
+        let Some(seen) = self.at.checked_sub(1).filter(|seen| *seen > 0) else {
             return "that was the first scene\n".to_owned();
-        }
-        self.at = begin + 1;
-        told(&self.scenes[begin..=begin])
+        };
+        let to = seen.saturating_sub(count);
+        self.at = to + 1;
+        told(&self.scenes[to..=to])
     }
 
     fn seek(&mut self, is_wanted: impl Fn(&Scene) -> bool) -> String {
