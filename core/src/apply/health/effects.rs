@@ -7,6 +7,7 @@ use crate::command::{Block, StopReason};
 use crate::event::{EventKind, HealthNote};
 use crate::health::book::{self, Book, Effect};
 use crate::health::component::{Condition, Held, Phase, Refusal};
+use crate::health::guard_rails::Incident;
 use crate::health::rules::DeviceAction;
 use crate::health::{Component, Hold};
 use crate::ids::HostId;
@@ -50,12 +51,7 @@ impl Step<'_> {
                 Effect::Alert(component, reason) => {
                     self.note(HealthNote::Alert, &component, reason);
                 }
-                Effect::Incident(incident) => {
-                    let hosts = incident.hosts.len();
-                    let detail =
-                        format!("{hosts} hosts went bad together: it is not held against them");
-                    self.tell(HealthNote::Incident, incident.group.to_string(), detail);
-                }
+                Effect::Incident(incident) => self.incident_began(&incident),
                 Effect::IncidentOver(incident) => {
                     let detail = "it is over".to_owned();
                     self.tell(HealthNote::Incident, incident.group.to_string(), detail);
@@ -67,6 +63,22 @@ impl Step<'_> {
                 ),
             }
         }
+    }
+
+    /// Many hosts went bad together: nothing that befell them or their GPUs a moment ago is a strike.
+    fn incident_began(&mut self, incident: &Incident) {
+        let now = self.state.time;
+        for id in &incident.hosts {
+            let gpus = self.state.host(*id).map(|host| host.gpus.clone());
+            let gpus = gpus.into_iter().flatten();
+            let places = gpus.map(|gpu| Component::Gpu(gpu.uuid));
+            for component in places.chain([Component::Host(*id)]) {
+                self.state.health.excuse(*id, &component, now);
+            }
+        }
+        let hosts = incident.hosts.len();
+        let detail = format!("{hosts} hosts went bad together: it is not held against them");
+        self.tell(HealthNote::Incident, incident.group.to_string(), detail);
     }
 
     /// A component stands elsewhere: placement sees it, and people are told.

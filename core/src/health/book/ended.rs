@@ -88,7 +88,11 @@ impl Book {
             blame.class,
             Class::User | Class::Scheduler | Class::Software
         );
-        if let ([host], false) = (&end.hosts[..], is_users) {
+        // What many hosts went through at once is held against none.
+        let is_alone = |host: &HostId| self.incidents.of(*host, end.at).is_none();
+        if let ([host], false) = (&end.hosts[..], is_users)
+            && is_alone(host)
+        {
             let is_infra = blame.charge == Charge::Infra;
             self.record(*host).fail(end.at, is_infra);
         }
@@ -103,7 +107,9 @@ impl Book {
     /// Adds to what is suspected of hosts.
     pub fn suspect_hosts(&mut self, suspicions: &[Suspicion], now: TimeMs) {
         for suspicion in suspicions {
-            if let Component::Host(host) = suspicion.component {
+            if let Component::Host(host) = suspicion.component
+                && self.incidents.of(host, now).is_none()
+            {
                 self.record(host).share(now, suspicion.milli);
             }
         }

@@ -75,6 +75,10 @@ impl Book {
             rule.is_some_and(|rule| rule.mode == Mode::Enforce)
         };
         let is_idle = |rule: &String| !is_in_force(rule);
+        self.of_racks = { self.of_racks.iter() }
+            .filter(|(rule, _)| is_in_force(rule))
+            .cloned()
+            .collect();
         let mut effects = Vec::new();
         let known: Vec<Component> = self.conditions.keys().cloned().collect();
         for component in known {
@@ -297,7 +301,8 @@ fn wish<'a>(rule: &'a Rule, finding: &'a Finding, scope: Scope) -> Wish<'a> {
     }
 }
 
-/// What an XID wants by itself. Where its registers or its text tell, the worker has read them into the severity.
+/// What an XID wants by itself. Where its registers tell, the worker has read them into the severity; what a text tells it
+/// judges by the rules of NVML's word on it, but for workers of before.
 fn by_policy<'a>(rule: &'a Rule, policy: &XidPolicy, finding: &'a Finding) -> Wish<'a> {
     let by_rule = rule.block(finding.severity);
     let is_told = matches!(policy.severity, XidSeverity::Decode | XidSeverity::Text);
