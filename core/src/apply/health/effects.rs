@@ -1,5 +1,7 @@
 //! What follows from a decision about health.
 
+use std::sync::Arc;
+
 use super::{Place, deed};
 use crate::apply::Step;
 use crate::apply::stopping::grace_ms;
@@ -9,7 +11,7 @@ use crate::health::book::{self, Book, Effect};
 use crate::health::component::{Condition, Held, Phase, Refusal};
 use crate::health::guard_rails::Incident;
 use crate::health::rules::DeviceAction;
-use crate::health::{Component, Hold};
+use crate::health::{Component, Finding, Hold};
 use crate::ids::HostId;
 use crate::state::{Host, State};
 
@@ -55,6 +57,7 @@ impl Step<'_> {
                 Effect::IncidentOver(incident) => {
                     let detail = "it is over".to_owned();
                     self.tell(HealthNote::Incident, incident.group.to_string(), detail);
+                    self.judge_again(&incident);
                 }
                 Effect::BreakerClosed(pool) => self.tell(
                     HealthNote::Breaker,
@@ -79,6 +82,24 @@ impl Step<'_> {
         let hosts = incident.hosts.len();
         let detail = format!("{hosts} hosts went bad together: it is not held against them");
         self.tell(HealthNote::Incident, incident.group.to_string(), detail);
+    }
+
+    /// What was found of hosts of an incident, and still stands when it is over, is acted on then.
+    fn judge_again(&mut self, incident: &Incident) {
+        let rules = Arc::clone(&self.state.health_rules.set);
+        for finding in self.state.health.left_by(&rules, incident) {
+            let Some(host) = self.host_of(&finding.component) else {
+                continue;
+            };
+            let finding = Finding {
+                at: self.state.time,
+                ..finding
+            };
+            let place = self.place_of(host, &finding.component);
+            self.tell_book(&place, |book, place| {
+                book.hear_again(&rules, &finding, place)
+            });
+        }
     }
 
     /// A component stands elsewhere: placement sees it, and people are told.

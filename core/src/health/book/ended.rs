@@ -57,6 +57,7 @@ impl Book {
             evidence: &evidence,
             users: Some(users),
             by_hand: false,
+            has_waited: false,
             at: end.at,
         };
         let blocks = blame.measures.contains(&Measure::BlockForCheck);
@@ -176,6 +177,7 @@ impl Book {
             evidence: &evidence,
             users: None,
             by_hand: false,
+            has_waited: false,
             at: now,
         };
         self.propose(&wish, place)

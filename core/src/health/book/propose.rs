@@ -29,6 +29,8 @@ pub(super) struct Wish<'a> {
     pub(super) users: Option<u32>,
     /// Whether only a person gives back what is blocked.
     pub(super) by_hand: bool,
+    /// Whether it waited for the end of an incident: that is no strike.
+    pub(super) has_waited: bool,
     pub(super) at: TimeMs,
 }
 
@@ -69,13 +71,16 @@ impl Book {
         let is_for_later = self.is_for_later(&target, event, wish.by_hand);
         let is_news = is_for_later || self.has(&target, event);
         // What only history speaks for says nothing of others of its host.
-        let may_be_one_of_many = is_host || is_news && wish.weight == Weight::Hard;
+        let may_be_one_of_many =
+            !wish.has_waited && (is_host || is_news && wish.weight == Weight::Hard);
         let among_many = may_be_one_of_many.then(|| self.incident_of(wish, place));
         let among_many = among_many.flatten();
-        let is_excused =
-            among_many.is_some() || self.incidents.of(place.host, wish.at).is_some();
+        let must_wait = among_many.is_some() && waits_for_the_end(wish);
+        let is_excused = wish.has_waited
+            || among_many.is_some()
+            || self.incidents.of(place.host, wish.at).is_some();
         let mut effects = among_many.unwrap_or_default();
-        if is_host && is_excused && waits_for_the_end(wish) || !is_news {
+        if must_wait || !is_news {
             return effects;
         }
         let proposal = Proposal {

@@ -146,7 +146,7 @@ fn thermal_throttling_of_ten_minutes_marks_and_goes() {
     slowed.extend([0; 24]);
     assert_eq!(
         play("hw_slowdown", "slowed", 30, &slowed),
-        ["660s degraded 1 slowed = 1, 12 of 20", "1320s healthy 0"]
+        ["690s degraded 1 slowed = 1, 12 of 20", "1320s healthy 0"]
     );
     assert_eq!(
         play("hw_slowdown", "slowed_busy", 30, &[1; 42]),

@@ -411,12 +411,15 @@ impl World {
             }
             self.wait(POLL_MS);
         }
-        let lines = |part: &str| { self.happened.iter() }.filter(|(_, line)| line.contains(part));
+        let count_of = |part: &str| {
+            let lines = self.happened.iter();
+            lines.filter(|(_, line)| line.contains(part)).count()
+        };
         let waits: Vec<String> = waits.into_iter().map(spoken).collect();
         let mut told = format!("{} jobs failed {attempts} times\n", jobs.len());
         let _ = writeln!(told, "waits between: {}", waits.join(", "));
         for part in ["blocked(auto) by", "refused", "breaker"] {
-            let _ = writeln!(told, "{part}: {} times", lines(part).count());
+            let _ = writeln!(told, "{part}: {} times", count_of(part));
         }
         self.shown = self.happened.len();
         Ok(told)
