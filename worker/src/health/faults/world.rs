@@ -196,10 +196,15 @@ impl World {
             .map(|number| testing::host(number, gpus))
             .collect();
         if let Some(cell) = within {
-            self.places.push(CellPlace {
-                cell: cell.split('/').map(str::to_owned).collect(),
-                hosts: new.iter().map(|host| host.name.clone()).collect(),
-            });
+            let cell: Vec<String> = cell.split('/').map(str::to_owned).collect();
+            let names = new.iter().map(|host| host.name.clone());
+            match self.places.iter_mut().find(|place| place.cell == cell) {
+                Some(place) => place.hosts.extend(names),
+                None => self.places.push(CellPlace {
+                    cell,
+                    hosts: names.collect(),
+                }),
+            }
             self.lay_out()?;
         }
         for (number, mut registration) in (first..).zip(new) {
